@@ -84,6 +84,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// nothing after this. The default has no locks.
     fn release(&self) {}
 
+    /// Bytes of the sectors that a partition table on the device counts in: those of the disk. 512 (the default) of an image, whatever alignment
+    /// its transfers need.
+    fn table_sector_bytes(&self) -> u32 {
+        512
+    }
+
     /// The device as its own type, for devices made of others that can run several children at once; none by default.
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         None

@@ -133,23 +133,28 @@ pub fn work(work: Work) {
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
     match runtime() {
         Some(runtime) => Ok(JoinHandle::Simulated(runtime.spawn(name.to_owned(), Box::new(body)))),
-        None => std::thread::Builder::new().name(name.to_owned()).spawn(body).map(JoinHandle::Real),
+        None => std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(body)
+            .map(|handle| JoinHandle::Real(handle, std::process::id())),
     }
 }
 
 /// A thread started by [`spawn`].
 pub enum JoinHandle {
-    /// Of the operating system.
-    Real(std::thread::JoinHandle<()>),
+    /// Of the operating system, and the process that has it.
+    Real(std::thread::JoinHandle<()>, u32),
     /// Of a simulation.
     Simulated(Arc<dyn Join>),
 }
 
 impl JoinHandle {
-    /// Wait for the thread to end. A panic in it has been reported on stderr and is not passed on.
+    /// Wait for the thread to end. A panic in it has been reported on stderr and is not passed on. The threads of its parent are not there in a forked
+    /// child, and are not waited for.
     pub fn join(self) {
         match self {
-            Self::Real(handle) => drop(handle.join()),
+            Self::Real(handle, process) if process == std::process::id() => drop(handle.join()),
+            Self::Real(handle, _) => std::mem::forget(handle),
             Self::Simulated(join) => join.join(),
         }
     }

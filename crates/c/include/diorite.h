@@ -336,8 +336,9 @@ int diorite_filesystem_create(const char *path,
  * Make a filesystem on a disk, a part of it, or an image that exists, all of whose content is lost.
  * options may be NULL.
  *
- * -EEXIST if it holds a filesystem, partitions or anything else that is known, but with
- * DIORITE_MKFS_OVERWRITE. Whether a kernel has it mounted is found out in any case (-EBUSY).
+ * -EEXIST if it, or a device that it is joined of, holds a filesystem, partitions or anything else
+ * that is known, but with DIORITE_MKFS_OVERWRITE. Whether a kernel has it mounted is found out in
+ * any case (-EBUSY).
  */
 int diorite_mkfs(const char *target,
                  const diorite_mkfs_options *options);

@@ -136,6 +136,9 @@ impl Failure {
             Self::Library(error) if error.kind() == ErrorKind::InvalidAlignment => {
                 format!("{error}; DIORITE_O_BOUNCE lets a file take any alignment")
             }
+            Self::Library(error) if matches!(error.without_path(), Error::HasContent(_)) => {
+                format!("{error}; DIORITE_MKFS_OVERWRITE overwrites it")
+            }
             Self::Library(error) => error.to_string(),
             Self::Call(_, text) => (*text).to_owned(),
             Self::Bug(text) => format!("a bug of libdiorite, please report it: {text}"),

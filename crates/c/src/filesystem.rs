@@ -12,11 +12,10 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
-use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{
-    Access, Backend, DataMode, DeviceOptions, DirectIo, Error, Filesystem, FilesystemOptions, Owner, Polling,
-    QuotaLimits, ReservedBlocks, SchedulerKind, Stats, VolumeInfo, array_of, foreign_content, has_partitions,
-    open_target,
+    Access, Backend, DataMode, DirectIo, Error, Existing, Filesystem, FilesystemOptions, Owner, Polling,
+    QuotaLimits, ReservedBlocks, SchedulerKind, Stats, mkfs_on,
 };
 
 use crate::boundary::{
@@ -480,29 +479,19 @@ pub unsafe extern "C" fn diorite_filesystem_create(
 
 /// Make a filesystem on a disk, a part of it, or an image that exists, all of whose content is lost. `options` may be NULL.
 ///
-/// -EEXIST if it holds a filesystem, partitions or anything else that is known, but with DIORITE_MKFS_OVERWRITE. Whether a kernel has it
+/// -EEXIST if it, or a device that it is joined of, holds a filesystem, partitions or anything else that is known, but with DIORITE_MKFS_OVERWRITE. Whether a kernel has it
 /// mounted is found out in any case (-EBUSY).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_mkfs(target: *const c_char, options: *const diorite_mkfs_options) -> c_int {
     status(|| {
-        let (target, name) = (path_of!(target), string!(target));
+        let name = string!(target);
         // SAFETY: as in `diorite_filesystem_open`.
         let options = unsafe { sized(options) }?;
         // SAFETY: the same.
         let translated = unsafe { options.translate() }?;
-        let device = open_target(as_text(name)?, &DeviceOptions::read_write().direct(DirectIo::Off))
-            .map_err(Error::from)?;
-        let is_used = VolumeInfo::read(&*device).is_ok()
-            || VolumeInfo::external_journal(&*device).is_some()
-            || array_of(&*device).is_some()
-            || foreign_content(&*device).is_some()
-            || has_partitions(&*device);
-        if is_used && options.flags & DIORITE_MKFS_OVERWRITE == 0 {
-            let text = "the device has content; DIORITE_MKFS_OVERWRITE overwrites it";
-            return Err(Failure::Call(libc::EEXIST, text));
-        }
-        mkfs(&*device, &translated).map_err(|error| Error::from(error).at(target))?;
-        Ok(())
+        let overwrites = options.flags & DIORITE_MKFS_OVERWRITE != 0;
+        let existing = if overwrites { Existing::Overwrite } else { Existing::Keep };
+        Ok(mkfs_on(as_text(name)?, &translated, existing)?)
     })
 }
 

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use diorite::{
-    BlockDevice, DeviceOptions, DirectIo, SchedulerKind, VolumeInfo, array_of, foreign_content,
-    has_partitions, host_paths, open_target,
+    BlockDevice, DeviceOptions, DirectIo, FoundContent, SchedulerKind, host_paths, open_target, what_is_on,
 };
 
 use rustix::fs::SeekFrom;
@@ -14,7 +13,6 @@ use rustix::io::Errno;
 use crate::args::Queueing;
 use crate::failure::{Failure, Result};
 use crate::foreign;
-use crate::volume::uuid_text;
 
 /// Open a device or an image as it is; `raw:` in front means the same.
 pub(crate) fn open(name: &str, writes: bool) -> Result<Arc<dyn BlockDevice>> {
@@ -44,17 +42,17 @@ pub(crate) fn refuse_to_destroy_data(name: &str, who: &str) -> Result<()> {
     refuse(name, who, what_is_lost(name))
 }
 
-fn refuse(name: &str, who: &str, lost: Option<(String, String)>) -> Result<()> {
+fn refuse(name: &str, who: &str, lost: Option<FoundContent>) -> Result<()> {
     match lost {
         None => Ok(()),
-        Some((held, place)) => Err(Failure::Failed(format!(
-            "{name}: {place}there is {held}, which {who} would destroy; use --force if that is meant"
+        Some(found) => Err(Failure::Failed(format!(
+            "{name}: {found}, which {who} would destroy; use --force if that is meant"
         ))),
     }
 }
 
 /// As [`what_is_on`], and also that a plain file has data, whatever it is.
-pub(crate) fn what_is_lost(name: &str) -> Option<(String, String)> {
+pub(crate) fn what_is_lost(name: &str) -> Option<FoundContent> {
     if let Some(found) = what_is_on(name) {
         return Some(found);
     }
@@ -65,10 +63,10 @@ pub(crate) fn what_is_lost(name: &str) -> Option<(String, String)> {
         return None;
     }
     host_paths(name).into_iter().find(|path| has_data(path)).map(|path| {
-        let held = foreign::describe(&path).and_then(|what| what.split([';', ',']).next());
-        let held = held.map_or_else(|| "data".to_owned(), |what| format!("data ({what})"));
-        let place = if path == Path::new(name) { String::new() } else { format!("on {} ", path.display()) };
-        (held, place)
+        let format = foreign::format_of(&path);
+        let what = format.map_or_else(|| "data".to_owned(), |format| format!("data (it is {})", format.name));
+        let device = (path != Path::new(name)).then(|| path.display().to_string());
+        FoundContent { what, device }
     })
 }
 
@@ -102,44 +100,6 @@ fn has_data(path: &Path) -> bool {
             let from = (u128::from(last) * u128::from(n) / u128::from(SAMPLES)) as u64;
             is_nonzero(from, SAMPLE_BYTES)
         })
-}
-
-/// What is lost when the target of this name is overwritten, and where that is if it is but a part of the target, as the beginning of
-/// a sentence: a device that the name joins with others, or the whole of which it chooses a part.
-pub(crate) fn what_is_on(name: &str) -> Option<(String, String)> {
-    let is_partition = name.contains("?partition=") || name.contains("&partition=");
-    let is_part = is_partition || name.contains("?offset=");
-    let held_by = |name: &str| {
-        let device = open(name, false).ok()?;
-        let table = || (!is_part && has_partitions(&*device)).then(|| "a partition table".to_owned());
-        content_of(&*device).or_else(table)
-    };
-    if let Some(held) = held_by(name) {
-        return Some((held, String::new()));
-    }
-    if is_partition || name.starts_with("md:") || name.starts_with("lvm:") {
-        // The table says where the partition is; what is on the members of an array, that they are members.
-        return None;
-    }
-    let others = host_paths(name).into_iter().filter(|path| path != Path::new(name));
-    others.map(|path| path.display().to_string()).find_map(|path| {
-        let held = held_by(&path)?;
-        Some((held, format!("on {path} ")))
-    })
-}
-
-/// What a device holds from its beginning on, but for partitions.
-fn content_of(device: &dyn BlockDevice) -> Option<String> {
-    match VolumeInfo::read(device) {
-        Ok(info) if info.label.is_empty() => {
-            Some(format!("a filesystem already, UUID {}", uuid_text(&info.uuid)))
-        }
-        Ok(info) => Some(format!("a filesystem already, `{}`", String::from_utf8_lossy(&info.label))),
-        Err(_) => VolumeInfo::external_journal(device)
-            .map(|uuid| format!("the journal of a filesystem elsewhere, UUID {}", uuid_text(&uuid)))
-            .or_else(|| array_of(device))
-            .or_else(|| foreign_content(device).map(str::to_owned)),
-    }
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ fn better_reason(from: &Path, start: &[u8]) -> Option<String> {
             "it is an image of a filesystem; make the new one without -d, and then use `diorite cp -r {name}:/ IMAGE:/`"
         ));
     }
-    foreign::describe(from).map(str::to_owned)
+    foreign::describe(from)
 }
 
 /// Longer than any image takes to fill.

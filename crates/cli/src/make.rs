@@ -61,13 +61,13 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
 
 /// A new filesystem takes the place of what was there.
 fn refuse_to_overwrite(name: &str) -> Result<()> {
-    let Some((held, place)) = what_is_lost(name) else { return Ok(()) };
-    let way = if held == "a partition table" && place.is_empty() {
+    let Some(found) = what_is_lost(name) else { return Ok(()) };
+    let way = if found.what == "a partition table" && found.device.is_none() {
         "name a partition (?partition=1), or use --force to overwrite it"
     } else {
         "use --force to overwrite it"
     };
-    Err(Failure::Failed(format!("{name}: not made: {place}there is {held}; {way}")))
+    Err(Failure::Failed(format!("{name}: not made: {found}; {way}")))
 }
 
 fn make_on(

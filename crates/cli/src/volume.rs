@@ -19,17 +19,7 @@ use crate::location::name_of_image;
 use crate::output::{Output, json_name, json_time, local_time};
 use crate::size::human;
 
-/// A UUID in the usual form.
-pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (index, byte) in uuid.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
+pub(crate) use diorite::uuid_text;
 
 pub(crate) fn trim(arguments: &Trim, images: &mut Images, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);

@@ -129,6 +129,12 @@ impl FileDevice {
         self.kind == Kind::BlockDevice
     }
 
+    /// Bytes of the disk's sectors, whether it is used directly or not; 512 of an image.
+    pub(crate) fn disk_sector_bytes(&self) -> u32 {
+        let asked = self.is_block_device().then(|| sys::logical_block_size(self.fd.as_fd()).ok()).flatten();
+        asked.filter(|bytes| bytes.is_power_of_two() && *bytes >= 512).unwrap_or(512)
+    }
+
     /// The size of the file at this moment; of a block device, its capacity.
     ///
     /// # Errors

@@ -32,6 +32,10 @@ impl BlockDevice for FileDevice {
         self.unlock();
     }
 
+    fn table_sector_bytes(&self) -> u32 {
+        self.disk_sector_bytes()
+    }
+
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)
     }

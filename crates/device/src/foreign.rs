@@ -1,5 +1,5 @@
-//! What a device holds that this program does not read: filesystems, swap, encrypted volumes, images of virtual disks. So that nothing
-//! overwrites it unasked.
+//! What a device or a file holds that this program does not read: filesystems, swap, encrypted volumes, images of virtual disks, archives. So that
+//! nothing overwrites it unasked, and messages say what it is.
 //!
 //! Known by the magic bytes that each format documents. The list is of what is met on disks today; what is not in it is not found.
 
@@ -7,14 +7,35 @@ use diorite_block::BlockDevice;
 
 use crate::arrays::read;
 
-/// A format: what it is called, and bytes at an offset of which each alone is a sign of it.
-struct Format(&'static str, &'static [(u64, &'static [u8])]);
+/// A format that is not read here.
+#[derive(Debug)]
+pub struct ForeignFormat {
+    /// What it is: "an XFS filesystem".
+    pub name: &'static str,
+    /// What to do to have a volume of it, or why that is not possible.
+    pub advice: &'static str,
+    /// Bytes at offsets, of which each alone is a sign of it.
+    signs: &'static [(u64, &'static [u8])],
+}
 
-const FORMATS: &[Format] = &[
-    Format("an XFS filesystem", &[(0, b"XFSB")]),
-    Format("a btrfs filesystem", &[(0x10040, b"_BHRfS_M")]),
-    Format(
+const fn format(
+    name: &'static str,
+    advice: &'static str,
+    signs: &'static [(u64, &'static [u8])],
+) -> ForeignFormat {
+    ForeignFormat { name, advice, signs }
+}
+
+const NOT_READ: &str = "only ext2, ext3 and ext4 are read here";
+const CONVERT: &str = "convert it first (qemu-img convert -O raw)";
+const UNLOCK: &str = "unlock it first (cryptsetup open) and name the device that this makes";
+
+const FORMATS: &[ForeignFormat] = &[
+    format("an XFS filesystem", NOT_READ, &[(0, b"XFSB")]),
+    format("a btrfs filesystem", NOT_READ, &[(0x10040, b"_BHRfS_M")]),
+    format(
         "swap space",
+        NOT_READ,
         // At the end of the first page, whose size is the machine's.
         &[
             (0xff6, b"SWAPSPACE2"),
@@ -24,46 +45,59 @@ const FORMATS: &[Format] = &[
             (0xff6, b"SWAP-SPACE"),
         ],
     ),
-    Format("an encrypted volume (LUKS)", &[(0, b"LUKS\xba\xbe")]),
-    Format("an encrypted volume (BitLocker)", &[(3, b"-FVE-FS-")]),
-    Format("an NTFS filesystem", &[(3, b"NTFS    ")]),
-    Format("a ReFS filesystem", &[(3, b"ReFS\0\0\0\0")]),
-    Format("an exFAT filesystem", &[(3, b"EXFAT   ")]),
-    Format("a FAT filesystem", &[(54, b"FAT12   "), (54, b"FAT16   "), (82, b"FAT32   ")]),
-    Format("an F2FS filesystem", &[(1024, &0xf2f5_2010_u32.to_le_bytes())]),
-    Format("an EROFS filesystem", &[(1024, &0xe0f5_e1e2_u32.to_le_bytes())]),
-    Format("a SquashFS filesystem", &[(0, b"hsqs")]),
-    Format(
+    format("an encrypted volume (LUKS)", UNLOCK, &[(0, b"LUKS\xba\xbe")]),
+    format("an encrypted volume (BitLocker)", UNLOCK, &[(3, b"-FVE-FS-")]),
+    format("an NTFS filesystem", NOT_READ, &[(3, b"NTFS    ")]),
+    format("a ReFS filesystem", NOT_READ, &[(3, b"ReFS\0\0\0\0")]),
+    format("an exFAT filesystem", NOT_READ, &[(3, b"EXFAT   ")]),
+    format("a FAT filesystem", NOT_READ, &[(54, b"FAT12   "), (54, b"FAT16   "), (82, b"FAT32   ")]),
+    format("an F2FS filesystem", NOT_READ, &[(1024, &0xf2f5_2010_u32.to_le_bytes())]),
+    format("an EROFS filesystem", NOT_READ, &[(1024, &0xe0f5_e1e2_u32.to_le_bytes())]),
+    format("a SquashFS filesystem", NOT_READ, &[(0, b"hsqs")]),
+    format(
         "a bcache device",
+        NOT_READ,
         &[(0x1018, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81")],
     ),
-    Format(
+    format(
         "a bcachefs filesystem",
+        NOT_READ,
         &[(0x1018, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef")],
     ),
-    Format("an ISO 9660 filesystem", &[(0x8001, b"CD001")]),
-    Format("a UDF filesystem", &[(0x8001, b"BEA01")]),
-    Format("a JFS filesystem", &[(0x8000, b"JFS1")]),
-    Format(
+    format("an ISO 9660 filesystem", NOT_READ, &[(0x8001, b"CD001")]),
+    format("a UDF filesystem", NOT_READ, &[(0x8001, b"BEA01")]),
+    format("a JFS filesystem", NOT_READ, &[(0x8000, b"JFS1")]),
+    format(
         "a ReiserFS filesystem",
+        NOT_READ,
         &[(0x10034, b"ReIsErFs"), (0x10034, b"ReIsEr2Fs"), (0x10034, b"ReIsEr3Fs")],
     ),
-    Format("a GFS2 filesystem", &[(0x10000, &0x0116_1970_u32.to_be_bytes())]),
-    Format(
+    format("a GFS2 filesystem", NOT_READ, &[(0x10000, &0x0116_1970_u32.to_be_bytes())]),
+    format(
         "an OCFS2 filesystem",
+        NOT_READ,
         &[(1024, b"OCFSV2"), (2048, b"OCFSV2"), (4096, b"OCFSV2"), (8192, b"OCFSV2")],
     ),
-    Format(
+    format(
         "a UFS filesystem",
+        NOT_READ,
         &[(0x1055c, &0x1954_0119_u32.to_le_bytes()), (0x255c, &0x0001_1954_u32.to_le_bytes())],
     ),
-    Format("an APFS container", &[(32, b"NXSB")]),
-    Format("an HFS+ filesystem", &[(1024, b"H+\0\x04"), (1024, b"HX\0\x05")]),
-    Format("a VDO device", &[(0, b"dmvdo001")]),
-    Format("a device of Ceph", &[(0, b"bluestore block device")]),
-    Format("an image of QEMU", &[(0, b"QFI\xfb")]),
-    Format("an image of Hyper-V", &[(0, b"vhdxfile")]),
-    Format("an image of VMware", &[(0, b"KDMV")]),
+    format("an APFS container", NOT_READ, &[(32, b"NXSB")]),
+    format("an HFS+ filesystem", NOT_READ, &[(1024, b"H+\0\x04"), (1024, b"HX\0\x05")]),
+    format("a VDO device", NOT_READ, &[(0, b"dmvdo001")]),
+    format("a device of Ceph", NOT_READ, &[(0, b"bluestore block device")]),
+    format("an image of QEMU (qcow2)", CONVERT, &[(0, b"QFI\xfb")]),
+    format("an image of Hyper-V (VHDX)", CONVERT, &[(0, b"vhdxfile")]),
+    format("an image of VMware (VMDK)", CONVERT, &[(0, b"KDMV")]),
+    format("an image of VirtualBox (VDI)", CONVERT, &[(64, b"\x7f\x10\xda\xbe")]),
+    format("an Android sparse image", "convert it first (simg2img)", &[(0, b"\x3a\xff\x26\xed")]),
+    format("compressed", "decompress it first (gunzip)", &[(0, b"\x1f\x8b\x08")]),
+    format("compressed", "decompress it first (unxz)", &[(0, b"\xfd7zXZ\0")]),
+    format("compressed", "decompress it first (unzstd)", &[(0, b"\x28\xb5\x2f\xfd")]),
+    format("compressed", "decompress it first (bunzip2)", &[(0, b"BZh")]),
+    format("a zip archive", "unpack it first (unzip)", &[(0, b"PK\x03\x04")]),
+    format("a tar archive", "`diorite mkfs -d` makes an image of one", &[(257, b"ustar")]),
 ];
 
 /// Where the uberblocks of ZFS's first label lie, and the distance between them.
@@ -71,15 +105,18 @@ const ZFS_UBERBLOCKS: std::ops::Range<u64> = 128 << 10..256 << 10;
 const ZFS_STEP: usize = 1024;
 const ZFS_MAGIC: u64 = 0x00ba_b10c;
 
+/// The format whose sign is there, if one is: `has` says whether these bytes are at this offset.
+pub fn foreign_format(has: impl Fn(u64, &[u8]) -> bool) -> Option<&'static ForeignFormat> {
+    FORMATS.iter().find(|format| format.signs.iter().any(|(offset, sign)| has(*offset, sign)))
+}
+
 /// What a device holds that is none of our formats, if it is known; what cannot be read is not.
 pub fn foreign_content(device: &dyn BlockDevice) -> Option<&'static str> {
-    let has = |offset: u64, magic: &[u8]| {
-        offset + magic.len() as u64 <= device.geometry().capacity_bytes
-            && read(device, offset, magic.len()).is_ok_and(|found| found == magic)
+    let has = |offset: u64, sign: &[u8]| {
+        offset + sign.len() as u64 <= device.geometry().capacity_bytes
+            && read(device, offset, sign.len()).is_ok_and(|found| found == sign)
     };
-    let is_there = |format: &&Format| format.1.iter().any(|(offset, magic)| has(*offset, magic));
-    let found = FORMATS.iter().find(is_there).map(|format| format.0);
-    found.or_else(|| is_zfs(device).then_some("a pool of ZFS"))
+    foreign_format(has).map(|format| format.name).or_else(|| is_zfs(device).then_some("a pool of ZFS"))
 }
 
 fn is_zfs(device: &dyn BlockDevice) -> bool {
@@ -102,16 +139,17 @@ mod tests {
     /// Each sign is found where it stands, and nothing in an empty device or one that is too small.
     #[test]
     fn formats_are_known_by_their_signs() {
-        const ZFS: Format = Format("a pool of ZFS", &[((128 << 10) + 5 * 1024, &ZFS_MAGIC.to_le_bytes())]);
+        const ZFS: ForeignFormat =
+            format("a pool of ZFS", NOT_READ, &[((128 << 10) + 5 * 1024, &ZFS_MAGIC.to_le_bytes())]);
         for format in FORMATS.iter().chain([&ZFS]) {
-            for (offset, magic) in format.1 {
+            for (offset, magic) in format.signs {
                 let device: std::sync::Arc<dyn BlockDevice> = MemoryDevice::new(1 << 20);
                 assert_eq!(foreign_content(&*device), None);
                 let start = offset / 4096 * 4096;
                 let mut block = AlignedBuf::zeroed(8192, 4096);
                 block[(offset - start) as usize..][..magic.len()].copy_from_slice(magic);
                 device.write_bytes(start, &block, diorite_block::BioFlags::NONE).expect("write");
-                assert_eq!(foreign_content(&*device), Some(format.0));
+                assert_eq!(foreign_content(&*device), Some(format.name));
             }
         }
         assert_eq!(foreign_content(&*MemoryDevice::new(4096)), None);

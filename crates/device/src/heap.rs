@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::arena::ArenaEntry;
-use crate::region::{HUGE_PAGE, PageKind, Region};
+use crate::region::{HUGE_PAGE, PageKind, Region, out_of_memory};
 
 /// Buffers begin and end at multiples of this.
 const UNIT: usize = 4096;
@@ -80,7 +80,7 @@ impl HeapBuf {
     /// A range, and how much of its front was used before.
     fn take(len: usize, alignment: usize) -> io::Result<(Self, usize)> {
         let whole = len.max(1).checked_next_multiple_of(UNIT).filter(|&whole| whole <= LEN_MAX);
-        let whole = whole.ok_or(io::ErrorKind::OutOfMemory)?;
+        let whole = whole.ok_or_else(out_of_memory)?;
         let mapped = {
             let mut chunks = chunks();
             if let Some(found) = chunks.iter_mut().find_map(|chunk| chunk.take(whole, len, alignment)) {
@@ -126,7 +126,7 @@ impl Drop for HeapBuf {
 
 impl Chunk {
     fn new(len: usize) -> io::Result<Self> {
-        let len = len.checked_next_multiple_of(CHUNK_UNIT).ok_or(io::ErrorKind::OutOfMemory)?;
+        let len = len.checked_next_multiple_of(CHUNK_UNIT).ok_or_else(out_of_memory)?;
         let region = if cfg!(miri) {
             Region::zeroed(len, CHUNK_UNIT)
         } else {

@@ -371,6 +371,10 @@ impl BlockDevice for JoinedDevice {
         self.children.iter().for_each(|child| child.release());
     }
 
+    fn table_sector_bytes(&self) -> u32 {
+        self.children.iter().map(|child| child.table_sector_bytes()).max().unwrap_or(512)
+    }
+
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         if let Some(targets) = self.targets()
             && let Some(queue) = ring_queue::open(

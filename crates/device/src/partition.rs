@@ -186,6 +186,10 @@ impl BlockDevice for PartitionDevice {
         self.device.release();
     }
 
+    fn table_sector_bytes(&self) -> u32 {
+        self.device.table_sector_bytes()
+    }
+
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
         let inner = Arc::clone(&self.device).open_queue(depth)?;
         Ok(Box::new(WindowQueue { inner, device: self, refused: Vec::new(), notify: Watched::default() }))

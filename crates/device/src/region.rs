@@ -182,6 +182,6 @@ unsafe fn unmap(address: NonNull<u8>, len: usize) {
     }
 }
 
-fn out_of_memory() -> io::Error {
-    io::Error::from(io::ErrorKind::OutOfMemory)
+pub(crate) fn out_of_memory() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOMEM)
 }

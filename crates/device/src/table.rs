@@ -4,8 +4,10 @@
 //!
 //! On disk: GPT as in the UEFI specification (header in block 1 and in the last block), read by the `gpt` crate after its
 //! sizes were checked here. MBR: boot signature 0x55AA at byte 510; four entries of 16 bytes from byte 446 (type
-//! at 4, first sector at 8, sectors at 12, little-endian, units of 512 bytes); an extended partition (type 0x05, 0x0F or 0x85)
+//! at 4, first sector at 8, sectors at 12, little-endian, in sectors of the disk); an extended partition (type 0x05, 0x0F or 0x85)
 //! starts a chain of boot records, each with one logical partition and the address of the next.
+//!
+//! As in the kernel, a GPT counts only where the MBR has an entry that stands for it: what another table was written over is not used.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -144,15 +146,15 @@ fn find(device: &dyn BlockDevice) -> Result<Option<Table>, OpenError> {
     let mut boot = [0; 512];
     reader.read_at(0, &mut boot)?;
     let mbr = Entry::all_of(&boot);
-    let is_protective = mbr.is_some_and(|entries| entries.iter().any(|entry| entry.kind == PROTECTIVE));
-    for block in [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096] {
-        if reader.signature_at(block.as_u64())? || (is_protective && reader.has_backup_header(block)?) {
-            return Ok(Some(Table { partitions: read_gpt(&mut reader, block)?, cut: None }));
-        }
+    let has = |test: fn(Entry) -> bool| mbr.is_some_and(|entries| entries.into_iter().any(test));
+    if has(|entry| entry.kind == PROTECTIVE) {
+        let block = reader.gpt_block()?;
+        // The entry covers the whole disk, and keeps others than GPT's own tools away from it.
+        let block = block.ok_or_else(|| damaged_gpt(device, "neither of its headers is there"))?;
+        return Ok(Some(Table { partitions: read_gpt(&mut reader, block)?, cut: None }));
     }
-    // Such an entry covers the whole disk, and keeps others than GPT's own tools away from it.
-    if is_protective {
-        return Err(damaged_gpt(device, "neither of its headers is there"));
+    if !has(Entry::is_used) && reader.primary_header()?.is_some() {
+        return Err(damaged_gpt(device, "the MBR has no protective entry"));
     }
     Ok(mbr.map(|entries| read_mbr(&mut reader, entries)))
 }
@@ -221,13 +223,14 @@ impl Entry {
         matches!(self.kind, 0x05 | 0x0f | 0x85)
     }
 
-    fn partition(self, number: u32, base: u64) -> Partition {
+    /// The sectors of a disk are so many of 512 bytes.
+    fn partition(self, number: u32, base: u64, sector_units: u64) -> Partition {
         Partition {
             number,
             kind: PartitionKind::Mbr(self.kind),
             name: String::new(),
-            start: Sector(base + u64::from(self.start)),
-            len_bytes: u64::from(self.sectors) * SECTOR_SIZE,
+            start: Sector((base + u64::from(self.start)) * sector_units),
+            len_bytes: u64::from(self.sectors) * sector_units * SECTOR_SIZE,
         }
     }
 }
@@ -242,7 +245,7 @@ fn read_mbr(reader: &mut Reader<'_>, entries: [Entry; 4]) -> Table {
     let mut partitions = Vec::new();
     for (number, entry) in (1..).zip(entries) {
         if entry.is_used() && !entry.is_extended() {
-            partitions.push(entry.partition(number, 0));
+            partitions.push(entry.partition(number, 0, reader.sector_units()));
         }
     }
     let mut cut = None;
@@ -256,10 +259,11 @@ fn read_mbr(reader: &mut Reader<'_>, entries: [Entry; 4]) -> Table {
 /// An error says in words where the chain is cut; what comes before that is found.
 fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) -> Result<(), String> {
     let (primary, mut at) = (found.len(), base);
+    let units = reader.sector_units();
     for number in 5..=LOGICAL_PARTITIONS_MAX {
         let mut boot = [0; 512];
         let record = format!("a logical partition's record at sector {at}");
-        let Some(offset) = at.checked_mul(SECTOR_SIZE).filter(|offset| *offset < reader.len()) else {
+        let Some(offset) = at.checked_mul(units * SECTOR_SIZE).filter(|offset| *offset < reader.len()) else {
             return Err(format!("{record} is past the end"));
         };
         reader.read_at(offset, &mut boot).map_err(|error| format!("{record} cannot be read: {error}"))?;
@@ -268,7 +272,7 @@ fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) 
         };
         let [logical, next, ..] = entries;
         if logical.is_used() && !logical.is_extended() {
-            found.push(logical.partition(number, at));
+            found.push(logical.partition(number, at, units));
         }
         if !next.is_used() || !next.is_extended() {
             return Ok(());
@@ -342,9 +346,41 @@ impl<'a> Reader<'a> {
         Ok(&signature == b"EFI PART")
     }
 
-    fn has_backup_header(&mut self, block: LogicalBlockSize) -> Result<bool, IoError> {
-        let last = (self.len() / block.as_u64()).saturating_sub(1);
-        self.signature_at(last * block.as_u64())
+    /// So many units of 512 bytes are a sector of the disk.
+    fn sector_units(&self) -> u64 {
+        u64::from(self.device.table_sector_bytes()) / SECTOR_SIZE
+    }
+
+    /// Blocks that a GPT may be in, the disk's own first: an image says nothing of its disk.
+    fn gpt_blocks(&self) -> [LogicalBlockSize; 2] {
+        match self.device.table_sector_bytes() {
+            512 => [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096],
+            _ => [LogicalBlockSize::Lb4096, LogicalBlockSize::Lb512],
+        }
+    }
+
+    /// The blocks of a GPT whose first header is there.
+    fn primary_header(&mut self) -> Result<Option<LogicalBlockSize>, IoError> {
+        for block in self.gpt_blocks() {
+            if self.signature_at(block.as_u64())? {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The blocks of a GPT of which a header is there.
+    fn gpt_block(&mut self) -> Result<Option<LogicalBlockSize>, IoError> {
+        if let Some(block) = self.primary_header()? {
+            return Ok(Some(block));
+        }
+        for block in self.gpt_blocks() {
+            let last = (self.len() / block.as_u64()).saturating_sub(1);
+            if self.signature_at(last * block.as_u64())? {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
     }
 }
 

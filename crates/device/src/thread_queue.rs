@@ -6,9 +6,15 @@
 //! Invariants:
 //! 1. A transfer and its memory belong to the thread that runs it until they come back in the list of what has ended.
 //! 2. Dropping a queue waits for everything in flight.
+//! 3. In a forked child, which has none of the threads, what was in flight is the parent's, and fails with `ECANCELED`.
 //!
 //! Locking: a plain leaf lock around the list, held for a change of it; the simulation never comes here.
+//!
+//! Safety policy: a transfer in flight is a box that the queue keeps as a pointer, and that the thread alone which runs it may use (invariant 1). The
+//! queue takes it back when the thread has said that it is done, or when that thread does not exist.
+#![allow(unsafe_code)]
 
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,25 +25,42 @@ use diorite_block::{
     QueuedIo, QueuedMemory, Sector, SharedQueue, WaitOnQueue, Watch, sync,
 };
 
+use crate::fork::forks;
 use crate::workers;
 
 /// A queue on `device`.
 pub(crate) fn open(device: Arc<dyn BlockDevice>, depth: u32) -> ThreadQueue {
-    ThreadQueue { device, depth: depth.max(1), in_flight: 0, ended: Arc::default() }
+    let (in_flight, ended) = (HashMap::new(), Arc::default());
+    ThreadQueue { device, depth: depth.max(1), next: 0, in_flight, ended, fork: forks() }
 }
 
 #[derive(Debug)]
 pub(crate) struct ThreadQueue {
     device: Arc<dyn BlockDevice>,
     depth: u32,
-    in_flight: u32,
+    /// The number of the next transfer.
+    next: u64,
+    /// What was submitted and not collected, by number.
+    in_flight: HashMap<u64, InFlight>,
     ended: Arc<Ended>,
+    /// Of the process that uses it.
+    fork: u64,
 }
+
+/// A transfer in its box.
+#[derive(Clone, Copy, Debug)]
+struct InFlight(*mut QueuedIo);
+
+// SAFETY: a `QueuedIo` may be sent to another thread, and so may be the right to use it.
+unsafe impl Send for InFlight {}
+
+/// How a transfer went, by its number.
+type Outcome = (u64, Result<(), IoError>);
 
 /// What has ended and was not collected.
 #[derive(Default)]
 struct Ended {
-    list: Mutex<Vec<Completed>>,
+    list: Mutex<Vec<Outcome>>,
     came: Condvar,
     notify: OnceLock<Notify>,
 }
@@ -49,12 +72,12 @@ impl fmt::Debug for Ended {
 }
 
 impl Ended {
-    fn lock(&self) -> MutexGuard<'_, Vec<Completed>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Outcome>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, completed: Completed) {
-        self.lock().push(completed);
+    fn add(&self, result: Outcome) {
+        self.lock().push(result);
         self.came.notify_all();
         if let Some(notify) = self.notify.get() {
             notify();
@@ -62,7 +85,7 @@ impl Ended {
     }
 
     /// Wait until so many have ended.
-    fn wait_for(&self, count: usize) -> MutexGuard<'_, Vec<Completed>> {
+    fn wait_for(&self, count: usize) -> MutexGuard<'_, Vec<Outcome>> {
         let mut list = self.lock();
         while list.len() < count {
             list = self.came.wait(list).unwrap_or_else(PoisonError::into_inner);
@@ -108,29 +131,70 @@ fn run(device: &dyn BlockDevice, io: &mut QueuedIo) -> Result<(), IoError> {
     })
 }
 
+impl ThreadQueue {
+    /// Invariant 3. A lock of the parent's may be held for ever here.
+    fn leave_parent(&mut self) {
+        if self.fork == forks() {
+            return;
+        }
+        self.fork = forks();
+        let ended = Ended::default();
+        if let Some(notify) = self.ended.notify.get() {
+            let _ = ended.notify.set(Arc::clone(notify));
+        }
+        self.ended = Arc::new(ended);
+        for (number, InFlight(io)) in &self.in_flight {
+            // SAFETY: the thread that used it does not exist in this process.
+            let op = unsafe { (**io).op };
+            let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::ECANCELED));
+            let error = IoError { device: self.device.name(), op, sector: Sector(0), len: 0, kind };
+            self.ended.add((*number, Err(error)));
+        }
+    }
+
+    /// Take back what has ended.
+    fn take_back(&mut self, ended: Vec<Outcome>, done: &mut Vec<Completed>) -> usize {
+        let count = ended.len();
+        for (number, result) in ended {
+            let InFlight(io) = self.in_flight.remove(&number).expect("it ends once");
+            // SAFETY: made from a box by `submit`, and its thread is done with it.
+            let io = unsafe { *Box::from_raw(io) };
+            done.push(Completed { io, result });
+        }
+        count
+    }
+}
+
 impl IoQueue for ThreadQueue {
     fn depth(&self) -> u32 {
         self.depth
     }
 
     fn in_flight(&self) -> u32 {
-        self.in_flight
+        self.in_flight.len() as u32
     }
 
-    fn submit(&mut self, mut io: QueuedIo) -> Result<(), QueuedIo> {
-        if self.in_flight >= self.depth {
+    fn submit(&mut self, io: QueuedIo) -> Result<(), QueuedIo> {
+        self.leave_parent();
+        if self.in_flight() >= self.depth {
             return Err(io);
         }
-        self.in_flight += 1;
+        let (number, in_flight) = (self.next, InFlight(Box::into_raw(Box::new(io))));
+        self.next += 1;
+        self.in_flight.insert(number, in_flight);
         let (device, ended) = (Arc::clone(&self.device), Arc::clone(&self.ended));
         workers::start(Box::new(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| run(&*device, &mut io))).unwrap_or_else(|_| {
+            // The whole of it, which may be sent.
+            let InFlight(io) = { in_flight };
+            // SAFETY: this job alone uses it until it is in the list of what has ended.
+            let io = unsafe { &mut *io };
+            let result = catch_unwind(AssertUnwindSafe(|| run(&*device, io))).unwrap_or_else(|_| {
                 let (device, op) = (device.name(), io.op);
                 Err(IoError { device, op, sector: Sector(0), len: 0, kind: IoErrorKind::Gone })
             });
             // The queue may let go of the device as soon as the last transfer is in the list.
             drop(device);
-            ended.add(Completed { io, result });
+            ended.add((number, result));
         }));
         Ok(())
     }
@@ -140,14 +204,9 @@ impl IoQueue for ThreadQueue {
     }
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
-        let count = {
-            let mut list = self.ended.wait_for(wait_for.min(self.in_flight) as usize);
-            let count = list.len();
-            done.append(&mut list);
-            count
-        };
-        self.in_flight -= count as u32;
-        Ok(count)
+        self.leave_parent();
+        let ended = std::mem::take(&mut *self.ended.wait_for(wait_for.min(self.in_flight()) as usize));
+        Ok(self.take_back(ended, done))
     }
 
     fn watch(&mut self, notify: Notify) -> Option<Watch> {
@@ -158,12 +217,13 @@ impl IoQueue for ThreadQueue {
 
 impl SharedQueue for ThreadQueue {
     fn collect(&mut self, done: &mut Vec<Completed>) {
-        let mut list = self.ended.lock();
-        self.in_flight -= list.len() as u32;
-        done.append(&mut list);
+        self.leave_parent();
+        let ended = std::mem::take(&mut *self.ended.lock());
+        self.take_back(ended, done);
     }
 
     fn begin_wait(&mut self) -> QueueWait {
+        self.leave_parent();
         let ended: Arc<dyn WaitOnQueue> = Arc::<Ended>::clone(&self.ended);
         QueueWait::new(ended, 0)
     }
@@ -171,6 +231,8 @@ impl SharedQueue for ThreadQueue {
 
 impl Drop for ThreadQueue {
     fn drop(&mut self) {
-        drop(self.ended.wait_for(self.in_flight as usize));
+        self.leave_parent();
+        let ended = std::mem::take(&mut *self.ended.wait_for(self.in_flight.len()));
+        self.take_back(ended, &mut Vec::new());
     }
 }

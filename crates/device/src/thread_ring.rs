@@ -13,6 +13,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::arena::{self, ArenaId};
+use crate::fork::OfProcess;
 use crate::registered::RegisteredMemory;
 use crate::ring::Ring;
 
@@ -30,11 +31,11 @@ enum State {
 
 type Shared = Arc<Mutex<State>>;
 
-/// The rings of all threads.
-static RINGS: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
+/// The rings of all threads of this process.
+static RINGS: OfProcess<Mutex<Vec<Shared>>> = OfProcess::new();
 
 fn rings() -> MutexGuard<'static, Vec<Shared>> {
-    RINGS.lock().unwrap_or_else(PoisonError::into_inner)
+    RINGS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn try_lock(ring: &Shared) -> Option<MutexGuard<'_, State>> {
@@ -77,7 +78,14 @@ pub(crate) fn with(body: impl FnOnce(&mut Ring)) {
         match &*state {
             State::NotTried => make(&mut state),
             // The parent's ring: nothing of ours is in flight there, since fork happens outside of `execute`.
-            State::Ready(ring) if ring.is_of_parent() => make(&mut state),
+            State::Ready(ring) if ring.is_of_parent() => {
+                // The lock of the list is taken before those of rings.
+                drop(state);
+                rings().push(Arc::clone(own));
+                let Some(again) = try_lock(own) else { return };
+                state = again;
+                make(&mut state);
+            }
             State::Ready(_) | State::Refused => {}
         }
         let State::Ready(ring) = &mut *state else { return };

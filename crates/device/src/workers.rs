@@ -1,7 +1,7 @@
 //! Threads that run transfers where there is no `io_uring`.
 //!
 //! Where it sits: under the thread back end; one pool for the whole process, which grows as long as work waits and
-//! shrinks when there is none.
+//! shrinks when there is none. A forked child has none of its parent's threads, and a pool of its own.
 //!
 //! Interface:
 //! - [`start`] runs a job that owns all it needs.
@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::fork::OfProcess;
+
 /// Transfers that run at once, at most.
 const THREADS_MAX: usize = 32;
 /// How long a thread without work stays.
@@ -34,23 +36,31 @@ struct Pool {
     idle: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), threads: 0, idle: 0 });
-static WORK: Condvar = Condvar::new();
+#[derive(Default)]
+struct Workers {
+    pool: Mutex<Pool>,
+    work: Condvar,
+}
 
-fn pool() -> MutexGuard<'static, Pool> {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+static WORKERS: OfProcess<Workers> = OfProcess::new();
+
+impl Workers {
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Run `job` in the pool; in this thread if there can be no other.
 pub(crate) fn start(job: Job) {
-    let mut pool = pool();
+    let workers = WORKERS.get();
+    let mut pool = workers.pool();
     pool.jobs.push_back(job);
     if pool.idle >= pool.jobs.len() {
-        WORK.notify_one();
+        workers.work.notify_one();
         return;
     }
     if pool.threads < THREADS_MAX {
-        let spawned = std::thread::Builder::new().name("diorite-io".into()).spawn(work);
+        let spawned = std::thread::Builder::new().name("diorite-io".into()).spawn(|| work(workers));
         if spawned.is_ok() {
             pool.threads += 1;
         } else if pool.threads == 0 {
@@ -63,18 +73,19 @@ pub(crate) fn start(job: Job) {
     }
 }
 
-fn work() {
-    let mut pool_now = pool();
+fn work(workers: &Workers) {
+    let mut pool_now = workers.pool();
     loop {
         if let Some(job) = pool_now.jobs.pop_front() {
             drop(pool_now);
             // The job's owner sees that it did not finish; the message is on stderr already.
             let _ = catch_unwind(AssertUnwindSafe(job));
-            pool_now = pool();
+            pool_now = workers.pool();
             continue;
         }
         pool_now.idle += 1;
-        let (guard, wait) = WORK.wait_timeout(pool_now, IDLE_TIME).unwrap_or_else(PoisonError::into_inner);
+        let (guard, wait) =
+            workers.work.wait_timeout(pool_now, IDLE_TIME).unwrap_or_else(PoisonError::into_inner);
         pool_now = guard;
         pool_now.idle -= 1;
         if wait.timed_out() && pool_now.jobs.is_empty() {

@@ -24,6 +24,8 @@ struct Member {
     features: u32,
     data_bytes: u64,
     layout: u32,
+    /// Numbers of the members that it counts as failed.
+    failed: &'static [u16],
 }
 
 const MIRROR: Member = Member {
@@ -35,6 +37,7 @@ const MIRROR: Member = Member {
     features: 0,
     data_bytes: BYTES - DATA,
     layout: 0,
+    failed: &[],
 };
 
 impl Member {
@@ -59,7 +62,11 @@ impl Member {
         put(208, &self.in_sync_to.to_le_bytes());
         put(220, &4_u32.to_le_bytes());
         for number in 0..4_u16 {
-            let role = if u32::from(number) < self.members { number } else { 0xffff };
+            let role = match number {
+                number if u32::from(number) >= self.members => 0xffff,
+                number if self.failed.contains(&number) => 0xfffe,
+                number => number,
+            };
             put(256 + 2 * usize::from(number), &role.to_le_bytes());
         }
         let words = bytes[..264]
@@ -241,6 +248,82 @@ fn a_mirror_says_when_its_members_may_differ() {
     device.write_bytes(1 << 20, &data, BioFlags::SYNC).expect("written");
     drop(device);
     assert!(images.iter().all(|image| in_sync_to(image).1 == 0));
+}
+
+/// A member that failed kept its superblock, one event older than the others, and its old data was read.
+#[test]
+fn a_member_that_the_newest_superblock_calls_failed_is_not_used() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let survivor = Member { events: 8, failed: &[0], ..MIRROR };
+    let paths = images(directory.path(), &[MIRROR, survivor]);
+    write_data(&paths[0], &[1; 4096]);
+    write_data(&paths[1], &[2; 4096]);
+    assert!(refused(&paths).contains("number 0 (from 0 on) is missing"), "{}", refused(&paths));
+    let device = open_target(&spec(&paths), &OpenOptions::read_only()).expect("read");
+    for _ in 0..4 {
+        assert_eq!(first_byte(&*device), 2);
+    }
+}
+
+/// Two superblocks that both say that nothing is to be copied, one of them newer: the newer member is read, and a write marks both first.
+#[test]
+fn of_members_in_sync_the_newest_is_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths = images(directory.path(), &[MIRROR, Member { events: 8, ..MIRROR }]);
+    write_data(&paths[0], &[1; 4096]);
+    write_data(&paths[1], &[2; 4096]);
+    let device = open(&paths);
+    for _ in 0..4 {
+        assert_eq!(first_byte(&*device), 2);
+    }
+    device.write_bytes(8192, &pattern(4096, 3), BioFlags::SYNC).expect("written");
+    assert!(paths.iter().all(|path| in_sync_to(path) == (9, 0)));
+    drop(device);
+    assert!(paths.iter().all(|path| in_sync_to(path) == (9, 0)), "the kernel copies what differed before");
+}
+
+/// After a crash between two superblocks of which one was marked, a write left the mark away from the other.
+#[test]
+fn a_mark_that_one_member_lacks_is_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let marked = Member { in_sync_to: 0, ..MIRROR };
+    let paths = images(directory.path(), &[marked, Member { events: 8, ..MIRROR }]);
+    let device = open(&paths);
+    device.write_bytes(8192, &pattern(4096, 3), BioFlags::SYNC).expect("written");
+    assert!(paths.iter().all(|path| in_sync_to(path) == (9, 0)));
+}
+
+/// Each member ran without the other: which data is right, only the user knows.
+#[test]
+fn members_that_were_used_apart_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for events in [7, 8, 20] {
+        let first = Member { failed: &[1], ..MIRROR };
+        let paths = images(directory.path(), &[first, Member { events, failed: &[0], ..MIRROR }]);
+        for options in [OpenOptions::read_only(), OpenOptions::read_write()] {
+            let error = open_target(&spec(&paths), &options).expect_err("apart").to_string();
+            assert!(error.contains("were used without each other"), "{error}");
+        }
+        open_target(&spec(&paths[..1]), &OpenOptions::read_only()).expect("one alone is read");
+    }
+    // Of three, the first counted on the third, which went on without it: it is old, and not one of two halves.
+    let first = Member { failed: &[1], ..MIRROR };
+    let second = Member { events: 9, failed: &[0], ..MIRROR };
+    let paths = images(directory.path(), &[first, second, Member { events: 9, failed: &[0], ..MIRROR }]);
+    let device = open_target(&spec(&paths), &OpenOptions::read_only()).expect("two are up to date");
+    drop(device);
+    assert!(refused(&paths).contains("number 0 (from 0 on) is missing"));
+}
+
+fn write_data(path: &Path, bytes: &[u8]) {
+    let file = std::fs::File::options().write(true).open(path).expect("an image");
+    file.write_all_at(bytes, DATA).expect("written");
+}
+
+fn first_byte(device: &dyn BlockDevice) -> u8 {
+    let mut memory = AlignedBuf::zeroed(4096, 4096);
+    device.read_bytes(0, &mut memory).expect("read");
+    memory[0]
 }
 
 #[test]

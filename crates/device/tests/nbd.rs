@@ -8,8 +8,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{image, suite};
@@ -151,6 +151,173 @@ fn a_server_that_does_not_greet_is_given_up_in_time() {
     let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
     assert!(error.contains("the server closed the connection"), "{error}");
     closing.join().unwrap();
+}
+
+fn exactly<const LEN: usize>(stream: &mut UnixStream) -> std::io::Result<[u8; LEN]> {
+    let mut bytes = [0; LEN];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Read an option of the handshake; its number.
+fn read_option(stream: &mut UnixStream) -> std::io::Result<u32> {
+    let head: [u8; 16] = exactly(stream)?;
+    let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+    stream.read_exact(&mut vec![0; word(12) as usize])?;
+    Ok(word(8))
+}
+
+fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
+    let words = [option, kind, data.len() as u32].map(u32::to_be_bytes).concat();
+    [&0x0003_e889_0455_65a9_u64.to_be_bytes()[..], &words, data].concat()
+}
+
+/// What a server sends in the handshake that never comes to its end.
+#[derive(Clone, Copy, Debug)]
+enum Endless {
+    Greeting,
+    Replies,
+    #[cfg(feature = "nbd-tls")]
+    Tls,
+}
+
+impl Endless {
+    /// Until the client goes away, or the test has failed.
+    fn serve(self, mut stream: UnixStream) -> std::io::Result<()> {
+        let give_up = Instant::now() + Duration::from_secs(6);
+        let part = match self {
+            Self::Greeting => vec![b'N'],
+            Self::Replies => option_reply(7, 3, &[0, 9]),
+            #[cfg(feature = "nbd-tls")]
+            Self::Tls => vec![0],
+        };
+        if !matches!(self, Self::Greeting) {
+            stream.write_all(&[&b"NBDMAGICIHAVEOPT"[..], &3_u16.to_be_bytes()].concat())?;
+            exactly::<4>(&mut stream)?;
+            let option = read_option(&mut stream)?;
+            if option == 5 {
+                stream.write_all(&option_reply(option, 1, &[]))?;
+                // A record of TLS, of which a byte comes now and then.
+                stream.write_all(&[0x16, 3, 3, 0x40, 0])?;
+            }
+        }
+        while Instant::now() < give_up {
+            stream.write_all(&part)?;
+            std::thread::sleep(Duration::from_millis(150));
+        }
+        Ok(())
+    }
+}
+
+/// Each call of the handshake had a timeout of its own, so a server that sent a byte before each was over was waited for without end.
+#[test]
+fn a_handshake_without_an_end_is_given_up_in_time() {
+    let kinds = [
+        (Endless::Greeting, "nbd"),
+        (Endless::Replies, "nbd"),
+        #[cfg(feature = "nbd-tls")]
+        (Endless::Tls, "nbds"),
+    ];
+    for (endless, scheme) in kinds {
+        let (_directory, socket) = scratch();
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || {
+            // The client closes the connection, which is an error here.
+            let _ = endless.serve(listener.accept().unwrap().0);
+        });
+        let uri = format!("{scheme}+unix:///?socket={}&timeout=1", socket.display());
+        let before = Instant::now();
+        let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
+        let took = before.elapsed();
+        assert!(took < Duration::from_secs(3), "{endless:?}: {took:?}");
+        assert!(error.contains("did not answer within 1 s"), "{endless:?}: {error}");
+        server.join().unwrap();
+    }
+}
+
+/// A server with several connections: it is slow to carry out the first write, and closes the connection of the first read at 4096.
+#[derive(Default)]
+struct SlowServer {
+    content: Mutex<Vec<u8>>,
+    /// The first write came.
+    has_write: AtomicBool,
+    has_closed: AtomicBool,
+    /// The first write was carried out.
+    is_done: AtomicBool,
+}
+
+impl SlowServer {
+    fn serve(&self, mut stream: UnixStream) -> std::io::Result<()> {
+        stream.write_all(&[&b"NBDMAGICIHAVEOPT"[..], &3_u16.to_be_bytes()].concat())?;
+        exactly::<4>(&mut stream)?;
+        read_option(&mut stream)?;
+        let export = [&0_u16.to_be_bytes()[..], &BYTES.to_be_bytes(), &0x101_u16.to_be_bytes()].concat();
+        stream.write_all(&[option_reply(7, 3, &export), option_reply(7, 1, &[])].concat())?;
+        loop {
+            let head: [u8; 28] = exactly(&mut stream)?;
+            let (command, cookie) = (head[7], &head[8..16]);
+            let offset = u64::from_be_bytes(head[16..24].try_into().unwrap()) as usize;
+            let len = u32::from_be_bytes(head[24..].try_into().unwrap()) as usize;
+            let reply = [&[0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], cookie].concat();
+            match command {
+                0 if offset == 4096 && !self.has_closed.swap(true, Ordering::SeqCst) => return Ok(()),
+                0 => {
+                    let data = self.content.lock().unwrap()[offset..offset + len].to_vec();
+                    stream.write_all(&[reply, data].concat())?;
+                }
+                1 => {
+                    let mut data = vec![0; len];
+                    stream.read_exact(&mut data)?;
+                    let is_first = !self.has_write.swap(true, Ordering::SeqCst);
+                    if is_first {
+                        std::thread::sleep(Duration::from_millis(500));
+                    }
+                    self.content.lock().unwrap()[offset..offset + len].copy_from_slice(&data);
+                    self.is_done.fetch_or(is_first, Ordering::SeqCst);
+                    stream.write_all(&reply)?;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+fn wait_for(what: &AtomicBool) {
+    let give_up = Instant::now() + Duration::from_secs(5);
+    while !what.load(Ordering::SeqCst) {
+        assert!(Instant::now() < give_up);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A connection was lost, and a write that was on its way on another was sent again; the server carried out the first one later, over what was
+/// written since.
+#[test]
+fn a_write_that_was_sent_again_is_not_carried_out_late() {
+    let (_directory, socket) = scratch();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = Arc::new(SlowServer::default());
+    server.content.lock().unwrap().resize(BYTES as usize, 0);
+    let served = Arc::clone(&server);
+    // Ends with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (server, stream) = (Arc::clone(&served), stream.unwrap());
+            std::thread::spawn(move || server.serve(stream));
+        }
+    });
+    let uri = format!("nbd+unix:///?socket={}&connections=2&timeout=5&reconnect=2", socket.display());
+    let device: Arc<dyn BlockDevice> = open(&uri);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| device.write_bytes(0, &[1; 4096], BioFlags::SYNC).unwrap());
+        wait_for(&server.has_write);
+        device.read_bytes(4096, &mut [0; 4096]).unwrap();
+        writing.join().unwrap();
+        device.write_bytes(0, &[2; 4096], BioFlags::SYNC).unwrap();
+    });
+    wait_for(&server.is_done);
+    let content = server.content.lock().unwrap();
+    assert!(content[..4096] == [2; 4096], "{:?}", &content[..8]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::io::{Cursor, Write};
 use std::sync::Arc;
 
-use diorite_block::{BioFlags, BlockDevice, Geometry, Sector};
+use diorite_block::{Bio, BioFlags, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Sector};
 use diorite_device::{MemoryDevice, OpenError, PartitionDevice, PartitionKind, has_partitions, partitions};
 use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;
@@ -146,6 +146,68 @@ fn mbr_with_logical_partitions_is_read() {
     let expected = [(1, 63, 2048), (4, 30000, 1000), (5, 4160, 2000), (6, 8256, 2001), (7, 12352, 2002)];
     assert_eq!(facts, expected);
     assert_eq!(found[1].kind, PartitionKind::Mbr(0x82));
+}
+
+/// A disk with sectors of its own size.
+#[derive(Debug)]
+struct Disk(Arc<MemoryDevice>, u32);
+
+impl BlockDevice for Disk {
+    fn geometry(&self) -> &Geometry {
+        self.0.geometry()
+    }
+    fn counters(&self) -> &IoCounters {
+        self.0.counters()
+    }
+    fn name(&self) -> String {
+        self.0.name()
+    }
+    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        self.0.execute(bios)
+    }
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        Arc::clone(&self.0).open_queue(depth)
+    }
+    fn table_sector_bytes(&self) -> u32 {
+        self.1
+    }
+}
+
+/// Partitions of such a disk were placed at an eighth of where they are, and a write to one destroyed what lies there.
+#[test]
+fn mbr_counts_in_sectors_of_the_disk() {
+    let mut content = vec![0; DISK];
+    mbr_entry(&mut content, 0, 0, 0x83, 16, 256);
+    mbr_entry(&mut content, 0, 1, 0x05, 512, 2048);
+    mbr_entry(&mut content, 512 * 8, 0, 0x83, 8, 128);
+    mbr_entry(&mut content, 512 * 8, 1, 0x05, 256, 512);
+    mbr_entry(&mut content, 768 * 8, 0, 0x83, 8, 64);
+    // Whether it is used directly or not.
+    for logical in [512, 4096] {
+        let disk = Arc::new(Disk(device_of(&content, logical), 4096));
+        let found = partitions(&*disk).unwrap();
+        let facts: Vec<_> = found.iter().map(|p| (p.number, p.start.0 / 8, p.len_bytes / 4096)).collect();
+        assert_eq!(facts, [(1, 16, 256), (5, 520, 128), (6, 776, 64)]);
+        assert_eq!(PartitionDevice::open(disk, 5).unwrap().start(), Sector(520 * 8));
+    }
+}
+
+/// A GPT that an MBR was written over (`fdisk` of old wrote one sector) was used all the same.
+#[test]
+fn a_gpt_under_another_table_is_not_used() {
+    let mut disk = gpt_disk(LogicalBlockSize::Lb512);
+    disk[..512].fill(0);
+    mbr_entry(&mut disk, 0, 0, 0x83, 2048, 4096);
+    let found = list(&disk).unwrap();
+    assert_eq!(found.iter().map(|p| (p.number, p.start.0)).collect::<Vec<_>>(), [(1, 2048)]);
+    // Beside its own entry there may be others.
+    mbr_entry(&mut disk, 0, 1, 0xee, 1, 2047);
+    assert_eq!(list(&disk).unwrap().len(), 2);
+    // Without any table over it, it is damaged: not used, and not overwritten unasked.
+    disk[..512].fill(0);
+    let text = list(&disk).unwrap_err().to_string();
+    assert!(text.contains("no protective entry") && text.contains("sgdisk"), "{text}");
+    assert!(has_partitions(&*device_of(&disk, 512)));
 }
 
 #[test]

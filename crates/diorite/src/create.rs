@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use diorite_device::{Create, DirectIo, FileDevice, OpenOptions as DeviceOptions};
+use diorite_device::{Create, DirectIo, FileDevice, OpenOptions as DeviceOptions, open_target};
 
 use crate::mkfs::{MkfsOptions, mkfs};
+use crate::what_is_on::what_is_on;
 use crate::{Error, Filesystem, FilesystemOptions, Result};
 
 impl Filesystem {
@@ -30,6 +31,32 @@ impl Filesystem {
     pub fn create(path: impl AsRef<Path>, size: u64, options: &MkfsOptions) -> Result<Self> {
         FilesystemOptions::new().create(path, size, options)
     }
+}
+
+/// What becomes of what a target holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the call fails.
+    Keep,
+    /// It is lost.
+    Overwrite,
+}
+
+/// Make a volume on a disk, a part of it, or an image that exists.
+///
+/// # Errors
+/// [`Error::HasContent`](crate::Error::HasContent) if it holds [something that is known](crate::what_is_on) which is to be kept;
+/// [`Error::Mkfs`](crate::Error::Mkfs) if there cannot be such a volume; or it cannot be opened.
+pub fn mkfs_on(target: &str, options: &MkfsOptions, existing: Existing) -> Result<()> {
+    // Before it is opened for writing, which shuts out others.
+    let found = if existing == Existing::Keep { what_is_on(target) } else { None };
+    if let Some(found) = found {
+        return Err(Error::HasContent(found).at(target));
+    }
+    // Blocks may be smaller than what direct I/O moves.
+    let device = open_target(target, &DeviceOptions::read_write().direct(DirectIo::Off))?;
+    mkfs(&*device, options).map_err(|error| Error::Mkfs(error).at(target))?;
+    Ok(())
 }
 
 impl FilesystemOptions {

@@ -8,6 +8,8 @@ use diorite_block::{IoError, IoErrorKind};
 use diorite_device::OpenError;
 use diorite_ext_tools::mkfs::MkfsError;
 
+use crate::what_is_on::FoundContent;
+
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -120,6 +122,9 @@ pub enum Error {
     /// There cannot be a volume as it was asked for, or its device failed when it was made.
     #[error("cannot make the filesystem: {0}")]
     Mkfs(#[from] MkfsError),
+    /// A new volume would overwrite this (`EEXIST`).
+    #[error("not made: {0}")]
+    HasContent(FoundContent),
     /// The device failed.
     #[error(transparent)]
     Io(#[from] IoError),
@@ -232,6 +237,7 @@ impl Error {
             | Self::DirectRefused(_)
             | Self::InvalidArgument(_) => 22,
             Self::NotOpenFor(_) => 9,
+            Self::HasContent(_) => 17,
             Self::Unsupported(_) => 95,
             Self::TooManyLinks => 40,
             Self::UnexpectedEnd { .. } => 5,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite_block::{Bio, BlockDevice, Op, Sector};
-use diorite_device::{Create, FileDevice, Growth, OpenOptions as DeviceOptions};
+use diorite_device::{Create, FileDevice, Growth, OpenError, OpenOptions as DeviceOptions};
 
 use crate::content::Content;
 use crate::content::engine::{Engine, EngineOptions};
@@ -62,7 +62,13 @@ impl HostFile {
         } else if options.create {
             device_options = device_options.create(Create::Sized(0));
         }
-        let device = FileDevice::open(path, &device_options.growth(Growth::Free))?;
+        let device = match FileDevice::open(path, &device_options.growth(Growth::Free)) {
+            Err(OpenError::NotADevice { kind: "a directory", .. }) => {
+                let is_directory = std::io::Error::from_raw_os_error(21);
+                return Err(os("cannot open it as a file", is_directory)).at_path(path);
+            }
+            opened => opened?,
+        };
         if options.truncate && !device.is_block_device() {
             device.set_file_size(0).map_err(|source| os("cannot empty the file", source)).at_path(path)?;
         }

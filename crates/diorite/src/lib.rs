@@ -65,6 +65,7 @@ mod status;
 mod stream;
 mod volume_target;
 mod walk;
+mod what_is_on;
 mod whole_files;
 mod write;
 
@@ -76,6 +77,7 @@ pub use diorite_device as device;
 pub use diorite_ext::layout;
 
 pub use async_queue::{AsyncQueue, AsyncReader, AsyncWriter, Driver, Transfer};
+pub use create::{Existing, mkfs_on};
 pub use diorite_block::QueueLoad;
 pub use diorite_block::scheduler::{
     CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics, UnknownScheduler,
@@ -85,9 +87,10 @@ pub use diorite_block::{
     ScheduledDevice, Sector, TaskId,
 };
 pub use diorite_device::{
-    AlignedBuf, Backend, Create, DirectIo, LockHolder, OpenError, OpenOptions as DeviceOptions, Partition,
-    Polling, RawBindings, RegisteredBuf, RegisteredBuffers, array_of, end_of_target, foreign_content,
-    has_partitions, host_paths, is_new_file, open_target, partitions,
+    AlignedBuf, Backend, Create, DirectIo, ForeignFormat, LockHolder, OpenError,
+    OpenOptions as DeviceOptions, Partition, Polling, RawBindings, RegisteredBuf, RegisteredBuffers,
+    array_of, end_of_target, foreign_content, foreign_format, has_partitions, host_paths, is_new_file,
+    open_target, partitions,
 };
 pub use diorite_ext::{
     Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, Error as VolumeError, FileKind,
@@ -112,6 +115,7 @@ pub use status::{CacheUse, FilesystemStatus};
 pub use stream::{DirectReader, DirectWriter};
 pub use volume_target::{open_volume_target, partitions_with_volumes};
 pub use walk::{SeenDirectories, Walk, WalkEntry};
+pub use what_is_on::{FoundContent, uuid_text, what_is_on};
 
 /// A name of a directory as part of a path.
 pub(crate) fn os_name(name: &[u8]) -> &std::ffi::OsStr {

@@ -39,10 +39,12 @@ pub enum Error {
         /// Whole pages that the file can have.
         pages: u64,
     },
-    /// A page cannot be written before the log is durable up to here.
-    #[error("a page waits for the log up to {lsn}")]
+    /// Pages cannot be written before the log is durable up to here.
+    #[error(
+        "pages wait for the log up to {lsn}: make it durable, say so with `set_durable_lsn`, and flush again"
+    )]
     LogNotDurable {
-        /// The least log sequence number that is needed.
+        /// The greatest log sequence number of the pages that wait: once the log is durable up to it, all of them can be written.
         lsn: u64,
     },
     /// The system refused memory, a thread or what a descriptor was asked for.

@@ -37,15 +37,8 @@ pub(crate) fn run(core: &Core, requests: &Receiver<Vec<PageId>>) {
 fn read(core: &Core, queue: &mut DirectQueue<OwnedExclusive>, pages: &[PageId]) {
     let page_bytes = core.mapping.layout().page_bytes;
     let mut run: Vec<(PageId, OwnedExclusive)> = Vec::new();
-    for &page in pages {
-        if table::find(&core.mapping, page.key()).is_some() {
-            continue;
-        }
+    for (page, hold) in enter(core, pages) {
         let Ok(file) = core.file_of(page) else { continue };
-        if file.check_page(page.number(), page_bytes).is_err() {
-            continue;
-        }
-        let Ok(Some(hold)) = core.enter(Arc::clone(&core.mapping), page) else { continue };
         if file.has_queue {
             let offset = page.number() * page_bytes as u64;
             if let Err(refused) = queue.read(&file.file, offset, hold, page_bytes, page.key()) {
@@ -71,6 +64,27 @@ fn read(core: &Core, queue: &mut DirectQueue<OwnedExclusive>, pages: &[PageId]) 
             Err(_) => core.leave(finished.memory, page),
         }
     }
+}
+
+/// Give the pages that are not there their frames. All at once, before the first read: to have a frame, this thread may write back pages, and would wait
+/// for the range of a file that its own read in flight holds.
+fn enter(core: &Core, pages: &[PageId]) -> Vec<(PageId, OwnedExclusive)> {
+    let page_bytes = core.mapping.layout().page_bytes;
+    let mut entered = Vec::with_capacity(pages.len());
+    for &page in pages {
+        let can_be_read =
+            core.file_of(page).is_ok_and(|file| file.check_page(page.number(), page_bytes).is_ok());
+        if !can_be_read || table::find(&core.mapping, page.key()).is_some() {
+            continue;
+        }
+        match core.enter(Arc::clone(&core.mapping), page) {
+            Ok(Some(hold)) => entered.push((page, hold)),
+            Ok(None) => {}
+            // There was no frame for a while; those that are entered are waited for.
+            Err(_) => break,
+        }
+    }
+    entered
 }
 
 /// Read pages that follow each other, by one call.

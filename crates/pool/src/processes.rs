@@ -37,15 +37,23 @@ impl Identity {
         Ok(Self::new(pid, stat.start_time))
     }
 
+    /// Whether it may live: one of which nothing can be found out does, for the pages of one that is declared dead are given to others.
     fn is_alive(self) -> bool {
         let pid = self.0 as u32;
         match Stat::of(pid) {
             // A thread that has ended while others of its process go on.
             Some(stat) if stat.is_ended && stat.threads <= 1 => false,
             Some(stat) => Self::new(pid, stat.start_time) == self,
-            None => false,
+            // No file, or no descriptor to open it with.
+            None => has_process(pid),
         }
     }
+}
+
+/// Whether a process may have that number.
+fn has_process(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
+    rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
 }
 
 /// What `/proc/PID/stat` says.

@@ -77,7 +77,7 @@ struct Outcome {
     written: usize,
     /// Pages that another thread had.
     contended: Vec<(u64, FrameIndex)>,
-    /// The least log sequence number that was waited for.
+    /// The greatest log sequence number that a page waits for.
     waits_for_log: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl Core {
         PageId::from_key(key).is_some_and(|page| self.file_of(page).is_ok())
     }
 
-    /// Write all dirty pages of a file that there are now. The least log sequence number that was waited for, if any was.
+    /// Write all dirty pages of a file that there are now. The greatest log sequence number that one of them waits for, if any does.
     pub(crate) fn write_file(&self, file: FileId) -> Result<Option<u64>> {
         self.file_of(file.page(0))?;
         let mut waits_for_log = None;
@@ -182,8 +182,7 @@ impl Core {
             return None;
         }
         if frame.lsn() > self.mapping.header().durable_lsn.load(Ordering::Acquire) {
-            let least = outcome.waits_for_log.map_or(frame.lsn(), |lsn| lsn.min(frame.lsn()));
-            outcome.waits_for_log = Some(least);
+            outcome.waits_for_log = outcome.waits_for_log.max(Some(frame.lsn()));
             return None;
         }
         Some(hold)

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{DirectIo, File, Filesystem, HostFile};
@@ -207,6 +208,60 @@ fn a_page_waits_for_its_log() {
     pool.set_durable_lsn(10);
     pool.flush(file).unwrap();
     assert_eq!(pool.stats().written_pages, 2);
+}
+
+/// The least number was reported: a flush for each page was needed until all were written.
+#[test]
+fn pages_wait_for_the_greatest_number_of_theirs() {
+    let directory = TempDir::new().unwrap();
+    let pool = pool(16);
+    let file = pool.open_file("f", host_file(&directory, "f", DirectIo::Preferred)).unwrap();
+    for (number, lsn) in [(0, 20), (1, 40), (2, 10), (3, 30)] {
+        let mut guard = pool.create_page(file.page(number)).unwrap();
+        set_word(&mut guard, 5);
+        guard.set_lsn(lsn);
+    }
+    pool.set_durable_lsn(15);
+    let Err(Error::LogNotDurable { lsn }) = pool.flush(file) else { panic!("three pages wait") };
+    assert_eq!((lsn, pool.stats().written_pages), (40, 1));
+    pool.set_durable_lsn(lsn);
+    pool.flush(file).unwrap();
+    assert_eq!(pool.stats().written_pages, 4);
+}
+
+/// For the frame of a page the thread that reads ahead wrote others back, by which the file grew: it waited for the end of the file, which its own
+/// read in flight had.
+#[test]
+fn reading_ahead_does_not_wait_for_itself() {
+    let directory = TempDir::new().unwrap();
+    let image = directory.path().join("disk.img");
+    let filesystem = Filesystem::create(&image, 16 << 20, &MkfsOptions::default()).unwrap();
+    filesystem.create_file("/f").unwrap().write_all_at(&[1; 100], 0).unwrap();
+    filesystem.close().unwrap();
+    let filesystem = Filesystem::open(&image).unwrap();
+    let direct = filesystem.open_options().read(true).write(true).direct(DirectIo::Required);
+    let pool = BufferPool::options().pages(16).background_writer(false).create().unwrap();
+    let file = pool.open_file("f", direct.open("/f").unwrap()).unwrap();
+    // One clean page, three dirty ones, and no other frame.
+    let pins: Vec<_> = (1000..1012).map(|number| pool.pin(file.page(number)).unwrap()).collect();
+    for number in 100..103 {
+        set_word(&mut pool.create_page(file.page(number)).unwrap(), 1);
+    }
+    drop(pool.fetch(file.page(1)).unwrap());
+    pool.prefetch([0, 2].map(|number| file.page(number))).unwrap();
+    let give_up = Instant::now() + Duration::from_secs(5);
+    while pool.stats().prefetched < 2 {
+        if Instant::now() > give_up {
+            // Dropping it would wait for the thread.
+            std::mem::forget((pins, filesystem));
+            std::mem::forget(pool);
+            panic!("the thread waits");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(pool.fetch(file.page(0)).unwrap()[..100] == [1; 100]);
+    drop(pins);
+    pool.close().unwrap();
 }
 
 /// An optimistic read that races with a writer never returns a mix.

@@ -181,6 +181,15 @@ fn child() {
             done();
         }
         "attach" => done(),
+        "without-descriptors" => {
+            let mut page = pool.fetch_exclusive(file.page(3)).unwrap();
+            page[..PAGE / 2].fill(9);
+            let no_more = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, no_more).unwrap();
+            assert_eq!(pool.recover(), 0, "this process and its parent live");
+            assert_eq!((pool.stats().deaths, pool.stats().processes), (0, 2));
+            done();
+        }
         other => panic!("{other}"),
     }
 }
@@ -251,6 +260,18 @@ fn holds_of_the_dead_are_gone() {
     let pins: Vec<_> = (20..36).map(|number| pool.pin(file.page(number)).unwrap()).collect();
     drop(pins);
     pool.check_invariants().unwrap();
+}
+
+/// A process without a free descriptor could not look whether others live, and took them and itself for dead: their pages were given to others.
+#[test]
+fn no_process_is_dead_because_it_cannot_be_looked_at() {
+    let shared = shared();
+    let Shared { pool, file, .. } = &shared;
+    let child = start(&shared, "without-descriptors");
+    assert!(pool.peek(file.page(3), |page| page.bytes::<1>(0)).is_none(), "the child has it");
+    kill(child);
+    assert!(pool.fetch(file.page(3)).is_ok());
+    assert_eq!((pool.stats().deaths, pool.stats().processes), (1, 1));
 }
 
 /// A pool has 16 processes at a time; a dead one makes place for another.

@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::errors::{Failure, raise};
 use crate::file::{Handle, handle_of};
-use crate::guarded::Guarded;
+use crate::guarded::{Guarded, close_at_exit};
 use crate::memory::{QueueMemory, Use};
 use crate::numbers::Offset;
 use crate::queue::{checked_depth, file_for};
@@ -71,8 +71,9 @@ struct Transfers {
 }
 
 struct State {
-    queue: AsyncQueue<QueueMemory>,
+    /// Forgotten before the queue waits for what is in flight.
     transfers: Mutex<Transfers>,
+    queue: AsyncQueue<QueueMemory>,
     woken: Arc<Woken>,
 }
 
@@ -122,7 +123,7 @@ impl State {
 /// A queue for the event loop; ``diorite.AsyncQueue`` is the interface.
 #[pyclass(frozen, weakref, module = "diorite._diorite")]
 pub(crate) struct AsyncCore {
-    state: Guarded<State>,
+    state: Arc<Guarded<State>>,
     file: Option<Py<Handle>>,
     descriptors: [OwnedFd; 2],
     depth: u32,
@@ -173,7 +174,9 @@ impl AsyncCore {
         let of_event = event.try_clone().map_err(no_descriptor)?;
         let woken = Arc::new(Woken { ids: Mutex::default(), event });
         let state = State { queue, transfers: Mutex::default(), woken };
-        Ok(Self { state: Guarded::new(state), file, descriptors: [of_queue, of_event], depth })
+        let state = Arc::new(Guarded::new(state));
+        close_at_exit(&state);
+        Ok(Self { state, file, descriptors: [of_queue, of_event], depth })
     }
 
     #[getter]
@@ -243,11 +246,6 @@ impl AsyncCore {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let forget = |state: &State| {
-            let transfers = std::mem::take(&mut locked(&state.transfers).by_id);
-            drop(transfers);
-            Ok::<_, Failure>(())
-        };
-        self.state.close(py, forget, |_| false)
+        self.state.close(py, |_| Ok::<_, Failure>(()), |_| false)
     }
 }

@@ -57,9 +57,12 @@ impl From<Failure> for PyErr {
 pub(crate) fn raise(error: &Error) -> PyErr {
     Python::attach(|py| {
         let plain = error.without_path();
-        let message = match error.hint() {
-            Some(_) => format!("{plain}, or the file opened with unaligned=\"bounce\""),
-            None => plain.to_string(),
+        let message = match plain {
+            Error::InvalidAlignment { .. } => {
+                format!("{plain}, or the file opened with unaligned=\"bounce\"")
+            }
+            Error::HasContent(_) => format!("{plain}; force=True overwrites it"),
+            _ => plain.to_string(),
         };
         let path = error.path().map(|path| path.as_os_str().to_owned());
         let arguments = (error.errno(), message, path);

@@ -7,28 +7,14 @@
 //!   and both processes would write the same metadata. There it is also never dropped, which would sync and close the volume.
 //!
 //! Locking: calls hold the lock shared. It is never waited for by a thread that holds the GIL, so a call that needs the GIL at its end gets it.
-#![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Once, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
+use diorite::device::forks;
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
-
-/// How often this process is a fork's child, counted from the first process that asked.
-fn forks() -> u64 {
-    static FORKS: AtomicU64 = AtomicU64::new(0);
-    static WATCH: Once = Once::new();
-    extern "C" fn in_child() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-    }
-    WATCH.call_once(|| {
-        // SAFETY: the handler only adds to an atomic number, which is allowed between fork and exec.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
-    FORKS.load(Ordering::Relaxed)
-}
 
 /// A value that can be closed. See the module's head.
 pub(crate) struct Guarded<T: Send + Sync> {
@@ -94,6 +80,59 @@ impl<T: Send + Sync> Guarded<T> {
         });
         Ok(result?)
     }
+}
+
+/// What is closed when the interpreter ends, before the files are.
+trait TryClose: Send + Sync {
+    /// Close it, if no call is under way. Whether it is closed.
+    fn try_close(&self) -> bool;
+}
+
+impl<T: Send + Sync> TryClose for Guarded<T> {
+    fn try_close(&self) -> bool {
+        if self.is_of_other_process() {
+            return true;
+        }
+        let value = match self.value.try_write() {
+            Ok(mut slot) => slot.take(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().take(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        drop(value);
+        true
+    }
+}
+
+/// Queues, which hold ranges of files until they are reaped.
+static QUEUES: Mutex<Vec<Weak<dyn TryClose>>> = Mutex::new(Vec::new());
+
+/// A queue is closed when the interpreter ends.
+pub(crate) fn close_at_exit<T: Send + Sync + 'static>(queue: &Arc<Guarded<T>>) {
+    let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+    queues.retain(|other| other.strong_count() > 0);
+    let queue: Weak<Guarded<T>> = Arc::downgrade(queue);
+    queues.push(queue);
+}
+
+/// Close all queues, as the interpreter ends: a daemon thread may wait in a file, or in another queue, for a range that one of them holds, and no call
+/// reaps it any more. A queue in which a thread goes on waiting is left as it is.
+#[pyfunction]
+#[pyo3(name = "_close_queues")]
+pub(crate) fn close_queues(py: Python<'_>) {
+    const LONGEST_WAIT: Duration = Duration::from_secs(1);
+    py.detach(|| {
+        let mut open = std::mem::take(&mut *QUEUES.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut progress = Instant::now();
+        while !open.is_empty() && progress.elapsed() < LONGEST_WAIT {
+            let before = open.len();
+            open.retain(|queue| queue.upgrade().is_some_and(|queue| !queue.try_close()));
+            if open.len() < before {
+                progress = Instant::now();
+            } else {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    });
 }
 
 impl<T: Send + Sync> Drop for Guarded<T> {

@@ -43,6 +43,8 @@ mod _diorite {
     #[pymodule_export]
     use crate::filesystem::Volume;
     #[pymodule_export]
+    use crate::guarded::close_queues;
+    #[pymodule_export]
     use crate::map::Map;
     #[pymodule_export]
     use crate::memory::Buffer;

@@ -1,7 +1,7 @@
 //! New volumes, and looking for damage.
 
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{DeviceOptions, DirectIo, Error, Filesystem, VolumeInfo, foreign_content, open_target};
+use diorite::{Error, Existing, Filesystem};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -22,7 +22,8 @@ fn flavor(name: &str) -> PyResult<Flavor> {
 
 /// Make a volume: in a new image of ``size`` bytes, or without a size on an existing image or device.
 ///
-/// Everything that was on it is lost. A device that holds a volume or another known format is refused unless ``force`` is true.
+/// Everything that was on it is lost. One that holds something known (a volume, a partition table, a member of an array or a volume group, another
+/// format) is refused with ``FileExistsError`` unless ``force`` is true.
 /// ``type`` is ``"ext2"``, ``"ext3"`` or ``"ext4"``; ``features`` are changes of the features as ``mke2fs -O`` takes them.
 #[pyfunction]
 #[pyo3(signature = (
@@ -64,14 +65,6 @@ pub(crate) fn mkfs(
 /// Make a volume on what exists.
 fn make_on(target: &FsPath, options: &MkfsOptions, force: bool) -> diorite::Result<()> {
     let not_text = Error::InvalidArgument("the name of an image must be text in UTF-8");
-    let spec = target.as_ref().to_str().ok_or(not_text)?;
-    let device = open_target(spec, &DeviceOptions::read_write().direct(DirectIo::Off))?;
-    let is_used = foreign_content(&*device).is_some() || VolumeInfo::read(&*device).is_ok();
-    if is_used && !force {
-        return Err(Error::InvalidArgument(
-            "it holds a filesystem or another known format; force=True makes a new one all the same",
-        ));
-    }
-    diorite::mkfs::mkfs(&*device, options)?;
-    Ok(())
+    let target = target.as_ref().to_str().ok_or(not_text)?;
+    diorite::mkfs_on(target, options, if force { Existing::Overwrite } else { Existing::Keep })
 }

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::errors::{Failure, raise};
 use crate::file::{Handle, handle_of};
-use crate::guarded::Guarded;
+use crate::guarded::{Guarded, close_at_exit};
 use crate::memory::{QueueMemory, Use};
 use crate::numbers::Offset;
 
@@ -88,7 +88,7 @@ struct State {
 /// until it is reaped: do not wait for the same range in another way (``readinto_at``, ``fsync``) before. Threads can share a queue.
 #[pyclass(frozen, weakref, module = "diorite")]
 pub(crate) struct Queue {
-    state: Guarded<Mutex<State>>,
+    state: Arc<Guarded<Mutex<State>>>,
     file: Option<Py<Handle>>,
     descriptor: Arc<OwnedFd>,
     depth: u32,
@@ -200,7 +200,9 @@ impl Queue {
             |source| Failure::Library(Error::Os { what: "cannot get a descriptor for a queue", source });
         let descriptor = Arc::new(descriptor.map_err(no_descriptor)?);
         let state = State { queue, kept: VecDeque::new() };
-        Ok(Self { state: Guarded::new(Mutex::new(state)), file, descriptor, depth })
+        let state = Arc::new(Guarded::new(Mutex::new(state)));
+        close_at_exit(&state);
+        Ok(Self { state, file, descriptor, depth })
     }
 
     /// Most transfers in flight.

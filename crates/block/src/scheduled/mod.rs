@@ -147,6 +147,10 @@ impl BlockDevice for ScheduledDevice {
         self.core.lower.release();
     }
 
+    fn table_sector_bytes(&self) -> u32 {
+        self.core.lower.table_sector_bytes()
+    }
+
     fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
         let core = &*self.core;
         let count = bios.iter().filter(|bio| is_scheduled(bio.op)).count();

@@ -93,6 +93,7 @@ static void extremes(diorite_filesystem *fs, diorite_file *file)
 static void options(const char *directory)
 {
     diorite_filesystem *fs;
+    void *memory;
     diorite_mkfs_options how = {.size = sizeof how};
     char path[500], long_label[] = "more than sixteen bytes";
     struct {
@@ -143,6 +144,8 @@ static void options(const char *directory)
     OK(diorite_mkfs(path, &how));
     OK(diorite_filesystem_open(path, NULL, &fs));
     FAILS(EBUSY, path, diorite_mkfs(path, &how)); /* open */
+    FAILS(ENOMEM, "memory", diorite_buffer_allocate(NULL, SIZE_MAX, &memory));
+    FAILS(ENOMEM, "memory", diorite_buffer_allocate(NULL, SIZE_MAX / 2, &memory));
     OK(diorite_filesystem_close(fs));
     FAILS(ENOENT, "none.img", diorite_filesystem_open("none.img", NULL, &fs));
     FAILS(EUCLEAN, "", diorite_filesystem_open("/etc/services", &older, &fs));

@@ -97,6 +97,8 @@ static void host_and_raw(const char *image, const char *path)
     IS(5006, diorite_size(host));
     OK(diorite_file_close(host)); /* writes back */
     FAILS(EEXIST, path, diorite_host_open(path, O_RDWR | O_CREAT | O_EXCL, &host));
+    FAILS(EISDIR, "/tmp", diorite_host_open("/tmp", O_RDONLY, &host));
+    FAILS(EISDIR, "/tmp", diorite_host_open("/tmp", O_RDWR | O_CREAT, &host));
     int descriptor = open(path, O_RDONLY);
     IS(6, pread(descriptor, block, 20, 5000));
     CHECK(memcmp(block, "cached", 6) == 0);

@@ -4,12 +4,13 @@
 //! snapshot: that driver copies its old blocks to the snapshot before they are written.
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use diorite_block::{BlockDevice, Sector};
 
 use super::lvm_group::{Area, Group, Physical, Segment, SegmentKind};
-use super::lvm_label::{Label, label};
+use super::lvm_label::{Label, has_label, label};
 use super::mirror::MirrorDevice;
 use super::{Result, read};
 use crate::error::OpenError;
@@ -25,7 +26,15 @@ const RAID_STATE: u32 = 0x6452_6d44;
 
 /// What a physical volume belongs to, for a message; none if it is none.
 pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
-    let label = label(device).ok()??;
+    let label = match label(device) {
+        Ok(found) => found?,
+        Err(why) if has_label(device) => {
+            return Some(format!(
+                "a physical volume of LVM2, which is damaged ({why}); repair it with pvck or vgcfgrestore, or remove what says so (wipefs -a)"
+            ));
+        }
+        Err(_) => return None,
+    };
     let Some(Ok(group)) = label.text.as_deref().map(Group::parse) else {
         return Some("a physical volume of LVM2; open it as lvm:A,B with all of its group".to_owned());
     };
@@ -37,9 +46,18 @@ pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
     Some(format!(
         "a physical volume{others} of the LVM2 group {} with the volumes {}; open one as lvm:{name}{more}?volume={}",
         group.name,
-        volumes.join(", "),
+        listed(&volumes),
         volumes.first().unwrap_or(&"NAME")
     ))
+}
+
+/// Names in a message, if they are many only some.
+fn listed(names: &[&str]) -> String {
+    const MOST: usize = 20;
+    match names.len().checked_sub(MOST) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..MOST].join(", ")),
+    }
 }
 
 /// The logical volume `name`, or the only one, of the group on `devices`.
@@ -77,6 +95,8 @@ pub(crate) fn open(
 struct Whole {
     group: Group,
     devices: Vec<(Label, Arc<dyn BlockDevice>)>,
+    /// Of the group's snapshots, by the name of the origin: the name of the snapshot, and whether it is being merged into it.
+    origins: BTreeMap<String, (String, bool)>,
     /// Areas that may still be opened.
     areas_left: Cell<u32>,
 }
@@ -108,19 +128,31 @@ impl Whole {
         if let Some(other) = groups.iter().find(|other| other.name != group.name) {
             return Err(format!("the devices belong to two groups, {} and {}", group.name, other.name));
         }
+        let known: BTreeSet<_> = group.physical.values().map(|volume| &volume.id).collect();
         for (label, device) in &devices {
-            if !group.physical.values().any(|volume| volume.id == label.id) {
+            if !known.contains(&label.id) {
                 return Err(format!("{} is no longer in the group {}", device.name(), group.name));
             }
         }
-        Ok(Self { group, devices, areas_left: Cell::new(AREAS_MAX) })
+        Ok(Self::new(group, devices))
+    }
+
+    fn new(group: Group, devices: Vec<(Label, Arc<dyn BlockDevice>)>) -> Self {
+        let mut origins: BTreeMap<String, (String, bool)> = BTreeMap::new();
+        for snapshot in group.snapshots() {
+            let of_origin = origins.entry(snapshot.origin.to_owned()).or_default();
+            if of_origin.0.is_empty() || snapshot.is_merged {
+                *of_origin = (snapshot.store.to_owned(), snapshot.is_merged);
+            }
+        }
+        Self { group, devices, origins, areas_left: Cell::new(AREAS_MAX) }
     }
 
     fn choose(&self, name: Option<&str>) -> Result<String> {
         let all: Vec<_> = self.group.visible().collect();
         let list = || match &all[..] {
             [] => format!("the group {} has no volumes", self.group.name),
-            _ => format!("the group {} has {}: add ?volume=NAME", self.group.name, all.join(", ")),
+            _ => format!("the group {} has {}: add ?volume=NAME", self.group.name, listed(&all)),
         };
         match name {
             Some(name) if all.contains(&name) => Ok(name.to_owned()),
@@ -140,10 +172,9 @@ impl Whole {
 
     /// Why a volume is not written to, apart from what it consists of.
     fn read_only_reason(&self, name: &str) -> Option<String> {
-        if let Some(snapshot) = self.group.snapshots().find(|snapshot| snapshot.origin == name) {
+        if let Some((snapshot, _)) = self.origins.get(name) {
             return Some(format!(
-                "{name} is the origin of the snapshot {}, to which old blocks are not copied here",
-                snapshot.store
+                "{name} is the origin of the snapshot {snapshot}, to which old blocks are not copied here"
             ));
         }
         let is_writable = self.group.logical.get(name).is_none_or(|volume| volume.is_writable);
@@ -162,11 +193,9 @@ impl Whole {
         if depth > DEPTH_MAX {
             return Err("volumes consist of each other".to_owned().into());
         }
-        if let Some(merged) = group.snapshots().find(|snapshot| snapshot.origin == name && snapshot.is_merged)
-        {
+        if let Some((snapshot, true)) = self.origins.get(name) {
             return Err(format!(
-                "the snapshot {} is being merged into it; let the kernel's driver finish that",
-                merged.store
+                "the snapshot {snapshot} is being merged into it; let the kernel's driver finish that"
             )
             .into());
         }
@@ -288,8 +317,7 @@ impl Whole {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
+    use super::super::lvm_group::Logical;
     use super::*;
 
     /// The list of a group's volumes was empty in the message.
@@ -303,9 +331,43 @@ mod tests {
             logical: BTreeMap::new(),
             is_shared: false,
         };
-        let whole = Whole { group, devices: Vec::new(), areas_left: Cell::new(AREAS_MAX) };
+        let whole = Whole::new(group, Vec::new());
         assert_eq!(whole.choose(None).expect_err("none"), "the group vg has no volumes");
         let named = whole.choose(Some("lin")).expect_err("none");
         assert_eq!(named, "there is no volume lin: the group vg has no volumes");
+    }
+
+    /// The time to list the volumes of a group grew with their number times the number of snapshots, and so did the message.
+    #[test]
+    fn a_group_with_many_volumes_and_snapshots_is_listed_soon() {
+        const COUNT: u32 = 40_000;
+        let volume = |kind| Logical {
+            is_visible: true,
+            is_writable: true,
+            segments: vec![Segment { extents: 1, kind }],
+        };
+        let snapshot = |number| SegmentKind::Snapshot {
+            origin: format!("origin{number}"),
+            store: format!("store{number}"),
+            is_merged: false,
+        };
+        let pair = |number| {
+            let plain = volume(SegmentKind::Other("plain".to_owned()));
+            [(format!("origin{number}"), plain), (format!("snap{number}"), volume(snapshot(number)))]
+        };
+        let group = Group {
+            name: "vg".to_owned(),
+            version: 1,
+            extent_bytes: 4 << 20,
+            physical: BTreeMap::new(),
+            logical: (0..COUNT).flat_map(pair).collect(),
+            is_shared: false,
+        };
+        let before = std::time::Instant::now();
+        let whole = Whole::new(group, Vec::new());
+        let message = whole.choose(None).expect_err("there are many");
+        assert!(message.contains("origin10,") && message.contains("and 39980 more"), "{message}");
+        assert!((0..1000).all(|number| whole.read_only_reason(&format!("origin{number}")).is_some()));
+        assert!(before.elapsed() < std::time::Duration::from_secs(3), "{:?}", before.elapsed());
     }
 }

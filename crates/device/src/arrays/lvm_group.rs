@@ -1,6 +1,6 @@
 //! A volume group: what the text of LVM2's metadata says of its physical and logical volumes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Result;
 use super::lvm_text::{Section, Value};
@@ -94,11 +94,11 @@ impl Group {
 
     /// Names of the volumes that users see, but for snapshots.
     pub(super) fn visible(&self) -> impl Iterator<Item = &str> {
-        let is_snapshot =
-            |name: &str| self.snapshots().any(|snapshot| [snapshot.store, snapshot.name].contains(&name));
+        let snapshots: BTreeSet<_> =
+            self.snapshots().flat_map(|snapshot| [snapshot.store, snapshot.name]).collect();
         let visible =
             self.logical.iter().filter(|(_, volume)| volume.is_visible).map(|(name, _)| name.as_str());
-        visible.filter(move |name| !is_snapshot(name))
+        visible.filter(move |name| !snapshots.contains(name))
     }
 
     /// The snapshots that are not thin.

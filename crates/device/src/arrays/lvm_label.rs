@@ -22,6 +22,8 @@ const CRC: Crc<u32> = Crc::<u32>::new(&Algorithm {
 });
 const SECTOR: usize = 512;
 const LABEL_SECTORS: usize = 4;
+const LABEL_MAGIC: &[u8; 8] = b"LABELONE";
+const LABEL_TYPE: &[u8; 8] = b"LVM2 001";
 const AREA_MAGIC: &[u8; 16] = b" LVM2 x[5A%r0N*>";
 const AREA_HEADER: u64 = 512;
 /// The texts of large groups have a few MiB.
@@ -46,17 +48,42 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
+/// Whether one of the first sectors begins like a label, sound or not.
+pub(super) fn has_label(device: &dyn BlockDevice) -> bool {
+    let is_large_enough = device.geometry().capacity_bytes >= (LABEL_SECTORS * SECTOR) as u64;
+    is_large_enough
+        && read(device, 0, LABEL_SECTORS * SECTOR)
+            .is_ok_and(|sectors| sectors.chunks(SECTOR).any(|sector| sector.starts_with(LABEL_MAGIC)))
+}
+
+/// The first sound label of the first sectors, with its sector; none if no sector begins like one.
+fn sound_label(sectors: &[u8]) -> Result<Option<&[u8]>> {
+    let mut damage = None;
+    for (number_of, sector) in (0_u64..).zip(sectors.chunks(SECTOR)) {
+        if !sector.starts_with(LABEL_MAGIC) {
+            continue;
+        }
+        let problem = if CRC.checksum(&sector[20..]) != word(sector, 16) {
+            "the checksum of its LVM2 label is wrong"
+        } else if number(sector, 8) != number_of {
+            "its LVM2 label was written for another sector"
+        } else if &sector[24..32] != LABEL_TYPE {
+            "its LVM2 label is of an unknown type"
+        } else {
+            return Ok(Some(sector));
+        };
+        damage.get_or_insert_with(|| format!("{problem} (sector {number_of})"));
+    }
+    damage.map_or(Ok(None), Err)
+}
+
 /// The label of a device; none if it is no physical volume.
 pub(super) fn label(device: &dyn BlockDevice) -> Result<Option<Label>> {
     if device.geometry().capacity_bytes < (LABEL_SECTORS * SECTOR) as u64 {
         return Ok(None);
     }
     let sectors = read(device, 0, LABEL_SECTORS * SECTOR).map_err(|error| error.to_string())?;
-    let is_label = |sector: &&[u8]| sector.starts_with(b"LABELONE") && &sector[24..32] == b"LVM2 001";
-    let Some(sector) = sectors.chunks(SECTOR).find(is_label) else { return Ok(None) };
-    if CRC.checksum(&sector[20..]) != word(sector, 16) {
-        return Err("the checksum of its LVM2 label is wrong".to_owned());
-    }
+    let Some(sector) = sound_label(&sectors)? else { return Ok(None) };
     let header = sector.get(word(sector, 20) as usize..).filter(|header| header.len() >= 40);
     let header = header.ok_or("its LVM2 label has no header")?;
     let id = String::from_utf8_lossy(&header[..32]).into_owned();
@@ -114,4 +141,51 @@ fn text(device: &dyn BlockDevice, start: u64, size: u64) -> Result<Option<String
     }
     let text = String::from_utf8(bytes).map_err(|_| "its LVM2 metadata is no text")?;
     Ok(Some(text.trim_end_matches('\0').to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AlignedBuf, MemoryDevice};
+
+    fn labelled(number_in_it: u64) -> [u8; SECTOR] {
+        let mut sector = [0; SECTOR];
+        sector[..8].copy_from_slice(LABEL_MAGIC);
+        sector[8..16].copy_from_slice(&number_in_it.to_le_bytes());
+        sector[20..24].copy_from_slice(&32_u32.to_le_bytes());
+        sector[24..32].copy_from_slice(LABEL_TYPE);
+        sector[32..64].fill(b'a');
+        let checksum = CRC.checksum(&sector[20..]);
+        sector[16..20].copy_from_slice(&checksum.to_le_bytes());
+        sector
+    }
+
+    fn device(sectors: &[(usize, [u8; SECTOR])]) -> std::sync::Arc<dyn BlockDevice> {
+        let mut start = AlignedBuf::zeroed(4096, 4096);
+        for (at, sector) in sectors {
+            start[at * SECTOR..][..SECTOR].copy_from_slice(sector);
+        }
+        let device: std::sync::Arc<dyn BlockDevice> = MemoryDevice::new(1 << 20);
+        device.write_bytes(0, &start, diorite_block::BioFlags::NONE).expect("written");
+        device
+    }
+
+    /// A volume with a damaged label was taken for none, and overwritten unasked.
+    #[test]
+    fn a_damaged_label_is_one_all_the_same() {
+        let mut damaged = labelled(1);
+        damaged[100] ^= 1;
+        for (sectors, why) in [(vec![(1, damaged)], "checksum"), (vec![(2, labelled(1))], "another sector")] {
+            let device = device(&sectors);
+            assert!(label(&*device).expect_err("damaged").contains(why));
+            let described = crate::array_of(&*device).expect("a physical volume");
+            assert!(described.contains("damaged") && described.contains("sector "), "{described}");
+        }
+        // A sound one after it is the label.
+        let found = label(&*device(&[(0, damaged), (3, labelled(3))])).expect("sound").expect("a label");
+        assert_eq!(found.id, "a".repeat(32));
+        // The fifth sector has none.
+        assert!(label(&*device(&[(4, labelled(4))])).expect("none").is_none());
+        assert_eq!(crate::array_of(&*device(&[(4, labelled(4))])), None);
+    }
 }

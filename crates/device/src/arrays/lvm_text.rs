@@ -6,6 +6,8 @@ use super::Result;
 
 /// Sections in sections; LVM2 has four.
 const DEPTH_MAX: u32 = 16;
+/// Values of all sections: a volume has about twenty, and each takes some hundred bytes of memory here.
+const VALUES_MAX: u32 = 1 << 20;
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub(super) struct Section(BTreeMap<String, Value>);
 impl Section {
     /// The whole text.
     pub(super) fn parse(text: &str) -> Result<Self> {
-        let mut parser = Parser { rest: text };
+        let mut parser = Parser { rest: text, values: 0 };
         let section = parser.section(0)?;
         if parser.peek().is_some() { Err(parser.unexpected("the end")) } else { Ok(section) }
     }
@@ -37,7 +39,10 @@ impl Section {
     }
 
     pub(super) fn section(&self, name: &str) -> Option<&Self> {
-        self.sections().find_map(|(known, section)| (known == name).then_some(section))
+        match self.0.get(name) {
+            Some(Value::Section(section)) => Some(section),
+            _ => None,
+        }
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -70,6 +75,8 @@ impl Section {
 
 struct Parser<'t> {
     rest: &'t str,
+    /// Values so far.
+    values: u32,
 }
 
 impl<'t> Parser<'t> {
@@ -106,6 +113,11 @@ impl<'t> Parser<'t> {
         format!("the metadata has {here:?} where {wanted} should be")
     }
 
+    fn count_value(&mut self) -> Result<()> {
+        self.values += 1;
+        if self.values > VALUES_MAX { Err("the metadata has too many values".to_owned()) } else { Ok(()) }
+    }
+
     /// Up to a `}` or the end.
     fn section(&mut self, depth: u32) -> Result<Section> {
         if depth > DEPTH_MAX {
@@ -113,6 +125,7 @@ impl<'t> Parser<'t> {
         }
         let mut values = BTreeMap::new();
         while !matches!(self.peek(), None | Some('}')) {
+            self.count_value()?;
             let name = self.word();
             if name.is_empty() {
                 return Err(self.unexpected("a name"));
@@ -139,6 +152,7 @@ impl<'t> Parser<'t> {
         }
         let mut list = Vec::new();
         while !self.take(']') {
+            self.count_value()?;
             list.push(self.scalar()?);
             if !self.take(',') && self.peek() != Some(']') {
                 return Err(self.unexpected("a comma or ]"));
@@ -190,6 +204,9 @@ mod tests {
         assert_eq!(section.number("version"), Ok(1));
         for bad in ["a", "a = ", "a = [1 2]", "a {", "}", "a = \"x", "= 1", "a = [", &"a {".repeat(1000)] {
             assert!(Section::parse(bad).is_err(), "{bad}");
+        }
+        for many in ["a=1 ".repeat(1 << 21), format!("a = [{}]", "1,".repeat(1 << 21))] {
+            assert_eq!(Section::parse(&many), Err("the metadata has too many values".to_owned()));
         }
     }
 }

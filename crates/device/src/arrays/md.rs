@@ -3,6 +3,9 @@
 //! A RAID-1 is written to only if all of its members are there. Before the first write its superblocks say that the members may differ, and when it
 //! is closed after a flush, that they do not: after a crash the kernel copies one to the others.
 //!
+//! The newest superblock says which members have everything, as in the kernel: the own superblock of one that failed was not written any more, and
+//! still counts it as a member.
+//!
 //! Invariants:
 //! 1. What a superblock says of a mirror is durable before the write that makes it true.
 
@@ -136,16 +139,49 @@ fn members(devices: Vec<Arc<dyn BlockDevice>>) -> Result<Vec<Member>> {
     {
         return Err(format!("{} and {} are of two arrays", first.device.name(), other.device.name()));
     }
-    let newest = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0);
-    // A crash between the writes of two superblocks leaves one an event older than the other: both members are used.
-    let is_new = |member: &Member| member.superblock.events().saturating_add(1) >= newest;
-    members.retain(|member| is_new(member) && member.superblock.role().is_some());
+    if let Some((one, other)) = used_apart(&members) {
+        return Err(format!(
+            "{} and {} were used without each other: each counts the other as failed, and has data of its own; name one alone, read-only, to see which \
+             is right, and have mdadm forget the other (mdadm --zero-superblock) and add it again",
+            one.device.name(),
+            other.device.name()
+        ));
+    }
+    let newest = members.iter().map(|member| &member.superblock).max_by_key(|superblock| superblock.events());
+    if let Some(newest) = newest.cloned() {
+        members.retain(|member| is_up_to_date(&member.superblock, &newest));
+    }
     members.sort_by_key(|member| member.superblock.role());
     let is_twice = |pair: &[Member]| pair[0].superblock.role() == pair[1].superblock.role();
     if members.windows(2).any(is_twice) {
         return Err("a member is named twice".to_owned());
     }
     Ok(members)
+}
+
+/// Whether a member has everything. A crash between the writes of two superblocks leaves one an event older than the other: it is used if the newest
+/// counts it as a member.
+fn is_up_to_date(superblock: &Superblock, newest: &Superblock) -> bool {
+    let role = superblock.role();
+    role.is_some()
+        && superblock.events().saturating_add(1) >= newest.events()
+        && superblock.role_in(newest) == role
+}
+
+/// A member that ran without all of the newest, which ran without it.
+fn used_apart(members: &[Member]) -> Option<(&Member, &Member)> {
+    let active = || members.iter().filter(|member| member.superblock.role().is_some());
+    let events = active().map(|member| member.superblock.events()).max()?;
+    let newest: Vec<_> = active().filter(|member| member.superblock.events() == events).collect();
+    active().find_map(|member| {
+        let mut others = newest.iter().filter(|other| !std::ptr::eq(**other, member)).peekable();
+        let first = **others.peek()?;
+        let is_apart = |other: &&Member| {
+            !member.superblock.has_role(other.superblock.role())
+                && !other.superblock.has_role(member.superblock.role())
+        };
+        others.all(|other| is_apart(other)).then_some((first, member))
+    })
 }
 
 fn missing(members: &[Member]) -> String {
@@ -227,14 +263,22 @@ fn striped(
 
 fn mirrored(
     name: String,
-    members: Vec<Member>,
+    mut members: Vec<Member>,
     for_writing: bool,
 ) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
     let len =
         members.iter().map(|member| member.len().min(member.superblock.used_bytes())).min().unwrap_or(0);
+    let events = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0);
+    let is_newest = |member: &Member| member.superblock.events() == events;
+    let is_marked = |member: &Member| member.superblock.in_sync_to() != IN_SYNC;
+    if !members.iter().any(is_marked) {
+        // Nothing is to be copied from the first, so it need not be the one that is read.
+        members.sort_by_key(|member| !is_newest(member));
+    }
+    let in_sync = members.iter().all(|member| is_newest(member) && !is_marked(member));
+    let is_marked = members.iter().all(|member| is_newest(member) && is_marked(member));
     let data = members.iter().map(|member| member.data(0, len)).collect::<std::result::Result<_, _>>()?;
-    let in_sync = members.iter().all(|member| member.superblock.in_sync_to() == IN_SYNC);
-    let marks = SyncMarks { in_sync, members: Mutex::ranked(Rank::ArrayMembers, (members, false)) };
+    let marks = SyncMarks { in_sync, members: Mutex::ranked(Rank::ArrayMembers, (members, is_marked)) };
     let marks = for_writing.then(|| Box::new(marks) as Box<dyn WriteMarks>);
     Ok(Arc::new(MirrorDevice::new(name, data, in_sync, marks)?))
 }
@@ -254,12 +298,13 @@ impl std::fmt::Debug for SyncMarks {
 }
 
 impl SyncMarks {
-    /// Write the mark on all members, if they were the same when it was opened. Otherwise it is there already, and stays.
+    /// Write on all members whether they may differ, if that is not there already.
     fn mark(&self, differ: bool) -> std::result::Result<(), IoError> {
         let mut guard = self.members.lock();
         let (members, is_marked) = &mut *guard;
-        if *is_marked != differ && self.in_sync {
-            let events = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0) + 1;
+        if *is_marked != differ {
+            let newest = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0);
+            let events = newest.saturating_add(1);
             for member in members {
                 member.superblock.mark(&*member.device, events, if differ { 0 } else { IN_SYNC })?;
                 member.device.flush()?;
@@ -276,6 +321,7 @@ impl WriteMarks for SyncMarks {
     }
 
     fn all_is_the_same(&self) -> std::result::Result<(), IoError> {
-        self.mark(false)
+        // Where they were not when it was opened, only the kernel makes them the same.
+        if self.in_sync { self.mark(false) } else { Ok(()) }
     }
 }

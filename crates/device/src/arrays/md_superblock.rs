@@ -225,6 +225,16 @@ impl Superblock {
         self.role_of(self.word(160)).filter(|_| is_recovered)
     }
 
+    /// The place that another superblock of the array gives to this member.
+    pub(super) fn role_in(&self, other: &Self) -> Option<u16> {
+        other.role_of(self.word(160))
+    }
+
+    /// Whether a member has that place, so far as this superblock knows.
+    pub(super) fn has_role(&self, role: Option<u16>) -> bool {
+        (0..self.word(220)).any(|number| self.role_of(number).is_some_and(|known| Some(known) == role))
+    }
+
     fn role_of(&self, number: u32) -> Option<u16> {
         let at = HEADER_BYTES + 2 * number as usize;
         let role =

@@ -1,7 +1,7 @@
 //! From a connected socket to an export: the fixed newstyle handshake, with TLS where it is asked for.
 
 use std::io::{self, ErrorKind, IoSlice};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::transport::{Socket, Transport};
 use super::uri::NbdUri;
@@ -26,7 +26,7 @@ impl Export {
     }
 }
 
-/// How long connecting and each step of the handshake may take, where the URI asks for no less.
+/// How long connecting and the handshake may take, where the URI asks for no less.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connect to the server and choose the export.
@@ -61,7 +61,7 @@ fn explained(error: io::Error, uri: &NbdUri, timeout: Duration) -> io::Error {
 }
 
 fn connect_within(uri: &NbdUri, timeout: Duration) -> io::Result<(Transport, Export)> {
-    let transport = Transport::Plain(Socket::connect(&uri.endpoint, timeout)?);
+    let transport = Transport::Plain(Socket::connect(&uri.endpoint, Instant::now() + timeout)?);
     let flags = greet(&transport)?;
     let mut transport = if uri.tls.is_some() { start_tls(transport, uri)? } else { transport };
     let export = match go(&transport, &uri.export)? {

@@ -11,7 +11,8 @@
 //! 1. Only what was not acknowledged is sent again; sending it twice changes nothing.
 //! 2. A flush never promises what a server that went away may have had in its cache only: if a connection is lost after writes that
 //!    were acknowledged and not flushed, flushes fail from then on, until the device is opened again.
-//!    Nor is anything sent again that a silent server may still do: after `timeout=SECONDS` without an answer the device fails.
+//!    Nor is anything sent again that a silent server may still do: after `timeout=SECONDS` without an answer the device fails. The same where one
+//!    connection is lost and the server, told that no more comes on the others, does not close them: only then it has done what it was asked there.
 //! 3. When one connection is lost, all are, so that no answer of the old server counts afterwards.
 //!
 //! Locking: plain locks, for the simulation never comes here. `sessions` is held exclusively while connections are made again.
@@ -54,6 +55,8 @@ const RANGE_MAX: u64 = 1 << 30;
 const CONNECTIONS: u32 = 4;
 /// So often one request may lose its connection: a request that brings the server down must not do so for ever.
 const TRIES_MAX: u32 = 5;
+/// How long the server may take to finish what it was asked on the other connections when one is lost.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An export of an NBD server.
 #[derive(Debug)]
@@ -145,16 +148,17 @@ impl NbdDevice {
         if sessions.of(generation).is_empty() {
             return sessions.failed.as_deref().map_or(Ok(()), |why| Err(gone(why)));
         }
+        let is_over = self.is_all_over(&sessions.open, &lost);
         // Invariants 2 and 3: no session of this generation acknowledges anything any more.
         if self.geometry.volatile_cache
             && self.acknowledged.load(Ordering::SeqCst) > self.flushed.load(Ordering::SeqCst)
         {
             self.unflushed_lost.store(true, Ordering::SeqCst);
         }
-        let Lost { why, may_retry } = lost;
+        let why = lost.why;
         let silent =
             || io::Error::other("what the server was asked it may still do, after what is asked anew");
-        let again = if may_retry { self.connect_again() } else { Err(silent()) };
+        let again = if is_over { self.connect_again() } else { Err(silent()) };
         match again {
             Ok(open) => {
                 log::warn!("{}: the connection to the server was lost ({why}) and made again", self.uri.text);
@@ -169,6 +173,14 @@ impl NbdDevice {
                 Err(gone(&why))
             }
         }
+    }
+
+    /// Whether the server does nothing any more of what it was asked on these lost connections; all are closed afterwards.
+    fn is_all_over(&self, sessions: &[Arc<Session>], lost: &Lost) -> bool {
+        let timeout = self.uri.timeout.map_or(FINISH_TIMEOUT, |timeout| timeout.min(FINISH_TIMEOUT));
+        let deadline = Instant::now() + if lost.may_retry { timeout } else { Duration::ZERO };
+        let is_over = sessions.iter().fold(true, |is_over, session| session.is_over(deadline) && is_over);
+        lost.may_retry && is_over
     }
 
     /// Try until it succeeds or the time is over, with growing pauses.

@@ -9,12 +9,14 @@
 //! 1. A reply counts only while the session is not lost: after [`Session::lose`], nothing is acknowledged any more.
 //! 2. No thread sends while it has a read outstanding, but for reads that went out in the same few bytes. So when the
 //!    server waits to send data, the thread that asked for it is ready to receive, and sending never waits for itself.
+//! 3. Of a lost session, [`Session::is_over`] says that the server does nothing any more of what it was asked.
 //!
 //! Locking: `sending` is held while a request is sent; `state` for a moment.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank};
 use diorite_block::{Bio, BioMemory, IoErrorKind};
@@ -57,11 +59,15 @@ struct State {
     turn: Option<u64>,
     /// Why the connection is of no use any more.
     lost: Option<Lost>,
+    /// Whether the server may still carry out a change that it was asked for, though the session is lost.
+    may_act_late: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     is_read: bool,
+    /// Whether it changes what is on the device.
+    is_change: bool,
     /// Whether the answer promises nothing about durability.
     is_volatile_write: bool,
     error: Option<u32>,
@@ -108,10 +114,47 @@ impl Session {
 
     /// Give the session up; the threads that wait on it get the reason.
     pub(crate) fn lose(&self, lost: Lost) {
-        let mut state = self.state();
-        state.lost.get_or_insert(lost);
-        self.transport.shutdown();
+        self.end(&mut self.state(), lost);
+    }
+
+    fn end(&self, state: &mut State, lost: Lost) {
+        if state.lost.is_none() {
+            state.lost = Some(lost);
+            state.may_act_late =
+                state.pending.values().any(|pending| pending.is_change && pending.error.is_none());
+            // No thread receives where one was to be next.
+            state.receiving &= state.turn.take().is_none();
+            if state.may_act_late {
+                self.transport.shutdown_sending();
+            } else {
+                self.transport.shutdown();
+            }
+        }
         self.changed.notify_all();
+    }
+
+    /// A call on the connection has failed.
+    fn fail(&self, state: &mut State, error: &io::Error) {
+        self.end(state, Lost::by(error));
+        let is_closed = matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        );
+        state.may_act_late &= !is_closed;
+    }
+
+    /// Wait until the server can do nothing any more of what it was asked: it has read the end of what was sent, and closed the connection. Whether
+    /// that is so at the deadline. The session must be lost.
+    pub(crate) fn is_over(&self, deadline: Instant) -> bool {
+        let mut state = self.state();
+        while state.may_act_late && state.receiving && Instant::now() < deadline {
+            state = self.changed.wait_timeout(state, deadline.saturating_duration_since(Instant::now()));
+        }
+        let (may_act_late, receiving) = (state.may_act_late, state.receiving);
+        drop(state);
+        let is_over = !may_act_late || (!receiving && self.transport.is_closed_before(deadline));
+        self.transport.shutdown();
+        is_over
     }
 
     /// Tell the server that nothing more will come.
@@ -135,15 +178,16 @@ impl Session {
                 return Err(lost.clone());
             }
             for (cookie, transfer) in (first..).zip(&*transfers) {
-                let is_volatile_write = !transfer.fua
-                    && matches!(transfer.command, Command::Write | Command::WriteZeroes | Command::Trim);
+                let is_change =
+                    matches!(transfer.command, Command::Write | Command::WriteZeroes | Command::Trim);
+                let is_volatile_write = is_change && !transfer.fua;
                 let is_read = transfer.command == Command::Read;
-                state.pending.insert(cookie, Pending { is_read, is_volatile_write, error: None });
+                state.pending.insert(cookie, Pending { is_read, is_change, is_volatile_write, error: None });
             }
         }
         let sent = self.send(first, transfers);
         if let Err(error) = sent {
-            self.lose(Lost::by(&error));
+            self.fail(&mut self.state(), &error);
         }
         let result = self.wait(first, transfers, acknowledged);
         let mut state = self.state();
@@ -186,10 +230,10 @@ impl Session {
                 state.turn = None;
                 drop(state);
                 let received = transfers[at].bio.as_mut().map_or(Ok(()), |bio| self.receive_into(bio));
-                if let Err(error) = received {
-                    self.lose(Lost::by(&error));
-                }
                 state = self.state();
+                if let Err(error) = received {
+                    self.fail(&mut state, &error);
+                }
                 state.answer(cookie, 0, acknowledged);
                 state.receiving = false;
                 self.changed.notify_all();
@@ -217,9 +261,8 @@ impl Session {
                 match head {
                     Ok(reply) => self.take(&mut state, reply, acknowledged),
                     Err(error) => {
-                        drop(state);
-                        self.lose(Lost::by(&error));
-                        state = self.state();
+                        state.receiving = false;
+                        self.fail(&mut state, &error);
                     }
                 }
             }
@@ -235,6 +278,8 @@ impl Session {
     /// Settle a reply without data; with data, pass the receiving on to the thread that it belongs to.
     fn take(&self, state: &mut State, reply: Reply, acknowledged: &AtomicU64) {
         match state.pending.get(&reply.cookie) {
+            // Too late.
+            _ if state.lost.is_some() => state.receiving = false,
             Some(Pending { error: None, is_read, .. }) if reply.error != wire::ESHUTDOWN => {
                 if *is_read && reply.error == 0 {
                     state.turn = Some(reply.cookie);
@@ -249,8 +294,8 @@ impl Session {
                 } else {
                     "the server answers a request that was not sent"
                 };
-                state.lost.get_or_insert_with(|| Lost::because(why));
-                self.transport.shutdown();
+                state.receiving = false;
+                self.end(state, Lost::because(why));
             }
         }
         self.changed.notify_all();

@@ -45,7 +45,7 @@ impl TlsStream {
     /// From now on calls wait for the socket by polling it, for at most `timeout`.
     pub(crate) fn begin_transmission(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.timeout = timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: 0 });
-        self.socket.set_nonblocking()
+        self.socket.begin_nonblocking()
     }
 
     pub(crate) fn socket(&self) -> &Socket {

@@ -6,9 +6,12 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use rustix::net::sockopt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::uri::Endpoint;
 
@@ -17,50 +20,88 @@ const DEAD_AFTER: Duration = Duration::from_secs(30);
 
 /// A connected socket.
 #[derive(Debug)]
-pub(crate) enum Socket {
+pub(crate) struct Socket {
+    stream: Stream,
+    /// When the handshake must be over, in however many calls; none after it.
+    deadline: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Socket {
-    /// Connect; that, and each call until the handshake is over, may take `timeout`.
-    pub(crate) fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<Self> {
-        let socket = match endpoint {
-            Endpoint::Unix(path) => Self::Unix(UnixStream::connect(path)?),
-            Endpoint::Tcp(host, port) => Self::Tcp(connect_tcp(host, *port, timeout)?),
+    /// Connect; that, and all calls until the handshake is over, end at the deadline.
+    pub(crate) fn connect(endpoint: &Endpoint, deadline: Instant) -> io::Result<Self> {
+        let stream = match endpoint {
+            Endpoint::Unix(path) => Stream::Unix(connect_unix(path, deadline)?),
+            Endpoint::Tcp(host, port) => Stream::Tcp(connect_tcp(host, *port, deadline)?),
         };
-        socket.set_timeout(Some(timeout))?;
-        Ok(socket)
+        Ok(Self { stream, deadline: Some(deadline) })
     }
 
     fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout)),
-            Self::Unix(stream) => stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout)),
+        match &self.stream {
+            Stream::Tcp(stream) => stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout)),
+            Stream::Unix(stream) => stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout)),
         }
     }
 
+    /// The handshake is over: calls end after `timeout`.
+    fn begin_transmission(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.deadline = None;
+        self.set_timeout(timeout)
+    }
+
+    /// The handshake is over: calls do not wait.
     #[cfg(feature = "nbd-tls")]
-    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_nonblocking(true),
-            Self::Unix(stream) => stream.set_nonblocking(true),
+    pub(crate) fn begin_nonblocking(&mut self) -> io::Result<()> {
+        self.deadline = None;
+        match &self.stream {
+            Stream::Tcp(stream) => stream.set_nonblocking(true),
+            Stream::Unix(stream) => stream.set_nonblocking(true),
         }
     }
 
-    fn shutdown(&self) {
+    /// Make a call that waits until the deadline at most.
+    fn in_time<T>(&self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let Some(deadline) = self.deadline else { return call() };
+        self.set_timeout(Some(time_left(deadline)?))?;
+        call().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+            _ => error,
+        })
+    }
+
+    fn shutdown(&self, how: Shutdown) {
         // The peer may have closed it already.
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        let _ = match &self.stream {
+            Stream::Tcp(stream) => stream.shutdown(how),
+            Stream::Unix(stream) => stream.shutdown(how),
         };
     }
 }
 
-fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A server that accepts no connections makes `connect` wait.
+fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(time_left(deadline)?))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
     let mut failure = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
+        match TcpStream::connect_timeout(&address, time_left(deadline)?) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 sockopt::set_socket_keepalive(&stream, true)?;
@@ -78,19 +119,19 @@ fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
+        match &self.stream {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
         }
     }
 }
 
 impl Read for &Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => (&*stream).read(buffer),
-            Socket::Unix(stream) => (&*stream).read(buffer),
-        }
+        self.in_time(|| match &self.stream {
+            Stream::Tcp(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) => (&*stream).read(buffer),
+        })
     }
 }
 
@@ -100,10 +141,10 @@ impl Write for &Socket {
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => (&*stream).write_vectored(buffers),
-            Socket::Unix(stream) => (&*stream).write_vectored(buffers),
-        }
+        self.in_time(|| match &self.stream {
+            Stream::Tcp(stream) => (&*stream).write_vectored(buffers),
+            Stream::Unix(stream) => (&*stream).write_vectored(buffers),
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -145,7 +186,7 @@ impl Transport {
     /// The handshake is over: from now on the server may be silent for `timeout`, then calls end with `TimedOut` or `WouldBlock`.
     pub(crate) fn begin_transmission(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Self::Plain(socket) => socket.set_timeout(timeout),
+            Self::Plain(socket) => socket.begin_transmission(timeout),
             #[cfg(feature = "nbd-tls")]
             Self::Tls(stream) => stream.begin_transmission(timeout),
         }
@@ -165,7 +206,30 @@ impl Transport {
 
     /// End every call on the connection, in whatever thread.
     pub(crate) fn shutdown(&self) {
-        self.socket().shutdown();
+        self.socket().shutdown(Shutdown::Both);
+    }
+
+    /// Send nothing more; the server reads what was sent, and then the end.
+    pub(crate) fn shutdown_sending(&self) {
+        self.socket().shutdown(Shutdown::Write);
+    }
+
+    /// Drop what the server still sends, until it closes the connection. Whether it has by the deadline.
+    pub(crate) fn is_closed_before(&self, deadline: Instant) -> bool {
+        let mut dropped = vec![0; 64 << 10];
+        loop {
+            let Ok(left) = time_left(deadline) else { return false };
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::new(self.socket(), PollFlags::IN)], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+            match rustix::net::recv(self.socket(), &mut dropped, RecvFlags::DONTWAIT) {
+                Ok((0, _)) | Err(Errno::CONNRESET | Errno::PIPE) => return true,
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
     }
 
     fn socket(&self) -> &Socket {

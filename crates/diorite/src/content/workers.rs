@@ -1,18 +1,20 @@
 //! Background threads: read-ahead and write-back.
 //!
 //! Where it sits: below the engine, which they know as [`Dirty`]. Threads start when there is first something to do, through
-//! `diorite_block::sync`, so that a simulation runs them too; they end with the engine.
+//! `diorite_block::sync`, so that a simulation runs them too; they end with the engine. A forked child has none of its parent's threads: it starts its
+//! own, and waits for none of those.
 //!
 //! Locking: one mutex; no thread does I/O under it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use diorite_block::IoOwner;
 use diorite_block::sync::{Condvar, JoinHandle, Mutex, Rank, now, spawn};
+use diorite_device::forks;
 
 use crate::content::Content;
 use crate::content::read_ahead::Ahead;
@@ -53,6 +55,8 @@ pub(crate) struct Workers {
     threads: Mutex<Vec<JoinHandle>>,
     writer_started: AtomicBool,
     dirty_age: Duration,
+    /// The process that the threads are of.
+    forks: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -89,11 +93,25 @@ impl Workers {
             threads: Mutex::ranked(Rank::WorkerThreads, Vec::new()),
             writer_started: AtomicBool::new(false),
             dirty_age,
+            forks: AtomicU64::new(forks()),
+        }
+    }
+
+    /// In a forked child, forget the threads of the parent.
+    fn leave_parent(&self) {
+        if self.forks.load(Ordering::Relaxed) != forks()
+            && self.forks.swap(forks(), Ordering::Relaxed) != forks()
+        {
+            self.threads.lock().drain(..).for_each(std::mem::forget);
+            self.writer_started.store(false, Ordering::Relaxed);
+            let mut state = self.shared.state.lock();
+            (state.readers, state.idle_readers) = (0, 0);
         }
     }
 
     /// Read pages ahead in the background, each piece by a thread of its own where there is one, charged to the reader.
     pub(crate) fn read_ahead(&self, content: &Arc<Content>, pieces: impl Iterator<Item = Ahead>) {
+        self.leave_parent();
         let owner = IoOwner::current();
         for ahead in pieces {
             let mut state = self.shared.state.lock();
@@ -121,6 +139,7 @@ impl Workers {
 
     /// There are dirty pages.
     pub(crate) fn note_dirty(&self, pages: &Arc<impl Dirty + 'static>) {
+        self.leave_parent();
         let too_many = pages.dirty() > pages.dirty_background();
         if !self.writer_started.swap(true, Ordering::AcqRel) {
             let (shared, pages, age) = (Arc::clone(&self.shared), Arc::downgrade(pages), self.dirty_age);
@@ -149,6 +168,7 @@ impl Workers {
 
     /// End all threads, and wait for them.
     pub(crate) fn stop(&self) {
+        self.leave_parent();
         let mut state = self.shared.state.lock();
         state.stop = true;
         let jobs = std::mem::take(&mut state.jobs);

@@ -1,6 +1,7 @@
 """``Filesystem``: an open volume with the names of ``os`` and ``shutil``."""
 
 import atexit
+import errno
 import os
 import stat as _stat
 import weakref
@@ -14,6 +15,7 @@ _open_filesystems = weakref.WeakSet()
 
 @atexit.register
 def _close_all():
+    _diorite._close_queues()
     for filesystem in list(_open_filesystems):
         try:
             filesystem.close()
@@ -260,7 +262,8 @@ class Filesystem(_diorite.Volume):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.kind == "FilesystemLoop":
+            # Nothing can have such a name.
+            if error.kind == "FilesystemLoop" or error.errno == errno.ENAMETOOLONG:
                 return None
             raise
 

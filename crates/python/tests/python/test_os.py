@@ -233,6 +233,42 @@ def test_how_a_volume_is_opened(tmp_path, image):
         diorite.mkfs(noise, force=True, type="xfs")
 
 
+def test_mkfs_keeps_what_is_known(tmp_path, image):
+    """A partition table, a physical volume, and what the second of two joined images holds were overwritten unasked."""
+    empty = tmp_path / "empty.img"
+    empty.write_bytes(bytes(4 << 20))
+    table = bytearray(4 << 20)
+    table[446:462] = b"\0\0\0\0\x83\0\0\0" + (2048).to_bytes(4, "little") + (2048).to_bytes(4, "little")
+    table[510:512] = b"\x55\xaa"
+    label = bytearray(4 << 20)
+    label[512:520] = b"LABELONE"
+    swap = bytearray(4 << 20)
+    swap[4086:4096] = b"SWAPSPACE2"
+    for number, (content, what) in enumerate([(table, "partition table"), (label, "LVM2"), (swap, "swap")]):
+        path = tmp_path / f"{number}.img"
+        path.write_bytes(content)
+        for target in (path, f"linear:{empty},{path}"):
+            with pytest.raises(FileExistsError, match=f"{what}.*force=True"):
+                diorite.mkfs(target)
+            assert path.read_bytes() == content
+        diorite.mkfs(path, force=True)
+    diorite.mkfs(f"{tmp_path}/0.img", force=True)
+    diorite.mkfs(empty)
+    with pytest.raises(FileExistsError, match="a filesystem already.*force=True"):
+        diorite.mkfs(empty)
+
+
+def test_names_and_owners_as_os_has_them(fs):
+    fs.write_bytes("/x", b"")
+    assert not fs.exists("/" + "n" * 256) and not fs.lexists("/" + "n" * 256) and not fs.isdir("/" + "n" * 256)
+    fs.chown("/x", 1000, 2000)
+    fs.chown("/x", 2**32 - 1, -1)
+    fs.chown("/x", -1, 2**32 - 1)
+    assert (fs.stat("/x").st_uid, fs.stat("/x").st_gid) == (1000, 2000)
+    with pytest.raises((OverflowError, ValueError)):
+        fs.chown("/x", -2, 0)
+
+
 def test_a_partition(tmp_path, image):
     disk = tmp_path / "disk.raw"
     with open(image, "rb") as volume, open(disk, "wb") as file:

@@ -132,6 +132,23 @@ cycle = [fs]; cycle.append(cycle)
         assert fs.read_text("/left") == "open"
 
 
+def test_a_daemon_thread_that_waits_for_a_queue_does_not_hold_up_the_end(image):
+    """The files were closed first, which waits for the thread, which waits for the range that the queue holds."""
+    program = f"""
+import threading, time, diorite
+fs = diorite.Filesystem({str(image)!r})
+file = fs.open("/x", "w+b", buffering=0, direct=True)
+queue, other = diorite.Queue(file, 4), diorite.Queue(file, 4)
+queue.submit_write(file.buffer(4096), 0)
+memory, more = file.buffer(4096), file.buffer(4096)
+threading.Thread(target=lambda: file.pwrite(memory, 0), daemon=True).start()
+threading.Thread(target=lambda: other.submit_write(more, 0), daemon=True).start()
+time.sleep(0.3)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_ctrl_c_ends_the_wait_of_a_queue(tmp_path):
     """On a device that takes seconds for a read."""
     if shutil.which("nbdkit") is None:

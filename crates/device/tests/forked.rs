@@ -1,0 +1,95 @@
+//! The child of a fork has none of its parent's threads: what it uses or drops waits for none of them.
+#![allow(unsafe_code, reason = "fork and exit have no safe form")]
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use common::image;
+use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, QueuedMemory, Sector};
+use diorite_device::{AlignedBuf, Backend, FileDevice, OpenOptions};
+
+const LEN: usize = 1 << 20;
+
+/// Do something in a child, which is ended if that takes long.
+fn in_child(act: impl FnOnce()) {
+    // SAFETY: the child does nothing but `act` in this thread, and leaves without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: has no memory.
+        unsafe { libc::alarm(10) };
+        let result = catch_unwind(AssertUnwindSafe(act));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(i32::from(result.is_err())) };
+    }
+    assert!(child > 0, "fork");
+    let mut status = 0;
+    // SAFETY: our own child, and a valid place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child failed, or waited for a thread that it does not have");
+}
+
+fn read(tag: u64) -> QueuedIo {
+    QueuedIo {
+        op: Op::Read,
+        pieces: vec![Piece { sector: Sector(tag * 8), memory: 0..LEN }],
+        memory: QueuedMemory::Owned(Box::new(AlignedBuf::zeroed(LEN, 4096))),
+        flags: BioFlags::SYNC,
+        owner: IoOwner::default(),
+        tag,
+    }
+}
+
+fn device() -> (tempfile::TempDir, Arc<dyn BlockDevice>) {
+    let (directory, path) = image(8 << 20);
+    let options = OpenOptions::read_write().backend(Backend::Threads);
+    (directory, FileDevice::open(path, &options).unwrap())
+}
+
+/// What was in flight fails in the child, and what it submits itself is run by threads of its own.
+#[test]
+fn a_queue_of_threads_in_a_child() {
+    let (_directory, device) = device();
+    let mut queue = Arc::clone(&device).open_queue(64).unwrap();
+    let mut done = Vec::new();
+    // Threads without work are not in the child either.
+    (0..8).for_each(|tag| queue.submit(read(tag)).unwrap());
+    assert_eq!(queue.reap(8, &mut done).unwrap(), 8);
+    (0..32).for_each(|tag| queue.submit(read(tag)).unwrap());
+    in_child(|| {
+        let mut done = Vec::new();
+        assert_eq!(queue.reap(32, &mut done).unwrap(), 32);
+        let errno = |completed: &diorite_block::Completed| {
+            completed.result.as_ref().map_err(|error| error.kind.errno()).copied()
+        };
+        assert!(done.iter().all(|completed| errno(completed) == Err(libc::ECANCELED)));
+        assert_eq!(done.iter().map(|completed| completed.io.tag).sum::<u64>(), 31 * 16);
+        queue.submit(read(40)).unwrap();
+        done.clear();
+        assert_eq!(queue.reap(1, &mut done).unwrap(), 1);
+        assert!(done[0].io.tag == 40 && done[0].result.is_ok());
+    });
+    done.clear();
+    while done.len() < 32 {
+        queue.reap(1, &mut done).unwrap();
+    }
+    assert!(done.iter().all(|completed| completed.result.is_ok()));
+}
+
+/// A child that drops a queue does not wait, nor does one that moves data by several threads.
+#[test]
+fn a_child_drops_a_queue_and_uses_the_device() {
+    let (_directory, device) = device();
+    let mut queue = Arc::clone(&device).open_queue(64).unwrap();
+    (0..32).for_each(|tag| queue.submit(read(tag)).unwrap());
+    let mut queue = Some(queue);
+    in_child(|| {
+        drop(queue.take());
+        let mut memory = AlignedBuf::zeroed(4 * LEN, 4096);
+        device.write_bytes(0, &memory, BioFlags::SYNC).unwrap();
+        device.read_bytes(0, &mut memory).unwrap();
+    });
+    drop(queue);
+}

@@ -1,0 +1,78 @@
+//! What a target holds that a new volume, or a test that writes, would destroy.
+//!
+//! Where it sits: above the device crate, which knows partition tables, arrays and foreign formats, and the volume, which knows its own. Everything that
+//! overwrites a target asks here first: the command line, [`mkfs_on`](crate::mkfs_on), and by that the C library and Python.
+
+use std::fmt::{self, Write as _};
+use std::path::Path;
+
+use diorite_block::BlockDevice;
+use diorite_device::{OpenOptions, array_of, foreign_content, has_partitions, host_paths, open_target};
+use diorite_ext::VolumeInfo;
+
+/// What was found, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundContent {
+    /// What there is: "a partition table", "swap space".
+    pub what: String,
+    /// The device that has it, if it is but one of those that the target consists of, or the whole of which the target is a part.
+    pub device: Option<String>,
+}
+
+impl fmt::Display for FoundContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(device) = &self.device {
+            write!(f, "on {device} ")?;
+        }
+        write!(f, "there is {}", self.what)
+    }
+}
+
+/// What is lost when the target of this name is overwritten; none if nothing that is known is there, or it cannot be read.
+pub fn what_is_on(target: &str) -> Option<FoundContent> {
+    let is_partition = target.contains("?partition=") || target.contains("&partition=");
+    let is_part = is_partition || target.contains("?offset=") || target.contains("&offset=");
+    let held_by = |name: &str| {
+        let device = open_target(name, &OpenOptions::read_only()).ok()?;
+        let table = || (!is_part && has_partitions(&*device)).then(|| "a partition table".to_owned());
+        content_of(&*device).or_else(table)
+    };
+    if let Some(what) = held_by(target) {
+        return Some(FoundContent { what, device: None });
+    }
+    if is_partition || target.starts_with("md:") || target.starts_with("lvm:") {
+        // The table says where the partition is; what is on the members of an array, that they are members.
+        return None;
+    }
+    let others = host_paths(target).into_iter().filter(|path| path != Path::new(target));
+    others.map(|path| path.display().to_string()).find_map(|path| {
+        let what = held_by(&path)?;
+        Some(FoundContent { what, device: Some(path) })
+    })
+}
+
+/// What a device holds from its beginning on, but for partitions.
+fn content_of(device: &dyn BlockDevice) -> Option<String> {
+    match VolumeInfo::read(device) {
+        Ok(info) if info.label.is_empty() => {
+            Some(format!("a filesystem already, UUID {}", uuid_text(&info.uuid)))
+        }
+        Ok(info) => Some(format!("a filesystem already, `{}`", String::from_utf8_lossy(&info.label))),
+        Err(_) => VolumeInfo::external_journal(device)
+            .map(|uuid| format!("the journal of a filesystem elsewhere, UUID {}", uuid_text(&uuid)))
+            .or_else(|| array_of(device))
+            .or_else(|| foreign_content(device).map(str::to_owned)),
+    }
+}
+
+/// A UUID as people read it.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,57 @@
+//! A forked child has none of its parent's threads: a volume or a file that it uses or drops waits for none of them.
+#![allow(unsafe_code, reason = "fork and exit have no safe form")]
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use diorite::mkfs::MkfsOptions;
+use diorite::{Filesystem, HostFile};
+
+/// Do something in a child, which is ended if that takes long.
+fn in_child(act: impl FnOnce()) {
+    // SAFETY: the child does nothing but `act` in this thread, and leaves without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: has no memory.
+        unsafe { libc::alarm(10) };
+        let result = catch_unwind(AssertUnwindSafe(act));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(i32::from(result.is_err())) };
+    }
+    assert!(child > 0, "fork");
+    let mut status = 0;
+    // SAFETY: our own child, and a valid place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child failed, or waited for a thread that it does not have");
+}
+
+#[test]
+fn a_child_drops_a_volume() {
+    let directory = tempfile::tempdir().unwrap();
+    let filesystem =
+        Filesystem::create(directory.path().join("disk.img"), 8 << 20, &MkfsOptions::default()).unwrap();
+    let file = filesystem.create_file("/file").unwrap();
+    // Starts the threads that read ahead and write back.
+    file.write_all_at(&[1; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    file.write_all_at(&[2; 4096], 0).unwrap();
+    let mut all = Some((file, filesystem));
+    in_child(|| drop(all.take()));
+}
+
+#[test]
+fn a_child_uses_and_drops_a_host_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = HostFile::options().read(true).write(true).create(true);
+    let file = options.open(directory.path().join("file")).unwrap();
+    file.write_all_at(&[1; 1 << 20], 0).unwrap();
+    let mut file = Some(file);
+    in_child(|| {
+        let file = file.take().unwrap();
+        file.write_all_at(&[2; 4096], 0).unwrap();
+        file.sync_all().unwrap();
+        let mut memory = [0; 4096];
+        file.read_exact_at(&mut memory, 0).unwrap();
+        assert_eq!(memory, [2; 4096]);
+    });
+}
