@@ -7,8 +7,13 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Bench, have, inode_of, pattern, read_file, write_blocks};
-use diorite_ext::{Error, FileBlock, Inode, InodeNumber, MappingKind, SyncKind, Volume, WriteCommit};
+use common::{Aligned, Bench, have, inode_of, pattern, read_file, write_blocks};
+use diorite_block::{BioFlags, BlockDevice};
+use diorite_ext::{
+    Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Owner, SyncKind, Volume,
+    VolumeOptions, WriteCommit, find_superblock, read_descriptors,
+};
+use diorite_ext_format::{GroupDescriptor, GroupFlags, GroupNumber, Layout, Superblock};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -399,6 +404,78 @@ fn mapping_of_many_pieces_stays_sound() {
         volume.sync().unwrap();
         bench.check_running(&device);
         volume.files.truncate(&inode, 1 << 20).unwrap();
+        volume.close().unwrap();
+        bench.check(&device);
+    }
+}
+
+fn spec(kind: FileKind) -> NodeSpec {
+    NodeSpec { kind, permissions: 0o755, umask: 0, owner: Owner::default(), device: (0, 0) }
+}
+
+/// Change all descriptors of a volume where they are.
+fn change_descriptors(
+    device: &dyn BlockDevice,
+    change: impl Fn(GroupNumber, &mut GroupDescriptor),
+) -> Superblock {
+    let superblock = find_superblock(device).unwrap().0;
+    let layout = Layout::new(&superblock);
+    let size = usize::from(superblock.desc_size());
+    let mut descriptors = read_descriptors(device, &superblock).unwrap();
+    for index in 0..layout.descriptor_blocks() {
+        let at = layout.block_size.address_of(layout.descriptor_block(index));
+        let mut memory = Aligned::zeroed(layout.block_size.bytes() as usize);
+        let bytes = memory.bytes();
+        device.read_bytes(at, bytes).unwrap();
+        let first = index * layout.descriptors_per_block();
+        for (place, number) in bytes.chunks_exact_mut(size).zip(first..layout.group_count) {
+            let descriptor = &mut descriptors[number as usize];
+            change(GroupNumber(number), descriptor);
+            descriptor.write_into(place, GroupNumber(number), &superblock);
+        }
+        device.write_bytes(at, bytes, BioFlags::NONE).unwrap();
+    }
+    superblock
+}
+
+/// The kernel does not look at the flags of groups where descriptors have no checksums. Here inodes and blocks in use were given out
+/// again, because a group was taken as never used.
+#[test]
+fn flags_of_groups_without_checksums_mean_nothing() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -b 1024", "-t ext4 -b 1024 -O ^metadata_csum,^uninit_bg"] {
+        let bench = Bench::new();
+        let image = bench.image(arguments, "24M");
+        let (device, volume) = bench.open(&image);
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+        let mut files = Vec::new();
+        for name in ["a", "b", "c"] {
+            let directory = volume.names.create(&root, name.as_bytes(), &spec(FileKind::Directory)).unwrap();
+            let file = volume.names.create(&directory, b"f", &spec(FileKind::Regular)).unwrap();
+            let content = pattern(7, 40 << 10);
+            write_blocks(&volume, &file, 0, &content, Some(content.len() as u64)).unwrap();
+            files.push(file.number());
+        }
+        volume.close().unwrap();
+        drop(volume);
+        change_descriptors(&*device, |_, descriptor| {
+            descriptor.flags = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+            descriptor.unused_inodes = descriptor.free_inodes;
+        });
+        let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+        for number in 0..200 {
+            let name = format!("new{number}");
+            let file = volume.names.create(&root, name.as_bytes(), &spec(FileKind::Regular)).unwrap();
+            assert!(!files.contains(&file.number()), "{arguments}: an inode in use was given out");
+            write_blocks(&volume, &file, 0, &pattern(9, 8 << 10), Some(8 << 10)).unwrap();
+        }
+        for file in &files {
+            let file = volume.inodes.get(*file).unwrap();
+            assert!(read_file(&volume, &file) == pattern(7, 40 << 10), "{arguments}: overwritten");
+        }
         volume.close().unwrap();
         bench.check(&device);
     }

@@ -45,9 +45,6 @@ impl Checker<'_> {
     fn inodes_to_scan(&mut self, group: GroupNumber) -> u32 {
         let descriptor = self.descriptors[group.0 as usize];
         let all = self.layout.inodes_per_group;
-        if !self.superblock.features().group_checksums() {
-            return all;
-        }
         let never_used = descriptor.flags.contains(GroupFlags::INODE_UNINIT);
         if never_used && group.0 > 0 { 0 } else { all - descriptor.unused_inodes.min(all) }
     }

@@ -331,7 +331,7 @@ fn read_descriptors(
                 }
                 .into());
             }
-            let descriptor = GroupDescriptor::parse(place);
+            let descriptor = GroupDescriptor::parse(place, format);
             descriptor.validate(number, format)?;
             descriptors.push(descriptor);
         }
