@@ -7,10 +7,11 @@ mod crash;
 
 use std::path::{Path, PathBuf};
 
-use common::{have, pattern, run, shell};
-use crash::{at, file, load, save, scratch};
-use diorite_ext::{Volume, VolumeOptions};
+use common::{have, pattern, run, shell, write_blocks};
+use crash::{at, file, load, make_image, save, scratch};
+use diorite_ext::{FileKind, NodeSpec, Volume, VolumeOptions};
 use diorite_ext_format::{FsBlock, orphan, put};
+use diorite_ext_tools::check::{CheckOptions, check_replayed};
 use diorite_sim::image::{ImageDevice, SparseImage};
 
 /// Files that are made orphans, `f0` and so on.
@@ -161,4 +162,39 @@ fn orphan_file_with_what_is_no_orphan_is_cleared_of_it() {
     let mut left = [0; 1024];
     after.read(second * 1024, &mut left);
     assert!(left == [0xee; 1024], "it is left for e2fsck");
+}
+
+/// What a crash leaves of files and directories that were removed while they were open is no damage.
+#[test]
+fn what_was_open_when_it_was_removed_is_no_damage() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext4 -b 1024 -O ^orphan_file", "-t ext4 -b 1024 -O orphan_file", "-t ext3 -b 1024"]
+    {
+        let scratch = scratch();
+        let device = ImageDevice::new(make_image(scratch.path(), arguments, "16M"));
+        let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+        let root = at(&volume, "");
+        let directory = NodeSpec { kind: FileKind::Directory, ..file() };
+        let directory = volume.names.create(&root, b"d", &directory).unwrap();
+        let open = volume.names.create(&root, b"f", &file()).unwrap();
+        write_blocks(&volume, &open, 0, &pattern(1, 9 << 10), Some(9 << 10)).unwrap();
+        directory.open().unwrap();
+        open.open().unwrap();
+        volume.names.remove_directory(&root, b"d").unwrap();
+        volume.names.unlink(&root, b"f").unwrap();
+        volume.sync().unwrap();
+        let image: std::sync::Arc<dyn diorite_block::BlockDevice> = ImageDevice::new(device.image());
+        let report = check_replayed(&image, &CheckOptions::default(), &mut |_| {}).unwrap();
+        assert!(report.is_clean(), "{arguments}: {:?}", report.problems);
+        assert!(
+            report.notes.iter().any(|note| note.starts_with("2 files were removed")),
+            "{:?}",
+            report.notes
+        );
+        volume.lifecycle.close(&directory).unwrap();
+        volume.lifecycle.close(&open).unwrap();
+        volume.close().unwrap();
+    }
 }
