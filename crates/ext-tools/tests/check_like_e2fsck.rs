@@ -297,7 +297,11 @@ const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
     ("a slash in a name", Spot::Data("/a/b", 0), 24 + 8, b"/", ProblemKind::Directory),
     ("an inode that is not there", Spot::Data("/a/b", 0), 24 + 2, &[255], ProblemKind::Directory),
     ("a reserved inode", Spot::Data("/a/b", 0), 24, &[7, 0, 0, 0], ProblemKind::Directory),
+    // Not enough after it for another entry.
+    ("the length of the last entry", Spot::Data("/a/b/c", 0), 12 + 4, &[0xec, 3], ProblemKind::Directory),
     ("the hash of an index", Spot::Data("/many", 0), 28, &[9], ProblemKind::Directory),
+    ("the length of the index's head", Spot::Data("/many", 0), 29, &[4], ProblemKind::Directory),
+    ("flags of an index", Spot::Data("/many", 0), 31, &[1], ProblemKind::Directory),
     ("the levels of an index", Spot::Data("/many", 0), 30, &[3], ProblemKind::Directory),
     ("the capacity of an index", Spot::Data("/many", 0), 32, &[7], ProblemKind::Directory),
     ("more index entries than fit", Spot::Data("/many", 0), 34, &[255], ProblemKind::Directory),
