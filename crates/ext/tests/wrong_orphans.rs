@@ -41,10 +41,12 @@ fn debugfs(path: &Path, commands: &str) {
 /// The files lose their names and are a list of orphans, whose last one leads to `next`.
 fn make_list(path: &Path, numbers: &[u32], next: u32) {
     let following = numbers.iter().skip(1).copied().chain([next]);
-    let mut commands = format!("ssv last_orphan {}\n", numbers.first().copied().unwrap_or(next));
-    for (index, (number, next)) in numbers.iter().zip(following).enumerate() {
-        commands += &format!("unlink /f{index}\nsif <{number}> links_count 0\nsif <{number}> dtime {next}\n");
-    }
+    let first = numbers.first().copied().unwrap_or(next);
+    let make_one = |(index, (number, next))| {
+        format!("unlink /f{index}\nsif <{number}> links_count 0\nsif <{number}> dtime {next}\n")
+    };
+    let orphans: Vec<String> = numbers.iter().zip(following).enumerate().map(make_one).collect();
+    let commands = format!("ssv last_orphan {first}\n{}", orphans.concat());
     debugfs(path, &commands);
 }
 

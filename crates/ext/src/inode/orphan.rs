@@ -293,7 +293,9 @@ impl InodeStore {
             let Some(file) = &mut orphans.file else { return Ok(()) };
             let buffer = self.orphan_block(file, index)?;
             let mut bytes = handle.modify(&buffer)?;
-            slots.iter().for_each(|(_, slot)| put(&mut bytes, *slot as usize * 4, &[0; 4]));
+            for (_, slot) in slots {
+                put(&mut bytes, *slot as usize * 4, &[0; 4]);
+            }
             drop(bytes);
             file.free[index] += slots.len();
             drop(orphans);
