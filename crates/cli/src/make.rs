@@ -202,11 +202,16 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
                 });
                 options.quota_kinds = Some(kinds.collect::<Result<_>>()?);
             }
-            "lazy_itable_init" | "lazy_journal_init" | "nodiscard" | "discard" => {}
+            "discard" if word == key => options.discard = true,
+            "nodiscard" if word == key => options.discard = false,
+            // Tables and journal are complete when the command ends, whatever is asked for.
+            "lazy_itable_init" | "lazy_journal_init" if matches!(value, "" | "0" | "1") => {}
+            "lazy_itable_init" | "lazy_journal_init" => return Err(wrong(&format!("{key}=0 or {key}=1"))),
             _ => {
                 return Err(Failure::Usage(format!(
                     "-E {word}: not known; there are root_owner, resize, quotatype, mmp_update_interval, \
-                     hash_seed, encoding, encoding_flags, seed and time"
+                     hash_seed, encoding, encoding_flags, discard, nodiscard, lazy_itable_init, \
+                     lazy_journal_init, seed and time"
                 )));
             }
         }
@@ -289,6 +294,7 @@ fn show(
             "inode_size": report.inode_size,
             "groups": report.groups,
             "journal_blocks": report.journal_blocks,
+            "bytes_discarded": report.discarded_bytes,
         });
         if let Some(summary) = summary {
             value["content"] = summary_json("cp", summary);

@@ -39,6 +39,26 @@ fn names_are_made_moved_linked_and_removed() {
     }
 }
 
+/// `-E discard` and `nodiscard` were accepted and did nothing; what has no effect may be said, but not anything.
+#[test]
+fn mkfs_discards_what_was_there_if_it_is_asked_to() {
+    let bench = Bench::new();
+    let blocks = |name: &str| {
+        std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(bench.path(name)).expect("an image")) * 512
+    };
+    for (options, is_kept) in [("discard", false), ("discard,nodiscard", true), ("lazy_itable_init=1", true)]
+    {
+        bench.write("a.img", &vec![0xee; 32 << 20]);
+        bench.run(&format!("mkfs --force -t ext4 -E {options} a.img"));
+        assert_eq!(blocks("a.img") > 16 << 20, is_kept, "{options}: {} bytes", blocks("a.img"));
+        bench.must_be_clean("a.img");
+    }
+    for wrong in ["discard=1", "lazy_itable_init=2", "lazy_journal_init=x"] {
+        let said = bench.fail(&format!("mkfs --force -t ext4 -E {wrong} a.img"), 2);
+        assert!(said.contains(&format!("-E {wrong}: ")), "{said}");
+    }
+}
+
 /// Absolute paths have the `:/` in them that ends the name of an image.
 #[test]
 fn several_devices_are_an_image() {

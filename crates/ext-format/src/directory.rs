@@ -1,7 +1,10 @@
 //! Directory blocks: entries one after the other that together fill the block.
 //!
+//! Interface: what an entry must be is here, and nowhere else: [`parse_entry`] and [`check_name`], for those who use a directory and for
+//! those who check it.
+//!
 //! On disk: inode (4), length of the entry (2), length of the name (1), kind (1, with `filetype`), name. An entry is a multiple
-//! of 4 bytes and never crosses a block. With `metadata_csum` a block ends in a tail that looks like a
+//! of 4 bytes, at least 12, and never crosses a block. With `metadata_csum` a block ends in a tail that looks like a
 //! free entry of 12 bytes and holds the checksum of what is before it.
 
 use crate::checksum::crc32c;
@@ -10,6 +13,8 @@ use crate::{FileKind, InodeNumber};
 
 /// Bytes of an entry before its name.
 pub const ENTRY_HEADER: usize = 8;
+/// The shortest entry: a header and four bytes of name.
+pub const SHORTEST_ENTRY: usize = entry_size(1);
 /// Longest name.
 pub const NAME_MAX: usize = 255;
 /// Bytes of the checksum tail.
@@ -103,9 +108,65 @@ impl RawEntry<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadEntry {
     /// Byte in the block.
-    pub offset: usize,
+    pub offset: u32,
     /// What is wrong.
     pub what: &'static str,
+}
+
+/// The entry at byte `at` of `area`, which is a block without its tail or a part of one, with all checks that need no other entry; its
+/// name may be any bytes ([`check_name`]). Lengths are those of a volume with blocks of `block_size` bytes; `max_inode` is its last inode.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_entry(
+    area: &[u8],
+    at: usize,
+    block_size: usize,
+    max_inode: u32,
+) -> Result<RawEntry<'_>, BadEntry> {
+    let bad = |what| Err(BadEntry { offset: at as u32, what });
+    let rest = area.get(at..).unwrap_or_default();
+    if rest.len() < SHORTEST_ENTRY {
+        return bad("an entry does not fit in the rest of the block");
+    }
+    let length = decode_entry_length(le16(rest, 4), block_size);
+    let inode = le32(rest, 0);
+    if length < SHORTEST_ENTRY {
+        return bad("an entry is shorter than the shortest one");
+    }
+    if !length.is_multiple_of(4) {
+        return bad("the length of an entry is no multiple of 4");
+    }
+    if length > rest.len() {
+        return bad("an entry reaches beyond its block");
+    }
+    if length < rest.len() && length + SHORTEST_ENTRY > rest.len() {
+        return bad("an entry leaves too little after it for another one");
+    }
+    let free = RawEntry { offset: at, length, inode: InodeNumber(0), kind_code: rest[7], name: &[] };
+    if inode == 0 {
+        return Ok(free);
+    }
+    // As in the kernel one byte, also without `filetype`, where the next one is to be 0.
+    let name_len = usize::from(rest[6]);
+    if length < entry_size(name_len) {
+        return bad("an entry is too short for its name");
+    }
+    if inode > max_inode {
+        return bad("an entry names an inode that does not exist");
+    }
+    if name_len == 0 {
+        return bad("an entry has an empty name");
+    }
+    Ok(RawEntry { inode: InodeNumber(inode), name: &rest[ENTRY_HEADER..ENTRY_HEADER + name_len], ..free })
+}
+
+/// Check the bytes of a name that is not encrypted.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_name(name: &[u8]) -> Result<(), &'static str> {
+    if name.iter().any(|byte| matches!(byte, 0 | b'/')) { Err("a name has a NUL or a slash") } else { Ok(()) }
 }
 
 /// The entries of a directory block, each checked before it is given; ends after the first bad one.
@@ -137,37 +198,12 @@ impl<'a> Entries<'a> {
         Self { any_bytes, ..self }
     }
 
-    fn parse(&self) -> Result<RawEntry<'a>, &'static str> {
-        let rest = &self.block[self.at..];
-        if rest.len() < ENTRY_HEADER {
-            return Err("an entry does not fit in the rest of the block");
+    fn parse(&self) -> Result<RawEntry<'a>, BadEntry> {
+        let entry = parse_entry(self.block, self.at, self.block_size, self.max_inode)?;
+        if !self.any_bytes {
+            check_name(entry.name).map_err(|what| BadEntry { offset: self.at as u32, what })?;
         }
-        let length = decode_entry_length(le16(rest, 4), self.block_size);
-        let name_len = usize::from(rest[6]);
-        let inode = le32(rest, 0);
-        if length < ENTRY_HEADER {
-            return Err("an entry is shorter than its header");
-        }
-        if !length.is_multiple_of(4) {
-            return Err("the length of an entry is no multiple of 4");
-        }
-        if length > rest.len() {
-            return Err("an entry reaches beyond its block");
-        }
-        if inode != 0 && length < entry_size(name_len) {
-            return Err("an entry is too short for its name");
-        }
-        if inode > self.max_inode {
-            return Err("an entry names an inode that does not exist");
-        }
-        let name = if inode == 0 { &[][..] } else { &rest[ENTRY_HEADER..ENTRY_HEADER + name_len] };
-        if inode != 0 && name.is_empty() {
-            return Err("an entry has an empty name");
-        }
-        if !self.any_bytes && name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            return Err("a name has a NUL or a slash");
-        }
-        Ok(RawEntry { offset: self.at, length, inode: InodeNumber(inode), kind_code: rest[7], name })
+        Ok(entry)
     }
 }
 
@@ -178,17 +214,10 @@ impl<'a> Iterator for Entries<'a> {
         if self.at >= self.block.len() {
             return None;
         }
-        match self.parse() {
-            Ok(entry) => {
-                self.at += entry.length;
-                Some(Ok(entry))
-            }
-            Err(what) => {
-                let offset = self.at;
-                self.at = self.block.len();
-                Some(Err(BadEntry { offset, what }))
-            }
-        }
+        let entry = self.parse();
+        // After a bad one nothing is known of the rest.
+        self.at = entry.map_or(self.block.len(), |entry| self.at + entry.length);
+        Some(entry)
     }
 }
 
@@ -267,6 +296,7 @@ mod tests {
     fn hostile_entries_end_the_list_with_their_place() {
         for (field, value, what) in [
             (4, 0_u8, "shorter"),
+            (4, 8, "shorter"),
             (4, 14, "multiple"),
             (5, 0xf0, "beyond"),
             (6, 200, "too short"),
@@ -287,9 +317,22 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_leaves_nothing_or_enough_for_another_one() {
+        let mut block = vec![0; 1024];
+        write_entry(&mut block, 0, 1016, InodeNumber(2), 2, b".");
+        let bad = all(&block)[0].unwrap_err();
+        assert!(bad.what.contains("too little"), "{}", bad.what);
+        write_entry(&mut block, 0, 1012, InodeNumber(2), 2, b".");
+        write_entry(&mut block, 1012, 12, InodeNumber(0), 0, b"");
+        assert_eq!(all(&block).into_iter().flatten().count(), 2);
+    }
+
+    #[test]
     fn lengths_in_blocks_of_64_kib_come_back() {
-        for length in [12, 65532, 65536] {
+        for length in [12, 4096, 32768, 65524, 65532, 65536] {
             assert_eq!(decode_entry_length(encode_entry_length(length, 65536), 65536), length);
         }
+        assert_eq!(decode_entry_length(0, 65536), 65536);
+        assert_eq!(decode_entry_length(0, 4096), 0);
     }
 }

@@ -11,7 +11,8 @@ use crate::{Corrupt, FsBlock, GroupNumber, Result};
 use crate::{RoCompat, Superblock};
 
 bitflags! {
-    /// What of a group has never been written.
+    /// What of a group has never been written. They only mean something on a volume whose descriptors have checksums, as the kernel
+    /// has it: elsewhere the same bits may be anything, and [`GroupDescriptor::parse`] takes them as clear.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct GroupFlags: u16 {
         /// No inode is in use; the inode bitmap need not be read.
@@ -87,8 +88,18 @@ pub struct GroupDescriptor {
 }
 
 impl GroupDescriptor {
-    /// The descriptor in `bytes`, which are one descriptor long. Nothing is checked: see [`GroupDescriptor::validate`].
-    pub fn parse(bytes: &[u8]) -> Self {
+    /// The descriptor in `bytes`, which are one descriptor long. Nothing is checked: see [`GroupDescriptor::validate`]. Without
+    /// checksums of descriptors all of the group's bitmaps and inodes count as written, whatever its flags are.
+    pub fn parse(bytes: &[u8], superblock: &Superblock) -> Self {
+        let mut descriptor = Self::parse_fields(bytes);
+        if !superblock.features().group_checksums() {
+            descriptor.flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+            descriptor.unused_inodes = 0;
+        }
+        descriptor
+    }
+
+    fn parse_fields(bytes: &[u8]) -> Self {
         let Ok((low, rest)) = RawLow::read_from_prefix(bytes) else { return Self::default() };
         let high = RawHigh::read_from_prefix(rest).map_or_else(|_| RawHigh::new_zeroed(), |(high, _)| high);
         let block = |low: U32, high: U32| FsBlock(u64::from(low.get()) | u64::from(high.get()) << 32);
@@ -228,7 +239,7 @@ mod tests {
         };
         let mut bytes = [0; 32];
         descriptor.write_into(&mut bytes, GroupNumber(0), &superblock);
-        assert_eq!(GroupDescriptor::parse(&bytes), descriptor);
+        assert_eq!(GroupDescriptor::parse(&bytes, &superblock), descriptor);
         descriptor.validate(GroupNumber(0), &superblock).unwrap();
         assert!(GroupDescriptor::has_valid_checksum(&bytes, GroupNumber(0), &superblock));
         assert!(!GroupDescriptor::has_valid_checksum(&bytes, GroupNumber(1), &superblock));
@@ -238,5 +249,21 @@ mod tests {
         let what = "the inode table is not on the volume";
         let error = beyond.validate(GroupNumber(0), &superblock).unwrap_err();
         assert_eq!(error, Corrupt::Group { group: 0, what }.into());
+    }
+
+    /// The flags were believed on ext2 and ext3 too, where the kernel does not look at them: blocks and inodes in use were given out.
+    #[test]
+    fn a_group_without_checksums_was_written_whatever_its_flags_are() {
+        let mut raw = sound();
+        let plain = Superblock::from_raw(&raw).unwrap();
+        raw.feature_ro_compat = U32::new(RoCompat::GDT_CSUM.bits());
+        let checked = Superblock::from_raw(&raw).unwrap();
+        let descriptor =
+            GroupDescriptor { flags: GroupFlags::all(), unused_inodes: 9, ..GroupDescriptor::default() };
+        let mut bytes = [0; 32];
+        descriptor.write_into(&mut bytes, GroupNumber(0), &plain);
+        assert_eq!(GroupDescriptor::parse(&bytes, &checked), descriptor);
+        let written = GroupDescriptor::parse(&bytes, &plain);
+        assert_eq!((written.flags, written.unused_inodes), (GroupFlags::INODE_ZEROED, 0));
     }
 }

@@ -1,11 +1,16 @@
 //! The hash tree of an indexed directory: its nodes look like empty directory blocks to readers that do not support it.
 //!
+//! Interface: what its blocks must be is here, and nowhere else: [`RootInfo::parse`], [`is_node`], [`CountLimit::parse`] and
+//! [`first_out_of_order`], for those who use an index and for those who check it.
+//!
 //! On disk, root (block 0 of the directory): entries `.` (12 bytes) and `..` (the rest of the block), an info of 8 bytes at byte 24, then
 //! the entries at byte 32. Inner node: a free entry over the whole block, then the entries at byte 8. An entry is hash (4) and
 //! block of the directory (4); in place of the first one's hash there are capacity (2) and count (2), the first one
-//! included. With `metadata_csum` a tail of 8 bytes follows the last possible entry.
+//! included. With `metadata_csum` a tail of 8 bytes follows the last possible entry. Bit 0 of an entry's hash says that names of the same
+//! hash are under the entry before it as well; hashes of names have bit 0 clear.
 
 use crate::checksum::crc32c;
+use crate::directory::decode_entry_length;
 use crate::{ChecksumSeed, le16, le32, put};
 
 /// Where the info of the root is.
@@ -29,11 +34,12 @@ pub struct RootInfo {
 }
 
 impl RootInfo {
-    /// The info of a root block, checked.
+    /// The info of a root block, checked; `levels_max`: levels below the root that the volume's features allow
+    /// ([`RootInfo::levels_max`]).
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(root: &[u8], large_dir: bool) -> Result<Self, &'static str> {
+    pub fn parse(root: &[u8], levels_max: u8) -> Result<Self, &'static str> {
         if root.len() < ROOT_ENTRIES + ENTRY_SIZE {
             return Err("the index root is cut short");
         }
@@ -44,13 +50,18 @@ impl RootInfo {
         if info[5] != 8 {
             return Err("the index root's info has a length that is not known");
         }
-        if info[6] > if large_dir { 2 } else { 1 } {
-            return Err("the index has too many levels");
+        if info[6] > levels_max {
+            return Err("the index has more levels than the volume's features allow");
         }
         if info[7] & 1 != 0 {
             return Err("the index root has flags that are not known");
         }
         Ok(Self { hash_version: info[4], indirect_levels: info[6] })
+    }
+
+    /// Levels below the root that a volume allows, with `large_dir` or without.
+    pub const fn levels_max(large_dir: bool) -> u8 {
+        if large_dir { 2 } else { 1 }
     }
 
     /// Store in a root block.
@@ -95,6 +106,20 @@ impl CountLimit {
         let tail = if metadata_csum { TAIL_SIZE } else { 0 };
         ((block_size - entries - tail) / ENTRY_SIZE) as u16
     }
+}
+
+/// Whether a block looks like an inner node: one free directory entry and nothing else. An empty leaf without checksum looks the
+/// same.
+pub fn is_node(block: &[u8]) -> bool {
+    le32(block, 0) == 0 && decode_entry_length(le16(block, 4), block.len()) == block.len()
+}
+
+/// The first of `count` entries of a node whose hash does not follow the one before it: hashes rise, or are equal with bit 0 set.
+pub fn first_out_of_order(block: &[u8], entries: usize, count: usize) -> Option<usize> {
+    (2..count).find(|index| {
+        let (before, hash) = (entry(block, entries, index - 1).0, entry(block, entries, *index).0);
+        hash < before || (hash == before && hash & 1 == 0)
+    })
 }
 
 /// Hash and block of entry `index` of the node whose entries start at `entries`. The first entry's hash is 0.
@@ -145,7 +170,7 @@ mod tests {
         let mut root = [0; 1024];
         let info = RootInfo { hash_version: 1, indirect_levels: 1 };
         info.write_into(&mut root);
-        assert_eq!(RootInfo::parse(&root, false), Ok(info));
+        assert_eq!(RootInfo::parse(&root, 1), Ok(info));
         let limit = CountLimit::limit_of(root.len(), ROOT_ENTRIES, true);
         CountLimit { limit, count: 2 }.write_into(&mut root, ROOT_ENTRIES);
         set_entry(&mut root, ROOT_ENTRIES, 0, 0x1234, 1);
@@ -159,7 +184,20 @@ mod tests {
         assert!(CountLimit::parse(&root, ROOT_ENTRIES, false).is_err(), "the capacity is without a checksum");
         CountLimit { limit, count: limit + 1 }.write_into(&mut root, ROOT_ENTRIES);
         assert!(CountLimit::parse(&root, ROOT_ENTRIES, true).is_err());
+        let mut ordered = |first: u32, second: u32| {
+            set_entry(&mut root, ROOT_ENTRIES, 1, first, 1);
+            set_entry(&mut root, ROOT_ENTRIES, 2, second, 2);
+            first_out_of_order(&root, ROOT_ENTRIES, 3)
+        };
+        assert_eq!(
+            [ordered(4, 6), ordered(4, 4), ordered(4, 5), ordered(5, 5), ordered(6, 4)],
+            [None, Some(2), None, None, Some(2)]
+        );
+        assert!(!is_node(&root));
+        let mut node = [0; 1024];
+        put(&mut node, 4, &1024_u16.to_le_bytes());
+        assert!(is_node(&node));
         RootInfo { indirect_levels: 2, ..info }.write_into(&mut root);
-        assert!(RootInfo::parse(&root, false).is_err() && RootInfo::parse(&root, true).is_ok());
+        assert!(RootInfo::parse(&root, 1).is_err() && RootInfo::parse(&root, 2).is_ok());
     }
 }

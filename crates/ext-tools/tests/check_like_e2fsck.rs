@@ -175,6 +175,8 @@ const DAMAGE: &[(&str, ProblemKind)] = &[
     ("set_inode_field /a/large size 1", ProblemKind::Inode),
     ("set_inode_field /a/large file_acl 7", ProblemKind::SharedBlock),
     ("set_inode_field /many size 1024000", ProblemKind::Inode),
+    ("set_inode_field /a/fast size 3", ProblemKind::Inode),
+    ("set_inode_field /a/fast size 6", ProblemKind::Inode),
     ("unlink /a/large", ProblemKind::Connectivity),
     ("unlink /a/b", ProblemKind::Connectivity),
     ("link /a /a/b/c/loop", ProblemKind::Directory),
@@ -295,7 +297,11 @@ const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
     ("a slash in a name", Spot::Data("/a/b", 0), 24 + 8, b"/", ProblemKind::Directory),
     ("an inode that is not there", Spot::Data("/a/b", 0), 24 + 2, &[255], ProblemKind::Directory),
     ("a reserved inode", Spot::Data("/a/b", 0), 24, &[7, 0, 0, 0], ProblemKind::Directory),
+    // Not enough after it for another entry.
+    ("the length of the last entry", Spot::Data("/a/b/c", 0), 12 + 4, &[0xec, 3], ProblemKind::Directory),
     ("the hash of an index", Spot::Data("/many", 0), 28, &[9], ProblemKind::Directory),
+    ("the length of the index's head", Spot::Data("/many", 0), 29, &[4], ProblemKind::Directory),
+    ("flags of an index", Spot::Data("/many", 0), 31, &[1], ProblemKind::Directory),
     ("the levels of an index", Spot::Data("/many", 0), 30, &[3], ProblemKind::Directory),
     ("the capacity of an index", Spot::Data("/many", 0), 32, &[7], ProblemKind::Directory),
     ("more index entries than fit", Spot::Data("/many", 0), 34, &[255], ProblemKind::Directory),
@@ -725,9 +731,177 @@ fn journal_with_other_users_is_reported() {
         let journal = (0..bytes.len()).step_by(1024).find(is_journal).unwrap();
         vec![(journal as u64 + 0x43, vec![2])]
     });
+    // Once: it was said twice.
+    let said = report.problems.iter().filter(|problem| problem.kind == ProblemKind::Journal);
+    assert_eq!(said.count(), 1, "{:?}", report.problems);
+}
+
+/// What a crash may leave of files that were open or being cut, by debugfs commands: `N` is the file's inode, `ROOT` the links of the root
+/// directory before `/gone` was made. Whether it is damage.
+const ORPHANS: &[(&str, &str, bool)] = &[
+    ("a removed directory", "unlink /gone\nsif <N> links_count 0\nsif <2> links_count ROOT\n", false),
+    (
+        "a removed directory, cut",
+        "unlink /gone\nsif <N> links_count 0\nsif <2> links_count ROOT\nsif <N> size 0\n",
+        false,
+    ),
+    ("a removed directory with a name", "sif <N> links_count 0\nsif <2> links_count ROOT\n", true),
+    ("a removed file", "unlink /a/large\nsif <N> links_count 0\n", false),
+    ("a removed file, cut", "unlink /a/large\nsif <N> links_count 0\nsif <N> size 0\n", false),
+    ("a file with a name", "sif <N> links_count 0\n#/a/large\n", true),
+    ("a file that is being cut", "sif <N> size 1\n#/a/sparse\n", false),
+    ("a removed link, cut", "unlink /a/slow\nsif <N> links_count 0\nsif <N> size 0\n", false),
+];
+
+/// Removed directories that were open, and files that were being cut, were reported as damage; names of removed files were not.
+#[test]
+fn orphans_are_judged_as_e2fsck_judges_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let Some(image) = Image::new(&["-t", "ext4", "-b", "1024", "-O", "^orphan_file"]) else { return };
+    let links = |image: &Image, path: &str| {
+        let said = image.ask(&format!("stat {path}"));
+        said.split("Links:").nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
+    };
+    let root = links(&image, "/");
+    image.debugfs("mkdir /gone\n");
+    let mut failures = Vec::new();
+    for (what, commands, is_damage) in ORPHANS {
+        let copy = image.copy();
+        let path = commands.split(['\n', ' ', '#']).find(|word| word.starts_with('/')).unwrap_or("/gone");
+        let said = copy.ask(&format!("stat {path}"));
+        let number = said.split_whitespace().nth(1).unwrap();
+        let commands = commands.replace('N', number).replace("ROOT", &root);
+        copy.debugfs(&format!("{commands}ssv last_orphan {number}\n"));
+        let report = our_check(&copy.path());
+        let (_, output) = run("e2fsck", &["-fy"], &copy.path());
+        let ours: Vec<String> = report.problems.iter().take(4).map(ToString::to_string).collect();
+        if !output.contains("orphan") {
+            failures.push(format!("{what}: no orphan for e2fsck: {output}"));
+        }
+        let is_fixed = output.lines().any(|line| line.contains("? yes") && !line.contains("Optimize?"));
+        if is_fixed != *is_damage || report.is_clean() == *is_damage {
+            failures.push(format!("{what}: ours {ours:?}\n{output}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Values in inodes that no attribute uses, and entries without the hash of their value, were not found.
+#[test]
+fn values_in_inodes_are_judged_as_e2fsck_judges_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let Some(image) = Image::new(&["-t", "ext4", "-b", "1024", "-O", "ea_inode,^metadata_csum"]) else {
+        return;
+    };
+    let value = image.scratch.path().join("huge");
+    let file = std::fs::OpenOptions::new().create_new(true).write(true).open(&value).unwrap();
+    file.write_all_at(&[b'v'; 5_000], 0).unwrap();
+    image.debugfs(&format!("ea_set -f {} /a/b/empty user.huge\n", value.display()));
+    // debugfs takes one block of it, and charges the owner for none.
+    run("e2fsck", &["-fy"], &image.path());
+    assert_judged_alike(&image, "a value in an inode", true);
+    // After the magic number of the attributes in the inode there is one entry: its value's inode, size and hash.
+    let entry = 128 + 32 + 4;
+    let owner = Spot::Inode("/a/b/empty");
+    let copy = image.copy();
+    copy.put(owner, entry + 12, &[0xaa]);
+    assert_judged_alike(&copy, "a wrong hash", false);
+    assert!(our_check(&copy.path()).has(ProblemKind::Xattr));
+    let copy = image.copy();
+    copy.put(owner, entry + 4, &[0; 12]);
+    copy.debugfs("sif /a/b/empty blocks 0\n");
+    assert_judged_alike(&copy, "a value that nothing uses", false);
+    let problems = our_check(&copy.path()).problems;
+    let what = "it holds a value that no extended attribute uses";
+    assert!(problems.iter().any(|problem| problem.what == what), "{problems:?}");
+}
+
+/// An extent root in an inode of four extents: first block of each and length.
+fn map_of(extents: [(u32, u16); 4]) -> Vec<u8> {
+    let mut map = vec![0x0a, 0xf3, 4, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+    let mut at = 0;
+    for (block, len) in extents {
+        map.extend(u32::to_le_bytes(at));
+        map.extend(len.to_le_bytes());
+        map.extend([0, 0]);
+        map.extend(block.to_le_bytes());
+        at += u32::from(len);
+    }
+    map
+}
+
+/// Maps that name the same blocks many times took time and memory that nothing bounded.
+#[test]
+fn work_for_hostile_maps_is_bounded_by_the_volume() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let recipe = ["-t", "ext4", "-b", "1024", "-O", "orphan_file,quota,^metadata_csum"];
+    let Some(image) = Image::new(&recipe) else { return };
+    let map = map_of([(1000, 8000); 4]);
+    let size = (32_000_u64 << 10).to_le_bytes();
+    let said = image.ask("show_super_stats -h");
+    let orphans = said.split("Orphan file inode:").nth(1).unwrap().split_whitespace().next().unwrap();
+    let orphans: &str = format!("<{orphans}>").leak();
+    let copy = image.copy();
+    copy.put(Spot::Inode(orphans), 0x28, &map);
+    copy.put(Spot::Inode(orphans), 0x04, &size[..4]);
+    let all_of = |image: &Image| {
+        let device: Arc<dyn BlockDevice> =
+            FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
+        check(&*device, &CheckOptions { max_problems: 1 << 20 }, &mut |_| {}).unwrap()
+    };
+    let report = all_of(&copy);
+    assert!(report.problems.iter().any(|problem| problem.what.contains("more than it can have")));
+    let named = report.problem_count;
+    assert!(named < 10_000, "{named} problems: it was read beyond what it can have");
+
+    // The header of the quota file says that all of it is in use.
+    let copy = image.copy();
+    let first: u32 = copy.ask("bmap <3> 0").trim().parse().unwrap();
+    copy.put(Spot::Data("<3>", 0), 20, &24_000_u32.to_le_bytes());
+    copy.put(Spot::Inode("<3>"), 0x28, &map_of([(first, 1), (1000, 8000), (1000, 8000), (1000, 8000)]));
+    copy.put(Spot::Inode("<3>"), 0x04, &size[..4]);
+    let problems = all_of(&copy).problems;
+    let what = "the user quota file cannot be read";
     assert!(
-        report.problems.iter().any(|problem| problem.kind == ProblemKind::Journal),
+        problems.iter().any(|problem| problem.what == what),
         "{:?}",
-        report.problems
+        &problems[problems.len().saturating_sub(9)..]
     );
+
+    let recipe =
+        ["-t", "ext4", "-b", "1024", "-O", "^has_journal,^metadata_csum,^resize_inode,shared_blocks"];
+    let Some(image) = Image::new(&recipe) else { return };
+    assert!(!our_check(&image.path()).incomplete);
+    for number in 0..8 {
+        let path: &str = format!("/many/file-with-a-long-name-{number:05}").leak();
+        image.put(Spot::Inode(path), 0x28, &map);
+    }
+    let report = our_check(&image.path());
+    assert!(report.incomplete && report.has(ProblemKind::SharedBlock), "{:?}", report.problems);
+}
+
+/// A block of attributes that a file has as its data: its owner was not named.
+#[test]
+fn owners_of_attribute_blocks_are_named() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let Some(image) = Image::new(&["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]) else { return };
+    let number = |path: &str| {
+        image.ask(&format!("stat {path}")).split_whitespace().nth(1).unwrap().parse::<u32>().unwrap()
+    };
+    let block = (image.offset(Spot::Xattr("/a/large")) / 1024) as u32;
+    // The file's only extent.
+    image.put(Spot::Inode("/many/file-with-a-long-name-00007"), 0x28 + 12 + 8, &block.to_le_bytes());
+    let mut owners = [number("/a/large"), number("/many/file-with-a-long-name-00007")];
+    owners.sort_unstable();
+    let problems = our_check(&image.path()).problems;
+    let what = format!("1 blocks are used by inodes {}, {}", owners[0], owners[1]);
+    assert!(problems.iter().any(|problem| problem.what == what), "{what}: {problems:?}");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use diorite_block::BlockDevice;
+use diorite_block::{BioFlags, BlockDevice};
 use diorite_device::{DirectIo, FileDevice, MemoryDevice, OpenOptions};
 use diorite_ext::{Owner, Timestamp, VolumeInfo};
 use diorite_ext_tools::check::{CheckOptions, check};
@@ -398,5 +398,30 @@ fn the_kernel_uses_what_was_made() {
         fsck(&path).unwrap();
         let report = check(&*open(&path), &CheckOptions::default(), &mut |_| {}).unwrap();
         assert!(report.is_clean(), "grown {flavor:?} {features:?}: {:?}", report.problems);
+    }
+}
+
+/// `-E discard` was accepted and did nothing.
+#[test]
+fn what_was_on_the_device_is_discarded_if_that_is_asked_for() {
+    const BYTES: u64 = 64 << 20;
+    let full = |discards: bool| {
+        let mut geometry = MemoryDevice::geometry_for(BYTES);
+        geometry.discard = discards;
+        let device = MemoryDevice::with_geometry("full", geometry);
+        for at in (0..BYTES).step_by(1 << 20) {
+            (&*device as &dyn BlockDevice).write_bytes(at, &vec![0xee; 1 << 20], BioFlags::NONE).unwrap();
+        }
+        device
+    };
+    for (asked, discards) in [(true, true), (false, true), (true, false)] {
+        let device = full(discards);
+        let options = MkfsOptions { discard: asked, ..MkfsOptions::new(Flavor::Ext4) };
+        let report = mkfs(&*device, &options).unwrap();
+        let is_discarded = asked && discards;
+        assert_eq!(report.discarded_bytes > BYTES - (64 << 10), is_discarded, "{}", report.discarded_bytes);
+        assert_eq!(device.allocated_bytes() < BYTES / 4, is_discarded, "{}", device.allocated_bytes());
+        let found = check(&*device, &CheckOptions::default(), &mut |_| {}).unwrap();
+        assert!(found.is_clean(), "{:?}", found.problems);
     }
 }

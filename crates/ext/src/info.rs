@@ -238,7 +238,8 @@ pub fn read_descriptors(device: &dyn BlockDevice, superblock: &Superblock) -> Re
         device.read_bytes(layout.block_size.address_of(block), &mut memory)?;
         let rest = layout.group_count as usize - descriptors.len();
         let size = usize::from(layout.desc_size);
-        descriptors.extend(memory.chunks_exact(size).take(rest).map(GroupDescriptor::parse));
+        let places = memory.chunks_exact(size).take(rest);
+        descriptors.extend(places.map(|place| GroupDescriptor::parse(place, superblock)));
     }
     Ok(descriptors)
 }

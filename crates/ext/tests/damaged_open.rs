@@ -101,12 +101,13 @@ fn image_that_is_cut_short_opens_read_only() {
     }
 }
 
-fn commit_blocks(image: &SparseImage) -> Vec<(u32, u64)> {
+/// Blocks of the journal of one kind (1: descriptors, 2: commit blocks), by sequence number, and where they are.
+fn journal_blocks(image: &SparseImage, kind: u8) -> Vec<(u32, u64)> {
     let mut found = Vec::new();
     let mut block = [0; 1024];
     for at in (0..image.len()).step_by(1024) {
         image.read(at, &mut block);
-        if block[..8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2] {
+        if block[..8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, kind] {
             found.push((u32::from_be_bytes(block[8..12].try_into().unwrap()), at));
         }
     }
@@ -130,7 +131,7 @@ fn journal_damaged_in_its_middle_is_not_written_and_reported() {
         volume.sync_inode(&inode, SyncKind::All).unwrap();
     }
     let sound = device.image();
-    let commits = commit_blocks(&sound);
+    let commits = journal_blocks(&sound, 2);
     assert!(commits.len() >= 4, "{commits:?}");
 
     let mut damaged = sound.clone();
@@ -156,6 +157,37 @@ fn journal_damaged_in_its_middle_is_not_written_and_reported() {
     let volume = Volume::open(ImageDevice::new(torn), VolumeOptions::default()).unwrap();
     assert_eq!(volume.read_only_reason(), None);
     assert!(read_file(&volume, &at(&volume, "i")) == content());
+}
+
+/// One damaged logged block kept the volume from being opened at all. What was synced before its transaction is there; the volume is not
+/// written, it says why and names the block, and so does the check.
+#[test]
+fn journal_with_a_damaged_logged_block_is_replayed_up_to_it() {
+    if !have(&["mke2fs"]) {
+        return;
+    }
+    let scratch = scratch();
+    let device = ImageDevice::new(make_image(scratch.path(), "-t ext4 -b 1024 -J size=1", "16M"));
+    let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+    for name in ["f", "g"] {
+        let inode = volume.names.create(&at(&volume, ""), name.as_bytes(), &file()).unwrap();
+        write_blocks(&volume, &inode, 0, &content(), Some(1024 * CONTENT_BLOCKS)).unwrap();
+        volume.sync_inode(&inode, SyncKind::All).unwrap();
+    }
+    let mut damaged = device.image();
+    let descriptors = journal_blocks(&damaged, 1);
+    let (_, last) = descriptors.last().unwrap();
+    damaged.write(last + 1024 + 100, &[0xee; 8]);
+    let what = "the checksum of a logged block does not match: what follows was not replayed; run e2fsck -f";
+    opens_for_reading(&damaged, what);
+    opens_for_reading(&damaged, "journal block ");
+    let damaged: Arc<dyn diorite_block::BlockDevice> = ImageDevice::new(damaged);
+    let volume = Volume::open(damaged.clone(), VolumeOptions::default()).unwrap();
+    assert!(volume.journal_damage().is_some());
+    assert!(matches!(volume.names.lookup(&at(&volume, ""), b"g"), Err(Error::NotFound)), "not replayed");
+    let report = check_replayed(&damaged, &CheckOptions::default(), &mut |_| {}).unwrap();
+    let named = report.problems.iter().filter(|problem| problem.kind == ProblemKind::Journal);
+    assert!(named.count() == 1, "{:?}", report.problems);
 }
 
 /// Where the journal's superblock is, in bytes.

@@ -8,15 +8,22 @@ use std::sync::Arc;
 
 use common::{have, write_blocks};
 use crash::{at, file, make_image, scratch};
-use diorite_ext::{Inode, SyncKind, Volume, VolumeOptions};
+use diorite_ext::{FileBlock, Inode, SyncKind, Volume, VolumeOptions};
 use diorite_sim::crash::RecordingDevice;
 
 fn volume_with_file(arguments: &str) -> Option<(Arc<RecordingDevice>, Arc<Volume>, Arc<Inode>)> {
+    volume_with(arguments, VolumeOptions::default())
+}
+
+fn volume_with(
+    arguments: &str,
+    options: VolumeOptions,
+) -> Option<(Arc<RecordingDevice>, Arc<Volume>, Arc<Inode>)> {
     if !have(&["mke2fs"]) {
         return None;
     }
     let recorder = RecordingDevice::on_image(make_image(scratch().path(), arguments, "8M"));
-    let volume = Volume::open(recorder.clone(), VolumeOptions::default()).unwrap();
+    let volume = Volume::open(recorder.clone(), options).unwrap();
     let inode = volume.names.create(&at(&volume, ""), b"f", &file()).unwrap();
     Some((recorder, volume, inode))
 }
@@ -62,4 +69,38 @@ fn inodes_are_durable_with_their_transaction() {
 fn inodes_are_durable_with_their_write_out() {
     holds_for("-t ext2 -b 1024");
     holds_for("-t ext4 -O ^has_journal -b 1024");
+}
+
+/// `fdatasync` waited for the first transaction of a change that takes several: a crash brought a part of a hole back, or left a file half
+/// moved.
+fn changes_of_several_transactions_are_durable(
+    arguments: &str,
+    (parts, distance): (u64, u64),
+    change: impl Fn(&Volume, &Inode) -> diorite_ext::Result<()>,
+) {
+    // Each handle is a transaction.
+    let options = VolumeOptions { commit_interval: std::time::Duration::ZERO, ..VolumeOptions::default() };
+    let Some((_, volume, inode)) = volume_with(arguments, options) else { return };
+    let block = volume.block_size().bytes();
+    for part in 0..parts {
+        let at = 14 + part * distance;
+        write_blocks(&volume, &inode, at, &vec![1; block as usize], Some((at + 1) * block)).unwrap();
+    }
+    volume.sync_inode(&inode, SyncKind::All).unwrap();
+    let before = volume.status().running_transaction;
+    change(&volume, &inode).unwrap();
+    let transactions = volume.status().running_transaction - before;
+    volume.sync_inode(&inode, SyncKind::Data).unwrap();
+    assert!(transactions > 1, "{arguments}: the test needs a change of several transactions");
+    assert!(volume.is_inode_durable(&inode, SyncKind::All), "{arguments}: its end is not durable");
+}
+
+#[test]
+fn syncs_of_data_wait_for_all_of_a_change() {
+    let punch = |volume: &Volume, inode: &Inode| volume.files.punch(inode, FileBlock(0), 20_000);
+    // Each block has an index block of its own; each is an extent.
+    changes_of_several_transactions_are_durable("-t ext3 -b 1024 -J size=1", (60, 300), punch);
+    changes_of_several_transactions_are_durable("-t ext4 -b 1024 -J size=1", (1500, 2), |volume, inode| {
+        volume.files.insert_range(inode, FileBlock(10), 7)
+    });
 }

@@ -7,8 +7,17 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Bench, have, inode_of, pattern, read_file, write_blocks};
-use diorite_ext::{Error, FileBlock, Inode, InodeNumber, MappingKind, SyncKind, Volume, WriteCommit};
+use common::{Aligned, Bench, have, inode_of, pattern, read_file, write_blocks};
+use diorite_block::{BioFlags, BlockDevice};
+use diorite_ext::{
+    Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Owner, SyncKind, Volume,
+    VolumeOptions, WriteCommit, XattrMode, find_superblock, read_descriptors,
+};
+use diorite_ext_format::{
+    DiskInode, FsBlock, GroupDescriptor, GroupFlags, GroupNumber, Incompat, InodeFlags, Layout, Superblock,
+};
+use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite_sim::image::{ImageDevice, SparseImage};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -402,4 +411,148 @@ fn mapping_of_many_pieces_stays_sound() {
         volume.close().unwrap();
         bench.check(&device);
     }
+}
+
+fn spec(kind: FileKind) -> NodeSpec {
+    NodeSpec { kind, permissions: 0o755, umask: 0, owner: Owner::default(), device: (0, 0) }
+}
+
+/// Change all descriptors of a volume where they are.
+fn change_descriptors(
+    device: &dyn BlockDevice,
+    change: impl Fn(GroupNumber, &mut GroupDescriptor),
+) -> Superblock {
+    let superblock = find_superblock(device).unwrap().0;
+    let layout = Layout::new(&superblock);
+    let size = usize::from(superblock.desc_size());
+    let mut descriptors = read_descriptors(device, &superblock).unwrap();
+    for index in 0..layout.descriptor_blocks() {
+        let at = layout.block_size.address_of(layout.descriptor_block(index));
+        let mut memory = Aligned::zeroed(layout.block_size.bytes() as usize);
+        let bytes = memory.bytes();
+        device.read_bytes(at, bytes).unwrap();
+        let first = index * layout.descriptors_per_block();
+        for (place, number) in bytes.chunks_exact_mut(size).zip(first..layout.group_count) {
+            let descriptor = &mut descriptors[number as usize];
+            change(GroupNumber(number), descriptor);
+            descriptor.write_into(place, GroupNumber(number), &superblock);
+        }
+        device.write_bytes(at, bytes, BioFlags::NONE).unwrap();
+    }
+    superblock
+}
+
+/// The kernel does not look at the flags of groups where descriptors have no checksums. Here inodes and blocks in use were given out
+/// again, because a group was taken as never used.
+#[test]
+fn flags_of_groups_without_checksums_mean_nothing() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -b 1024", "-t ext4 -b 1024 -O ^metadata_csum,^uninit_bg"] {
+        let bench = Bench::new();
+        let image = bench.image(arguments, "24M");
+        let (device, volume) = bench.open(&image);
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+        let mut files = Vec::new();
+        for name in ["a", "b", "c"] {
+            let directory = volume.names.create(&root, name.as_bytes(), &spec(FileKind::Directory)).unwrap();
+            let file = volume.names.create(&directory, b"f", &spec(FileKind::Regular)).unwrap();
+            let content = pattern(7, 40 << 10);
+            write_blocks(&volume, &file, 0, &content, Some(content.len() as u64)).unwrap();
+            files.push(file.number());
+        }
+        volume.close().unwrap();
+        drop(volume);
+        change_descriptors(&*device, |_, descriptor| {
+            descriptor.flags = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+            descriptor.unused_inodes = descriptor.free_inodes;
+        });
+        let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+        for number in 0..200 {
+            let name = format!("new{number}");
+            let file = volume.names.create(&root, name.as_bytes(), &spec(FileKind::Regular)).unwrap();
+            assert!(!files.contains(&file.number()), "{arguments}: an inode in use was given out");
+            write_blocks(&volume, &file, 0, &pattern(9, 8 << 10), Some(8 << 10)).unwrap();
+        }
+        for file in &files {
+            let file = volume.inodes.get(*file).unwrap();
+            assert!(read_file(&volume, &file) == pattern(7, 40 << 10), "{arguments}: overwritten");
+        }
+        volume.close().unwrap();
+        bench.check(&device);
+    }
+}
+
+/// A new volume as one that was ext3: no mkfs makes one with block numbers of 64 bits at once.
+fn without_extents(device: &dyn BlockDevice, superblock: &mut Superblock) {
+    let layout = Layout::new(superblock);
+    let place = layout.locate_inode(InodeNumber::ROOT).unwrap();
+    let table = read_descriptors(device, superblock).unwrap()[0].inode_table;
+    let at = layout.block_size.address_of(FsBlock(table.0 + u64::from(place.table_block)));
+    let mut block = vec![0; layout.block_size.bytes() as usize];
+    device.read_bytes(at, &mut block).unwrap();
+    let bytes = &mut block[place.offset as usize..][..usize::from(layout.inode_size)];
+    let mut root = DiskInode::parse(InodeNumber::ROOT, bytes, superblock).unwrap();
+    root.flags -= InodeFlags::EXTENTS;
+    // The block of its only extent.
+    let first: [u8; 4] = root.block[20..24].try_into().unwrap();
+    root.block = [0; 60];
+    root.block[..4].copy_from_slice(&first);
+    root.write_into(InodeNumber::ROOT, bytes, superblock);
+    device.write_bytes(at, &block, BioFlags::NONE).unwrap();
+    let mut features = superblock.features();
+    features.incompat -= Incompat::EXTENTS;
+    superblock.set_features(features);
+    let mut bytes = [0; 1024];
+    superblock.write_into(&mut bytes);
+    device.write_bytes(1024, &bytes, BioFlags::NONE).unwrap();
+}
+
+/// Blocks of files, directories and symbolic links without extents were chosen beyond what 32 bits can name, and their numbers cut: they
+/// pointed into other files.
+#[test]
+fn blocks_without_extents_are_where_32_bits_reach() {
+    const BLOCK: u64 = 4096;
+    let device: Arc<dyn BlockDevice> = ImageDevice::new(SparseImage::new((1 << 32) * BLOCK + (1 << 30)));
+    let mut options = MkfsOptions::new(Flavor::Ext4);
+    options.features = "^has_journal,^resize_inode,^metadata_csum,uninit_bg,sparse_super2".to_owned();
+    options.inodes = Some(1);
+    options.inode_size = Some(128);
+    mkfs(&*device, &options).unwrap();
+    // New inodes are in the last group, and their blocks are wanted near them.
+    let last = GroupNumber(((1_u64 << 32) / 32768) as u32 + 4);
+    let mut superblock = change_descriptors(&*device, |number, descriptor| {
+        if number < last {
+            descriptor.free_inodes = 0;
+        }
+    });
+    without_extents(&*device, &mut superblock);
+    let volume = Volume::open(device, VolumeOptions::default()).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+    let file = volume.names.create(&root, b"file", &spec(FileKind::Regular)).unwrap();
+    let group = |inode: &Inode| Layout::new(volume.superblock()).locate_inode(inode.number()).unwrap().group;
+    assert!(group(&file) >= last, "the test has its inodes where it wants them: {:?}", group(&file));
+    let content = pattern(5, 100 * BLOCK as usize);
+    write_blocks(&volume, &file, 0, &content, Some(content.len() as u64)).unwrap();
+    let directory = volume.names.create(&root, b"directory", &spec(FileKind::Directory)).unwrap();
+    assert!(volume.names.create(&directory, b"inner", &spec(FileKind::Regular)).is_ok());
+    let target = vec![b't'; 3000];
+    let link = volume.names.symlink(&root, b"link", &target, Owner::default()).unwrap();
+    volume.set_xattr(&file, b"user.large", &pattern(6, 1000), XattrMode::Set).unwrap();
+    for inode in [&file, &directory, &link] {
+        let mapping = volume.files.map(inode, FileBlock(0), 1).unwrap();
+        let MappingKind::Mapped(block) = mapping.kind else { panic!("{mapping:?}") };
+        assert!(u32::try_from(block.0).is_ok() && block.0 > 1000, "{block}");
+    }
+    volume.close().unwrap();
+    let volume = Volume::open(volume.device().clone(), VolumeOptions::default()).unwrap();
+    let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+    let file = volume.names.lookup(&root, b"file").unwrap();
+    assert!(read_file(&volume, &file) == content);
+    assert!(volume.xattrs.get(&file, b"user.large").unwrap() == pattern(6, 1000));
+    assert!(volume.names.read_link(&volume.names.lookup(&root, b"link").unwrap()).unwrap() == target);
+    let directory = volume.names.lookup(&root, b"directory").unwrap();
+    assert!(volume.names.lookup(&directory, b"inner").is_ok());
 }

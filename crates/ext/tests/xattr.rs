@@ -425,3 +425,31 @@ fn the_first_attribute_sets_the_feature() {
     volume.close().unwrap();
     image.check();
 }
+
+/// The hash of a value in an inode is where others have an access time. In inodes of 128 bytes half of all hashes were stored as the
+/// latest time that fits there, and e2fsck took the value away.
+#[test]
+fn values_in_small_inodes_have_their_hash() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for arguments in ["-t ext4 -I 128 -O ea_inode -b 1024", "-t ext4 -I 256 -O ea_inode -b 1024"] {
+        let image = Image::new(arguments, "16M");
+        let volume = image.open();
+        for number in 0..12_u8 {
+            let name = format!("file{number}");
+            let file =
+                volume.names.create(&root(&volume), name.as_bytes(), &spec(FileKind::Regular)).unwrap();
+            volume.set_xattr(&file, b"user.large", &[number; 3000], XattrMode::Set).unwrap();
+        }
+        volume.close().unwrap();
+        drop(volume);
+        image.check();
+        let volume = image.open();
+        for number in 0..12_u8 {
+            let file = at(&volume, &format!("file{number}")).unwrap();
+            assert_eq!(volume.xattrs.get(&file, b"user.large").unwrap(), [number; 3000]);
+        }
+        volume.close().unwrap();
+    }
+}

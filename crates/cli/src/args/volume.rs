@@ -41,8 +41,10 @@ pub(crate) struct Mkfs {
     #[arg(short = 'O', long = "features", value_name = "FEATURE,...", action = clap::ArgAction::Append)]
     pub(crate) features: Vec<String>,
     /// Extended options: `root_owner=UID:GID`, `resize=BLOCKS`, `quotatype=usrquota:grpquota:prjquota`,
-    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, `encoding=utf8`, `encoding_flags=strict`, and `seed=NUMBER` with `time=SECONDS`,
-    /// which make the same image each time (no file gets a later time)
+    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, `encoding=utf8`, `encoding_flags=strict`, `discard` (first, where the
+    /// device can; mke2fs does it unless told not to: here `nodiscard` is the default), and `seed=NUMBER` with `time=SECONDS`, which make the same
+    /// image each time (no file gets a later time). `lazy_itable_init` and `lazy_journal_init` are accepted for scripts of mke2fs and change
+    /// nothing: tables and journal are complete when the command ends
     #[arg(short = 'E', long = "extended", value_name = "OPTION,...", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,
     /// Percentage of blocks that only root may use

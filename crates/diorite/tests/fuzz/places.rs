@@ -104,7 +104,7 @@ impl Finder<'_> {
             let (at, len) =
                 (block as usize * self.block_size + within as usize, usize::from(superblock.desc_size()));
             self.add(Kind::Descriptor { group: group.0 }, at, len);
-            let descriptor = GroupDescriptor::parse(&self.bytes[at..at + len]);
+            let descriptor = GroupDescriptor::parse(&self.bytes[at..at + len], superblock);
             self.add_block(Kind::Bitmap, descriptor.block_bitmap.0);
             self.add_block(Kind::Bitmap, descriptor.inode_bitmap.0);
             let size = usize::from(superblock.inode_size());

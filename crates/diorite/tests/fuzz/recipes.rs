@@ -144,7 +144,8 @@ fn set_flag(bytes: &mut [u8], inode: InodeNumber, flag: u32) {
     let (FsBlock(block), within) = layout.descriptor_place(place.group);
     let size = superblock.block_size().bytes();
     let at = (block * size) as usize + within as usize;
-    let table = GroupDescriptor::parse(&bytes[at..at + usize::from(superblock.desc_size())]).inode_table;
+    let descriptor = &bytes[at..at + usize::from(superblock.desc_size())];
+    let table = GroupDescriptor::parse(descriptor, &superblock).inode_table;
     let at = ((table.0 + u64::from(place.table_block)) * size + u64::from(place.offset)) as usize + 0x20;
     let flags = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     bytes[at..at + 4].copy_from_slice(&(flags | flag).to_le_bytes());

@@ -363,7 +363,7 @@ impl Superblock {
         self.raw.journal_dev.get()
     }
 
-    /// First inode of the list of orphans.
+    /// First inode of the list of orphans; like all of the list it is checked where it is followed.
     pub fn last_orphan(&self) -> Option<InodeNumber> {
         let inode = self.raw.last_orphan.get();
         (inode != 0).then_some(InodeNumber(inode))

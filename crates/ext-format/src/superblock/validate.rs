@@ -151,9 +151,6 @@ impl Superblock {
         if self.features.has_compat(Compat::HAS_JOURNAL) {
             inode("s_journal_inum", self.raw.journal_inum.get())?;
         }
-        if !self.features.has_compat(Compat::ORPHAN_FILE) {
-            inode("s_last_orphan", self.raw.last_orphan.get())?;
-        }
         if self.features.has_compat(Compat::ORPHAN_FILE) {
             inode("s_orphan_file_inum", self.raw.orphan_file_inum.get())?;
         }

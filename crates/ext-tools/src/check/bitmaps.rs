@@ -48,9 +48,7 @@ impl Checker<'_> {
         let used = self.used.count(group).min(clusters);
         let free = clusters - used;
         totals.free_clusters += u64::from(free);
-        let uninit = self.superblock.features().group_checksums()
-            && descriptor.flags.contains(GroupFlags::BLOCK_UNINIT);
-        if uninit {
+        if descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             if used > self.implied_clusters(group, &descriptor) {
                 let what = "the group is marked as never used, but blocks of it are in use";
                 self.problem(ProblemKind::BlockBitmap, place, what);
@@ -118,9 +116,7 @@ impl Checker<'_> {
         let used = (0..inodes).filter(|bit| is_used(*bit)).count() as u32;
         let free = inodes - used;
         totals.free_inodes += u64::from(free);
-        let uninit = self.superblock.features().group_checksums()
-            && descriptor.flags.contains(GroupFlags::INODE_UNINIT);
-        if uninit {
+        if descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             if used > 0 {
                 let what = "the group's inodes are marked as never used, but some are in use";
                 self.problem(ProblemKind::InodeBitmap, place, what);

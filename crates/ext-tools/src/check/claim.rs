@@ -9,6 +9,9 @@ use diorite_ext::Result;
 use diorite_ext_format::{DiskInode, InodeFlags, RoCompat};
 use diorite_ext_format::{FileKind, FsBlock};
 
+/// Where files may share blocks (`shared_blocks`): how often a block may be in use on average. It bounds the work for a hostile volume.
+const MAX_USES_OF_SHARED_BLOCKS: u64 = 16;
+
 /// What a walk over an inode's map comes to.
 #[derive(Debug, Default)]
 pub(super) struct MapSummary {
@@ -54,6 +57,7 @@ impl Claim<'_, '_> {
         });
         let fresh = shared.is_empty();
         if is_allowed {
+            self.count_allowed(shared.iter().map(|(_, count)| count).sum());
             shared.clear();
         }
         self.summary.shared_runs += shared.len() as u32;
@@ -67,6 +71,25 @@ impl Claim<'_, '_> {
         let clusters = end.div_ceil(per_cluster).saturating_sub(start / per_cluster);
         self.summary.clusters += if start < end { clusters } else { 0 };
         fresh
+    }
+}
+
+impl Claim<'_, '_> {
+    /// Blocks that are in use already on a volume where files may share them.
+    fn count_allowed(&mut self, blocks: u64) {
+        let most = self.checker.layout.blocks_count.saturating_mul(MAX_USES_OF_SHARED_BLOCKS);
+        let before = self.checker.shared_uses;
+        self.checker.shared_uses = before.saturating_add(blocks);
+        if self.checker.shared_uses <= most {
+            return;
+        }
+        if before <= most {
+            let what = format!("files use blocks more than {MAX_USES_OF_SHARED_BLOCKS} times on average");
+            self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
+            self.checker.findings.report.incomplete = true;
+        }
+        // The rest of each file is left alone.
+        self.summary.shared_runs = MAX_SHARED_RUNS_OF_FILE;
     }
 }
 

@@ -198,8 +198,9 @@ impl Checker<'_> {
         if !note.used {
             return wrong(self, &format!("names inode {inode}, which is not in use"));
         }
-        if note.nameless && note.links != 0 {
-            return wrong(self, &format!("names inode {inode}, which is no file"));
+        if note.nameless {
+            let which = if note.links == 0 { "was removed and waits to be freed" } else { "is no file" };
+            return wrong(self, &format!("names inode {inode}, which {which}"));
         }
         self.check_kind(place, entry, note.kind);
         if let Some(policy) = self.policies.get(&place.directory)

@@ -84,7 +84,7 @@ impl Checker<'_> {
                 if group.0 == self.layout.group_count {
                     break;
                 }
-                let descriptor = GroupDescriptor::parse(chunk);
+                let descriptor = GroupDescriptor::parse(chunk, &self.superblock);
                 if !GroupDescriptor::has_valid_checksum(chunk, group, &self.superblock) {
                     let what = "the checksum of the group descriptor does not match";
                     self.problem(ProblemKind::GroupDescriptor, Place::group(group.0), what);

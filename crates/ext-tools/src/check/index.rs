@@ -8,7 +8,7 @@ use diorite_ext::Result;
 use diorite_ext_format::FsBlock;
 use diorite_ext_format::hash::DirectoryHash;
 use diorite_ext_format::htree::{
-    CountLimit, NODE_ENTRIES, ROOT_ENTRIES, RootInfo, entry, has_valid_checksum,
+    CountLimit, NODE_ENTRIES, ROOT_ENTRIES, RootInfo, entry, first_out_of_order, has_valid_checksum, is_node,
 };
 use diorite_ext_format::{ChecksumSeed, Incompat, Superblock};
 
@@ -57,7 +57,7 @@ pub(super) fn read(
     let Some(root_block) = block_of(directory, 0) else { return Ok(None) };
     let root = reader.block(root_block)?;
     let large = superblock.features().has_incompat(Incompat::LARGE_DIR);
-    let info = match RootInfo::parse(&root, large) {
+    let info = match RootInfo::parse(&root, RootInfo::levels_max(large)) {
         Ok(info) => info,
         Err(what) => {
             wrong(0, what);
@@ -102,12 +102,15 @@ impl Walk<'_, '_> {
         if self.seed.is_some_and(|seed| !has_valid_checksum(bytes, entries, seed)) {
             (self.wrong)(at, "the checksum of an index block does not match");
         }
+        if first_out_of_order(bytes, entries, count).is_some() {
+            (self.wrong)(at, "an index block has hashes out of order");
+        }
         let mut first = bounds.first;
         for slot in 0..count {
             let (hash, child) = entry(bytes, entries, slot);
             if slot > 0 {
-                if hash < first || !bounds.holds(hash & !1) {
-                    (self.wrong)(at, "an index block has hashes out of order");
+                if hash < bounds.first || !bounds.holds(hash & !1) {
+                    (self.wrong)(at, "an index block has hashes that are not those of its parent's entry");
                 }
                 first = hash;
             }
@@ -129,6 +132,13 @@ impl Walk<'_, '_> {
         } else {
             self.index.nodes.insert(child);
             let bytes = self.reader.block(block)?;
+            if !is_node(&bytes) {
+                (self.wrong)(
+                    child,
+                    "an index block is none: it does not begin with a free entry as long as it is",
+                );
+                return Ok(());
+            }
             self.node(&bytes, child, NODE_ENTRIES, bounds, levels - 1)?;
         }
         Ok(())

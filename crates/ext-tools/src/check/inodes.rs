@@ -45,9 +45,6 @@ impl Checker<'_> {
     fn inodes_to_scan(&mut self, group: GroupNumber) -> u32 {
         let descriptor = self.descriptors[group.0 as usize];
         let all = self.layout.inodes_per_group;
-        if !self.superblock.features().group_checksums() {
-            return all;
-        }
         let never_used = descriptor.flags.contains(GroupFlags::INODE_UNINIT);
         if never_used && group.0 > 0 { 0 } else { all - descriptor.unused_inodes.min(all) }
     }
@@ -98,6 +95,9 @@ impl Checker<'_> {
             self.problem(ProblemKind::Inode, place, "the inode is in use, but has a deletion time");
         }
         let value = fields.flags.contains(InodeFlags::EA_INODE);
+        if value && fields.links > 0 {
+            self.value_holders.insert(number);
+        }
         // An orphan with links is a file that was being truncated, and keeps its names.
         self.note_used(number, &fields, (orphan && fields.links == 0) || value);
         self.count_kind(&fields);
@@ -275,7 +275,7 @@ impl Checker<'_> {
         if summary.pieces > 1 {
             self.findings.report.fragmented += 1;
         }
-        if kind == Some(FileKind::Directory) {
+        if kind == Some(FileKind::Directory) && !self.is_removed(number, fields) {
             self.directories.push(DirectoryWork {
                 inode: number,
                 generation: fields.generation,
@@ -287,6 +287,11 @@ impl Checker<'_> {
             });
         }
         Ok(uses(clusters))
+    }
+
+    /// Whether an inode lost its last name while it was open, and is to be freed with all that it has.
+    pub(super) fn is_removed(&self, number: u32, fields: &DiskInode) -> bool {
+        fields.links == 0 && self.orphans.contains(&number)
     }
 
     /// The seed of an inode's checksums, if the volume has any.
@@ -301,6 +306,19 @@ impl Checker<'_> {
     }
 
     fn check_size(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary, acl_clusters: u64) {
+        // One that is removed was cut to nothing in part, or has the size that it had: it is freed with all that it has.
+        if !self.is_removed(number, fields) {
+            self.check_length(number, fields, summary);
+        }
+        let sectors = self.sectors(summary.clusters + acl_clusters);
+        if fields.sectors != sectors && summary.shared_runs == 0 {
+            let what = format!("it counts {} sectors, but uses {sectors}", fields.sectors);
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
+        }
+    }
+
+    /// The size in bytes against what is mapped.
+    fn check_length(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary) {
         let place = Place::inode(number);
         let block = self.layout.block_size.bytes();
         let mapped = summary.last.map_or(0, |last| last + 1);
@@ -318,7 +336,8 @@ impl Checker<'_> {
             self.problem(ProblemKind::Inode, place, what);
         } else {
             let beyond = summary.last_written.is_some_and(|last| last.saturating_mul(block) > fields.size);
-            if beyond && !fields.flags.contains(InodeFlags::VERITY) {
+            // An orphan with a name is a file that was being cut: it has its size already, and may have all its blocks.
+            if beyond && !fields.flags.contains(InodeFlags::VERITY) && !self.orphans.contains(&number) {
                 let what = format!("it has data beyond its size of {} bytes", fields.size);
                 self.problem(ProblemKind::Inode, place, what);
             }
@@ -326,11 +345,6 @@ impl Checker<'_> {
                 let what = format!("a size of {} bytes is more than its map can reach", fields.size);
                 self.problem(ProblemKind::Inode, place, what);
             }
-        }
-        let sectors = self.sectors(summary.clusters + acl_clusters);
-        if fields.sectors != sectors && summary.shared_runs == 0 {
-            let what = format!("it counts {} sectors, but uses {sectors}", fields.sectors);
-            self.problem(ProblemKind::Inode, place, what);
         }
     }
 

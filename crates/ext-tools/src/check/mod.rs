@@ -114,12 +114,16 @@ struct Checker<'d> {
     descriptors: Vec<GroupDescriptor>,
     used: UsedClusters,
     shared: BTreeSet<(u64, u64)>,
+    /// Blocks that files use which others use too, where that is allowed; each time counts.
+    shared_uses: u64,
     notes: InodeNotes,
     directories: Vec<DirectoryWork>,
     parents: HashMap<u32, Parents>,
     xattr_blocks: HashMap<u64, XattrBlock>,
-    /// Inodes that hold values of attributes, and how often they are used.
+    /// Inodes that hold values of attributes, and how often they are used; 0 for those of Lustre, which do not count that.
     value_inodes: HashMap<u32, u64>,
+    /// Inodes that say that they hold one.
+    value_holders: BTreeSet<u32>,
     /// Encryption policies of inodes that have one.
     policies: HashMap<u32, Box<[u8]>>,
     orphans: BTreeSet<u32>,
@@ -234,11 +238,13 @@ fn check_as(
         descriptors: Vec::new(),
         used: UsedClusters::new(layout),
         shared: BTreeSet::new(),
+        shared_uses: 0,
         notes: InodeNotes::new(&layout),
         directories: Vec::new(),
         parents: HashMap::new(),
         xattr_blocks: HashMap::new(),
         value_inodes: HashMap::new(),
+        value_holders: BTreeSet::new(),
         policies: HashMap::new(),
         orphans: BTreeSet::new(),
         usage: Usage::new(&superblock),

@@ -1,6 +1,7 @@
 //! What users, groups and projects use, against their quota files.
 //!
-//! Invariants: each block of a quota file is read at most once, whatever its tree says.
+//! Invariants: each block of a quota file is read at most once, whatever its tree says, and a file that maps more blocks than the
+//! volume has is not read.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -100,6 +101,10 @@ impl Checker<'_> {
     fn read_quota_file(&mut self, kind: QuotaKind, inode: InodeNumber) -> Result<Option<Vec<QuotaEntry>>> {
         let Some((_, fields)) = self.read_inode(inode.0)? else { return Ok(None) };
         let runs = self.runs_of(&fields, MAX_RUNS)?;
+        let mapped = runs.iter().fold(0_u64, |blocks, (_, _, count)| blocks.saturating_add(*count));
+        if mapped > self.layout.blocks_count {
+            return Ok(None);
+        }
         let (place, header) = (Place::inode(inode.0), QuotaHeader::new(1));
         let mut file = File { place, header, runs, seen: HashSet::new(), entries: Vec::new() };
         let Some(bytes) = self.quota_block(&file, 0)? else { return Ok(None) };

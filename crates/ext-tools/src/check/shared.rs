@@ -83,6 +83,9 @@ impl Checker<'_> {
         fields: &DiskInode,
         mut search: OwnerSearch<'_>,
     ) -> Result<()> {
+        if fields.file_acl.0 != 0 {
+            search.look(fields.file_acl.0, 1);
+        }
         if fields.flags.contains(InodeFlags::INLINE_DATA) || number == InodeNumber::RESIZE {
             return Ok(());
         }

@@ -9,10 +9,14 @@ use diorite_ext_format::{FileKind, FsBlock};
 
 impl Checker<'_> {
     pub(super) fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
-        let target = &fields.block[..fields.size.min(60) as usize];
-        let has_nul = !fields.flags.contains(InodeFlags::ENCRYPTED) && target.contains(&0);
-        if fields.size == 0 || has_nul {
-            let what = "a symbolic link has no target, or one with a NUL";
+        if self.is_removed(number, fields) {
+            return;
+        }
+        // The target ends with the first NUL, and that is the link's size; what is encrypted may have any bytes.
+        let len = fields.block.iter().position(|byte| *byte == 0).map(|len| len as u64);
+        let is_right = fields.flags.contains(InodeFlags::ENCRYPTED) || len == Some(fields.size);
+        if fields.size == 0 || !is_right {
+            let what = "the target of a symbolic link is not as long as its size says, or there is none";
             self.problem(ProblemKind::Inode, Place::inode(number), what);
         }
     }
@@ -20,7 +24,8 @@ impl Checker<'_> {
     /// A target in a block ends with the first NUL, and that is the link's size.
     pub(super) fn check_slow_symlink(&mut self, number: u32, fields: &DiskInode) -> Result<()> {
         let is_encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
-        if is_encrypted || fields.size == 0 || fields.size >= self.layout.block_size.bytes() {
+        let is_removed = self.is_removed(number, fields);
+        if is_removed || is_encrypted || fields.size == 0 || fields.size >= self.layout.block_size.bytes() {
             // A wrong size has been reported.
             return Ok(());
         }
@@ -51,7 +56,7 @@ impl Checker<'_> {
             let what = "its content is in the inode, and the attribute for the rest of it is missing";
             self.problem(ProblemKind::Inode, place, what);
         }
-        if fields.kind() != Some(FileKind::Directory) {
+        if fields.kind() != Some(FileKind::Directory) || self.is_removed(number, fields) {
             return;
         }
         if rest.is_some() && fields.size != content.len() as u64 {

@@ -5,17 +5,13 @@ use crate::check::{Checker, JournalState, Place, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext::memory::BlockMemory;
 use diorite_ext_format::journal::JournalSuperblock;
-use diorite_ext_format::{Compat, DiskInode, Incompat, InodeFlags, RoCompat, le32, orphan};
+use diorite_ext_format::{ChecksumSeed, Compat, DiskInode, Incompat, InodeFlags, RoCompat, le32, orphan};
 use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
 /// Blocks of a small file's map that are read.
 const MAX_NODES: usize = 1024;
-/// In the superblock of a journal: the kind of the block, and how many volumes use the journal (big-endian).
-const JOURNAL_KIND: usize = 4;
-const JOURNAL_USERS: usize = 0x40;
-const JOURNAL_VERSION_2: u32 = 4;
-/// Orphans that are followed.
-const MAX_ORPHANS: usize = 1 << 20;
+/// Bytes of an orphan file that are read: the kernel makes none that is larger.
+const MAX_ORPHAN_FILE_BYTES: u64 = 8 << 20;
 
 /// The blocks of a small file, in order.
 struct Blocks {
@@ -63,15 +59,17 @@ impl Checker<'_> {
     /// Files that were removed while open: they are in use until the volume is opened for writing.
     pub(super) fn collect_orphans(&mut self) -> Result<()> {
         let mut next = self.superblock.last_orphan().map_or(0, |inode| inode.0);
-        while next != 0 && self.orphans.len() < MAX_ORPHANS {
-            if !self.orphans.insert(next) {
+        while next != 0 {
+            if self.orphans.contains(&next) {
                 self.problem(ProblemKind::Orphan, Place::inode(next), "the list of orphans is a loop");
                 break;
             }
             match self.read_inode(next)? {
-                Some((_, fields)) if fields.kind().is_some() => next = fields.deleted,
+                Some((_, fields)) if fields.kind().is_some() => {
+                    self.orphans.insert(next);
+                    next = fields.deleted;
+                }
                 _ => {
-                    self.orphans.remove(&next);
                     let what = "the list of orphans leads to an inode that cannot be one";
                     self.problem(ProblemKind::Orphan, Place::inode(next), what);
                     break;
@@ -99,32 +97,38 @@ impl Checker<'_> {
             self.problem(ProblemKind::Orphan, place, "the orphan file is no regular file");
             return Ok(());
         }
-        let may_have_entries = self.superblock.features().has_ro_compat(RoCompat::ORPHAN_PRESENT);
+        if fields.size > MAX_ORPHAN_FILE_BYTES {
+            let what = format!("the orphan file has {} bytes, which is more than it can have", fields.size);
+            self.problem(ProblemKind::Orphan, place, what);
+        }
+        let blocks = self.layout.block_size.blocks_for(fields.size.min(MAX_ORPHAN_FILE_BYTES));
         let seed = self.inode_seed(number, fields.generation);
-        for (_, start, count) in self.runs_of(&fields, 4096)? {
+        for (at, start, count) in self.runs_of(&fields, blocks as usize)? {
+            let count = count.min(blocks.saturating_sub(at));
             for block in start.0..start.0 + count {
-                let bytes = self.reader.block(FsBlock(block))?;
-                if !orphan::has_magic(&bytes) {
-                    self.problem(
-                        ProblemKind::Orphan,
-                        place.and_block(block),
-                        "the orphan file has no magic number",
-                    );
-                    continue;
-                }
-                if seed.is_some_and(|seed| !orphan::has_valid_checksum(&bytes, FsBlock(block), seed)) {
-                    let what = "the checksum of the orphan file does not match";
-                    self.problem(ProblemKind::Orphan, place.and_block(block), what);
-                    continue;
-                }
-                for (_, inode) in orphan::entries(&bytes) {
-                    if !may_have_entries || inode.0 > self.layout.inodes_count {
-                        let what = format!("the orphan file names inode {inode}");
-                        self.problem(ProblemKind::Orphan, place.and_block(block), what);
-                    } else if self.orphans.len() < MAX_ORPHANS {
-                        self.orphans.insert(inode.0);
-                    }
-                }
+                self.read_orphan_block(place.and_block(block), FsBlock(block), seed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_orphan_block(&mut self, place: Place, block: FsBlock, seed: Option<ChecksumSeed>) -> Result<()> {
+        let may_have_entries = self.superblock.features().has_ro_compat(RoCompat::ORPHAN_PRESENT);
+        let bytes = self.reader.block(block)?;
+        if !orphan::has_magic(&bytes) {
+            self.problem(ProblemKind::Orphan, place, "the orphan file has no magic number");
+            return Ok(());
+        }
+        if seed.is_some_and(|seed| !orphan::has_valid_checksum(&bytes, block, seed)) {
+            self.problem(ProblemKind::Orphan, place, "the checksum of the orphan file does not match");
+            return Ok(());
+        }
+        for (_, inode) in orphan::entries(&bytes) {
+            if !may_have_entries || inode.0 > self.layout.inodes_count {
+                let what = format!("the orphan file names inode {inode}");
+                self.problem(ProblemKind::Orphan, place, what);
+            } else {
+                self.orphans.insert(inode.0);
             }
         }
         Ok(())
@@ -210,11 +214,6 @@ impl Checker<'_> {
                 return Ok(());
             }
         };
-        let big_endian = |at: usize| le32(&bytes, at).swap_bytes();
-        if big_endian(JOURNAL_KIND) == JOURNAL_VERSION_2 && big_endian(JOURNAL_USERS) > 1 {
-            let what = "the journal in the volume says that several volumes use it";
-            self.problem(ProblemKind::Journal, place, what);
-        }
         if journal.start != 0 && !needs_recovery {
             let what = "the journal has content, but the superblock does not ask for a replay";
             self.problem(ProblemKind::Journal, place, what);

@@ -1,17 +1,18 @@
 //! Extended attributes: areas in inodes, blocks that inodes share, and inodes that hold values.
 
-use crate::check::{Checker, Place, ProblemKind, XattrBlock};
+use crate::check::{Checker, MAX_SHARED_RUNS, Place, ProblemKind, XattrBlock};
 use diorite_ext::Result;
 use diorite_ext_format::inode::GOOD_OLD_SIZE;
 use diorite_ext_format::xattr::{
-    Attributes, BlockHeader, RawAttribute, entry_hash, entry_hash_of_inode, entry_hash_signed,
-    has_valid_checksum,
+    Attributes, BlockHeader, RawAttribute, entry_hash, entry_hash_signed, has_valid_checksum,
 };
 use diorite_ext_format::{DiskInode, InodeFlags, le32};
 
 /// Namespace of encryption contexts, and the bytes at the end of one that each file has of its own.
 const ENCRYPTION: u8 = 9;
 const NONCE_BYTES: usize = 16;
+/// Where an inode with a value has the hash of it: others have the access time there.
+const VALUE_HASH: usize = 0x08;
 
 /// What an inode has in inodes of attributes' values, and is charged for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Checker<'_> {
         for entry in entries {
             match entry {
                 Ok(entry) => {
-                    if entry.hash != 0 && !has_right_hash(&entry) {
+                    if entry.value_inode.is_none() && entry.hash != 0 && !has_right_hash(&entry) {
                         let what = "the hash of an extended attribute in the inode does not match";
                         self.problem(ProblemKind::Xattr, Place::inode(number), what);
                     }
@@ -83,6 +84,9 @@ impl Checker<'_> {
             false
         });
         if taken {
+            if self.shared.len() < MAX_SHARED_RUNS {
+                self.shared.insert((block.0, 1));
+            }
             self.problem(
                 ProblemKind::SharedBlock,
                 place,
@@ -120,7 +124,7 @@ impl Checker<'_> {
         for entry in entries {
             match entry {
                 Ok(entry) => {
-                    if !has_right_hash(&entry) {
+                    if entry.value_inode.is_none() && !has_right_hash(&entry) {
                         let what = "the hash of an extended attribute does not match";
                         self.problem(ProblemKind::Xattr, place, what);
                     }
@@ -144,22 +148,27 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether a value is in an inode as Lustre made it: it names the inode that has the attribute in place of its modification time and
-    /// generation, and neither counts its users nor is charged to the owner.
-    fn is_of_lustre(&self, value: u32, owner: u32, fields: &DiskInode, entry: &RawAttribute<'_>) -> bool {
-        let found = self.read_inode(value).ok().flatten();
-        found.is_some_and(|(raw, inode)| {
-            let has_hash = entry.hash == entry_hash_of_inode(entry.name, le32(&raw, 0x08));
-            !has_hash && le32(&raw, 0x10) == owner && inode.generation == fields.generation
-        })
-    }
-
+    /// Count a value in an inode of its own, and check the entry's hash against the one that the inode has of its value.
     fn count_value_inode(&mut self, owner: u32, fields: &DiskInode, entry: &RawAttribute<'_>) -> ValueUse {
-        let Some(inode) = entry.value_inode else { return ValueUse::default() };
-        if self.is_of_lustre(inode.0, owner, fields, entry) {
-            return ValueUse::default();
+        let Some(number) = entry.value_inode else { return ValueUse::default() };
+        if let Some((raw, value)) = self.read_inode(number.0).ok().flatten() {
+            let value_hash = le32(&raw, VALUE_HASH).to_le_bytes();
+            let has_right_hash = entry.hash == entry_hash(entry.name, &value_hash)
+                || entry.hash == entry_hash_signed(entry.name, &value_hash);
+            // As Lustre made it: it names the inode that has the attribute in place of its modification time and generation, and
+            // neither counts its users nor is charged to the owner.
+            if !has_right_hash && le32(&raw, 0x10) == owner && value.generation == fields.generation {
+                self.value_inodes.entry(number.0).or_default();
+                return ValueUse::default();
+            }
+            if !has_right_hash && value.flags.contains(InodeFlags::EA_INODE) {
+                let what = format!(
+                    "the hash of an extended attribute with its value in inode {number} does not match"
+                );
+                self.problem(ProblemKind::Xattr, Place::inode(owner), what);
+            }
         }
-        *self.value_inodes.entry(inode.0).or_default() += 1;
+        *self.value_inodes.entry(number.0).or_default() += 1;
         let per_cluster = u64::from(self.layout.blocks_per_cluster);
         let clusters = self.layout.block_size.blocks_for(entry.value_size.into()).div_ceil(per_cluster);
         ValueUse { clusters, inodes: 1 }
@@ -197,19 +206,31 @@ impl Checker<'_> {
                 );
                 continue;
             };
+            if uses == 0 {
+                continue;
+            }
             let counted = u64::from(le32(&raw, 0x0c)) << 32 | u64::from(le32(&raw, 0x24));
             if counted != uses {
                 let what = format!("it holds a value that {uses} attributes use, but counts {counted}");
                 self.problem(ProblemKind::Xattr, place, what);
             }
         }
+        let unused: Vec<u32> = self
+            .value_holders
+            .iter()
+            .filter(|inode| !self.value_inodes.contains_key(inode))
+            .copied()
+            .collect();
+        for inode in unused {
+            let what = "it holds a value that no extended attribute uses";
+            self.problem(ProblemKind::Xattr, Place::inode(inode), what);
+        }
         Ok(())
     }
 }
 
-/// Whether the hash is right. That of a value in an inode needs the value; it is left to the reader of the value.
+/// Whether the hash of a value with its entry is right.
 fn has_right_hash(entry: &RawAttribute<'_>) -> bool {
-    entry.value_inode.is_some()
-        || entry.hash == entry_hash(entry.name, entry.value)
+    entry.hash == entry_hash(entry.name, entry.value)
         || entry.hash == entry_hash_signed(entry.name, entry.value)
 }

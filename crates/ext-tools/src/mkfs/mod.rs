@@ -173,6 +173,8 @@ pub struct MkfsReport {
     pub written_bytes: u64,
     /// Bytes zeroed.
     pub zeroed_bytes: u64,
+    /// Bytes discarded before: 0 if that was not asked for, or the device cannot.
+    pub discarded_bytes: u64,
 }
 
 /// Make a volume on `device`. Everything that was on it is lost.
@@ -185,9 +187,13 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRepor
     let Arranged { superblock, layout, descriptors, space, content, report } = arranged;
     let mut image =
         Image { superblock, layout, descriptors, space, writer: Writer::new(device, layout.block_size) };
+    image.unmake()?;
+    if options.discard {
+        image.discard()?;
+    }
     image.write(&content)?;
-    let Writer { written_bytes, zeroed_bytes, .. } = image.writer;
-    Ok(MkfsReport { written_bytes, zeroed_bytes, ..report })
+    let Writer { written_bytes, zeroed_bytes, discarded_bytes, .. } = image.writer;
+    Ok(MkfsReport { written_bytes, zeroed_bytes, discarded_bytes, ..report })
 }
 
 /// What [`mkfs`] would make on a device of `capacity_bytes` with logical blocks of `logical_block_size` bytes. Nothing is written.
@@ -264,6 +270,7 @@ fn report(
         journal_left_out,
         written_bytes: 0,
         zeroed_bytes: 0,
+        discarded_bytes: 0,
     }
 }
 
@@ -278,10 +285,25 @@ struct Image<'d> {
 }
 
 impl Image<'_> {
+    /// Block of the primary superblock.
+    fn primary(&self) -> FsBlock {
+        FsBlock(SUPERBLOCK_OFFSET / self.layout.block_size.bytes())
+    }
+
+    /// From here on what was there is no volume any more.
+    fn unmake(&mut self) -> Result<(), MkfsError> {
+        self.writer.zero(FsBlock(0), self.primary().0 + 1)?;
+        self.writer.flush()
+    }
+
+    /// Discard all but the blocks that say that there is no volume: what is discarded may read as anything.
+    fn discard(&mut self) -> Result<(), MkfsError> {
+        let first = self.primary().0 + 1;
+        self.writer.discard(FsBlock(first), self.layout.blocks_count.saturating_sub(first))
+    }
+
     fn write(&mut self, content: &Content) -> Result<(), MkfsError> {
-        let primary = FsBlock(SUPERBLOCK_OFFSET / self.layout.block_size.bytes());
-        self.writer.zero(FsBlock(0), primary.0 + 1)?;
-        self.writer.flush()?;
+        let primary = self.primary();
         for index in 0..self.descriptors.len() {
             self.writer
                 .zero(self.descriptors[index].inode_table, u64::from(self.layout.inode_table_blocks()))?;

@@ -64,6 +64,9 @@ pub struct MkfsOptions {
     /// Seconds between updates of the block that keeps a second host away, with the feature `mmp`
     /// (`-E mmp_update_interval=`): 1 to 300. 5 if `None`.
     pub mmp_update_interval: Option<u16>,
+    /// Discard what was on the volume first (`-E discard`), where the device can: it makes holes in an image file, and frees blocks of a
+    /// disk or a thin volume.
+    pub discard: bool,
     /// All times on the volume.
     pub time: Timestamp,
 }
@@ -92,6 +95,7 @@ impl MkfsOptions {
             resize_blocks: None,
             quota_kinds: None,
             mmp_update_interval: None,
+            discard: false,
             time: diorite_ext::Clock::now(&diorite_ext::SystemClock),
         }
     }

@@ -10,8 +10,8 @@ use diorite_ext_format::{BlockSize, FsBlock};
 const BATCH_BYTES: usize = 8 << 20;
 /// Zeros written at a time where the device knows no other way.
 const ZERO_BYTES: usize = 1 << 20;
-/// Longest zeroing in one operation.
-const ZERO_RUN_BYTES: u64 = 1 << 30;
+/// Longest run that is zeroed or discarded in one operation.
+const LONGEST_RUN_BYTES: u64 = 1 << 30;
 
 /// Collects blocks; nothing is ordered until [`Writer::flush`].
 #[derive(Debug)]
@@ -24,13 +24,23 @@ pub(super) struct Writer<'d> {
     zeros: (FsBlock, u64),
     pub(super) written_bytes: u64,
     pub(super) zeroed_bytes: u64,
+    pub(super) discarded_bytes: u64,
 }
 
 impl<'d> Writer<'d> {
     pub(super) fn new(device: &'d dyn BlockDevice, block_size: BlockSize) -> Self {
         let zeros = (FsBlock(0), 0);
         let memory = BlockPool::new(block_size.bytes() as usize, device.geometry().memory_alignment as usize);
-        Self { device, block_size, memory, pending: Vec::new(), zeros, written_bytes: 0, zeroed_bytes: 0 }
+        Self {
+            device,
+            block_size,
+            memory,
+            pending: Vec::new(),
+            zeros,
+            written_bytes: 0,
+            zeroed_bytes: 0,
+            discarded_bytes: 0,
+        }
     }
 
     /// Write one block.
@@ -52,6 +62,23 @@ impl<'d> Writer<'d> {
         }
         let (start, run) = std::mem::replace(&mut self.zeros, (block, count));
         self.submit_zeros(start, run)
+    }
+
+    /// Discard a run, as far as the device can.
+    pub(super) fn discard(&mut self, start: FsBlock, count: u64) -> Result<(), MkfsError> {
+        let (mut offset, mut left) = (start.0 * self.block_size.bytes(), count * self.block_size.bytes());
+        while left > 0 && self.device.geometry().discard {
+            let len = left.min(LONGEST_RUN_BYTES);
+            let sector = Sector::containing(offset);
+            match self.device.execute(&mut [Bio::without_memory(Op::Discard, sector, len)]) {
+                Err(error) if matches!(error.kind, IoErrorKind::Unsupported) => return Ok(()),
+                done => done?,
+            }
+            self.discarded_bytes += len;
+            offset += len;
+            left -= len;
+        }
+        Ok(())
     }
 
     /// Write what is pending and make all of it durable.
@@ -78,7 +105,7 @@ impl<'d> Writer<'d> {
         let (mut offset, mut left) = (start.0 * self.block_size.bytes(), count * self.block_size.bytes());
         self.zeroed_bytes += left;
         while left > 0 {
-            let len = left.min(ZERO_RUN_BYTES);
+            let len = left.min(LONGEST_RUN_BYTES);
             let sector = diorite_block::Sector::containing(offset);
             let done = self.device.execute(&mut [Bio::without_memory(Op::WriteZeroes, sector, len)]);
             match done {

@@ -10,7 +10,25 @@ use crate::layout::GroupFlags;
 use crate::transaction::Handle;
 use crate::{Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
 
+/// Which blocks a mapping can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All of the volume: extents have 48 bits for a block.
+    Anywhere,
+    /// Those with numbers of 32 bits: what is not mapped by extents.
+    Low,
+}
+
 impl Allocator {
+    /// Groups from the first on in which all blocks are in reach, as many as the kernel takes.
+    fn groups_in(&self, reach: Reach) -> u32 {
+        let low = u64::from(u32::MAX) / u64::from(self.layout.blocks_per_group);
+        match reach {
+            Reach::Anywhere => self.layout.group_count,
+            Reach::Low => u64::from(self.layout.group_count).min(low) as u32,
+        }
+    }
+
     /// Promise clusters to data: whether there were enough.
     pub(crate) fn claim(&self, clusters: u64) -> bool {
         self.claim_above(clusters, self.kept_from_data())
@@ -68,19 +86,20 @@ impl Allocator {
     }
 
     /// Keep a run of whole clusters, at most those for `wanted` blocks: right at `goal` if that is free, else as near and as
-    /// long as possible. `None` if no cluster is free.
-    pub(crate) fn reserve(&self, goal: FsBlock, wanted: u64) -> Result<Option<BlockRun>> {
+    /// long as possible. `None` if no cluster in reach is free.
+    pub(crate) fn reserve(&self, goal: FsBlock, wanted: u64, reach: Reach) -> Result<Option<BlockRun>> {
         let clusters = self.layout.clusters_for(wanted);
         let wanted = clusters.clamp(1, u64::from(self.layout.clusters_per_group)) as u32;
-        let goal_group = self.layout.group_of(goal).unwrap_or_default();
-        let goal_bit = if self.layout.group_of(goal).is_some() { self.layout.bit_of(goal) } else { 0 };
+        let count = self.groups_in(reach);
+        let found = self.layout.group_of(goal).filter(|group| group.0 < count);
+        let (goal_group, goal_bit) =
+            found.map_or((GroupNumber(0), 0), |group| (group, self.layout.bit_of(goal)));
         if let Some(run) = self.reserve_at(goal_group, goal_bit, wanted)? {
             return Ok(Some(run));
         }
         let from_goal = |count: u32| (0..count).map(move |step| GroupNumber((goal_group.0 + step) % count));
         let longest = |number: GroupNumber| self.group(number).longest.load(Ordering::Relaxed);
         // First a group with a run that is long enough, from the goal on.
-        let count = self.layout.group_count;
         for number in from_goal(count).filter(|number| longest(*number) >= wanted) {
             let from = if number == goal_group { goal_bit } else { 0 };
             if let Some(run) = self.reserve_in(number, from, wanted, Take::AllOnly)? {
@@ -279,11 +298,16 @@ impl Allocator {
     }
 
     /// A block for metadata, near `goal`: kept, and recorded in this handle. With clusters it is the first of its own.
-    pub(crate) fn allocate_one(&self, handle: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
-        let mut found = self.reserve(goal, 1)?;
+    pub(crate) fn allocate_one(
+        &self,
+        handle: &mut Handle<'_>,
+        goal: FsBlock,
+        reach: Reach,
+    ) -> Result<FsBlock> {
+        let mut found = self.reserve(goal, 1, reach)?;
         if found.is_none() {
             self.windows.release_all(self);
-            found = self.reserve(goal, 1)?;
+            found = self.reserve(goal, 1, reach)?;
         }
         let run = found.ok_or(Error::NoSpace)?;
         match self.record(handle, run) {

@@ -3,7 +3,7 @@
 //! Where it sits: over the allocator, which knows what is free now. Blocks that files keep as their windows, and blocks that were
 //! freed by a transaction that is not durable, become free after a step that needs the log.
 
-use crate::allocate::Allocator;
+use crate::allocate::{Allocator, Reach};
 use crate::transaction::Transactions;
 use crate::{BlockRun, Error, FsBlock, Result};
 
@@ -51,8 +51,8 @@ impl<'v> FreeSpace<'v> {
     }
 
     /// Keep a run of at most `wanted` blocks near `goal`.
-    pub(crate) fn reserve_run(&self, goal: FsBlock, wanted: u64) -> Result<BlockRun> {
-        self.retry(|| self.allocator.reserve(goal, wanted))
+    pub(crate) fn reserve_run(&self, goal: FsBlock, wanted: u64, reach: Reach) -> Result<BlockRun> {
+        self.retry(|| self.allocator.reserve(goal, wanted, reach))
     }
 
     /// Before a handle begins on a volume that is nearly full: blocks that are free but cannot be taken yet are made

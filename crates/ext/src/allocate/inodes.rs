@@ -86,13 +86,8 @@ impl Allocator {
     ) -> Result<bool> {
         let place = self.layout.locate_inode(inode)?;
         let mut state = self.group(place.group).state.lock();
-        if !state.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
-            let kind = BlockKind::InodeBitmap(place.group);
-            let buffer = self.cache.get(state.descriptor.inode_bitmap, kind)?;
-            let is_free = bits::first_clear_in_bytes(&buffer.read(), place.index, place.index + 1).is_some();
-            if !is_free {
-                return Ok(false);
-            }
+        if !self.has_clear_inode_bit(&state, place.group, place.index)? {
+            return Ok(false);
         }
         // Freed by an earlier change of the same replay, which is one step on the disk.
         if state.held_inodes.remove(&place.index) {
@@ -100,6 +95,22 @@ impl Allocator {
         }
         self.take_inode_bit(handle, place.group, &mut state, place.index)?;
         self.count_taken_inode(handle, place.group, state, place.index, kind).map(|_| true)
+    }
+
+    /// Whether an inode is free in the bitmap.
+    pub(crate) fn is_free_inode(&self, inode: InodeNumber) -> Result<bool> {
+        let place = self.layout.locate_inode(inode)?;
+        let state = self.group(place.group).state.lock();
+        self.has_clear_inode_bit(&state, place.group, place.index)
+    }
+
+    fn has_clear_inode_bit(&self, state: &GroupState, number: GroupNumber, index: u32) -> Result<bool> {
+        if state.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+            return Ok(true);
+        }
+        let buffer = self.cache.get(state.descriptor.inode_bitmap, BlockKind::InodeBitmap(number))?;
+        let bytes = buffer.read();
+        Ok(!bits::is_set_in_bytes(&bytes, index))
     }
 
     /// An inode's bit was set: the descriptor and the counts follow.

@@ -37,6 +37,7 @@ use crate::transaction::{Freed, Handle, ReleaseFreed};
 use crate::{FsBlock, GroupNumber, Result};
 
 use bits::Bits;
+pub(crate) use blocks::Reach;
 pub(crate) use free_space::{FreeSpace, Promise};
 use holds::Holds;
 pub use right::{ReservedBlocks, ReservedBlocksGuard};

@@ -3,8 +3,7 @@
 //! Everything about a linear directory block and about the leaves of an indexed one is here, without I/O. Above
 //! it, `linear` and `indexed` choose blocks; `htree` does the same for index blocks.
 //!
-//! On disk: an entry is inode (4 bytes), record length (2), name length (1, or 2 without `filetype`), kind (1, with
-//! `filetype`) and the name. Records follow each other, in multiples of four bytes, and fill the block exactly. A
+//! On disk: see [`crate::layout::directory`], which also says what is a sound entry. Entries follow each other and fill the block exactly. A
 //! record may be longer than its name needs: the rest is free. Inode 0 marks a record that is free altogether.
 //! With metadata checksums the last twelve bytes look like a free record of kind `0xde` and hold the checksum.
 //!
@@ -15,14 +14,13 @@
 
 use crate::FileKind;
 use crate::layout::directory::{
-    ENTRY_HEADER as HEAD, TAIL_SIZE as TAIL, decode_entry_length as decode_len,
-    encode_entry_length as encode_len, is_tail,
+    ENTRY_HEADER as HEAD, SHORTEST_ENTRY as SHORTEST, TAIL_SIZE as TAIL, encode_entry_length as encode_len,
+    is_tail, parse_entry,
 };
 
-pub(crate) use crate::layout::directory::{NAME_MAX, entry_size as record_len, kind_code, kind_of_code};
-
-/// The shortest record: a head and four bytes of name.
-const SHORTEST: usize = 12;
+pub(crate) use crate::layout::directory::{
+    BadEntry, NAME_MAX, entry_size as record_len, kind_code, kind_of_code,
+};
 
 /// How directory blocks of a volume look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +33,6 @@ pub(crate) struct DirectoryFormat {
     pub(crate) tail: bool,
     /// Number of inodes: the largest number that an entry can have.
     pub(crate) inodes: u32,
-}
-
-/// What is wrong with a block, and at which byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadEntry {
-    pub(crate) offset: u32,
-    pub(crate) what: &'static str,
 }
 
 /// A record in use or free.
@@ -96,10 +87,6 @@ pub(crate) enum Look {
     AsFarAsNeeded,
 }
 
-fn get_u16(block: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([block[at], block[at + 1]])
-}
-
 fn get_u32(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
@@ -112,39 +99,10 @@ impl DirectoryFormat {
 
     /// The record at `offset`, with all checks that need no other record.
     pub(crate) fn record<'a>(&self, block: &'a [u8], offset: usize) -> Result<Record<'a>, BadEntry> {
-        let area = self.area().min(block.len());
-        let bad = |what| Err(BadEntry { offset: offset as u32, what });
-        if offset + SHORTEST > area {
-            return bad("a record begins too close to the end of the block");
-        }
-        let head = &block[offset..offset + HEAD];
-        let len = decode_len(get_u16(head, 4), self.block_size);
-        let inode = get_u32(head, 0);
-        if len < SHORTEST {
-            return bad("the record length is too small");
-        }
-        if !len.is_multiple_of(4) {
-            return bad("the record length is not a multiple of 4");
-        }
-        let end = offset + len;
-        if end > area || (end < area && end + SHORTEST > area) {
-            return bad("the record reaches beyond the block or leaves too little after it");
-        }
-        if inode == 0 {
-            return Ok(Record { offset, len, inode, kind: 0, name: &[] });
-        }
-        let name_len = if self.kinds { usize::from(head[6]) } else { usize::from(get_u16(head, 6)) };
-        if inode > self.inodes {
-            return bad("the inode number is larger than the volume has");
-        }
-        if name_len == 0 || name_len > NAME_MAX {
-            return bad("the length of the name is zero or above 255");
-        }
-        if record_len(name_len) > len {
-            return bad("the record is too short for its name");
-        }
-        let kind = if self.kinds { head[7] } else { 0 };
-        Ok(Record { offset, len, inode, kind, name: &block[offset + HEAD..offset + HEAD + name_len] })
+        let area = &block[..self.area().min(block.len())];
+        let entry = parse_entry(area, offset, self.block_size, self.inodes)?;
+        let kind = if self.kinds && !entry.is_free() { entry.kind_code } else { 0 };
+        Ok(Record { offset, len: entry.length, inode: entry.inode.0, kind, name: entry.name })
     }
 
     /// All records, free ones included, until the first that is wrong.
@@ -486,15 +444,6 @@ mod tests {
                 let _ = format.set_inode(&mut block.clone(), offset, 12, 1);
             }
         }
-    }
-
-    #[test]
-    fn length_of_64k_blocks_round_trips() {
-        for len in [12, 4096, 32768, 65524, 65532, 65536] {
-            assert_eq!(decode_len(encode_len(len, 65536), 65536), len);
-        }
-        assert_eq!(decode_len(0, 65536), 65536);
-        assert_eq!(decode_len(0, 4096), 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{HashRules, nokey};
 use crate::layout::casefold;
+use crate::layout::directory::check_name;
 
 /// How names of a directory are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +39,8 @@ impl NameForm {
 
     /// The name as users see it, or what is wrong with it.
     pub(crate) fn shown(self, name: &[u8]) -> Result<Cow<'_, [u8]>, &'static str> {
-        let is_special = |byte: &u8| matches!(byte, b'/' | 0);
         match self {
-            Self::Plain | Self::Folded if name.iter().any(is_special) => {
-                Err("a name has a slash or a zero byte in it")
-            }
-            Self::Plain | Self::Folded => Ok(Cow::Borrowed(name)),
+            Self::Plain | Self::Folded => check_name(name).map(|()| Cow::Borrowed(name)),
             Self::Encrypted(hash) => Ok(Cow::Owned(nokey::shown(name, hash))),
         }
     }

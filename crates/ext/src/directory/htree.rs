@@ -2,32 +2,20 @@
 //!
 //! Above it, `indexed` walks the tree.
 //!
-//! On disk: block 0 of the directory is the root. It begins with the entries `.` (12 bytes) and `..` (the rest of the
-//! block, so that a reader without the feature sees nothing else), then at byte 24 reserved (4 bytes), hash
-//! version (1), length of these eight bytes (1), levels below the root (1), flags (1), then index entries. A lower index
-//! block begins with a free record of the whole block (8 bytes), then index entries. An index entry is a hash (4)
-//! and a block of the directory (4). The hash field of the first one holds the limit of entries (2) and their
-//! number (2), itself included. With metadata checksums the last eight bytes are reserved for the checksum.
+//! On disk: see [`crate::layout::htree`], which also says what is a sound root or node.
 //!
 //! Invariants:
 //! 1. Names under entry `i` have hashes from that of entry `i` up to that of entry `i + 1`.
 //! 2. Bit 0 of an entry's hash says that names of the same hash are under the entry before it as well; hashes of names
 //!    have bit 0 clear. Hashes rise from entry to entry, or are equal with bit 0 set.
 
-use crate::layout::directory::{decode_entry_length, encode_entry_length};
+use crate::layout::directory::encode_entry_length;
+use crate::layout::htree::{
+    CountLimit, ENTRY_SIZE as ENTRY, INFO_OFFSET as ROOT_INFO, NODE_ENTRIES, ROOT_ENTRIES, RootInfo, entry,
+    first_out_of_order, is_node,
+};
 
 use super::entries::{BadEntry, DirectoryFormat, NewEntry, Record};
-
-/// Byte of the root's own header.
-const ROOT_INFO: usize = 24;
-/// Length of that header.
-const ROOT_INFO_LEN: usize = 8;
-/// Byte of the first index entry in a lower block.
-const NODE_ENTRIES: usize = 8;
-/// Bytes of an index entry, and of the checksum tail.
-const ENTRY: usize = 8;
-/// Bits of the block field that count.
-const BLOCK_MASK: u32 = 0x0fff_ffff;
 
 /// The head of the index, from its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +45,6 @@ pub(crate) struct LeafSplit {
     pub(crate) index_hash: u32,
 }
 
-fn get_u16(block: &[u8], at: usize) -> usize {
-    usize::from(u16::from_le_bytes([block[at], block[at + 1]]))
-}
-
-fn get_u32(block: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
-}
-
 fn put_u32(block: &mut [u8], at: usize, value: u32) {
     block[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
@@ -76,14 +56,10 @@ impl Index {
         if block.len() != format.block_size {
             return bad("the index block has the wrong size");
         }
-        let index = Self { start, limit: capacity(format, start), count: get_u16(block, start + 2) };
-        if get_u16(block, start) != index.limit {
-            return bad("the limit of the index block is not what its size gives");
+        match CountLimit::parse(block, start, format.tail) {
+            Ok(found) => Ok(Self { start, limit: found.limit.into(), count: found.count.into() }),
+            Err(what) => bad(what),
         }
-        if index.count == 0 || index.count > index.limit {
-            return bad("the number of index entries is zero or more than fit");
-        }
-        Ok(index)
     }
 
     /// Whether no entry fits any more.
@@ -94,13 +70,13 @@ impl Index {
     /// Hash of an entry; 0 for the first, which has none.
     pub(crate) fn hash(&self, block: &[u8], at: usize) -> u32 {
         assert!(at < self.count);
-        if at == 0 { 0 } else { get_u32(block, self.start + at * ENTRY) }
+        entry(block, self.start, at).0
     }
 
     /// Directory block of an entry.
     pub(crate) fn child(&self, block: &[u8], at: usize) -> u32 {
         assert!(at < self.count);
-        get_u32(block, self.start + at * ENTRY + 4) & BLOCK_MASK
+        entry(block, self.start, at).1
     }
 
     /// The entry under which the first leaf for `hash` is: the last whose hash is not larger.
@@ -125,14 +101,11 @@ impl Index {
             if child == 0 || child >= blocks {
                 return bad(at, "an index entry points outside of the directory");
             }
-            if at >= 2 {
-                let (before, hash) = (self.hash(block, at - 1), self.hash(block, at));
-                if hash < before || (hash == before && hash & 1 == 0) {
-                    return bad(at, "the hashes of the index are not in order");
-                }
-            }
         }
-        Ok(())
+        match first_out_of_order(block, self.start, self.count) {
+            Some(at) => bad(at, "the hashes of the index are not in order"),
+            None => Ok(()),
+        }
     }
 
     /// Put an entry after entry `at`.
@@ -164,8 +137,7 @@ impl Index {
 
 /// Index entries that fit after byte `start`.
 fn capacity(format: &DirectoryFormat, start: usize) -> usize {
-    let tail = if format.tail { ENTRY } else { 0 };
-    (format.block_size - start - tail) / ENTRY
+    usize::from(CountLimit::limit_of(format.block_size, start, format.tail))
 }
 
 /// Make `new` a lower index block with these raw entries, whose first hash is dropped.
@@ -183,9 +155,7 @@ fn write_node(format: &DirectoryFormat, new: &mut [u8], entries: &[u8]) {
 /// Whether the block looks like a lower index block: one free record and nothing else. An empty leaf without
 /// checksum looks the same, and has as few entries.
 pub(crate) fn looks_like_node(format: &DirectoryFormat, block: &[u8]) -> bool {
-    block.len() == format.block_size
-        && get_u32(block, 0) == 0
-        && decode_entry_length(get_u16(block, 4) as u16, format.block_size) == format.block_size
+    block.len() == format.block_size && is_node(block)
 }
 
 /// The entries `.` and `..` of a root block, which are not laid out as those of other blocks with a tail.
@@ -211,26 +181,17 @@ impl Root {
     /// Parse block 0 of an indexed directory. `levels_max` is the number of levels below the root that the volume's
     /// features allow.
     pub(crate) fn parse(format: &DirectoryFormat, block: &[u8], levels_max: u8) -> Result<Self, BadEntry> {
-        let bad = |what| Err(BadEntry { offset: ROOT_INFO as u32, what });
+        let bad = |what| BadEntry { offset: ROOT_INFO as u32, what };
         if block.len() != format.block_size {
-            return bad("the index block has the wrong size");
+            return Err(bad("the index block has the wrong size"));
         }
         root_dots(format, block)?;
-        let info = &block[ROOT_INFO..ROOT_INFO + ROOT_INFO_LEN];
-        let (hash_version, levels) = (info[4], info[6]);
+        let info = RootInfo::parse(block, levels_max).map_err(bad)?;
+        let (hash_version, levels) = (info.hash_version, info.indirect_levels);
         if hash_version > 2 {
-            return bad("the hash version of the index is not known");
+            return Err(bad("the hash version of the index is not known"));
         }
-        if usize::from(info[5]) != ROOT_INFO_LEN {
-            return bad("the length of the index header is not 8");
-        }
-        if levels > levels_max {
-            return bad("the index has more levels than the volume's features allow");
-        }
-        if info[7] & 1 != 0 {
-            return bad("the index has flags that are not known");
-        }
-        let index = Index::parse(format, block, ROOT_INFO + ROOT_INFO_LEN)?;
+        let index = Index::parse(format, block, ROOT_ENTRIES)?;
         Ok(Self { hash_version, levels, index })
     }
 
@@ -279,13 +240,10 @@ pub(crate) fn make_root(
     assert!(filled.is_some(), "the entries of a block fit a block");
     // The dots as in a block without tail: the second takes all the rest.
     DirectoryFormat { tail: false, ..*format }.fill_first(block, dots[0], dots[1]);
-    let info = ROOT_INFO..ROOT_INFO + ROOT_INFO_LEN;
-    block[info].copy_from_slice(&[0, 0, 0, 0, hash_version, ROOT_INFO_LEN as u8, 0, 0]);
-    let start = ROOT_INFO + ROOT_INFO_LEN;
-    let limit = capacity(format, start) as u16;
-    block[start..start + 2].copy_from_slice(&limit.to_le_bytes());
-    block[start + 2..start + 4].copy_from_slice(&1_u16.to_le_bytes());
-    put_u32(block, start + 4, 1);
+    RootInfo { hash_version, indirect_levels: 0 }.write_into(block);
+    let limit = capacity(format, ROOT_ENTRIES) as u16;
+    CountLimit { limit, count: 1 }.write_into(block, ROOT_ENTRIES);
+    put_u32(block, ROOT_ENTRIES + 4, 1);
     Ok(())
 }
 

@@ -66,7 +66,7 @@ impl Files {
         if !content.is_empty() {
             // Data before metadata: the block is written before anything refers to it.
             self.claim(1)?;
-            let run = self.core.free_space().reserve_run(goal, 1);
+            let run = self.core.free_space().reserve_run(goal, 1, state.reach());
             self.release_claim(1);
             let run = run?;
             let mut memory = BlockMemory::zeroed(self.core.block_size().bytes() as usize);

@@ -87,8 +87,7 @@ impl Files {
         let mut next = shift.first_step();
         while let Some(at) = next {
             if !handle.has_credits(SHIFT_CREDITS) {
-                self.store(&mut handle, inode, state)?;
-                handle.restart(SHIFT_CREDITS * 4)?;
+                self.go_on(&mut handle, inode, state, SHIFT_CREDITS * 4)?;
             }
             next = self.maps.extents.shift_leaf(&mut handle.on(inode, state), at, shift)?;
         }

@@ -140,8 +140,7 @@ impl Files {
             if !handle.has_credits(REMOVE_CREDITS) {
                 // What is cut in several transactions is finished after a crash.
                 self.inodes.add_orphan(handle, inode, state)?;
-                self.store(handle, inode, state)?;
-                handle.restart(REMOVE_CREDITS + BASE_CREDITS)?;
+                self.go_on(handle, inode, state, REMOVE_CREDITS + BASE_CREDITS)?;
             }
             at = self.maps.remove_step(&mut handle.on(inode, state), at, end)?;
         }

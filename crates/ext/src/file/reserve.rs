@@ -181,7 +181,6 @@ impl Files {
                 BlockRun { start: FsBlock(cluster.0 + within), blocks: left.min(per_cluster - within) }
             };
             goal = Some(FsBlock(run.start.0 + run.blocks));
-            let addressable = state.has_extents() || u32::try_from(run.start.0 + run.blocks).is_ok();
             match reservation.runs.last_mut() {
                 Some(last)
                     if last.start.0 + last.blocks == at.0 && last.block.0 + last.blocks == run.start.0 =>
@@ -189,9 +188,6 @@ impl Files {
                     last.blocks += run.blocks;
                 }
                 _ => reservation.runs.push(ReservedRun { start: at, block: run.start, blocks: run.blocks }),
-            }
-            if !addressable {
-                return Err(Error::NoSpace);
             }
             at.0 += run.blocks;
         }

@@ -161,8 +161,21 @@ impl Files {
         if handle.has_credits(credits) {
             return Ok(());
         }
+        self.go_on(handle, inode, state, credits + BASE_CREDITS)
+    }
+
+    /// Store the inode, and go on with what is changed of its data in a new handle: a sync of the data waits for that too.
+    pub(super) fn go_on(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        credits: u32,
+    ) -> Result<()> {
         self.store(handle, inode, state)?;
-        handle.restart(credits + BASE_CREDITS)
+        handle.restart(credits)?;
+        inode.note_data_change(handle.changes_data());
+        Ok(())
     }
 
     /// Make whole blocks read as zeros and keep them: blocks with data become unwritten, and holes get unwritten blocks. `Unsupported` on

@@ -29,7 +29,7 @@ impl InodeChange<'_, '_> {
             // It stays in use, and is the inode's already.
             spare
         } else {
-            let block = core.allocator.allocate_one(self.handle, near)?;
+            let block = core.allocator.allocate_one(self.handle, near, self.state.reach())?;
             self.state.sectors += core.cluster_sectors();
             block
         };

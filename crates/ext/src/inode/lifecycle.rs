@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::file::Files;
-use crate::inode::{Inode, InodeState, InodeStore};
+use crate::inode::{FoundOrphan, Inode, InodeState, InodeStore};
 use crate::map::{has_mapping, node};
 use crate::transaction::Handle;
 use crate::volume::Core;
 use crate::xattr::Xattrs;
-use crate::{Error, FsBlock, InodeNumber, Result};
+use crate::{Error, FileBlock, FsBlock, Result};
 
 /// Sectors of an inode that is freed with its last name: 1 MiB.
 const RELEASED_AT_ONCE_SECTORS: u64 = 2048;
@@ -105,24 +105,49 @@ impl Lifecycle {
         Ok(values)
     }
 
-    /// Finish what a crash interrupted: free orphans without a name, cut the others to their size.
-    pub(crate) fn recover_orphans(&self, found: &[InodeNumber]) -> Result<()> {
-        for number in found {
-            let inode = match self.inodes.load_if(*number, |disk| disk.mode != 0) {
-                Ok(inode) => inode,
-                Err(Error::NotFound) => continue,
-                Err(error) => return Err(error),
-            };
-            let has_name = {
-                let mut state = inode.state.write();
-                self.inodes.adopt_orphan(&inode, &mut state)?;
-                state.links > 0
-            };
-            if has_name {
-                self.cut_orphan(&inode)?;
-            } else {
-                self.release_if_unused(&inode)?;
+    /// Finish what a crash interrupted: free orphans without a name, cut the others to their size. One that is damaged is skipped, and
+    /// stays recorded; what is wrong with it is returned.
+    pub(crate) fn recover_orphans(&self, found: &[FoundOrphan]) -> Result<Vec<String>> {
+        let mut wrong = Vec::new();
+        for orphan in found {
+            let inode = orphan.inode;
+            match self.recover_orphan(*orphan) {
+                Err(Error::Corrupt(damage)) => {
+                    wrong.push(format!("inode {inode}, which is an orphan, is damaged: {damage}"));
+                    if self.core.latch.is_aborted() {
+                        // It was damaged where only the change itself shows it: the log ends before it.
+                        return Ok(wrong);
+                    }
+                }
+                recovered => recovered?,
             }
+        }
+        Ok(wrong)
+    }
+
+    fn recover_orphan(&self, orphan: FoundOrphan) -> Result<()> {
+        let inode = match self.inodes.load_if(orphan.inode, |disk| disk.mode != 0) {
+            Err(Error::NotFound) => return Ok(()),
+            loaded => loaded?,
+        };
+        let has_name = {
+            let mut state = inode.state.write();
+            InodeStore::adopt_orphan(orphan, &mut state);
+            self.check_mapping(&inode, &state)?;
+            state.links > 0
+        };
+        if has_name { self.cut_orphan(&inode) } else { self.release_if_unused(&inode) }
+    }
+
+    /// Look at all mappings before any is removed.
+    fn check_mapping(&self, inode: &Inode, state: &InodeState) -> Result<()> {
+        if !Self::has_blocks(inode, state) {
+            return Ok(());
+        }
+        let tree = self.files.maps.tree(state);
+        let mut at = 0;
+        while at < tree.max_blocks() {
+            at = tree.find(inode.number(), state, FileBlock(at))?.end();
         }
         Ok(())
     }

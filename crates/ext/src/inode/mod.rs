@@ -40,6 +40,7 @@ pub(crate) use content_use::{check_change, check_encrypted, check_verity};
 pub use lifecycle::Lifecycle;
 
 use cache::InodeCache;
+pub(crate) use orphan::FoundOrphan;
 use orphan::Orphans;
 use table_readahead::TableReadahead;
 

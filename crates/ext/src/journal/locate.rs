@@ -90,7 +90,7 @@ impl Walk<'_> {
         let bytes =
             descriptors.get(offset as usize..).and_then(|rest| rest.get(..self.layout.desc_size.into()));
         let outside = || self.corrupt("it lies outside its block");
-        let group = GroupDescriptor::parse(bytes.ok_or_else(outside)?);
+        let group = GroupDescriptor::parse(bytes.ok_or_else(outside)?, superblock);
         let table = self.read(FsBlock(group.inode_table.0.saturating_add(place.table_block.into())))?;
         let bytes =
             table.get(place.offset as usize..).and_then(|rest| rest.get(..self.layout.inode_size.into()));

@@ -6,8 +6,8 @@
 use diorite_block::{BioFlags, BlockDevice, Plug, Sector};
 
 use super::fast_commit::FastChange;
-use super::format::{MAGIC, RecordLayout};
-use super::log_map::{LogMap, LogReader};
+use super::format::MAGIC;
+use super::log_map::LogMap;
 use crate::memory::BlockMemory;
 use crate::{BlockSize, Corrupt, FsBlock, Result};
 
@@ -34,8 +34,6 @@ pub(crate) struct ReplayedBlock {
 pub(crate) struct Replay {
     /// Blocks to replay, by target, each once.
     pub(crate) blocks: Vec<ReplayedBlock>,
-    /// Complete transactions that were found.
-    pub(crate) transactions: u32,
     /// The log's block after the last complete transaction.
     pub(crate) head: u32,
     /// The sequence number that the next transaction must have: nothing that is left in the log matches it.
@@ -47,28 +45,6 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// Check the content of every block that is going to be replayed.
-    pub(super) fn verify(&self, reader: &mut LogReader<'_>, layout: &RecordLayout) -> Result<()> {
-        if !layout.has_checksums() {
-            return Ok(());
-        }
-        let mut in_log_order: Vec<_> = self.blocks.iter().collect();
-        in_log_order.sort_unstable_by_key(|block| block.log);
-        for block in in_log_order {
-            let sequence = self.sequence_of(block);
-            if layout.data_checksum(sequence, reader.read(block.log)?) != block.checksum {
-                let what = "the checksum of a logged block does not match";
-                return Err(Corrupt::Journal { block: block.log.into(), what }.into());
-            }
-        }
-        Ok(())
-    }
-
-    fn sequence_of(&self, block: &ReplayedBlock) -> u32 {
-        let first = self.next_sequence.wrapping_sub(1).wrapping_sub(self.transactions);
-        first.wrapping_add(block.transaction)
-    }
-
     /// Write every block to its place. The caller flushes the device and marks the journal empty afterwards.
     pub(crate) fn apply(&self, device: &dyn BlockDevice, map: &LogMap, block_size: BlockSize) -> Result<()> {
         let size = block_size.bytes() as usize;

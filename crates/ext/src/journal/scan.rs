@@ -7,20 +7,23 @@
 //! - The log ends at the first block that has no header with the expected sequence number.
 //! - A transaction counts if its commit block is there and its checksums match. A commit block with a wrong checksum
 //!   ends the log. A descriptor or revoke block with a wrong checksum ends it if it is a leftover (its commit block
-//!   is older than the one before), and is corruption otherwise.
+//!   is older than the one before), and is damage otherwise.
 //! - Where the log ends, it was cut off or it is damaged: a transaction is written only after the one before is durable, so
 //!   an intact block of a later one, or the intact commit block of this one, says that this one was whole ([`find_later`]).
 //! - A block that a transaction revokes is not replayed from that transaction or an earlier one.
-//! - A logged block whose checksum does not match is corruption.
+//! - A committed transaction that is damaged (a logged block that is to be replayed does not have its checksum, a tag or revoke record
+//!   cannot be) ends the replay: it and what follows is not replayed, so the volume is as it was before it ([`Replay::damage`]).
+//!   jbd2 refuses such a volume as a whole.
 //!
-//! Cost: each log block is looked at once, and the surviving ones once more where there are checksums; after the end of the log, as
-//! many blocks as a transaction can have. Memory is one record for each tag that is in the log, never the content.
+//! Cost: each log block is looked at once, and the surviving ones once more where there are checksums; where one of these is damaged, all
+//! logged blocks once more; after the end of the log, as many blocks as a transaction can have. Memory is one record for each tag
+//! that is in the log, never the content.
 
 use std::collections::HashMap;
 
 use diorite_block::BlockDevice;
 
-use super::fast_commit;
+use super::fast_commit::{self, FastChange};
 use super::format::{
     CommitTime, CompatFeatures, Header, JournalSuperblock, RecordKind, RecordLayout, TagFlags,
     TransactionChecksum,
@@ -48,26 +51,33 @@ pub(crate) fn scan(
         map,
         volume_blocks,
         position: superblock.start,
-        head: superblock.start,
+        heads: Vec::new(),
         visited: 0,
         sequence: superblock.sequence,
         last_commit: CommitTime::default(),
         tags: Vec::new(),
-        revoked: HashMap::new(),
+        revoked: Vec::new(),
         open: Open::default(),
+        damage: None,
         end: End::default(),
     };
-    let (mut fast, mut damage) = (Vec::new(), None);
+    let mut fast = Vec::new();
     if superblock.start != 0 {
         while scan.step(&mut reader)? {}
-        damage = scan.find_later(&mut reader)?;
-        if damage.is_none() {
-            (fast, damage) = fast_commit::read(&mut reader, superblock, scan.sequence)?;
+        if scan.damage.is_none() {
+            scan.damage = scan.find_later(&mut reader)?;
+        }
+        if scan.damage.is_none() {
+            (fast, scan.damage) = fast_commit::read(&mut reader, superblock, scan.sequence)?;
         }
     }
-    let replay = Replay { fast, damage, ..scan.finish() };
-    replay.verify(&mut reader, &layout)?;
-    Ok(replay)
+    let mut blocks = scan.newest();
+    if layout.has_checksums() && scan.first_damaged(&mut blocks.iter(), &mut reader)?.is_some() {
+        scan.end_before_damage(&mut reader)?;
+        fast.clear();
+        blocks = scan.newest();
+    }
+    Ok(scan.finish(blocks, fast))
 }
 
 /// The transaction that is being scanned: counts only when its commit block is found.
@@ -96,16 +106,18 @@ struct Scan<'a> {
     map: &'a LogMap,
     volume_blocks: u64,
     position: u32,
-    /// After the last complete transaction.
-    head: u32,
+    /// Where the log goes on after each complete transaction.
+    heads: Vec<u32>,
     /// Log blocks passed so far; the log is not longer than itself.
     visited: u64,
     sequence: u32,
     last_commit: CommitTime,
     tags: Vec<ReplayedBlock>,
-    /// The newest transaction (counted from the first in the log) that revoked a block.
-    revoked: HashMap<FsBlock, u32>,
+    /// Revoked blocks, each with its transaction (counted from the first in the log), the oldest first.
+    revoked: Vec<(FsBlock, u32)>,
     open: Open,
+    /// Of the transaction after the last complete one.
+    damage: Option<Corrupt>,
     end: End,
 }
 
@@ -127,7 +139,7 @@ impl Scan<'_> {
             Some(RecordKind::Revoke) => self.revoke(at, block),
             Some(RecordKind::Commit) => {
                 let block = block.to_vec();
-                return self.commit(&block);
+                return Ok(self.commit(&block));
             }
             Some(RecordKind::SuperblockV1 | RecordKind::SuperblockV2) | None => return Ok(false),
         }
@@ -187,43 +199,50 @@ impl Scan<'_> {
         self.open.revoked.extend(targets);
     }
 
-    /// A commit block: take the open transaction over, or end the log.
-    fn commit(&mut self, block: &[u8]) -> Result<bool> {
+    /// A commit block: take the open transaction over and return `true`, or end the log.
+    fn commit(&mut self, block: &[u8]) -> bool {
         let open = std::mem::take(&mut self.open);
         let time = CommitTime::of(block);
         if let Some(damaged) = open.damaged {
             if time >= self.last_commit {
                 let what = "the checksum of a block in a committed transaction does not match";
-                return Err(Corrupt::Journal { block: damaged.into(), what }.into());
+                self.damage = Some(Corrupt::Journal { block: damaged.into(), what });
             }
-            return Ok(false);
+            return false;
         }
         let is_intact = open.checksum.is_none_or(|checksum| checksum.matches(block));
         if !is_intact || !self.layout.has_valid_commit_checksum(block) {
-            return Ok(false);
+            return false;
         }
         if let Some(block) = open.overfull_revoke {
             let what = "a revoke block counts more records than it has space for";
-            return Err(Corrupt::Journal { block: block.into(), what }.into());
+            self.damage = Some(Corrupt::Journal { block: block.into(), what });
+            return false;
         }
-        for tag in &open.tags {
-            self.check_target(tag)?;
+        if let Some(damage) = open.tags.iter().find_map(|tag| self.wrong_target(tag)) {
+            self.damage = Some(damage);
+            return false;
         }
         let transaction = self.transaction();
         self.tags.extend(open.tags);
         self.revoked.extend(open.revoked.into_iter().map(|block| (block, transaction)));
         self.last_commit = time;
         self.sequence = self.sequence.wrapping_add(1);
-        self.head = self.position;
+        self.heads.push(self.position);
         self.end.complete = self.visited;
-        Ok(true)
+        true
+    }
+
+    /// After the last complete transaction.
+    fn head(&self) -> u32 {
+        self.heads.last().copied().unwrap_or(self.superblock.start)
     }
 
     /// Whether the transaction at which the scan ended was whole once: then its damage is named.
     fn find_later(&self, reader: &mut LogReader<'_>) -> Result<Option<Corrupt>> {
         let log_blocks = u64::from(self.superblock.log_blocks());
         let left = (log_blocks - self.end.complete.min(log_blocks)).min(log_blocks / TRANSACTION_SHARE + 2);
-        let mut at = self.head;
+        let mut at = self.head();
         for _ in 0..left {
             if self.is_later(reader.read(at)?, left) {
                 let what = "a committed transaction is damaged, and what was written after it is intact";
@@ -253,32 +272,71 @@ impl Scan<'_> {
         }
     }
 
-    fn check_target(&self, tag: &ReplayedBlock) -> Result<()> {
+    fn wrong_target(&self, tag: &ReplayedBlock) -> Option<Corrupt> {
         let what = if tag.target.0 >= self.volume_blocks {
             "a logged block belongs outside the volume"
         } else if self.map.contains(tag.target) {
             "a logged block belongs into the journal itself"
         } else {
-            return Ok(());
+            return None;
         };
-        Err(Corrupt::Journal { block: tag.log.into(), what }.into())
+        Some(Corrupt::Journal { block: tag.log.into(), what })
     }
 
-    fn finish(mut self) -> Replay {
+    /// The newest version of each block, without those that were revoked since.
+    fn newest(&mut self) -> Vec<ReplayedBlock> {
         // Stable: among equals the newest comes last.
         self.tags.sort_by_key(|tag| tag.target);
         let mut blocks: Vec<ReplayedBlock> = Vec::new();
-        for tag in self.tags {
+        for tag in &self.tags {
             match blocks.last_mut() {
-                Some(last) if last.target == tag.target => *last = tag,
-                _ => blocks.push(tag),
+                Some(last) if last.target == tag.target => *last = *tag,
+                _ => blocks.push(*tag),
             }
         }
-        blocks.retain(|tag| self.revoked.get(&tag.target).is_none_or(|revoked| *revoked < tag.transaction));
+        let revoked: HashMap<FsBlock, u32> = self.revoked.iter().copied().collect();
+        blocks.retain(|tag| revoked.get(&tag.target).is_none_or(|revoked| *revoked < tag.transaction));
+        blocks
+    }
+
+    /// Of these blocks, the one of the oldest transaction whose content does not have its checksum.
+    fn first_damaged(
+        &self,
+        blocks: &mut dyn Iterator<Item = &ReplayedBlock>,
+        reader: &mut LogReader<'_>,
+    ) -> Result<Option<ReplayedBlock>> {
+        let mut in_log_order: Vec<ReplayedBlock> = blocks.copied().collect();
+        in_log_order.sort_unstable_by_key(|block| block.log);
+        let mut first: Option<ReplayedBlock> = None;
+        for block in in_log_order {
+            if first.is_some_and(|first| first.transaction <= block.transaction) {
+                continue;
+            }
+            let sequence = self.superblock.sequence.wrapping_add(block.transaction);
+            if self.layout.data_checksum(sequence, reader.read(block.log)?) != block.checksum {
+                first = Some(block);
+            }
+        }
+        Ok(first)
+    }
+
+    /// A block that was to be replayed is damaged: the replay ends before the first transaction that has any damaged block.
+    fn end_before_damage(&mut self, reader: &mut LogReader<'_>) -> Result<()> {
+        let Some(damaged) = self.first_damaged(&mut self.tags.iter(), reader)? else { return Ok(()) };
+        let end = damaged.transaction;
+        self.tags.retain(|tag| tag.transaction < end);
+        self.revoked.retain(|(_, transaction)| *transaction < end);
+        self.heads.truncate(end as usize);
+        self.sequence = self.superblock.sequence.wrapping_add(end);
+        let what = "the checksum of a logged block does not match";
+        self.damage = Some(Corrupt::Journal { block: damaged.log.into(), what });
+        Ok(())
+    }
+
+    fn finish(self, blocks: Vec<ReplayedBlock>, fast: Vec<FastChange>) -> Replay {
         Replay {
             blocks,
-            head: self.head,
-            transactions: self.sequence.wrapping_sub(self.superblock.sequence),
+            head: self.head(),
             // The transaction that was cut off has the number after the last one; skip it, so that what is left of it
             // never counts.
             next_sequence: if self.superblock.start == 0 {
@@ -286,8 +344,8 @@ impl Scan<'_> {
             } else {
                 self.sequence.wrapping_add(1)
             },
-            fast: Vec::new(),
-            damage: None,
+            fast,
+            damage: self.damage,
         }
     }
 }

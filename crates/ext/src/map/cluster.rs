@@ -203,7 +203,7 @@ impl Clusters<'_> {
         } else {
             let goal = self.maps.goal(on.inode, on.state, at)?;
             on.state.sectors += self.maps.core.cluster_sectors();
-            self.maps.core.allocator.allocate_one(on.handle, goal)?
+            self.maps.core.allocator.allocate_one(on.handle, goal, on.state.reach())?
         };
         let block = FsBlock(cluster.0 + within);
         Ok((Mapping { start: at, blocks: 1, kind: MappingKind::Mapped(block) }, block))

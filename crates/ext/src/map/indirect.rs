@@ -126,7 +126,7 @@ impl IndirectTree {
         let mut buffer = match le32(&on.state.block, root) {
             0 => {
                 let made = on.allocate_block(goal, BlockKind::Plain)?;
-                put(&mut on.state.block, root, &(made.block().0 as u32).to_le_bytes());
+                put(&mut on.state.block, root, &number_of(on.inode.number(), at, made.block())?);
                 made
             }
             block => {
@@ -139,7 +139,7 @@ impl IndirectTree {
             buffer = if child == 0 {
                 let made = on.allocate_block(goal, BlockKind::Plain)?;
                 let mut bytes = on.handle.modify(&buffer)?;
-                put(&mut bytes, place, &(made.block().0 as u32).to_le_bytes());
+                put(&mut bytes, place, &number_of(on.inode.number(), at, made.block())?);
                 drop(bytes);
                 made
             } else {
@@ -390,6 +390,13 @@ fn cut_slots(slots: &mut [u8], from: u32, end: u64) -> Cut {
     Cut { runs, next: end as u32 }
 }
 
+/// A block's number as a slot has it. [`Reach`](crate::allocate::Reach) keeps blocks without one from being chosen.
+fn number_of(inode: InodeNumber, at: FileBlock, block: FsBlock) -> Result<[u8; 4]> {
+    let what = "a block whose number is longer than the 32 bits that a file without extents has for it";
+    let number = u32::try_from(block.0).map_err(|_| Corrupt::map(inode, at, what))?;
+    Ok(number.to_le_bytes())
+}
+
 /// Store consecutive block numbers in slots that are empty.
 fn fill_slots(
     inode: InodeNumber,
@@ -404,7 +411,7 @@ fn fill_slots(
         if le32(slots, place) != 0 {
             return Err(Corrupt::map(inode, FileBlock(at.0 + step), "a block that should be a hole").into());
         }
-        put(slots, place, &((block.0 + step) as u32).to_le_bytes());
+        put(slots, place, &number_of(inode, FileBlock(at.0 + step), FsBlock(block.0 + step))?);
     }
     Ok(())
 }

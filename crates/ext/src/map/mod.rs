@@ -23,6 +23,7 @@ mod tree;
 
 use std::sync::Arc;
 
+use crate::allocate::Reach;
 use crate::inode::{InodeChange, InodeState};
 use crate::layout::RoCompat;
 use crate::volume::Core;
@@ -43,6 +44,11 @@ impl InodeState {
     /// Whether the mapping is an extent tree.
     pub(crate) fn has_extents(&self) -> bool {
         self.flags & EXTENTS_FLAG != 0
+    }
+
+    /// Where its blocks may be, those of its mapping and of its attributes included.
+    pub(crate) fn reach(&self) -> Reach {
+        if self.has_extents() { Reach::Anywhere } else { Reach::Low }
     }
 
     /// Whether a symbolic link's target is in the block area: it fits there, and the mapping would not begin so.

@@ -88,7 +88,7 @@ impl Mappings {
         let per_cluster = self.core.blocks_per_cluster();
         // The blocks for the data are promised; what is more must not use up other promises.
         let extra = extra.min(self.core.allocator.unclaimed().saturating_mul(per_cluster));
-        let run = self.core.free_space().reserve_run(goal, wanted + extra)?;
+        let run = self.core.free_space().reserve_run(goal, wanted + extra, state.reach())?;
         if run.blocks <= wanted {
             return Ok(run);
         }

@@ -32,6 +32,7 @@ use crate::directory::{DirectoryFormat, DirectoryRules, Found, HashRules, NAME_M
 use crate::file::Files;
 use crate::inode::{InodeState, InodeStore, Lifecycle};
 use crate::layout::hash::Characters;
+use crate::layout::htree::RootInfo;
 use crate::layout::{Compat, Incompat, InodeFlags, RoCompat, Superblock};
 use crate::map::Mappings;
 use crate::quota::Quotas;
@@ -97,7 +98,7 @@ impl NameRules {
             directory: DirectoryRules {
                 format,
                 make_index: features.has_compat(Compat::DIR_INDEX),
-                levels_max: if large { 2 } else { 1 },
+                levels_max: RootInfo::levels_max(large),
                 hash: HashRules {
                     version: if version <= 2 { version } else { 1 },
                     characters: if superblock.unsigned_hash() {

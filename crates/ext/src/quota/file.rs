@@ -21,7 +21,24 @@ pub(super) struct QuotaFile {
     inode: Arc<Inode>,
     header: QuotaHeader,
     /// Places of entries that were looked up.
-    slots: HashMap<u32, Slot>,
+    slots: Slots,
+}
+
+/// Places of entries by owner, [`MAX_SLOTS`] at most.
+#[derive(Debug, Default)]
+struct Slots(HashMap<u32, Slot>);
+
+impl Slots {
+    fn get(&self, id: u32) -> Option<Slot> {
+        self.0.get(&id).copied()
+    }
+
+    fn remember(&mut self, id: u32, slot: Slot) {
+        if self.0.len() >= MAX_SLOTS && !self.0.contains_key(&id) {
+            self.0.clear();
+        }
+        self.0.insert(id, slot);
+    }
 }
 
 impl QuotaFile {
@@ -50,7 +67,7 @@ impl QuotaFile {
             }
             header
         };
-        Ok(Self { kind, inode, header, slots: HashMap::new() })
+        Ok(Self { kind, inode, header, slots: Slots::default() })
     }
 
     /// Whether an owner has an entry.
@@ -62,13 +79,13 @@ impl QuotaFile {
     pub(super) fn entry(&mut self, inodes: &InodeStore, id: u32) -> Result<Option<QuotaEntry>> {
         let mut state = self.inode.state.write();
         let mut blocks = Blocks { inodes, handle: None, inode: &self.inode, state: &mut state };
-        let slot = match self.slots.get(&id) {
-            Some(slot) => Some(*slot),
+        let slot = match self.slots.get(id) {
+            Some(slot) => Some(slot),
             None => tree::find(&mut blocks, &self.header, id)?,
         };
         let Some(slot) = slot else { return Ok(None) };
         let entry = QuotaEntry::parse(&blocks.read(slot.block)?, slot.index);
-        self.slots.insert(id, slot);
+        self.slots.remember(id, slot);
         Ok(entry)
     }
 
@@ -82,8 +99,8 @@ impl QuotaFile {
     ) -> Result<()> {
         let mut state = self.inode.state.write();
         let mut blocks = Blocks { inodes, handle: Some(handle), inode: &self.inode, state: &mut state };
-        let slot = if let Some(slot) = self.slots.get(&id) {
-            *slot
+        let slot = if let Some(slot) = self.slots.get(id) {
+            slot
         } else {
             let mut header = self.header;
             let slot = tree::find_or_insert(&mut blocks, &mut header, id)?;
@@ -93,10 +110,7 @@ impl QuotaFile {
                 blocks.write(0, &bytes)?;
                 self.header = header;
             }
-            if self.slots.len() >= MAX_SLOTS {
-                self.slots.clear();
-            }
-            self.slots.insert(id, slot);
+            self.slots.remember(id, slot);
             slot
         };
         let mut bytes = blocks.read(slot.block)?;
@@ -172,5 +186,21 @@ impl QuotaBlocks for Blocks<'_, '_, '_> {
 
     fn corrupt(&self, what: &'static str) -> Error {
         Corrupt::Inode { inode: self.inode.number(), what }.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asking for the limits of many owners, as a mount does for each that writes, remembered all of them without end.
+    #[test]
+    fn places_of_entries_do_not_grow_without_end() {
+        let mut slots = Slots::default();
+        for id in 0..3 * MAX_SLOTS as u32 {
+            slots.remember(id, Slot { block: 7, index: 1 });
+            assert!(slots.0.len() <= MAX_SLOTS);
+            assert!(slots.get(id).is_some());
+        }
     }
 }

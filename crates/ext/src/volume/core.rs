@@ -10,7 +10,7 @@ use diorite_block::{BioFlags, BlockDevice};
 
 use crate::allocate::{Allocator, FreeSpace};
 use crate::buffer::{BlockKind, Buffer, BufferCache};
-use crate::layout::superblock::STATE_VALID;
+use crate::layout::superblock::{STATE_ERROR, STATE_VALID};
 use crate::layout::{Compat, Features, Incompat, Layout, RoCompat, Superblock};
 use crate::quota::SETTLE_CREDITS;
 use crate::transaction::{AbortLatch, Handle, Transactions};
@@ -197,6 +197,13 @@ impl Core {
         let mut features = superblock.features();
         features.ro_compat.set(RoCompat::ORPHAN_PRESENT, present);
         superblock.set_features(features);
+    }
+
+    /// Set the flag that errors were found, in the superblock in memory.
+    pub(crate) fn note_errors(&self) {
+        let mut superblock = self.superblock.lock();
+        let state = superblock.state();
+        superblock.set_state(state | STATE_ERROR);
     }
 
     fn superblock_buffer(&self) -> Result<Arc<Buffer>> {

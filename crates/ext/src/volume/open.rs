@@ -106,7 +106,8 @@ impl Volume {
         let xattrs = Arc::new(Xattrs::new(files.clone()));
         let lifecycle = Arc::new(Lifecycle::new(files.clone(), xattrs.clone()));
         let names = Names::new(lifecycle.clone(), dentries, slots);
-        let volume = Arc::new(Self {
+        defects.extend(finish_recovery(&lifecycle, was_in_use)?);
+        Ok(Arc::new(Self {
             core,
             maps,
             inodes,
@@ -117,22 +118,28 @@ impl Volume {
             names,
             defects,
             journal_damage,
-        });
-        volume.finish_recovery(was_in_use)?;
-        Ok(volume)
+        }))
     }
+}
 
-    /// What a crash interrupted is finished: orphans are freed or cut, and the superblock counts right again.
-    fn finish_recovery(&self, was_in_use: bool) -> Result<()> {
-        if !self.core.has_journal() || self.core.read_only.get().is_some() {
-            return Ok(());
-        }
-        let orphans = self.inodes.load_orphans()?;
-        if was_in_use || !orphans.is_empty() {
-            self.core.mark_in_use()?;
-        }
-        self.lifecycle.recover_orphans(&orphans)
+/// What a crash interrupted is finished: orphans are freed or cut, and the superblock counts right again. What is recorded as an
+/// orphan and cannot be one is skipped and returned, and the superblock says that errors were found.
+fn finish_recovery(lifecycle: &Lifecycle, was_in_use: bool) -> Result<Vec<String>> {
+    let (core, inodes) = (&lifecycle.core, &lifecycle.inodes);
+    if !core.has_journal() || core.read_only.get().is_some() {
+        return Ok(Vec::new());
     }
+    let orphans = inodes.load_orphans()?;
+    if was_in_use || !orphans.found.is_empty() {
+        core.mark_in_use()?;
+    }
+    inodes.forget_wrong_orphans(&orphans)?;
+    let damaged = lifecycle.recover_orphans(&orphans.found)?;
+    if !damaged.is_empty() && !core.latch.is_aborted() {
+        inodes.record_errors()?;
+    }
+    let wrong = orphans.wrong.into_iter().chain(damaged);
+    Ok(wrong.map(|what| format!("{what}; it is skipped: run e2fsck -f")).collect())
 }
 
 /// What writes closed transactions, and the number of the first one.
@@ -331,7 +338,7 @@ fn read_descriptors(
                 }
                 .into());
             }
-            let descriptor = GroupDescriptor::parse(place);
+            let descriptor = GroupDescriptor::parse(place, format);
             descriptor.validate(number, format)?;
             descriptors.push(descriptor);
         }

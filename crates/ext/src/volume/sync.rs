@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::journal;
+use crate::layout::superblock::STATE_ERROR;
 use crate::transaction::TransactionId;
 use crate::volume::{SpaceUse, SyncKind, Volume};
 use crate::{Inode, Result};
@@ -113,7 +114,8 @@ impl Volume {
         }
         {
             let mut superblock = self.core.superblock.lock();
-            superblock.set_state(self.core.format.state());
+            let errors = superblock.state() & STATE_ERROR;
+            superblock.set_state(self.core.format.state() | errors);
             superblock.set_write_time(self.core.now().seconds);
         }
         self.count_written();

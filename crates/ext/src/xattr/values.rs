@@ -107,7 +107,7 @@ impl Xattrs {
         state.links = 1;
         state.size = value.len() as u64;
         set_users(&mut state, 1);
-        state.accessed = Timestamp { seconds: i64::from(hash), nanoseconds: 0 };
+        state.accessed = time_of_bits(hash);
         self.files.store(handle, &inode, &mut state)?;
         let entry_hash = entry_hash_of_inode(name, hash);
         Ok(Value::Inode { inode: inode.number(), size: value.len() as u32, entry_hash })
@@ -206,6 +206,11 @@ fn users(state: &InodeState) -> u64 {
 }
 
 fn set_users(state: &mut InodeState, users: u64) {
-    state.changed = Timestamp { seconds: i64::from((users >> 32) as u32), nanoseconds: 0 };
+    state.changed = time_of_bits((users >> 32) as u32);
     state.version = users & 0xffff_ffff;
+}
+
+/// The time that is stored as these 32 bits in every inode, also in one that has no space for the upper bits of a time.
+fn time_of_bits(bits: u32) -> Timestamp {
+    Timestamp { seconds: i64::from(bits as i32), nanoseconds: 0 }
 }
