@@ -25,7 +25,7 @@ pub struct Meta {
     pub modified: Timestamp,
     /// Hard links.
     pub links: u64,
-    /// Filesystem and inode: equal for names of one file.
+    /// Filesystem and inode: equal for names of one file, and different for all others that are open at the time.
     pub identity: (u64, u64),
     /// Major and minor number of a device node.
     pub device: (u32, u32),
