@@ -164,6 +164,45 @@ fn remove_tree(
     interrupt::check()
 }
 
+/// What two paths are to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Same {
+    /// Names of two files, or one is of none.
+    No,
+    /// One name.
+    Name,
+    /// One name of a directory that ignores case, spelled in two ways.
+    Spelling,
+    /// Two names of one file.
+    File,
+}
+
+impl Same {
+    fn of(filesystem: &Filesystem, a: &Path, b: &Path) -> diorite::Result<Self> {
+        let inode = |path: &Path| filesystem.symlink_metadata(path).map(|at| at.inode).ok();
+        if inode(a).is_none() || inode(a) != inode(b) {
+            return Ok(Self::No);
+        }
+        let (Some(parent), Some(name)) = (b.parent(), b.file_name()) else { return Ok(Self::Name) };
+        let directory = |path: &Path| filesystem.metadata(path).map(|at| at.inode);
+        if directory(a.parent().unwrap_or(parent))? != directory(parent)? {
+            return Ok(Self::File);
+        }
+        if a.file_name() == Some(name) {
+            return Ok(Self::Name);
+        }
+        let has_spelling = || -> diorite::Result<bool> {
+            for entry in filesystem.read_dir(parent)? {
+                if entry?.name == name.as_bytes() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        Ok(if has_spelling()? { Self::File } else { Self::Spelling })
+    }
+}
+
 /// Where `from` goes: into `to` if that is a directory, otherwise to exactly `to`.
 fn destination(filesystem: &Filesystem, from: &Path, to: &Path) -> PathBuf {
     let is_directory = filesystem.metadata(to).is_ok_and(|attributes| attributes.kind == FileKind::Directory);
@@ -190,7 +229,12 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
                 to_image.display()
             )));
         }
-        let target = destination(&filesystem, path, to_path);
+        let failure = Failure::map(from, "move");
+        let target = match Same::of(&filesystem, path, to_path) {
+            // The directory itself, by another spelling.
+            Ok(Same::Spelling) => to_path.to_owned(),
+            _ => destination(&filesystem, path, to_path),
+        };
         let mode = if arguments.no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
         let inode = || filesystem.symlink_metadata(&target).ok().map(|there| there.inode);
         if mode == RenameMode::Replace && inode().is_some_and(|there| inodes.contains(&there)) {
@@ -199,7 +243,18 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
                 target.display()
             )));
         }
-        match filesystem.rename_with(path, &target, mode) {
+        let same = Same::of(&filesystem, path, &target).map_err(failure)?;
+        let renamed = match (same, mode) {
+            (Same::Name, RenameMode::Replace) => {
+                let target = target.display();
+                return Err(Failure::Failed(format!("{from}: not moved: it is the same file as {target}")));
+            }
+            // A rename of one name of a file to another of its names does nothing.
+            (Same::File, RenameMode::Replace) => filesystem.remove_file(path),
+            (Same::Spelling, _) => spell(&filesystem, path, &target),
+            _ => filesystem.rename_with(path, &target, mode),
+        };
+        match renamed {
             // There is something, and it was to be left alone.
             Err(error) if arguments.no_clobber && error.kind() == ErrorKind::AlreadyExists => Ok(()),
             other => {
@@ -211,6 +266,16 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
         }
     });
     report(arguments.common.reporting, done, output, || json!({ "command": "mv", "moved": moved }))
+}
+
+/// Spell a name in another way, where the old one is still found under the new one. It has a third one in between.
+fn spell(filesystem: &Filesystem, from: &Path, to: &Path) -> diorite::Result<()> {
+    let between = incomplete_name(to);
+    filesystem.rename_with(from, &between, RenameMode::NoReplace)?;
+    filesystem.rename_with(&between, to, RenameMode::NoReplace).inspect_err(|_| {
+        // Why it failed is what is reported.
+        let _ = filesystem.rename_with(&between, from, RenameMode::NoReplace);
+    })
 }
 
 /// The error names what is moved, or the place that it cannot be moved to.

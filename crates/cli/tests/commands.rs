@@ -635,3 +635,55 @@ fn directory_without_its_own_name_is_not_removed() {
     }
     assert_eq!(bench.run("ls a.img:/d"), "e\n");
 }
+
+/// A name was said to be moved onto another one of its file, and was still there.
+#[test]
+fn a_name_that_is_moved_onto_another_of_its_file_is_gone() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("x", b"content");
+    bench.run("cp x a.img:/one");
+    bench.run("mkdir a.img:/d");
+    for two in ["/two", "/d/one"] {
+        bench.run(&format!("ln a.img:/one a.img:{two}"));
+        bench.run("mv -n a.img:/one a.img:/one");
+        let said = bench.fail("mv a.img:/one a.img:/d/../one", 1);
+        assert!(said.contains("a.img:/one: not moved: it is the same file as /d/../one"), "{said}");
+        bench.run(&format!("mv -n a.img:/one a.img:{two}"));
+        let to = if two == "/two" { two } else { "/d" };
+        let moved = bench.json(&format!("mv a.img:/one a.img:{to}"));
+        assert_eq!(moved["moved"][0]["to"], two, "{moved}");
+        let said = bench.fail("stat a.img:/one", 1);
+        assert!(said.contains("/one"), "{said}");
+        assert_eq!(bench.run(&format!("cat a.img:{two}")), "content");
+        bench.run(&format!("mv a.img:{two} a.img:/one"));
+        assert_eq!(bench.json("stat a.img:/one")["files"][0]["links"], 1);
+    }
+    bench.must_be_clean("a.img");
+}
+
+/// A name that is only spelled in another way was found to be there already.
+#[test]
+fn names_are_spelled_anew_where_case_is_ignored() {
+    use diorite::{Filesystem, SetAttributes};
+    const IGNORES_CASE: u32 = 0x4000_0000;
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -O casefold a.img 16M");
+    bench.run("mkdir a.img:/d");
+    let filesystem = Filesystem::open(bench.path("a.img")).expect("open");
+    let flags = Some(IGNORES_CASE | filesystem.metadata("/d").expect("the directory").flags);
+    let directory = filesystem.resolve("/d").expect("the directory");
+    directory.set_attributes(&SetAttributes { flags, ..SetAttributes::default() }).expect("it is empty");
+    drop(directory);
+    filesystem.close().expect("close");
+    bench.write("x", b"content");
+    bench.run("cp x a.img:/d/name");
+    bench.run("mkdir a.img:/d/sub a.img:/d/sub/below");
+    assert_eq!(bench.run("cat a.img:/d/NAME"), "content");
+    bench.run("mv a.img:/d/name a.img:/d/NAME");
+    bench.run("mv a.img:/d/sub a.img:/d/Sub");
+    assert_eq!(bench.run("ls a.img:/d"), "NAME\nSub\n");
+    assert_eq!(bench.run("cat a.img:/d/name"), "content");
+    assert_eq!(bench.run("ls a.img:/d/Sub"), "below\n");
+    bench.must_be_clean("a.img");
+}
