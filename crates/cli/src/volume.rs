@@ -65,8 +65,7 @@ fn state(info: &VolumeInfo) -> String {
 pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let name = name_of_image(image)?;
-    let device =
-        open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
+    let device = open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::open(&error))?;
     warn_if_mounted(image);
     let (info, backup) = match VolumeInfo::find(device.as_ref()).map_err(diorite::Error::from) {
         Err(error) if error.is_no_volume() => {
