@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, ErrorKind, FileKind, Filesystem, RenameMode};
+use diorite::{Access, ErrorKind, FileKind, Filesystem, InodeNumber, RenameMode};
 use diorite_copy::incomplete_name;
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
             removed.files += 1;
             return Ok(());
         }
-        if let Some(why) = irremovable(path) {
+        if let Some(why) = irremovable(&filesystem, path, attributes.inode) {
             return Err(Failure::Failed(format!("{location}: cannot remove: {why}")));
         }
         if arguments.recursive {
@@ -137,13 +137,20 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
 }
 
 /// Why a directory under this path is not removed, before anything in it is.
-fn irremovable(path: &Path) -> Option<&'static str> {
+fn irremovable(filesystem: &Filesystem, path: &Path, directory: InodeNumber) -> Option<&'static str> {
     let bytes = path.as_os_str().as_bytes();
-    match bytes.split(|byte| *byte == b'/').rfind(|name| !name.is_empty()) {
-        None => Some("it is the root of the image; name what is in it, or use mkfs"),
-        Some(b"." | b"..") => Some("the path ends with `.` or `..`; give the directory's own name"),
-        Some(_) => None,
+    let last = bytes.split(|byte| *byte == b'/').rfind(|name| !name.is_empty());
+    if matches!(last, Some(b"." | b"..")) {
+        return Some("the path ends with `.` or `..`; give the directory's own name");
     }
+    // With a slash behind it, a link is what it leads to.
+    let without_slash = path.components().as_path();
+    if filesystem.symlink_metadata(without_slash).is_ok_and(|at| at.kind == FileKind::Symlink) {
+        return Some(
+            "it is a symbolic link; leave out the slash to remove it, or name the directory that it leads to",
+        );
+    }
+    (directory == InodeNumber::ROOT).then_some("it is the root of the image; name what is in it, or use mkfs")
 }
 
 /// Remove a directory and everything in it, entry by entry, so that it can be interrupted.

@@ -636,6 +636,32 @@ fn directory_without_its_own_name_is_not_removed() {
     assert_eq!(bench.run("ls a.img:/d"), "e\n");
 }
 
+/// A link to the root with a slash after it was emptied as the root is: all of the volume was gone, and then it was said that the link is none.
+#[test]
+fn a_tree_that_a_link_leads_to_is_not_removed() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    bench.write("x", b"content");
+    bench.run("mkdir a.img:/d");
+    bench.run("cp x a.img:/d/file");
+    for (name, target) in [("root", "/"), ("link", "d"), ("far", "link")] {
+        bench.run(&format!("ln -s {target} a.img:/{name}"));
+        for slash in ["/", "//"] {
+            for line in ["rm -r", "rm -rf", "rm -d"] {
+                let said = bench.fail(&format!("{line} a.img:/{name}{slash}"), 1);
+                assert!(said.contains("it is a symbolic link; leave out the slash"), "{said}");
+            }
+        }
+    }
+    for root in ["/", "//", "/root/", "/d/.."] {
+        bench.fail(&format!("rm -rf a.img:{root}"), 1);
+    }
+    assert_eq!(bench.run("cat a.img:/d/file"), "content");
+    bench.run("rm -r a.img:/root a.img:/link a.img:/far a.img:/d/");
+    assert_eq!(bench.run("ls a.img:/"), "lost+found\n");
+    bench.must_be_clean("a.img");
+}
+
 /// A name was said to be moved onto another one of its file, and was still there.
 #[test]
 fn a_name_that_is_moved_onto_another_of_its_file_is_gone() {
