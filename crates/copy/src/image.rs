@@ -317,6 +317,10 @@ impl ReadFile for ImageFile {
         self.file.read_at(memory, offset).map_err(self.tree.error(&self.path, "read"))
     }
 
+    fn size(&self) -> Result<u64, Error> {
+        Ok(self.file.size())
+    }
+
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
         let start = match self.file.seek_data(offset) {
             Ok(start) => start,

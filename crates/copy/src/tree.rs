@@ -76,6 +76,8 @@ pub enum Follow {
 pub trait ReadFile {
     /// Read; fewer bytes only at the end.
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
+    /// Its size now: others may change it meanwhile.
+    fn size(&self) -> Result<u64, Error>;
     /// The next data range at or after `offset`, as start and end; `None` if only a hole follows.
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error>;
 }
