@@ -662,6 +662,53 @@ fn a_tree_that_a_link_leads_to_is_not_removed() {
     bench.must_be_clean("a.img");
 }
 
+/// A member of a mirror of two, as MD's superblocks of version 1.2 say, with a volume in it.
+fn member_of_mirror(volume: &[u8], role: u16) -> Vec<u8> {
+    const DATA: usize = 1 << 20;
+    let sectors = (volume.len() as u64 / 512).to_le_bytes();
+    let mut superblock = vec![0; 264];
+    let mut put = |at: usize, value: &[u8]| superblock[at..at + value.len()].copy_from_slice(value);
+    put(0, &0xa92b_4efc_u32.to_le_bytes());
+    put(4, &[1]);
+    put(16, b"array of the tstany:test");
+    put(72, &[1]);
+    put(80, &sectors);
+    put(92, &[2]);
+    put(128, &(DATA as u64 / 512).to_le_bytes());
+    put(136, &sectors);
+    put(144, &[8]);
+    put(160, &role.to_le_bytes());
+    put(200, &[7]);
+    put(208, &[0xff; 8]);
+    put(220, &[4]);
+    put(256, &[0, 0, 1, 0, 0xff, 0xff, 0xff, 0xff]);
+    let words =
+        superblock.chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().expect("four"))));
+    let sum: u64 = words.sum();
+    superblock[216..220].copy_from_slice(&(((sum & 0xffff_ffff) + (sum >> 32)) as u32).to_le_bytes());
+    let mut member = vec![0; DATA];
+    member[4096..4096 + 264].copy_from_slice(&superblock);
+    member.extend(volume);
+    member
+}
+
+/// What is only read since its array is not whole did not say so.
+#[test]
+fn a_volume_on_an_incomplete_mirror_is_shown_as_read_only() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    for role in 0..2 {
+        bench.write(&format!("{role}.img"), &member_of_mirror(&bench.read("a.img"), role));
+    }
+    let why = "1 of 2 members are present and up to date; number 1 (from 0 on) is missing; name all members";
+    let shown = bench.run("info md:0.img");
+    assert!(shown.lines().any(|line| line.starts_with("Read only") && line.contains(why)), "{shown}");
+    assert_eq!(bench.json("info md:0.img")["array_read_only_reason"], why);
+    assert!(bench.fail("mkdir md:0.img:/d", 1).contains(why));
+    assert!(!bench.run("info md:0.img,1.img").contains("Read only"));
+    bench.run("mkdir md:0.img,1.img:/d");
+}
+
 /// A name was said to be moved onto another one of its file, and was still there.
 #[test]
 fn a_name_that_is_moved_onto_another_of_its_file_is_gone() {
