@@ -307,14 +307,16 @@ mod tests {
         assert!(matches!(result, Err(Error::SameFile { .. })), "{result:?}");
     }
 
+    type Change = fn(&std::fs::File);
+
     /// A file of the host that is written or cut while it is read: a piece at a time.
-    struct Changing<'a> {
+    struct Changing {
         file: std::fs::File,
         tree: Box<dyn ReadFile>,
-        change: &'a dyn Fn(&std::fs::File),
+        change: Change,
     }
 
-    impl ReadFile for Changing<'_> {
+    impl ReadFile for Changing {
         fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
             (self.change)(&self.file);
             self.tree.read_at(memory, offset)
@@ -333,32 +335,31 @@ mod tests {
         use std::os::unix::fs::FileExt;
 
         use crate::{HostTree, Source};
+        const FIRST: u64 = 3 * CHUNK_BYTES as u64 + 1000;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("from");
-        let first = 3 * CHUNK_BYTES as u64 + 1000;
-        let appended = |file: &std::fs::File| {
+        let append: Change = |file| {
             let len = file.metadata().unwrap().len();
-            if len < first + 100_000 {
-                file.write_all_at(&vec![1; 7001], len).unwrap();
+            if len < FIRST + 100_000 {
+                file.write_all_at(&[1; 7001], len).unwrap();
             }
         };
-        let cut = |file: &std::fs::File| file.set_len(5000).unwrap();
-        let changes: [(&str, &dyn Fn(&std::fs::File)); 2] = [("grows", &appended), ("is cut", &cut)];
-        for (what, change) in changes {
+        let cut: Change = |file| file.set_len(5000).unwrap();
+        for change in [append, cut] {
             let file = std::fs::File::options().create(true).truncate(true).write(true).open(&path).unwrap();
-            file.write_all_at(&vec![1; first as usize], 0).unwrap();
+            file.write_all_at(&vec![1; FIRST as usize], 0).unwrap();
             let tree = HostTree::new().open(&path).unwrap();
             let log = Log::default();
             let changing = Changing { file, tree, change };
-            let copied = FileData::new().copy(&changing, &log, first, &Unwatched).unwrap();
+            let copied = FileData::new().copy(&changing, &log, FIRST, &Unwatched).unwrap();
             let size = path.metadata().unwrap().len();
-            assert_eq!(copied, Copied { data_end: size, end: size, bytes: size }, "{what}");
+            assert_eq!(copied, Copied { data_end: size, end: size, bytes: size });
             let mut end = 0;
             for (offset, len, byte) in log.0.into_inner().unwrap() {
-                assert_eq!((offset, byte), (end, 1), "{what}");
+                assert_eq!((offset, byte), (end, 1));
                 end += len as u64;
             }
-            assert_eq!(end, size, "{what}");
+            assert_eq!(end, size);
         }
     }
 }

@@ -147,7 +147,11 @@ mod tests {
     fn outcome_of(text: &str, place: Arc<dyn Place>) -> JobOutcome {
         let file = parse("x.fio", text).unwrap();
         let (sender, receiver) = channel();
-        std::thread::spawn(move || sender.send(run(&file, &place, &Silent, &Cancel::default()).unwrap()));
+        std::thread::spawn(move || {
+            let outcome = run(&file, &place, &Silent, &Cancel::default()).unwrap();
+            // It is not taken where it came too late.
+            let _ = sender.send(outcome);
+        });
         receiver.recv_timeout(Duration::from_secs(20)).expect("the jobs end")
     }
 
