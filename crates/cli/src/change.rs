@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, ErrorKind, FileKind, Filesystem, RenameMode};
+use diorite::{Access, ErrorKind, FileKind, Filesystem, InodeNumber, RenameMode};
 use diorite_copy::incomplete_name;
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
             removed.files += 1;
             return Ok(());
         }
-        if let Some(why) = irremovable(path) {
+        if let Some(why) = irremovable(&filesystem, path, attributes.inode) {
             return Err(Failure::Failed(format!("{location}: cannot remove: {why}")));
         }
         if arguments.recursive {
@@ -137,13 +137,20 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
 }
 
 /// Why a directory under this path is not removed, before anything in it is.
-fn irremovable(path: &Path) -> Option<&'static str> {
+fn irremovable(filesystem: &Filesystem, path: &Path, directory: InodeNumber) -> Option<&'static str> {
     let bytes = path.as_os_str().as_bytes();
-    match bytes.split(|byte| *byte == b'/').rfind(|name| !name.is_empty()) {
-        None => Some("it is the root of the image; name what is in it, or use mkfs"),
-        Some(b"." | b"..") => Some("the path ends with `.` or `..`; give the directory's own name"),
-        Some(_) => None,
+    let last = bytes.split(|byte| *byte == b'/').rfind(|name| !name.is_empty());
+    if matches!(last, Some(b"." | b"..")) {
+        return Some("the path ends with `.` or `..`; give the directory's own name");
     }
+    // With a slash behind it, a link is what it leads to.
+    let without_slash = path.components().as_path();
+    if filesystem.symlink_metadata(without_slash).is_ok_and(|at| at.kind == FileKind::Symlink) {
+        return Some(
+            "it is a symbolic link; leave out the slash to remove it, or name the directory that it leads to",
+        );
+    }
+    (directory == InodeNumber::ROOT).then_some("it is the root of the image; name what is in it, or use mkfs")
 }
 
 /// Remove a directory and everything in it, entry by entry, so that it can be interrupted.
@@ -162,6 +169,45 @@ fn remove_tree(
     };
     filesystem.remove_dir_all_with(top, &mut note).map_err(Failure::map(location, "remove"))?;
     interrupt::check()
+}
+
+/// What two paths are to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Same {
+    /// Names of two files, or one is of none.
+    No,
+    /// One name.
+    Name,
+    /// One name of a directory that ignores case, spelled in two ways.
+    Spelling,
+    /// Two names of one file.
+    File,
+}
+
+impl Same {
+    fn of(filesystem: &Filesystem, a: &Path, b: &Path) -> diorite::Result<Self> {
+        let inode = |path: &Path| filesystem.symlink_metadata(path).map(|at| at.inode).ok();
+        if inode(a).is_none() || inode(a) != inode(b) {
+            return Ok(Self::No);
+        }
+        let (Some(parent), Some(name)) = (b.parent(), b.file_name()) else { return Ok(Self::Name) };
+        let directory = |path: &Path| filesystem.metadata(path).map(|at| at.inode);
+        if directory(a.parent().unwrap_or(parent))? != directory(parent)? {
+            return Ok(Self::File);
+        }
+        if a.file_name() == Some(name) {
+            return Ok(Self::Name);
+        }
+        let has_spelling = || -> diorite::Result<bool> {
+            for entry in filesystem.read_dir(parent)? {
+                if entry?.name == name.as_bytes() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        Ok(if has_spelling()? { Self::File } else { Self::Spelling })
+    }
 }
 
 /// Where `from` goes: into `to` if that is a directory, otherwise to exactly `to`.
@@ -190,7 +236,12 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
                 to_image.display()
             )));
         }
-        let target = destination(&filesystem, path, to_path);
+        let failure = Failure::map(from, "move");
+        let target = match Same::of(&filesystem, path, to_path) {
+            // The directory itself, by another spelling.
+            Ok(Same::Spelling) => to_path.to_owned(),
+            _ => destination(&filesystem, path, to_path),
+        };
         let mode = if arguments.no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
         let inode = || filesystem.symlink_metadata(&target).ok().map(|there| there.inode);
         if mode == RenameMode::Replace && inode().is_some_and(|there| inodes.contains(&there)) {
@@ -199,7 +250,18 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
                 target.display()
             )));
         }
-        match filesystem.rename_with(path, &target, mode) {
+        let same = Same::of(&filesystem, path, &target).map_err(failure)?;
+        let renamed = match (same, mode) {
+            (Same::Name, RenameMode::Replace) => {
+                let target = target.display();
+                return Err(Failure::Failed(format!("{from}: not moved: it is the same file as {target}")));
+            }
+            // A rename of one name of a file to another of its names does nothing.
+            (Same::File, RenameMode::Replace) => filesystem.remove_file(path),
+            (Same::Spelling, _) => spell(&filesystem, path, &target),
+            _ => filesystem.rename_with(path, &target, mode),
+        };
+        match renamed {
             // There is something, and it was to be left alone.
             Err(error) if arguments.no_clobber && error.kind() == ErrorKind::AlreadyExists => Ok(()),
             other => {
@@ -211,6 +273,16 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
         }
     });
     report(arguments.common.reporting, done, output, || json!({ "command": "mv", "moved": moved }))
+}
+
+/// Spell a name in another way, where the old one is still found under the new one. It has a third one in between.
+fn spell(filesystem: &Filesystem, from: &Path, to: &Path) -> diorite::Result<()> {
+    let between = incomplete_name(to);
+    filesystem.rename_with(from, &between, RenameMode::NoReplace)?;
+    filesystem.rename_with(&between, to, RenameMode::NoReplace).inspect_err(|_| {
+        // Why it failed is what is reported.
+        let _ = filesystem.rename_with(&between, from, RenameMode::NoReplace);
+    })
 }
 
 /// The error names what is moved, or the place that it cannot be moved to.

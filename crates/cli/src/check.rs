@@ -19,8 +19,8 @@ use crate::progress::StageProgress;
 pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let name = name_of_image(image)?;
-    let device = open_volume_target(name, &DeviceOptions::read_only())
-        .map_err(|error| Failure::Failed(error.to_string()))?;
+    let device =
+        open_volume_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::open(&error))?;
     say_chosen_part(image, &device.name());
     warn_if_mounted(Path::new(&device.name()));
     let options = CheckOptions { max_problems: arguments.problems };

@@ -17,13 +17,13 @@ use crate::foreign;
 /// Open a device or an image as it is; `raw:` in front means the same.
 pub(crate) fn open(name: &str, writes: bool) -> Result<Arc<dyn BlockDevice>> {
     let options = if writes { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
-    open_target(name, &options).map_err(|error| Failure::Failed(error.to_string()))
+    open_target(name, &options).map_err(|error| Failure::open(&error))
 }
 
 /// Open a device or an image for writing, past every cache of the host; refused where that cannot be.
 pub(crate) fn open_direct(name: &str) -> Result<Arc<dyn BlockDevice>> {
     let options = DeviceOptions::read_write().direct(DirectIo::Required);
-    open_target(name, &options).map_err(|error| Failure::Failed(error.to_string()))
+    open_target(name, &options).map_err(|error| Failure::open(&error))
 }
 
 /// The scheduler that the user chose for a device, or the one for its kind.

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use diorite::{
-    DeviceOptions, ErrorKind, Partition, VolumeInfo, array_of, open_target, partitions_with_volumes,
+    DeviceOptions, ErrorKind, OpenError, Partition, VolumeInfo, array_of, open_target,
+    partitions_with_volumes,
 };
 
 use rustix::io::Errno;
@@ -35,12 +36,25 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// For a device that cannot be opened, whose error names it, with the cure. A name that makes no sense is a wrong argument.
+    pub(crate) fn open(error: &OpenError) -> Self {
+        match error {
+            // One of `diorite raw`: it makes sense, and nothing is bound to it.
+            OpenError::BadTarget { spec, .. }
+                if spec.starts_with("raw:") || spec.starts_with("/dev/raw/") =>
+            {
+                Self::Failed(error.to_string())
+            }
+            OpenError::BadTarget { .. } => Self::Usage(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+
     /// `object: cannot {what}: why`, for an error of the library about `object`.
     pub(crate) fn of(object: impl fmt::Display, what: &str, error: &diorite::Error) -> Self {
         let bare = error.without_path();
         if let diorite::Error::Open(error) = bare {
-            // Names the image itself, with the cure.
-            return Self::Failed(error.to_string());
+            return Self::open(error);
         }
         let object = object.to_string();
         if error.is_no_volume()

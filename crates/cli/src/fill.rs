@@ -1,7 +1,7 @@
 //! The first content of a new filesystem: a directory, or a tar archive.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use diorite::{
     Timestamp, VolumeInfo, host_paths, open_target,
 };
 use diorite_copy::{
-    Copier, CopyOptions, Depth, HostTree, ImageTree, START_BYTES, StandardInput, Summary, Sync, WatchedInput,
-    decompressor, no_archive, unpack,
+    Copier, CopyOptions, Depth, HostTree, ImageTree, ReadStream, START_BYTES, StandardInput, Summary, Sync,
+    Unwatched, WatchedInput, decompressor, no_archive, unpack,
 };
 
 use crate::failure::{Failure, Result};
@@ -27,16 +27,16 @@ pub(crate) enum Content {
     Directory(PathBuf),
     /// A tar file, and its name.
     Archive { reader: BufReader<File>, name: String },
-    /// A tar stream.
-    StandardInput,
+    /// A tar stream, of which the start has been read.
+    StandardInput { start: Vec<u8>, input: StandardInput },
 }
 
 impl Content {
-    /// What `from` names. A file must begin as a tar archive does.
+    /// What `from` names. A file or standard input must begin as a tar archive does.
     #[expect(clippy::disallowed_methods, reason = "the archive is an argument of the command")]
     pub(crate) fn open(from: &Path, image: &Path) -> Result<Self> {
         if from == Path::new("-") {
-            return Ok(Self::StandardInput);
+            return Self::open_standard_input();
         }
         let found = from.metadata().map_err(|error| Failure::host(from.display(), "read", &error))?;
         if found.is_dir() {
@@ -58,6 +58,24 @@ impl Content {
             }
         }
         Ok(Self::Archive { reader, name: from.display().to_string() })
+    }
+
+    fn open_standard_input() -> Result<Self> {
+        let mut input = StandardInput::new()?;
+        let (mut start, mut len) = (vec![0; START_BYTES], 0);
+        while len < start.len() {
+            match ReadStream::read(&mut input, &mut start[len..], &Unwatched)? {
+                0 => break,
+                count => len += count,
+            }
+        }
+        start.truncate(len);
+        match no_archive(&start) {
+            None => Ok(Self::StandardInput { start, input }),
+            Some(why) => {
+                Err(Failure::Failed(format!("{}: cannot read the archive: {why}", StandardInput::NAME)))
+            }
+        }
     }
 }
 
@@ -123,10 +141,10 @@ pub(crate) fn fill(
             copier.copy_content(&host, &from, root).and_then(|()| copier.finish())
         }
         Content::Archive { reader, name } => unpack(reader, &name, &tree, root, &progress),
-        Content::StandardInput => WatchedInput::new(&progress).and_then(|input| {
-            let reader = BufReader::with_capacity(START_BYTES, input);
-            unpack(reader, StandardInput::NAME, &tree, root, &progress)
-        }),
+        Content::StandardInput { start, input } => {
+            let rest = BufReader::with_capacity(START_BYTES, WatchedInput::new(input, &progress));
+            unpack(start.as_slice().chain(rest), StandardInput::NAME, &tree, root, &progress)
+        }
     };
     if let Some(Owner { uid, gid }) = root_owner {
         let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };

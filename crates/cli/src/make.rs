@@ -133,7 +133,7 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
                      another filesystem"
                 ))
             }
-            _ => Failure::Failed(error.to_string()),
+            _ => Failure::open(&error),
         })
     };
     let device = open(&options)?;

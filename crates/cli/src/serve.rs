@@ -24,12 +24,26 @@ fn options(arguments: &args::Served) -> Result<MountOptions> {
     for words in &arguments.options {
         options.set(words).map_err(Failure::Usage)?;
     }
+    if let Some(name) = options.for_mounts_alone() {
+        return Err(for_mounts(name));
+    }
     logging::install(Destination::StandardError, arguments.log_level.into());
     Ok(options)
 }
 
+/// An option without effect may be one that somebody relies on.
+fn for_mounts(option: &str) -> Failure {
+    Failure::Usage(format!(
+        "-o {option}: it is for mounts by this host's kernel, and has no effect on a volume that is served; leave it out (clients give \
+         options of their own when they mount it)"
+    ))
+}
+
 fn nfs(arguments: &args::Nfs) -> Result<()> {
     let options = options(&arguments.served)?;
+    if options.direct {
+        return Err(for_mounts("direct"));
+    }
     let squash = Squash {
         root: arguments.root_squash,
         all: arguments.all_squash,

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::{
-    Access, DeviceOptions, Partition, SuperblockBackup, Timestamp, VolumeInfo, has_partitions, open_target,
-    partitions_with_volumes,
+    Access, DeviceOptions, Partition, SuperblockBackup, Timestamp, VolumeInfo, array_read_only_reason,
+    has_partitions, open_target, partitions_with_volumes,
 };
 use serde_json::json;
 
@@ -55,8 +55,7 @@ fn state(info: &VolumeInfo) -> String {
 pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let name = name_of_image(image)?;
-    let device =
-        open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::Failed(error.to_string()))?;
+    let device = open_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::open(&error))?;
     warn_if_mounted(image);
     let (info, backup) = match VolumeInfo::find(device.as_ref()).map_err(diorite::Error::from) {
         Err(error) if error.is_no_volume() => {
@@ -75,7 +74,8 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let missing = info.blocks.saturating_mul(info.block_size).saturating_sub(geometry.capacity_bytes);
     // The device ends with a whole logical block, and the filesystem may end within one.
     let missing = if missing < u64::from(geometry.logical_block_size) { 0 } else { missing };
-    let found = Found { info, missing, backup, journal_defect: VolumeInfo::journal_defect(device.as_ref()) };
+    let journal_defect = VolumeInfo::journal_defect(device.as_ref());
+    let found = Found { info, missing, backup, journal_defect, array_reason: array_read_only_reason(name) };
     if arguments.reporting.json {
         return output.json(&json_info(image, &found));
     }
@@ -143,10 +143,12 @@ struct Found {
     missing: u64,
     backup: Option<SuperblockBackup>,
     journal_defect: Option<String>,
+    /// Why the array that the volume is on is only read.
+    array_reason: Option<String>,
 }
 
 fn show_info(image: &Path, found: &Found, output: &mut Output) -> Result<()> {
-    let Found { info, missing, backup, journal_defect } = found;
+    let Found { info, missing, backup, journal_defect, array_reason } = found;
     let missing = *missing;
     let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes));
     let mut line = |name: &str, value: String| output.line(format!("{name:<16} {value}"));
@@ -190,8 +192,8 @@ fn show_info(image: &Path, found: &Found, output: &mut Output) -> Result<()> {
     } else if let Some(uuid) = info.journal_uuid {
         line("Journal", format!("on another device, {}", uuid_text(&uuid)))?;
     }
-    if let Some(defect) = journal_defect {
-        line("Read only", defect.clone())?;
+    for reason in [journal_defect, array_reason].into_iter().flatten() {
+        line("Read only", reason.clone())?;
     }
     let time = |time: Timestamp| {
         if time.seconds == 0 { "never".to_owned() } else { local_time(time, "%Y-%m-%d %H:%M:%S") }
@@ -214,7 +216,7 @@ fn show_info(image: &Path, found: &Found, output: &mut Output) -> Result<()> {
 }
 
 fn json_info(image: &Path, found: &Found) -> serde_json::Value {
-    let Found { info, missing, backup, journal_defect } = found;
+    let Found { info, missing, backup, journal_defect, array_reason } = found;
     json!({
         "command": "info",
         "image": json_name(image.as_os_str().as_bytes()),
@@ -244,6 +246,7 @@ fn json_info(image: &Path, found: &Found) -> serde_json::Value {
         "backups": info.backups,
         "journal_inode": info.journal_inode.map(|inode| inode.0),
         "journal_defect": journal_defect,
+        "array_read_only_reason": array_reason,
         "created": json_time(info.created),
         "mounted": json_time(info.mounted),
         "written": json_time(info.written),

@@ -147,6 +147,17 @@ fn what_is_no_archive_fills_nothing_and_archives_are_not_overwritten() {
     let mut command = bench.diorite(["mkfs", "-d", "-", "new.img", "10M"]);
     let output = command.stdin(stream).output().expect("the program starts");
     assert!(!output.status.success() && !bench.path("new.img").exists());
+    // What was in the image was lost before the stream was looked at.
+    bench.image("old.img", "ext4", "10M");
+    let before = bench.read("old.img");
+    let stream = std::fs::File::options().read(true).open(bench.path("c.img")).expect("the image");
+    let output =
+        bench.diorite(["mkfs", "-F", "-d", "-", "old.img"]).stdin(stream).output().expect("it starts");
+    assert_eq!(
+        common::text(&output.stderr),
+        "diorite: standard input: cannot read the archive: it begins with zeros, and is no tar archive\n"
+    );
+    assert!(!output.status.success() && bench.read("old.img") == before, "nothing was written");
 }
 
 /// Messages were those of a library, or spoke of the image, which is removed.

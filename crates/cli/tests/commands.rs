@@ -655,3 +655,128 @@ fn directory_without_its_own_name_is_not_removed() {
     }
     assert_eq!(bench.run("ls a.img:/d"), "e\n");
 }
+
+/// A link to the root with a slash after it was emptied as the root is: all of the volume was gone, and then it was said that the link is none.
+#[test]
+fn a_tree_that_a_link_leads_to_is_not_removed() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    bench.write("x", b"content");
+    bench.run("mkdir a.img:/d");
+    bench.run("cp x a.img:/d/file");
+    for (name, target) in [("root", "/"), ("link", "d"), ("far", "link")] {
+        bench.run(&format!("ln -s {target} a.img:/{name}"));
+        for slash in ["/", "//"] {
+            for line in ["rm -r", "rm -rf", "rm -d"] {
+                let said = bench.fail(&format!("{line} a.img:/{name}{slash}"), 1);
+                assert!(said.contains("it is a symbolic link; leave out the slash"), "{said}");
+            }
+        }
+    }
+    for root in ["/", "//", "/root/", "/d/.."] {
+        bench.fail(&format!("rm -rf a.img:{root}"), 1);
+    }
+    assert_eq!(bench.run("cat a.img:/d/file"), "content");
+    bench.run("rm -r a.img:/root a.img:/link a.img:/far a.img:/d/");
+    assert_eq!(bench.run("ls a.img:/"), "lost+found\n");
+    bench.must_be_clean("a.img");
+}
+
+/// A member of a mirror of two, as MD's superblocks of version 1.2 say, with a volume in it.
+fn member_of_mirror(volume: &[u8], role: u16) -> Vec<u8> {
+    const DATA: usize = 1 << 20;
+    let sectors = (volume.len() as u64 / 512).to_le_bytes();
+    let mut superblock = vec![0; 264];
+    let mut put = |at: usize, value: &[u8]| superblock[at..at + value.len()].copy_from_slice(value);
+    put(0, &0xa92b_4efc_u32.to_le_bytes());
+    put(4, &[1]);
+    put(16, b"array of the tstany:test");
+    put(72, &[1]);
+    put(80, &sectors);
+    put(92, &[2]);
+    put(128, &(DATA as u64 / 512).to_le_bytes());
+    put(136, &sectors);
+    put(144, &[8]);
+    put(160, &role.to_le_bytes());
+    put(200, &[7]);
+    put(208, &[0xff; 8]);
+    put(220, &[4]);
+    put(256, &[0, 0, 1, 0, 0xff, 0xff, 0xff, 0xff]);
+    let words =
+        superblock.chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().expect("four"))));
+    let sum: u64 = words.sum();
+    superblock[216..220].copy_from_slice(&(((sum & 0xffff_ffff) + (sum >> 32)) as u32).to_le_bytes());
+    let mut member = vec![0; DATA];
+    member[4096..4096 + 264].copy_from_slice(&superblock);
+    member.extend(volume);
+    member
+}
+
+/// What is only read since its array is not whole did not say so.
+#[test]
+fn a_volume_on_an_incomplete_mirror_is_shown_as_read_only() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    for role in 0..2 {
+        bench.write(&format!("{role}.img"), &member_of_mirror(&bench.read("a.img"), role));
+    }
+    let why = "1 of 2 members are present and up to date; number 1 (from 0 on) is missing; name all members";
+    let shown = bench.run("info md:0.img");
+    assert!(shown.lines().any(|line| line.starts_with("Read only") && line.contains(why)), "{shown}");
+    assert_eq!(bench.json("info md:0.img")["array_read_only_reason"], why);
+    assert!(bench.fail("mkdir md:0.img:/d", 1).contains(why));
+    assert!(!bench.run("info md:0.img,1.img").contains("Read only"));
+    bench.run("mkdir md:0.img,1.img:/d");
+}
+
+/// A name was said to be moved onto another one of its file, and was still there.
+#[test]
+fn a_name_that_is_moved_onto_another_of_its_file_is_gone() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("x", b"content");
+    bench.run("cp x a.img:/one");
+    bench.run("mkdir a.img:/d");
+    for two in ["/two", "/d/one"] {
+        bench.run(&format!("ln a.img:/one a.img:{two}"));
+        bench.run("mv -n a.img:/one a.img:/one");
+        let said = bench.fail("mv a.img:/one a.img:/d/../one", 1);
+        assert!(said.contains("a.img:/one: not moved: it is the same file as /d/../one"), "{said}");
+        bench.run(&format!("mv -n a.img:/one a.img:{two}"));
+        let to = if two == "/two" { two } else { "/d" };
+        let moved = bench.json(&format!("mv a.img:/one a.img:{to}"));
+        assert_eq!(moved["moved"][0]["to"], two, "{moved}");
+        let said = bench.fail("stat a.img:/one", 1);
+        assert!(said.contains("/one"), "{said}");
+        assert_eq!(bench.run(&format!("cat a.img:{two}")), "content");
+        bench.run(&format!("mv a.img:{two} a.img:/one"));
+        assert_eq!(bench.json("stat a.img:/one")["files"][0]["links"], 1);
+    }
+    bench.must_be_clean("a.img");
+}
+
+/// A name that is only spelled in another way was found to be there already.
+#[test]
+fn names_are_spelled_anew_where_case_is_ignored() {
+    use diorite::{Filesystem, SetAttributes};
+    const IGNORES_CASE: u32 = 0x4000_0000;
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -O casefold a.img 16M");
+    bench.run("mkdir a.img:/d");
+    let filesystem = Filesystem::open(bench.path("a.img")).expect("open");
+    let flags = Some(IGNORES_CASE | filesystem.metadata("/d").expect("the directory").flags);
+    let directory = filesystem.resolve("/d").expect("the directory");
+    directory.set_attributes(&SetAttributes { flags, ..SetAttributes::default() }).expect("it is empty");
+    drop(directory);
+    filesystem.close().expect("close");
+    bench.write("x", b"content");
+    bench.run("cp x a.img:/d/name");
+    bench.run("mkdir a.img:/d/sub a.img:/d/sub/below");
+    assert_eq!(bench.run("cat a.img:/d/NAME"), "content");
+    bench.run("mv a.img:/d/name a.img:/d/NAME");
+    bench.run("mv a.img:/d/sub a.img:/d/Sub");
+    assert_eq!(bench.run("ls a.img:/d"), "NAME\nSub\n");
+    assert_eq!(bench.run("cat a.img:/d/name"), "content");
+    assert_eq!(bench.run("ls a.img:/d/Sub"), "below\n");
+    bench.must_be_clean("a.img");
+}

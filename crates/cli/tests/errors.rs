@@ -806,3 +806,21 @@ fn limits_of_names_links_and_attributes_are_said() {
     bench.run("ln -s loop a.img:/loop");
     expect(&bench.fail("cat a.img:/loop", 1), &["too many levels", "leads back to itself"]);
 }
+
+/// A name of a device that cannot be understood is a wrong argument, whatever the command; one that is not there is none.
+#[test]
+fn a_name_that_is_no_name_of_a_device_is_wrong_usage() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    for name in ["floppy:a.img", "a.img?partition=x", "a.img?colour=red", "stripe:a.img,", "nbd://host:port/"]
+    {
+        for line in ["info", "ls", "check", "mkfs -F", "df", "diskperf blocks=1"] {
+            let said = bench.fail(&format!("{line} {name}"), 2);
+            assert!(said.contains("not a device name"), "{line} {name}: {said}");
+        }
+    }
+    assert!(bench.fail("ls raw:nothing", 1).contains("nothing is bound to the name"));
+    bench.fail("ls missing.img", 1);
+    bench.fail("info a.img?partition=3", 1);
+    bench.must_be_clean("a.img");
+}

@@ -77,6 +77,22 @@ fn libnfs_copies_in_and_out() {
     assert!(nfs.bench.run("ls -l a.img:/").contains("3000001"));
 }
 
+/// An option for the kernel of this host was taken and did nothing.
+#[test]
+fn options_without_effect_are_refused() {
+    let bench = Bench::new();
+    // There is none: what is refused is so before it is opened.
+    let kinds = ["nfs --listen 127.0.0.1:0", "virtiofs --socket socket"];
+    let options =
+        ["allow_other", "ro,default_permissions", "nosuid", "nodev", "noexec", "io_uring=on", "fsname=x"];
+    for (kind, option) in kinds.iter().flat_map(|kind| options.map(|option| (kind, option))) {
+        let said = bench.fail(&format!("serve {kind} -o {option} none.img"), 2);
+        let name = option.trim_start_matches("ro,").trim_end_matches("=on").trim_end_matches("=x");
+        assert!(said.contains(&format!("-o {name}: it is for mounts by this host's kernel")), "{said}");
+    }
+    assert!(bench.fail("serve nfs -o direct none.img", 2).contains("-o direct"));
+}
+
 /// A client whose port any user of its host may use is not served, unless that is asked for; what cannot be served is an error.
 #[test]
 fn clients_need_a_privileged_port() {

@@ -418,7 +418,7 @@ impl<'a> Copier<'a> {
         sync: Sync,
     ) -> Result<(), Error> {
         let size = content.meta().size;
-        let Copied { end, bytes } = match content {
+        let Copied { data_end, end, bytes } = match content {
             Content::File(item, reader) => {
                 self.watch.begin(item.path, size);
                 self.file_data.copy(*reader, writer, size, self.watch)?
@@ -428,8 +428,8 @@ impl<'a> Copier<'a> {
                 self.file_data.copy_stream(*stream, writer, self.watch)?
             }
         };
-        if end != size {
-            writer.set_size(size.max(end))?;
+        if end > data_end {
+            writer.set_size(end)?;
         }
         if sync == Sync::AtEnd {
             writer.sync()?;
@@ -629,6 +629,36 @@ mod tests {
         copier.copy_content(&tree, &from.join("d"), &to.join("d")).unwrap();
         assert!(outside.join("file").exists());
         assert_eq!(outside.metadata().unwrap().mode() & 0o777, 0o700);
+    }
+
+    /// What was cut off while it was copied was zeros in the copy.
+    #[test]
+    fn a_file_that_is_cut_meanwhile_is_copied_as_it_is_then() {
+        /// Cuts the file when its copy begins.
+        struct Cut(u64);
+        impl Watch for Cut {
+            fn begin(&self, name: &Path, _: u64) {
+                std::fs::File::options().write(true).open(name).unwrap().set_len(self.0).unwrap();
+            }
+            fn advance(&self, _: u64) {}
+            fn is_cancelled(&self) -> bool {
+                false
+            }
+        }
+        use std::os::unix::fs::FileExt;
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        // Within its data, within the hole at its end, and before all of that.
+        for len in [5000, 2 << 20, 0] {
+            let file = std::fs::File::options().create(true).truncate(true).write(true).open(&from).unwrap();
+            file.write_all_at(&[1; 10_000], 0).unwrap();
+            file.set_len(9 << 20).unwrap();
+            let (tree, watch) = (HostTree::new(), Cut(len));
+            let mut copier = Copier::new(&tree, CopyOptions::default(), &watch);
+            copier.copy(&tree, &from, &to).unwrap();
+            copier.finish().unwrap();
+            assert_eq!(to.metadata().unwrap().len(), len);
+        }
     }
 
     /// Invariant 2.

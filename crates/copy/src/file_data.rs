@@ -23,6 +23,8 @@ const PIECES: usize = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     /// End of the last data range.
+    pub(crate) data_end: u64,
+    /// End of the file when it was reached, which is not where it was at first if others write to the file.
     pub(crate) end: u64,
     /// Bytes of all data ranges.
     pub(crate) bytes: u64,
@@ -111,7 +113,8 @@ impl FileData {
                     watch.advance(count as u64);
                 }
                 writer.write_at(&memory[..len], copied.end)?;
-                copied = Copied { end: copied.end + len as u64, bytes: copied.bytes + len as u64 };
+                let end = copied.end + len as u64;
+                copied = Copied { data_end: end, end, bytes: end };
                 if at_end {
                     break;
                 }
@@ -222,7 +225,7 @@ fn read_all(
             let len = reader.read_at(&mut memory[..piece_len], offset)?;
             outlet.put(Piece { memory, len, offset })?;
             offset += len as u64;
-            copied = Copied { end: offset, bytes: copied.bytes + len as u64 };
+            copied = Copied { data_end: offset, end: offset, bytes: copied.bytes + len as u64 };
             watch.advance(offset - reported);
             reported = offset;
             if len < piece_len {
@@ -231,7 +234,8 @@ fn read_all(
         }
     }
     watch.advance(size.saturating_sub(reported));
-    Ok(copied)
+    // A hole at the end.
+    Ok(Copied { end: reader.size()?.max(copied.end), ..copied })
 }
 
 #[cfg(test)]
@@ -248,6 +252,9 @@ mod tests {
             let len = memory.len().min((self.0 - offset) as usize);
             memory[..len].fill((offset / CHUNK_BYTES as u64) as u8);
             Ok(len)
+        }
+        fn size(&self) -> Result<u64, Error> {
+            Ok(self.0)
         }
         fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
             Ok((offset < self.0).then_some((offset, self.0)))
@@ -281,7 +288,7 @@ mod tests {
         for _ in 0..2 {
             let log = Log::default();
             let copied = file_data.copy(&Numbers(size), &log, size, &Unwatched).unwrap();
-            assert_eq!(copied, Copied { end: size, bytes: size });
+            assert_eq!(copied, Copied { data_end: size, end: size, bytes: size });
             let pieces = log.0.into_inner().unwrap();
             assert_eq!(pieces.len(), 11);
             for (number, (offset, _, byte)) in pieces.iter().enumerate() {
@@ -298,5 +305,61 @@ mod tests {
         let log = Log(Mutex::default(), Some(3));
         let result = FileData::new().copy(&Numbers(size), &log, size, &Unwatched);
         assert!(matches!(result, Err(Error::SameFile { .. })), "{result:?}");
+    }
+
+    type Change = fn(&std::fs::File);
+
+    /// A file of the host that is written or cut while it is read: a piece at a time.
+    struct Changing {
+        file: std::fs::File,
+        tree: Box<dyn ReadFile>,
+        change: Change,
+    }
+
+    impl ReadFile for Changing {
+        fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
+            (self.change)(&self.file);
+            self.tree.read_at(memory, offset)
+        }
+        fn size(&self) -> Result<u64, Error> {
+            self.tree.size()
+        }
+        fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
+            self.tree.next_data(offset)
+        }
+    }
+
+    /// What was cut off became zeros; what is appended meanwhile is copied as far as it is there, without a gap.
+    #[test]
+    fn a_file_that_changes_is_copied_up_to_its_end() {
+        use std::os::unix::fs::FileExt;
+
+        use crate::{HostTree, Source};
+        const FIRST: u64 = 3 * CHUNK_BYTES as u64 + 1000;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("from");
+        let append: Change = |file| {
+            let len = file.metadata().unwrap().len();
+            if len < FIRST + 100_000 {
+                file.write_all_at(&[1; 7001], len).unwrap();
+            }
+        };
+        let cut: Change = |file| file.set_len(5000).unwrap();
+        for change in [append, cut] {
+            let file = std::fs::File::options().create(true).truncate(true).write(true).open(&path).unwrap();
+            file.write_all_at(&vec![1; FIRST as usize], 0).unwrap();
+            let tree = HostTree::new().open(&path).unwrap();
+            let log = Log::default();
+            let changing = Changing { file, tree, change };
+            let copied = FileData::new().copy(&changing, &log, FIRST, &Unwatched).unwrap();
+            let size = path.metadata().unwrap().len();
+            assert_eq!(copied, Copied { data_end: size, end: size, bytes: size });
+            let mut end = 0;
+            for (offset, len, byte) in log.0.into_inner().unwrap() {
+                assert_eq!((offset, byte), (end, 1));
+                end += len as u64;
+            }
+            assert_eq!(end, size);
+        }
     }
 }

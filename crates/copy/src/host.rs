@@ -311,6 +311,11 @@ impl ReadFile for HostFile {
         Ok(done)
     }
 
+    fn size(&self) -> Result<u64, Error> {
+        let metadata = self.file.metadata().map_err(|error| Error::host(&self.path, "read", error))?;
+        Ok(metadata.len())
+    }
+
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(start) => start,

@@ -122,11 +122,8 @@ pub struct WatchedInput<'a> {
 
 impl<'a> WatchedInput<'a> {
     /// From where it stands.
-    ///
-    /// # Errors
-    /// As [`StandardInput::new`].
-    pub fn new(watch: &'a dyn Watch) -> Result<Self, Error> {
-        Ok(Self { input: StandardInput::new()?, watch })
+    pub fn new(input: StandardInput, watch: &'a dyn Watch) -> Self {
+        Self { input, watch }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use diorite::{
     DirectIo, Error as DioriteError, ErrorKind, File, FileKind, Filesystem, NodeRef, NodeSpec, Owner,
@@ -120,23 +121,28 @@ impl ImageTree {
         failed.map(|()| lost)
     }
 
+    /// One number for all trees of this open filesystem, as `st_dev` is on the host: files of different images have equal inode numbers.
+    fn filesystem_number(&self) -> u64 {
+        Arc::as_ptr(self.filesystem.device()).addr() as u64
+    }
+
+    fn meta_of(&self, attributes: &diorite::Attributes) -> Meta {
+        Meta {
+            kind: attributes.kind,
+            permissions: attributes.permissions,
+            uid: attributes.owner.uid,
+            gid: attributes.owner.gid,
+            size: attributes.size,
+            accessed: attributes.accessed,
+            modified: attributes.modified,
+            links: u64::from(attributes.links),
+            identity: (self.filesystem_number(), u64::from(attributes.inode.0)),
+            device: attributes.device,
+        }
+    }
+
     fn file(&self, file: File, path: &Path) -> ImageFile {
         ImageFile { file, tree: self.clone(), path: path.to_owned() }
-    }
-}
-
-fn meta_of(attributes: &diorite::Attributes) -> Meta {
-    Meta {
-        kind: attributes.kind,
-        permissions: attributes.permissions,
-        uid: attributes.owner.uid,
-        gid: attributes.owner.gid,
-        size: attributes.size,
-        accessed: attributes.accessed,
-        modified: attributes.modified,
-        links: u64::from(attributes.links),
-        identity: (0, u64::from(attributes.inode.0)),
-        device: attributes.device,
     }
 }
 
@@ -150,7 +156,7 @@ impl Source for ImageTree {
             Follow::Yes => self.filesystem.metadata(path),
             Follow::No => self.filesystem.symlink_metadata(path),
         };
-        attributes.map(|attributes| meta_of(&attributes)).map_err(self.error(path, "read"))
+        attributes.map(|attributes| self.meta_of(&attributes)).map_err(self.error(path, "read"))
     }
 
     fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
@@ -200,7 +206,7 @@ impl Sink for ImageTree {
             Follow::No => self.filesystem.symlink_metadata(path),
         };
         match attributes {
-            Ok(attributes) => Ok(Some(meta_of(&attributes))),
+            Ok(attributes) => Ok(Some(self.meta_of(&attributes))),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(self.error(path, "look up")(error)),
         }
@@ -309,6 +315,10 @@ struct ImageFile {
 impl ReadFile for ImageFile {
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.file.read_at(memory, offset).map_err(self.tree.error(&self.path, "read"))
+    }
+
+    fn size(&self) -> Result<u64, Error> {
+        Ok(self.file.size())
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
@@ -436,6 +446,34 @@ mod tests {
                 assert!(fixture.tree.filesystem.read("/to/file").unwrap() == vec![byte; size]);
             }
         }
+    }
+
+    /// Files of different images have equal inode numbers, and one became a hard link of the other.
+    #[test]
+    fn files_of_two_images_are_not_taken_for_one() {
+        let (a, b, to) = (Fixture::new(), Fixture::new(), Fixture::new());
+        let options = CopyOptions { depth: crate::Depth::Tree, ..CopyOptions::default() };
+        let mut copier = Copier::new(&to.tree, options, &Unwatched);
+        for (fixture, name) in [(&a, "a"), (&b, "b")] {
+            let filesystem = &fixture.tree.filesystem;
+            filesystem.write("/file", name).unwrap();
+            filesystem.hard_link("/file", "/to/linked").unwrap();
+            // As the program has it: a tree for each of its arguments.
+            for from in ["/file", "/to/linked"] {
+                let tree = ImageTree::new(filesystem.clone(), name, None);
+                let to = PathBuf::from(format!("/to/{name}{}", from.replace('/', "-")));
+                copier.copy(&tree, Path::new(from), &to).unwrap();
+            }
+        }
+        copier.finish().unwrap();
+        let copied = |name: &str| {
+            let (file, linked) = (format!("/to/{name}-file"), format!("/to/{name}-to-linked"));
+            let filesystem = &to.tree.filesystem;
+            let inode = |path: &str| filesystem.metadata(path).unwrap().inode;
+            assert_eq!(inode(&file), inode(&linked), "hard links within an image are kept");
+            filesystem.read(&file).unwrap()
+        };
+        assert_eq!([copied("a"), copied("b")], [b"a".to_vec(), b"b".to_vec()]);
     }
 
     /// Invariant 2: an interrupted copy leaves what was there before.

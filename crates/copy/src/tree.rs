@@ -25,7 +25,7 @@ pub struct Meta {
     pub modified: Timestamp,
     /// Hard links.
     pub links: u64,
-    /// Filesystem and inode: equal for names of one file.
+    /// Filesystem and inode: equal for names of one file, and different for all others that are open at the time.
     pub identity: (u64, u64),
     /// Major and minor number of a device node.
     pub device: (u32, u32),
@@ -76,6 +76,8 @@ pub enum Follow {
 pub trait ReadFile {
     /// Read; fewer bytes only at the end.
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
+    /// Its size now: others may change it meanwhile.
+    fn size(&self) -> Result<u64, Error>;
     /// The next data range at or after `offset`, as start and end; `None` if only a hole follows.
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error>;
 }

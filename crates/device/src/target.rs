@@ -334,6 +334,13 @@ fn open_joined(
     window.open(device, options)
 }
 
+/// Why the array of MD that a target names is only read, if it is. Nothing is opened for writing to see.
+pub fn array_read_only_reason(spec: &str) -> Option<String> {
+    let (JoinKind::Md, list) = joined_list(spec)? else { return None };
+    let members = Joined::of(list).members().map(|member| open_target(member, &OpenOptions::read_only()));
+    md::read_only_reason(members.collect::<Result<_, _>>().ok()?)
+}
+
 /// The name before the `?` and what is after it; the last `?` unless an earlier one ends an existing path.
 fn split_query(spec: &str) -> Option<(&str, &str)> {
     let path_of = |name: &'_ str| name.strip_prefix("raw:").unwrap_or(name).to_owned();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite_block::{BioFlags, BlockDevice};
-use diorite_device::{AlignedBuf, OpenOptions, array_of, mirror_of, open_target};
+use diorite_device::{AlignedBuf, OpenOptions, array_of, array_read_only_reason, mirror_of, open_target};
 
 const BYTES: u64 = 4 << 20;
 const DATA: u64 = 1 << 20;
@@ -146,6 +146,8 @@ fn arrays_of_version_0_90_are_opened() {
 
     let mirror = make(1);
     assert!(refused(&mirror).contains("version 0.90"), "{}", refused(&mirror));
+    assert!(array_read_only_reason(&spec(&mirror)).is_some_and(|why| why.contains("version 0.90")));
+    assert_eq!(array_read_only_reason(&spec(&linear)), None);
     let device = open_target(&spec(&mirror), &OpenOptions::read_only()).expect("read");
     assert_eq!(device.geometry().capacity_bytes, len);
     let member =

@@ -55,7 +55,8 @@ fn a_map_that_points_to_itself_has_no_list_of_extents() {
     let place = Layout::new(&superblock).locate_inode(number).expect("inode");
     let mut memory = vec![0; BLOCK as usize];
     device.read_bytes(2 * BLOCK, &mut memory).expect("descriptors");
-    let table = GroupDescriptor::parse(&memory[..32], &superblock).inode_table.0 + u64::from(place.table_block);
+    let table =
+        GroupDescriptor::parse(&memory[..32], &superblock).inode_table.0 + u64::from(place.table_block);
     device.read_bytes(table * BLOCK, &mut memory).expect("read");
     let at = place.offset as usize + 0x28 + 14 * 4;
     let triple = u32::from_le_bytes(memory[at..at + 4].try_into().expect("4 bytes"));

@@ -253,6 +253,21 @@ impl MountOptions {
         Ok(())
     }
 
+    /// An option that was chosen and is for a mount of this host's kernel alone: a volume that is served to others has none.
+    pub fn for_mounts_alone(&self) -> Option<&'static str> {
+        let chosen = [
+            (self.allow_other, "allow_other"),
+            (self.default_permissions, "default_permissions"),
+            (self.no_suid, "nosuid"),
+            (self.no_dev, "nodev"),
+            (self.no_exec, "noexec"),
+            (self.io_uring != IoUring::Auto, "io_uring"),
+            (!self.idle_polling, "idle_polling"),
+            (self.source_name.is_some(), "fsname"),
+        ];
+        chosen.into_iter().find_map(|(is_chosen, name)| is_chosen.then_some(name))
+    }
+
     /// Whether the kernel caches what is written.
     pub(crate) fn write_back(&self) -> bool {
         !self.read_only && !self.direct && !self.sync

@@ -223,6 +223,61 @@ fn directories_are_listed_in_pieces() {
     server.must_end_clean();
 }
 
+/// A list was as long as the client said, up to 4 GiB in memory.
+#[test]
+fn a_piece_of_a_list_has_a_largest_size() {
+    let server = Server::filled(Squash::default(), |filesystem| {
+        for index in 0..4500 {
+            filesystem.create_file(format!("/{index:0>250}")).expect("space");
+        }
+    });
+    let client = &mut server.client(0);
+    let (dir, cookieverf) = (client.mount("/"), cookieverf3::default());
+    let arguments = READDIR3args { dir: dir.clone(), cookie: 0, cookieverf, count: u32::MAX };
+    let piece: READDIR3resok<'static> = client.ok(READDIR, &arguments);
+    let bytes: usize = piece.reply.entries.0.iter().map(|entry| entry.name.0.len() + 24).sum();
+    assert!(!piece.reply.eof && (900 << 10..=1 << 20).contains(&bytes), "{bytes}");
+    let (dircount, maxcount) = (u32::MAX, u32::MAX);
+    let arguments = READDIRPLUS3args { dir, cookie: 0, cookieverf, dircount, maxcount };
+    let piece: READDIRPLUS3resok<'static> = client.ok(READDIRPLUS, &arguments);
+    let entries = piece.reply.entries.0.len();
+    assert!(!piece.reply.eof && (2000..4000).contains(&entries), "{entries}");
+    server.must_end_clean();
+}
+
+/// What is made has the permission bits that the kernel gives it: a program would run with the rights of a group that its maker is not in.
+#[test]
+fn what_is_made_has_no_rights_of_a_foreign_group() {
+    const GROUP: u32 = 500;
+    let server = Server::new(Squash::default());
+    let (root, alice) = (&mut server.client(0), &mut server.client(1000));
+    let top = root.mount("/");
+    let directory = |client: &mut Client, dir: &nfs_fh3, name: &str, permissions: u32| {
+        let arguments = MKDIR3args { where_: at(dir, name), attributes: mode(permissions) };
+        handle(client.ok::<MKDIR3resok>(MKDIR, &arguments).obj)
+    };
+    let shared = directory(root, &top, "shared", 0o6777);
+    assert_eq!(attributes(root, &shared).mode, 0o777, "a directory has it from the one above");
+    let new_attributes = sattr3 { gid: set_gid3::Some(GROUP), ..mode(0o2777) };
+    let set = SETATTR3args { object: shared.clone(), new_attributes, guard: sattrguard3::None };
+    root.ok::<SETATTR3resok>(SETATTR, &set);
+    let below = directory(alice, &shared, "below", 0o755);
+    let made = attributes(alice, &below);
+    assert_eq!((made.mode, made.gid), (0o2755, GROUP));
+    // Without the right of its group to execute it, the bit means something else.
+    for (name, asked, given) in [("program", 0o6755, 0o4755), ("lock", 0o2745, 0o2745)] {
+        let file = create(alice, &shared, name, asked);
+        let made = attributes(alice, &file);
+        assert_eq!((made.mode, made.gid), (given, GROUP), "{name}");
+    }
+    let by_root = create(root, &shared, "by-root", 0o2755);
+    assert_eq!(attributes(root, &by_root).mode, 0o2755);
+    let own = directory(root, &top, "own", 0o777);
+    let file = create(alice, &own, "program", 0o2755);
+    assert_eq!(attributes(alice, &file).mode, 0o2755, "of her own group");
+    server.must_end_clean();
+}
+
 /// A handle is good after the server was started again, and only for the file that it was given for. What was written unstably then has
 /// another verifier.
 #[test]

@@ -20,8 +20,10 @@ const READ: u32 = 15;
 const WRITE: u32 = 16;
 const FSYNC: u32 = 20;
 const INIT: u32 = 26;
+const READDIR: u32 = 28;
 const CREATE: u32 = 35;
 const DESTROY: u32 = 38;
+const BATCH_FORGET: u32 = 42;
 
 const ENOENT: i32 = 2;
 
@@ -193,9 +195,15 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
+        Self::filled(|_| {})
+    }
+
+    /// Of a volume that has something in it.
+    fn filled(fill: impl FnOnce(&Filesystem)) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let image = directory.path().join("a.img");
         let made = Filesystem::create(&image, 64 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+        fill(&made);
         made.close().expect("close");
         let socket = directory.path().join("socket");
         let server = VirtioFs::new(image.to_str().expect("text"), &socket, &MountOptions::default());
@@ -259,9 +267,16 @@ fn guests_use_the_volume_one_after_the_other() {
 /// Whatever a guest puts into its queue, the server goes on.
 #[test]
 fn hostile_requests_get_no_answer_or_an_error() {
-    let server = Server::new();
+    let server = Server::filled(|filesystem| {
+        filesystem.create_dir("/many").expect("space");
+        for index in 0..5000 {
+            filesystem.create_file(format!("/many/{index:0>250}")).expect("space");
+        }
+    });
     let mut guest = server.guest();
     guest.init();
+    let many = guest.ask(LOOKUP, 1, b"many\0", &[], 256).expect("a reply").expect("it is there");
+    let many = u64::from_ne_bytes(many[..8].try_into().expect("eight bytes"));
     let beyond = MEMORY as u64;
     for descriptors in [
         vec![(beyond, 40, 0), (REPLY, 256, WRITE_ONLY)],
@@ -276,6 +291,15 @@ fn hostile_requests_get_no_answer_or_an_error() {
         guest.put(&[0xff; 4096], REQUEST);
         assert_eq!(guest.submit(&descriptors), 0, "{:?}", descriptors[0]);
     }
+    // It counted to the end, and lists grew in memory to the size that was said.
+    let began = std::time::Instant::now();
+    assert_eq!(guest.ask(BATCH_FORGET, 0, &[u32::MAX, 0].map(u32::to_ne_bytes).concat(), &[], 0), None);
+    assert!(began.elapsed().as_secs() < 2, "{:?}", began.elapsed());
+    let mut list = transfer(0, 0, 0);
+    list[16..20].copy_from_slice(&u32::MAX.to_ne_bytes());
+    let space = 3 << 20;
+    let listed = guest.ask(READDIR, many, &list, &[], space).expect("a reply").expect("a list");
+    assert!((900 << 10..=1 << 20).contains(&listed.len()), "{}", listed.len());
     let file = guest.create("file");
     guest.write(file, 0, b"content").expect("it is written");
     // No space for what is asked for.

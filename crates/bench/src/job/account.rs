@@ -34,12 +34,18 @@ pub(super) struct Account<'a> {
     pub(super) result: JobResult,
     /// Counting starts here, after the ramp, for reads, writes and holes; with the first transfer.
     counted_from: [Option<Duration>; 3],
+    /// What was written is being read back since then.
+    verifies_since: Option<Duration>,
+    /// Time that this took before.
+    verified: Duration,
     /// End of the ramp.
     ramp_end: Duration,
     started: Duration,
     sample_bytes: [u64; 3],
     sample_ios: [u64; 3],
     sample_start: Duration,
+    /// Of the time before the sample.
+    sample_verified: Duration,
     entries: Option<Vec<Entry>>,
     steadiness: Option<Steadiness>,
 }
@@ -64,11 +70,14 @@ impl<'a> Account<'a> {
             job,
             result,
             counted_from: [None; 3],
+            verifies_since: None,
+            verified: Duration::ZERO,
             ramp_end,
             started: start,
             sample_bytes: [0; 3],
             sample_ios: [0; 3],
             sample_start: ramp_end,
+            sample_verified: Duration::ZERO,
             entries: is_logged.then(Vec::new),
             steadiness: job.steady.map(|state| Steadiness::new(state, start)),
         }
@@ -93,11 +102,12 @@ impl<'a> Account<'a> {
         );
         *from = (*from).min(start);
         let from = *from;
+        let runtime = self.time_of(side, (from, Duration::ZERO), end);
         let direction = self.result.direction_mut(side);
         direction.bytes += bytes as u64;
         direction.ios += 1;
         direction.short += u64::from(bytes < transfer.len);
-        direction.runtime = end.saturating_sub(from);
+        direction.runtime = runtime;
         let completion = end.saturating_sub(submitted.unwrap_or(start));
         let submission = submitted.map(|submitted| submitted.saturating_sub(start));
         if let Some(submission) = submission {
@@ -123,21 +133,51 @@ impl<'a> Account<'a> {
     }
 
     fn end_sample(&mut self, end: Duration) {
-        let seconds = end.saturating_sub(self.sample_start).as_secs_f64().max(1e-9);
+        // As in fio, a direction that did not move has no sample.
         for side in 0..3 {
-            let (bytes, ios) = (self.sample_bytes[side] as f64, self.sample_ios[side] as f64);
-            let direction = self.result.direction_mut(side);
-            direction.samples_kib_s.push(bytes / seconds / 1024.0);
-            direction.samples_iops.push(ios / seconds);
+            if self.sample_ios[side] > 0 {
+                self.add_sample(side, end);
+            }
         }
         (self.sample_bytes, self.sample_ios, self.sample_start) = ([0; 3], [0; 3], end);
+        self.sample_verified = self.verified_until(end);
     }
 
-    /// Reads of what was written begin: a job that only writes has no reads before, so their time begins here.
-    pub(super) fn begin_reads(&mut self, at: Duration) {
-        if !self.job.pattern.reads() {
-            self.counted_from[0].get_or_insert(at);
+    fn add_sample(&mut self, side: usize, end: Duration) {
+        let time = self.time_of(side, (self.sample_start, self.sample_verified), end);
+        let seconds = time.as_secs_f64().max(1e-9);
+        let (bytes, ios) = (self.sample_bytes[side] as f64, self.sample_ios[side] as f64);
+        let direction = self.result.direction_mut(side);
+        direction.samples_kib_s.push(bytes / seconds / 1024.0);
+        direction.samples_iops.push(ios / seconds);
+    }
+
+    /// The time that a direction had for its transfers, since a moment until which so much time had gone into verification: that takes none
+    /// from the other directions, and reads of a job that only writes have no other.
+    fn time_of(&self, side: usize, (since, verified): (Duration, Duration), end: Duration) -> Duration {
+        let (all, verified) = (end.saturating_sub(since), self.verified_until(end).saturating_sub(verified));
+        match side {
+            0 if self.job.pattern.reads() => all,
+            0 => verified,
+            _ => all.saturating_sub(verified),
         }
+    }
+
+    /// How long it took until then to read back what was written.
+    fn verified_until(&self, at: Duration) -> Duration {
+        let now = self.verifies_since.map(|since| at.saturating_sub(since.max(self.ramp_end)));
+        self.verified + now.unwrap_or_default()
+    }
+
+    /// What was written is read back from now on.
+    pub(super) fn begin_verification(&mut self, at: Duration) {
+        self.verifies_since = Some(at);
+    }
+
+    /// It has been read back.
+    pub(super) fn end_verification(&mut self, at: Duration) {
+        self.verified = self.verified_until(at);
+        self.verifies_since = None;
     }
 
     /// A transfer has failed, and the job goes on.
@@ -155,9 +195,11 @@ impl<'a> Account<'a> {
 
     /// What the worker of this number came to.
     pub(super) fn finish(mut self, end: Duration, number: u64) -> JobResult {
-        // A job that was shorter than a sample is one.
-        if self.result.read.samples_iops.is_empty() && self.result.total_ios() > 0 {
-            self.end_sample(end);
+        // A direction that had less time than a sample is one.
+        for side in 0..3 {
+            if self.sample_ios[side] > 0 && self.result.direction_mut(side).samples_iops.is_empty() {
+                self.add_sample(side, end);
+            }
         }
         self.result.logs =
             self.entries.map(|entries| files(&self.job.logs, &entries, number)).unwrap_or_default();

@@ -138,7 +138,8 @@ fn lay_out(
     if file.size() >= needed {
         return Ok(());
     }
-    let mut at = file.size() / LAYOUT_BYTES as u64 * LAYOUT_BYTES as u64;
+    // What is there stays: it may be data that is only to be read.
+    let mut at = file.size();
     observer.begin(&format!("laying out {}", path.display()), needed - at);
     let mut memory: AlignedBuf = file.buffer(LAYOUT_BYTES).map_err(worker.blame(path))?;
     if !place.is_simulated() {
@@ -148,7 +149,8 @@ fn lay_out(
         if cancel.is_cancelled() {
             return Err(JobError::Interrupted { file: path.display().to_string() });
         }
-        let len = (needed - at).min(LAYOUT_BYTES as u64) as usize;
+        // The first transfer ends where the others begin.
+        let len = (LAYOUT_BYTES as u64 - at % LAYOUT_BYTES as u64).min(needed - at) as usize;
         file.write_all_at(&memory[..len], at).map_err(worker.blame(path))?;
         at += len as u64;
         observer.advance(len as u64);

@@ -60,6 +60,11 @@ impl Pace {
         self.due[direction] += Duration::from_secs_f64(interval * factor);
     }
 
+    /// What was written has been read back meanwhile: the rates that it must have are those of its own transfers.
+    pub(super) fn resume(&mut self, now: Duration) {
+        (self.cycle_start, self.cycle) = (now, [(0, 0); 3]);
+    }
+
     /// A transfer of so many bytes has ended.
     pub(super) fn ended(
         &mut self,

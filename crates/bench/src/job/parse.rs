@@ -495,7 +495,8 @@ fn check(job: &Job, options: &mut Taker<'_>) {
         let spelled = ["offset", "offset_increment", "blockalign"];
         options.complain(&spelled, "direct=1 needs an offset that is a multiple of 512");
     }
-    let part = job.verify.interval.unwrap_or(u64::MAX).min(job.blocks[1].least());
+    let least = job.blocks[0].least().min(job.blocks[1].least());
+    let part = job.verify.interval.unwrap_or(u64::MAX).min(least);
     if job.verify.check != Check::None && part < job.verify.header_bytes() as u64 {
         let what = format!(
             "verify={} needs blocks of {} bytes or more",

@@ -21,7 +21,7 @@ pub struct DirectionResult {
     pub ios: u64,
     /// Of them those that moved less than they were to.
     pub short: u64,
-    /// From the first transfer's start to the last one's end.
+    /// From the first transfer's start to the last one's end. What was written is read back in the time of the reads, not in that of the writes.
     pub runtime: Duration,
     /// Time of each transfer in nanoseconds: fio's `clat`, from its submission (with one transfer at a time: from its start).
     pub latency_ns: Histogram<u64>,

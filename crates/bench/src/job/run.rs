@@ -99,15 +99,20 @@ fn run_wave(
     results.lock().resize_with(wave.len(), || None);
     let mut threads = Vec::new();
     for (index, worker) in wave.iter().enumerate() {
-        let (worker, place, shared, results) =
-            (worker.clone(), place.clone(), Arc::clone(shared), results.clone());
-        let (name, title) = (worker.job.name.clone(), worker.title());
-        let thread = spawn(&name, move || {
-            let result = run_worker(&worker, &*place, &shared);
+        let run = {
+            let (worker, place, shared, results) =
+                (worker.clone(), place.clone(), Arc::clone(shared), results.clone());
+            move || {
+                let result = run_worker(&worker, &*place, &shared);
+                shared.has_ended(worker.number);
+                results.lock()[index] = Some(result);
+            }
+        };
+        threads.push(spawn(&worker.job.name, run).map_err(|source| {
+            // Others may wait for it.
             shared.has_ended(worker.number);
-            results.lock()[index] = Some(result);
-        });
-        threads.push(thread.map_err(|source| JobError::Thread { job: title, source }));
+            JobError::Thread { job: worker.title(), source }
+        }));
     }
     let mut failed = None;
     for thread in threads {
@@ -121,4 +126,153 @@ fn run_wave(
     }
     let results = std::mem::take(&mut *results.lock());
     Ok(results.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use diorite::mkfs::Flavor;
+    use diorite::{BlockDevice, SchedulerKind};
+    use diorite_block::Op;
+    use diorite_device::MemoryDevice;
+    use diorite_sim::faults::{Effect, Fault, FaultyDevice};
+
+    use super::super::{HostPlace, RawPlace, Simulated, parse, run_simulated};
+    use super::*;
+    use crate::watch::Silent;
+
+    /// Run the jobs of a file, which must end.
+    fn outcome_of(text: &str, place: Arc<dyn Place>) -> JobOutcome {
+        let file = parse("x.fio", text).unwrap();
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            let outcome = run(&file, &place, &Silent, &Cancel::default()).unwrap();
+            // It is not taken where it came too late.
+            let _ = sender.send(outcome);
+        });
+        receiver.recv_timeout(Duration::from_secs(20)).expect("the jobs end")
+    }
+
+    fn on_device(text: &str, device: Arc<dyn BlockDevice>) -> JobOutcome {
+        outcome_of(text, Arc::new(RawPlace::new(device, SchedulerKind::None, Vec::new())))
+    }
+
+    fn failure(outcome: JobOutcome) -> String {
+        outcome.complete().expect_err("it is found").to_string()
+    }
+
+    /// Each write of a block had the same content, so what was there before passed for the last one.
+    #[test]
+    fn a_lost_overwrite_is_found() {
+        for engine in ["psync", "libaio\niodepth=4"] {
+            for check in ["crc32c", "meta", "sha1\nverify_interval=512"] {
+                let device = FaultyDevice::new(MemoryDevice::new(1 << 20));
+                device.add(Fault::on(Op::Write, Effect::Lost).at(64..65).after(1));
+                let text = format!(
+                    "[j]\nrw=write\nbs=4k\nsize=64k\nloops=2\ndirect=1\nioengine={engine}\nverify={check}\n"
+                );
+                let failed = failure(on_device(&text, device.clone()));
+                assert!(failed.contains("byte 32768: it holds what was there before"), "{failed}");
+                assert_eq!(device.hit_count(), 1);
+                device.clear();
+                on_device(&text, device).complete().expect("all is as it was written");
+            }
+        }
+    }
+
+    /// What is not there passed for what was written.
+    #[test]
+    fn a_file_that_ends_early_is_not_what_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = || Arc::new(HostPlace::below(directory.path()));
+        let job = |options: &str| format!("[j]\nfilename=f\nbs=4k\nverify=crc32c\n{options}\n");
+        outcome_of(&job("rw=write\nsize=16k"), place()).complete().expect("it is written");
+        outcome_of(&job("rw=read\nsize=16k"), place()).complete().expect("it is as it was written");
+        let file = std::fs::File::options().write(true).open(directory.path().join("f")).unwrap();
+        for (size, offset) in [(8192, 8192), (6000, 6000), (4100, 4100), (0, 0)] {
+            file.set_len(size).unwrap();
+            for direct in ["direct=0", "direct=1"] {
+                let failed = failure(outcome_of(&job(&format!("rw=read\nsize=16k\n{direct}")), place()));
+                assert!(failed.contains(&format!("byte {offset}: the file ends here")), "{size}: {failed}");
+            }
+        }
+    }
+
+    /// The last megabyte that it had was overwritten by what it was to have more of.
+    #[test]
+    fn a_job_that_reads_leaves_what_a_shorter_file_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let data: Vec<u8> = (0..1_700_001_u32).map(|index| (index % 251) as u8).collect();
+        #[expect(clippy::disallowed_methods, reason = "a file of the host")]
+        std::fs::write(&path, &data).unwrap();
+        let text = "[j]\nrw=read\nfilename=data\nsize=3m\nbs=64k\n";
+        let outcome = outcome_of(text, Arc::new(HostPlace::below(directory.path())));
+        assert_eq!(outcome.results[0].read.bytes, 3 << 20);
+        #[expect(clippy::disallowed_methods, reason = "a file of the host")]
+        let now = std::fs::read(&path).unwrap();
+        assert!(
+            now.len() == 3 << 20 && now[..data.len()] == data,
+            "its {} bytes are as they were",
+            data.len()
+        );
+    }
+
+    /// It waited for a verification that was not to be, with nothing in flight, for ever.
+    #[test]
+    fn a_backlog_that_is_not_verified_keeps_no_job() {
+        let text = "[j]\nrw=write\nbs=4k\nsize=256k\ndirect=1\nioengine=libaio\niodepth=4\nverify=crc32c\n\
+                    verify_backlog=8\ndo_verify=0\n";
+        let outcome = on_device(text, MemoryDevice::new(1 << 20)).complete().expect("it is written");
+        assert_eq!((outcome.results[0].write.bytes, outcome.results[0].read.bytes), (256 << 10, 0));
+    }
+
+    /// Jobs of one name, some of which wait for others, waited for each other or for themselves.
+    #[test]
+    fn a_job_waits_for_those_before_it_alone() {
+        let cases = [
+            "[a]\n[b]\nwait_for=a\n[c]\nname=a\nwait_for=b\n",
+            "[a]\n[b]\nwait_for=a\n[c]\nname=a\nstonewall\n",
+            "[a]\n[b]\nname=a\nwait_for=a\nnumjobs=2\n",
+        ];
+        for jobs in cases {
+            let text = format!("[global]\nrw=read\nsize=64k\n{jobs}");
+            let outcome = on_device(&text, MemoryDevice::new(1 << 20)).complete().expect("all are done");
+            assert_eq!(outcome.groups.iter().map(|group| group.read.bytes >> 16).sum::<u64>() as usize, {
+                let count = |word: &str| text.matches(word).count();
+                count("[") - 1 + count("numjobs=2")
+            });
+        }
+    }
+
+    /// Writes had the time in which they were read back, and reads that of the writes between them.
+    #[test]
+    fn each_direction_has_its_own_time() {
+        let on = Simulated {
+            disk: "sim:sata-2009".into(),
+            flavor: Flavor::Ext4,
+            scheduler: None,
+            read_ahead_bytes: None,
+            seed: 1,
+        };
+        let result = |options: &str| {
+            let text = format!("[j]\nrw=write\nsize=64m\nbs=1m\ndirect=1\nfilename=f\n{options}");
+            run_simulated(&parse("x.fio", &text).unwrap(), &on, &Silent).unwrap().results.remove(0)
+        };
+        let verified = result("verify=crc32c\nverify_backlog=8\n");
+        let times = (verified.read.runtime, verified.write.runtime, verified.elapsed);
+        assert!(times.0 + times.1 <= times.2, "{times:?}");
+        assert!(times.0 > times.2 / 5 && times.1 > times.2 / 5, "{times:?}");
+        for direction in [&verified.read, &verified.write] {
+            let mean = direction.samples_kib_s.iter().sum::<f64>() / direction.samples_kib_s.len() as f64;
+            let bandwidth = direction.bandwidth() / 1024.0;
+            assert!((mean / bandwidth - 1.0).abs() < 0.3, "{mean} {bandwidth}");
+        }
+        let after = result("verify=crc32c\n");
+        assert!(
+            after.write.samples_kib_s.iter().chain(&after.read.samples_kib_s).all(|sample| *sample > 0.0)
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! What the jobs of a file know of each other: who has ended, who is to stop, how far each is.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,8 @@ pub(super) struct Shared {
     ended: Mutex<Vec<bool>>,
     an_end: Condvar,
     flows: Mutex<Vec<Progress>>,
-    written: BTreeSet<PathBuf>,
+    /// Files that jobs change, and how many do.
+    written: BTreeMap<PathBuf, u32>,
     /// What `dedupe_global` chooses from.
     pub(super) contents: WorkingSet,
 }
@@ -57,16 +58,18 @@ impl Shared {
                 is_stopped: AtomicBool::new(false),
             }
         };
+        let mut written = BTreeMap::new();
+        for path in
+            workers.iter().filter(|worker| worker.job.pattern.changes()).flat_map(|worker| &worker.paths)
+        {
+            *written.entry(path.clone()).or_default() += 1;
+        }
         Arc::new(Self {
             cancel: cancel.clone(),
             members: workers.iter().map(&mut member).collect(),
             ended: Mutex::new(vec![false; workers.len()]),
             an_end: Condvar::default(),
-            written: workers
-                .iter()
-                .filter(|worker| worker.job.pattern.changes())
-                .flat_map(|worker| worker.paths.iter().cloned())
-                .collect(),
+            written,
             flows: Mutex::new(vec![Progress::default(); workers.len()]),
             contents: WorkingSet::default(),
         })
@@ -74,7 +77,12 @@ impl Shared {
 
     /// Whether any job changes this file.
     pub(super) fn is_written(&self, path: &Path) -> bool {
-        self.written.contains(path)
+        self.written.contains_key(path)
+    }
+
+    /// Whether more than one thread changes this file.
+    pub(super) fn is_written_by_several(&self, path: &Path) -> bool {
+        self.written.get(path).is_some_and(|writers| *writers > 1)
     }
 
     /// Whether a worker is to end, by the user's wish or by the end of another.
@@ -86,10 +94,11 @@ impl Shared {
         self.cancel.is_cancelled()
     }
 
-    /// Wait for all jobs of that name.
-    pub(super) fn wait_for(&self, name: &str) {
+    /// Wait for all jobs of that name before this one. Its own clones and those after it may be waiting for it.
+    pub(super) fn wait_for(&self, waiting: &Worker, name: &str) {
+        let before = &self.members[..(waiting.number - u64::from(waiting.clone)) as usize];
         let mut ended = self.ended.lock();
-        while self.members.iter().zip(ended.iter()).any(|(member, ended)| member.name == name && !ended) {
+        while before.iter().zip(ended.iter()).any(|(member, ended)| member.name == name && !ended) {
             ended = self.an_end.wait(ended);
         }
     }

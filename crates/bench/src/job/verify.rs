@@ -1,8 +1,9 @@
 //! Blocks that can tell whether they are what was written where they were written.
 //!
 //! On disk: each `verify_interval` of a block (or the whole of it) begins with a header, little-endian: magic (4), number
-//! of the check (4), offset in the file (8), length (8), the job's seed (8), and the checksum of everything but itself (as long
-//! as the check makes it). The rest is the pattern, or pseudo-random, made from offset and seed. With `verify=pattern` there is no header.
+//! of the check (4), offset in the file (8), length (8), the job's seed (8), the number of the write (8), and the checksum of everything but
+//! itself (as long as the check makes it). The rest is the pattern, or pseudo-random, made from offset, seed and number. So a write that never
+//! reached the disk is seen also where the block had been written before. With `verify=pattern` there is no header, and it is not.
 
 use std::fmt;
 
@@ -13,9 +14,9 @@ use sha2::{Digest, Sha256, Sha512};
 
 use super::offsets::Random;
 
-const MAGIC: u32 = 0xd105_17e5;
+const MAGIC: u32 = 0xd105_17e6;
 /// Bytes of the header before the checksum.
-const HEADER: usize = 32;
+const HEADER: usize = 40;
 /// The longest checksum.
 const LONGEST: usize = 64;
 
@@ -170,6 +171,15 @@ pub struct Verify {
     pub dump: bool,
 }
 
+/// What a write makes its content of, beside where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// The job's.
+    pub(crate) seed: u64,
+    /// Another one for each write of a job.
+    pub(crate) number: u64,
+}
+
 /// What is wrong with a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
@@ -199,16 +209,19 @@ impl Verify {
     }
 
     /// Fill `block` with what belongs at `offset`.
-    pub(crate) fn fill(&self, block: &mut [u8], offset: u64, seed: u64) {
+    pub(crate) fn fill(&self, block: &mut [u8], offset: u64, stamp: Stamp) {
         for (offset, part) in self.parts(block.len(), offset) {
-            self.fill_part(&mut block[part], offset, seed);
+            self.fill_part(&mut block[part], offset, stamp);
         }
     }
 
-    /// What is wrong with a block that was read from `offset`, if anything.
-    pub(crate) fn check(&self, block: &[u8], offset: u64) -> Result<(), Wrong> {
+    /// What is wrong with a block that was read from `offset`, if anything. `number`: that of its write, where it is known.
+    pub(crate) fn check(&self, block: &[u8], offset: u64, number: Option<u64>) -> Result<(), Wrong> {
+        if block.len() < self.header_bytes() {
+            return Err(Wrong { offset, what: "it is too short for a block that a job wrote" });
+        }
         for (offset, part) in self.parts(block.len(), offset) {
-            self.check_part(&block[part], offset).map_err(|what| Wrong { offset, what })?;
+            self.check_part(&block[part], offset, number).map_err(|what| Wrong { offset, what })?;
         }
         Ok(())
     }
@@ -223,10 +236,10 @@ impl Verify {
         })
     }
 
-    fn fill_part(&self, part: &mut [u8], offset: u64, seed: u64) {
+    fn fill_part(&self, part: &mut [u8], offset: u64, stamp: Stamp) {
         let header = self.header_bytes();
         if self.pattern.is_empty() {
-            randomize(part, offset ^ seed.rotate_left(32));
+            randomize(part, offset ^ stamp.seed.rotate_left(32) ^ stamp.number.rotate_left(48));
         } else {
             // The pattern begins with the part, not after the header.
             part.iter_mut().zip(self.pattern.iter().cycle()).for_each(|(byte, pattern)| *byte = *pattern);
@@ -239,12 +252,13 @@ impl Verify {
         part[8..16].copy_from_slice(&offset.to_le_bytes());
         let len = part.len() as u64;
         part[16..24].copy_from_slice(&len.to_le_bytes());
-        part[24..32].copy_from_slice(&seed.to_le_bytes());
+        part[24..32].copy_from_slice(&stamp.seed.to_le_bytes());
+        part[32..40].copy_from_slice(&stamp.number.to_le_bytes());
         let sum = self.check.sum(&part[..HEADER], &part[header..]);
         part[HEADER..header].copy_from_slice(&sum[..header - HEADER]);
     }
 
-    fn check_part(&self, part: &[u8], offset: u64) -> Result<(), &'static str> {
+    fn check_part(&self, part: &[u8], offset: u64, written: Option<u64>) -> Result<(), &'static str> {
         let header = self.header_bytes();
         let is_pattern = |from: usize| {
             let expected = self.pattern.iter().cycle().skip(from % self.pattern.len().max(1));
@@ -271,6 +285,9 @@ impl Verify {
             if part[HEADER..header] != sum[..header - HEADER] {
                 return Err("its checksum does not match its content");
             }
+            if written.is_some_and(|written| written != number(32..40)) {
+                return Err("it holds what was there before the last write");
+            }
         }
         if is_pattern(header) { Ok(()) } else { Err("it does not hold the pattern") }
     }
@@ -296,18 +313,24 @@ mod tests {
                 let pattern = if check == Check::Pattern { vec![1, 2, 3] } else { Vec::new() };
                 let verify = Verify { check, interval, pattern, after: true, ..Verify::default() };
                 let mut block = vec![0; 4096];
-                verify.fill(&mut block, 8192, 1);
-                assert_eq!(verify.check(&block, 8192), Ok(()), "{name}");
+                let stamp = Stamp { seed: 1, number: 7 };
+                verify.fill(&mut block, 8192, stamp);
+                assert_eq!(verify.check(&block, 8192, Some(7)), Ok(()), "{name}");
                 if check == Check::None {
                     continue;
                 }
                 if verify.header_bytes() > 0 {
-                    assert!(verify.check(&block, 0).is_err(), "{name}");
-                    assert_eq!(verify.check(&block[..2048], 8192).is_err(), interval.is_none(), "{name}");
+                    assert!(verify.check(&block, 0, None).is_err(), "{name}");
+                    assert!(verify.check(&block, 8192, Some(8)).is_err(), "{name}: of an earlier write");
+                    assert_eq!(
+                        verify.check(&block[..2048], 8192, None).is_err(),
+                        interval.is_none(),
+                        "{name}"
+                    );
                 }
-                assert!(verify.check(&[0; 4096], 0).is_err(), "{name}");
+                assert!(verify.check(&[0; 4096], 0, None).is_err(), "{name}");
                 block[4000] ^= 1;
-                assert_eq!(verify.check(&block, 8192).is_err(), check != Check::Meta, "{name}");
+                assert_eq!(verify.check(&block, 8192, None).is_err(), check != Check::Meta, "{name}");
             }
         }
     }
@@ -317,9 +340,9 @@ mod tests {
         let pattern = vec![0xaa, 0x55, 0x5a];
         let verify = Verify { check: Check::Meta, pattern, interval: Some(512), ..Verify::default() };
         let mut block = vec![0; 2048];
-        verify.fill(&mut block, 512, 0);
-        assert_eq!(verify.check(&block, 512), Ok(()));
+        verify.fill(&mut block, 512, Stamp::default());
+        assert_eq!(verify.check(&block, 512, None), Ok(()));
         block[600] ^= 1;
-        assert_eq!(verify.check(&block, 512).unwrap_err().offset, 1024);
+        assert_eq!(verify.check(&block, 512, None).unwrap_err().offset, 1024);
     }
 }

@@ -19,7 +19,8 @@ use super::shared::Shared;
 use super::spec::{FileOrder, Size};
 use super::steady::DepthSearch;
 use super::usage::Usage;
-use super::written::Written;
+use super::verify::{Stamp, Wrong};
+use super::written::{Block, Written};
 use super::{Engine, Job, JobError, Place};
 
 /// What one thread is to do.
@@ -70,7 +71,7 @@ pub(super) fn run_worker(
 ) -> (JobResult, Option<JobError>) {
     let job = &worker.job;
     if let Some(name) = &job.wait_for {
-        shared.wait_for(name);
+        shared.wait_for(worker, name);
     }
     let _owner = IoOwner { task: worker.task(), priority: job.priority }.enter();
     sleep(job.start_delay);
@@ -171,6 +172,8 @@ pub(super) struct Run<'a> {
     pub(super) account: Account<'a>,
     pub(super) contents: Contents,
     pub(super) written: Written,
+    /// What the last write was made of.
+    stamp: Stamp,
     pub(super) search: Option<DepthSearch>,
     random: Random,
     pace: Pace,
@@ -208,6 +211,8 @@ impl<'a> Run<'a> {
             account: Account::new(worker, start),
             contents: Contents::new(&job.filling, blocks, seed ^ 0xf1, &shared.contents),
             written: Written::default(),
+            // What an earlier run left is told apart, too.
+            stamp: Stamp { seed: job.seed.unwrap_or(0), number: entropy() },
             search: job.latency_target.map(|target| DepthSearch::new(target, job.depth, start)),
             random: Random::new(seed ^ 0x5eed),
             pace: Pace::new(job, start, seed ^ 0x9ace),
@@ -325,7 +330,11 @@ impl<'a> Run<'a> {
         let job = &self.worker.job;
         match transfer.direction {
             1 if job.verify.is_on() => {
-                job.verify.fill(memory, transfer.offset, job.seed.unwrap_or(0));
+                self.stamp.number = self.stamp.number.wrapping_add(1);
+                job.verify.fill(memory, transfer.offset, self.stamp);
+                // In the order in which writes of one block take effect.
+                let Transfer { file, offset, len, .. } = *transfer;
+                self.written.insert(Block { file, offset, len, number: self.stamp.number });
                 transfer.start = now();
             }
             1 if job.filling.is_per_write() => {
@@ -358,15 +367,12 @@ impl<'a> Run<'a> {
         }
         match transfer.direction {
             0 if job.verify.is_on() && !job.pattern.writes() && job.verify.after => {
-                self.check_block(transfer.file, transfer.offset, &memory[..moved])
+                let Transfer { file, offset, len, .. } = *transfer;
+                self.check_block((file, offset, len), &memory[..moved], None)
             }
-            1 => {
-                if job.verify.is_on() {
-                    self.written.insert(transfer.file, transfer.offset, moved);
-                }
-                Ok(())
-            }
-            2 => {
+            // What a block holds that was written in part is not known; nor where there is a hole.
+            1 if moved == transfer.len => Ok(()),
+            1 | 2 => {
                 self.written.remove(transfer.file, transfer.offset, transfer.len);
                 Ok(())
             }
@@ -378,6 +384,9 @@ impl<'a> Run<'a> {
     pub(super) fn failed(&mut self, transfer: &Transfer, error: diorite::Error) -> Result<(), JobError> {
         let job = &self.worker.job;
         let number = error.errno();
+        if transfer.direction > 0 {
+            self.written.remove(transfer.file, transfer.offset, transfer.len);
+        }
         if transfer.direction == 1 && job.fills_device && error.kind() == diorite::ErrorKind::StorageFull {
             self.is_over = true;
             return Ok(());
@@ -397,8 +406,13 @@ impl<'a> Run<'a> {
     pub(super) fn must_settle(&self) -> bool {
         let job = &self.worker.job;
         let is_due = |every: Option<u32>| every.is_some_and(|every| self.writes_since_sync >= every);
-        let backlog = job.verify.backlog.is_some_and(|backlog| self.written.len() >= backlog as usize);
-        is_due(job.fsync_every) || is_due(job.fdatasync_every) || backlog
+        is_due(job.fsync_every) || is_due(job.fdatasync_every) || self.must_verify()
+    }
+
+    /// Whether so much was written that it is to be read back.
+    fn must_verify(&self) -> bool {
+        let verify = &self.worker.job.verify;
+        verify.after && verify.backlog.is_some_and(|backlog| self.written.len() >= backlog as usize)
     }
 
     /// Syncs and checks that are due. Nothing is in flight.
@@ -409,12 +423,7 @@ impl<'a> Run<'a> {
         } else if job.fdatasync_every.is_some_and(|every| self.writes_since_sync >= every) {
             self.sync(Handle::sync_data)?;
         }
-        if job.verify.after
-            && job.verify.backlog.is_some_and(|backlog| self.written.len() >= backlog as usize)
-        {
-            self.verify_written()?;
-        }
-        Ok(())
+        if self.must_verify() { self.verify_written() } else { Ok(()) }
     }
 
     fn sync(&mut self, sync: impl Fn(&Handle) -> diorite::Result<()>) -> Result<(), JobError> {
@@ -434,29 +443,54 @@ impl<'a> Run<'a> {
         }
         let most = self.worker.job.blocks[1].most();
         let mut memory = diorite::AlignedBuf::zeroed(most as usize, 4096);
-        self.account.begin_reads(now());
-        for (file, offset, len) in self.written.take() {
-            if self.shared.is_cancelled() {
-                break;
-            }
-            let start = now();
-            let open = &self.files[file];
-            let moved = open.handle.read_at(&mut memory[..len], offset);
-            let moved = moved.map_err(self.worker.blame(&open.range.path))?;
-            let priority = self.worker.job.priority;
-            let transfer = Transfer { direction: 0, file, offset, len, start, submitted: None, priority };
-            self.account.record(&transfer, moved, now());
-            self.check_block(file, offset, &memory[..moved])?;
-        }
-        Ok(())
+        self.account.begin_verification(now());
+        let checked =
+            self.written.take().into_iter().try_for_each(|block| self.verify_block(block, &mut memory));
+        let end = now();
+        self.account.end_verification(end);
+        self.pace.resume(end);
+        checked
     }
 
-    fn check_block(&mut self, file: usize, offset: u64, memory: &[u8]) -> Result<(), JobError> {
+    /// Read back and check one block.
+    fn verify_block(&mut self, block: Block, memory: &mut [u8]) -> Result<(), JobError> {
+        if self.shared.is_cancelled() {
+            return Ok(());
+        }
+        let Block { file, offset, len, number } = block;
+        let start = now();
+        let open = &self.files[file];
+        let moved = open.handle.read_at(&mut memory[..len], offset);
+        let moved = moved.map_err(self.worker.blame(&open.range.path))?;
+        let priority = self.worker.job.priority;
+        let transfer = Transfer { direction: 0, file, offset, len, start, submitted: None, priority };
+        self.account.record(&transfer, moved, now());
+        // Another job may have written it since.
+        let is_shared = self.shared.is_written_by_several(&open.range.path);
+        self.check_block((file, offset, len), &memory[..moved], (!is_shared).then_some(number))
+    }
+
+    /// Check what was read where a block of `len` bytes should be.
+    fn check_block(
+        &mut self,
+        (file, offset, len): (usize, u64, usize),
+        memory: &[u8],
+        number: Option<u64>,
+    ) -> Result<(), JobError> {
         let job = &self.worker.job;
-        let Err(wrong) = job.verify.check(memory, offset) else { return Ok(()) };
+        let checked = if memory.len() < len {
+            Err(Wrong {
+                offset: offset + memory.len() as u64,
+                what: "the file ends here, within or before a block",
+            })
+        } else {
+            job.verify.check(memory, offset, number)
+        };
+        let Err(wrong) = checked else { return Ok(()) };
         let path = &self.files[file].range.path;
         if job.verify.dump {
-            super::written::dump(path, offset, memory, &job.verify, job.seed.unwrap_or(0));
+            let stamp = Stamp { seed: self.stamp.seed, number: number.unwrap_or(self.stamp.number) };
+            super::written::dump(path, offset, memory, &job.verify, stamp);
         }
         if job.tolerance.verify {
             // EILSEQ, as in fio.

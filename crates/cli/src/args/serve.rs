@@ -46,7 +46,7 @@ pub(crate) enum Protocol {
 /// What is served and how, by whatever protocol.
 #[derive(Debug, Args)]
 pub(crate) struct Served {
-    /// Options as of `diorite mount`, with commas between them
+    /// Options as of `diorite mount`, with commas between them, but those of access, requests and name
     #[arg(short = 'o', value_name = "OPTION,...", action = clap::ArgAction::Append)]
     pub(crate) options: Vec<String>,
     /// Read-only
@@ -77,7 +77,7 @@ pub(crate) struct Nfs {
     /// Serve also clients on ports that any user of their host may use
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// Map the superuser of a client to the anonymous user
+    /// Map the superuser of a client, and its group, to the anonymous user
     #[arg(long)]
     pub(crate) root_squash: bool,
     /// Map all users to the anonymous user

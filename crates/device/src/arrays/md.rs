@@ -96,20 +96,8 @@ pub(crate) fn open(
             Problem::Open(error) => error,
         })?,
         1 => {
-            if for_writing && !is_complete {
-                return Err(bad(format!("{}, or open it read-only", missing(&members))));
-            }
-            if for_writing && members.iter().any(|member| member.superblock.is_old()) {
-                let cure = "convert it (mdadm --assemble --update=metadata), or open it read-only";
-                return Err(bad(format!(
-                    "its superblocks are of version 0.90, which cannot say here that its members may differ; {cure}"
-                )));
-            }
-            if for_writing && first.has_bitmap() {
-                let cure = "remove it (mdadm --grow --bitmap=none), or open it read-only";
-                return Err(bad(format!(
-                    "it has a write-intent bitmap, which would miss what is written here; {cure}"
-                )));
+            if for_writing && let Some(why) = why_not_written(&members) {
+                return Err(bad(format!("{why}, or open it read-only")));
             }
             return mirrored(name, members, for_writing);
         }
@@ -119,6 +107,29 @@ pub(crate) fn open(
     };
     let len = device.geometry().capacity_bytes;
     Ok(PartitionDevice::window(device, name, Sector(0), len)?)
+}
+
+/// Why a mirror is not written to.
+fn why_not_written(members: &[Member]) -> Option<String> {
+    let first = &members.first()?.superblock;
+    let why = if members.len() != first.members() as usize {
+        return Some(missing(members));
+    } else if members.iter().any(|member| member.superblock.is_old()) {
+        "its superblocks are of version 0.90, which cannot say here that its members may differ; convert it \
+         (mdadm --assemble --update=metadata)"
+    } else if first.has_bitmap() {
+        "it has a write-intent bitmap, which would miss what is written here; remove it (mdadm --grow --bitmap=none)"
+    } else {
+        return None;
+    };
+    Some(why.to_owned())
+}
+
+/// Why the array on `devices` is only read, if it is.
+pub(crate) fn read_only_reason(devices: Vec<Arc<dyn BlockDevice>>) -> Option<String> {
+    let members = members(devices).ok()?;
+    let is_mirror = members.first().is_some_and(|member| member.superblock.level() == 1);
+    if is_mirror { why_not_written(&members) } else { None }
 }
 
 /// Those that have everything, by their place in the array.

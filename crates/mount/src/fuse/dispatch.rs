@@ -20,7 +20,7 @@ use super::reply::{
     statx, type_bits,
 };
 use super::request::{Arguments, Message};
-use super::session::{Session, Transport};
+use super::session::{MAX_TRANSFER, Session, Transport};
 use crate::operations::{
     Allocation, Caller, Entry, FileHandle, Listed, NewNode, OpenFlags, Opened, Operations, Privileges,
     Source, Whence, XATTR_ACCESS_LIST,
@@ -238,7 +238,11 @@ impl Session {
             return;
         }
         let BatchForgetIn { count, .. } = request.arguments.structure();
+        // A guest may say any number.
         for _ in 0..count {
+            if request.arguments.is_empty() {
+                break;
+            }
             let ForgetOne { node, lookups } = request.arguments.structure();
             if let (Ok(inode), 1..) = (inode_of(node), lookups) {
                 self.operations().forget(inode, lookups);
@@ -445,9 +449,10 @@ impl Session {
         Ok(())
     }
 
-    /// What part of a listing is asked for. The kernel caches one from its beginning on.
+    /// What part of a listing is asked for, no more than a read. The kernel caches one from its beginning on.
     fn begin_listing(&self, request: &mut Request<'_>) -> ReadIn {
-        let what: ReadIn = request.arguments.structure();
+        let mut what: ReadIn = request.arguments.structure();
+        what.size = what.size.min(MAX_TRANSFER as u32);
         if what.offset == 0 && self.may_cache_listings() {
             self.operations().note_listed(request.node);
         }

@@ -74,6 +74,11 @@ impl<'a> Arguments<'a> {
         value
     }
 
+    /// Whether nothing is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.bytes.is_empty()
+    }
+
     /// The next name, which ends with a zero byte.
     ///
     /// # Errors

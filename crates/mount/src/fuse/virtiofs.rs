@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -167,12 +167,14 @@ impl VirtioFs {
         let (sender, receiver) = sync_channel(QUEUE_SIZE);
         let receiver = Arc::new(Mutex::new(receiver));
         let payloads = Payloads::new(THREADS)?;
+        let misunderstood = Arc::default();
         for _ in 0..THREADS {
             let mut worker = Worker {
                 session: Arc::clone(&self.session),
                 message: Vec::with_capacity(FIRST_LEN),
                 payload: payloads.take()?,
                 reply: Reply::default(),
+                misunderstood: Arc::clone(&misunderstood),
             };
             let receiver = Arc::clone(&receiver);
             threads.spawn(move || worker.work(&receiver)).map_err(|error| device_error(error.to_string()))?;
@@ -324,6 +326,8 @@ struct Worker {
     message: Vec<u8>,
     payload: Payload,
     reply: Reply,
+    /// Requests that were no requests, of all threads.
+    misunderstood: Arc<AtomicU64>,
 }
 
 /// Nothing is asked of a guest that other requests of it must end before.
@@ -343,7 +347,7 @@ impl Worker {
             let Ok((chain, vring)) = received else { return };
             let head = chain.head_index();
             let written = self.serve(chain).unwrap_or_else(|error| {
-                self.session.log(&format!("a request of the guest is not understood: {error}"));
+                self.log_misunderstood(&error);
                 0
             });
             let answered =
@@ -358,6 +362,14 @@ impl Worker {
             if let Err(error) = answered {
                 self.session.log(&format!("a request of the guest cannot be answered: {error}"));
             }
+        }
+    }
+
+    /// A guest may send as many as it likes: the log has one line for the first, the second, the fourth, and so on.
+    fn log_misunderstood(&self, error: &io::Error) {
+        let count = self.misunderstood.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            self.session.log(&format!("request {count} of the guest that is not understood: {error}"));
         }
     }
 

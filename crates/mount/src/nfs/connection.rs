@@ -2,7 +2,7 @@
 //!
 //! The threads that carry out calls serve all clients, so none may wait for one that does not read: a reply is handed to the stream as far as
 //! it takes it at once, the rest is kept here, and a thread of the connection sends it. While more than [`KEPT_MAX`] is kept, no further
-//! calls of this client are read.
+//! calls of this client are read. A client that takes longer than its [`Limits`] for a call or a reply is given up: its threads are.
 //!
 //! Locking: `outbox` is held for a look, a change, or a send that does not wait; no other lock is taken under it.
 
@@ -15,14 +15,38 @@ use std::{io, thread};
 
 use rustix::net::{SendFlags, send};
 
+use super::rpc::{ReadLimits, is_not_yet};
 use crate::accounting::Client;
 
 /// Bytes of replies from which on no calls are read.
 const KEPT_MAX: usize = 1 << 20;
 
+/// How long a client may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// For its calls.
+    pub(super) read: ReadLimits,
+    /// For a reply, from its first byte to its last.
+    pub(super) reply: Duration,
+    /// How often that is looked at.
+    tick: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // The kernel's server gives up idle connections after this; clients open another.
+            read: ReadLimits { idle: Duration::from_secs(6 * 60), record: Duration::from_secs(60) },
+            reply: Duration::from_secs(60),
+            tick: Duration::from_secs(5),
+        }
+    }
+}
+
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Connection {
+    pub(super) limits: Limits,
     pub(super) stream: TcpStream,
     pub(super) client: Client,
     outbox: Mutex<Outbox>,
@@ -45,7 +69,9 @@ struct Outbox {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, client: Client) -> Self {
+    pub(super) fn new(stream: TcpStream, client: Client, limits: Limits) -> Self {
+        let _ = stream.set_read_timeout(Some(limits.tick));
+        let _ = stream.set_write_timeout(Some(limits.tick));
         let outbox = Outbox {
             calls: 0,
             replies: VecDeque::new(),
@@ -54,7 +80,7 @@ impl Connection {
             has_failed: false,
             taken_at: Instant::now(),
         };
-        Self { stream, client, outbox: Mutex::new(outbox), changed: Condvar::new() }
+        Self { limits, stream, client, outbox: Mutex::new(outbox), changed: Condvar::new() }
     }
 
     /// A call was read; [`Self::end_call`] follows.
@@ -119,7 +145,7 @@ impl Connection {
         let mut outbox = self.lock();
         while let Some(reply) = outbox.replies.pop_front() {
             drop(outbox);
-            let result = (&self.stream).write_all(&reply);
+            let result = self.send_whole(&reply);
             outbox = self.lock();
             outbox.bytes = outbox.bytes.saturating_sub(reply.len());
             outbox.taken_at = Instant::now();
@@ -130,6 +156,23 @@ impl Connection {
         }
         outbox.has_sender = false;
         self.changed.notify_all();
+    }
+
+    /// Send a reply, which the client must take within its time.
+    fn send_whole(&self, mut reply: &[u8]) -> io::Result<()> {
+        let began = Instant::now();
+        while !reply.is_empty() {
+            if began.elapsed() > self.limits.reply {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match (&self.stream).write(reply) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(len) => reply = &reply[len..],
+                Err(error) if is_not_yet(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn fail(&self, outbox: &mut Outbox) {
@@ -178,7 +221,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
         let (stream, _) = listener.accept().expect("a connection");
         let client_of = Client { number: 1, name: "test".to_owned() };
-        let connection = Arc::new(Connection::new(stream, client_of));
+        let connection = Arc::new(Connection::new(stream, client_of, Limits::default()));
         let mut all = Vec::new();
         for nth in 0..40_u8 {
             let reply = vec![nth; 100_000 + usize::from(nth) * 1000];
@@ -203,11 +246,44 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
         let (stream, _) = listener.accept().expect("a connection");
         let client_of = Client { number: 1, name: "test".to_owned() };
-        let connection = Arc::new(Connection::new(stream, client_of));
+        let connection = Arc::new(Connection::new(stream, client_of, Limits::default()));
         let reply = vec![1; 1 << 20];
         (0..64).for_each(|_| connection.send(&reply));
         drop(client);
         connection.wait_until_sent();
         assert!(!connection.wait_for_space() && connection.lock().bytes == 0);
+    }
+
+    /// It took a byte now and then, and kept a thread and its replies.
+    #[test]
+    fn a_client_that_takes_a_reply_slowly_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
+        let (stream, _) = listener.accept().expect("a connection");
+        let client_of = Client { number: 1, name: "test".to_owned() };
+        let limits = Limits {
+            reply: Duration::from_millis(300),
+            tick: Duration::from_millis(20),
+            ..Limits::default()
+        };
+        let connection = Arc::new(Connection::new(stream, client_of, limits));
+        let reply = vec![1; 1 << 20];
+        (0..64).for_each(|_| connection.send(&reply));
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        let slow = thread::spawn(move || {
+            while end.recv_timeout(Duration::from_millis(10)).is_err() {
+                let _ = client.read(&mut [0; 4096]);
+            }
+        });
+        let waiting = Arc::clone(&connection);
+        let (sent, is_sent) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            waiting.wait_until_sent();
+            sent.send(())
+        });
+        let is_ended = is_sent.recv_timeout(Duration::from_secs(10)).is_ok();
+        ended.send(()).expect("it runs");
+        slow.join().expect("it ends");
+        assert!(is_ended && !connection.wait_for_space() && connection.lock().bytes == 0);
     }
 }

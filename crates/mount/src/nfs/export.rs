@@ -18,7 +18,7 @@ const FLAVORS: [u32; 2] = [1, 0];
 /// Which users clients are taken for, in the words of `exports(5)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Squash {
-    /// The superuser is the anonymous user.
+    /// The superuser is the anonymous user, and its group the anonymous user's, whoever is in it.
     pub root: bool,
     /// All are the anonymous user.
     pub all: bool,
@@ -40,7 +40,8 @@ impl Squash {
         let Self { root, all, anonymous_uid, anonymous_gid } = *self;
         match auth {
             Some(UnixAuth { uid, gid, groups }) if !(all || root && uid == 0) => {
-                Credentials { uid, gid, groups }
+                let squashed = |gid| if root && gid == 0 { anonymous_gid } else { gid };
+                Credentials { uid, gid: squashed(gid), groups: groups.into_iter().map(squashed).collect() }
             }
             _ => Credentials { uid: anonymous_uid, gid: anonymous_gid, groups: Vec::new() },
         }
@@ -303,6 +304,13 @@ mod tests {
         assert_eq!(uid(Squash::default(), None), 65_534);
         let root = Squash { root: true, ..Squash::default() };
         assert_eq!((uid(root, auth(0)), uid(root, auth(5))), (65_534, 5));
+        let of_root_group = Some(UnixAuth { uid: 5, gid: 0, groups: vec![0, 7] });
+        let squashed = Credentials { uid: 5, gid: 65_534, groups: vec![65_534, 7] };
+        assert_eq!(
+            root.credentials(of_root_group),
+            squashed,
+            "what is of the group 0 is not for users of a client"
+        );
         let all = Squash { all: true, anonymous_uid: 3, ..Squash::default() };
         assert_eq!(all.credentials(auth(5)), Credentials { uid: 3, gid: 65_534, groups: Vec::new() });
     }

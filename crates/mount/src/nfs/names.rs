@@ -5,7 +5,10 @@ use diorite::{
 };
 
 use super::export::{Asked, Done};
-use super::protocol::{ATTRIBUTES_LEN, Failure, Handle, STRING_MAX, Status, read_changes, read_new_name};
+use super::procedures::SET_GROUP_ID;
+use super::protocol::{
+    ATTRIBUTES_LEN, Failure, Handle, STRING_MAX, Status, TRANSFER_MAX, read_changes, read_new_name,
+};
 use crate::operations::permissions::{READ, WRITE};
 use crate::operations::{Listed, NewNode, Operations};
 
@@ -60,7 +63,7 @@ impl Asked<'_> {
         self.must_be_granted(directory, WRITE)?;
         let usual = if kind == FileKind::Directory { DIRECTORY_PERMISSIONS } else { PERMISSIONS };
         // Clients have applied the mask of their user.
-        let permissions = changes.permissions.unwrap_or(usual);
+        let permissions = self.of_new(directory, kind, changes.permissions.unwrap_or(usual));
         let new = NewNode { kind, permissions, umask: 0, device };
         let made = self.operations().create(directory.inode, name, &new, &self.caller())?.attributes;
         // A file that others are to own is made by one who may do that; size 0 is what it has.
@@ -71,6 +74,24 @@ impl Asked<'_> {
         }
         let more = self.permitted(&made, more)?;
         Ok(self.operations().set_attributes(made.inode, &more)?)
+    }
+
+    /// The permission bits that the kernel gives something new. A directory has set-group-ID from the one that it is made in, and from
+    /// nothing else; so has a file its group, and a program no set-group-ID of a group that its maker is not in.
+    fn of_new(&self, directory: &Attributes, kind: FileKind, permissions: u16) -> u16 {
+        const SET_USER_ID: u16 = 0o4000;
+        const PROGRAM_OF_GROUP: u16 = SET_GROUP_ID | 0o010;
+        if kind == FileKind::Directory {
+            return permissions & !(SET_USER_ID | SET_GROUP_ID);
+        }
+        let may_be_of_group = directory.permissions & SET_GROUP_ID == 0
+            || self.who.is_superuser()
+            || self.who.is_in_group(directory.owner.gid);
+        if may_be_of_group || permissions & PROGRAM_OF_GROUP != PROGRAM_OF_GROUP {
+            permissions
+        } else {
+            permissions & !SET_GROUP_ID
+        }
     }
 
     pub(super) fn make_directory(&mut self) -> Done {
@@ -194,7 +215,7 @@ impl Asked<'_> {
 
     pub(super) fn read_directory(&mut self) -> Done {
         let (directory, cursor) = self.begin_list()?;
-        let count = self.arguments.u32()? as usize;
+        let count = self.arguments.u32()?.min(TRANSFER_MAX) as usize;
         self.push_attributes(&directory);
         self.reply.u64(0);
         let most = self.reply.bytes.len() + count;
@@ -215,10 +236,11 @@ impl Asked<'_> {
     pub(super) fn read_directory_plus(&mut self) -> Done {
         const HANDLE_LEN: usize = 4 + 4 + 24;
         let (directory, cursor) = self.begin_list()?;
-        let (names_max, count) = (self.arguments.u32()? as usize, self.arguments.u32()? as usize);
+        let (names_max, count) =
+            (self.arguments.u32()? as usize, self.arguments.u32()?.min(TRANSFER_MAX) as usize);
         self.push_attributes(&directory);
         self.reply.u64(0);
-        let most = self.reply.bytes.len() + count.min(super::rpc::RECORD_MAX);
+        let most = self.reply.bytes.len() + count;
         let mut listed: Vec<DirectoryEntry> = Vec::new();
         let (mut names, mut len, mut is_full) = (0, self.reply.bytes.len() + LIST_END, false);
         let wanted = Listed::Attributes { most: count / (ATTRIBUTES_LEN + HANDLE_LEN) };

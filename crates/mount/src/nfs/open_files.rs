@@ -148,6 +148,15 @@ impl OpenFiles {
         Ok(file)
     }
 
+    /// Make all durable that was written to an inode.
+    pub(super) fn commit(&self, number: InodeNumber) -> Result<()> {
+        match self.find(number, true) {
+            Some(file) => file.sync(false),
+            // It may be being closed, and is not durable before that has ended.
+            None => self.operations.sync_node(number).inspect_err(|_| self.verifier.change()),
+        }
+    }
+
     /// The file has lost its last name, or is another one: it must not be kept.
     pub(super) fn forget(&self, number: InodeNumber) {
         let slot = self.table().slots.remove(&number);
@@ -161,5 +170,47 @@ impl OpenFiles {
     pub(super) fn clear(&self) {
         let slots = std::mem::take(&mut self.table().slots);
         drop(slots);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diorite::Filesystem;
+    use diorite::mkfs::{Flavor, MkfsOptions};
+
+    use super::*;
+    use crate::operations::{NewNode, Settings, Source};
+
+    /// A file that had to give way to others, and that another call still used, was taken for durable.
+    #[test]
+    fn a_file_that_is_being_closed_is_committed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let image = directory.path().join("a.img");
+        let made = Filesystem::create(&image, 32 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+        let operations = Arc::new(Operations::new(made, Settings::default()));
+        let files = OpenFiles::new(Arc::clone(&operations));
+        let caller = Caller { uid: 0, gid: 0, pid: 0 };
+        let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
+        let make = |name: &str| {
+            let made = operations.create(InodeNumber::ROOT, name.as_bytes(), &new, &caller);
+            made.expect("space").attributes.inode
+        };
+        let number = make("written");
+        let file = files.get(number, true).expect("open");
+        file.note_write();
+        let source = Source::Caller { clear_privileges: false };
+        let _ = operations.write(file.handle, b"content", 0, source).expect("space");
+        for other in 0..OPEN_MAX {
+            files.get(make(&format!("other-{other}")), false).expect("open");
+        }
+        assert!(files.find(number, true).is_none(), "it had to give way");
+        files.commit(number).expect("it is durable");
+        let copy = directory.path().join("copy.img");
+        std::fs::copy(&image, &copy).expect("a copy");
+        let killed = Filesystem::open(&copy).expect("open");
+        assert_eq!(killed.read("/written").expect("the file"), b"content");
+        drop(file);
+        files.clear();
+        operations.close().expect("close");
     }
 }

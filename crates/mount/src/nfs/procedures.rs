@@ -16,7 +16,7 @@ const UNSTABLE: u32 = 0;
 const DATA_SYNC: u32 = 1;
 const FILE_SYNC: u32 = 2;
 
-const SET_GROUP_ID: u16 = 0o2000;
+pub(super) const SET_GROUP_ID: u16 = 0o2000;
 
 impl Asked<'_> {
     pub(super) fn set_attributes(&mut self) -> Done {
@@ -152,10 +152,7 @@ impl Asked<'_> {
         let node = self.node()?;
         let (_offset, _count) = (self.arguments.u64()?, self.arguments.u32()?);
         let verifier = self.export.files.verifier.get();
-        // One that is not open for writing was made durable when it was closed.
-        if let Some(file) = self.export.files.find(node.inode, true) {
-            file.sync(false)?;
-        }
+        self.export.files.commit(node.inode)?;
         self.push_after(node.inode);
         self.reply.u64(verifier);
         Ok(())

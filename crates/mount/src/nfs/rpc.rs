@@ -1,12 +1,15 @@
 //! ONC RPC (RFC 5531) over TCP: records, calls, and the heads of replies.
 
 use std::io::{self, Read};
+use std::time::{Duration, Instant};
 
 use super::xdr::{Garbage, Reader, Writer};
 
 /// The longest record: a write of the largest size and its head.
 pub(super) const RECORD_MAX: usize = (1 << 20) + 4096;
 const LAST_FRAGMENT: u32 = 1 << 31;
+/// Memory for a record before any of it has come.
+const FIRST_BYTES: usize = 64 << 10;
 
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
@@ -58,12 +61,89 @@ impl From<Garbage> for Refusal {
     }
 }
 
-/// Read a record into `record`: `false` at the end of the stream.
+/// How long a client may take for a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadLimits {
+    /// Until it begins the next one.
+    pub(super) idle: Duration,
+    /// From its first byte to its last.
+    pub(super) record: Duration,
+}
+
+/// A stream of which each read waits for a limited time, and all reads of a record together as well.
+struct Timed<'a, R> {
+    stream: &'a mut R,
+    limits: ReadLimits,
+    since: Instant,
+    has_begun: bool,
+}
+
+impl<R: Read> Timed<'_, R> {
+    /// Some bytes; 0 at the end of the stream, or if the client has nothing to say.
+    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let limit = if self.has_begun { self.limits.record } else { self.limits.idle };
+            let is_late = self.since.elapsed() > limit;
+            if is_late && self.has_begun {
+                let what = format!("a call is not complete after {limit:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            } else if is_late {
+                return Ok(0);
+            }
+            match self.stream.read(memory) {
+                Err(error) if is_not_yet(&error) => {}
+                Ok(len) if len > 0 && !self.has_begun => {
+                    (self.has_begun, self.since) = (true, Instant::now());
+                    return Ok(len);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn read_exact(&mut self, mut memory: &mut [u8]) -> io::Result<()> {
+        while !memory.is_empty() {
+            match self.read(memory)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                len => memory = &mut memory[len..],
+            }
+        }
+        Ok(())
+    }
+
+    /// So many bytes more of a record. Memory is taken as they come, not as they are announced.
+    fn append(&mut self, record: &mut Vec<u8>, len: usize) -> io::Result<()> {
+        let (mut filled, end) = (record.len(), record.len() + len);
+        while filled < end {
+            if filled == record.len() {
+                record.resize(end.min((filled * 2).max(FIRST_BYTES)), 0);
+            }
+            match self.read(&mut record[filled..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                len => filled += len,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a read or write came to nothing because its time was up, or a signal came.
+pub(super) fn is_not_yet(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+/// Read a record into `record`: `false` at the end of the stream. Reads of `stream` fail after some time, so that the limits are looked at.
 ///
 /// # Errors
-/// The stream fails, or the record is too long.
-pub(super) fn read_record(stream: &mut impl Read, record: &mut Vec<u8>) -> io::Result<bool> {
+/// The stream fails, or the record is too long, or takes too long.
+pub(super) fn read_record(
+    stream: &mut impl Read,
+    record: &mut Vec<u8>,
+    limits: ReadLimits,
+) -> io::Result<bool> {
     record.clear();
+    let mut stream = Timed { stream, limits, since: Instant::now(), has_begun: false };
     loop {
         let mut head = [0; 4];
         if let Err(error) = stream.read_exact(&mut head) {
@@ -76,9 +156,7 @@ pub(super) fn read_record(stream: &mut impl Read, record: &mut Vec<u8>) -> io::R
         if record.len() + len > RECORD_MAX {
             return Err(io::Error::other("a record is too long"));
         }
-        let at = record.len();
-        record.resize(at + len, 0);
-        stream.read_exact(&mut record[at..])?;
+        stream.append(record, len)?;
         if head & LAST_FRAGMENT != 0 {
             return Ok(true);
         }
@@ -191,15 +269,53 @@ mod tests {
         assert_eq!(parse(&short).expect("a call").err(), Some((9, Refusal::Auth(AUTH_BADCRED))));
     }
 
+    const LIMITS: ReadLimits =
+        ReadLimits { idle: Duration::from_millis(200), record: Duration::from_millis(200) };
+
+    const PATIENT: ReadLimits = ReadLimits { record: Duration::from_secs(60), ..LIMITS };
+
+    /// A client that goes on with a call without an end kept the thread of its connection, and it had the memory that it announced.
+    #[test]
+    fn a_client_that_is_slow_is_given_up() {
+        /// One byte at a time, and in between none.
+        struct Slow(&'static [u8], u32);
+        impl Read for Slow {
+            fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+                std::thread::sleep(Duration::from_millis(2));
+                self.1 += 1;
+                if self.1 > 5000 {
+                    return Ok(0);
+                } else if self.1 % 2 == 1 || self.0.is_empty() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                // What it has said is said again.
+                memory[0] = self.0[0];
+                self.0 = if self.0.len() > 1 { &self.0[1..] } else { self.0 };
+                Ok(1)
+            }
+        }
+        let mut record = Vec::new();
+        let started = Instant::now();
+        for slow in [&[0x80, 0x10, 0, 0, 1][..], &[0]] {
+            let error = read_record(&mut Slow(slow, 0), &mut record, LIMITS).expect_err("not complete");
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert!(record.capacity() <= 2 * FIRST_BYTES, "{}", record.capacity());
+        }
+        assert!(!read_record(&mut Slow(&[], 0), &mut record, LIMITS).expect("nothing to say"));
+        assert!(started.elapsed() < Duration::from_secs(10));
+        let mut whole = Slow(&[0x80, 0, 0, 2, 5], 0);
+        assert!(read_record(&mut whole, &mut record, PATIENT).expect("in time") && record == [5, 5]);
+    }
+
     #[test]
     fn records_come_in_fragments_and_have_a_largest_size() {
         let mut stream: &[u8] = &[0, 0, 0, 2, 1, 2, 0x80, 0, 0, 1, 3, 0x80, 0, 0, 0];
         let mut record = Vec::new();
-        assert!(read_record(&mut stream, &mut record).expect("whole"));
+        assert!(read_record(&mut stream, &mut record, LIMITS).expect("whole"));
         assert_eq!(record, [1, 2, 3]);
-        assert!(read_record(&mut stream, &mut record).expect("empty") && record.is_empty());
-        assert!(!read_record(&mut stream, &mut record).expect("the end"));
+        assert!(read_record(&mut stream, &mut record, LIMITS).expect("empty") && record.is_empty());
+        assert!(!read_record(&mut stream, &mut record, LIMITS).expect("the end"));
         let mut long: &[u8] = &[0xff, 0xff, 0xff, 0xff];
-        assert!(read_record(&mut long, &mut record).is_err());
+        assert!(read_record(&mut long, &mut record, LIMITS).is_err());
     }
 }

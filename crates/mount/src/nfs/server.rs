@@ -13,7 +13,7 @@ use std::{io, thread};
 
 use diorite::{Filesystem, VolumeInfo};
 
-use super::connection::Connection;
+use super::connection::{Connection, Limits};
 use super::export::{Export, Squash};
 use super::protocol::{MOUNT_PROGRAM, NFS_PROGRAM, VERSION};
 use super::rpc::{self, Call, Refusal};
@@ -27,8 +27,6 @@ use crate::watch::{Name, Watch};
 const THREADS: usize = 16;
 const CALLS_MAX: usize = 32;
 const CONNECTIONS_MAX: usize = 256;
-/// A client that does not take replies is given up.
-const SEND_TIME_LIMIT: Duration = Duration::from_secs(60);
 /// So long at the end for clients to take the last replies.
 const LAST_REPLIES: Duration = Duration::from_secs(2);
 /// Clients that are the superuser of their host can use the ports below.
@@ -277,10 +275,9 @@ impl Shared {
             return;
         }
         let _ = stream.set_nodelay(true);
-        let _ = stream.set_write_timeout(Some(SEND_TIME_LIMIT));
         let number = self.connected.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Client { number, name: peer.to_string() };
-        let connection = Arc::new(Connection::new(stream, client));
+        let connection = Arc::new(Connection::new(stream, client, Limits::default()));
         connections.push(Arc::clone(&connection));
         drop(connections);
         let (shared, sender, reader) = (Arc::clone(self), sender.clone(), Arc::clone(&connection));
@@ -342,7 +339,7 @@ fn read_calls(
     let mut stream = &connection.stream;
     let mut record = Vec::new();
     let goes_on = || connection.wait_for_space() && !shared.control.is_stopping();
-    while goes_on() && rpc::read_record(&mut stream, &mut record)? {
+    while goes_on() && rpc::read_record(&mut stream, &mut record, connection.limits.read)? {
         let call = std::mem::take(&mut record);
         connection.begin_call();
         if sender.send((call, Arc::clone(connection))).is_err() {

@@ -10,7 +10,7 @@ use diorite::{
     DirectIo, Error, File, FileKind, InodeNumber, NodeRef, ReservedBlocks, Result, SetAttributes, SpaceUse,
 };
 
-use super::{Caller, Operations};
+use super::{Caller, Operations, too_many_open};
 
 /// From so many bytes on, a write of a front end's cache goes to the device directly.
 const DIRECT_FROM: usize = 64 << 10;
@@ -169,14 +169,20 @@ impl Operations {
         let attributes = node.attributes()?;
         let is_without_blocks = attributes.sectors == 0;
         let is_append_only = flags.write && attributes.is_append_only();
-        if flags.write {
-            self.known.add_writer(number);
-        }
         let is_written = AtomicBool::new(flags.is_new);
         let reserved_blocks = self.reserved_blocks(caller);
         let opener = caller.pid;
         let file = OpenFile { node, direct, cached, reserved_blocks, is_append_only, is_written, opener };
-        let handle = FileHandle(self.files.insert(file));
+        if flags.write {
+            self.known.add_writer(number);
+        }
+        let Some(handle) = self.files.insert(file) else {
+            if flags.write {
+                self.known.remove_writer(number);
+            }
+            return Err(too_many_open());
+        };
+        let handle = FileHandle(handle);
         Ok(Opened { handle, has_new_access_time, is_without_blocks, is_append_only })
     }
 

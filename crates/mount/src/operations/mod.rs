@@ -38,6 +38,8 @@ use known::Known;
 use listing_ahead::ListingAhead;
 use table::Table;
 
+/// Files that clients may have open: as many as a process of Linux at most.
+const OPEN_MAX: usize = 1 << 20;
 /// How long a close waits for requests that are under way.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -106,7 +108,7 @@ impl Operations {
     /// Serve this volume.
     pub fn new(filesystem: Filesystem, settings: Settings) -> Self {
         let listing_ahead = ListingAhead::new(filesystem.clone());
-        Self { filesystem, settings, known: Known::default(), files: Table::default(), listing_ahead }
+        Self { filesystem, settings, known: Known::default(), files: Table::new(OPEN_MAX), listing_ahead }
     }
 
     /// The volume.
@@ -214,6 +216,12 @@ impl Operations {
             }
         }
     }
+}
+
+/// `ENFILE`.
+fn too_many_open() -> Error {
+    let source = std::io::Error::from_raw_os_error(rustix::io::Errno::NFILE.raw_os_error());
+    Error::Os { what: "too many files of the volume are open", source }
 }
 
 /// `ESTALE`.

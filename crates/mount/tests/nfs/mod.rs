@@ -29,9 +29,15 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(squash: Squash) -> Self {
+        Self::filled(squash, |_| {})
+    }
+
+    /// Of a volume that has something in it.
+    pub(crate) fn filled(squash: Squash, fill: impl FnOnce(&Filesystem)) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let image = directory.path().join("a.img");
         let made = Filesystem::create(&image, 64 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+        fill(&made);
         made.close().expect("close");
         Self::on(directory, squash)
     }
