@@ -191,7 +191,7 @@ fn used_apart(members: &[Member]) -> Option<(&Member, &Member)> {
             !member.superblock.has_role(other.superblock.role())
                 && !other.superblock.has_role(member.superblock.role())
         };
-        others.all(|other| is_apart(other)).then_some((first, member))
+        others.all(is_apart).then_some((first, member))
     })
 }
 

@@ -179,8 +179,9 @@ impl NbdDevice {
     fn is_all_over(&self, sessions: &[Arc<Session>], lost: &Lost) -> bool {
         let timeout = self.uri.timeout.map_or(FINISH_TIMEOUT, |timeout| timeout.min(FINISH_TIMEOUT));
         let deadline = Instant::now() + if lost.may_retry { timeout } else { Duration::ZERO };
-        let is_over = sessions.iter().fold(true, |is_over, session| session.is_over(deadline) && is_over);
-        lost.may_retry && is_over
+        // Each is asked, since that closes it.
+        let late = sessions.iter().filter(|session| !session.is_over(deadline)).count();
+        lost.may_retry && late == 0
     }
 
     /// Try until it succeeds or the time is over, with growing pauses.
