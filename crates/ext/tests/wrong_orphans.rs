@@ -200,3 +200,24 @@ fn what_was_open_when_it_was_removed_is_no_damage() {
         volume.close().unwrap();
     }
 }
+
+/// An orphan whose triple indirect block leads to itself, and so to one block over and over: opening ends, and soon.
+#[test]
+fn orphan_that_maps_one_block_over_and_over_ends() {
+    if !have(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let scratch = scratch();
+    let (path, numbers) =
+        image(scratch.path(), "-O ^metadata_csum,^orphan_file,^extent,^64bit,^resize_inode");
+    make_list(&path, &numbers[..1], 0);
+    let block = 9000_u32;
+    debugfs(&path, &format!("sif <{}> block[TIND] {block}\nsetb {block}\n", numbers[0]));
+    let mut hostile = load(&path);
+    hostile.write(u64::from(block) * 1024, &block.to_le_bytes().repeat(256));
+    let started = std::time::Instant::now();
+    let device = ImageDevice::new(hostile);
+    let volume = Volume::open(device, VolumeOptions::default()).unwrap();
+    assert!(volume.defects().iter().any(|defect| defect.contains("is damaged")), "{:?}", volume.defects());
+    assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
+}
