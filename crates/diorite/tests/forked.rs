@@ -32,7 +32,7 @@ fn a_child_drops_a_volume() {
         Filesystem::create(directory.path().join("disk.img"), 8 << 20, &MkfsOptions::default()).unwrap();
     let file = filesystem.create_file("/file").unwrap();
     // Starts the threads that read ahead and write back.
-    file.write_all_at(&[1; 1 << 20], 0).unwrap();
+    file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
     file.sync_all().unwrap();
     file.write_all_at(&[2; 4096], 0).unwrap();
     let mut all = Some((file, filesystem));
@@ -44,7 +44,7 @@ fn a_child_uses_and_drops_a_host_file() {
     let directory = tempfile::tempdir().unwrap();
     let options = HostFile::options().read(true).write(true).create(true);
     let file = options.open(directory.path().join("file")).unwrap();
-    file.write_all_at(&[1; 1 << 20], 0).unwrap();
+    file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
     let mut file = Some(file);
     in_child(|| {
         let file = file.take().unwrap();
