@@ -122,10 +122,7 @@ fn what_is_no_archive_fills_nothing_and_archives_are_not_overwritten() {
     let before = bench.read("backup.tar");
     bench.fail("mkfs -d c.img backup.tar", 1);
     let said = bench.fail("mkfs backup.tar", 1);
-    assert_eq!(
-        said,
-        "diorite: backup.tar: not made: there is a tar archive; use --force to overwrite it\n"
-    );
+    assert_eq!(said, "diorite: backup.tar: not made: there is a tar archive; use --force to overwrite it\n");
     bench.fail("mkfs -F -d backup.tar backup.tar", 1);
     assert!(bench.read("backup.tar") == before, "nothing was written");
     let mut late = vec![0; 3 << 20];

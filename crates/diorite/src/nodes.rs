@@ -308,13 +308,11 @@ impl Nodes {
             return;
         }
         let mut _removal = None;
-        if node.inode.is_nameless() {
-            if !node.inode.retire_nameless() {
-                // The thread that made it is about to refer to it.
-                return;
-            }
+        if node.inode.is_nameless() && node.inode.retire_nameless() {
             _removal = Some(self.removals.begin());
         } else if node.content().is_some_and(|content| content.cache.pages.cached() > 0) {
+            // Also of an inode that has lost its name and that another thread has open: the one that made it, and is about to refer to it, or one
+            // that is about to close it for a node that has left the table.
             let evicted = shard.rest(node);
             drop(shard);
             for node in evicted.iter().flatten() {
