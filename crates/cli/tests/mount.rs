@@ -9,7 +9,7 @@ mod mount;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ over_both_transports! {
     open_files_outlive_their_names,
     a_full_volume_is_reported_to_the_write_or_the_sync,
     what_was_synced_survives_a_killed_daemon,
+    synchronous_writes_that_no_sync_follows_survive_a_killed_daemon,
     data_that_is_not_written_back_is_no_hole,
     many_look_for_data_at_once,
     users_are_kept_apart,
@@ -233,6 +234,33 @@ fn what_was_synced_survives_a_killed_daemon() {
                 "{how}: file{index}"
             );
         }
+        served.must_end_clean();
+    }
+}
+
+/// The kernel syncs after no write to a file that it does not cache, whatever the file was opened with.
+fn synchronous_writes_that_no_sync_follows_survive_a_killed_daemon() {
+    const O_DSYNC: i32 = 0o10_000;
+    const O_SYNC: i32 = 0o4_010_000;
+    for flag in [O_DSYNC, O_SYNC] {
+        let Some(served) = Served::new("ext4", "64M", "direct,commit=300") else { return };
+        let path = served.path("file");
+        let open = OpenOptions::new().create_new(true).write(true).custom_flags(flag).open(path);
+        open.and_then(|file| file.write_all_at(&pattern(5000, 1), 0)).expect("write");
+        let served = served.kill_and_again();
+        assert_eq!(fs::read(served.path("file")).expect("read"), pattern(5000, 1), "{flag:o}, -o direct");
+        served.must_end_clean();
+
+        let Some(served) = Served::new("ext4", "64M", "commit=300") else { return };
+        let path = served.path("log");
+        fs::write(&path, b"").expect("create");
+        let changed = Command::new("chattr").arg("+a").arg(&path).status().expect("chattr");
+        assert!(changed.success());
+        let mut log = OpenOptions::new().append(true).custom_flags(flag).open(&path).expect("open");
+        log.write_all(&pattern(5000, 2)).expect("append");
+        drop(log);
+        let served = served.kill_and_again();
+        assert_eq!(fs::read(served.path("log")).expect("read"), pattern(5000, 2), "{flag:o}, append-only");
         served.must_end_clean();
     }
 }

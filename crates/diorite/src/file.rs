@@ -319,7 +319,7 @@ impl File {
         } else {
             content.write_cached(data, position, growth)?
         };
-        let sync = self.sync_mode();
+        let sync = flags.sync_kind(self.sync_mode());
         if sync.is_some() && written.len > 0 {
             let end = written.offset + written.len as u64;
             let range = content.store.locked_range(written.offset, end);
@@ -351,7 +351,15 @@ impl File {
     /// # Errors
     /// As [`File::write_at`], also where a part was written.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.write_all_to(data, Position::At(offset)).map(drop)
+        self.write_all_with(data, offset, IoFlags::NONE)
+    }
+
+    /// As [`File::write_all_at`], with flags.
+    ///
+    /// # Errors
+    /// As [`File::write_with`], also where a part was written.
+    pub fn write_all_with(&self, data: &[u8], offset: u64, flags: IoFlags) -> Result<()> {
+        self.write_all_to(data, Position::At(offset), flags).map(drop)
     }
 
     /// Write all of `data` at the end; returns the offset where it went.
@@ -359,11 +367,11 @@ impl File {
     /// # Errors
     /// As [`File::write_all_at`].
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        self.write_all_to(data, Position::End)
+        self.write_all_to(data, Position::End, IoFlags::NONE)
     }
 
-    fn write_all_to(&self, data: &[u8], position: Position) -> Result<u64> {
-        let written = self.write_to(&[IoSlice::new(data)], position, IoFlags::NONE)?;
+    fn write_all_to(&self, data: &[u8], position: Position, flags: IoFlags) -> Result<u64> {
+        let written = self.write_to(&[IoSlice::new(data)], position, flags)?;
         match written.stopped {
             Some(error) => self.named(Err(error)),
             None => Ok(written.offset),

@@ -7,6 +7,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::BitOr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::map::SyncKind;
 use crate::write::{Growth, Position, WriteMode, Written};
 use crate::{DirectIo, Error, File, Result, Unaligned};
 
@@ -28,10 +29,22 @@ impl IoFlags {
     /// [`Alignment::atomic_write`](crate::Alignment::atomic_write), its offset a multiple of that length, and its range lies within the
     /// file and is contiguous on the device. Otherwise it fails, having done nothing. It is as durable as any write.
     pub const ATOMIC: Self = Self(1 << 2);
+    /// The write is durable when it returns, with what is needed to read it (`RWF_DSYNC`); see [`OpenOptions::dsync`](crate::OpenOptions::dsync).
+    pub const DSYNC: Self = Self(1 << 3);
+    /// The same with all of the inode (`RWF_SYNC`); see [`OpenOptions::sync`](crate::OpenOptions::sync).
+    pub const SYNC: Self = Self(1 << 4);
 
     /// Whether all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// What the call makes durable, where a handle asks for `by_handle`.
+    pub(crate) fn sync_kind(self, by_handle: Option<SyncKind>) -> Option<SyncKind> {
+        if self.contains(Self::SYNC) {
+            return Some(SyncKind::All);
+        }
+        by_handle.or(self.contains(Self::DSYNC).then_some(SyncKind::Data))
     }
 }
 
@@ -45,7 +58,13 @@ impl BitOr for IoFlags {
 
 impl fmt::Debug for IoFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [(Self::NOWAIT, "NOWAIT"), (Self::DONTCACHE, "DONTCACHE"), (Self::ATOMIC, "ATOMIC")];
+        let names = [
+            (Self::NOWAIT, "NOWAIT"),
+            (Self::DONTCACHE, "DONTCACHE"),
+            (Self::ATOMIC, "ATOMIC"),
+            (Self::DSYNC, "DSYNC"),
+            (Self::SYNC, "SYNC"),
+        ];
         f.debug_set()
             .entries(names.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| name))
             .finish()
@@ -156,7 +175,7 @@ impl File {
             Position::End => self.check_write()?,
         }
         let (content, options, direct) = (self.content(), &self.handle.options, self.direct_io());
-        let mode = WriteMode { sync: options.sync_kind(), flags };
+        let mode = WriteMode { sync: flags.sync_kind(options.sync_kind()), flags };
         let result = if direct == DirectIo::Off {
             self.write_cached(data, position, Growth::Allowed, flags)
         } else {

@@ -19,6 +19,7 @@ const FORGET: u32 = 2;
 const READ: u32 = 15;
 const WRITE: u32 = 16;
 const FSYNC: u32 = 20;
+const SETXATTR: u32 = 21;
 const INIT: u32 = 26;
 const READDIR: u32 = 28;
 const CREATE: u32 = 35;
@@ -156,7 +157,11 @@ impl Guest {
     }
 
     fn init(&mut self) {
-        let arguments = [7_u32, 37, 1 << 20, u32::MAX].map(u32::to_ne_bytes).concat();
+        self.init_with(u32::MAX);
+    }
+
+    fn init_with(&mut self, flags: u32) {
+        let arguments = [7_u32, 37, 1 << 20, flags].map(u32::to_ne_bytes).concat();
         let agreed = self.ask(INIT, 0, &arguments, &[], 256).expect("a reply").expect("it agrees");
         assert_eq!(u32::from_ne_bytes([agreed[0], agreed[1], agreed[2], agreed[3]]), 7);
     }
@@ -309,4 +314,29 @@ fn hostile_requests_get_no_answer_or_an_error() {
     drop(guest);
     let (filesystem, _directory) = server.end();
     assert_eq!(filesystem.read("/file").expect("read"), b"content");
+}
+
+/// A guest from before Linux 5.14 sends a shorter request for an attribute. Eight bytes of the name were taken for the rest of a longer one, so
+/// that `AAAAAAAAsecurity.capability`, which its kernel lets any user set, became `security.capability`.
+#[test]
+fn names_of_attributes_are_whole_for_older_guests() {
+    const SETXATTR_EXT: u32 = 1 << 29;
+    let server = Server::new();
+    for (flags, long) in [(u32::MAX, true), (!SETXATTR_EXT, false)] {
+        let mut guest = server.guest();
+        guest.init_with(flags);
+        let file = guest.create(if long { "new" } else { "old" });
+        let mut request = [5_u32, 0].map(u32::to_ne_bytes).concat();
+        if long {
+            request.extend([0; 8]);
+        }
+        request.extend(b"user.AAAA.note\0value");
+        guest.ask(SETXATTR, file.0, &request, &[], 64).expect("a reply").expect("it is set");
+        guest.ask(DESTROY, 0, &[], &[], 64).expect("a reply").expect("it ends");
+    }
+    let (filesystem, _directory) = server.end();
+    for path in ["/new", "/old"] {
+        assert_eq!(filesystem.xattr_names(path).expect("names"), [b"user.AAAA.note".to_vec()], "{path}");
+        assert_eq!(filesystem.xattr(path, b"user.AAAA.note").expect("there"), b"value", "{path}");
+    }
 }

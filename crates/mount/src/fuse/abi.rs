@@ -217,6 +217,8 @@ structures! {
         name_len: u32, fragment_size: u32, padding: u32, spare: [u32; 6],
     }
     SetXattrIn { size: u32, flags: u32, extra_flags: u32, padding: u32, }
+    /// The same where [`init::SETXATTR_EXT`] was not agreed on. The name follows: what is missing cannot be told from it.
+    ShortSetXattrIn { size: u32, flags: u32, }
     GetXattrIn { size: u32, padding: u32, }
     GetXattrOut { size: u32, padding: u32, }
     IoctlIn { handle: u64, flags: u32, command: u32, argument: u64, in_size: u32, out_size: u32, }

@@ -1,8 +1,8 @@
 //! Each request of the protocol as a call of [`Operations`].
 
 use diorite::{
-    Attributes, DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime,
-    Timestamp, XattrMode,
+    Attributes, DirectoryEntry, ErrorKind, FileKind, InodeNumber, IoFlags, RenameMode, SetAttributes,
+    SetTime, Timestamp, XattrMode,
 };
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -11,8 +11,8 @@ use super::abi::{
     AccessIn, AttrOut, BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn,
     FSYNC_DATA_ONLY, FSyncIn, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn, GetXattrOut, LSeekIn,
     LSeekOut, LinkIn, MkDirIn, MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn,
-    Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, StatFsOut, StatxIn, StatxOut,
-    WriteIn, WriteOut, fattr, fopen, write_flags,
+    Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, ShortSetXattrIn, StatFsOut, StatxIn,
+    StatxOut, WriteIn, WriteOut, fattr, fopen, init, write_flags,
 };
 use super::ioctl;
 use super::reply::{
@@ -30,6 +30,9 @@ use crate::operations::{
 const O_ACCMODE: u32 = 3;
 const O_TRUNC: u32 = 0o1000;
 const O_APPEND: u32 = 0o2000;
+const O_DSYNC: u32 = 0o10_000;
+/// With the bit of [`O_DSYNC`].
+const O_SYNC: u32 = 0o4_010_000;
 const O_NOATIME: u32 = 0o1_000_000;
 
 /// Flags of `renameat2`.
@@ -406,7 +409,14 @@ impl Session {
         let source = if write.write_flags & write_flags::CACHE != 0 {
             Source::Cache
         } else {
-            Source::Caller { clear_privileges: write.write_flags & write_flags::KILL_SUIDGID != 0 }
+            // The kernel syncs after neither asynchronous writes nor those to a file that it does not cache.
+            let durable = match write.flags & O_SYNC {
+                O_SYNC => IoFlags::SYNC,
+                flags if flags & O_DSYNC != 0 => IoFlags::DSYNC,
+                _ => IoFlags::NONE,
+            };
+            let clear_privileges = write.write_flags & write_flags::KILL_SUIDGID != 0;
+            Source::Caller { clear_privileges, flags: durable }
         };
         let written = self.operations().write(FileHandle(write.handle), data, write.offset, source);
         match written {
@@ -432,7 +442,12 @@ impl Session {
     fn set_xattr(&self, request: &mut Request<'_>) -> Done {
         const CREATE: u32 = 1;
         const REPLACE: u32 = 2;
-        let set: SetXattrIn = request.arguments.structure();
+        let set: SetXattrIn = if self.has_agreed(init::SETXATTR_EXT) {
+            request.arguments.structure()
+        } else {
+            let ShortSetXattrIn { size, flags } = request.arguments.structure();
+            SetXattrIn { size, flags, ..SetXattrIn::default() }
+        };
         let name = request.arguments.name()?;
         let value = request.arguments.bytes(set.size as usize)?;
         let mode = match set.flags & (CREATE | REPLACE) {

@@ -202,7 +202,12 @@ impl Session {
 
     /// Whether the client will send requests over `io_uring`.
     pub(super) fn is_over_io_uring(&self) -> bool {
-        self.agreed.load(Ordering::Acquire) & init::OVER_IO_URING != 0
+        self.has_agreed(init::OVER_IO_URING)
+    }
+
+    /// Whether this flag of `FUSE_INIT` was agreed on.
+    pub(super) fn has_agreed(&self, flag: u64) -> bool {
+        self.agreed.load(Ordering::Acquire) & flag != 0
     }
 
     /// Carry out a request.

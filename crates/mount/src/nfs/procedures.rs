@@ -1,6 +1,6 @@
 //! The procedures about files, their attributes and their content.
 
-use diorite::{FileKind, SetAttributes, SetTime};
+use diorite::{FileKind, IoFlags, SetAttributes, SetTime};
 
 use super::export::{Asked, Done};
 use super::protocol::{
@@ -135,7 +135,7 @@ impl Asked<'_> {
         // Before the data may be lost.
         let verifier = self.export.files.verifier.get();
         file.note_write();
-        let source = Source::Caller { clear_privileges: !self.who.is_superuser() };
+        let source = Source::Caller { clear_privileges: !self.who.is_superuser(), flags: IoFlags::NONE };
         let _ = self.operations().write(file.handle, data, offset, source)?;
         self.moved = data.len() as u64;
         if stable != UNSTABLE {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use diorite::{
-    DirectIo, Error, File, FileKind, InodeNumber, NodeRef, ReservedBlocks, Result, SetAttributes, SpaceUse,
+    DirectIo, Error, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks, Result, SetAttributes,
+    SpaceUse,
 };
 
 use super::{Caller, Operations, too_many_open};
@@ -104,6 +105,8 @@ pub enum Source {
     Caller {
         /// Set-user-ID and set-group-ID are cleared.
         clear_privileges: bool,
+        /// What is durable when the write returns: no sync may follow.
+        flags: IoFlags,
     },
 }
 
@@ -242,13 +245,14 @@ impl Operations {
         let cached = file.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
         let cleared = match source {
-            Source::Caller { clear_privileges: true } => file.node.clear_privileges()?,
+            Source::Caller { clear_privileges: true, .. } => file.node.clear_privileges()?,
             _ if is_first => file.node.clear_capabilities().map(|()| false)?,
             _ => false,
         };
         let _right = (source == Source::Cache).then(|| file.reserved_blocks.enter());
         let is_small = source == Source::Cache && data.len() < DIRECT_FROM;
-        if is_small { cached } else { &file.direct }.write_all_at(data, offset)?;
+        let flags = if let Source::Caller { flags, .. } = source { flags } else { IoFlags::NONE };
+        if is_small { cached } else { &file.direct }.write_all_with(data, offset, flags)?;
         Ok(Written { privileges: Privileges::cleared(cleared), is_first })
     }
 
