@@ -113,6 +113,8 @@ fn a_full_volume_is_reported_to_the_write_or_the_sync() {
     assert_eq!(written.expect_err("there is no space").raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     let direct =
         rustix::fs::open(served.path("direct"), OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT, Mode::RUSR);
+    let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+    assert_eq!(rustix::fs::fallocate(&file, zero_range, 0, 1 << 30), Err(Errno::NOSPC));
     drop((file, direct.expect("open")));
     fs::remove_file(served.path("large")).expect("remove");
     fs::write(served.path("small"), pattern(1 << 20, 2)).expect("there is space again");
@@ -396,6 +398,8 @@ fn users_are_kept_apart() {
     fs::set_permissions(served.path("own"), fs::Permissions::from_mode(0o6755)).expect("chmod");
     assert!(as_nobody("echo more >> own").0);
     assert_eq!(fs::metadata(served.path("own")).expect("stat").mode() & 0o7777, 0o755);
+    assert!(as_nobody("chattr +A own").0);
+    assert!(!as_nobody("chattr +j own").0, "all its data would go through the log");
     served.must_end_clean();
 }
 
@@ -608,6 +612,11 @@ fn generations_are_shown() {
     let line = String::from_utf8_lossy(&shown.stdout).into_owned();
     let generation = line.split_whitespace().next().and_then(|word| word.parse::<u32>().ok());
     assert!(shown.status.success() && generation.is_some(), "{line:?} {shown:?}");
+    let root = rustix::fs::Dir::read_from(fs::File::open(served.at()).expect("open")).expect("a listing");
+    let dots =
+        root.map(|entry| entry.expect("an entry")).filter(|entry| entry.file_name().to_bytes()[0] == b'.');
+    let numbers: Vec<u64> = dots.map(|entry| entry.ino()).collect();
+    assert_eq!(numbers, [fs::metadata(served.at()).expect("stat").ino(); 2], "`.` and `..` of the root");
     served.must_end_clean();
 }
 

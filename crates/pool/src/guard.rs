@@ -63,7 +63,8 @@ impl<'p> PageMut<'p> {
         Self { core, hold, before: None, is_changing: true, lsn: 0 }
     }
 
-    /// The page is not written back before the log is durable up to here ([`BufferPool::set_durable_lsn`](crate::BufferPool::set_durable_lsn)).
+    /// The page is not written back before the log is durable up to here ([`BufferPool::set_durable_lsn`](crate::BufferPool::set_durable_lsn)), also if it was
+    /// changed through an earlier guard.
     pub fn set_lsn(&mut self, lsn: u64) {
         self.lsn = self.lsn.max(lsn);
     }
@@ -103,9 +104,11 @@ impl DerefMut for PageMut<'_> {
 
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
-        if self.is_changing {
-            let frame = self.hold.frame();
+        let frame = self.hold.frame();
+        if self.is_changing || self.lsn > 0 {
             frame.raise_lsn(self.lsn);
+        }
+        if self.is_changing {
             if frame.set_dirty() {
                 self.core.note_dirty();
             }

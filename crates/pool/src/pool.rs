@@ -296,16 +296,18 @@ impl BufferPool {
         self.core.is_closing.store(true, Ordering::SeqCst);
         self.core.writer.wake();
         let prefetcher = self.prefetcher.take().map(|(_, thread)| thread);
+        let mut ended = Ok(());
         for thread in [self.writer.take(), prefetcher].into_iter().flatten() {
             if thread.join().is_err() {
-                return Err(Error::InvalidArgument("a thread of the pool panicked"));
+                // What is dirty is written all the same.
+                ended = Err(Error::InvalidArgument("a thread of the pool panicked"));
             }
         }
         let open = |index: &usize| self.core.files[*index].get().is_some();
         (0..self.core.files.len())
             .filter(open)
             .map(|index| self.flush(FileId::new(index)))
-            .fold(Ok(()), Result::and)
+            .fold(ended, Result::and)
     }
 }
 

@@ -65,8 +65,9 @@ struct Stat {
 
 impl Stat {
     fn of(pid: u32) -> Option<Self> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may have any character.
+        // The name, in parentheses, may have any byte.
+        let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let text = String::from_utf8_lossy(&text);
         let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
         // Fields 3, 20 and 22 of proc(5).
         Some(Self {

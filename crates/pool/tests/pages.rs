@@ -229,6 +229,20 @@ fn pages_wait_for_the_greatest_number_of_theirs() {
     assert_eq!(pool.stats().written_pages, 4);
 }
 
+/// A number that is set without a new change of a page that is dirty holds for it: the page was written before its log.
+#[test]
+fn a_number_without_a_change_holds_for_a_dirty_page() {
+    let directory = TempDir::new().unwrap();
+    let pool = pool(16);
+    let file = pool.open_file("f", host_file(&directory, "f", DirectIo::Preferred)).unwrap();
+    set_word(&mut pool.create_page(file.page(0)).unwrap(), 5);
+    pool.fetch_exclusive(file.page(0)).unwrap().set_lsn(100);
+    pool.set_durable_lsn(50);
+    assert!(matches!(pool.flush(file), Err(Error::LogNotDurable { lsn: 100 })));
+    pool.set_durable_lsn(100);
+    pool.flush(file).unwrap();
+}
+
 /// For the frame of a page the thread that reads ahead wrote others back, by which the file grew: it waited for the end of the file, which its own
 /// read in flight had.
 #[test]

@@ -16,8 +16,8 @@ use super::abi::{
 };
 use super::ioctl;
 use super::reply::{
-    Reply, VALID_SECONDS, VALID_SECONDS_WRITTEN, attr_out, device_of, entry_out, inode_of, kind_of, node_of,
-    statx, type_bits,
+    Reply, VALID_SECONDS, VALID_SECONDS_WRITTEN, attr_out, device_of, entry_out, inode_of, kind_of, statx,
+    type_bits,
 };
 use super::request::{Arguments, Message};
 use super::session::{MAX_TRANSFER, Session, Transport};
@@ -116,10 +116,10 @@ impl Session {
         match opcode {
             Opcode::Lookup => self.lookup(request, reply),
             Opcode::GetAttr => {
-                let GetAttrIn { flags, .. } = request.arguments.structure();
+                let GetAttrIn { flags, handle, .. } = request.arguments.structure();
                 if flags & GETATTR_FH != 0 {
-                    // A program is about to write.
-                    self.checked(operations.lost_write(request.node))?;
+                    // A program may be about to write.
+                    self.checked(operations.lost_write(request.node, FileHandle(handle)))?;
                 }
                 let attributes = self.checked(operations.attributes(request.node))?;
                 reply.push(&self.attr_out(&attributes));
@@ -620,7 +620,7 @@ fn push_dirent(reply: &mut Reply, entry: &DirectoryEntry, size: usize, plus: Opt
     }
     reply.extend(plus);
     reply.push(&Dirent {
-        inode: node_of(entry.inode),
+        inode: u64::from(entry.inode.0),
         offset: entry.next_cursor,
         name_len: entry.name.len() as u32,
         kind: entry.kind.map_or(0, |kind| type_bits(kind) >> 12),

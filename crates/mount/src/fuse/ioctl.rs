@@ -59,7 +59,7 @@ pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Re
         FS_IOC_GETFLAGS => out.extend(session.checked(operations.flags(node))?.flags.to_ne_bytes()),
         FS_IOC_SETFLAGS => {
             let flags: u32 = request.arguments.structure();
-            session.checked(operations.set_flags(node, Some(flags), None))?;
+            session.checked(operations.set_flags(node, Some(flags), None, &request.caller))?;
             session.forget_attributes(node);
         }
         FS_IOC_GETVERSION => {
@@ -77,7 +77,12 @@ pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Re
             for (flag, shared) in SHARED_FLAGS {
                 flags = if wanted.flags & shared != 0 { flags | flag } else { flags & !flag };
             }
-            session.checked(operations.set_flags(node, Some(flags), Some(wanted.project)))?;
+            session.checked(operations.set_flags(
+                node,
+                Some(flags),
+                Some(wanted.project),
+                &request.caller,
+            ))?;
             session.forget_attributes(node);
         }
         FITRIM => {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use diorite::{
-    DirectIo, Error, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks, Result, SetAttributes,
-    SpaceUse,
+    DirectIo, Error, ErrorKind, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks, Result,
+    SetAttributes, SpaceUse,
 };
 
 use super::{Caller, Operations, too_many_open};
@@ -262,12 +262,13 @@ impl Operations {
         self.known.note_lost_write(number, error);
     }
 
-    /// Asked before a front end's cache takes more.
+    /// Asked before a front end's cache takes more. Who cannot write learns nothing, and takes the error from no one.
     ///
     /// # Errors
     /// Why earlier data could not be written, once.
-    pub fn lost_write(&self, number: InodeNumber) -> Result<()> {
-        self.known.take_lost_write(number).map_or(Ok(()), Err)
+    pub fn lost_write(&self, number: InodeNumber, handle: FileHandle) -> Result<()> {
+        let is_writer = self.files.get(handle.0).is_some_and(|file| file.cached.is_some());
+        if is_writer { self.known.take_lost_write(number).map_or(Ok(()), Err) } else { Ok(()) }
     }
 
     /// Make a file durable.
@@ -303,8 +304,11 @@ impl Operations {
                 if end > size && !keep_size {
                     file.allocate(size.max(offset), end - size.max(offset))?;
                 } else if end > size {
-                    // Blocks beyond the end, where files can have them.
-                    let _ = file.allocate_keep_size(size.max(offset), end - size.max(offset));
+                    match file.allocate_keep_size(size.max(offset), end - size.max(offset)) {
+                        // Not all files can have blocks beyond their end.
+                        Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                        allocated => allocated?,
+                    }
                 }
                 if offset < size { file.zero_range(offset, len.min(size - offset)) } else { Ok(()) }
             }

@@ -174,8 +174,7 @@ impl Operations {
     /// `EPERM`; as [`Filesystem::trim`].
     pub fn trim(&self, range: std::ops::Range<u64>, shortest: u64, caller: &Caller) -> Result<u64> {
         if !caller.is_superuser() {
-            let source = std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error());
-            return Err(Error::Os { what: "only the superuser trims", source });
+            return Err(not_permitted("only the superuser trims"));
         }
         self.filesystem.trim(range, shortest)
     }
@@ -222,6 +221,12 @@ impl Operations {
 fn too_many_open() -> Error {
     let source = std::io::Error::from_raw_os_error(rustix::io::Errno::NFILE.raw_os_error());
     Error::Os { what: "too many files of the volume are open", source }
+}
+
+/// `EPERM`.
+fn not_permitted(what: &'static str) -> Error {
+    let source = std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error());
+    Error::Os { what, source }
 }
 
 /// `ESTALE`.

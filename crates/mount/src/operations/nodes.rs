@@ -2,7 +2,7 @@
 
 use diorite::{Attributes, FileKind, InodeNumber, Result, SetAttributes, SetTime, XattrMode};
 
-use super::{Caller, Operations};
+use super::{Caller, Operations, not_permitted};
 
 /// The extended attribute that is the access control list of a file or directory.
 pub(crate) const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -118,9 +118,22 @@ impl Operations {
     /// Set the flags that users set, and the project.
     ///
     /// # Errors
-    /// As [`diorite::NodeRef::set_attributes`].
-    pub fn set_flags(&self, number: InodeNumber, flags: Option<u32>, project: Option<u32>) -> Result<()> {
+    /// `EPERM`: only the superuser changes whether data goes through the log. As [`diorite::NodeRef::set_attributes`].
+    pub fn set_flags(
+        &self,
+        number: InodeNumber,
+        flags: Option<u32>,
+        project: Option<u32>,
+        caller: &Caller,
+    ) -> Result<()> {
+        const JOURNAL_DATA: u32 = 0x4000;
         let node = self.node(number)?;
+        if let Some(flags) = flags
+            && (flags ^ node.attributes()?.flags) & JOURNAL_DATA != 0
+            && !caller.is_superuser()
+        {
+            return Err(not_permitted("only the superuser has data go through the log (chattr +j)"));
+        }
         let project = project.filter(|project| node.attributes().is_ok_and(|now| now.project != *project));
         node.set_attributes(&SetAttributes { flags, project, ..SetAttributes::default() })
     }

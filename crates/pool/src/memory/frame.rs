@@ -1,6 +1,6 @@
 //! What is known of a frame: which page it has, in which state, and how to get it back if its writer dies.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::latch::{Holders, Latch, ProcessSlot};
 
@@ -88,6 +88,8 @@ impl Frame {
         if self.version.load(Ordering::Relaxed).is_multiple_of(2) {
             // An optimistic reader that sees any store from here on also sees the odd version.
             self.version.fetch_add(1, Ordering::SeqCst);
+            // Later stores of the content are no part of the line above.
+            fence(Ordering::Release);
         }
     }
 
