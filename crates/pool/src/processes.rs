@@ -66,6 +66,7 @@ struct Stat {
 impl Stat {
     fn of(pid: u32) -> Option<Self> {
         // The name, in parentheses, may have any byte.
+        #[expect(clippy::disallowed_methods, reason = "it is no data")]
         let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         let text = String::from_utf8_lossy(&text);
         let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
