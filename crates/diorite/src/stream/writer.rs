@@ -51,7 +51,7 @@ impl DirectWriter {
     /// Write `file` from `offset` on, with `buffers` transfers of `buffer_bytes` in flight.
     ///
     /// # Errors
-    /// As [`DirectReader::new`].
+    /// As [`DirectReader::new`](super::DirectReader::new).
     pub fn new(file: File, offset: u64, buffer_bytes: usize, buffers: u32) -> Result<Self> {
         let pool = writer_pool(&file, buffer_bytes, buffers)?;
         let queue = DirectQueue::new(buffers);
