@@ -415,14 +415,18 @@ impl Inject {
     /// ahead for it: what is a little behind was late, and goes first.
     fn next_of(&self, index: FlowIndex, now: Duration) -> Key {
         let flow = self.flow(index);
+        let passed_over_before = |place: u64| {
+            flow.requests.oldest().filter(|oldest| {
+                let slot = self.table.slot(*oldest);
+                slot.expires <= now && slot.request.sector.0 < place
+            })
+        };
         if flow.is_sequential() {
-            let here = flow.requests.at_or_after(flow.position.saturating_sub(BEHIND_SECTORS));
+            let place = flow.position.saturating_sub(BEHIND_SECTORS);
+            let here = passed_over_before(place).or_else(|| flow.requests.at_or_after(place));
             return here.or_else(|| flow.requests.first()).expect("a filed flow has requests");
         }
-        let is_passed_over = flow.requests.oldest().is_some_and(|oldest| {
-            let slot = self.table.slot(oldest);
-            slot.expires <= now && slot.request.sector.0 < flow.position
-        });
+        let is_passed_over = passed_over_before(flow.position).is_some();
         let onwards = flow.requests.at_or_after(flow.position).filter(|_| !is_passed_over);
         onwards.or_else(|| flow.requests.first()).expect("a filed flow has requests")
     }

@@ -94,6 +94,39 @@ fn nothing_is_ordered_where_distance_costs_nothing() {
     assert_eq!(std::iter::from_fn(|| scheduler.dispatch(ms(0))).count(), 16);
 }
 
+/// A stream that never runs out of requests does not keep one far behind it waiting for ever.
+#[test]
+fn a_request_far_behind_its_stream_is_served() {
+    for op in [Op::Read, Op::Write] {
+        let mut scheduler = Inject::new(InjectTunables::default());
+        let (mut now, mut next, mut flying) = (ms(0), 1 << 20, Vec::new());
+        let mut far_since = None;
+        for id in 0..20_000 {
+            scheduler.insert(Request { sectors: 256, ..request(id, op, next, 1) }, now);
+            next += 256;
+            if id == 500 {
+                scheduler.insert(Request { sectors: 8, ..request(1 << 40, op, 0, 1) }, now);
+                far_since = Some(now);
+            }
+            if id < 4 {
+                continue;
+            }
+            // As many go as come, so that some always wait.
+            match scheduler.dispatch(now) {
+                Some(request) if request.id == RequestId(1 << 40) => far_since = None,
+                Some(request) => flying.push(request),
+                None => {}
+            }
+            now += ms(1);
+            flying.drain(..).for_each(|request| scheduler.completed(request.id, now));
+            if let Some(since) = far_since {
+                assert!(now - since < ms(1000), "{op:?}: it waits since {since:?}");
+            }
+        }
+        assert!(far_since.is_none());
+    }
+}
+
 /// Two sequential readers of a device that takes 100 us for a request, `seek` more after one of the other reader, and 4 ms more for one in
 /// 300. Returns the most requests that were in the device at once at the end.
 fn depth_of_two_readers(seek: Duration) -> usize {
