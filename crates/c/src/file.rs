@@ -30,8 +30,6 @@ pub struct diorite_file {
     pub(crate) file: File,
     /// Clones are held by transfers in flight and by mappings.
     pub(crate) uses: Arc<()>,
-    /// Its cached data goes with it: a file of the host or a device, open for writing.
-    has_own_cache: bool,
 }
 
 /// Beside O_DIRECT: direct where a transfer is aligned, else through the page cache.
@@ -127,11 +125,11 @@ impl Flags {
         if self.exclusive { options.create_new(true) } else { options.create(self.create) }
     }
 
-    fn opened(&self, file: File, has_own_cache: bool) -> Outcome<diorite_file> {
+    fn opened(&self, file: File) -> Outcome<diorite_file> {
         if self.truncates_later() {
             file.set_len(0)?;
         }
-        Ok(diorite_file { file, uses: Arc::new(()), has_own_cache: has_own_cache && self.write })
+        Ok(diorite_file { file, uses: Arc::new(()) })
     }
 }
 
@@ -151,7 +149,7 @@ pub unsafe extern "C" fn diorite_file_open(
             let flags = Flags::of(flags)?;
             let options = flags.apply_creating(handle!(filesystem).filesystem.open_options());
             let options = if flags.create { options.mode(permissions(mode)) } else { options };
-            flags.opened(options.open(path_of!(path))?, false)
+            flags.opened(options.open(path_of!(path))?)
         })
     })
 }
@@ -168,7 +166,7 @@ pub unsafe extern "C" fn diorite_host_open(
         open(output!(file), || {
             let flags = Flags::of(flags)?;
             let options = flags.apply_creating(HostFile::options());
-            flags.opened(options.open(path_of!(path))?, true)
+            flags.opened(options.open(path_of!(path))?)
         })
     })
 }
@@ -188,13 +186,13 @@ pub unsafe extern "C" fn diorite_raw_open(
                 return Err(invalid("a device is neither made nor truncated"));
             }
             let options = flags.apply(RawFile::options());
-            flags.opened(options.open(as_text(string!(target))?)?, true)
+            flags.opened(options.open(as_text(string!(target))?)?)
         })
     })
 }
 
-/// Close a file. Of a filesystem, it is not durable by that: `diorite_fsync` before, or `diorite_filesystem_close` later, report what is
-/// not on the device. Of the host or a device, cached data is written back, and the error is the result's.
+/// Close a file. Of the host or a device, cached data is written back. If that fails, or an earlier write-back failed and no `diorite_fsync` reported it,
+/// the error is the result's. Nothing is durable by a close: `diorite_fsync` before, or `diorite_filesystem_close` later.
 ///
 /// -EBUSY if transfers of a queue on it are in flight or it has mappings: nothing was done. With any other result the handle is gone.
 #[unsafe(no_mangle)]
@@ -205,7 +203,7 @@ pub unsafe extern "C" fn diorite_file_close(file: *mut diorite_file) -> c_int {
             let text = "the file has transfers in flight or mappings: reap the queue, close the mappings";
             return Err(Failure::Call(libc::EBUSY, text));
         }
-        let written = if open.has_own_cache { open.file.drop_cached(0, u64::MAX) } else { Ok(()) };
+        let written = open.file.clone().close();
         // SAFETY: a handle that was not closed, and this is its last use (the crate's safety policy).
         unsafe { close(file) };
         Ok(written?)
@@ -269,6 +267,8 @@ fn io_flags(flags: c_int) -> Outcome<IoFlags> {
         (DIORITE_RWF_NOWAIT, IoFlags::NOWAIT),
         (DIORITE_RWF_ATOMIC, IoFlags::ATOMIC),
         (DIORITE_RWF_DONTCACHE, IoFlags::DONTCACHE),
+        (DIORITE_RWF_DSYNC, IoFlags::DSYNC),
+        (DIORITE_RWF_SYNC, IoFlags::SYNC),
     ];
     let set = pairs.into_iter().filter(|(flag, _)| flags & flag != 0);
     Ok(set.fold(IoFlags::NONE, |all, (_, flag)| all | flag))
@@ -326,14 +326,7 @@ pub unsafe extern "C" fn diorite_pwritev(
         // SAFETY: the memory of each, which does not change.
         let data = segments.map(|part| unsafe { bytes(part.iov_base.cast(), part.iov_len) });
         let data = data.map(|part| part.map(IoSlice::new)).collect::<Outcome<Vec<_>>>()?;
-        let file = &handle!(file).file;
-        let written = file.write_with(&data, offset, with)?;
-        if flags & DIORITE_RWF_SYNC != 0 {
-            file.sync_all()?;
-        } else if flags & DIORITE_RWF_DSYNC != 0 {
-            file.sync_data()?;
-        }
-        Ok(written)
+        Ok(handle!(file).file.write_with(&data, offset, with)?)
     })
 }
 

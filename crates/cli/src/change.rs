@@ -143,7 +143,7 @@ fn irremovable(filesystem: &Filesystem, path: &Path, directory: InodeNumber) -> 
     if matches!(last, Some(b"." | b"..")) {
         return Some("the path ends with `.` or `..`; give the directory's own name");
     }
-    // With a slash behind it, a link is what it leads to.
+    // With a slash after it, a link stands for its target.
     let without_slash = path.components().as_path();
     if filesystem.symlink_metadata(without_slash).is_ok_and(|at| at.kind == FileKind::Symlink) {
         return Some(

@@ -31,7 +31,7 @@ fn options(arguments: &args::Served) -> Result<MountOptions> {
     Ok(options)
 }
 
-/// An option without effect may be one that somebody relies on.
+/// Reject options without effect: the user may rely on them.
 fn for_mounts(option: &str) -> Failure {
     Failure::Usage(format!(
         "-o {option}: it is for mounts by this host's kernel, and has no effect on a volume that is served; leave it out (clients give \

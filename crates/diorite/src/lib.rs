@@ -92,6 +92,7 @@ pub use diorite_device::{
     array_of, array_read_only_reason, end_of_target, foreign_content, foreign_format, has_partitions,
     host_paths, is_new_file, open_target, partitions,
 };
+pub use diorite_ext::layout::uuid_text;
 pub use diorite_ext::{
     Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, Error as VolumeError, FileKind,
     Incompatible, InodeNumber, LogUse, MmpWait, NamesVersion, NodeSpec, Owner, QuotaLimits, RenameMode,
@@ -115,7 +116,7 @@ pub use status::{CacheUse, FilesystemStatus};
 pub use stream::{DirectReader, DirectWriter};
 pub use volume_target::{open_volume_target, partitions_with_volumes};
 pub use walk::{SeenDirectories, Walk, WalkEntry};
-pub use what_is_on::{FoundContent, uuid_text, what_is_on};
+pub use what_is_on::{FoundContent, what_is_on};
 
 /// A name of a directory as part of a path.
 pub(crate) fn os_name(name: &[u8]) -> &std::ffi::OsStr {

@@ -31,7 +31,7 @@ pub(crate) enum LastName {
 }
 
 impl LastName {
-    /// Whether the directory so named can be removed.
+    /// Fails if a directory cannot be removed by this name.
     pub(crate) fn check_removable(self) -> Result<()> {
         match self {
             Self::Name => Ok(()),

@@ -200,8 +200,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`NotADirectory`](crate::ErrorKind::NotADirectory); [`Busy`](crate::ErrorKind::Busy) for the root, and
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for `.` and `..`, of which nothing is removed then; otherwise the first thing that cannot be removed,
-    /// and what was removed before it is gone.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for `.`, [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty) for `..`: of these nothing is
+    /// removed. Otherwise the first thing that cannot be removed, and what was removed before it is gone.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.remove_dir_all_with(path, &mut |_| true)
     }
@@ -216,11 +216,17 @@ impl Filesystem {
         removed: &mut dyn FnMut(FileKind) -> bool,
     ) -> Result<()> {
         let path = path.as_ref();
-        self.search_parent(path).and_then(|at| at.last.check_removable()).at_path(path)?;
-        let node = self.find(path, false).at_path(path)?;
-        if node.kind() != FileKind::Directory {
-            return Err(diorite_ext::Error::NotADirectory).at_path(path);
-        }
+        let node = while_stale(|| {
+            let at = self.search_parent(path)?;
+            at.last.check_removable()?;
+            // The entry itself: a slash after a link would follow it.
+            let inode = self.volume().names.lookup(&at.directory, &at.name)?;
+            if inode.kind() != FileKind::Directory {
+                return Err(diorite_ext::Error::NotADirectory.into());
+            }
+            self.nodes().acquire(inode).map(NodeRef::new)
+        })
+        .at_path(path)?;
         let mut removal = Removal {
             directories: Vec::new(),
             path: path.to_owned(),

@@ -3,12 +3,13 @@
 //! Where it sits: above the device crate, which knows partition tables, arrays and foreign formats, and the volume, which knows its own. Everything that
 //! overwrites a target asks here first: the command line, [`mkfs_on`](crate::mkfs_on), and by that the C library and Python.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::path::Path;
 
 use diorite_block::BlockDevice;
 use diorite_device::{OpenOptions, array_of, foreign_content, has_partitions, host_paths, open_target};
 use diorite_ext::VolumeInfo;
+use diorite_ext::layout::uuid_text;
 
 /// What was found, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,16 +64,4 @@ fn content_of(device: &dyn BlockDevice) -> Option<String> {
             .or_else(|| array_of(device))
             .or_else(|| foreign_content(device).map(str::to_owned)),
     }
-}
-
-/// A UUID as people read it.
-pub fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (index, byte) in uuid.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

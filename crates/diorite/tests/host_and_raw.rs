@@ -125,9 +125,9 @@ fn closing_reports_what_could_not_be_written() {
     assert_eq!(file.close().expect_err("the device fails").kind(), ErrorKind::Io);
 }
 
-/// Behind the end of a file there is nothing to align: the second read of a file that ends within a block asks there.
+/// After the end of a file there is nothing to align: the last read of a file that ends within a block begins there.
 #[test]
-fn a_direct_read_behind_the_end_returns_nothing() {
+fn a_direct_read_after_the_end_returns_nothing() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("file");
     options(HostFile::options().create(true), 0)

@@ -87,6 +87,9 @@ fn a_tree_is_removed_by_its_own_name() {
     refused("/", ErrorKind::Busy);
     refused("", ErrorKind::NotFound);
     refused("/a/b/file", ErrorKind::NotADirectory);
+    filesystem.symlink("/a", "/link").expect("link");
+    refused("/link", ErrorKind::NotADirectory);
+    refused("/link/", ErrorKind::NotADirectory);
     refused("/a/.", ErrorKind::InvalidInput);
     refused("/a/b/..", ErrorKind::DirectoryNotEmpty);
     assert!(!filesystem.exists("").expect("exists"));

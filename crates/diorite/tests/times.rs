@@ -198,8 +198,8 @@ fn a_time_set_by_hand_is_not_overwritten_by_write_back() {
     }
 }
 
-/// The time of a cached overwrite is recorded with its write-back, also if nobody syncs: it stayed in memory until the volume was synced or closed, and
-/// after a crash the file had its new content with its old time.
+/// Write-back records the modification time of a cached overwrite without a sync. It stayed in memory until the volume was synced or closed: after a
+/// crash the file had new content and the old time.
 #[test]
 fn write_back_without_a_sync_records_the_time() {
     for options in flavors() {

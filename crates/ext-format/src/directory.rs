@@ -1,7 +1,6 @@
 //! Directory blocks: entries one after the other that together fill the block.
 //!
-//! Interface: what an entry must be is here, and nowhere else: [`parse_entry`] and [`check_name`], for those who use a directory and for
-//! those who check it.
+//! Interface: [`parse_entry`] and [`check_name`] are the only validator of entries, for the driver and for `check`.
 //!
 //! On disk: inode (4), length of the entry (2), length of the name (1), kind (1, with `filetype`), name. An entry is a multiple
 //! of 4 bytes, at least 12, and never crosses a block. With `metadata_csum` a block ends in a tail that looks like a

@@ -191,7 +191,7 @@ pub fn elsewhere(uuid: &[u8; 16], device: u32) -> String {
 }
 
 /// A UUID in the usual form.
-fn uuid_text(uuid: &[u8; 16]) -> String {
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (at, byte) in uuid.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {

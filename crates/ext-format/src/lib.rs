@@ -51,7 +51,7 @@ mod types;
 pub mod xattr;
 
 pub use checksum::ChecksumSeed;
-pub use error::{Corrupt, Error, Incompatible, Result, elsewhere};
+pub use error::{Corrupt, Error, Incompatible, Result, elsewhere, uuid_text};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use geometry::{InodeLocation, Layout};
 pub use group_descriptor::{GroupDescriptor, GroupFlags};

@@ -175,7 +175,7 @@ fn seek_from(offset: i64, whence: i64) -> Result<SeekFrom, Error> {
 #[pymethods]
 impl Handle {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.file.close(py, |_| Ok::<_, Failure>(()), |_| false)
+        self.file.close(py, |file| file.clone().close(), |_| false)
     }
 
     /// Read from the position into memory; returns the number of bytes, 0 at the end.

@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
             account: Account::new(worker, start),
             contents: Contents::new(&job.filling, blocks, seed ^ 0xf1, &shared.contents),
             written: Written::default(),
-            // What an earlier run left is told apart, too.
+            // Blocks of an earlier run have other numbers as well.
             stamp: Stamp { seed: job.seed.unwrap_or(0), number: entropy() },
             search: job.latency_target.map(|target| DepthSearch::new(target, job.depth, start)),
             random: Random::new(seed ^ 0x5eed),

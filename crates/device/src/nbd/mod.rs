@@ -11,8 +11,8 @@
 //! 1. Only what was not acknowledged is sent again; sending it twice changes nothing.
 //! 2. A flush never promises what a server that went away may have had in its cache only: if a connection is lost after writes that
 //!    were acknowledged and not flushed, flushes fail from then on, until the device is opened again.
-//!    Nor is anything sent again that a silent server may still do: after `timeout=SECONDS` without an answer the device fails. The same where one
-//!    connection is lost and the server, told that no more comes on the others, does not close them: only then it has done what it was asked there.
+//!    Nor is anything sent again that a silent server may still do: after `timeout=SECONDS` without an answer the device fails. When one
+//!    connection is lost, the others are shut down for writing: the server closes each after its last request, and only then is anything sent again.
 //! 3. When one connection is lost, all are, so that no answer of the old server counts afterwards.
 //!
 //! Locking: plain locks, for the simulation never comes here. `sessions` is held exclusively while connections are made again.

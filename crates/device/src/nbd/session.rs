@@ -135,11 +135,14 @@ impl Session {
 
     /// A call on the connection has failed.
     fn fail(&self, state: &mut State, error: &io::Error) {
+        let was_lost = state.lost.is_some();
         self.end(state, Lost::by(error));
-        let is_closed = matches!(
-            error.kind(),
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
-        );
+        let is_closed = match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => true,
+            // Of a lost session it is our own shutdown of sending.
+            ErrorKind::BrokenPipe => !was_lost,
+            _ => false,
+        };
         state.may_act_late &= !is_closed;
     }
 

@@ -41,8 +41,8 @@ pub struct AsyncReader {
     pool: RegisteredBuffers,
     cursor: Cursor,
     flying: VecDeque<Transfer<RegisteredBuf>>,
-    /// So many of the first in flight lie behind the end of the file as a piece before them found it.
-    behind_end: usize,
+    /// So many of the transfers in flight, from the first on, are dropped: a piece before them ended with the file.
+    dropped: usize,
     current: Option<RegisteredBuf>,
     /// The part of `current` that was not consumed yet.
     unread: Range<usize>,
@@ -70,7 +70,7 @@ impl AsyncReader {
             pool,
             cursor: Cursor::at(offset),
             flying: VecDeque::new(),
-            behind_end: 0,
+            dropped: 0,
             current: None,
             unread: 0..0,
             has_failed: false,
@@ -102,9 +102,9 @@ impl AsyncReader {
 
     fn poll_advance(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.current = None;
-        while self.behind_end > 0 {
+        while self.dropped > 0 {
             let _ = ready!(self.poll_first(context));
-            self.behind_end -= 1;
+            self.dropped -= 1;
         }
         let len = self.pool.buffer_bytes();
         while self.cursor.has_more(&self.file) {
@@ -117,9 +117,8 @@ impl AsyncReader {
         self.unread = self.cursor.new_of(read);
         self.current = Some(memory);
         if read < len {
-            self.behind_end = self.flying.len();
-            let start = self.cursor.next() - (1 + self.flying.len() as u64) * len as u64;
-            self.cursor.go_back(start + read as u64, u64::from(self.file.alignment().offset));
+            self.dropped = self.flying.len();
+            self.cursor.go_back(1 + self.flying.len(), len, read, self.file.alignment().offset);
         }
         Poll::Ready(Ok(()))
     }

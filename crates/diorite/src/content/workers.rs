@@ -99,14 +99,20 @@ impl Workers {
 
     /// In a forked child, forget the threads of the parent.
     fn leave_parent(&self) {
-        if self.forks.load(Ordering::Relaxed) != forks()
-            && self.forks.swap(forks(), Ordering::Relaxed) != forks()
-        {
-            self.threads.lock().drain(..).for_each(std::mem::forget);
-            self.writer_started.store(false, Ordering::Relaxed);
-            let mut state = self.shared.state.lock();
-            (state.readers, state.idle_readers) = (0, 0);
+        let process = forks();
+        if self.forks.load(Ordering::Acquire) == process {
+            return;
         }
+        let mut threads = self.threads.lock();
+        // Another thread of the child was faster.
+        if self.forks.load(Ordering::Acquire) == process {
+            return;
+        }
+        threads.drain(..).for_each(std::mem::forget);
+        self.writer_started.store(false, Ordering::Relaxed);
+        let mut state = self.shared.state.lock();
+        (state.readers, state.idle_readers) = (0, 0);
+        self.forks.store(process, Ordering::Release);
     }
 
     /// Read pages ahead in the background, each piece by a thread of its own where there is one, charged to the reader.

@@ -24,7 +24,7 @@ impl Content {
         if wanted == 0 {
             return Ok(0);
         }
-        // Whatever its alignment, as the kernel does it: a reader of a file that ends within a block asks once more behind its end.
+        // Of any alignment, as in the kernel: the last read of a file that ends within a block begins there.
         if offset >= self.store.size() {
             return Ok(0);
         }

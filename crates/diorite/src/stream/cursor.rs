@@ -36,8 +36,11 @@ impl Cursor {
         std::mem::take(&mut self.returned).min(len)..len
     }
 
-    /// A piece ended with the file, at `end`; what was asked for behind it counts for nothing, even if the file has grown meanwhile and it has data.
-    pub(crate) fn go_back(&mut self, end: u64, unit: u64) {
+    /// The first of the last `pieces` transfers, all of `buffer_bytes`, met the end of the file after `len` bytes: go on there. The others are dropped, also
+    /// if the file has grown meanwhile.
+    pub(crate) fn go_back(&mut self, pieces: usize, buffer_bytes: usize, len: usize, unit: u32) {
+        let end = self.next - pieces as u64 * buffer_bytes as u64 + len as u64;
+        let unit = u64::from(unit);
         self.next = end / unit * unit;
         self.returned = (end - self.next) as usize;
     }

@@ -121,16 +121,15 @@ impl DirectReader {
         if len < self.pool.buffer_bytes() { self.go_back(len) } else { Ok(()) }
     }
 
-    /// The piece that was just taken has only `len` bytes: forget those behind it.
+    /// The piece that was just taken has only `len` bytes: drop those after it.
     fn go_back(&mut self, len: usize) -> Result<()> {
         while self.queue.in_flight() > 0 {
             self.queue.reap(1, &mut Vec::new())?;
         }
-        let pieces = 1 + self.ended.len() as u64;
+        let pieces = 1 + self.ended.len();
         self.first += self.ended.len() as u64;
         self.ended.clear();
-        let start = self.cursor.next() - pieces * self.pool.buffer_bytes() as u64;
-        self.cursor.go_back(start + len as u64, u64::from(self.file.alignment().offset));
+        self.cursor.go_back(pieces, self.pool.buffer_bytes(), len, self.file.alignment().offset);
         Ok(())
     }
 }

@@ -26,6 +26,14 @@ impl BackingStore {
         self.commit(WriteCommit { size_at_least, modified, ..WriteCommit::default() })
     }
 
+    /// Record the modification time that is pending, if there is one still: a time that was set by hand meanwhile is not overwritten.
+    pub(crate) fn record_time(&self) -> Result<()> {
+        self.time.record(|pending| match pending.map(SetTime::To) {
+            None => Ok(()),
+            modified => self.map.commit(WriteCommit { modified, ..WriteCommit::default() }),
+        })
+    }
+
     /// A sync of the mapping, and of all data that has been written.
     pub(crate) fn sync(&self, kind: SyncKind) -> Result<()> {
         self.engine.counters.flushes.add(1);

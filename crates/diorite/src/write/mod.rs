@@ -33,7 +33,7 @@ use crate::content::{Content, pages_of};
 use crate::map::{SyncKind, WriteCommit};
 use crate::placement::{PlugWrites, place_write};
 use crate::range_lock::{LockId, LockMode, RangeGuard};
-use crate::{Error, IoFlags, Result, SetTime};
+use crate::{Error, IoFlags, Result};
 use durable::Durable;
 use space::Blocks;
 
@@ -247,12 +247,9 @@ impl BackingStore {
         let end = end.min(self.size());
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
         self.commit(commit)?;
-        if !flags.contains(BioFlags::SYNC)
-            && let Some(modified) = self.time.get()
-        {
-            // The data is on the device, whatever becomes of the time. The volume latches what fails here.
-            let _ =
-                self.commit(WriteCommit { modified: Some(SetTime::To(modified)), ..WriteCommit::default() });
+        if !flags.contains(BioFlags::SYNC) && self.time.get().is_some() {
+            // An overwrite records nothing else. The volume latches what fails here: the data is on the device all the same.
+            let _ = self.record_time();
         }
         Ok(())
     }

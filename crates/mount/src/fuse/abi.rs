@@ -217,7 +217,7 @@ structures! {
         name_len: u32, fragment_size: u32, padding: u32, spare: [u32; 6],
     }
     SetXattrIn { size: u32, flags: u32, extra_flags: u32, padding: u32, }
-    /// The same where [`init::SETXATTR_EXT`] was not agreed on. The name follows: what is missing cannot be told from it.
+    /// The same where [`init::SETXATTR_EXT`] was not agreed on. The name follows at once.
     ShortSetXattrIn { size: u32, flags: u32, }
     GetXattrIn { size: u32, padding: u32, }
     GetXattrOut { size: u32, padding: u32, }

@@ -18,7 +18,7 @@ const FLAVORS: [u32; 2] = [1, 0];
 /// Which users clients are taken for, in the words of `exports(5)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Squash {
-    /// The superuser is the anonymous user, and its group the anonymous user's, whoever is in it.
+    /// User 0 is mapped to the anonymous user, and group 0, of any user, to the anonymous group.
     pub root: bool,
     /// All are the anonymous user.
     pub all: bool,

@@ -85,7 +85,8 @@ class File(io.RawIOBase):
         return False
 
     def close(self):
-        """Close the file; closing it again does nothing. Call ``fsync`` before to know that everything is on the disk."""
+        """Close the file; closing it again does nothing. Raises OSError if something could not be written back. Call ``fsync`` before
+        to know that everything is on the disk."""
         if not self.closed:
             try:
                 super().close()

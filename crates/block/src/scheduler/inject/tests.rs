@@ -94,7 +94,7 @@ fn nothing_is_ordered_where_distance_costs_nothing() {
     assert_eq!(std::iter::from_fn(|| scheduler.dispatch(ms(0))).count(), 16);
 }
 
-/// A stream that never runs out of requests does not keep one far behind it waiting for ever.
+/// A stream that always has requests pending does not starve one at a much lower sector.
 #[test]
 fn a_request_far_behind_its_stream_is_served() {
     for op in [Op::Read, Op::Write] {
