@@ -236,11 +236,15 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
                 to_image.display()
             )));
         }
-        let failure = Failure::map(from, "move");
-        let target = match Same::of(&filesystem, path, to_path) {
+        let same_as = |to: &Path| Same::of(&filesystem, path, to).map_err(Failure::map(from, "move"));
+        let (target, same) = match same_as(to_path)? {
             // The directory itself, by another spelling.
-            Ok(Same::Spelling) => to_path.to_owned(),
-            _ => destination(&filesystem, path, to_path),
+            Same::Spelling => (to_path.to_owned(), Same::Spelling),
+            same => {
+                let target = destination(&filesystem, path, to_path);
+                let same = if target == to_path { same } else { same_as(&target)? };
+                (target, same)
+            }
         };
         let mode = if arguments.no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
         let inode = || filesystem.symlink_metadata(&target).ok().map(|there| there.inode);
@@ -250,7 +254,6 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
                 target.display()
             )));
         }
-        let same = Same::of(&filesystem, path, &target).map_err(failure)?;
         let renamed = match (same, mode) {
             (Same::Name, RenameMode::Replace) => {
                 let target = target.display();

@@ -39,12 +39,6 @@ impl Failure {
     /// For a device that cannot be opened, whose error names it, with the cure. A name that makes no sense is a wrong argument.
     pub(crate) fn open(error: &OpenError) -> Self {
         match error {
-            // One of `diorite raw`: it makes sense, and nothing is bound to it.
-            OpenError::BadTarget { spec, .. }
-                if spec.starts_with("raw:") || spec.starts_with("/dev/raw/") =>
-            {
-                Self::Failed(error.to_string())
-            }
             OpenError::BadTarget { .. } => Self::Usage(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }

@@ -62,7 +62,7 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
 /// A new filesystem takes the place of what was there.
 fn refuse_to_overwrite(name: &str) -> Result<()> {
     let Some(found) = what_is_lost(name) else { return Ok(()) };
-    let way = if found.what == "a partition table" && found.device.is_none() {
+    let way = if found.is_partition_table() {
         "name a partition (?partition=1), or use --force to overwrite it"
     } else {
         "use --force to overwrite it"

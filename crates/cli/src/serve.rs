@@ -24,7 +24,7 @@ fn options(arguments: &args::Served) -> Result<MountOptions> {
     for words in &arguments.options {
         options.set(words).map_err(Failure::Usage)?;
     }
-    if let Some(name) = options.for_mounts_alone() {
+    if let Some(name) = options.kernel_mount_option() {
         return Err(for_mounts(name));
     }
     logging::install(Destination::StandardError, arguments.log_level.into());

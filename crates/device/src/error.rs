@@ -140,6 +140,14 @@ pub enum OpenError {
         /// What is wrong with it, and what would be right.
         why: String,
     },
+    /// A name of [`RawBindings`](crate::RawBindings) that leads to no device.
+    #[error("{spec}: not a device name: {why}")]
+    Unbound {
+        /// As it was given.
+        spec: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// There is no partition table, or it is damaged.
     #[error("{device}: no usable partition table: {why}")]
     NoPartitionTable {
@@ -236,6 +244,7 @@ impl OpenError {
             Self::DirectRefused { .. }
             | Self::TooSmall { .. }
             | Self::BadTarget { .. }
+            | Self::Unbound { .. }
             | Self::BadChoice { .. }
             | Self::NoPartitionTable { .. }
             | Self::BadWindow { .. }

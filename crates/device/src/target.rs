@@ -85,7 +85,7 @@ fn bound(spec: &str) -> Result<Option<String>, OpenError> {
     if !(spec.starts_with("raw:") || spec.starts_with("/dev/raw/")) || Path::new(name).exists() {
         return Ok(None);
     }
-    let bad = |why: String| OpenError::BadTarget { spec: spec.to_owned(), why };
+    let bad = |why: String| OpenError::Unbound { spec: spec.to_owned(), why };
     let bindings =
         RawBindings::of_user().map_err(|error| bad(format!("the bindings cannot be read: {error}")))?;
     match bindings.target(name) {
@@ -100,7 +100,7 @@ fn bound(spec: &str) -> Result<Option<String>, OpenError> {
 fn unbound(name: &str, error: OpenError) -> OpenError {
     let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     match error {
-        OpenError::NotFound { .. } if is_name => OpenError::BadTarget {
+        OpenError::NotFound { .. } if is_name => OpenError::Unbound {
             spec: format!("raw:{name}"),
             why: format!(
                 "there is no such file, and nothing is bound to the name; bind it (diorite raw {name} DEVICE)"

@@ -1,35 +1,18 @@
 //! The child of a fork has none of its parent's threads: what it uses or drops waits for none of them.
-#![allow(unsafe_code, reason = "fork and exit have no safe form")]
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+#[path = "common/child.rs"]
+mod child;
 mod common;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use child::in_child;
 use common::image;
 use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, QueuedMemory, Sector};
 use diorite_device::{AlignedBuf, Backend, FileDevice, OpenOptions};
 
 const LEN: usize = 1 << 20;
-
-/// Do something in a child, which is ended if that takes long.
-fn in_child(act: impl FnOnce()) {
-    // SAFETY: the child does nothing but `act` in this thread, and leaves without unwinding.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: has no memory.
-        unsafe { libc::alarm(10) };
-        let result = catch_unwind(AssertUnwindSafe(act));
-        // SAFETY: ends the process at once.
-        unsafe { libc::_exit(i32::from(result.is_err())) };
-    }
-    assert!(child > 0, "fork");
-    let mut status = 0;
-    // SAFETY: our own child, and a valid place for its status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child failed, or waited for a thread that it does not have");
-}
 
 fn read(tag: u64) -> QueuedIo {
     QueuedIo {

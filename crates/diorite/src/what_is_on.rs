@@ -11,6 +11,8 @@ use diorite_device::{OpenOptions, array_of, foreign_content, has_partitions, hos
 use diorite_ext::VolumeInfo;
 use diorite_ext::layout::uuid_text;
 
+const PARTITION_TABLE: &str = "a partition table";
+
 /// What was found, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundContent {
@@ -18,6 +20,13 @@ pub struct FoundContent {
     pub what: String,
     /// The device that has it, if it is but one of those that the target consists of, or the whole of which the target is a part.
     pub device: Option<String>,
+}
+
+impl FoundContent {
+    /// Whether it is a partition table of the target itself, so that a partition can be named instead.
+    pub fn is_partition_table(&self) -> bool {
+        self.device.is_none() && self.what == PARTITION_TABLE
+    }
 }
 
 impl fmt::Display for FoundContent {
@@ -35,7 +44,7 @@ pub fn what_is_on(target: &str) -> Option<FoundContent> {
     let is_part = is_partition || target.contains("?offset=") || target.contains("&offset=");
     let held_by = |name: &str| {
         let device = open_target(name, &OpenOptions::read_only()).ok()?;
-        let table = || (!is_part && has_partitions(&*device)).then(|| "a partition table".to_owned());
+        let table = || (!is_part && has_partitions(&*device)).then(|| PARTITION_TABLE.to_owned());
         content_of(&*device).or_else(table)
     };
     if let Some(what) = held_by(target) {

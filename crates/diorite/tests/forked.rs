@@ -1,29 +1,12 @@
 //! A forked child has none of its parent's threads: a volume or a file that it uses or drops waits for none of them.
-#![allow(unsafe_code, reason = "fork and exit have no safe form")]
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+#[path = "../../device/tests/common/child.rs"]
+mod child;
 
+use child::in_child;
 use diorite::mkfs::MkfsOptions;
 use diorite::{Filesystem, HostFile};
-
-/// Do something in a child, which is ended if that takes long.
-fn in_child(act: impl FnOnce()) {
-    // SAFETY: the child does nothing but `act` in this thread, and leaves without unwinding.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: has no memory.
-        unsafe { libc::alarm(10) };
-        let result = catch_unwind(AssertUnwindSafe(act));
-        // SAFETY: ends the process at once.
-        unsafe { libc::_exit(i32::from(result.is_err())) };
-    }
-    assert!(child > 0, "fork");
-    let mut status = 0;
-    // SAFETY: our own child, and a valid place for its status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child failed, or waited for a thread that it does not have");
-}
 
 #[test]
 fn a_child_drops_a_volume() {

@@ -253,8 +253,8 @@ impl MountOptions {
         Ok(())
     }
 
-    /// An option that was chosen and is for a mount of this host's kernel alone: a volume that is served to others has none.
-    pub fn for_mounts_alone(&self) -> Option<&'static str> {
+    /// The first option that was set and applies only to a mount by this host's kernel.
+    pub fn kernel_mount_option(&self) -> Option<&'static str> {
         let chosen = [
             (self.allow_other, "allow_other"),
             (self.default_permissions, "default_permissions"),

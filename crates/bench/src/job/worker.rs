@@ -332,9 +332,11 @@ impl<'a> Run<'a> {
             1 if job.verify.is_on() => {
                 self.stamp.number = self.stamp.number.wrapping_add(1);
                 job.verify.fill(memory, transfer.offset, self.stamp);
-                // In the order in which writes of one block take effect.
-                let Transfer { file, offset, len, .. } = *transfer;
-                self.written.insert(Block { file, offset, len, number: self.stamp.number });
+                if job.verify.after {
+                    // In the order in which writes of one block take effect.
+                    let Transfer { file, offset, len, .. } = *transfer;
+                    self.written.insert(Block { file, offset, len, number: self.stamp.number });
+                }
                 transfer.start = now();
             }
             1 if job.filling.is_per_write() => {

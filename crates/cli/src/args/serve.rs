@@ -46,7 +46,8 @@ pub(crate) enum Protocol {
 /// What is served and how, by whatever protocol.
 #[derive(Debug, Args)]
 pub(crate) struct Served {
-    /// Options as of `diorite mount`, with commas between them, but those of access, requests and name
+    /// Options of `diorite mount`, separated by commas. Those for mounts by this host's kernel are rejected: `allow_other`, `default_permissions`, `nosuid`, `nodev`,
+    /// `noexec`, `io_uring`, `idle_polling`, `fsname`; with `nfs` also `direct`
     #[arg(short = 'o', value_name = "OPTION,...", action = clap::ArgAction::Append)]
     pub(crate) options: Vec<String>,
     /// Read-only

@@ -241,7 +241,7 @@ impl Session {
             return;
         }
         let BatchForgetIn { count, .. } = request.arguments.structure();
-        // A guest may say any number.
+        // `count` comes from the guest, and may be more than was sent.
         for _ in 0..count {
             if request.arguments.is_empty() {
                 break;

@@ -86,8 +86,8 @@ impl WriteBack {
         }
     }
 
-    /// Make a request to the queue of the processor on which this thread runs. What it says is of no use. Its thread, too, waits for this program
-    /// and must not keep the session open; each waiting caller has one of its own, since a request that waits in a queue keeps its thread.
+    /// Make a request to the queue of the processor on which this thread runs; the result is ignored. It runs on a thread with an empty descriptor
+    /// table, so that it does not keep the session open. Each waiting caller has one of its own, since a request that waits in a queue blocks its thread.
     fn nudge(&self) -> Option<JoinHandle<()>> {
         let mut here = CpuSet::new();
         here.set(sched_getcpu());

@@ -63,7 +63,7 @@ impl Asked<'_> {
         self.must_be_granted(directory, WRITE)?;
         let usual = if kind == FileKind::Directory { DIRECTORY_PERMISSIONS } else { PERMISSIONS };
         // Clients have applied the mask of their user.
-        let permissions = self.of_new(directory, kind, changes.permissions.unwrap_or(usual));
+        let permissions = self.permissions_of_new(directory, kind, changes.permissions.unwrap_or(usual));
         let new = NewNode { kind, permissions, umask: 0, device };
         let made = self.operations().create(directory.inode, name, &new, &self.caller())?.attributes;
         // A file that others are to own is made by one who may do that; size 0 is what it has.
@@ -76,21 +76,20 @@ impl Asked<'_> {
         Ok(self.operations().set_attributes(made.inode, &more)?)
     }
 
-    /// The permission bits that the kernel gives something new. A directory has set-group-ID from the one that it is made in, and from
-    /// nothing else; so has a file its group, and a program no set-group-ID of a group that its maker is not in.
-    fn of_new(&self, directory: &Attributes, kind: FileKind, permissions: u16) -> u16 {
+    /// Permission bits of a new file, as the kernel sets them. A directory inherits set-group-ID and takes none from the client. An executable
+    /// file that inherits its group loses set-group-ID if the caller is not in that group.
+    fn permissions_of_new(&self, directory: &Attributes, kind: FileKind, permissions: u16) -> u16 {
         const SET_USER_ID: u16 = 0o4000;
-        const PROGRAM_OF_GROUP: u16 = SET_GROUP_ID | 0o010;
+        const GROUP_EXECUTE: u16 = 0o010;
         if kind == FileKind::Directory {
             return permissions & !(SET_USER_ID | SET_GROUP_ID);
         }
-        let may_be_of_group = directory.permissions & SET_GROUP_ID == 0
-            || self.who.is_superuser()
-            || self.who.is_in_group(directory.owner.gid);
-        if may_be_of_group || permissions & PROGRAM_OF_GROUP != PROGRAM_OF_GROUP {
-            permissions
-        } else {
+        let is_program_of_group =
+            directory.permissions & SET_GROUP_ID != 0 && permissions & GROUP_EXECUTE != 0;
+        if is_program_of_group && !self.who.may_set_group_id(directory.owner.gid) {
             permissions & !SET_GROUP_ID
+        } else {
+            permissions
         }
     }
 

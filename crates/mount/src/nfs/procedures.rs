@@ -68,8 +68,7 @@ impl Asked<'_> {
         }
         let group = changes.gid.unwrap_or(node.owner.gid);
         if let Some(permissions) = &mut changes.permissions
-            && !who.is_superuser()
-            && !who.is_in_group(group)
+            && !who.may_set_group_id(group)
         {
             *permissions &= !SET_GROUP_ID;
         }

@@ -78,7 +78,7 @@ struct Timed<'a, R> {
     has_begun: bool,
 }
 
-impl<R: Read> Timed<'_, R> {
+impl<R: Read> Read for Timed<'_, R> {
     /// Some bytes; 0 at the end of the stream, or if the client has nothing to say.
     fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
         loop {
@@ -99,31 +99,6 @@ impl<R: Read> Timed<'_, R> {
                 done => return done,
             }
         }
-    }
-
-    fn read_exact(&mut self, mut memory: &mut [u8]) -> io::Result<()> {
-        while !memory.is_empty() {
-            match self.read(memory)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                len => memory = &mut memory[len..],
-            }
-        }
-        Ok(())
-    }
-
-    /// So many bytes more of a record. Memory is taken as they come, not as they are announced.
-    fn append(&mut self, record: &mut Vec<u8>, len: usize) -> io::Result<()> {
-        let (mut filled, end) = (record.len(), record.len() + len);
-        while filled < end {
-            if filled == record.len() {
-                record.resize(end.min((filled * 2).max(FIRST_BYTES)), 0);
-            }
-            match self.read(&mut record[filled..])? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                len => filled += len,
-            }
-        }
-        Ok(())
     }
 }
 
@@ -156,7 +131,11 @@ pub(super) fn read_record(
         if record.len() + len > RECORD_MAX {
             return Err(io::Error::other("a record is too long"));
         }
-        stream.append(record, len)?;
+        // Memory is taken as bytes come, not as they are announced.
+        record.reserve(len.min(FIRST_BYTES));
+        if (&mut stream).take(len as u64).read_to_end(record)? < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         if head & LAST_FRAGMENT != 0 {
             return Ok(true);
         }

@@ -262,7 +262,7 @@ impl Operations {
         self.known.note_lost_write(number, error);
     }
 
-    /// Asked before a front end's cache takes more. Who cannot write learns nothing, and takes the error from no one.
+    /// Asked before a front end's cache takes more. Reported once, and only through a handle that is open for writing.
     ///
     /// # Errors
     /// Why earlier data could not be written, once.

@@ -33,6 +33,8 @@ pub use names::NewNode;
 pub use nodes::FileFlags;
 pub(crate) use nodes::XATTR_ACCESS_LIST;
 
+use rustix::io::Errno;
+
 use files::OpenFile;
 use known::Known;
 use listing_ahead::ListingAhead;
@@ -219,18 +221,19 @@ impl Operations {
 
 /// `ENFILE`.
 fn too_many_open() -> Error {
-    let source = std::io::Error::from_raw_os_error(rustix::io::Errno::NFILE.raw_os_error());
-    Error::Os { what: "too many files of the volume are open", source }
+    os_error(Errno::NFILE, "too many files of the volume are open")
 }
 
 /// `EPERM`.
 fn not_permitted(what: &'static str) -> Error {
-    let source = std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error());
-    Error::Os { what, source }
+    os_error(Errno::PERM, what)
 }
 
 /// `ESTALE`.
 fn stale() -> Error {
-    let source = std::io::Error::from_raw_os_error(rustix::io::Errno::STALE.raw_os_error());
-    Error::Os { what: "the inode is gone", source }
+    os_error(Errno::STALE, "the inode is gone")
+}
+
+fn os_error(errno: Errno, what: &'static str) -> Error {
+    Error::Os { what, source: errno.into() }
 }

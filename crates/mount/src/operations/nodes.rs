@@ -128,13 +128,12 @@ impl Operations {
     ) -> Result<()> {
         const JOURNAL_DATA: u32 = 0x4000;
         let node = self.node(number)?;
-        if let Some(flags) = flags
-            && (flags ^ node.attributes()?.flags) & JOURNAL_DATA != 0
-            && !caller.is_superuser()
-        {
+        let now = node.attributes()?;
+        let changes_journaling = flags.is_some_and(|flags| (flags ^ now.flags) & JOURNAL_DATA != 0);
+        if changes_journaling && !caller.is_superuser() {
             return Err(not_permitted("only the superuser has data go through the log (chattr +j)"));
         }
-        let project = project.filter(|project| node.attributes().is_ok_and(|now| now.project != *project));
+        let project = project.filter(|project| now.project != *project);
         node.set_attributes(&SetAttributes { flags, project, ..SetAttributes::default() })
     }
 

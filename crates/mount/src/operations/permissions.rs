@@ -29,6 +29,11 @@ impl Credentials {
         self.gid == gid || self.groups.contains(&gid)
     }
 
+    /// Whether the caller may give set-group-ID to a file of this group.
+    pub(crate) fn may_set_group_id(&self, gid: u32) -> bool {
+        self.is_superuser() || self.is_in_group(gid)
+    }
+
     pub(crate) fn owns(&self, attributes: &Attributes) -> bool {
         self.is_superuser() || self.uid == attributes.owner.uid
     }

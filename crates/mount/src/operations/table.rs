@@ -1,4 +1,4 @@
-//! Open files by handle, of a limited number: a client of another machine may open files without an end.
+//! Open files by handle. Their number is limited: a remote client or a guest could otherwise exhaust the host's memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;

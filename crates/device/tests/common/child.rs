@@ -1,0 +1,22 @@
+//! The child of a fork, for tests of this crate and of those above it.
+#![allow(unsafe_code, reason = "fork and exit have no safe form")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Do something in a child, which is ended if that takes long.
+pub(crate) fn in_child(act: impl FnOnce()) {
+    // SAFETY: the child does nothing but `act` in this thread, and leaves without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: has no memory.
+        unsafe { libc::alarm(10) };
+        let result = catch_unwind(AssertUnwindSafe(act));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(i32::from(result.is_err())) };
+    }
+    assert!(child > 0, "fork");
+    let mut status = 0;
+    // SAFETY: our own child, and a valid place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child failed, or waited for a thread that it does not have");
+}
