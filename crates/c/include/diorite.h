@@ -336,9 +336,9 @@ int diorite_filesystem_create(const char *path,
  * Make a filesystem on a disk, a part of it, or an image that exists, all of whose content is lost.
  * options may be NULL.
  *
- * -EEXIST if it, or a device that it is joined of, holds a filesystem, partitions or anything else
- * that is known, but with DIORITE_MKFS_OVERWRITE. Whether a kernel has it mounted is found out in
- * any case (-EBUSY).
+ * -EEXIST if the target, or a device that it consists of, holds a filesystem, partitions or other
+ * known content, unless DIORITE_MKFS_OVERWRITE is set. A mounted device is rejected in any case
+ * (-EBUSY).
  */
 int diorite_mkfs(const char *target,
                  const diorite_mkfs_options *options);
@@ -759,9 +759,9 @@ int diorite_raw_open(const char *target,
                      diorite_file **file);
 
 /*
- * Close a file. Of a filesystem, it is not durable by that: diorite_fsync before, or
- * diorite_filesystem_close later, report what is not on the device. Of the host or a device, cached
- * data is written back, and the error is the result's.
+ * Close a file. Of the host or a device, cached data is written back. If that fails, or an earlier
+ * write-back failed and no diorite_fsync reported it, the error is the result's. Nothing is durable
+ * by a close: diorite_fsync before, or diorite_filesystem_close later.
  *
  * -EBUSY if transfers of a queue on it are in flight or it has mappings: nothing was done. With any
  * other result the handle is gone.

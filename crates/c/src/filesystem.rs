@@ -479,8 +479,8 @@ pub unsafe extern "C" fn diorite_filesystem_create(
 
 /// Make a filesystem on a disk, a part of it, or an image that exists, all of whose content is lost. `options` may be NULL.
 ///
-/// -EEXIST if it, or a device that it is joined of, holds a filesystem, partitions or anything else that is known, but with DIORITE_MKFS_OVERWRITE. Whether a kernel has it
-/// mounted is found out in any case (-EBUSY).
+/// -EEXIST if the target, or a device that it consists of, holds a filesystem, partitions or other known content, unless
+/// DIORITE_MKFS_OVERWRITE is set. A mounted device is rejected in any case (-EBUSY).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_mkfs(target: *const c_char, options: *const diorite_mkfs_options) -> c_int {
     status(|| {

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use diorite::{
-    BlockDevice, DeviceOptions, DirectIo, FoundContent, SchedulerKind, host_paths, open_target, what_is_on,
+    BlockDevice, DeviceOptions, DirectIo, FoundContent, SchedulerKind, TargetKind, host_paths,
+    kind_of_target, open_target, what_is_on,
 };
 
 use rustix::fs::SeekFrom;
@@ -57,9 +58,7 @@ pub(crate) fn what_is_lost(name: &str) -> Option<FoundContent> {
         return Some(found);
     }
     // A part of a file is less than its data, and what a member of an array or a volume group holds is not what is overwritten.
-    if ["?partition=", "&partition=", "?offset=", "&offset="].iter().any(|window| name.contains(window))
-        || ["md:", "lvm:"].iter().any(|scheme| name.starts_with(scheme))
-    {
+    if kind_of_target(name) != TargetKind::Whole {
         return None;
     }
     host_paths(name).into_iter().find(|path| has_data(path)).map(|path| {

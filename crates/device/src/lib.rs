@@ -76,5 +76,7 @@ pub use region::PageKind;
 pub use registered::RegisteredMemory;
 pub use shared_memory::{SharedMemory, SharedWords};
 pub use table::{Partition, PartitionKind, has_partitions, partitions};
-pub use target::{array_read_only_reason, end_of_target, host_paths, is_new_file, open_target};
+pub use target::{
+    TargetKind, array_read_only_reason, end_of_target, host_paths, is_new_file, kind_of_target, open_target,
+};
 pub use thread_ring::registered_memory;

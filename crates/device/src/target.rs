@@ -168,6 +168,47 @@ pub fn host_paths(spec: &str) -> Vec<PathBuf> {
     split_query(spec).map_or_else(Vec::new, |(outer, _)| host_paths(outer))
 }
 
+/// What a target is of the files and devices that its name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TargetKind {
+    /// All of one, or of several that are striped or joined in a row.
+    Whole,
+    /// What follows an offset, of the whole or of a member.
+    Offset,
+    /// A partition, of the whole or of a member.
+    Partition,
+    /// An array of MD or a logical volume of LVM2: its members say what belongs to it.
+    Assembled,
+}
+
+/// What a target is, as far as its name says.
+pub fn kind_of_target(spec: &str) -> TargetKind {
+    if Path::new(spec).exists() {
+        return TargetKind::Whole;
+    }
+    if let Ok(Some(target)) = bound(spec) {
+        return kind_of_target(&target);
+    }
+    if let Some(path) = spec.strip_prefix("raw:") {
+        return kind_of_target(path);
+    }
+    let (of_parts, query) = match joined_list(spec) {
+        Some((JoinKind::Md | JoinKind::Lvm, _)) => return TargetKind::Assembled,
+        Some((_, list)) => {
+            let joined = Joined::of(list);
+            (joined.members().map(kind_of_target).max(), joined.query)
+        }
+        None => split_query(spec).map_or((None, ""), |(outer, query)| (Some(kind_of_target(outer)), query)),
+    };
+    let has = |key| query.split(['&', '?']).any(|parameter| is_key(parameter, &[key]));
+    let of_query = match (has("partition"), has("offset")) {
+        (true, _) => TargetKind::Partition,
+        (_, true) => TargetKind::Offset,
+        _ => TargetKind::Whole,
+    };
+    of_query.max(of_parts.unwrap_or(TargetKind::Whole))
+}
+
 /// The first part of a target that is neither there nor on another host. Bound names are not looked up.
 pub(crate) fn missing_part(spec: &str) -> Option<&str> {
     if Path::new(spec).exists() || nbd::is_nbd(spec) {
@@ -438,6 +479,27 @@ mod tests {
         assert_eq!(parse_size("K"), None);
         assert_eq!(parse_size("-1"), None);
         assert_eq!(parse_size("1.5M"), None);
+    }
+
+    #[test]
+    fn a_name_says_what_part_of_a_device_it_is() {
+        use TargetKind::{Assembled, Offset, Partition, Whole};
+        for (name, kind) in [
+            ("a.img", Whole),
+            ("a.img?offset=1M", Offset),
+            ("a.img?partition=2", Partition),
+            ("a.img?offset=1M&partition=2", Partition),
+            ("stripe:a,b", Whole),
+            ("stripe:a,b?chunk=64K", Whole),
+            ("stripe:a?partition=1,b?partition=1?", Partition),
+            ("linear:a,b?chunk=64K&offset=4K", Offset),
+            ("md:a,b", Assembled),
+            ("md:a,b?partition=1", Assembled),
+            ("lvm:a,b?volume=v", Assembled),
+            ("nbd://host/export", Whole),
+        ] {
+            assert_eq!(kind_of_target(name), kind, "{name}");
+        }
     }
 
     #[test]

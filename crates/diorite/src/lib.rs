@@ -89,8 +89,8 @@ pub use diorite_block::{
 pub use diorite_device::{
     AlignedBuf, Backend, Create, DirectIo, ForeignFormat, LockHolder, OpenError,
     OpenOptions as DeviceOptions, Partition, Polling, RawBindings, RegisteredBuf, RegisteredBuffers,
-    array_of, array_read_only_reason, end_of_target, foreign_content, foreign_format, has_partitions,
-    host_paths, is_new_file, open_target, partitions,
+    TargetKind, array_of, array_read_only_reason, end_of_target, foreign_content, foreign_format,
+    has_partitions, host_paths, is_new_file, kind_of_target, open_target, partitions,
 };
 pub use diorite_ext::layout::uuid_text;
 pub use diorite_ext::{

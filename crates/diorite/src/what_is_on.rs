@@ -7,7 +7,10 @@ use std::fmt;
 use std::path::Path;
 
 use diorite_block::BlockDevice;
-use diorite_device::{OpenOptions, array_of, foreign_content, has_partitions, host_paths, open_target};
+use diorite_device::{
+    OpenOptions, TargetKind, array_of, foreign_content, has_partitions, host_paths, kind_of_target,
+    open_target,
+};
 use diorite_ext::VolumeInfo;
 use diorite_ext::layout::uuid_text;
 
@@ -40,17 +43,17 @@ impl fmt::Display for FoundContent {
 
 /// What is lost when the target of this name is overwritten; none if nothing that is known is there, or it cannot be read.
 pub fn what_is_on(target: &str) -> Option<FoundContent> {
-    let is_partition = target.contains("?partition=") || target.contains("&partition=");
-    let is_part = is_partition || target.contains("?offset=") || target.contains("&offset=");
+    let kind = kind_of_target(target);
+    let is_whole = matches!(kind, TargetKind::Whole | TargetKind::Assembled);
     let held_by = |name: &str| {
         let device = open_target(name, &OpenOptions::read_only()).ok()?;
-        let table = || (!is_part && has_partitions(&*device)).then(|| PARTITION_TABLE.to_owned());
+        let table = || (is_whole && has_partitions(&*device)).then(|| PARTITION_TABLE.to_owned());
         content_of(&*device).or_else(table)
     };
     if let Some(what) = held_by(target) {
         return Some(FoundContent { what, device: None });
     }
-    if is_partition || target.starts_with("md:") || target.starts_with("lvm:") {
+    if matches!(kind, TargetKind::Partition | TargetKind::Assembled) {
         // The table says where the partition is; what is on the members of an array, that they are members.
         return None;
     }

@@ -200,6 +200,15 @@ mod tests {
         }
     }
 
+    /// Blocks at the end of a zone may be too short for a header: they have none, and nothing to be checked.
+    #[test]
+    fn blocks_that_are_too_short_for_a_header_are_not_checked() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = "[j]\nrw=write\nbs=4k\nsize=40k\nzonemode=strided\nzonesize=8200\nzonerange=8200\nverify=crc32c\n";
+        let done = outcome_of(text, Arc::new(HostPlace::below(directory.path())));
+        done.complete().expect("it is as it was written");
+    }
+
     /// The last megabyte that it had was overwritten by what it was to have more of.
     #[test]
     fn a_job_that_reads_leaves_what_a_shorter_file_has() {
