@@ -367,7 +367,6 @@ fn structures_damaged_by_hand_are_judged_as_e2fsck_judges_them() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Offsets of metadata: a few bytes of each kind of structure, by what debugfs says of the image.
 /// A volume is judged as e2fsck judges it.
 fn assert_judged_alike(image: &Image, what: &str, is_clean: bool) {
     let (code, output) = run("e2fsck", &["-fn"], &image.path());
@@ -557,6 +556,7 @@ fn values_in_inodes_as_lustre_made_them_are_no_damage() {
     assert_judged_alike(&image, "as Lustre made it", true);
 }
 
+/// Offsets of metadata: a few bytes of each kind of structure, by what debugfs says of the image.
 fn metadata_offsets(image: &Image, random: &mut fastrand::Rng) -> Vec<u64> {
     let block_size = 1024;
     let stats = image.ask("stats");
