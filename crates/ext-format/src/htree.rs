@@ -1,7 +1,7 @@
 //! The hash tree of an indexed directory: its nodes look like empty directory blocks to readers that do not support it.
 //!
-//! Interface: what its blocks must be is here, and nowhere else: [`RootInfo::parse`], [`is_node`], [`CountLimit::parse`] and
-//! [`first_out_of_order`], for those who use an index and for those who check it.
+//! Interface: the rules for its blocks are here only ([`RootInfo::parse`], [`is_node`], [`CountLimit::parse`] and
+//! [`first_out_of_order`]); the driver and `check` both call them.
 //!
 //! On disk, root (block 0 of the directory): entries `.` (12 bytes) and `..` (the rest of the block), an info of 8 bytes at byte 24, then
 //! the entries at byte 32. Inner node: a free entry over the whole block, then the entries at byte 8. An entry is hash (4) and
@@ -11,7 +11,7 @@
 
 use crate::checksum::crc32c;
 use crate::directory::decode_entry_length;
-use crate::{ChecksumSeed, le16, le32, put};
+use crate::{ChecksumSeed, Features, Incompat, le16, le32, put};
 
 /// Where the info of the root is.
 pub const INFO_OFFSET: usize = 24;
@@ -59,9 +59,9 @@ impl RootInfo {
         Ok(Self { hash_version: info[4], indirect_levels: info[6] })
     }
 
-    /// Levels below the root that a volume allows, with `large_dir` or without.
-    pub const fn levels_max(large_dir: bool) -> u8 {
-        if large_dir { 2 } else { 1 }
+    /// Levels below the root that a volume allows.
+    pub fn levels_max(features: Features) -> u8 {
+        if features.has_incompat(Incompat::LARGE_DIR) { 2 } else { 1 }
     }
 
     /// Store in a root block.

@@ -3,13 +3,32 @@
 //! On disk, each block: inode numbers (0 for free), then magic (4) and checksum (4) at the end.
 
 use crate::checksum::crc32c;
-use crate::{ChecksumSeed, le32, put};
-use crate::{FsBlock, InodeNumber};
+use crate::{ChecksumSeed, DiskInode, FsBlock, InodeNumber, Superblock, le32, put};
 
 /// The number at the end of each block.
 pub const MAGIC: u32 = 0x0b10_ca04;
 /// Bytes of magic number and checksum.
 pub const TAIL_SIZE: usize = 8;
+/// The kernel does not mount a volume whose orphan file is larger.
+pub const MAX_FILE_BYTES: u64 = 8 << 20;
+
+/// The fields of an inode that can be an orphan. `inode` is `None` if there is no such inode, or it cannot be parsed.
+///
+/// As in e2fsck, a directory that has a name can be one.
+///
+/// # Errors
+/// Why it cannot be one.
+pub fn check_inode(
+    number: InodeNumber,
+    inode: Option<DiskInode>,
+    superblock: &Superblock,
+) -> Result<DiskInode, &'static str> {
+    if number < superblock.first_inode() || number.0 > superblock.inodes_count() {
+        return Err("it has no number of a file");
+    }
+    let inode = inode.ok_or("the inode is damaged")?;
+    if inode.kind().is_some() { Ok(inode) } else { Err("it is a free inode") }
+}
 
 /// Inode numbers that fit in a block.
 pub const fn entries_per_block(block_size: usize) -> usize {

@@ -166,6 +166,42 @@ fn orphan_file_with_what_is_no_orphan_is_cleared_of_it() {
     assert!(left == [0xee; 1024], "it is left for e2fsck");
 }
 
+/// Orphans past block 512 of the orphan file were not seen, and the volume was closed as if it had none.
+#[test]
+fn orphan_file_of_many_blocks_is_read_whole() {
+    if !have(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let scratch = scratch();
+    let (path, numbers) = image(scratch.path(), "-O orphan_file,^metadata_csum -E orphan_file_size=1M");
+    let text = |command: &str| run("debugfs", &["-R", command, path.to_str().unwrap()]).1;
+    let header = text("show_super_stats -h");
+    let Some(inode) = header.split("Orphan file inode:").nth(1) else {
+        println!("SKIPPED: mke2fs does not know orphan files");
+        return;
+    };
+    let inode = inode.split_whitespace().next().unwrap();
+    let blocks: Vec<u64> =
+        text(&format!("blocks <{inode}>")).split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(blocks.len() > 1000, "{} blocks", blocks.len());
+    make_list(&path, &numbers, 0);
+    debugfs(&path, "ssv last_orphan 0\nfeature orphan_present\n");
+    let mut image = load(&path);
+    for (orphan, at) in numbers.iter().zip([0, 511, 512, 1000]) {
+        let mut block = [0; 1024];
+        put(&mut block, 0, &orphan.to_le_bytes());
+        orphan::write_tail(&mut block, FsBlock(blocks[at]), None);
+        image.write(blocks[at] * 1024, &block);
+    }
+    let device = ImageDevice::new(image);
+    let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+    assert!(volume.defects().is_empty(), "{:?}", volume.defects());
+    volume.close().unwrap();
+    save(&device.image(), &path);
+    let (code, output) = run("e2fsck", &["-fn", path.to_str().unwrap()]);
+    assert_eq!(code, 0, "{output}");
+}
+
 /// What a crash leaves of files and directories that were removed while they were open is no damage.
 #[test]
 fn what_was_open_when_it_was_removed_is_no_damage() {

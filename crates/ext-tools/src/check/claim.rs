@@ -4,7 +4,7 @@
 //! inode's fields. Blocks that are in use already are noted for `shared.rs`.
 
 use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
-use crate::check::{Checker, MAX_SHARED_RUNS, MAX_SHARED_RUNS_OF_FILE, Place, ProblemKind};
+use crate::check::{Checker, MAX_SHARED_RUNS_OF_FILE, Place, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext_format::{DiskInode, InodeFlags, RoCompat};
 use diorite_ext_format::{FileKind, FsBlock};
@@ -61,20 +61,16 @@ impl Claim<'_, '_> {
             shared.clear();
         }
         self.summary.shared_runs += shared.len() as u32;
-        for run in shared {
-            if self.checker.shared.len() < MAX_SHARED_RUNS {
-                self.checker.shared.insert(run);
-            }
-            let what = format!("{} blocks from {} on are in use already", run.1, run.0);
+        for (block, count) in shared {
+            self.checker.note_shared(block, count);
+            let what = format!("{count} blocks from {block} on are in use already");
             self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
         }
         let clusters = end.div_ceil(per_cluster).saturating_sub(start / per_cluster);
         self.summary.clusters += if start < end { clusters } else { 0 };
         fresh
     }
-}
 
-impl Claim<'_, '_> {
     /// Blocks that are in use already on a volume where files may share them.
     fn count_allowed(&mut self, blocks: u64) {
         let most = self.checker.layout.blocks_count.saturating_mul(MAX_USES_OF_SHARED_BLOCKS);
@@ -88,7 +84,7 @@ impl Claim<'_, '_> {
             self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
             self.checker.findings.report.incomplete = true;
         }
-        // The rest of each file is left alone.
+        // Stop the walk: `data` returns false from here on.
         self.summary.shared_runs = MAX_SHARED_RUNS_OF_FILE;
     }
 }

@@ -10,7 +10,7 @@ use diorite_ext_format::hash::DirectoryHash;
 use diorite_ext_format::htree::{
     CountLimit, NODE_ENTRIES, ROOT_ENTRIES, RootInfo, entry, first_out_of_order, has_valid_checksum, is_node,
 };
-use diorite_ext_format::{ChecksumSeed, Incompat, Superblock};
+use diorite_ext_format::{ChecksumSeed, Superblock};
 
 /// Hashes that a leaf may hold: from the first up to the second, which is its successor's first.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +56,7 @@ pub(super) fn read(
 ) -> Result<Option<Index>> {
     let Some(root_block) = block_of(directory, 0) else { return Ok(None) };
     let root = reader.block(root_block)?;
-    let large = superblock.features().has_incompat(Incompat::LARGE_DIR);
-    let info = match RootInfo::parse(&root, RootInfo::levels_max(large)) {
+    let info = match RootInfo::parse(&root, RootInfo::levels_max(superblock.features())) {
         Ok(info) => info,
         Err(what) => {
             wrong(0, what);
@@ -110,7 +109,7 @@ impl Walk<'_, '_> {
             let (hash, child) = entry(bytes, entries, slot);
             if slot > 0 {
                 if hash < bounds.first || !bounds.holds(hash & !1) {
-                    (self.wrong)(at, "an index block has hashes that are not those of its parent's entry");
+                    (self.wrong)(at, "an index block has hashes outside the range of its parent's entry");
                 }
                 first = hash;
             }
@@ -135,7 +134,7 @@ impl Walk<'_, '_> {
             if !is_node(&bytes) {
                 (self.wrong)(
                     child,
-                    "an index block is none: it does not begin with a free entry as long as it is",
+                    "not an index block: its first entry is not free or does not fill the block",
                 );
                 return Ok(());
             }

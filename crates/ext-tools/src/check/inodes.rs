@@ -99,7 +99,7 @@ impl Checker<'_> {
             self.value_holders.insert(number);
         }
         // An orphan with links is a file that was being truncated, and keeps its names.
-        self.note_used(number, &fields, (orphan && fields.links == 0) || value);
+        self.note_used(number, &fields, self.is_removed(number, &fields) || value);
         self.count_kind(&fields);
         self.check_role(number, &fields);
         self.check_fields(number, raw, &fields);
@@ -164,7 +164,9 @@ impl Checker<'_> {
             let what = "a reserved inode that is not in use has extended attributes";
             self.problem(ProblemKind::Inode, place, what);
         }
-        self.check_size(number, fields, &MapSummary::default(), 0);
+        let nothing = MapSummary::default();
+        self.check_length(number, fields, &nothing);
+        self.check_sectors(number, fields, &nothing, 0);
     }
 
     fn note_used(&mut self, number: u32, fields: &DiskInode, nameless: bool) {
@@ -235,6 +237,7 @@ impl Checker<'_> {
         mut values: ValueUse,
     ) -> Result<ValueUse> {
         let kind = fields.kind();
+        let is_removed = self.is_removed(number, fields);
         let mut acl_clusters = 0;
         if fields.file_acl.0 != 0 && !self.superblock.features().has_compat(Compat::EXT_ATTR) {
             let what = "it has a block of extended attributes, which the volume does not have";
@@ -247,7 +250,10 @@ impl Checker<'_> {
         acl_clusters += values.clusters;
         let uses = |clusters| ValueUse { clusters: clusters + acl_clusters, inodes: values.inodes };
         if fields.flags.contains(InodeFlags::INLINE_DATA) {
-            self.check_inline_content(number, raw, fields);
+            let rest = self.check_inline_content(number, raw, fields);
+            if kind == Some(FileKind::Directory) && !is_removed {
+                self.take_inline_directory(number, fields, rest);
+            }
             return Ok(uses(0));
         }
         let is_fast_symlink = kind == Some(FileKind::Symlink)
@@ -255,7 +261,9 @@ impl Checker<'_> {
             && !fields.flags.contains(InodeFlags::EXTENTS)
             && fields.sectors == self.sectors(acl_clusters);
         if is_fast_symlink {
-            self.check_fast_symlink(number, fields);
+            if !is_removed {
+                self.check_fast_symlink(number, fields);
+            }
             return Ok(uses(0));
         }
         let mapped = matches!(kind, Some(FileKind::Regular | FileKind::Directory | FileKind::Symlink));
@@ -267,15 +275,19 @@ impl Checker<'_> {
         let summary = self.claim_map(number, fields)?;
         let clusters = summary.clusters;
         if number != 1 {
-            self.check_size(number, fields, &summary, acl_clusters);
+            // One that is removed was cut to nothing in part, or has the size that it had: it is freed with all that it has.
+            if !is_removed {
+                self.check_length(number, fields, &summary);
+            }
+            self.check_sectors(number, fields, &summary, acl_clusters);
         }
-        if kind == Some(FileKind::Symlink) {
+        if kind == Some(FileKind::Symlink) && !is_removed {
             self.check_slow_symlink(number, fields)?;
         }
         if summary.pieces > 1 {
             self.findings.report.fragmented += 1;
         }
-        if kind == Some(FileKind::Directory) && !self.is_removed(number, fields) {
+        if kind == Some(FileKind::Directory) && !is_removed {
             self.directories.push(DirectoryWork {
                 inode: number,
                 generation: fields.generation,
@@ -290,7 +302,7 @@ impl Checker<'_> {
     }
 
     /// Whether an inode lost its last name while it was open, and is to be freed with all that it has.
-    pub(super) fn is_removed(&self, number: u32, fields: &DiskInode) -> bool {
+    fn is_removed(&self, number: u32, fields: &DiskInode) -> bool {
         fields.links == 0 && self.orphans.contains(&number)
     }
 
@@ -305,11 +317,8 @@ impl Checker<'_> {
         clusters * u64::from(self.layout.blocks_per_cluster) * (self.layout.block_size.bytes() / 512)
     }
 
-    fn check_size(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary, acl_clusters: u64) {
-        // One that is removed was cut to nothing in part, or has the size that it had: it is freed with all that it has.
-        if !self.is_removed(number, fields) {
-            self.check_length(number, fields, summary);
-        }
+    /// The sectors that it counts against what is mapped.
+    fn check_sectors(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary, acl_clusters: u64) {
         let sectors = self.sectors(summary.clusters + acl_clusters);
         if fields.sectors != sectors && summary.shared_runs == 0 {
             let what = format!("it counts {} sectors, but uses {sectors}", fields.sectors);

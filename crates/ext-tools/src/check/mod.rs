@@ -42,8 +42,6 @@ use report::{Findings, Place};
 use used::{InodeNotes, UsedClusters};
 use xattrs::ValueUse;
 
-/// Runs of shared blocks that are remembered to find their owners.
-const MAX_SHARED_RUNS: usize = 1000;
 /// Shared runs after which the rest of a file is left alone.
 const MAX_SHARED_RUNS_OF_FILE: u32 = 256;
 

@@ -11,6 +11,8 @@ use diorite_ext::memory::BlockMemory;
 use diorite_ext_format::{DiskInode, InodeFlags};
 use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
+/// Runs of shared blocks that are remembered to find their owners.
+const MAX_SHARED_RUNS: usize = 1000;
 /// Inodes that are named for one run of blocks.
 const OWNERS_MAX: usize = 16;
 
@@ -22,6 +24,13 @@ struct Shared {
 }
 
 impl Checker<'_> {
+    /// Remember a run of blocks that several use.
+    pub(super) fn note_shared(&mut self, block: u64, count: u64) {
+        if self.shared.len() < MAX_SHARED_RUNS {
+            self.shared.insert((block, count));
+        }
+    }
+
     /// Pass over all files again and say who uses the blocks that several use.
     pub(super) fn explain_shared_blocks(&mut self) -> Result<()> {
         if self.shared.is_empty() {

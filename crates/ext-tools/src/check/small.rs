@@ -4,14 +4,10 @@ use crate::check::{Checker, DirectoryWork, NameForm, Place, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext_format::inode::GOOD_OLD_SIZE;
 use diorite_ext_format::xattr::Attributes;
-use diorite_ext_format::{DiskInode, InodeFlags};
-use diorite_ext_format::{FileKind, FsBlock};
+use diorite_ext_format::{DiskInode, FsBlock, InodeFlags};
 
 impl Checker<'_> {
     pub(super) fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
-        if self.is_removed(number, fields) {
-            return;
-        }
         // The target ends with the first NUL, and that is the link's size; what is encrypted may have any bytes.
         let len = fields.block.iter().position(|byte| *byte == 0).map(|len| len as u64);
         let is_right = fields.flags.contains(InodeFlags::ENCRYPTED) || len == Some(fields.size);
@@ -24,8 +20,7 @@ impl Checker<'_> {
     /// A target in a block ends with the first NUL, and that is the link's size.
     pub(super) fn check_slow_symlink(&mut self, number: u32, fields: &DiskInode) -> Result<()> {
         let is_encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
-        let is_removed = self.is_removed(number, fields);
-        if is_removed || is_encrypted || fields.size == 0 || fields.size >= self.layout.block_size.bytes() {
+        if is_encrypted || fields.size == 0 || fields.size >= self.layout.block_size.bytes() {
             // A wrong size has been reported.
             return Ok(());
         }
@@ -41,27 +36,32 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What lies in an inode is in its map and in an attribute, which is there even if it is empty.
-    pub(super) fn check_inline_content(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {
+    /// What lies in an inode is in its map and in an attribute, which is there even if it is empty: the part in the attribute.
+    pub(super) fn check_inline_content<'r>(
+        &mut self,
+        number: u32,
+        raw: &'r [u8],
+        fields: &DiskInode,
+    ) -> Option<&'r [u8]> {
         let tail = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
         let area = raw.get(tail..).unwrap_or_default();
         let rest = Attributes::in_inode(area, self.layout.inodes_count)
             .filter_map(std::result::Result::ok)
             .find(|attribute| attribute.name_index == 7 && attribute.name == b"data");
-        let mut content = fields.block.to_vec();
-        let place = Place::inode(number);
-        if let Some(rest) = rest {
-            content.extend_from_slice(rest.value);
-        } else {
+        if rest.is_none() {
             let what = "its content is in the inode, and the attribute for the rest of it is missing";
-            self.problem(ProblemKind::Inode, place, what);
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
         }
-        if fields.kind() != Some(FileKind::Directory) || self.is_removed(number, fields) {
-            return;
-        }
+        rest.map(|rest| rest.value)
+    }
+
+    /// A directory in an inode: `rest` is the part in the attribute, if that is not missing.
+    pub(super) fn take_inline_directory(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
+        let mut content = fields.block.to_vec();
+        content.extend_from_slice(rest.unwrap_or_default());
         if rest.is_some() && fields.size != content.len() as u64 {
             let what = format!("a directory of {} bytes has {} in the inode", fields.size, content.len());
-            self.problem(ProblemKind::Inode, place, what);
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
         }
         content.truncate(usize::try_from(fields.size).unwrap_or(usize::MAX));
         self.directories.push(DirectoryWork {

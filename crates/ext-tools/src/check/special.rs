@@ -10,8 +10,6 @@ use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
 /// Blocks of a small file's map that are read.
 const MAX_NODES: usize = 1024;
-/// Bytes of an orphan file that are read: the kernel makes none that is larger.
-const MAX_ORPHAN_FILE_BYTES: u64 = 8 << 20;
 
 /// The blocks of a small file, in order.
 struct Blocks {
@@ -64,17 +62,8 @@ impl Checker<'_> {
                 self.problem(ProblemKind::Orphan, Place::inode(next), "the list of orphans is a loop");
                 break;
             }
-            match self.read_inode(next)? {
-                Some((_, fields)) if fields.kind().is_some() => {
-                    self.orphans.insert(next);
-                    next = fields.deleted;
-                }
-                _ => {
-                    let what = "the list of orphans leads to an inode that cannot be one";
-                    self.problem(ProblemKind::Orphan, Place::inode(next), what);
-                    break;
-                }
-            }
+            let Some(following) = self.take_orphan(next)? else { break };
+            next = following;
         }
         if let Some(file) = self.superblock.orphan_file() {
             self.read_orphan_file(file.0)?;
@@ -87,6 +76,22 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Take a recorded orphan, and what it has as its deletion time; `None`: it cannot be one, and that is reported.
+    fn take_orphan(&mut self, number: u32) -> Result<Option<u32>> {
+        let fields = self.read_inode(number)?.map(|(_, fields)| fields);
+        match orphan::check_inode(InodeNumber(number), fields, &self.superblock) {
+            Ok(fields) => {
+                self.orphans.insert(number);
+                Ok(Some(fields.deleted))
+            }
+            Err(what) => {
+                let what = format!("it is recorded as an orphan, which it cannot be: {what}");
+                self.problem(ProblemKind::Orphan, Place::inode(number), what);
+                Ok(None)
+            }
+        }
+    }
+
     fn read_orphan_file(&mut self, number: u32) -> Result<()> {
         let place = Place::inode(number);
         let Some((_, fields)) = self.read_inode(number)? else {
@@ -97,11 +102,11 @@ impl Checker<'_> {
             self.problem(ProblemKind::Orphan, place, "the orphan file is no regular file");
             return Ok(());
         }
-        if fields.size > MAX_ORPHAN_FILE_BYTES {
+        if fields.size > orphan::MAX_FILE_BYTES {
             let what = format!("the orphan file has {} bytes, which is more than it can have", fields.size);
             self.problem(ProblemKind::Orphan, place, what);
         }
-        let blocks = self.layout.block_size.blocks_for(fields.size.min(MAX_ORPHAN_FILE_BYTES));
+        let blocks = self.layout.block_size.blocks_for(fields.size.min(orphan::MAX_FILE_BYTES));
         let seed = self.inode_seed(number, fields.generation);
         for (at, start, count) in self.runs_of(&fields, blocks as usize)? {
             let count = count.min(blocks.saturating_sub(at));
@@ -124,11 +129,11 @@ impl Checker<'_> {
             return Ok(());
         }
         for (_, inode) in orphan::entries(&bytes) {
-            if !may_have_entries || inode.0 > self.layout.inodes_count {
+            if !may_have_entries {
                 let what = format!("the orphan file names inode {inode}");
                 self.problem(ProblemKind::Orphan, place, what);
-            } else {
-                self.orphans.insert(inode.0);
+            } else if !self.orphans.contains(&inode.0) {
+                self.take_orphan(inode.0)?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Extended attributes: areas in inodes, blocks that inodes share, and inodes that hold values.
 
-use crate::check::{Checker, MAX_SHARED_RUNS, Place, ProblemKind, XattrBlock};
+use crate::check::{Checker, Place, ProblemKind, XattrBlock};
 use diorite_ext::Result;
 use diorite_ext_format::inode::GOOD_OLD_SIZE;
 use diorite_ext_format::xattr::{
@@ -45,7 +45,8 @@ impl Checker<'_> {
         for entry in entries {
             match entry {
                 Ok(entry) => {
-                    if entry.value_inode.is_none() && entry.hash != 0 && !has_right_hash(&entry) {
+                    if entry.value_inode.is_none() && entry.hash != 0 && !has_right_hash(&entry, entry.value)
+                    {
                         let what = "the hash of an extended attribute in the inode does not match";
                         self.problem(ProblemKind::Xattr, Place::inode(number), what);
                     }
@@ -84,9 +85,7 @@ impl Checker<'_> {
             false
         });
         if taken {
-            if self.shared.len() < MAX_SHARED_RUNS {
-                self.shared.insert((block.0, 1));
-            }
+            self.note_shared(block.0, 1);
             self.problem(
                 ProblemKind::SharedBlock,
                 place,
@@ -124,7 +123,7 @@ impl Checker<'_> {
         for entry in entries {
             match entry {
                 Ok(entry) => {
-                    if entry.value_inode.is_none() && !has_right_hash(&entry) {
+                    if entry.value_inode.is_none() && !has_right_hash(&entry, entry.value) {
                         let what = "the hash of an extended attribute does not match";
                         self.problem(ProblemKind::Xattr, place, what);
                     }
@@ -153,15 +152,14 @@ impl Checker<'_> {
         let Some(number) = entry.value_inode else { return ValueUse::default() };
         if let Some((raw, value)) = self.read_inode(number.0).ok().flatten() {
             let value_hash = le32(&raw, VALUE_HASH).to_le_bytes();
-            let has_right_hash = entry.hash == entry_hash(entry.name, &value_hash)
-                || entry.hash == entry_hash_signed(entry.name, &value_hash);
+            let is_right = has_right_hash(entry, &value_hash);
             // As Lustre made it: it names the inode that has the attribute in place of its modification time and generation, and
             // neither counts its users nor is charged to the owner.
-            if !has_right_hash && le32(&raw, 0x10) == owner && value.generation == fields.generation {
+            if !is_right && le32(&raw, 0x10) == owner && value.generation == fields.generation {
                 self.value_inodes.entry(number.0).or_default();
                 return ValueUse::default();
             }
-            if !has_right_hash && value.flags.contains(InodeFlags::EA_INODE) {
+            if !is_right && value.flags.contains(InodeFlags::EA_INODE) {
                 let what = format!(
                     "the hash of an extended attribute with its value in inode {number} does not match"
                 );
@@ -229,8 +227,8 @@ impl Checker<'_> {
     }
 }
 
-/// Whether the hash of a value with its entry is right.
-fn has_right_hash(entry: &RawAttribute<'_>) -> bool {
-    entry.hash == entry_hash(entry.name, entry.value)
-        || entry.hash == entry_hash_signed(entry.name, entry.value)
+/// Whether the entry's hash is that of its name and `hashed`: its value, or where that is in an inode of its own the value's hash. Old
+/// kernels took the characters of the name for signed numbers.
+fn has_right_hash(entry: &RawAttribute<'_>, hashed: &[u8]) -> bool {
+    entry.hash == entry_hash(entry.name, hashed) || entry.hash == entry_hash_signed(entry.name, hashed)
 }

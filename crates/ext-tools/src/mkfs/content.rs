@@ -328,8 +328,9 @@ impl Maker<'_> {
 
     fn orphan_file(&mut self) -> Result<(), MkfsError> {
         let layout = self.layout;
-        // As many as e2fsprogs: one for 4096 blocks of the volume, between 32 and 512.
-        let requested = (layout.blocks_count / 4096).clamp(32, 512);
+        // As many as e2fsprogs: one for 4096 blocks of the volume, between 32 and 512, and no file that is too large.
+        let most = orphan::MAX_FILE_BYTES / layout.block_size.bytes();
+        let requested = (layout.blocks_count / 4096).clamp(32, 512).min(most);
         let runs = self.space.take_runs(0, requested).ok_or(MkfsError::NoSpace)?;
         let mut inode = self.new_inode(FileKind::Regular, 0o600, 1);
         let number = self.next_inode();
@@ -343,5 +344,29 @@ impl Maker<'_> {
             self.content.blocks.push((FsBlock(block), bytes));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mkfs::{Flavor, arrange};
+
+    /// 512 blocks of 64 KiB are more than a kernel mounts.
+    #[test]
+    fn orphan_file_is_no_larger_than_a_kernel_mounts() {
+        for block_size in [1024, 4096, 65536] {
+            let options = MkfsOptions {
+                block_size: Some(block_size),
+                flavor: Flavor::Ext4,
+                features: "orphan_file".to_owned(),
+                ..MkfsOptions::default()
+            };
+            let arranged = arrange(&options, 200 << 30, 512).unwrap();
+            let number = arranged.superblock.orphan_file().unwrap();
+            let file = arranged.content.inodes.iter().find(|(other, _)| *other == number).unwrap();
+            let due = orphan::MAX_FILE_BYTES.min(512 * u64::from(block_size));
+            assert_eq!(file.1.size, due, "{block_size}");
+        }
     }
 }

@@ -290,7 +290,7 @@ impl Image<'_> {
         FsBlock(SUPERBLOCK_OFFSET / self.layout.block_size.bytes())
     }
 
-    /// From here on what was there is no volume any more.
+    /// Invalidate the old volume: zero everything up to the primary superblock, durably.
     fn unmake(&mut self) -> Result<(), MkfsError> {
         self.writer.zero(FsBlock(0), self.primary().0 + 1)?;
         self.writer.flush()

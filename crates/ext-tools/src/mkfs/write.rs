@@ -66,17 +66,16 @@ impl<'d> Writer<'d> {
 
     /// Discard a run, as far as the device can.
     pub(super) fn discard(&mut self, start: FsBlock, count: u64) -> Result<(), MkfsError> {
-        let (mut offset, mut left) = (start.0 * self.block_size.bytes(), count * self.block_size.bytes());
-        while left > 0 && self.device.geometry().discard {
-            let len = left.min(LONGEST_RUN_BYTES);
+        if !self.device.geometry().discard {
+            return Ok(());
+        }
+        for (offset, len) in self.runs(start, count) {
             let sector = Sector::containing(offset);
             match self.device.execute(&mut [Bio::without_memory(Op::Discard, sector, len)]) {
                 Err(error) if matches!(error.kind, IoErrorKind::Unsupported) => return Ok(()),
                 done => done?,
             }
             self.discarded_bytes += len;
-            offset += len;
-            left -= len;
         }
         Ok(())
     }
@@ -102,11 +101,9 @@ impl<'d> Writer<'d> {
     }
 
     fn submit_zeros(&mut self, start: FsBlock, count: u64) -> Result<(), MkfsError> {
-        let (mut offset, mut left) = (start.0 * self.block_size.bytes(), count * self.block_size.bytes());
-        self.zeroed_bytes += left;
-        while left > 0 {
-            let len = left.min(LONGEST_RUN_BYTES);
-            let sector = diorite_block::Sector::containing(offset);
+        self.zeroed_bytes += count * self.block_size.bytes();
+        for (offset, len) in self.runs(start, count) {
+            let sector = Sector::containing(offset);
             let done = self.device.execute(&mut [Bio::without_memory(Op::WriteZeroes, sector, len)]);
             match done {
                 Err(error) if matches!(error.kind, IoErrorKind::Unsupported) => {
@@ -114,10 +111,16 @@ impl<'d> Writer<'d> {
                 }
                 done => done?,
             }
-            offset += len;
-            left -= len;
         }
         Ok(())
+    }
+
+    /// A run of blocks as offsets and lengths in bytes of what one operation takes.
+    fn runs(&self, start: FsBlock, count: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let bytes = count * self.block_size.bytes();
+        let first = self.block_size.address_of(start);
+        let starts = (0..bytes).step_by(LONGEST_RUN_BYTES as usize);
+        starts.map(move |at| (first + at, (bytes - at).min(LONGEST_RUN_BYTES)))
     }
 
     fn write_zeros(&mut self, offset: u64, len: u64) -> Result<(), MkfsError> {

@@ -3,9 +3,7 @@
 //! Everything about a linear directory block and about the leaves of an indexed one is here, without I/O. Above
 //! it, `linear` and `indexed` choose blocks; `htree` does the same for index blocks.
 //!
-//! On disk: see [`crate::layout::directory`], which also says what is a sound entry. Entries follow each other and fill the block exactly. A
-//! record may be longer than its name needs: the rest is free. Inode 0 marks a record that is free altogether.
-//! With metadata checksums the last twelve bytes look like a free record of kind `0xde` and hold the checksum.
+//! On disk: see [`crate::layout::directory`].
 //!
 //! Invariants:
 //! 1. Every function leaves a sound block sound, and its checksum tail where it is.
@@ -17,6 +15,7 @@ use crate::layout::directory::{
     ENTRY_HEADER as HEAD, SHORTEST_ENTRY as SHORTEST, TAIL_SIZE as TAIL, encode_entry_length as encode_len,
     is_tail, parse_entry,
 };
+use crate::layout::le32;
 
 pub(crate) use crate::layout::directory::{
     BadEntry, NAME_MAX, entry_size as record_len, kind_code, kind_of_code,
@@ -85,10 +84,6 @@ pub(crate) enum Look {
     AtAll,
     /// Only what the change itself needs.
     AsFarAsNeeded,
-}
-
-fn get_u32(block: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
 impl DirectoryFormat {
@@ -272,7 +267,7 @@ impl DirectoryFormat {
         if content.len() < FIRST || DOTS + content.len() - PARENT > self.area() {
             return Err(bad("a directory in its inode has an impossible size"));
         }
-        self.fill_first(block, own, get_u32(content, 0));
+        self.fill_first(block, own, le32(content, 0));
         self.set_len(block, SHORTEST, SHORTEST);
         block[DOTS..DOTS + content.len() - PARENT].copy_from_slice(&content[PARENT..]);
         let mut last = SHORTEST;

@@ -12,8 +12,9 @@
 use crate::layout::directory::encode_entry_length;
 use crate::layout::htree::{
     CountLimit, ENTRY_SIZE as ENTRY, INFO_OFFSET as ROOT_INFO, NODE_ENTRIES, ROOT_ENTRIES, RootInfo, entry,
-    first_out_of_order, is_node,
+    first_out_of_order, is_node, set_entry,
 };
+use crate::layout::put;
 
 use super::entries::{BadEntry, DirectoryFormat, NewEntry, Record};
 
@@ -43,10 +44,6 @@ pub(crate) struct Index {
 pub(crate) struct LeafSplit {
     /// The new leaf's hash as its index entry stores it: bit 0 set if that hash is in both leaves.
     pub(crate) index_hash: u32,
-}
-
-fn put_u32(block: &mut [u8], at: usize, value: u32) {
-    block[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
 impl Index {
@@ -113,8 +110,7 @@ impl Index {
         assert!(at < self.count && !self.is_full());
         let place = self.start + (at + 1) * ENTRY;
         block.copy_within(place..self.start + self.count * ENTRY, place + ENTRY);
-        put_u32(block, place, hash);
-        put_u32(block, place + 4, child);
+        set_entry(block, self.start, at + 1, hash, child);
         self.set_count(block, self.count + 1);
     }
 
@@ -131,25 +127,22 @@ impl Index {
     }
 
     fn set_count(&self, block: &mut [u8], count: usize) {
-        block[self.start + 2..self.start + 4].copy_from_slice(&(count as u16).to_le_bytes());
+        CountLimit { limit: self.limit as u16, count: count as u16 }.write_into(block, self.start);
     }
 }
 
-/// Index entries that fit after byte `start`.
-fn capacity(format: &DirectoryFormat, start: usize) -> usize {
-    usize::from(CountLimit::limit_of(format.block_size, start, format.tail))
+/// Capacity and count of a block with `count` entries after byte `start`.
+fn count_limit(format: &DirectoryFormat, start: usize, count: usize) -> CountLimit {
+    CountLimit { limit: CountLimit::limit_of(format.block_size, start, format.tail), count: count as u16 }
 }
 
 /// Make `new` a lower index block with these raw entries, whose first hash is dropped.
 fn write_node(format: &DirectoryFormat, new: &mut [u8], entries: &[u8]) {
     new.fill(0);
     let len = encode_entry_length(format.block_size, format.block_size);
-    new[4..6].copy_from_slice(&len.to_le_bytes());
-    new[NODE_ENTRIES..NODE_ENTRIES + entries.len()].copy_from_slice(entries);
-    let limit = capacity(format, NODE_ENTRIES) as u16;
-    new[NODE_ENTRIES..NODE_ENTRIES + 2].copy_from_slice(&limit.to_le_bytes());
-    let count = (entries.len() / ENTRY) as u16;
-    new[NODE_ENTRIES + 2..NODE_ENTRIES + 4].copy_from_slice(&count.to_le_bytes());
+    put(new, 4, &len.to_le_bytes());
+    put(new, NODE_ENTRIES, entries);
+    count_limit(format, NODE_ENTRIES, entries.len() / ENTRY).write_into(new, NODE_ENTRIES);
 }
 
 /// Whether the block looks like a lower index block: one free record and nothing else. An empty leaf without
@@ -200,8 +193,8 @@ impl Root {
         let start = self.index.start;
         write_node(format, new, &block[start..start + self.index.count * ENTRY]);
         self.index.set_count(block, 1);
-        put_u32(block, start + 4, new_block);
-        block[ROOT_INFO + 6] = self.levels + 1;
+        set_entry(block, start, 0, 0, new_block);
+        RootInfo { hash_version: self.hash_version, indirect_levels: self.levels + 1 }.write_into(block);
     }
 }
 
@@ -241,9 +234,8 @@ pub(crate) fn make_root(
     // The dots as in a block without tail: the second takes all the rest.
     DirectoryFormat { tail: false, ..*format }.fill_first(block, dots[0], dots[1]);
     RootInfo { hash_version, indirect_levels: 0 }.write_into(block);
-    let limit = capacity(format, ROOT_ENTRIES) as u16;
-    CountLimit { limit, count: 1 }.write_into(block, ROOT_ENTRIES);
-    put_u32(block, ROOT_ENTRIES + 4, 1);
+    count_limit(format, ROOT_ENTRIES, 1).write_into(block, ROOT_ENTRIES);
+    set_entry(block, ROOT_ENTRIES, 0, 0, 1);
     Ok(())
 }
 

@@ -18,8 +18,6 @@ use crate::{Corrupt, Error, FileBlock, FileKind, FsBlock, InodeNumber, MappingKi
 
 /// Byte of `i_dtime`.
 const DELETION_TIME: usize = 0x14;
-/// Most blocks of an orphan file that are believed.
-const MAX_FILE_BLOCKS: u64 = 512;
 
 /// The orphans of a volume, as recorded on disk.
 #[derive(Debug, Default)]
@@ -132,16 +130,19 @@ impl InodeStore {
         let mut loaded = LoadedOrphans::default();
         let mut next = self.core.format.last_orphan();
         while let Some(number) = next {
-            let (following, what) = if loaded.seen.contains(&number) {
-                (0, Some("the list of orphans is a loop"))
+            let looked = if loaded.seen.contains(&number) {
+                Err("the list of orphans is a loop")
             } else {
                 self.look_at_orphan(number)?
             };
-            if let Some(what) = what {
-                loaded.note_inode(number, what);
-                loaded.is_list_cut = true;
-                break;
-            }
+            let following = match looked {
+                Ok(following) => following,
+                Err(what) => {
+                    loaded.note_inode(number, what);
+                    loaded.is_list_cut = true;
+                    break;
+                }
+            };
             loaded.seen.insert(number);
             loaded.found.push(FoundOrphan { inode: number, slot: None });
             next = (following != 0).then_some(InodeNumber(following));
@@ -156,29 +157,29 @@ impl InodeStore {
         Ok(loaded)
     }
 
-    /// What an inode has as its deletion time, and why it cannot be an orphan, if so.
-    fn look_at_orphan(&self, number: InodeNumber) -> Result<(u32, Option<&'static str>)> {
+    /// What an inode has as its deletion time, or why it cannot be an orphan.
+    fn look_at_orphan(&self, number: InodeNumber) -> Result<Result<u32, &'static str>> {
         let format = &*self.core.format;
-        if number < format.first_inode() || number.0 > self.core.layout.inodes_count {
-            return Ok((0, Some("it has no number of a file")));
+        let mut bytes = Vec::new();
+        if self.core.layout.locate_inode(number).is_ok() {
+            let raw = self.raw(number)?;
+            bytes = raw.buffer.read().get(raw.offset..raw.offset + raw.len).unwrap_or_default().to_vec();
         }
-        let raw = self.raw(number)?;
-        let bytes = raw.buffer.read().get(raw.offset..raw.offset + raw.len).unwrap_or_default().to_vec();
-        let Ok(disk) = DiskInode::parse(number, &bytes, format) else {
-            return Ok((0, Some("the inode is damaged")));
+        let parsed = DiskInode::parse(number, &bytes, format).ok();
+        let disk = match orphan::check_inode(number, parsed, format) {
+            Ok(disk) => disk,
+            Err(what) => return Ok(Err(what)),
         };
-        let what = if disk.kind().is_none() {
-            Some("it is a free inode")
-        } else if !DiskInode::has_valid_checksum(number, &bytes, format) {
-            Some("the inode's checksum does not match")
+        Ok(if !DiskInode::has_valid_checksum(number, &bytes, format) {
+            Err("the inode's checksum does not match")
         } else if disk.links > 0 && disk.kind() != Some(FileKind::Regular) {
-            Some("it has a name, and is no regular file, which could be cut")
+            // Stricter than the kernel and e2fsck, which truncate it to its size: no crash leaves this.
+            Err("it has a name, and is no regular file, which could be cut")
         } else if self.core.allocator.is_free_inode(number)? {
-            Some("it is free in the bitmap")
+            Err("it is free in the bitmap")
         } else {
-            None
-        };
-        Ok((disk.deleted, what))
+            Ok(disk.deleted)
+        })
     }
 
     /// The orphan file; `None` if it is so damaged that it cannot be used.
@@ -196,7 +197,7 @@ impl InodeStore {
             Err(error) => return Err(error),
         };
         let state = inode.state.read();
-        let count = self.core.block_size().blocks_for(state.size).min(MAX_FILE_BLOCKS);
+        let count = self.core.block_size().blocks_for(state.size.min(orphan::MAX_FILE_BYTES));
         let generation = state.generation;
         let mut file = OrphanFile { inode: number, generation, blocks: Vec::new(), free: Vec::new() };
         for at in 0..count {
@@ -243,12 +244,12 @@ impl InodeStore {
         let slots = orphan::entries_per_block(self.core.block_size().bytes() as usize);
         for &(slot, number) in entries {
             let slot = (file.blocks.len() as u32, slot as u32);
-            let what = if loaded.seen.contains(&number) {
-                Some("it is recorded twice")
+            let looked = if loaded.seen.contains(&number) {
+                Err("it is recorded twice")
             } else {
-                self.look_at_orphan(number)?.1
+                self.look_at_orphan(number)?
             };
-            if let Some(what) = what {
+            if let Err(what) = looked {
                 loaded.note_inode(number, what);
                 loaded.wrong_slots.push(slot);
                 continue;
@@ -261,31 +262,23 @@ impl InodeStore {
         Ok(())
     }
 
-    /// The superblock says from now on that errors were found.
-    pub(crate) fn record_errors(&self) -> Result<()> {
-        let mut handle = self.core.begin(1)?;
-        self.core.note_errors();
-        self.core.touch_superblock(&mut handle)?;
-        handle.commit().map(drop)
-    }
-
     /// Record that errors were found, and record no longer what cannot be an orphan.
     pub(crate) fn forget_wrong_orphans(&self, loaded: &LoadedOrphans) -> Result<()> {
         if loaded.wrong.is_empty() {
             return Ok(());
         }
-        let mut handle = self.core.begin(2)?;
-        self.core.note_errors();
+        self.core.record_errors()?;
         if loaded.is_list_cut {
+            let mut handle = self.core.begin(2)?;
             let head = self.orphans.lock().list.head;
             self.core.superblock.lock().set_last_orphan(head);
             let last = loaded.found.iter().rev().find(|orphan| orphan.slot.is_none());
             if let Some(last) = last {
                 self.set_next_orphan(&mut handle, last.inode, 0)?;
             }
+            self.core.touch_superblock(&mut handle)?;
+            handle.commit()?;
         }
-        self.core.touch_superblock(&mut handle)?;
-        handle.commit()?;
         for slots in loaded.wrong_slots.chunk_by(|one, other| one.0 == other.0) {
             let index = slots[0].0 as usize;
             let mut handle = self.core.begin(1)?;

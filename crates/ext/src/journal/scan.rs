@@ -72,7 +72,7 @@ pub(crate) fn scan(
         }
     }
     let mut blocks = scan.newest();
-    if layout.has_checksums() && scan.first_damaged(&mut blocks.iter(), &mut reader)?.is_some() {
+    if layout.has_checksums() && scan.first_damaged(&blocks, &mut reader)?.is_some() {
         scan.end_before_damage(&mut reader)?;
         fast.clear();
         blocks = scan.newest();
@@ -302,27 +302,23 @@ impl Scan<'_> {
     /// Of these blocks, the one of the oldest transaction whose content does not have its checksum.
     fn first_damaged(
         &self,
-        blocks: &mut dyn Iterator<Item = &ReplayedBlock>,
+        blocks: &[ReplayedBlock],
         reader: &mut LogReader<'_>,
     ) -> Result<Option<ReplayedBlock>> {
-        let mut in_log_order: Vec<ReplayedBlock> = blocks.copied().collect();
-        in_log_order.sort_unstable_by_key(|block| block.log);
-        let mut first: Option<ReplayedBlock> = None;
-        for block in in_log_order {
-            if first.is_some_and(|first| first.transaction <= block.transaction) {
-                continue;
-            }
+        let mut oldest_first = blocks.to_vec();
+        oldest_first.sort_unstable_by_key(|block| (block.transaction, block.log));
+        for block in oldest_first {
             let sequence = self.superblock.sequence.wrapping_add(block.transaction);
             if self.layout.data_checksum(sequence, reader.read(block.log)?) != block.checksum {
-                first = Some(block);
+                return Ok(Some(block));
             }
         }
-        Ok(first)
+        Ok(None)
     }
 
     /// A block that was to be replayed is damaged: the replay ends before the first transaction that has any damaged block.
     fn end_before_damage(&mut self, reader: &mut LogReader<'_>) -> Result<()> {
-        let Some(damaged) = self.first_damaged(&mut self.tags.iter(), reader)? else { return Ok(()) };
+        let Some(damaged) = self.first_damaged(&self.tags, reader)? else { return Ok(()) };
         let end = damaged.transaction;
         self.tags.retain(|tag| tag.transaction < end);
         self.revoked.retain(|(_, transaction)| *transaction < end);

@@ -98,7 +98,7 @@ impl NameRules {
             directory: DirectoryRules {
                 format,
                 make_index: features.has_compat(Compat::DIR_INDEX),
-                levels_max: RootInfo::levels_max(large),
+                levels_max: RootInfo::levels_max(features),
                 hash: HashRules {
                     version: if version <= 2 { version } else { 1 },
                     characters: if superblock.unsigned_hash() {

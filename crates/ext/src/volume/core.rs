@@ -199,11 +199,16 @@ impl Core {
         superblock.set_features(features);
     }
 
-    /// Set the flag that errors were found, in the superblock in memory.
-    pub(crate) fn note_errors(&self) {
-        let mut superblock = self.superblock.lock();
-        let state = superblock.state();
-        superblock.set_state(state | STATE_ERROR);
+    /// The superblock says from now on that errors were found.
+    pub(crate) fn record_errors(&self) -> Result<()> {
+        let mut handle = self.begin(1)?;
+        {
+            let mut superblock = self.superblock.lock();
+            let state = superblock.state();
+            superblock.set_state(state | STATE_ERROR);
+        }
+        self.touch_superblock(&mut handle)?;
+        handle.commit().map(drop)
     }
 
     fn superblock_buffer(&self) -> Result<Arc<Buffer>> {

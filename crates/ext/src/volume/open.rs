@@ -136,7 +136,7 @@ fn finish_recovery(lifecycle: &Lifecycle, was_in_use: bool) -> Result<Vec<String
     inodes.forget_wrong_orphans(&orphans)?;
     let damaged = lifecycle.recover_orphans(&orphans.found)?;
     if !damaged.is_empty() && !core.latch.is_aborted() {
-        inodes.record_errors()?;
+        core.record_errors()?;
     }
     let wrong = orphans.wrong.into_iter().chain(damaged);
     Ok(wrong.map(|what| format!("{what}; it is skipped: run e2fsck -f")).collect())

@@ -107,7 +107,7 @@ impl Volume {
             return self.core.transactions.close();
         }
         self.core.transactions.sync()?;
-        // The state that the volume was found in: one that was not clean then is not clean now.
+        // The state that the volume was found in, and errors found since.
         let mut handle = self.core.begin(1)?;
         if self.core.format.orphan_file().is_some() && self.inodes.has_no_orphans() {
             self.core.mark_orphans_present(false);

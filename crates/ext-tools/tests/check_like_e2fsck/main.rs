@@ -1,0 +1,11 @@
+//! The check finds volumes clean that e2fsck finds clean, and damaged that e2fsck finds damaged.
+
+#![allow(clippy::unwrap_used)]
+
+mod attributes;
+mod damage;
+mod hostile;
+mod image;
+mod journal;
+mod roles;
+mod sound;
