@@ -39,7 +39,7 @@ impl Skips {
         !self.in_passed
     }
 
-    /// Those that are not among `expected`, a line `TEST: REASON` each, which may be cut.
+    /// Those that are not among `expected`, a line `TEST: REASON` each, which may be a part.
     fn unexpected(&self, expected: &str) -> Vec<&str> {
         let is_expected = |test: &str, why: &str| {
             let mut lines = expected.lines().filter_map(|line| line.split_once(": "));
@@ -50,14 +50,18 @@ impl Skips {
     }
 }
 
-/// `cargo test` with these arguments. The skipped tests are counted and named at the end; with `no_skip` one that is not
+/// `cargo test` with these arguments, all programs of it although one fails. The skipped tests are counted and named at the end; with `no_skip` one that is not
 /// expected (`expected_skips.txt`) is a failure. Tests that hang are ended.
 pub(crate) fn test(arguments: &[&str], no_skip: bool) -> Result<(), String> {
     println!("--- cargo test {}", arguments.join(" "));
     // Apart from the tests, of which none takes long.
     crate::cargo(&[&["test", "--no-run"], arguments].concat(), &[])?;
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.arg("test").args(arguments).args(["--", "--show-output"]).stdout(Stdio::piped());
+    cargo
+        .args(["test", "--no-fail-fast"])
+        .args(arguments)
+        .args(["--", "--show-output"])
+        .stdout(Stdio::piped());
     let mut child = cargo.spawn().map_err(|error| format!("cargo: {error}"))?;
     let mut skips = Skips::default();
     let lines = lines_of(child.stdout.take());

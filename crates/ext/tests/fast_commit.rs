@@ -363,3 +363,45 @@ fn damage_before_intact_fast_commits_is_reported() {
     let volume = Volume::open(MemoryDevice::new(bytes), VolumeOptions::default()).unwrap();
     assert_eq!(volume.read_only_reason(), None);
 }
+
+/// A fast commit with a right checksum whose change cannot be made (it maps blocks that the volume does not have) made the whole
+/// volume unopenable: what the log alone gives is shown, and nothing is written.
+#[test]
+fn fast_commit_that_cannot_be_made_leaves_the_volume_readable() {
+    const TAIL: u8 = 8;
+    if !have(&["mke2fs", "e2fsck", "python3"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let Some((copy, theirs)) = dirty_image(&bench, "-t ext4 -b 1024 -O fast_commit -J size=4") else {
+        return;
+    };
+    let mut bytes = std::fs::read(&copy).unwrap();
+    let is_head = |at: &usize| bytes[*at..*at + 8] == [9, 0, 8, 0, 0, 0, 0, 0];
+    let area = (0..bytes.len()).step_by(1024).find(is_head).expect("the kernel left fast commits");
+    // The records from the head to its tail: kind, length, value. The first is put after a mapping outside of the volume.
+    let transaction = bytes[area + 8..area + 12].to_vec();
+    let far_extent = [[12, 0, 0, 0], [0; 4], [1, 0, 0xff, 0x7f], [0xff; 4]].concat();
+    let mut commit = [&[9, 0, 8, 0, 0, 0, 0, 0][..], &transaction, &[1, 0, 16, 0], &far_extent].concat();
+    commit.extend([TAIL, 0, 0, 0]);
+    let padding = 1024 - commit.len() - 8;
+    let at = commit.len() - 2;
+    commit[at..].copy_from_slice(&(padding as u16 + 8).to_le_bytes());
+    commit.extend(&transaction);
+    commit.extend((!crc32c::crc32c_append(!0, &commit)).to_le_bytes());
+    commit.resize(1024, 0);
+    bytes[area..area + 1024].copy_from_slice(&commit);
+    // So that nothing that follows counts.
+    bytes[area + 1024..area + 2048].fill(0);
+    for access in [Access::ReadWrite, Access::ReadOnly] {
+        let device = MemoryDevice::new(bytes.clone());
+        let volume =
+            Volume::open(device.clone(), VolumeOptions { access, ..VolumeOptions::default() }).unwrap();
+        assert!(volume.read_only_reason().is_some(), "{access:?}");
+        assert!(!volume.defects().is_empty(), "{access:?}");
+        let shown = tree_of(&volume);
+        assert!(shown.contains_key("/base") && shown != theirs, "{access:?}: what the log alone gives");
+        drop(volume);
+        assert!(*device.bytes.read().unwrap() == bytes, "{access:?}: nothing is written");
+    }
+}

@@ -16,7 +16,7 @@ use super::log_map::{LogMap, LogReader};
 use super::overlay::OverlayDevice;
 use super::scan::scan;
 use super::write_out::{Log, write_out};
-use crate::{Access, BlockSize, Corrupt, Result};
+use crate::{Access, BlockSize, Corrupt, Error, Result};
 
 /// Whether what is in the log counts: the volume's superblock says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,21 +56,26 @@ pub(crate) fn recover(
         replay.fast.clear();
         replay.damage = None;
     }
-    let damage = replay.damage.take();
-    let access = if damage.is_some() { Access::ReadOnly } else { access };
+    let mut damage = replay.damage.take();
     let mut blocks = replay.blocks.len();
     let mut overlay: Option<Arc<dyn BlockDevice>> = None;
-    if blocks > 0 && (access == Access::ReadOnly || !replay.fast.is_empty()) {
+    if blocks > 0 && (access == Access::ReadOnly || damage.is_some() || !replay.fast.is_empty()) {
         overlay = Some(OverlayDevice::new(device.clone(), &replay, map, block_size)?);
     }
     let mut fast = None;
     if !replay.fast.is_empty() {
-        let view = overlay.take().unwrap_or_else(|| device.clone());
-        let scratch = fast_replay::replay(view, block_size, &replay.fast)?;
-        blocks += scratch.count();
-        fast = Some(scratch);
+        let view = overlay.clone().unwrap_or_else(|| device.clone());
+        match fast_replay::replay(view, block_size, &replay.fast) {
+            Ok(scratch) => {
+                blocks += scratch.count();
+                fast = Some(scratch);
+            }
+            // Nothing of them was written: the volume is as the log alone leaves it.
+            Err(Error::Corrupt(wrong)) => damage = damage.or(Some(wrong)),
+            Err(error) => return Err(error),
+        }
     }
-    if access == Access::ReadOnly {
+    if access == Access::ReadOnly || damage.is_some() {
         let overlay = fast.map(|scratch| scratch.read_only()).or(overlay);
         return Ok(Recovered { superblock, overlay, blocks, damage });
     }
