@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use diorite_bench::Cancel;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Result, print_error};
 
@@ -15,26 +17,44 @@ static ACTION: OnceLock<Action> = OnceLock::new();
 /// What a command does when it is asked to end, for the how many-th time.
 pub(crate) type Action = Arc<dyn Fn(u32) + Send + Sync>;
 
-/// Take care of SIGINT, SIGTERM and SIGHUP from now on.
+/// Take care of SIGINT, SIGTERM and SIGHUP from now on; not of a SIGHUP that `nohup` has it ignore.
 pub(crate) fn install() {
-    let handler = || {
-        let signals = SIGNALS.fetch_add(1, Ordering::Relaxed) + 1;
-        let is_first = signals == 1;
-        CANCEL.cancel();
-        if let Some(action) = ACTION.get() {
-            action(signals);
-        } else if IS_CHANGING.load(Ordering::Relaxed) && is_first {
-            print_error("\ndiorite: interrupted: cleaning up; interrupt again to end at once");
-        } else {
-            print_error("\ndiorite: interrupted");
-            std::process::exit(1);
-        }
-    };
-    if let Err(error) = ctrlc::set_handler(handler) {
+    let mut handled = vec![SIGINT, SIGTERM];
+    if !is_ignored(SIGHUP) {
+        handled.push(SIGHUP);
+    }
+    let started = Signals::new(handled).and_then(|mut signals| {
+        let name = "signals".to_owned();
+        std::thread::Builder::new().name(name).spawn(move || signals.forever().for_each(|_| handle()))
+    });
+    if let Err(error) = started {
         crate::failure::complain(&format!(
             "signals: cannot be handled: {error}; Ctrl-C will end the program at once"
         ));
     }
+}
+
+/// A signal has come.
+fn handle() {
+    let signals = SIGNALS.fetch_add(1, Ordering::Relaxed) + 1;
+    let is_first = signals == 1;
+    CANCEL.cancel();
+    if let Some(action) = ACTION.get() {
+        action(signals);
+    } else if IS_CHANGING.load(Ordering::Relaxed) && is_first {
+        print_error("\ndiorite: interrupted: cleaning up; interrupt again to end at once");
+    } else {
+        print_error("\ndiorite: interrupted");
+        std::process::exit(1);
+    }
+}
+
+/// Whether the program was started with a signal ignored (`SigIgn` of proc_pid_status(5)).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// From now on an interruption does this and nothing else.

@@ -314,9 +314,8 @@ fn access_list_that_a_host_does_not_take_grants_nothing() {
     assert_eq!(mode.expect("the file"), 0o604);
 }
 
-/// A volume that another host did not give back made a writing command wait for 42 seconds without a word, and deaf to signals.
-#[test]
-fn wait_for_another_host_is_explained_and_can_be_interrupted() {
+/// A volume in `a.img` that another host, `gone`, did not give back: for 22 s a command waits for it.
+fn volume_of_another_host() -> Bench {
     let bench = Bench::new();
     bench.run("mkfs -t ext4 -O mmp,^metadata_csum -b 1024 a.img 16M");
     let mut image = bench.read("a.img");
@@ -324,6 +323,13 @@ fn wait_for_another_host_is_explained_and_can_be_interrupted() {
     image[at + 4..at + 8].copy_from_slice(&7u32.to_le_bytes());
     image[at + 16..at + 20].copy_from_slice(b"gone");
     bench.write("a.img", &image);
+    bench
+}
+
+/// A volume that another host did not give back made a writing command wait for 42 seconds without a word, and deaf to signals.
+#[test]
+fn wait_for_another_host_is_explained_and_can_be_interrupted() {
+    let bench = volume_of_another_host();
     for signal in ["-INT", "-TERM"] {
         let child =
             bench.diorite(["mkdir", "a.img:/x"]).stderr(Stdio::piped()).spawn().expect("the program starts");
@@ -338,6 +344,24 @@ fn wait_for_another_host_is_explained_and_can_be_interrupted() {
         {
             assert!(said.contains(part), "{said}");
         }
+    }
+}
+
+/// A hangup ended a command although `nohup` had it ignore hangups.
+#[test]
+fn hangup_ends_a_command_unless_it_was_started_with_nohup() {
+    let bench = volume_of_another_host();
+    for (start, ends) in [("--ignore-signal=HUP", false), ("--default-signal=HUP", true)] {
+        let program = bench.diorite(["mkdir", "a.img:/x"]);
+        let mut command = std::process::Command::new("env");
+        command.arg(start).arg(program.get_program()).args(program.get_args()).current_dir(bench.path(""));
+        let mut child = command.stderr(Stdio::null()).spawn().expect("env starts");
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let _ = tool("kill", ["-HUP", &child.id().to_string()]);
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        assert_eq!(child.try_wait().expect("a child").is_some(), ends, "{start}");
+        let _ = tool("kill", ["-TERM", &child.id().to_string()]);
+        assert_eq!(child.wait().expect("an end").code(), Some(1), "{start}");
     }
 }
 
