@@ -72,7 +72,15 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
+        // Busy for a moment where another thread starts a program.
+        let unmounted = |_| {
+            let status = Command::new("umount").arg(self.0.path()).status();
+            let ends = status.is_ok_and(|status| status.success());
+            (!ends).then(|| std::thread::sleep(std::time::Duration::from_millis(100)));
+            ends
+        };
+        let ends = (0..50).any(unmounted);
+        assert!(ends || std::thread::panicking(), "it cannot be unmounted");
     }
 }
 

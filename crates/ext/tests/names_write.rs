@@ -6,7 +6,7 @@ mod names_support;
 use std::sync::Arc;
 
 use diorite_ext::{Error, FileKind, Inode, NodeSpec, Owner, RenameMode, SetAttributes, SyncKind, Volume};
-use names_support::{Image, at, have, host_names, list, root, run, spec};
+use names_support::{Image, at, have, host_names, list, root, run, spec, unmount};
 
 const OWNER: Owner = Owner { uid: 0, gid: 0 };
 
@@ -386,8 +386,7 @@ fn index_of_three_levels_is_the_kernels() {
     let link = |n| std::fs::hard_link(format!("{at}/d/file"), format!("{at}/d/theirs{n:0>230}"));
     let linked = (0..20_000).try_for_each(link);
     let removed = (0..10_000).try_for_each(|n| std::fs::remove_file(format!("{at}/d/ours{n:0>230}")));
-    let (code, output) = run("umount", &[at]);
-    assert_eq!(code, 0, "{output}");
+    unmount(at.as_ref());
     linked.unwrap();
     removed.unwrap();
     let volume = image.open();

@@ -185,8 +185,16 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let unmounted = tool("umount", [self.at.path()]);
-        assert!(std::thread::panicking() || unmounted.is_some_and(|output| output.status.success()));
+        // It is busy for a moment where another thread starts a program, whose child has all descriptors until it executes it.
+        let is_unmounted = || tool("umount", [self.at.path()]).is_some_and(|output| output.status.success());
+        let wait = || std::thread::sleep(std::time::Duration::from_millis(100));
+        let ends = (0..50).any(|_| {
+            is_unmounted() || {
+                wait();
+                false
+            }
+        });
+        assert!(std::thread::panicking() || ends, "{} cannot be unmounted", self.at.path().display());
     }
 }
 

@@ -59,12 +59,12 @@ impl<'v> FreeSpace<'v> {
     /// takable, since no thread can wait for that inside a handle.
     pub(crate) fn relieve(&self) -> Result<()> {
         if self.allocator.needs_held_inodes() {
-            self.transactions.sync()?;
+            self.transactions.sync_and_release()?;
         }
         if self.allocator.is_nearly_full() {
             self.allocator.release_windows();
             if self.allocator.is_nearly_full() && self.allocator.has_pending() {
-                self.transactions.sync()?;
+                self.transactions.sync_and_release()?;
             }
         }
         Ok(())
@@ -80,9 +80,10 @@ impl<'v> FreeSpace<'v> {
             return Ok(found);
         }
         if !self.allocator.has_pending() {
-            return Err(Error::NoSpace);
+            // What was pending at the first attempt may be free by now.
+            return attempt()?.ok_or(Error::NoSpace);
         }
-        self.transactions.sync()?;
+        self.transactions.sync_and_release()?;
         attempt()?.ok_or(Error::NoSpace)
     }
 }

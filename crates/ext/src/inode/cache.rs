@@ -13,7 +13,7 @@ use diorite_block::sync::{Mutex, Rank, RwLock};
 use hashbrown::HashMap;
 
 use crate::inode::{Inode, InodeState, InodeStore};
-use crate::layout::{DiskInode, Incompat};
+use crate::layout::{DiskInode, Incompat, InodeFlags};
 use crate::{Corrupt, Error, FileKind, InodeNumber, Result};
 
 const SHARDS: usize = 64;
@@ -193,13 +193,13 @@ impl Shard {
 }
 
 impl InodeStore {
-    /// The inode of that number; `NotFound` if it is free.
+    /// The inode of that number; `NotFound` if it is free, or not for users: the filesystem's own, or the value of an attribute.
     pub fn get(&self, number: InodeNumber) -> Result<Arc<Inode>> {
-        if number != InodeNumber::ROOT && number < self.core.format.first_inode() {
+        if number != InodeNumber::ROOT && self.core.format.is_own_inode(number) {
             return Err(Error::NotFound);
         }
         let inode = self.load(number)?;
-        if inode.is_freed() {
+        if inode.is_value() || inode.is_freed() {
             return Err(Error::NotFound);
         }
         Ok(inode)
@@ -250,7 +250,11 @@ impl InodeStore {
             };
             let state = InodeState::from_disk(&disk);
             self.check_inode(number, kind, &state)?;
+            let is_value = InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::EA_INODE);
             let mut inode = Inode::new(number, kind, state);
+            if is_value {
+                inode.note_value();
+            }
             if format.is_quota_inode(number) {
                 // Locked inside the quota file (see its rank).
                 inode.state = RwLock::new(inode.state.into_inner());

@@ -127,8 +127,10 @@ const RETIRED: u32 = 1 << 31;
 const NAMELESS: u32 = 1 << 30;
 /// With [`NAMELESS`]: it was made without a name, and may be given one.
 const LINKABLE: u32 = 1 << 29;
+/// With the number of users: it holds the value of an attribute, and is no user's.
+const VALUE: u32 = 1 << 28;
 /// The number of users.
-const USERS: u32 = LINKABLE - 1;
+const USERS: u32 = VALUE - 1;
 
 impl Inode {
     /// Its number.
@@ -192,6 +194,16 @@ impl Inode {
     /// It was made without a name, and gets its first.
     pub(crate) fn note_named(&self) {
         self.opens.fetch_and(!(NAMELESS | LINKABLE), Ordering::AcqRel);
+    }
+
+    /// It holds the value of an attribute (`EA_INODE`).
+    pub(crate) fn note_value(&self) {
+        self.opens.fetch_or(VALUE, Ordering::AcqRel);
+    }
+
+    /// Whether it holds the value of an attribute. Waits for nothing.
+    pub(crate) fn is_value(&self) -> bool {
+        self.opens.load(Ordering::Acquire) & VALUE != 0
     }
 
     /// Whether it was freed, or is about to be, and its number may be another's by now.

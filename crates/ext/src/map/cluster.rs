@@ -65,6 +65,7 @@ impl Clusters<'_> {
             PartlyFreed::In(transaction) => self.maps.core.transactions.commit_through(transaction)?,
             PartlyFreed::All => self.maps.core.transactions.sync()?,
         }
+        self.maps.core.transactions.wait_for_releases();
         if let Some(cluster) = self.maps.core.allocator.hold_again(inode.number(), number) {
             return Ok(cluster);
         }

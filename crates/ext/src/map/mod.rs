@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use crate::allocate::Reach;
 use crate::inode::{InodeChange, InodeState};
-use crate::layout::RoCompat;
+use crate::layout::{InodeFlags, RoCompat};
 use crate::volume::Core;
 use crate::{BlockRun, Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, Result};
 
@@ -149,8 +149,9 @@ impl Mappings {
 
     /// Free blocks, in file order, that are mapped no longer.
     fn free_data(&self, on: &mut InodeChange<'_, '_>, removed: &[Removed]) -> Result<()> {
-        if on.inode.kind() != FileKind::Regular {
-            // Blocks of directories and symbolic links are metadata.
+        let is_value = InodeFlags::from_bits_retain(on.state.flags).contains(InodeFlags::EA_INODE);
+        if is_value || on.inode.kind() != FileKind::Regular {
+            // Blocks of directories, symbolic links and values of attributes went through the journal.
             let blocks = |run: BlockRun| run.start.0..run.start.0 + run.blocks;
             removed
                 .iter()

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::create::ADD_NAME_CREDITS;
-use super::{Locked, Names, check_new_name, finish, has, is_directory};
-use crate::layout::InodeFlags;
+use super::{Locked, Names, check_new_name, finish, is_directory};
 use crate::transaction::Handle;
 use crate::{Error, Inode, Result};
 
@@ -27,9 +26,6 @@ impl Names {
         let state = locked.state(inode);
         if state.links == 0 && !inode.is_linkable() {
             return Err(Error::NotFound);
-        }
-        if has(state, InodeFlags::EA_INODE) {
-            return Err(Error::NotPermitted("as the value of an attribute"));
         }
         Self::check_may_drop_name(state)?;
         self.check_link_count(inode, state)?;

@@ -77,7 +77,6 @@ struct NameRules {
     links_max: u32,
     /// Directories with more links than that have the count 1 (`dir_nlink`).
     directory_links_unbounded: bool,
-    first_inode: InodeNumber,
 }
 
 impl NameRules {
@@ -113,7 +112,6 @@ impl NameRules {
             },
             links_max: if is_ext4 { LINKS_MAX_EXT4 } else { LINKS_MAX },
             directory_links_unbounded: features.has_ro_compat(RoCompat::DIR_NLINK),
-            first_inode: superblock.first_inode(),
         }
     }
 }
@@ -195,11 +193,15 @@ impl Names {
 
     /// The inode of an entry. The directory is locked, so that the inode cannot go away meanwhile.
     fn inode_of(&self, directory: &Inode, found: &Found) -> Result<Arc<Inode>> {
-        if found.inode < self.rules.first_inode && found.inode != InodeNumber::ROOT {
+        if found.inode != InodeNumber::ROOT && self.core.format.is_own_inode(found.inode) {
             return bad_entry(directory, found, "an entry points to an inode that is the volume's own");
         }
         match self.inodes.get(found.inode) {
-            Err(Error::NotFound) => bad_entry(directory, found, "an entry points to a free inode"),
+            Err(Error::NotFound) => bad_entry(
+                directory,
+                found,
+                "an entry points to a free inode, or to the value of an attribute",
+            ),
             result => result,
         }
     }

@@ -91,6 +91,8 @@ struct State {
     running: Running,
     commit: Commit,
     durable: TransactionId,
+    /// Durable transactions whose freed blocks cannot be taken yet.
+    releasing: usize,
     /// A thread is about to close the running transaction and waits for other syncs.
     batching: bool,
     /// Syncs that are likely to come soon: those of the last commit, and those that waited for its end.
@@ -195,6 +197,7 @@ impl Transactions {
             durable: TransactionId(first.0 - 1),
             batching: false,
             expected_syncs: 0,
+            releasing: 0,
             commit_time: Duration::ZERO,
             timer: Timer::None,
         };
@@ -408,6 +411,21 @@ impl Transactions {
         self.sync_through(self.running())
     }
 
+    /// As [`Self::sync`], and what was freed until now can be taken again.
+    pub(crate) fn sync_and_release(&self) -> Result<()> {
+        self.sync()?;
+        self.wait_for_releases();
+        Ok(())
+    }
+
+    /// Wait until what durable transactions have freed can be taken: that is a moment later.
+    pub(crate) fn wait_for_releases(&self) {
+        let mut state = self.state.lock();
+        while state.releasing > 0 {
+            state = self.changed.wait(state);
+        }
+    }
+
     /// Commit what is older than the commit interval.
     pub(crate) fn commit_old(&self) -> Result<()> {
         let (id, is_old) = {
@@ -559,6 +577,7 @@ impl Transactions {
             let mut state = self.state.lock();
             state.commit = Commit::None;
             state.durable = closed.id;
+            state.releasing += 1;
             state.expected_syncs += state.running.syncs;
             state.commit_time = (state.commit_time * 7 + took) / 8;
             self.changed.notify_all();
@@ -567,6 +586,8 @@ impl Transactions {
         if !closed.freed.is_empty() {
             self.releaser.release_freed(&closed.freed);
         }
+        self.state.lock().releasing -= 1;
+        self.changed.notify_all();
     }
 
     /// Latch the first failure (ARCHITECTURE invariant 9) and give the error back.

@@ -68,6 +68,7 @@ impl Xattrs {
         unused: &mut Vec<Arc<Inode>>,
     ) -> Result<()> {
         let AttributeChange { before, mut after, old, large, .. } = change;
+        let mut stored = None;
         if let Some(Attribute { index, name, value: Value::Bytes(bytes) }) = large {
             let value = self.store_value(on.handle, on.inode, on.state, &name, &bytes, unused)?;
             if !after.insert(Attribute { index, name, value: value.clone() }) {
@@ -75,8 +76,18 @@ impl Xattrs {
                 return Err(Error::AttributeTooLarge);
             }
             self.count_value(on.state, &value, Users::More);
+            stored = Some(value);
         }
-        let copied = self.store_areas(on, &before, &after)?;
+        let copied = match self.store_areas(on, &before, &after) {
+            Ok(copied) => copied,
+            Err(error) => {
+                if let Some(value) = &stored {
+                    self.count_value(on.state, value, Users::Less);
+                    self.drop_value(on.handle, on.inode, value, unused)?;
+                }
+                return Err(error);
+            }
+        };
         if let Some(old) = &old {
             self.count_value(on.state, &old.value, Users::Less);
             // A block that was left to others keeps its values.

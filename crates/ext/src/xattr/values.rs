@@ -38,12 +38,11 @@ impl Xattrs {
 
     /// The inode of a value.
     fn value_inode(&self, owner: &Inode, number: InodeNumber) -> Result<Arc<Inode>> {
-        let inode = match self.inodes.get(number) {
+        let inode = match self.inodes.load(number) {
             Err(Error::NotFound) => return Err(corrupt(owner, "a value is in a free inode")),
             result => result?,
         };
-        let flags = inode.state.read().flags;
-        if inode.kind() != FileKind::Regular || flags & InodeFlags::EA_INODE.bits() == 0 {
+        if inode.is_freed() || inode.kind() != FileKind::Regular || !inode.is_value() {
             return Err(corrupt(owner, "a value is in an inode that is not for values"));
         }
         Ok(inode)
@@ -90,6 +89,7 @@ impl Xattrs {
             device: (0, 0),
         };
         let inode = self.inodes.allocate(handle, owner.number(), owner_state, &spec)?;
+        inode.note_value();
         let mut state = inode.state.write();
         state.flags = state.flags & InodeFlags::EXTENTS.bits() | InodeFlags::EA_INODE.bits();
         let written = self.write_value(handle, &inode, &mut state, value);

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::unused_self, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 
+mod kernel;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +16,7 @@ use diorite_ext::{
     FileBlock, Inode, InodeNumber, MappingKind, Reservation, Result, SetTime, Volume, VolumeOptions,
     WriteCommit,
 };
+pub use kernel::{have, run, unmount};
 
 /// A device in memory that checks every bio against a strict geometry.
 #[derive(Debug)]
@@ -99,24 +102,6 @@ impl BlockDevice for MemoryDevice {
     }
 }
 
-/// Whether the programs that a test needs are there; says so if not.
-pub fn have(programs: &[&str]) -> bool {
-    for program in programs {
-        if Command::new(program).arg("-V").output().is_err() {
-            println!("SKIPPED: {program} is not installed");
-            return false;
-        }
-    }
-    true
-}
-
-pub fn run(program: &str, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(program).args(arguments).env("TZ", "UTC").output().unwrap();
-    let text =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    (output.status.code().unwrap_or(-1), text)
-}
-
 /// What a shell script that must not fail printed; it runs in `directory`.
 pub fn shell(directory: &Path, script: &str) -> String {
     let output = Command::new("sh").args(["-ec", script]).current_dir(directory).output().unwrap();
@@ -161,17 +146,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let unmount = || run("umount", &[&self.at.to_string_lossy()]);
-        let (mut code, mut output) = unmount();
-        for _ in 0..20 {
-            if code == 0 {
-                break;
-            }
-            // Others of this machine look into what is mounted.
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            (code, output) = unmount();
-        }
-        assert!(code == 0 || std::thread::panicking(), "umount: {output}");
+        unmount(&self.at);
     }
 }
 

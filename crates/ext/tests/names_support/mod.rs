@@ -2,13 +2,16 @@
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 
+#[path = "../common/kernel.rs"]
+mod kernel;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext::{Access, FileKind, Inode, InodeNumber, NodeSpec, Owner, Result, Volume, VolumeOptions};
+pub(crate) use kernel::{have, run, unmount};
 
 /// An image file with a filesystem.
 pub(crate) struct Image {
@@ -18,23 +21,6 @@ pub(crate) struct Image {
 /// A kernel mount of an image, until it is dropped.
 pub(crate) struct Mounted {
     pub(crate) at: PathBuf,
-}
-
-pub(crate) fn run(program: &str, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(program).args(arguments).env("TZ", "UTC").output();
-    let Ok(output) = output else { return (-1, format!("{program} is not installed")) };
-    let text =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    (output.status.code().unwrap_or(-1), text)
-}
-
-/// Whether the programs are there; says so if not.
-pub(crate) fn have(programs: &[&str]) -> bool {
-    let missing = programs.iter().find(|program| Command::new(program).arg("-V").output().is_err());
-    if let Some(program) = missing {
-        println!("SKIPPED: {program} is not installed");
-    }
-    missing.is_none()
 }
 
 impl Image {
@@ -105,8 +91,7 @@ impl Image {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let (code, text) = run("umount", &[self.at.to_str().unwrap()]);
-        assert_eq!(code, 0, "{text}");
+        unmount(&self.at);
     }
 }
 
