@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use diorite::FileKind;
 
 use crate::file_data::{Copied, FileData};
+use crate::linked::Linked;
 use crate::tree::{
     Attributes, Follow, LostAttribute, Meta, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
 };
@@ -113,10 +114,9 @@ pub struct Copier<'a> {
     sink: &'a dyn Sink,
     options: CopyOptions,
     watch: &'a dyn Watch,
-    /// Where the first name of a file with several went.
-    linked: HashMap<(u64, u64), PathBuf>,
-    /// Directories that something was copied into, each reported once where the same ones come one after another.
-    destinations: Vec<PathBuf>,
+    linked: Linked,
+    /// The filesystems of the sink that something was copied into, by their device numbers, each with a directory of it.
+    destinations: HashMap<Option<u64>, PathBuf>,
     /// Directories of the source that the copy is in or has been in, and how deep it is.
     directories: HashSet<(u64, u64)>,
     depth: usize,
@@ -140,8 +140,8 @@ impl<'a> Copier<'a> {
             sink,
             options,
             watch,
-            linked: HashMap::new(),
-            destinations: Vec::new(),
+            linked: Linked::default(),
+            destinations: HashMap::new(),
             directories: HashSet::new(),
             depth: 0,
             file_data: FileData::new(),
@@ -248,15 +248,18 @@ impl<'a> Copier<'a> {
     /// End the copy: durable, unless durability was not requested.
     pub fn finish(self) -> Result<Summary, Error> {
         if self.options.sync == Sync::AtEnd {
-            self.destinations.iter().try_for_each(|directory| self.sink.sync(directory))?;
+            self.destinations.values().try_for_each(|directory| self.sink.sync(directory))?;
         }
         Ok(self.summary)
     }
 
+    /// The filesystem of a directory is made durable at the end.
     fn note_destination(&mut self, directory: &Path) {
-        if self.destinations.last().is_none_or(|last| last != directory) {
-            self.destinations.push(directory.to_owned());
-        }
+        // The parent of a plain name is the empty path.
+        let at = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let meta = self.sink.existing(at, Follow::Yes).ok().flatten();
+        let device = meta.map(|meta| meta.identity.0);
+        self.destinations.entry(device).or_insert_with(|| directory.to_owned());
     }
 
     /// Copy what has these names in a directory.
@@ -291,7 +294,7 @@ impl<'a> Copier<'a> {
         }
         let placed = self.place(meta, to, |copier, place, sync| copier.make(item, place, sync))?;
         if placed && meta.links > 1 {
-            self.linked.entry(meta.identity).or_insert_with(|| to.to_owned());
+            self.linked.note(meta.identity, to);
         }
         Ok(())
     }
@@ -310,6 +313,7 @@ impl<'a> Copier<'a> {
         }
         if let Some(existing) = &existing {
             self.refuse_to_replace(to, existing, meta)?;
+            self.linked.note_replacement(to, meta.identity);
         }
         let temporary = temporary_name(to, &self.sink.mark_of_incomplete());
         let place = Place { to, temporary, is_taken: existing.is_some() };
@@ -378,13 +382,21 @@ impl<'a> Copier<'a> {
     /// Make a copy of anything but a directory. `sync`: whether its data is durable then.
     fn make(&mut self, item: Item<'_>, place: &Place<'_>, sync: Sync) -> Result<(), Error> {
         let meta = item.meta;
-        if meta.kind == FileKind::Regular && !(meta.links > 1 && self.linked.contains_key(&meta.identity)) {
+        let original = (meta.links > 1).then(|| self.linked.original(meta.identity)).flatten();
+        if let Some(original) = original
+            && place.is_taken
+            && self.is_same_file(original, place.to)?
+        {
+            // A link would take no name away: `rename` of one name of a file to another of it does nothing.
+            return Ok(());
+        }
+        if meta.kind == FileKind::Regular && original.is_none() {
             Self::refuse_own_image(item)?;
             let reader = item.source.open(item.path)?;
             return self.make_regular(&mut Content::File(item, &*reader), place, sync);
         }
         self.make_and_rename(place, |copier, at| {
-            if let Some(original) = copier.linked.get(&meta.identity) {
+            if let Some(original) = copier.linked.original(meta.identity).filter(|_| meta.links > 1) {
                 return copier.sink.make_hard_link(original, at);
             }
             match meta.kind {
@@ -395,6 +407,13 @@ impl<'a> Copier<'a> {
         })?;
         self.summary.others += 1;
         Ok(())
+    }
+
+    /// Whether two paths of the sink name one file.
+    fn is_same_file(&self, one: &Path, other: &Path) -> Result<bool, Error> {
+        let identity = |path| Ok(self.sink.existing(path, Follow::No)?.map(|meta| meta.identity));
+        let (one, other) = (identity(one)?, identity(other)?);
+        Ok(one.is_some() && one == other)
     }
 
     fn make_regular(
@@ -465,7 +484,8 @@ impl<'a> Copier<'a> {
         let names = item.source.names(item.path)?;
         // Nothing is written through a link: what it leads to may be outside of the destination.
         match self.sink.existing(to, Follow::No)? {
-            Some(existing) if existing.kind == FileKind::Directory => {}
+            // It may be the root of another filesystem.
+            Some(existing) if existing.kind == FileKind::Directory => self.note_destination(to),
             Some(existing) => {
                 let why = match existing.kind {
                     FileKind::Symlink => "it is a symbolic link, and the source is a directory",
@@ -659,6 +679,40 @@ mod tests {
             copier.finish().unwrap();
             assert_eq!(to.metadata().unwrap().len(), len);
         }
+    }
+
+    /// Copies of the same names from two trees into one: `y` of the second became a link to what had taken the place of its original, and
+    /// names of unchanged files stayed a second time.
+    #[test]
+    fn originals_of_links_are_replaced_by_a_later_tree() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let [a, b, to] = ["a", "b", "to"].map(|name| directory.path().join(name));
+        [&a, &b, &to].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        let write = |path: PathBuf, content: &str| {
+            let file = std::fs::File::options().create_new(true).write(true).open(path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, content.as_bytes(), 0).unwrap();
+        };
+        write(a.join("x"), "one");
+        write(a.join("same"), "same");
+        std::fs::hard_link(a.join("x"), b.join("y")).unwrap();
+        std::fs::hard_link(a.join("same"), a.join("same2")).unwrap();
+        std::fs::hard_link(a.join("same"), b.join("same")).unwrap();
+        std::fs::hard_link(a.join("same"), b.join("same2")).unwrap();
+        write(b.join("x"), "two");
+        let (tree, options) = (HostTree::new(), CopyOptions { depth: Depth::Tree, ..CopyOptions::default() });
+        let mut copier = Copier::new(&tree, options, &Unwatched);
+        copier.copy_content(&tree, &a, &to).unwrap();
+        copier.copy_content(&tree, &b, &to).unwrap();
+        copier.finish().unwrap();
+        let mut names: Vec<_> = to.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["same", "same2", "x", "y"]);
+        let content = |name| std::fs::read_to_string(to.join(name)).unwrap();
+        assert_eq!(["x", "y", "same"].map(content), ["two", "one", "same"]);
+        let inode = |name| to.join(name).metadata().unwrap().ino();
+        assert_eq!(inode("same"), inode("same2"));
+        assert_ne!(inode("x"), inode("y"));
     }
 
     /// Invariant 2.

@@ -24,6 +24,7 @@ mod host;
 mod host_attributes;
 mod host_stream;
 mod image;
+mod linked;
 mod needs;
 mod pax;
 mod tree;

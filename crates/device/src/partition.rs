@@ -132,10 +132,14 @@ impl PartitionDevice {
     }
 
     fn moved_out(&self, op: Op, sector: Sector) -> Sector {
-        if op == Op::Flush { sector } else { Sector(sector.0 - self.start.0) }
+        if op == Op::Flush { sector } else { Sector(sector.0.saturating_sub(self.start.0)) }
     }
 
+    /// An error of the device within; one of a device further down has a place on that one, and is left as it is.
     fn moved_error(&self, mut error: IoError) -> IoError {
+        if error.device != self.device.name() {
+            return error;
+        }
         error.device.clone_from(&self.name);
         error.sector = self.moved_out(error.op, error.sector);
         error

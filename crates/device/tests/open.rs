@@ -77,6 +77,37 @@ fn a_file_truncated_while_open_is_not_written() {
     }
 }
 
+/// The place of an error that concerns the file as a whole was counted from the start of the window, below zero.
+#[test]
+fn a_window_on_a_truncated_file_reports_the_error() {
+    for backend in [Backend::Threads, Backend::Auto] {
+        let (_directory, path) = image(4 << 20);
+        let options = OpenOptions::read_write().backend(backend);
+        let window = open_target(&format!("{}?offset=1M", path.display()), &options).unwrap();
+        let mut queue = std::sync::Arc::clone(&window).open_queue(4).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(256 << 10).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        for sector in [0, 1024] {
+            let buffer = diorite_device::AlignedBuf::zeroed(4096, 4096);
+            queue
+                .submit(QueuedIo {
+                    op: Op::Write,
+                    flags: BioFlags::SYNC,
+                    owner: IoOwner::current(),
+                    pieces: vec![Piece { sector: Sector(sector), memory: 0..4096 }],
+                    memory: diorite_block::QueuedMemory::Owned(Box::new(buffer)),
+                    tag: 0,
+                })
+                .unwrap();
+            let mut done = Vec::new();
+            queue.reap(1, &mut done).unwrap();
+            let error = done[0].result.as_ref().unwrap_err();
+            assert!(error.to_string().contains("truncated to"), "{error}");
+            assert!(error.sector.0 < 8192, "{error:?}");
+        }
+    }
+}
+
 /// Noting it would cost the host a write to an inode, and a small read a tenth of its time.
 #[test]
 fn the_host_does_not_note_that_an_image_was_read() {

@@ -91,12 +91,14 @@ impl MirrorDevice {
         })
     }
 
-    /// Read from the child with the least to do; what fails there from the others.
+    /// Read from the child with the least to do, or from the first after a write that failed, since the children may differ then; what fails
+    /// there from the others.
     fn read(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
         let len: u64 = bios.iter().map(Bio::len).sum();
         let load = |child: &usize| self.reading[*child].load(Ordering::Relaxed);
         let count = if self.in_sync { self.children.len() } else { 1 };
-        let first = (0..count).min_by_key(load).unwrap_or(0);
+        let may_choose = !self.has_failed.load(Ordering::Relaxed);
+        let first = (0..count).filter(|child| may_choose || *child == 0).min_by_key(load).unwrap_or(0);
         self.reading[first].fetch_add(len, Ordering::Relaxed);
         let mut result = self.children[first].execute(bios);
         self.reading[first].fetch_sub(len, Ordering::Relaxed);
@@ -259,5 +261,61 @@ mod tests {
         // Where they may differ, the first alone is right, and its error is the answer.
         let mirror = MirrorDevice::new("mirror".to_owned(), children, false, None).expect("a mirror");
         assert!((&mirror as &dyn BlockDevice).read_bytes(0, &mut [0; 4096]).is_err());
+    }
+
+    /// Its writes fail.
+    #[derive(Debug)]
+    struct Unwritable(Arc<MemoryDevice>);
+
+    impl BlockDevice for Unwritable {
+        fn geometry(&self) -> &Geometry {
+            self.0.geometry()
+        }
+        fn counters(&self) -> &IoCounters {
+            self.0.counters()
+        }
+        fn name(&self) -> String {
+            "unwritable".to_owned()
+        }
+        fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+            match bios.iter().find(|bio| bio.op.is_write()) {
+                Some(bio) => Err((self as &dyn BlockDevice).error(bio, IoErrorKind::Short { done: 0 })),
+                None => self.0.execute(bios),
+            }
+        }
+        fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+            Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+        }
+    }
+
+    #[derive(Debug)]
+    struct NoMarks;
+
+    impl WriteMarks for NoMarks {
+        fn before_write(&self) -> Result<(), IoError> {
+            Ok(())
+        }
+        fn all_is_the_same(&self) -> Result<(), IoError> {
+            Ok(())
+        }
+    }
+
+    /// Invariant 2. A block that was written to one child only was read new or old, depending on which child had less to do.
+    #[test]
+    fn after_a_failed_write_all_reads_go_to_the_first_child() {
+        let children: Vec<Arc<dyn BlockDevice>> =
+            vec![MemoryDevice::new(1 << 20), Arc::new(Unwritable(MemoryDevice::new(1 << 20)))];
+        let marks = Some(Box::new(NoMarks) as Box<dyn WriteMarks>);
+        let mirror = MirrorDevice::new("mirror".to_owned(), children, true, marks).expect("a mirror");
+        let mirror = &mirror;
+        let device = mirror as &dyn BlockDevice;
+        let bio_flags = diorite_block::BioFlags::SYNC;
+        assert!(device.write_bytes(4096, &[7; 4096], bio_flags).is_err());
+        for load in [0, 1 << 20] {
+            mirror.reading[0].store(load, Ordering::Relaxed);
+            let mut memory = [0; 4096];
+            device.read_bytes(4096, &mut memory).expect("from the first");
+            assert!(memory == [7; 4096], "with {load} bytes in flight on the first");
+        }
     }
 }
