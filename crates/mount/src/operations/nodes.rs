@@ -1,8 +1,9 @@
 //! Inodes: attributes, extended attributes, flags.
 
-use diorite::{Attributes, FileKind, InodeNumber, Result, SetAttributes, SetTime, XattrMode};
+use diorite::{Attributes, InodeNumber, Result, SetAttributes, SetTime, Timestamp, XattrMode};
 
-use super::{Caller, Operations, not_permitted};
+use super::files::is_written_through;
+use super::{Caller, Operations, not_permitted, privileges};
 
 /// The extended attribute that is the access control list of a file or directory.
 pub(crate) const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -31,18 +32,14 @@ impl Operations {
     /// As [`diorite::NodeRef::set_attributes`].
     pub fn set_attributes(&self, number: InodeNumber, changes: &SetAttributes) -> Result<Attributes> {
         let node = self.node(number)?;
-        if is_end_of_inode(&node.attributes()?, changes) {
+        let now = node.attributes()?;
+        if is_end_of_inode(&now, changes) {
             return Ok(self.entry(node)?.attributes);
         }
-        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
-        let clear_privileges = changes.clear_privileges || owner_changes;
-        if clear_privileges && node.kind() == FileKind::Regular {
-            node.clear_capabilities()?;
-        }
         if *changes != SetAttributes::default() {
-            node.set_attributes(&SetAttributes { clear_privileges, ..*changes })?;
+            privileges::set_attributes(&node, &not_older(&now, changes))?;
         }
-        if self.settings.sync {
+        if self.settings.sync || now.is_synchronous() {
             node.sync()?;
         }
         Ok(self.entry(node)?.attributes)
@@ -144,6 +141,19 @@ impl Operations {
     pub fn sync_node(&self, number: InodeNumber) -> Result<()> {
         self.node(number)?.sync()
     }
+}
+
+/// What is recorded where a client keeps the times of a file: not one before the last write that it does not know of ([`is_written_through`]).
+fn not_older(now: &Attributes, changes: &SetAttributes) -> SetAttributes {
+    if !is_written_through(now) {
+        return *changes;
+    }
+    let newer = |set: Option<SetTime>, now: Timestamp| match set {
+        Some(SetTime::Observed(time)) => Some(SetTime::Observed(time.max(now))),
+        set => set,
+    };
+    let (modified, changed) = (newer(changes.modified, now.modified), newer(changes.changed, now.changed));
+    SetAttributes { modified, changed, ..*changes }
 }
 
 /// Whether only the change time of an inode without names is set: that of the removal of its last name, which goes with the inode.
