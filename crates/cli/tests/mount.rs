@@ -600,7 +600,7 @@ fn changes_are_durable_where_flags_of_the_inode_say_so() {
         fs::create_dir(served.path(name)).expect("mkdir");
     }
     let flags =
-        [("file", IFlags::SYNCHRONOUS), ("names", IFlags::DIRSYNC), ("all", IFlags::SYNCHRONOUS)];
+        [("file", IFlags::from_bits_retain(8)), ("names", IFlags::DIRSYNC), ("all", IFlags::from_bits_retain(8))];
     for (name, flag) in flags {
         set_flag(&fs::File::open(served.path(name)).expect("open"), flag);
     }

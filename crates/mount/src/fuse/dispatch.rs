@@ -180,7 +180,7 @@ impl Session {
             Opcode::Write => self.write(request, reply),
             Opcode::Release => {
                 let ReleaseIn { handle, .. } = request.arguments.structure();
-                if operations.close_file(FileHandle(handle)).has_unknown_times && self.has_write_back() {
+                if operations.close_file(FileHandle(handle)).has_unknown_times {
                     self.forget_times(request.node);
                 }
                 Ok(())

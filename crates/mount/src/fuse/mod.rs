@@ -5,7 +5,7 @@
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
 //! - `idle_polling`: CPUs that do not halt between requests
-//! - `write_back`: has the kernel write back what it caches
+//! - `write_back`: has the kernel write back what it caches; `forget_times`: has it forget times that it does not keep
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
 //! - `attach`: mounting and unmounting
@@ -15,6 +15,7 @@ mod abi;
 mod attach;
 mod channel;
 mod dispatch;
+mod forget_times;
 mod idle_polling;
 mod ioctl;
 mod payload;

@@ -13,10 +13,11 @@ use rustix::io::{Errno, IoSlice};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::abi::{
-    InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NOTIFY_PRUNE, NotifyInvalInode, NotifyPrune,
-    Opcode, OutHeader, ReadIn, WriteIn, init,
+    InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode, OutHeader,
+    ReadIn, WriteIn, init,
 };
 use super::dispatch::{Request, errno};
+use super::forget_times::ForgetTimes;
 use super::idle_polling::IdlePolling;
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
@@ -105,6 +106,7 @@ pub(super) struct Session {
     /// Where notifications of changes go, if the client takes any.
     device: Option<Arc<OwnedFd>>,
     write_back: Option<WriteBack>,
+    forget_times: Option<ForgetTimes>,
     started: Instant,
     accounting: Accounting,
     idle_polling: Option<IdlePolling>,
@@ -129,6 +131,7 @@ impl Session {
         // Without a kernel here, processes are those of a guest.
         let processes = if device.is_some() { Processes::OfThisHost } else { Processes::OfOthers };
         let idle_polling = if manner.idle_polling { IdlePolling::start() } else { None };
+        let forget_times = device.clone().map(ForgetTimes::new);
         let (agreed, is_closed) = (AtomicU64::new(0), AtomicBool::new(false));
         Self {
             operations,
@@ -137,6 +140,7 @@ impl Session {
             name_valid,
             device,
             write_back,
+            forget_times,
             started: Instant::now(),
             accounting: Accounting::new(processes),
             idle_polling,
@@ -329,11 +333,11 @@ impl Session {
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: -1, len: 0 });
     }
 
-    /// Have the kernel forget the times of a file that was closed. Where it keeps the times of files it believes no others while it knows the
-    /// inode, and does not count writes past its cache. Before Linux 6.18 it has no such message.
+    /// A file that was written past the kernel's cache is closed ([`ForgetTimes`]).
     pub(super) fn forget_times(&self, inode: InodeNumber) {
-        let message = NotifyPrune { count: 1, node: node_of(inode), ..NotifyPrune::default() };
-        let _ = self.send(NOTIFY_PRUNE, message.as_bytes());
+        if let Some(kernel) = self.forget_times.as_ref().filter(|_| self.manner.write_back) {
+            kernel.of(node_of(inode));
+        }
     }
 
     /// Names of a directory have changed. The kernel may have cached a part of a listing that began before, and would give the rest of it to
@@ -362,20 +366,15 @@ impl Session {
     }
 
     fn notify(&self, message: &NotifyInvalInode) {
-        match self.send(NOTIFY_INVAL_INODE, message.as_bytes()) {
+        let Some(device) = &self.device else { return };
+        let len = (size_of::<OutHeader>() + size_of::<NotifyInvalInode>()) as u32;
+        let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
+        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(message.as_bytes())];
+        match rustix::io::writev(device, &parts) {
             // It knows nothing of the inode, or all is over.
-            Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => (self.log)(&format!("cannot tell the kernel of a change: {error}")),
         }
-    }
-
-    /// Send the kernel a message of our own, if it takes any.
-    fn send(&self, code: i32, message: &[u8]) -> Result<(), Errno> {
-        let Some(device) = &self.device else { return Ok(()) };
-        let len = (size_of::<OutHeader>() + message.len()) as u32;
-        let header = OutHeader { len, error: code, unique: 0 };
-        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(message)];
-        rustix::io::writev(device, &parts).map(drop)
     }
 
     /// Agree with the kernel on what each can.
