@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use common::open_memory;

@@ -18,9 +18,9 @@ use zerocopy::IntoBytes;
 
 use super::abi::{NOTIFY_PRUNE, NotifyPrune, OutHeader};
 
-/// Between two rounds, and the rounds after a close in which the kernel is asked.
+/// Between two rounds. The kernel is asked in those after a close whose number is a power of two, up to the last.
 const ROUND: Duration = Duration::from_millis(2);
-const ASKED_IN: [u32; 3] = [1, 4, 16];
+const LAST_ROUND: u32 = 64;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -52,7 +52,6 @@ impl ForgetTimes {
 }
 
 fn serve(device: &OwnedFd, closed: &Receiver<u64>) {
-    let last = ASKED_IN[ASKED_IN.len() - 1];
     let mut rounds: BTreeMap<u64, u32> = BTreeMap::new();
     loop {
         if rounds.is_empty() {
@@ -63,10 +62,10 @@ fn serve(device: &OwnedFd, closed: &Receiver<u64>) {
         std::thread::sleep(ROUND);
         rounds.retain(|node, round| {
             *round += 1;
-            if ASKED_IN.contains(round) {
+            if round.is_power_of_two() {
                 ask(device, *node);
             }
-            *round < last
+            *round < LAST_ROUND
         });
     }
 }

@@ -19,6 +19,7 @@ use super::abi::{
 use super::dispatch::{Request, errno};
 use super::forget_times::ForgetTimes;
 use super::idle_polling::IdlePolling;
+use super::limited_log::{LimitedLog, Log};
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use super::write_back::{Node, WriteBack};
@@ -47,9 +48,6 @@ pub(super) struct Manner {
     /// CPUs may be kept from halting between requests.
     pub(super) idle_polling: bool,
 }
-
-/// What is said of things that go wrong apart from any caller.
-pub(super) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How requests come in.
 pub(super) trait Transport {
@@ -110,7 +108,7 @@ pub(super) struct Session {
     started: Instant,
     accounting: Accounting,
     idle_polling: Option<IdlePolling>,
-    log: Log,
+    log: LimitedLog,
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
     is_closed: AtomicBool,
@@ -144,7 +142,7 @@ impl Session {
             started: Instant::now(),
             accounting: Accounting::new(processes),
             idle_polling,
-            log,
+            log: LimitedLog::new(log),
             agreed,
             is_closed,
         }
@@ -185,13 +183,13 @@ impl Session {
 
     pub(super) fn failed(&self, error: &diorite::Error) -> Errno {
         if matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) {
-            (self.log)(&error.to_string());
+            self.log.say(&error.to_string());
         }
         errno(error)
     }
 
     pub(super) fn log(&self, what: &str) {
-        (self.log)(what);
+        self.log.say(what);
     }
 
     /// Whether the client has agreed on how it is served.
@@ -315,6 +313,7 @@ impl Session {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.log.finish();
         self.operations.close()
     }
 
@@ -373,7 +372,7 @@ impl Session {
         match rustix::io::writev(device, &parts) {
             // It knows nothing of the inode, or all is over.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
-            Err(error) => (self.log)(&format!("cannot tell the kernel of a change: {error}")),
+            Err(error) => self.log.say(&format!("cannot tell the kernel of a change: {error}")),
         }
     }
 

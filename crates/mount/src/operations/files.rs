@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use diorite::{
-    Attributes, DirectIo, Error, ErrorKind, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks, Result,
-    SetAttributes, SpaceUse,
+    Attributes, DirectIo, Error, ErrorKind, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks,
+    Result, SetAttributes, SpaceUse,
 };
 
 use super::privileges::{Privileges, SetIds, clear_for_content};
