@@ -640,6 +640,11 @@ fn changes_are_durable_where_flags_of_the_inode_say_so() {
     fs::write(served.path("all/made"), pattern(5000, 2)).expect("write");
     let served = served.kill_and_again();
     assert_eq!(fs::read(served.path("all/made")).expect("read"), pattern(5000, 2), "made in chattr +S");
+    rustix::fs::setxattr(served.path("file"), "user.name", b"value", rustix::fs::XattrFlags::empty())
+        .expect("setxattr");
+    let served = served.kill_and_again();
+    let mut value = [0; 8];
+    assert_eq!(rustix::fs::getxattr(served.path("file"), "user.name", &mut value), Ok(5), "chattr +S");
     served.must_end_clean();
 }
 

@@ -1,6 +1,6 @@
 //! Inodes: attributes, extended attributes, flags.
 
-use diorite::{Attributes, InodeNumber, Result, SetAttributes, SetTime, Timestamp, XattrMode};
+use diorite::{Attributes, InodeNumber, NodeRef, Result, SetAttributes, SetTime, Timestamp, XattrMode};
 
 use super::files::is_written_through;
 use super::{Caller, Operations, not_permitted, privileges};
@@ -39,9 +39,7 @@ impl Operations {
         if *changes != SetAttributes::default() {
             privileges::set_attributes(&node, &not_older(&now, changes))?;
         }
-        if self.settings.sync || now.is_synchronous() {
-            node.sync()?;
-        }
+        self.inode_changed(&node)?;
         Ok(self.entry(node)?.attributes)
     }
 
@@ -92,7 +90,7 @@ impl Operations {
             let changes = SetAttributes { permissions: Some(permissions & !0o2000), ..Default::default() };
             node.set_attributes(&changes)?;
         }
-        Ok(())
+        self.inode_changed(&node)
     }
 
     /// Remove an extended attribute.
@@ -100,7 +98,9 @@ impl Operations {
     /// # Errors
     /// As [`diorite::NodeRef::remove_xattr`].
     pub fn remove_xattr(&self, number: InodeNumber, name: &[u8]) -> Result<()> {
-        self.node(number)?.remove_xattr(name)
+        let node = self.node(number)?;
+        node.remove_xattr(name)?;
+        self.inode_changed(&node)
     }
 
     /// Flags and project.
@@ -131,7 +131,14 @@ impl Operations {
             return Err(not_permitted("only the superuser has data go through the log (chattr +j)"));
         }
         let project = project.filter(|project| now.project != *project);
-        node.set_attributes(&SetAttributes { flags, project, ..SetAttributes::default() })
+        node.set_attributes(&SetAttributes { flags, project, ..SetAttributes::default() })?;
+        self.inode_changed(&node)
+    }
+
+    /// An inode has changed: durable before the reply where the volume is mounted so, or the inode has that flag.
+    fn inode_changed(&self, node: &NodeRef) -> Result<()> {
+        let is_synchronous = self.settings.sync || node.attributes()?.is_synchronous();
+        if is_synchronous { node.sync() } else { Ok(()) }
     }
 
     /// Make a file or directory durable.
