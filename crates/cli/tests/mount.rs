@@ -371,7 +371,7 @@ fn many_look_for_data_at_once() {
         // Threads were added for those that waited, and stayed.
         Served::wait_until(|| {
             fs::read_dir(at).expect("list");
-            served.threads() <= 32
+            served.threads() <= 24
         });
     }
     served.must_end_clean();

@@ -142,10 +142,12 @@ impl Served {
         Pid::from_child(self.daemon.borrow().as_ref().expect("it is served"))
     }
 
-    /// Threads of the daemon.
+    /// Threads of the daemon that serve requests.
     pub(crate) fn threads(&self) -> usize {
-        let tasks = format!("/proc/{}/task", self.daemon().as_raw_nonzero());
-        std::fs::read_dir(tasks).expect("procfs").count()
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.daemon().as_raw_nonzero()));
+        let names =
+            tasks.expect("procfs").map(|task| std::fs::read(task.expect("a task").path().join("comm")));
+        names.filter(|name| name.as_ref().is_ok_and(|name| name == b"fuse\n")).count()
     }
 
     /// The daemon may have so many descriptors, but for those that it has; returns how many it might have.

@@ -43,7 +43,7 @@ pub(super) struct OpenFile {
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// How many bytes: fewer than were given only where they come from a program.
+    /// How many bytes.
     pub len: usize,
     /// Whether permission bits changed.
     pub privileges: Privileges,
@@ -140,12 +140,14 @@ pub(super) fn is_written_through(attributes: &Attributes) -> bool {
 }
 
 impl OpenFile {
-    /// Write what a program gave. With an error after a part was written, that part is the result where the file is append-only: a client that
-    /// believes the file to be shorter could never write to it again. The next write has the error.
+    /// Write what a program gave: all of it, or where it is written through, what there is space for. The kernel takes less for an error where
+    /// it has the data in its cache as well, but must know of each byte where it has not: a client that believes an append-only file to be shorter
+    /// could never write to it again. So there, a part that was written before an error is the result, and the next write has the error.
     fn write_of_caller(&self, data: &[u8], offset: u64, flags: IoFlags) -> Result<usize> {
-        if self.is_written_through {
-            self.node.note_modified()?;
+        if !self.is_written_through {
+            return self.direct.write_all_with(data, offset, flags).map(|()| data.len());
         }
+        self.node.note_modified()?;
         self.direct.write_with(&[IoSlice::new(data)], offset, flags).or_else(|error| {
             let written = self.direct.size().saturating_sub(offset) as usize;
             if self.is_append_only && (1..data.len()).contains(&written) { Ok(written) } else { Err(error) }
@@ -254,7 +256,7 @@ impl Operations {
         self.file(handle)?.direct.read_at(memory, offset)
     }
 
-    /// Write `data`: all of what comes from a cache; of what comes from a program perhaps less, as [`File::write_at`].
+    /// Write `data`: all of it, or perhaps less where a program writes to a file that is written through ([`Opened::is_written_through`]).
     ///
     /// # Errors
     /// As [`File::write_all_at`] and [`File::write_at`].
