@@ -367,7 +367,7 @@ fn many_look_for_data_at_once() {
             scope.spawn(move || look(index));
         }
     });
-    if !served.is_over_io_uring() {
+    if !Served::is_over_io_uring() {
         // Threads were added for those that waited, and stayed.
         Served::wait_until(|| {
             fs::read_dir(at).expect("list");

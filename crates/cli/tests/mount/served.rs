@@ -159,7 +159,7 @@ impl Served {
             .current
     }
 
-    pub(crate) fn is_over_io_uring(&self) -> bool {
+    pub(crate) fn is_over_io_uring() -> bool {
         TRANSPORT.get() == Transport::IoUring
     }
 

@@ -4,7 +4,7 @@
 //! none serves them. The kernel gives up a session when its last descriptor is closed, but the thread that waits keeps the descriptors of
 //! the process open, if it shares them. So a thread here has a table of descriptors of its own, without one of the session. It opens the
 //! file in the mount by its number, and closes it: that writes back. A kill ends the other threads, which closes the session, which ends the
-//! wait. There are a few such threads, so that a large file does not keep those who wait for small ones.
+//! wait. There are a few such threads, so that a large file does not keep callers for small ones waiting.
 //!
 //! Over `io_uring` a request that comes while all entries of its queue are busy waits there until one of them sends a reply, even where an
 //! entry has been added since. Such a request may be the write that is waited for, and all entries may belong to callers who wait. So a caller
