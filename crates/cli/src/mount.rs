@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use diorite_mount::fuse::{detach, keep_descriptors_here, keep_few_arenas};
@@ -74,8 +75,8 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     logging::install(destination, arguments.log_level.into());
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
         .map_err(|error| failure(&arguments.image, error))?;
-    let filesystem = mount.filesystem().clone();
-    interrupt::act(Arc::new(move |signals| end(signals, &directory, &filesystem)));
+    let is_unmounted = AtomicBool::new(false);
+    interrupt::act(Arc::new(move |_| end(&directory, &is_unmounted)));
     if let Some(null) = null {
         leave_caller(&null)?;
     }
@@ -195,21 +196,25 @@ fn failure(image: &str, error: MountError) -> Failure {
     }
 }
 
-/// A signal asks for the end. The first unmounts; if files are open, they can be used until they are closed. The second ends at once, with all
-/// that is written durable.
-fn end(signals: u32, directory: &Path, filesystem: &diorite::Filesystem) {
-    if signals > 1 {
-        let status = i32::from(filesystem.sync().is_err());
-        std::process::exit(1 + status);
-    }
-    if detach(directory, false).is_ok() {
+/// A signal asks for the end, and unmounts; if files are open, they can be used until they are closed. Once it is unmounted, further signals
+/// change nothing: what the kernel caches would be lost with the process.
+fn end(directory: &Path, is_unmounted: &AtomicBool) {
+    let shown = directory.display();
+    if is_unmounted.load(Ordering::Relaxed) {
+        log::warn!(
+            "{shown}: unmounted already; it ends when open files are closed and everything is written; SIGKILL ends it at once and loses data"
+        );
         return;
     }
-    match detach(directory, true) {
-        Ok(()) => log::warn!(
-            "{}: unmounted; files are open, and the volume is closed when they are",
-            directory.display()
-        ),
+    let detached = detach(directory, false).or_else(|_| {
+        let detached = detach(directory, true);
+        if detached.is_ok() {
+            log::warn!("{shown}: unmounted; files are open, and the volume is closed when they are");
+        }
+        detached
+    });
+    match detached {
+        Ok(()) => is_unmounted.store(true, Ordering::Relaxed),
         Err(error) => log::error!("{error}"),
     }
 }

@@ -47,12 +47,17 @@ over_both_transports! {
     an_access_list_changes_permission_bits,
     an_append_only_file_has_the_time_of_its_last_append,
     an_append_only_file_keeps_what_it_has,
+    appends_to_an_append_only_file_change_its_times,
+    an_append_only_file_is_written_again_after_the_disk_was_full,
+    changes_are_durable_where_flags_of_the_inode_say_so,
+    times_have_the_parts_of_seconds_that_inodes_have,
     what_was_written_before_a_file_became_immutable_is_kept,
     a_range_that_is_copied_takes_privileges,
     generations_are_shown,
     a_listing_that_begins_after_a_change_shows_it,
     what_cannot_be_mounted_is_an_error,
     a_signal_unmounts_and_open_files_go_on,
+    further_signals_lose_nothing,
     all_ways_to_a_file_show_the_same_bytes,
     calls_end_as_on_the_kernels_ext4,
     blocks_and_access_times_are_told_of_open_files,
@@ -362,6 +367,13 @@ fn many_look_for_data_at_once() {
             scope.spawn(move || look(index));
         }
     });
+    if !Served::is_over_io_uring() {
+        // Threads were added for those that waited, and stayed.
+        Served::wait_until(|| {
+            fs::read_dir(at).expect("list");
+            served.threads() <= 24
+        });
+    }
     served.must_end_clean();
 }
 
@@ -519,6 +531,137 @@ fn an_append_only_file_has_the_time_of_its_last_append() {
 fn set_flag(file: &fs::File, flag: rustix::fs::IFlags) {
     let flags = rustix::fs::ioctl_getflags(file).expect("flags");
     rustix::fs::ioctl_setflags(file, flags | flag).expect("chattr");
+}
+
+/// The kernel keeps the times of files, and does not count writes past its cache: the file had the times of the last write before `chattr +a`.
+fn appends_to_an_append_only_file_change_its_times() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let path = served.path("log");
+    let times = || {
+        let stat = fs::metadata(&path).expect("stat");
+        ((stat.mtime(), stat.mtime_nsec()), (stat.ctime(), stat.ctime_nsec()))
+    };
+    fs::write(&path, "first,").expect("write");
+    set_flag(&fs::File::open(&path).expect("open"), rustix::fs::IFlags::APPEND);
+    for _ in 0..20 {
+        let before = times();
+        // Longer than a tick of the clock by which files are stamped.
+        std::thread::sleep(Duration::from_millis(20));
+        let mut log = OpenOptions::new().append(true).open(&path).expect("open");
+        log.write_all(b"another,").expect("append");
+        drop(log);
+        if mount::kernel_is_at_least(6, 18) {
+            // The kernel drops what it knows of a file when it is not in use.
+            Served::wait_until(|| {
+                std::thread::sleep(Duration::from_millis(5));
+                times().0 > before.0 && times().1 > before.1
+            });
+        }
+    }
+    let last = times();
+    std::thread::sleep(Duration::from_millis(20));
+    OpenOptions::new().append(true).open(&path).expect("open").write_all(b"last").expect("append");
+    let served = served.again("");
+    let stat = fs::metadata(served.path("log")).expect("stat");
+    assert!((stat.mtime(), stat.mtime_nsec()) > last.0 && (stat.ctime(), stat.ctime_nsec()) > last.1);
+    served.must_end_clean();
+}
+
+/// A part of an append was written, and the kernel did not know: it took the file to be shorter, and each later append was refused as one that
+/// overwrites.
+fn an_append_only_file_is_written_again_after_the_disk_was_full() {
+    let Some(served) = Served::new("ext4", "32M", "") else { return };
+    let path = served.path("log");
+    let mut log = OpenOptions::new().create_new(true).append(true).open(&path).expect("create");
+    set_flag(&log, rustix::fs::IFlags::APPEND);
+    drop(std::mem::replace(&mut log, OpenOptions::new().append(true).open(&path).expect("open")));
+    let filler = fs::File::create(served.path("filler")).expect("create");
+    let free = rustix::fs::statvfs(served.at()).expect("statvfs");
+    // Half of the space of one transfer is left.
+    let len = free.f_bfree * free.f_frsize - (512 << 10);
+    rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, len).expect("there is space");
+    let data = pattern(1 << 20, 1);
+    let (mut written, full) = (0, Errno::NOSPC.raw_os_error());
+    let error = loop {
+        match log.write(&data[written..]) {
+            Ok(len) => written += len,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.raw_os_error(), Some(full));
+    drop(filler);
+    fs::remove_file(served.path("filler")).expect("remove");
+    let start = Instant::now();
+    while let Err(error) = log.write_all(b"after") {
+        // The blocks of the file that was removed are free a moment later.
+        assert_eq!(error.raw_os_error(), Some(full), "there is space again");
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
+    drop(log);
+    let served = served.again("");
+    assert_eq!(fs::read(served.path("log")).expect("read"), [&data[..written], b"after"].concat());
+    served.must_end_clean();
+}
+
+/// `chattr +S` and `chattr +D`: what is written to such a file, and each name that is made or removed in such a directory.
+fn changes_are_durable_where_flags_of_the_inode_say_so() {
+    use rustix::fs::IFlags;
+    let Some(served) = Served::new("ext4", "64M", "commit=300") else { return };
+    fs::write(served.path("file"), "before").expect("write");
+    for name in ["names", "names/removed", "names/moved", "all"] {
+        fs::create_dir(served.path(name)).expect("mkdir");
+    }
+    let flags = [
+        ("file", IFlags::from_bits_retain(8)),
+        ("names", IFlags::DIRSYNC),
+        ("all", IFlags::from_bits_retain(8)),
+    ];
+    for (name, flag) in flags {
+        set_flag(&fs::File::open(served.path(name)).expect("open"), flag);
+    }
+    fs::File::open(served.at()).and_then(|root| root.sync_all()).expect("sync");
+    let file = OpenOptions::new().write(true).open(served.path("file")).expect("open");
+    file.write_all_at(&pattern(5000, 1), 0).expect("write");
+    drop(file);
+    let served = served.kill_and_again();
+    assert_eq!(fs::read(served.path("file")).expect("read"), pattern(5000, 1), "chattr +S");
+    fs::File::create(served.path("names/made")).expect("create");
+    fs::rename(served.path("names/moved"), served.path("names/here")).expect("rename");
+    fs::remove_dir(served.path("names/removed")).expect("rmdir");
+    let served = served.kill_and_again();
+    let names = |directory: &str| {
+        let entries = fs::read_dir(served.path(directory)).expect("list");
+        let mut names: Vec<_> = entries.map(|entry| entry.expect("entry").file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("names"), ["here", "made"], "chattr +D");
+    // As ext4, what is made in it has the flag.
+    fs::write(served.path("all/made"), pattern(5000, 2)).expect("write");
+    let served = served.kill_and_again();
+    assert_eq!(fs::read(served.path("all/made")).expect("read"), pattern(5000, 2), "made in chattr +S");
+    rustix::fs::setxattr(served.path("file"), "user.name", b"value", rustix::fs::XattrFlags::empty())
+        .expect("setxattr");
+    let served = served.kill_and_again();
+    let mut value = [0; 8];
+    assert_eq!(rustix::fs::getxattr(served.path("file"), "user.name", &mut value), Ok(5), "chattr +S");
+    served.must_end_clean();
+}
+
+/// Inodes of 128 bytes hold whole seconds: `stat` showed parts of them until the inode was read again.
+fn times_have_the_parts_of_seconds_that_inodes_have() {
+    let Some(served) = Served::new("ext4 --inode-size 128", "64M", "") else { return };
+    let path = served.path("file");
+    let time = |path| fs::metadata(path).map(|stat| (stat.mtime(), stat.mtime_nsec())).expect("stat");
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(20));
+        fs::write(&path, "content").expect("write");
+        assert_eq!(time(&path).1, 0);
+    }
+    let before = time(&path);
+    let served = served.again("");
+    assert_eq!(time(&served.path("file")), before);
+    served.must_end_clean();
 }
 
 /// The kernel knows nothing of this flag: whatever a handle for appending was made to do, it overwrote. One that was open for writing before
@@ -762,6 +905,29 @@ fn a_signal_unmounts_and_open_files_go_on() {
     assert_eq!(fs::read(served.path("file")).expect("read"), b"still here");
     let refused = fs::write(served.path("file"), "x").expect_err("read-only");
     assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    served.must_end_clean();
+}
+
+/// The second one ended the daemon at once, and what the kernel cached was lost, also of files that go on being written.
+fn further_signals_lose_nothing() {
+    let Some(served) = Served::new("ext4", "32M", "") else { return };
+    let file = OpenOptions::new().create_new(true).write(true).open(served.path("file")).expect("create");
+    served.terminate();
+    Served::wait_until(|| !served.is_mounted());
+    file.write_all_at(&pattern(300_000, 1), 0).expect("write");
+    for _ in 0..3 {
+        served.terminate();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    file.write_all_at(b"still here", 300_000).expect("write");
+    file.sync_all().expect("the daemon is there");
+    drop(file);
+    served.wait_until_ended();
+    let said = text(&served.bench().read("log"));
+    assert!(said.contains("SIGKILL ends it at once"), "{said}");
+    let served = served.mount_again("");
+    let read = fs::read(served.path("file")).expect("read");
+    assert!(read == [&pattern(300_000, 1)[..], b"still here"].concat());
     served.must_end_clean();
 }
 

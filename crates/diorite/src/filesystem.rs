@@ -320,6 +320,11 @@ impl Filesystem {
         self.volume().defects()
     }
 
+    /// The nanoseconds of which times are multiples: inodes of 128 bytes have no place for parts of a second.
+    pub fn time_granularity_ns(&self) -> u32 {
+        if self.volume().superblock().inode_size() > 128 { 1 } else { 1_000_000_000 }
+    }
+
     /// Whether some directories may ignore the case of names (feature `casefold`): a name that is not found may exist in another form.
     pub fn ignores_case(&self) -> bool {
         self.volume().superblock().encoding().is_some()

@@ -92,6 +92,17 @@ impl NodeRef {
         }
     }
 
+    /// The content of a regular file is about to change, and the caller of [`ContentTimes::ByCaller`](crate::ContentTimes) does not keep the time
+    /// of this change: it is now.
+    ///
+    /// # Errors
+    /// It is no regular file.
+    pub fn note_modified(&self) -> Result<()> {
+        let store = &self.content()?.store;
+        store.time.set(store.engine.clock.now());
+        Ok(())
+    }
+
     /// Record that the content was read now. The change time stays.
     ///
     /// # Errors

@@ -291,19 +291,29 @@ impl Nodes {
         Ok(self.volume.lifecycle.close(&node.inode)?)
     }
 
+    /// The last user of a node records its modification time. Another one may come, write and go meanwhile, so there may be another time to
+    /// record. Returns the locked shard when there is none; `None`: the use has ended, as one of several.
+    fn record_as_last_user(&self, node: &Node) -> Option<MutexGuard<'_, Shard>> {
+        // With dirty pages left, the write-back records it.
+        let recorded_here = |content: &Arc<Content>| content.cache.is_clean() && !node.inode.is_nameless();
+        loop {
+            if node.end_one_of_several() {
+                return None;
+            }
+            let content = node.content().filter(recorded_here);
+            let recorded = content.map_or(Ok(()), |content| content.store.record(SyncKind::All));
+            let shard = self.shard(node.inode.number());
+            let has_time = |content: Arc<Content>| content.store.time.get().is_some();
+            // The volume latches what fails.
+            if recorded.is_err() || !node.content().filter(recorded_here).is_some_and(has_time) {
+                return Some(shard);
+            }
+        }
+    }
+
     /// A use of a node ends.
     fn release(&self, node: &Arc<Node>) {
-        if node.end_one_of_several() {
-            return;
-        }
-        // With dirty pages left, the write-back records it.
-        if let Some(content) = node.content().filter(|content| content.cache.is_clean())
-            && !node.inode.is_nameless()
-        {
-            // The volume latches what fails here.
-            let _ = content.store.record(SyncKind::All);
-        }
-        let mut shard = self.shard(node.inode.number());
+        let Some(mut shard) = self.record_as_last_user(node) else { return };
         if node.users.fetch_sub(1, Ordering::AcqRel) > 1 || !shard.is_current(node) {
             return;
         }

@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use common::open_memory;
@@ -227,4 +227,49 @@ fn write_back_without_a_sync_records_the_time() {
         drop(file);
         filesystem.close().expect("close");
     }
+}
+
+/// While the last use of a file recorded its time, another one began, overwrote directly, and ended: its time was lost.
+#[test]
+fn a_use_that_ends_beside_the_last_one_keeps_its_time() {
+    const TIME: Duration = Duration::from_secs(4);
+    let (filesystem, clock) = &open(&MkfsOptions::default());
+    let mut data = filesystem.create_file("/file").expect("create").buffer(4096).expect("memory");
+    data.fill(1);
+    let data = &data;
+    let direct = || {
+        let options = filesystem.open_options().write(true).direct(diorite::DirectIo::Required);
+        options.open("/file").expect("open")
+    };
+    direct().write_all_at(data, 0).expect("write");
+    let (start, together, is_over) = (Instant::now(), &Barrier::new(2), &AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            loop {
+                together.wait();
+                if is_over.load(Ordering::SeqCst) {
+                    break;
+                }
+                clock.0.fetch_add(1, Ordering::SeqCst);
+                direct().write_all_at(data, 0).expect("overwrite");
+                together.wait();
+            }
+        });
+        let mut lost = None;
+        while start.elapsed() < TIME && lost.is_none() {
+            let last = clock.0.load(Ordering::SeqCst) + 2;
+            clock.0.store(last - 1, Ordering::SeqCst);
+            let file = direct();
+            file.write_all_at(data, 0).expect("overwrite");
+            together.wait();
+            drop(file);
+            together.wait();
+            let modified = filesystem.metadata("/file").expect("stat").modified.seconds;
+            lost = (modified != last).then_some((modified, last));
+        }
+        is_over.store(true, Ordering::SeqCst);
+        together.wait();
+        other.join().expect("it writes");
+        assert_eq!(lost, None, "the time that is shown, and that of the last write");
+    });
 }

@@ -13,6 +13,8 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -24,6 +26,8 @@ use crate::status::Status;
 
 /// A reader that does not read is given up.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// After a connection that could not be accepted, as without a free descriptor.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The longest answer that is read.
 const ANSWER_MAX: u64 = 64 << 20;
 
@@ -174,6 +178,7 @@ fn bind(name: &Name) -> io::Result<UnixListener> {
 #[derive(Debug)]
 pub(crate) struct Watch {
     listener: UnixListener,
+    is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -187,21 +192,29 @@ impl Watch {
         status: impl Fn() -> Option<Status> + Send + 'static,
     ) -> io::Result<Self> {
         let listener = bind(name)?;
-        let own = listener.try_clone()?;
+        let (own, is_over) = (listener.try_clone()?, Arc::<AtomicBool>::default());
+        let ends = Arc::clone(&is_over);
         let answer = move || {
-            while let Ok((stream, _)) = own.accept() {
+            while !ends.load(Ordering::Acquire) {
+                let Ok((stream, _)) = own.accept() else {
+                    if !ends.load(Ordering::Acquire) {
+                        thread::sleep(PAUSE);
+                    }
+                    continue;
+                };
                 let Some(status) = status() else { return };
                 // One that goes away or does not read has its own fault.
                 let _ = answer(&stream, &status);
             }
         };
         let thread = thread::Builder::new().name("status".to_owned()).spawn(answer)?;
-        Ok(Self { listener, thread: Some(thread) })
+        Ok(Self { listener, is_over, thread: Some(thread) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
         let _ = shutdown(self.listener.as_fd(), Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

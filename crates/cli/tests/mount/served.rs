@@ -6,7 +6,7 @@ use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 use crate::common::{Bench, is_root, text, tool};
 
@@ -135,9 +135,32 @@ impl Served {
     }
 
     fn signal(&self, signal: Signal) {
-        let daemon = self.daemon.borrow();
-        let child = daemon.as_ref().expect("it is served");
-        kill_process(Pid::from_child(child), signal).expect("kill");
+        kill_process(self.daemon(), signal).expect("kill");
+    }
+
+    fn daemon(&self) -> Pid {
+        Pid::from_child(self.daemon.borrow().as_ref().expect("it is served"))
+    }
+
+    /// Threads of the daemon that serve requests.
+    pub(crate) fn threads(&self) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.daemon().as_raw_nonzero()));
+        let names =
+            tasks.expect("procfs").map(|task| std::fs::read(task.expect("a task").path().join("comm")));
+        names.filter(|name| name.as_ref().is_ok_and(|name| name == b"fuse\n")).count()
+    }
+
+    /// The daemon may have so many descriptors, but for those that it has; returns how many it might have.
+    pub(crate) fn limit_descriptors(&self, most: Option<u64>) -> Option<u64> {
+        // It has inherited the other limit.
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        prlimit(Some(self.daemon()), Resource::Nofile, Rlimit { current: most, maximum })
+            .expect("root may")
+            .current
+    }
+
+    pub(crate) fn is_over_io_uring() -> bool {
+        TRANSPORT.get() == Transport::IoUring
     }
 
     pub(crate) fn terminate(&self) {

@@ -57,6 +57,20 @@ fn requests_are_charged_to_programs() {
     served.must_end_clean();
 }
 
+/// A daemon that had no free descriptor for a moment answered never again.
+#[test]
+fn a_daemon_answers_again_after_it_had_no_descriptors() {
+    let Some(served) = Served::new("ext4", "32M", "") else { return };
+    let before = served.limit_descriptors(Some(3));
+    let asks = served.bench().diorite(["status", "at"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    served.limit_descriptors(before);
+    let output = asks.wait_with_output().expect("wait");
+    assert!(output.status.success() && output.stdout.starts_with(b"{"), "{}", text(&output.stdout));
+    assert_eq!(status(&served)["directory"], served.at().to_str().expect("text"));
+    served.must_end_clean();
+}
+
 /// Who is not the one who mounted learns nothing, by the program or by the socket; and what is no mount is an error.
 #[test]
 fn other_users_learn_nothing() {

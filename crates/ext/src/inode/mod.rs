@@ -414,6 +414,17 @@ impl Attributes {
     pub fn is_append_only(&self) -> bool {
         crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::APPEND)
     }
+
+    /// Whether each change is to be durable when it returns (`chattr +S`): of a directory, of its names.
+    pub fn is_synchronous(&self) -> bool {
+        crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::SYNC)
+    }
+
+    /// Whether each change of a directory's names is to be durable when it returns (`chattr +D` or `+S`).
+    pub fn has_synchronous_names(&self) -> bool {
+        let flags = crate::layout::InodeFlags::SYNC | crate::layout::InodeFlags::DIR_SYNC;
+        crate::layout::InodeFlags::from_bits_retain(self.flags).intersects(flags)
+    }
 }
 
 /// A time to set.

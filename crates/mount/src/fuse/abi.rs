@@ -142,6 +142,8 @@ pub(crate) mod write_flags {
 
 /// In [`OutHeader::error`], with `unique` 0: what follows is a [`NotifyInvalInode`].
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+/// The same: what follows is a [`NotifyPrune`] (Linux 6.18).
+pub(crate) const NOTIFY_PRUNE: i32 = 9;
 
 /// In [`OpenIn::open_flags`]: clear set-user-ID and set-group-ID with `O_TRUNC`.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
@@ -228,6 +230,8 @@ structures! {
     LSeekOut { offset: u64, }
     /// A message of our own: the kernel is to write back and drop cached pages (with a negative offset none), and to forget attributes.
     NotifyInvalInode { node: u64, offset: i64, len: i64, }
+    /// A message of our own: the kernel is to drop inodes that are not in use, here one.
+    NotifyPrune { count: u32, padding: u32, spare: u64, node: u64, }
     CopyFileRangeIn {
         handle: u64, offset: u64, to_node: u64, to_handle: u64, to_offset: u64, len: u64, flags: u64,
     }

@@ -94,12 +94,12 @@ impl Channels {
         }
         let started = sys::clone_channel(&self.device).map_err(std::io::Error::from).and_then(|channel| {
             let channels = Arc::clone(self);
-            self.threads.spawn(move || {
-                match Worker::new(Arc::clone(&channels), Some(channel)) {
-                    Ok(mut worker) => worker.work(),
-                    Err(error) => channels.session.log(&error.to_string()),
+            self.threads.spawn(move || match Worker::new(Arc::clone(&channels), Some(channel)) {
+                Ok(mut worker) => worker.work(),
+                Err(error) => {
+                    channels.session.log(&error.to_string());
+                    channels.serving.fetch_sub(1, Ordering::AcqRel);
                 }
-                channels.serving.fetch_sub(1, Ordering::AcqRel);
             })
         });
         if let Err(error) = started {
@@ -107,6 +107,20 @@ impl Channels {
             // Those that there are serve on.
             self.session.log(&format!("cannot start one more thread: {error}"));
         }
+    }
+
+    /// Threads were added while others waited ([`Transport::while_others_serve`]), which are back: whether this one ends, so that no more than
+    /// [`THREADS_MAX`] stay. Not the one by which the next request comes.
+    fn ends_as_surplus(&self) -> bool {
+        let one_fewer = |serving| (serving > THREADS_MAX).then(|| serving - 1);
+        if self.serving.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_fewer).is_err() {
+            return false;
+        }
+        let is_needed = self.readers.are_none() && !self.readers.wake_parked();
+        if is_needed {
+            self.serving.fetch_add(1, Ordering::AcqRel);
+        }
+        !is_needed
     }
 }
 
@@ -138,10 +152,15 @@ impl Worker {
         Ok(Self { channels, channel, message, payload, reply: Reply::default() })
     }
 
-    /// Serve requests until there are no more to come.
+    /// Serve requests until there are no more to come, or there are threads enough.
     fn work(&mut self) {
-        while self.serve_next() {}
+        while self.serve_next() {
+            if self.channels.ends_as_surplus() {
+                return;
+            }
+        }
         self.channels.readers.end();
+        self.channels.serving.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Serve one request: whether there are more to come.

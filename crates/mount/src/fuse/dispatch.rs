@@ -43,9 +43,7 @@ const RENAME_WHITEOUT: u32 = 4;
 /// Modes of `fallocate`.
 const FALLOC_KEEP_SIZE: u32 = 1;
 const FALLOC_PUNCH_HOLE: u32 = 2;
-const FALLOC_COLLAPSE: u32 = 8;
 const FALLOC_ZERO_RANGE: u32 = 0x10;
-const FALLOC_INSERT: u32 = 0x20;
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -182,7 +180,9 @@ impl Session {
             Opcode::Write => self.write(request, reply),
             Opcode::Release => {
                 let ReleaseIn { handle, .. } = request.arguments.structure();
-                operations.close_file(FileHandle(handle));
+                if operations.close_file(FileHandle(handle)).has_unknown_times {
+                    self.forget_times(request.node);
+                }
                 Ok(())
             }
             Opcode::FSync => {
@@ -359,7 +359,7 @@ impl Session {
     }
 
     fn open_out(&self, opened: &Opened) -> OpenOut {
-        let is_direct = self.is_uncached() || opened.is_append_only;
+        let is_direct = self.is_uncached() || opened.is_written_through;
         let open_flags = if is_direct { fopen::DIRECT_IO } else { fopen::KEEP_CACHE };
         OpenOut { handle: opened.handle.0, open_flags, backing: 0 }
     }
@@ -419,12 +419,16 @@ impl Session {
             Source::Caller { clear_privileges, flags: durable }
         };
         let written = self.operations().write(FileHandle(write.handle), data, write.offset, source);
-        match written {
+        let len = match written {
             // The kernel asks for the blocks of what it caches only when it knows none.
             Ok(written) if written.is_first && source == Source::Cache => {
                 self.forget_attributes(request.node);
+                written.len
             }
-            Ok(written) => self.note_privileges(request.node, written.privileges),
+            Ok(written) => {
+                self.note_privileges(request.node, written.privileges);
+                written.len
+            }
             Err(error) => {
                 let errno = self.failed(&error);
                 if source == Source::Cache {
@@ -434,8 +438,8 @@ impl Session {
                 }
                 return Err(errno);
             }
-        }
-        reply.push(&WriteOut { size: write.size, padding: 0 });
+        };
+        reply.push(&WriteOut { size: len as u32, padding: 0 });
         Ok(())
     }
 
@@ -507,8 +511,7 @@ impl Session {
             0 => Allocation::Allocate { keep_size },
             FALLOC_PUNCH_HOLE if keep_size => Allocation::Punch,
             FALLOC_ZERO_RANGE => Allocation::Zero { keep_size },
-            FALLOC_COLLAPSE if !keep_size => Allocation::Collapse,
-            FALLOC_INSERT if !keep_size => Allocation::Insert,
+            // The kernel sends no others.
             _ => return Err(Errno::OPNOTSUPP),
         };
         let done = self.operations().allocate(FileHandle(handle), (offset, len), what, &request.caller);

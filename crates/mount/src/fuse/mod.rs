@@ -4,8 +4,9 @@
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
+//! - `limited_log`: what goes wrong apart from any caller
 //! - `idle_polling`: CPUs that do not halt between requests
-//! - `write_back`: has the kernel write back what it caches
+//! - `write_back`: has the kernel write back what it caches; `forget_times`: has it forget times that it does not keep
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
 //! - `attach`: mounting and unmounting
@@ -15,8 +16,10 @@ mod abi;
 mod attach;
 mod channel;
 mod dispatch;
+mod forget_times;
 mod idle_polling;
 mod ioctl;
+mod limited_log;
 mod payload;
 mod readers;
 mod reply;
@@ -43,7 +46,8 @@ use crate::watch::{Name, Watch};
 pub use attach::detach;
 use attach::{Wish, attach, is_over_io_uring_allowed, tune_writeback};
 use channel::Channels;
-use session::{Log, Manner, Session};
+use limited_log::Log;
+use session::{Manner, Session};
 pub use sys::{keep_descriptors_here, keep_few_arenas};
 use threads::Threads;
 #[cfg(feature = "virtiofs")]

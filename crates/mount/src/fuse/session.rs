@@ -17,7 +17,9 @@ use super::abi::{
     ReadIn, WriteIn, init,
 };
 use super::dispatch::{Request, errno};
+use super::forget_times::ForgetTimes;
 use super::idle_polling::IdlePolling;
+use super::limited_log::{LimitedLog, Log};
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use super::write_back::{Node, WriteBack};
@@ -46,9 +48,6 @@ pub(super) struct Manner {
     /// CPUs may be kept from halting between requests.
     pub(super) idle_polling: bool,
 }
-
-/// What is said of things that go wrong apart from any caller.
-pub(super) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How requests come in.
 pub(super) trait Transport {
@@ -105,10 +104,11 @@ pub(super) struct Session {
     /// Where notifications of changes go, if the client takes any.
     device: Option<Arc<OwnedFd>>,
     write_back: Option<WriteBack>,
+    forget_times: Option<ForgetTimes>,
     started: Instant,
     accounting: Accounting,
     idle_polling: Option<IdlePolling>,
-    log: Log,
+    log: LimitedLog,
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
     is_closed: AtomicBool,
@@ -129,6 +129,7 @@ impl Session {
         // Without a kernel here, processes are those of a guest.
         let processes = if device.is_some() { Processes::OfThisHost } else { Processes::OfOthers };
         let idle_polling = if manner.idle_polling { IdlePolling::start() } else { None };
+        let forget_times = device.clone().map(ForgetTimes::new);
         let (agreed, is_closed) = (AtomicU64::new(0), AtomicBool::new(false));
         Self {
             operations,
@@ -137,10 +138,11 @@ impl Session {
             name_valid,
             device,
             write_back,
+            forget_times,
             started: Instant::now(),
             accounting: Accounting::new(processes),
             idle_polling,
-            log,
+            log: LimitedLog::new(log),
             agreed,
             is_closed,
         }
@@ -181,13 +183,13 @@ impl Session {
 
     pub(super) fn failed(&self, error: &diorite::Error) -> Errno {
         if matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) {
-            (self.log)(&error.to_string());
+            self.log.say(&error.to_string());
         }
         errno(error)
     }
 
     pub(super) fn log(&self, what: &str) {
-        (self.log)(what);
+        self.log.say(what);
     }
 
     /// Whether the client has agreed on how it is served.
@@ -311,6 +313,7 @@ impl Session {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.log.finish();
         self.operations.close()
     }
 
@@ -327,6 +330,13 @@ impl Session {
     /// Have the kernel forget the attributes of an inode: they changed in a way that it does not know of.
     pub(super) fn forget_attributes(&self, inode: InodeNumber) {
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: -1, len: 0 });
+    }
+
+    /// A file that was written past the kernel's cache is closed ([`ForgetTimes`]).
+    pub(super) fn forget_times(&self, inode: InodeNumber) {
+        if let Some(kernel) = self.forget_times.as_ref().filter(|_| self.manner.write_back) {
+            kernel.of(node_of(inode));
+        }
     }
 
     /// Names of a directory have changed. The kernel may have cached a part of a listing that began before, and would give the rest of it to
@@ -362,7 +372,7 @@ impl Session {
         match rustix::io::writev(device, &parts) {
             // It knows nothing of the inode, or all is over.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
-            Err(error) => (self.log)(&format!("cannot tell the kernel of a change: {error}")),
+            Err(error) => self.log.say(&format!("cannot tell the kernel of a change: {error}")),
         }
     }
 
@@ -419,7 +429,7 @@ impl Session {
             max_background: BACKGROUND_MAX,
             congestion_threshold: BACKGROUND_MAX / 4 * 3,
             max_write: MAX_TRANSFER as u32,
-            time_granularity: 1,
+            time_granularity: self.operations.filesystem().time_granularity_ns(),
             max_pages: (MAX_TRANSFER / PAGE) as u16,
             ..InitOut::default()
         });

@@ -23,10 +23,11 @@ use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
 use super::abi::{InHeader, WriteIn};
+use super::limited_log::Log;
 use super::payload::{Payload, Payloads};
 use super::reply::Reply;
 use super::request::Message;
-use super::session::{Log, Manner, Served, Session, Transport, status_of};
+use super::session::{Manner, Served, Session, Transport, status_of};
 use super::threads::Threads;
 use crate::MountOptions;
 use crate::operations::Operations;

@@ -2,9 +2,9 @@
 //!
 //! Who waits for pages to be written back cannot be killed, and the writes are requests to this program: once its other threads are killed,
 //! none serves them. The kernel gives up a session when its last descriptor is closed, but the thread that waits keeps the descriptors of
-//! the process open, if it shares them. So this thread has a table of descriptors of its own, without one of the session. It opens the
+//! the process open, if it shares them. So a thread here has a table of descriptors of its own, without one of the session. It opens the
 //! file in the mount by its number, and closes it: that writes back. A kill ends the other threads, which closes the session, which ends the
-//! wait.
+//! wait. There are a few such threads, so that a large file does not keep callers for small ones waiting.
 //!
 //! Over `io_uring` a request that comes while all entries of its queue are busy waits there until one of them sends a reply, even where an
 //! entry has been added since. Such a request may be the write that is waited for, and all entries may belong to callers who wait. So a caller
@@ -15,7 +15,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -39,7 +39,27 @@ pub(super) struct Node {
     pub(super) generation: u32,
 }
 
+/// Threads at most.
+const THREADS_MAX: usize = 4;
+
 type Request = (Node, Sender<Result<(), Errno>>);
+
+/// The threads, which take requests in turn.
+#[derive(Debug)]
+struct Threads {
+    requests: Sender<Request>,
+    taken: Arc<Mutex<Receiver<Request>>>,
+    count: usize,
+    /// Callers that wait.
+    waiting: usize,
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        let (requests, taken) = channel();
+        Self { requests, taken: Arc::new(Mutex::new(taken)), count: 0, waiting: 0 }
+    }
+}
 
 /// See the module's head.
 #[derive(Debug)]
@@ -47,14 +67,14 @@ pub(super) struct WriteBack {
     directory: PathBuf,
     /// Of the mount.
     device: u64,
-    thread: Mutex<Option<Sender<Request>>>,
+    threads: Mutex<Threads>,
 }
 
 impl WriteBack {
     /// For what is mounted on a directory; `None` if this process or kernel cannot.
     pub(super) fn new(directory: &Path, device: u64) -> Option<Self> {
         let is_possible = rustix::process::geteuid().is_root() && is_kernel_at_least(KERNEL_MIN);
-        is_possible.then(|| Self { directory: directory.to_owned(), device, thread: Mutex::default() })
+        is_possible.then(|| Self { directory: directory.to_owned(), device, threads: Mutex::default() })
     }
 
     /// Wait until the kernel has written back what it cached of a file before.
@@ -62,16 +82,30 @@ impl WriteBack {
     /// # Errors
     /// It cannot be asked so: the mount is no longer where it was, or there is no thread.
     pub(super) fn of(&self, node: Node) -> Result<(), Errno> {
+        let receiver = self.send(node)?;
+        let done = self.wait(&receiver);
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).waiting -= 1;
+        done
+    }
+
+    /// Hand a request to a thread, to a new one if all are busy.
+    fn send(&self, node: Node) -> Result<Receiver<Result<(), Errno>>, Errno> {
         let (sender, receiver) = channel();
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.is_none() {
-            *thread = Some(self.start()?);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if threads.waiting >= threads.count && threads.count < THREADS_MAX {
+            match self.start(&threads.taken) {
+                Ok(()) => threads.count += 1,
+                Err(error) if threads.count == 0 => return Err(error),
+                // Those that there are do it later.
+                Err(_) => {}
+            }
         }
-        let sent = thread.as_ref().is_some_and(|thread| thread.send((node, sender)).is_ok());
-        drop(thread);
-        if !sent {
-            return Err(Errno::IO);
-        }
+        threads.requests.send((node, sender)).map_err(|_| Errno::IO)?;
+        threads.waiting += 1;
+        Ok(receiver)
+    }
+
+    fn wait(&self, receiver: &Receiver<Result<(), Errno>>) -> Result<(), Errno> {
         let (mut wait, mut nudge): (_, Option<JoinHandle<()>>) = (NUDGE_AFTER, None);
         loop {
             match receiver.recv_timeout(wait) {
@@ -102,18 +136,18 @@ impl WriteBack {
         std::thread::Builder::new().name("fuse-nudge".to_owned()).spawn(body).ok()
     }
 
-    fn start(&self) -> Result<Sender<Request>, Errno> {
-        let (sender, receiver) = channel();
-        let (directory, device) = (self.directory.clone(), self.device);
-        let body = move || serve(&directory, device, &receiver);
+    fn start(&self, requests: &Arc<Mutex<Receiver<Request>>>) -> Result<(), Errno> {
+        let (directory, device, requests) = (self.directory.clone(), self.device, Arc::clone(requests));
+        let body = move || serve(&directory, device, &requests);
         let started = std::thread::Builder::new().name("fuse-write-back".to_owned()).spawn(body);
-        started.map(|_| sender).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
+        started.map(drop).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
     }
 }
 
-fn serve(directory: &Path, device: u64, requests: &Receiver<Request>) {
+fn serve(directory: &Path, device: u64, requests: &Mutex<Receiver<Request>>) {
     let own_table = sys::leave_descriptors();
-    for (node, done) in requests {
+    let next = || requests.lock().unwrap_or_else(PoisonError::into_inner).recv();
+    while let Ok((node, done)) = next() {
         let _ = done.send(own_table.and_then(|()| write_back(directory, device, node)));
     }
 }

@@ -135,13 +135,13 @@ impl Asked<'_> {
         let verifier = self.export.files.verifier.get();
         file.note_write();
         let source = Source::Caller { clear_privileges: !self.who.is_superuser(), flags: IoFlags::NONE };
-        let _ = self.operations().write(file.handle, data, offset, source)?;
-        self.moved = data.len() as u64;
+        let written = self.operations().write(file.handle, data, offset, source)?.len;
+        self.moved = written as u64;
         if stable != UNSTABLE {
             file.sync(stable == DATA_SYNC)?;
         }
         self.push_after(node.inode);
-        self.reply.u32(count);
+        self.reply.u32(written as u32);
         self.reply.u32(stable);
         self.reply.u64(verifier);
         Ok(())

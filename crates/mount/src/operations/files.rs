@@ -3,15 +3,17 @@
 //! A file whose pages the front end caches is not cached here once more: what is aligned and large goes directly between the device and
 //! the request's memory. Small writes of the front end's write-back go through the cache here, which gathers them.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use diorite::{
-    DirectIo, Error, ErrorKind, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks, Result,
-    SetAttributes, SpaceUse,
+    Attributes, DirectIo, Error, ErrorKind, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks,
+    Result, SetAttributes, SpaceUse,
 };
 
-use super::{Caller, Operations, too_many_open};
+use super::privileges::{Privileges, SetIds, clear_for_content};
+use super::{Caller, Operations, privileges, too_many_open};
 
 /// From so many bytes on, a write of a front end's cache goes to the device directly.
 const DIRECT_FROM: usize = 64 << 10;
@@ -30,31 +32,19 @@ pub(super) struct OpenFile {
     reserved_blocks: ReservedBlocks,
     /// The file was append-only when it was opened: what it has is not written again.
     is_append_only: bool,
+    /// See [`Opened::is_written_through`].
+    is_written_through: bool,
     /// It was written by this handle, or made for it: it has no capabilities since then.
     is_written: AtomicBool,
     /// The process that opened it.
     opener: u32,
 }
 
-/// Whether a request changed permission bits that its caller does not know of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Privileges {
-    /// They are as they were.
-    Kept,
-    /// Set-user-ID or set-group-ID is gone.
-    Cleared,
-}
-
-impl Privileges {
-    fn cleared(changed: bool) -> Self {
-        if changed { Self::Cleared } else { Self::Kept }
-    }
-}
-
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
+    /// How many bytes.
+    pub len: usize,
     /// Whether permission bits changed.
     pub privileges: Privileges,
     /// It is the first one by a handle of a file that was there before.
@@ -70,8 +60,16 @@ pub struct Opened {
     pub has_new_access_time: bool,
     /// The file has no blocks.
     pub is_without_blocks: bool,
-    /// It is written at its end only: its content is not for a cache to write, which writes whole pages.
-    pub is_append_only: bool,
+    /// Its content is not for a cache to write: it is written at its end only, and a cache writes whole pages, or each write is to be
+    /// durable at once. The times of its writes are recorded here.
+    pub is_written_through: bool,
+}
+
+/// A file that was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// It has times that a client that keeps times does not know, and no handle is left that writes.
+    pub has_unknown_times: bool,
 }
 
 /// A client's open file.
@@ -125,10 +123,6 @@ pub enum Allocation {
         /// The end stays.
         keep_size: bool,
     },
-    /// The range is taken out.
-    Collapse,
-    /// A hole is put in.
-    Insert,
 }
 
 /// What is looked for (`lseek`).
@@ -138,6 +132,27 @@ pub enum Whence {
     Data,
     /// A hole.
     Hole,
+}
+
+/// See [`Opened::is_written_through`].
+pub(super) fn is_written_through(attributes: &Attributes) -> bool {
+    attributes.is_append_only() || attributes.is_synchronous()
+}
+
+impl OpenFile {
+    /// Write what a program gave: all of it, or where it is written through, what there is space for. The kernel takes less for an error where
+    /// it has the data in its cache as well, but must know of each byte where it has not: a client that believes an append-only file to be shorter
+    /// could never write to it again. So there, a part that was written before an error is the result, and the next write has the error.
+    fn write_of_caller(&self, data: &[u8], offset: u64, flags: IoFlags) -> Result<usize> {
+        if !self.is_written_through {
+            return self.direct.write_all_with(data, offset, flags).map(|()| data.len());
+        }
+        self.node.note_modified()?;
+        self.direct.write_with(&[IoSlice::new(data)], offset, flags).or_else(|error| {
+            let written = self.direct.size().saturating_sub(offset) as usize;
+            if self.is_append_only && (1..data.len()).contains(&written) { Ok(written) } else { Err(error) }
+        })
+    }
 }
 
 impl Operations {
@@ -151,31 +166,36 @@ impl Operations {
             return Err(Error::InvalidArgument("a directory is not opened as a file"));
         }
         let append = flags.append && !flags.truncate;
+        let sync = self.settings.sync || node.attributes()?.is_synchronous();
         let options = || {
-            let options = node.open_options().read(true).sync(self.settings.sync);
+            let options = node.open_options().read(true).sync(sync);
             if append { options.append(flags.write) } else { options.write(flags.write) }
         };
         let direct = options().direct(DirectIo::Preferred).open()?;
         let cached = if flags.write { Some(options().open()?) } else { None };
         if flags.truncate {
-            if flags.clear_privileges {
-                node.clear_capabilities()?;
-            }
             let clear_privileges = flags.clear_privileges;
-            node.set_attributes(&SetAttributes {
-                size: Some(0),
-                clear_privileges,
-                ..SetAttributes::default()
-            })?;
+            let emptied = SetAttributes { size: Some(0), clear_privileges, ..SetAttributes::default() };
+            privileges::set_attributes(&node, &emptied)?;
         }
         let has_new_access_time = flags.note_access && self.note_access(&node)?;
         let attributes = node.attributes()?;
         let is_without_blocks = attributes.sectors == 0;
         let is_append_only = flags.write && attributes.is_append_only();
+        let is_written_through = flags.write && is_written_through(&attributes);
         let is_written = AtomicBool::new(flags.is_new);
         let reserved_blocks = self.reserved_blocks(caller);
         let opener = caller.pid;
-        let file = OpenFile { node, direct, cached, reserved_blocks, is_append_only, is_written, opener };
+        let file = OpenFile {
+            node,
+            direct,
+            cached,
+            reserved_blocks,
+            is_append_only,
+            is_written_through,
+            is_written,
+            opener,
+        };
         if flags.write {
             self.known.add_writer(number);
         }
@@ -186,7 +206,7 @@ impl Operations {
             return Err(too_many_open());
         };
         let handle = FileHandle(handle);
-        Ok(Opened { handle, has_new_access_time, is_without_blocks, is_append_only })
+        Ok(Opened { handle, has_new_access_time, is_without_blocks, is_written_through })
     }
 
     /// The process that opened a file; 0 if it is not known.
@@ -195,11 +215,14 @@ impl Operations {
     }
 
     /// Close a file.
-    pub fn close_file(&self, handle: FileHandle) {
-        let Some(file) = self.files.remove(handle.0) else { return };
+    pub fn close_file(&self, handle: FileHandle) -> Closed {
+        let Some(file) = self.files.remove(handle.0) else { return Closed { has_unknown_times: false } };
+        let number = file.node.number();
         if file.cached.is_some() {
-            self.known.remove_writer(file.node.number());
+            self.known.remove_writer(number);
         }
+        let has_written = file.is_written_through && file.is_written.load(Ordering::Acquire);
+        Closed { has_unknown_times: has_written && !self.has_writers(number) }
     }
 
     /// Whether the file is open for writing, so that a front end's cache may have what is not written yet.
@@ -233,27 +256,32 @@ impl Operations {
         self.file(handle)?.direct.read_at(memory, offset)
     }
 
-    /// Write all of `data`.
+    /// Write `data`: all of it, or perhaps less where a program writes to a file that is written through ([`Opened::is_written_through`]).
     ///
     /// # Errors
-    /// As [`File::write_all_at`]: also where a part was written.
+    /// As [`File::write_all_at`] and [`File::write_at`].
     pub fn write(&self, handle: FileHandle, data: &[u8], offset: u64, source: Source) -> Result<Written> {
         let file = match source {
             Source::Cache => self.file_of_cache(handle)?,
             Source::Caller { .. } => self.file(handle)?,
         };
         let cached = file.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
-        let is_first = !file.is_written.swap(true, Ordering::AcqRel);
-        let cleared = match source {
-            Source::Caller { clear_privileges: true, .. } => file.node.clear_privileges()?,
-            _ if is_first => file.node.clear_capabilities().map(|()| false)?,
-            _ => false,
+        let privileges = match source {
+            Source::Caller { clear_privileges: true, .. } => clear_for_content(&file.node, SetIds::Cleared)?,
+            _ if !file.is_written.load(Ordering::Acquire) => clear_for_content(&file.node, SetIds::Kept)?,
+            _ => Privileges::Kept,
         };
-        let _right = (source == Source::Cache).then(|| file.reserved_blocks.enter());
-        let is_small = source == Source::Cache && data.len() < DIRECT_FROM;
-        let flags = if let Source::Caller { flags, .. } = source { flags } else { IoFlags::NONE };
-        if is_small { cached } else { &file.direct }.write_all_with(data, offset, flags)?;
-        Ok(Written { privileges: Privileges::cleared(cleared), is_first })
+        // Not before they are gone: where that fails, the next write is the first.
+        let is_first = !file.is_written.swap(true, Ordering::AcqRel);
+        let len = match source {
+            Source::Caller { flags, .. } => file.write_of_caller(data, offset, flags)?,
+            Source::Cache => {
+                let _right = file.reserved_blocks.enter();
+                let target = if data.len() < DIRECT_FROM { cached } else { &file.direct };
+                target.write_all_at(data, offset).map(|()| data.len())?
+            }
+        };
+        Ok(Written { len, privileges, is_first })
     }
 
     /// Data of a front end's cache could not be written. Its program has written on meanwhile, and gets the error at a later write
@@ -284,7 +312,7 @@ impl Operations {
     /// Change where a file has blocks.
     ///
     /// # Errors
-    /// As [`File::allocate`], [`File::punch_hole`], [`File::zero_range`], [`File::collapse_range`], [`File::insert_range`].
+    /// As [`File::allocate`], [`File::punch_hole`], [`File::zero_range`].
     pub fn allocate(
         &self,
         handle: FileHandle,
@@ -294,7 +322,7 @@ impl Operations {
     ) -> Result<Privileges> {
         let open = self.file(handle)?;
         let file = open.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
-        let cleared = !caller.is_superuser() && open.node.clear_privileges()?;
+        let privileges = clear_for_content(&open.node, caller.set_ids())?;
         match what {
             Allocation::Allocate { keep_size: false } => file.allocate(offset, len),
             Allocation::Allocate { keep_size: true } => file.allocate_keep_size(offset, len),
@@ -312,10 +340,8 @@ impl Operations {
                 }
                 if offset < size { file.zero_range(offset, len.min(size - offset)) } else { Ok(()) }
             }
-            Allocation::Collapse => file.collapse_range(offset, len),
-            Allocation::Insert => file.insert_range(offset, len),
         }?;
-        Ok(Privileges::cleared(cleared))
+        Ok(privileges)
     }
 
     /// The first data or hole at or after `offset`.
@@ -344,12 +370,7 @@ impl Operations {
     ) -> Result<(u64, Privileges)> {
         let (from, to) = (self.file(from)?, self.file(to)?);
         let target = to.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
-        let cleared = if caller.is_superuser() {
-            to.node.clear_capabilities()?;
-            false
-        } else {
-            to.node.clear_privileges()?
-        };
+        let privileges = clear_for_content(&to.node, caller.set_ids())?;
         let mut memory = from.direct.buffer(COPY_STEP.min(len as usize).next_multiple_of(4096))?;
         let mut copied = 0;
         while copied < len {
@@ -365,7 +386,7 @@ impl Operations {
                 Err(error) => return Err(error),
             }
         }
-        Ok((copied, Privileges::cleared(cleared)))
+        Ok((copied, privileges))
     }
 
     /// Space and inodes.

@@ -20,6 +20,7 @@ mod listing_ahead;
 mod names;
 mod nodes;
 pub(crate) mod permissions;
+mod privileges;
 mod table;
 
 use std::time::{Duration, Instant};
@@ -27,17 +28,19 @@ use std::time::{Duration, Instant};
 use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, ReservedBlocks, Result};
 
 pub use access_time::AccessTimes;
-pub use files::{Allocation, FileHandle, OpenFlags, Opened, Privileges, Source, Whence, Written};
+pub use files::{Allocation, Closed, FileHandle, OpenFlags, Opened, Source, Whence, Written};
 pub use listing_ahead::Listed;
 pub use names::NewNode;
 pub use nodes::FileFlags;
 pub(crate) use nodes::XATTR_ACCESS_LIST;
+pub use privileges::Privileges;
 
 use rustix::io::Errno;
 
 use files::OpenFile;
 use known::Known;
 use listing_ahead::ListingAhead;
+use privileges::SetIds;
 use table::Table;
 
 /// Files that clients may have open: as many as a process of Linux at most.
@@ -60,6 +63,10 @@ impl Caller {
     /// Whether the caller keeps set-user-ID and set-group-ID bits of what it changes (`CAP_FSETID`): the superuser.
     pub fn is_superuser(&self) -> bool {
         self.uid == 0
+    }
+
+    fn set_ids(&self) -> SetIds {
+        if self.is_superuser() { SetIds::Kept } else { SetIds::Cleared }
     }
 
     pub(crate) fn owner(&self) -> Owner {

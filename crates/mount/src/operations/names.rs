@@ -107,9 +107,8 @@ impl Operations {
     pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
         let directory = self.node(directory)?;
         let removed = directory.lookup(name)?;
-        directory.unlink(name)?;
-        self.name_gone(&removed)?;
-        self.names_changed(&[&directory])
+        let done = directory.unlink(name);
+        self.names_removed(done, Some(&removed), &[&directory])
     }
 
     /// Remove an empty directory.
@@ -122,11 +121,8 @@ impl Operations {
             b"." | b".." => None,
             name => Some(directory.lookup(name)?),
         };
-        directory.remove_directory(name)?;
-        if let Some(removed) = removed {
-            self.name_gone(&removed)?;
-        }
-        self.names_changed(&[&directory])
+        let done = directory.remove_directory(name);
+        self.names_removed(done, removed.as_ref(), &[&directory])
     }
 
     /// Rename.
@@ -145,24 +141,32 @@ impl Operations {
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error),
         };
-        from.rename(name, &to, to_name, mode)?;
-        if let Some(replaced) = replaced {
-            self.name_gone(&replaced)?;
-        }
-        self.names_changed(&[&from, &to])
+        let done = from.rename(name, &to, to_name, mode);
+        self.names_removed(done, replaced.as_ref(), &[&from, &to])
     }
 
-    /// A name of the inode is gone, perhaps its last.
-    fn name_gone(&self, node: &NodeRef) -> Result<()> {
-        if node.attributes()?.links == 0 {
+    /// A name was removed from directories, perhaps the last of its inode. Where that failed it may have failed late, with the name gone.
+    fn names_removed(
+        &self,
+        done: Result<()>,
+        removed: Option<&NodeRef>,
+        directories: &[&NodeRef],
+    ) -> Result<()> {
+        if let Some(node) = removed
+            && node.attributes()?.links == 0
+        {
             self.known.hold_nameless(node);
         }
-        Ok(())
+        done.and_then(|()| self.names_changed(directories))
     }
 
+    /// Names of directories have changed: durable before the reply where the volume is mounted so, or a directory has that flag.
     fn names_changed(&self, directories: &[&NodeRef]) -> Result<()> {
-        if self.settings.sync || self.settings.dir_sync {
-            directories.iter().try_for_each(|directory| directory.sync())?;
+        let is_synchronous = self.settings.sync || self.settings.dir_sync;
+        for directory in directories {
+            if is_synchronous || directory.attributes()?.has_synchronous_names() {
+                directory.sync()?;
+            }
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Inodes: attributes, extended attributes, flags.
 
-use diorite::{Attributes, FileKind, InodeNumber, Result, SetAttributes, SetTime, XattrMode};
+use diorite::{Attributes, InodeNumber, NodeRef, Result, SetAttributes, SetTime, Timestamp, XattrMode};
 
-use super::{Caller, Operations, not_permitted};
+use super::files::is_written_through;
+use super::{Caller, Operations, not_permitted, privileges};
 
 /// The extended attribute that is the access control list of a file or directory.
 pub(crate) const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -31,20 +32,14 @@ impl Operations {
     /// As [`diorite::NodeRef::set_attributes`].
     pub fn set_attributes(&self, number: InodeNumber, changes: &SetAttributes) -> Result<Attributes> {
         let node = self.node(number)?;
-        if is_end_of_inode(&node.attributes()?, changes) {
+        let now = node.attributes()?;
+        if is_end_of_inode(&now, changes) {
             return Ok(self.entry(node)?.attributes);
         }
-        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
-        let clear_privileges = changes.clear_privileges || owner_changes;
-        if clear_privileges && node.kind() == FileKind::Regular {
-            node.clear_capabilities()?;
-        }
         if *changes != SetAttributes::default() {
-            node.set_attributes(&SetAttributes { clear_privileges, ..*changes })?;
+            privileges::set_attributes(&node, &not_older(&now, changes))?;
         }
-        if self.settings.sync {
-            node.sync()?;
-        }
+        self.inode_changed(&node)?;
         Ok(self.entry(node)?.attributes)
     }
 
@@ -95,7 +90,7 @@ impl Operations {
             let changes = SetAttributes { permissions: Some(permissions & !0o2000), ..Default::default() };
             node.set_attributes(&changes)?;
         }
-        Ok(())
+        self.inode_changed(&node)
     }
 
     /// Remove an extended attribute.
@@ -103,7 +98,9 @@ impl Operations {
     /// # Errors
     /// As [`diorite::NodeRef::remove_xattr`].
     pub fn remove_xattr(&self, number: InodeNumber, name: &[u8]) -> Result<()> {
-        self.node(number)?.remove_xattr(name)
+        let node = self.node(number)?;
+        node.remove_xattr(name)?;
+        self.inode_changed(&node)
     }
 
     /// Flags and project.
@@ -134,7 +131,14 @@ impl Operations {
             return Err(not_permitted("only the superuser has data go through the log (chattr +j)"));
         }
         let project = project.filter(|project| now.project != *project);
-        node.set_attributes(&SetAttributes { flags, project, ..SetAttributes::default() })
+        node.set_attributes(&SetAttributes { flags, project, ..SetAttributes::default() })?;
+        self.inode_changed(&node)
+    }
+
+    /// An inode has changed: durable before the reply where the volume is mounted so, or the inode has that flag.
+    fn inode_changed(&self, node: &NodeRef) -> Result<()> {
+        let is_synchronous = self.settings.sync || node.attributes()?.is_synchronous();
+        if is_synchronous { node.sync() } else { Ok(()) }
     }
 
     /// Make a file or directory durable.
@@ -144,6 +148,19 @@ impl Operations {
     pub fn sync_node(&self, number: InodeNumber) -> Result<()> {
         self.node(number)?.sync()
     }
+}
+
+/// What is recorded where a client keeps the times of a file: not one before the last write that it does not know of ([`is_written_through`]).
+fn not_older(now: &Attributes, changes: &SetAttributes) -> SetAttributes {
+    if !is_written_through(now) {
+        return *changes;
+    }
+    let newer = |set: Option<SetTime>, now: Timestamp| match set {
+        Some(SetTime::Observed(time)) => Some(SetTime::Observed(time.max(now))),
+        set => set,
+    };
+    let (modified, changed) = (newer(changes.modified, now.modified), newer(changes.changed, now.changed));
+    SetAttributes { modified, changed, ..*changes }
 }
 
 /// Whether only the change time of an inode without names is set: that of the removal of its last name, which goes with the inode.

@@ -1,0 +1,74 @@
+//! What a file loses when its content changes.
+
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite::{Attributes, ErrorKind, FileKind, Filesystem, InodeNumber, IoFlags, SetAttributes, XattrMode};
+use diorite_mount::operations::{Caller, NewNode, OpenFlags, Operations, Settings, Source};
+use tempfile::TempDir;
+
+const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 0 };
+const IMMUTABLE: u32 = 0x10;
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// A volume with a program that has capabilities.
+fn program() -> (TempDir, Operations, Attributes) {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let image = place.path().join("a.img");
+    let filesystem = Filesystem::create(&image, 16 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+    let operations = Operations::new(filesystem, Settings::default());
+    let new = NewNode { kind: FileKind::Regular, permissions: 0o4755, umask: 0, device: (0, 0) };
+    let made = operations.create(InodeNumber::ROOT, b"program", &new, &ROOT).expect("create").attributes;
+    operations.set_xattr(made.inode, CAPABILITY, &[1; 20], XattrMode::Set, false).expect("setcap");
+    (place, operations, made)
+}
+
+fn has_capabilities(operations: &Operations, inode: InodeNumber) -> bool {
+    match operations.xattr(inode, CAPABILITY) {
+        Ok(_) => true,
+        Err(error) if error.kind() == ErrorKind::NoAttribute => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The first write of a handle could not clear them, and the second one, which changed the content, left them.
+#[test]
+fn capabilities_are_gone_after_a_write_also_where_an_earlier_one_could_not_clear_them() {
+    let (_place, operations, made) = program();
+    let flags = OpenFlags { write: true, ..OpenFlags::default() };
+    let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
+    let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE };
+    operations.set_flags(made.inode, Some(made.flags | IMMUTABLE), None, &ROOT).expect("chattr +i");
+    operations.write(handle, b"content", 0, source).expect_err("capabilities of an immutable file stay");
+    assert!(has_capabilities(&operations, made.inode));
+    operations.set_flags(made.inode, Some(made.flags), None, &ROOT).expect("chattr -i");
+    operations.write(handle, b"content", 0, source).expect("write");
+    assert!(!has_capabilities(&operations, made.inode), "another content has them");
+    operations.close_file(handle);
+}
+
+/// Each way to another content, by the superuser, who keeps set-user-ID alone.
+#[test]
+fn no_caller_keeps_capabilities() {
+    for way in ["truncate", "open", "copy", "allocate"] {
+        let (_place, operations, made) = program();
+        let flags = OpenFlags { write: true, truncate: way == "open", ..OpenFlags::default() };
+        let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
+        match way {
+            "truncate" => {
+                let emptied = SetAttributes { size: Some(0), ..SetAttributes::default() };
+                let _ = operations.set_attributes(made.inode, &emptied).expect("truncate");
+            }
+            "copy" => {
+                let _ = operations.copy_range((handle, 0), (handle, 8), 4, &ROOT).expect("copy");
+            }
+            "allocate" => {
+                let what = diorite_mount::operations::Allocation::Allocate { keep_size: false };
+                let _ = operations.allocate(handle, (0, 4096), what, &ROOT).expect("allocate");
+            }
+            _ => {}
+        }
+        assert!(!has_capabilities(&operations, made.inode), "{way}");
+        let permissions = operations.attributes(made.inode).expect("stat").permissions;
+        assert_eq!(permissions, 0o4755, "{way}");
+        operations.close_file(handle);
+    }
+}
