@@ -211,7 +211,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     ///
     /// # Errors
     /// [`SubmitError::Full`] if `depth` transfers are in flight; [`SubmitError::Failed`] if the file is not open for reading, the
-    /// transfer is not aligned, or its blocks cannot be found. Errors of the transfer itself come with [`Finished`].
+    /// transfer is not aligned and begins before the end of the file, or its blocks cannot be found. Errors of the transfer itself come with [`Finished`].
     pub fn read(
         &mut self,
         file: &File,
@@ -237,7 +237,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         if self.in_flight() >= self.depth {
             return Err(SubmitError::Full { memory });
         }
-        let result = match file.check_read().and_then(|()| Self::check(file, offset, &memory, len)) {
+        // The alignment is looked at with the size, once the range is locked.
+        let result = match file.check_read().and_then(|()| Self::check_len(&memory, len)) {
             Ok(()) => self.start_read(file, offset, memory, len, tag, acquire),
             Err(error) => Err((memory, error)),
         };
@@ -283,11 +284,16 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     }
 
     fn check(file: &File, offset: u64, memory: &M, len: usize) -> Result<()> {
-        let slice = memory.as_slice();
-        if len > slice.len() {
+        Self::check_len(memory, len)?;
+        let segment = (memory.as_slice().as_ptr().addr(), len);
+        check_alignment(file.content().store.geometry(), offset, [segment].into_iter())
+    }
+
+    fn check_len(memory: &M, len: usize) -> Result<()> {
+        if len > memory.as_slice().len() {
             return Err(Error::InvalidArgument("the transfer is longer than its memory"));
         }
-        check_alignment(file.content().store.geometry(), offset, [(slice.as_ptr().addr(), len)].into_iter())
+        Ok(())
     }
 
     fn lane(&mut self, device: &Arc<dyn BlockDevice>) -> Result<usize> {

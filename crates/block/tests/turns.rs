@@ -1,0 +1,193 @@
+//! What a thread in a scheduled device does for others, and how often it wakes up for the scheduler.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use diorite_block::scheduler::{IoScheduler, Request, RequestId, SchedulerKind, Statistics};
+use diorite_block::sync;
+use diorite_block::{
+    Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, ScheduledDevice, Sector, TaskId,
+};
+
+/// A device without a queue that threads share, each transfer of which takes a while. It counts those of one thread.
+#[derive(Debug)]
+struct Slow {
+    geometry: Geometry,
+    counters: IoCounters,
+    takes: Duration,
+    counted: sync::Mutex<Option<ThreadId>>,
+    count: AtomicU32,
+}
+
+impl Slow {
+    fn new(takes: Duration) -> Arc<Self> {
+        let geometry = Geometry {
+            capacity_bytes: 1 << 20,
+            logical_block_size: 512,
+            physical_block_size: 512,
+            memory_alignment: 1,
+            max_transfer_bytes: 1 << 16,
+            max_segments: 16,
+            atomic_write_bytes: 0,
+            volatile_cache: false,
+            fua: false,
+            discard: false,
+            rotational: false,
+            read_only: false,
+        };
+        let (counters, counted) = (IoCounters::default(), sync::Mutex::new(None));
+        Arc::new(Self { geometry, counters, takes, counted, count: AtomicU32::new(0) })
+    }
+}
+
+impl BlockDevice for Slow {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+    fn counters(&self) -> &IoCounters {
+        &self.counters
+    }
+    fn name(&self) -> String {
+        "slow".to_owned()
+    }
+    fn execute(&self, _bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        if *self.counted.lock() == Some(std::thread::current().id()) {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
+        std::thread::sleep(self.takes);
+        Ok(())
+    }
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+    }
+}
+
+fn read(device: &ScheduledDevice, sector: u64) {
+    device.execute(&mut [Bio::read(Sector(sector), &mut [0; 512])]).expect("nothing fails");
+}
+
+/// Other threads that submit again and again, to a device that takes one request at a time: a call executes theirs only until its own has
+/// ended. It went on for as long as they did.
+#[test]
+fn a_call_does_not_work_for_others_after_its_own_transfers() {
+    let slow = Slow::new(Duration::from_millis(1));
+    let scheduler = SchedulerKind::Deadline.build().expect("a scheduler");
+    let device = ScheduledDevice::new(Arc::clone(&slow) as Arc<dyn BlockDevice>, scheduler, 1);
+    let is_over = AtomicBool::new(false);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut most = 0;
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let (device, is_over) = (&device, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) && Instant::now() < deadline {
+                    read(device, number * 64);
+                }
+            });
+        }
+        *slow.counted.lock() = Some(std::thread::current().id());
+        for _ in 0..50 {
+            slow.count.store(0, Ordering::SeqCst);
+            read(&device, 1000);
+            most = most.max(slow.count.load(Ordering::SeqCst));
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    assert!(most <= 50, "one call executed {most} transfers");
+    assert!(Instant::now() < deadline, "fifty calls take as long as the others go on");
+}
+
+/// Lets one request go at a time, not before `opens`, and says that `deadline` is when to ask again. Counts how often it is asked.
+#[derive(Debug)]
+struct OneByOne {
+    inner: Box<dyn IoScheduler>,
+    in_flight: u32,
+    opens: Duration,
+    deadline: Duration,
+    asked: Arc<AtomicU32>,
+}
+
+impl IoScheduler for OneByOne {
+    fn name(&self) -> &'static str {
+        "one by one"
+    }
+    fn merge(&mut self, _request: &Request, _now: Duration) -> Option<RequestId> {
+        None
+    }
+    fn insert(&mut self, request: Request, now: Duration) {
+        self.inner.insert(request, now);
+    }
+    fn dispatch(&mut self, now: Duration) -> Option<Request> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.in_flight > 0 || now < self.opens {
+            return None;
+        }
+        let request = self.inner.dispatch(now)?;
+        self.in_flight += 1;
+        Some(request)
+    }
+    fn completed(&mut self, id: RequestId, now: Duration) {
+        self.in_flight -= 1;
+        self.inner.completed(id, now);
+    }
+    fn next_deadline(&self) -> Option<Duration> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        (self.pending_count() > 0).then_some(self.deadline)
+    }
+    fn owner_ended(&mut self, task: TaskId, now: Duration) {
+        self.inner.owner_ended(task, now);
+    }
+    fn statistics(&self) -> &Statistics {
+        self.inner.statistics()
+    }
+    fn pending_count(&self) -> usize {
+        self.inner.pending_count()
+    }
+    fn describe(&self, now: Duration) -> String {
+        self.inner.describe(now)
+    }
+}
+
+fn one_by_one(lower: Arc<Slow>, depth: u32, opens: Duration) -> (Arc<ScheduledDevice>, Arc<AtomicU32>) {
+    let asked = Arc::new(AtomicU32::new(0));
+    let inner = SchedulerKind::Deadline.build().expect("a scheduler");
+    let scheduler = OneByOne { inner, in_flight: 0, opens, deadline: opens, asked: Arc::clone(&asked) };
+    (ScheduledDevice::new(lower, Box::new(scheduler), depth), asked)
+}
+
+/// A deadline that has passed, while a request in the device must end first: the threads that wait sleep until it does. They woke up twenty
+/// thousand times a second.
+#[test]
+fn a_deadline_that_has_passed_wakes_no_thread() {
+    for depth in [1, 4] {
+        let (device, asked) =
+            one_by_one(Slow::new(Duration::from_millis(200)), depth, sync::now() + Duration::from_nanos(1));
+        std::thread::scope(|scope| {
+            for number in 0..3 {
+                let device = &device;
+                scope.spawn(move || read(device, number * 64));
+            }
+        });
+        let asked = asked.load(Ordering::SeqCst);
+        assert!(asked < 200, "depth {depth}: asked {asked} times for three requests");
+    }
+}
+
+/// A deadline that is to come is slept for, and kept.
+#[test]
+fn a_deadline_that_comes_is_kept() {
+    let start = Instant::now();
+    let wait = Duration::from_millis(150);
+    let (device, asked) = one_by_one(Slow::new(Duration::ZERO), 4, sync::now() + wait);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        read(&device, 0);
+        sender.send(())
+    });
+    receiver.recv_timeout(Duration::from_secs(30)).expect("the deadline comes");
+    assert!(start.elapsed() >= wait);
+    let asked = asked.load(Ordering::SeqCst);
+    assert!(asked < 50, "asked {asked} times");
+}
