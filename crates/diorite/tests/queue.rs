@@ -183,3 +183,37 @@ fn a_stream_ends_with_its_first_error() {
     let error = writer.finish().map(drop).expect_err("it is reported again");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }
+
+/// A file that ends within a block is read block by block to its end: the last read is short, and the one that begins where it ended is empty, as by
+/// `read_at`. It was refused as unaligned.
+#[test]
+fn reads_at_an_unaligned_end_are_short_and_empty() {
+    for queue in KINDS {
+        let (_device, filesystem) = open();
+        let content = pattern(4096 + 1000, 3);
+        filesystem.write("/file", &content).expect("write");
+        let file =
+            filesystem.open_options().read(true).direct(DirectIo::Required).open("/file").expect("open");
+        let mut queue = queue(2);
+        let (mut offset, mut found) = (0, Vec::new());
+        loop {
+            queue.read(&file, offset, AlignedBuf::zeroed(4096, 4096), 4096, 1).expect("submit");
+            let finished = queue.next_finished().expect("reap").expect("in flight");
+            let len = finished.result.expect("read");
+            assert_eq!(len, file.read_at(&mut AlignedBuf::zeroed(4096, 4096), offset).expect("read"));
+            found.extend_from_slice(&finished.memory[..len]);
+            offset += len as u64;
+            if len == 0 {
+                break;
+            }
+        }
+        assert_eq!(found, content);
+        // Before the end the alignment counts.
+        for (offset, len) in [(1, 4096), (4096, 1000), (5000, 4096)] {
+            let refused = queue.read(&file, offset, AlignedBuf::zeroed(4096, 4096), len, 1);
+            let error = refused.expect_err("unaligned").into_error();
+            assert_eq!(error.kind(), ErrorKind::InvalidAlignment, "{offset} {len}: {error}");
+        }
+        assert_eq!(queue.in_flight(), 0);
+    }
+}

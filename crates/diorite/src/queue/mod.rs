@@ -275,9 +275,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         if self.in_flight() >= self.depth {
             return Err(SubmitError::Full { memory });
         }
-        let result = match file.check_write_at(offset).and_then(|()| Self::check(file, offset, &memory, len))
-        {
-            Ok(()) => self.start_write(file, offset, memory, len, tag, acquire),
+        let position = file.check_write_at(offset);
+        let result = match position.and_then(|at| Self::check(file, offset, &memory, len).map(|()| at)) {
+            Ok(position) => self.start_write(file, position, memory, len, tag, acquire),
             Err(error) => Err((memory, error)),
         };
         result.map_err(|refused| SubmitError::of(file, refused))
@@ -347,7 +347,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     fn start_write(
         &mut self,
         file: &File,
-        offset: u64,
+        position: Position,
         memory: M,
         len: usize,
         tag: u64,
@@ -357,7 +357,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             self.ready.push_back(Finished { tag, memory, result: Ok(0) });
             return Ok(());
         }
-        let (pending, pieces, exclusive) = match self.prepare_write(file, offset, len, tag, acquire) {
+        let (pending, pieces, exclusive) = match self.prepare_write(file, position, len, tag, acquire) {
             Ok(prepared) => prepared,
             Err(error) => return Err((memory, error)),
         };
@@ -382,14 +382,14 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     fn prepare_write<'f>(
         &mut self,
         file: &'f File,
-        offset: u64,
+        position: Position,
         len: usize,
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(Pending, Vec<Piece>, Option<Blocks<'f>>)> {
         let content = file.content();
         let lock = |range| self.lock(file, range, LockMode::Exclusive, acquire);
-        let (range, lock) = content.lock_range_with(Position::At(offset), len as u64, lock)?;
+        let (range, lock) = content.lock_range_with(position, len as u64, lock)?;
         let lock = content.ranges.guard(lock);
         content.store.move_out_of_inode()?;
         content.settle_cached_pages(&range.whole)?;
@@ -409,7 +409,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let exclusive = placed.is_counted().then_some(blocks);
         let reservation =
             (!placed.commit.reserved.is_empty()).then(|| content.engine.note_queued_reservation());
-        let len = (placed.end - offset) as usize;
+        let len = (placed.end - range.offset) as usize;
         content.engine.counters.direct_write_bytes.add(len as u64);
         let end = WriteEnd {
             commit: placed.commit,
