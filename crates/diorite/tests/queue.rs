@@ -217,3 +217,47 @@ fn reads_at_an_unaligned_end_are_short_and_empty() {
         assert_eq!(queue.in_flight(), 0);
     }
 }
+
+/// A sync does not wait for a write in flight, as in the kernel: it waited for itself, where dirty pages were near.
+#[test]
+fn a_sync_beside_an_unreaped_write_ends() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for queue in KINDS {
+            let (device, filesystem) = open();
+            let cached = filesystem.create_file("/file").expect("create");
+            cached.write_all_at(&pattern(1 << 20, 1), 0).expect("write");
+            cached.sync_all().expect("sync");
+            let direct = filesystem
+                .open_options()
+                .read(true)
+                .write(true)
+                .direct(DirectIo::Required)
+                .open("/file")
+                .expect("open");
+            let mut queue = queue(2);
+            let mut memory = AlignedBuf::zeroed(8192, 4096);
+            memory.fill(9);
+            queue.write(&direct, 16384, memory, 8192, 1).expect("submit");
+            for offset in [0, 8192, 12288, 24576, 40960] {
+                cached.write_all_at(&[7; 4096], offset).expect("another range");
+            }
+            cached.sync_data().expect("sync");
+            direct.sync_all().expect("sync");
+            filesystem.sync().expect("sync");
+            // What the sync wrote is on the device, without what is in flight.
+            queue.next_finished().expect("reap").expect("in flight").result.expect("written");
+            drop((queue, cached, direct));
+            let mut expected = pattern(1 << 20, 1);
+            for offset in [0, 8192, 12288, 24576, 40960] {
+                expected[offset..offset + 4096].fill(7);
+            }
+            expected[16384..24576].fill(9);
+            assert_eq!(filesystem.read("/file").expect("read"), expected);
+            filesystem.close().expect("close");
+            assert_device_clean(&device);
+        }
+        sender.send(()).expect("the test waits");
+    });
+    receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("the sync ends");
+}
