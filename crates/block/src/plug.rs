@@ -223,7 +223,9 @@ mod tests {
             list(10, BioFlags::SYNC, other),
         ];
         let mut all = Plug::new(&geometry, BioFlags::SYNC);
-        lists.into_iter().for_each(|list| all.append(list));
+        for list in lists {
+            all.append(list);
+        }
         let found: Vec<_> =
             all.bios().iter().map(|bio| (bio.sector.0, bio.len(), bio.flags, bio.owner)).collect();
         let expected = [

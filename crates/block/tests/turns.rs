@@ -151,7 +151,7 @@ fn one_by_one(lower: Arc<Slow>, depth: u32, opens: Duration) -> (Arc<ScheduledDe
     (ScheduledDevice::new(lower, Box::new(scheduler), depth), asked)
 }
 
-/// A deadline that has passed, while a request in the device must end first: the threads that wait sleep until it does. They woke up twenty
+/// A deadline that has passed, while a request in the device must end first: the threads that wait sleep until it does. They woke up some
 /// thousand times a second.
 #[test]
 fn a_deadline_that_has_passed_wakes_no_thread() {
