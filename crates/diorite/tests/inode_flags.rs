@@ -110,7 +110,7 @@ fn an_append_only_file_is_written_at_its_end_alone() {
 #[test]
 fn an_append_only_file_is_not_overwritten_by_a_writer_that_waited() {
     let filesystem = common::open_memory(16, &MkfsOptions::default(), &FilesystemOptions::new());
-    filesystem.write("/log", &pattern(4096, 5)).expect("write");
+    filesystem.write("/log", pattern(4096, 5)).expect("write");
     set_flags(&filesystem, "/log", APPEND_ONLY);
     let open = |direct| -> File {
         filesystem.open_options().read(true).append(true).direct(direct).open("/log").expect("open")

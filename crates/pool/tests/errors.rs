@@ -315,7 +315,7 @@ fn a_page_read_ahead_does_not_wait_for_frames_of_others() {
             }
         });
         pool.prefetch((200..220).map(|number| file.page(number))).unwrap();
-        std::thread::sleep(Duration::from_millis(1000));
+        std::thread::sleep(Duration::from_secs(1));
         let start = Instant::now();
         drop(pool.fetch(file.page(200)).unwrap());
         is_done.store(true, Ordering::SeqCst);
