@@ -38,6 +38,14 @@ impl BatchQueue {
     }
 }
 
+/// As of every queue: what was submitted happens.
+impl Drop for BatchQueue {
+    fn drop(&mut self) {
+        // What goes wrong has no caller any more.
+        let _ = self.reap(self.in_flight(), &mut Vec::new());
+    }
+}
+
 /// A transfer as a bio, if it is one.
 fn only_bio(io: &mut QueuedIo) -> Option<Bio<'_>> {
     let (op, flags, owner) = (io.op, io.flags, io.owner);

@@ -88,13 +88,15 @@ impl<'a> Plug<'a> {
         }
     }
 
-    /// Add all of another list: its first bio grows onto the last one of this list if it is contiguous with it.
+    /// Add all of another list: its first bio grows onto the last one of this list if it is contiguous with it, has the same flags and the same
+    /// owner.
     pub fn append(&mut self, other: Self) {
         for bio in other.bios {
             let len = bio.len();
             let fits = self.space_for(bio.op, bio.sector) >= len;
             let last = self.bios.last_mut().filter(|last| {
                 fits && self.last_bio_bytes > 0
+                    && (last.flags, last.owner) == (bio.flags, bio.owner)
                     && last.segment_count() + bio.segment_count() <= self.max_segments
             });
             match (last.map(|last| &mut last.memory), bio.memory) {
@@ -197,6 +199,42 @@ mod tests {
         all.append(large);
         let shape: Vec<_> = all.bios().iter().skip(4).map(|bio| (bio.sector.0, bio.len())).collect();
         assert_eq!(shape, [(28, 8 << 10), (44, 4 << 10)]);
+    }
+
+    /// A durable write joined to a plain one would lose its FUA, or an owner would be charged for another.
+    #[test]
+    fn lists_with_other_flags_or_another_owner_stay_apart() {
+        let data = vec![0u8; 1024];
+        let geometry = geometry(1 << 20, 4096);
+        let list = |sector, flags, owner: IoOwner| {
+            let _charged = owner.enter();
+            let mut list = Plug::new(&geometry, flags);
+            list.write(Sector(sector), &data);
+            list
+        };
+        let (mine, other) = (IoOwner::current(), IoOwner { task: crate::TaskId(7), ..IoOwner::current() });
+        let durable = BioFlags::SYNC | BioFlags::FUA;
+        let lists = [
+            list(0, BioFlags::SYNC, mine),
+            list(2, BioFlags::SYNC, mine),
+            list(4, durable, mine),
+            list(6, durable, mine),
+            list(8, durable, other),
+            list(10, BioFlags::SYNC, other),
+        ];
+        let mut all = Plug::new(&geometry, BioFlags::SYNC);
+        for list in lists {
+            all.append(list);
+        }
+        let found: Vec<_> =
+            all.bios().iter().map(|bio| (bio.sector.0, bio.len(), bio.flags, bio.owner)).collect();
+        let expected = [
+            (0, 2048, BioFlags::SYNC, mine),
+            (4, 2048, durable, mine),
+            (8, 1024, durable, other),
+            (10, 1024, BioFlags::SYNC, other),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

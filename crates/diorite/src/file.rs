@@ -187,17 +187,15 @@ impl File {
         if self.handle.options.can_write() { Ok(()) } else { self.named(Err(Error::NotOpenFor("writing"))) }
     }
 
-    /// Whether data may be written at `offset`.
-    pub(crate) fn check_write_at(&self, offset: u64) -> Result<()> {
+    /// Whether data may be written at `offset`, and what of that is to be looked at again once the range is locked.
+    pub(crate) fn check_write_at(&self, offset: u64) -> Result<Position> {
         self.check_write()?;
         // Only a handle for appending is asked, and the file for its flag of this moment.
-        let is_refused =
-            self.handle.options.append_only && offset < self.size() && self.handle.owner.is_append_only();
-        if is_refused {
-            self.named(Err(diorite_ext::Error::NotPermitted("append-only").into()))
-        } else {
-            Ok(())
+        if self.handle.options.append_only && self.handle.owner.is_append_only() {
+            let position = Position::NotBeforeEnd(offset);
+            return self.named(position.check(self.size()).map(|()| position));
         }
+        Ok(Position::At(offset))
     }
 
     fn check_range_change(&self) -> Result<()> {
@@ -387,9 +385,9 @@ impl File {
 
     /// Write all of `data`, of any alignment, past the page cache.
     pub(crate) fn write_tail(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.check_write_at(offset)?;
+        let position = self.check_write_at(offset)?;
         let data = [IoSlice::new(data)];
-        let written = self.content().write_bounced(&data, Position::At(offset), self.sync_mode());
+        let written = self.content().write_bounced(&data, position, self.sync_mode());
         self.named(written.and_then(|written| written.stopped.map_or(Ok(()), Err)))
     }
 

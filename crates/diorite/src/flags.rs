@@ -170,10 +170,10 @@ impl File {
         position: Position,
         flags: IoFlags,
     ) -> Result<Written> {
-        match position {
-            Position::At(offset) => self.check_write_at(offset)?,
-            Position::End => self.check_write()?,
-        }
+        let position = match position {
+            Position::At(offset) | Position::NotBeforeEnd(offset) => self.check_write_at(offset)?,
+            Position::End => self.check_write().map(|()| Position::End)?,
+        };
         let (content, options, direct) = (self.content(), &self.handle.options, self.direct_io());
         let mode = WriteMode { sync: flags.sync_kind(options.sync_kind()), flags };
         let result = if direct == DirectIo::Off {

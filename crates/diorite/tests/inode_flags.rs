@@ -4,6 +4,7 @@ mod common;
 
 use std::io::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{aligned_pattern, assert_device_clean, memory_volume, pattern};
 use diorite::{
@@ -103,6 +104,40 @@ fn an_append_only_file_is_written_at_its_end_alone() {
     let content = filesystem.read("/log").expect("read");
     assert_eq!(content.len(), 8192 + 4 * 4096 + 4);
     assert!(content.starts_with(&data) && content.ends_with(b"tail"));
+}
+
+/// Two writers at the same end: the second one waited for the first one's range, and overwrote what was appended.
+#[test]
+fn an_append_only_file_is_not_overwritten_by_a_writer_that_waited() {
+    let filesystem = common::open_memory(16, &MkfsOptions::default(), &FilesystemOptions::new());
+    filesystem.write("/log", pattern(4096, 5)).expect("write");
+    set_flags(&filesystem, "/log", APPEND_ONLY);
+    let open = |direct| -> File {
+        filesystem.open_options().read(true).append(true).direct(direct).open("/log").expect("open")
+    };
+    let by_call: fn(&File, u64) -> diorite::Result<()> =
+        |file, end| file.write_all_at(&aligned_pattern(4096, 7), end);
+    let by_queue: fn(&File, u64) -> diorite::Result<()> = |file, end| {
+        let mut queue = DirectQueue::new(1);
+        queue.write(file, end, aligned_pattern(4096, 7), 4096, 1)?;
+        queue.next_finished()?.expect("in flight").result.map(drop)
+    };
+    for (direct, write) in
+        [(DirectIo::Off, by_call), (DirectIo::Required, by_call), (DirectIo::Required, by_queue)]
+    {
+        let (first, second) = (open(DirectIo::Required), open(direct));
+        let end = first.size();
+        let mut queue = DirectQueue::new(1);
+        queue.write(&first, end, aligned_pattern(4096, 6), 4096, 1).expect("submit");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(move || write(&second, end));
+            std::thread::sleep(Duration::from_millis(100));
+            queue.next_finished().expect("reap").expect("in flight").result.expect("appended");
+            assert_refused(waiting.join().expect("no panic"));
+        });
+        let content = filesystem.read("/log").expect("read");
+        assert!(content[end as usize..] == aligned_pattern(4096, 6)[..], "{direct:?}");
+    }
 }
 
 /// `O_TMPFILE` asked for no flag of the directory.

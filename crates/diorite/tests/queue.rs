@@ -183,3 +183,81 @@ fn a_stream_ends_with_its_first_error() {
     let error = writer.finish().map(drop).expect_err("it is reported again");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }
+
+/// A file that ends within a block is read block by block to its end: the last read is short, and the one that begins where it ended is empty, as by
+/// `read_at`. It was refused as unaligned.
+#[test]
+fn reads_at_an_unaligned_end_are_short_and_empty() {
+    for queue in KINDS {
+        let (_device, filesystem) = open();
+        let content = pattern(4096 + 1000, 3);
+        filesystem.write("/file", &content).expect("write");
+        let file =
+            filesystem.open_options().read(true).direct(DirectIo::Required).open("/file").expect("open");
+        let mut queue = queue(2);
+        let (mut offset, mut found) = (0, Vec::new());
+        loop {
+            queue.read(&file, offset, AlignedBuf::zeroed(4096, 4096), 4096, 1).expect("submit");
+            let finished = queue.next_finished().expect("reap").expect("in flight");
+            let len = finished.result.expect("read");
+            assert_eq!(len, file.read_at(&mut AlignedBuf::zeroed(4096, 4096), offset).expect("read"));
+            found.extend_from_slice(&finished.memory[..len]);
+            offset += len as u64;
+            if len == 0 {
+                break;
+            }
+        }
+        assert_eq!(found, content);
+        // Before the end the alignment counts.
+        for (offset, len) in [(1, 4096), (4096, 1000), (5000, 4096)] {
+            let refused = queue.read(&file, offset, AlignedBuf::zeroed(4096, 4096), len, 1);
+            let error = refused.expect_err("unaligned").into_error();
+            assert_eq!(error.kind(), ErrorKind::InvalidAlignment, "{offset} {len}: {error}");
+        }
+        assert_eq!(queue.in_flight(), 0);
+    }
+}
+
+/// A sync does not wait for a write in flight, as in the kernel: it waited for itself, where dirty pages were near.
+#[test]
+fn a_sync_beside_an_unreaped_write_ends() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for queue in KINDS {
+            let (device, filesystem) = open();
+            let cached = filesystem.create_file("/file").expect("create");
+            cached.write_all_at(&pattern(1 << 20, 1), 0).expect("write");
+            cached.sync_all().expect("sync");
+            let direct = filesystem
+                .open_options()
+                .read(true)
+                .write(true)
+                .direct(DirectIo::Required)
+                .open("/file")
+                .expect("open");
+            let mut queue = queue(2);
+            let mut memory = AlignedBuf::zeroed(8192, 4096);
+            memory.fill(9);
+            queue.write(&direct, 16384, memory, 8192, 1).expect("submit");
+            for offset in [0, 8192, 12288, 24576, 40960] {
+                cached.write_all_at(&[7; 4096], offset).expect("another range");
+            }
+            cached.sync_data().expect("sync");
+            direct.sync_all().expect("sync");
+            filesystem.sync().expect("sync");
+            // What the sync wrote is on the device, without what is in flight.
+            queue.next_finished().expect("reap").expect("in flight").result.expect("written");
+            drop((queue, cached, direct));
+            let mut expected = pattern(1 << 20, 1);
+            for offset in [0, 8192, 12288, 24576, 40960] {
+                expected[offset..offset + 4096].fill(7);
+            }
+            expected[16384..24576].fill(9);
+            assert_eq!(filesystem.read("/file").expect("read"), expected);
+            filesystem.close().expect("close");
+            assert_device_clean(&device);
+        }
+        sender.send(()).expect("the test waits");
+    });
+    receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("the sync ends");
+}

@@ -28,7 +28,6 @@ pub(crate) type OwnedExclusive = ExclusiveHold<Arc<Mapping>>;
 pub(crate) struct Core {
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) me: ProcessSlot,
-    pid: u32,
     pub(crate) is_shared: bool,
     /// Uses of a page within so many misses count once.
     window: u32,
@@ -49,7 +48,6 @@ impl Core {
         Ok(Self {
             mapping,
             me,
-            pid: std::process::id(),
             is_shared,
             window,
             files: [const { OnceLock::new() }; FILES],
@@ -157,14 +155,11 @@ impl Core {
     fn load(&self, page: PageId) -> Result<Option<ExclusiveHold<&Mapping>>> {
         let file = self.file_of(page)?;
         file.check_page(page.number(), self.mapping.layout().page_bytes)?;
-        let Some(mut hold) = self.enter(&*self.mapping, page)? else { return Ok(None) };
-        if let Err(error) = file.read_page(page.number(), hold.bytes_mut()) {
-            self.leave(hold, page);
-            return Err(error);
-        }
-        hold.frame().end_change();
+        let Some(hold) = self.enter(&*self.mapping, page)? else { return Ok(None) };
+        let mut loading = Loading { core: self, page, hold: Some(hold) };
+        file.read_page(page.number(), loading.bytes_mut())?;
         self.mapping.header().misses.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(hold))
+        Ok(loading.finish())
     }
 
     /// A page in a new frame, zeroed and not read; the change of its content has begun. None if the page is here already.
@@ -181,13 +176,20 @@ impl Core {
     where
         M: Deref<Target = Mapping> + Clone,
     {
-        let hold = evict::take_frame(self, mapping)?;
+        Ok(self.enter_into(evict::take_frame(self, mapping)?, page))
+    }
+
+    /// As [`Core::enter`], into a frame that was taken.
+    pub(crate) fn enter_into<M>(&self, hold: ExclusiveHold<M>, page: PageId) -> Option<ExclusiveHold<M>>
+    where
+        M: Deref<Target = Mapping>,
+    {
         if table::insert(&self.mapping, page.key(), hold.index(), self.me).is_err() {
             evict::give_back(hold);
-            return Ok(None);
+            return None;
         }
         evict::enter(&self.mapping, hold.frame(), page.key());
-        Ok(Some(hold))
+        Some(hold)
     }
 
     /// Undo [`Core::enter`].
@@ -227,17 +229,44 @@ impl Core {
         had_some
     }
 
-    /// Whether this is a child of the process that attached.
-    pub(crate) fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+    /// Fails in a forked child of the process that attached.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.mapping.is_of_parent() { Err(Error::Forked) } else { Ok(()) }
+    }
+}
+
+/// A page that was entered and is being read. Whatever ends the read, an error or a panic, the page leaves its frame unless it is there whole.
+struct Loading<'c> {
+    core: &'c Core,
+    page: PageId,
+    hold: Option<ExclusiveHold<&'c Mapping>>,
+}
+
+impl<'c> Loading<'c> {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.hold.as_mut().expect("it is being read").bytes_mut()
+    }
+
+    /// The page is whole.
+    fn finish(mut self) -> Option<ExclusiveHold<&'c Mapping>> {
+        let hold = self.hold.take()?;
+        hold.frame().end_change();
+        Some(hold)
+    }
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            self.core.leave(hold, self.page);
+        }
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if self.is_forked() {
-            // What is held belongs to the parent.
-            self.reserve().drain(..).for_each(std::mem::forget);
+        if self.mapping.is_of_parent() {
             return;
         }
         self.reserve().clear();

@@ -69,6 +69,20 @@ pub enum Error {
         /// Dirty.
         dirty: usize,
     },
+    /// A page could not be written: a guard has had it exclusively all the time that a flush waits, ten seconds, or was never dropped. The others
+    /// are written.
+    #[error(
+        "{file}: page {page} is dirty and was not written: a guard has it exclusively; drop the guard, and flush again"
+    )]
+    PageHeld {
+        /// The file's name in the pool.
+        file: String,
+        /// The page, counted from 0.
+        page: u64,
+    },
+    /// This is a forked child of the process that has the pool.
+    #[error("a forked child does not use its parent's pool: it attaches by itself")]
+    Forked,
     /// A table of the pool is full: 16 processes, 64 files.
     #[error("the pool is full: {0}")]
     Full(&'static str),

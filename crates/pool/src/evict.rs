@@ -30,12 +30,9 @@ pub(crate) fn take_frame<M>(core: &Core, mapping: M) -> Result<ExclusiveHold<M>>
 where
     M: Deref<Target = Mapping> + Clone,
 {
-    if let Some(hold) = never_used(core, &mapping) {
-        return Ok(hold);
-    }
     let mut started = None;
     loop {
-        if let Some(hold) = sweep(core, &mapping) {
+        if let Some(hold) = try_take_frame(core, &mapping) {
             return Ok(hold);
         }
         if core.write_back_some(OWN_BATCH) > 0 || core.recover() > 0 || core.drop_reserve() {
@@ -48,6 +45,14 @@ where
         // Guards of other threads end without notice.
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// As [`take_frame`], without a wait and without a write.
+pub(crate) fn try_take_frame<M>(core: &Core, mapping: &M) -> Option<ExclusiveHold<M>>
+where
+    M: Deref<Target = Mapping> + Clone,
+{
+    never_used(core, mapping).or_else(|| sweep(core, mapping))
 }
 
 /// A frame that was taken, or whose page has left it, is free.

@@ -104,6 +104,9 @@ impl DerefMut for PageMut<'_> {
 
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
+        if self.core.mapping.is_of_parent() {
+            return;
+        }
         let frame = self.hold.frame();
         if self.is_changing || self.lsn > 0 {
             frame.raise_lsn(self.lsn);
@@ -142,7 +145,11 @@ impl<'p> Pin<'p> {
     }
 
     /// Read it.
+    ///
+    /// # Panics
+    /// In a forked child, or with 32767 guards of the page in this process.
     pub fn read(&self) -> PageRef<'_> {
+        assert!(!self.core.mapping.is_of_parent(), "a forked child does not use its parent's pool");
         loop {
             if let Some(hold) = SharedHold::try_new(&*self.core.mapping, self.frame, self.core.me) {
                 return PageRef { hold };
@@ -154,8 +161,9 @@ impl<'p> Pin<'p> {
     /// Change it.
     ///
     /// # Errors
-    /// [`NoFrames`](crate::Error::NoFrames): a shared pool has no frame for the page as it was.
+    /// [`NoFrames`](crate::Error::NoFrames): a shared pool has no frame for the page as it was; [`Forked`](crate::Error::Forked).
     pub fn write(&self) -> Result<PageMut<'_>> {
+        self.core.check_process()?;
         loop {
             if let Some(hold) = self.core.own(self.frame) {
                 return PageMut::new(self.core, hold);
@@ -167,7 +175,9 @@ impl<'p> Pin<'p> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.core.mapping.frame(self.frame).unpin(self.core.me);
+        if !self.core.mapping.is_of_parent() {
+            self.core.mapping.frame(self.frame).unpin(self.core.me);
+        }
     }
 }
 

@@ -105,9 +105,13 @@ impl BufferPool {
     ///
     /// # Errors
     /// [`Error::File`] if it cannot be read, [`Error::BeyondEnd`] if the file cannot have it, [`Error::NoFrames`] if there is no frame for it,
-    /// [`Error::NotOpen`] if this process has not opened its file.
+    /// [`Error::NotOpen`] if this process has not opened its file, [`Error::Forked`] in a forked child.
+    ///
+    /// # Panics
+    /// This process has 32767 guards of the page.
     #[inline]
     pub fn fetch(&self, page: PageId) -> Result<PageRef<'_>> {
+        self.core.check_process()?;
         self.core.fetches.increment();
         match self.core.try_shared(page.key()) {
             Some(hold) => Ok(PageRef { hold }),
@@ -121,6 +125,7 @@ impl BufferPool {
     /// As [`BufferPool::fetch`].
     #[inline]
     pub fn fetch_exclusive(&self, page: PageId) -> Result<PageMut<'_>> {
+        self.core.check_process()?;
         self.core.fetches.increment();
         let hold = match self.core.try_exclusive(page.key()) {
             Some(hold) => hold,
@@ -134,6 +139,7 @@ impl BufferPool {
     /// # Errors
     /// As [`BufferPool::fetch`], but for what reading can give.
     pub fn create_page(&self, page: PageId) -> Result<PageMut<'_>> {
+        self.core.check_process()?;
         self.core.fetches.increment();
         loop {
             if let Some(hold) = self.core.try_exclusive(page.key()) {
@@ -186,8 +192,9 @@ impl BufferPool {
     /// Have pages read ahead by a thread of the pool. A hint: what has no frame, or cannot be read, is left out.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// The thread cannot be started; [`Error::Forked`].
     pub fn prefetch(&self, pages: impl IntoIterator<Item = PageId>) -> Result<()> {
+        self.core.check_process()?;
         let missing = |page: &PageId| table::find(&self.core.mapping, page.key()).is_none();
         let pages: Vec<_> = pages.into_iter().filter(missing).collect();
         if pages.is_empty() {
@@ -207,18 +214,24 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Write every page of a file that is dirty now, in disk order, and make all of the file durable.
+    /// Write every page of a file that is dirty now, in disk order, and make all of the file durable. A page that a guard has exclusively is waited
+    /// for, up to ten seconds.
     ///
     /// # Errors
     /// [`Error::WriteBack`] if pages could not be written since the last report, here or in another process; [`Error::File`] if the file cannot be
-    /// synced; [`Error::LogNotDurable`] if a page waits for the log: the others are written.
+    /// synced; [`Error::PageHeld`] if a page has a guard all that time, [`Error::LogNotDurable`] if a page waits for the log: the others are written;
+    /// [`Error::Forked`].
     pub fn flush(&self, file: FileId) -> Result<()> {
-        let waits_for_log = self.core.write_file(file)?;
+        self.core.check_process()?;
+        let unwritten = self.core.write_file(file)?;
         let open = self.core.file_of(file.page(0))?;
         let synced = open.file.sync_data().map_err(|source| open.error(source));
         self.check(file)?;
         synced?;
-        match waits_for_log {
+        if let Some(page) = unwritten.held {
+            return Err(Error::PageHeld { file: open.name.clone(), page: page.number() });
+        }
+        match unwritten.waits_for_log {
             Some(lsn) => Err(Error::LogNotDurable { lsn }),
             None => Ok(()),
         }
@@ -279,7 +292,8 @@ impl BufferPool {
         }
     }
 
-    /// Flush every file that is open here, and leave the pool. Dropping it does the same and keeps errors to itself.
+    /// Flush every file that is open here, and leave the pool. Dropping it does the same and keeps errors to itself. A page whose guard was leaked
+    /// ([`std::mem::forget`]) is not waited for.
     ///
     /// # Errors
     /// The first of those of [`BufferPool::flush`].
@@ -288,7 +302,7 @@ impl BufferPool {
     }
 
     fn shut_down(&mut self) -> Result<()> {
-        if self.core.is_forked() {
+        if self.core.mapping.is_of_parent() {
             // The threads are the parent's.
             std::mem::forget((self.writer.take(), self.prefetcher.take()));
             return Ok(());

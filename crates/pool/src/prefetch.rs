@@ -8,7 +8,7 @@ use diorite::DirectQueue;
 
 use crate::core::{Core, OwnedExclusive};
 use crate::files::PageId;
-use crate::table;
+use crate::{evict, table};
 
 /// Reads in flight.
 const DEPTH: u32 = 32;
@@ -28,16 +28,34 @@ pub(crate) fn run(core: &Core, requests: &Receiver<Vec<PageId>>) {
             if core.is_closing.load(Ordering::SeqCst) {
                 return;
             }
-            read(core, &mut queue, pages);
+            if !read(core, &mut queue, pages) {
+                break;
+            }
         }
     }
 }
 
-/// Read what is not there. A page that cannot be read is left to who asks for it, and gets the error.
-fn read(core: &Core, queue: &mut DirectQueue<OwnedExclusive>, pages: &[PageId]) {
+/// Read what is not there. A page that cannot be read is left to the thread that asks for it, and gets the error. Whether there were frames.
+fn read(core: &Core, queue: &mut DirectQueue<OwnedExclusive>, mut pages: &[PageId]) -> bool {
+    while !pages.is_empty() {
+        let (entered, rest) = enter(core, pages);
+        if entered.is_empty() && !rest.is_empty() {
+            return false;
+        }
+        read_entered(core, queue, entered);
+        pages = rest;
+    }
+    true
+}
+
+fn read_entered(
+    core: &Core,
+    queue: &mut DirectQueue<OwnedExclusive>,
+    entered: Vec<(PageId, OwnedExclusive)>,
+) {
     let page_bytes = core.mapping.layout().page_bytes;
     let mut run: Vec<(PageId, OwnedExclusive)> = Vec::new();
-    for (page, hold) in enter(core, pages) {
+    for (page, hold) in entered {
         let Ok(file) = core.file_of(page) else { continue };
         if file.has_queue {
             let offset = page.number() * page_bytes as u64;
@@ -66,25 +84,27 @@ fn read(core: &Core, queue: &mut DirectQueue<OwnedExclusive>, pages: &[PageId]) 
     }
 }
 
-/// Give the pages that are not there their frames. All at once, before the first read: to have a frame, this thread may write back pages, and would wait
-/// for the range of a file that its own read in flight holds.
-fn enter(core: &Core, pages: &[PageId]) -> Vec<(PageId, OwnedExclusive)> {
+/// Give the pages that are not there their frames, before the first read; those for which there was no frame come back. Only the first frame is
+/// waited for: a page that has its frame is waited for by threads that want to read it, and must be read soon.
+fn enter<'p>(core: &Core, pages: &'p [PageId]) -> (Vec<(PageId, OwnedExclusive)>, &'p [PageId]) {
     let page_bytes = core.mapping.layout().page_bytes;
     let mut entered = Vec::with_capacity(pages.len());
-    for &page in pages {
+    for (at, &page) in pages.iter().enumerate() {
         let can_be_read =
             core.file_of(page).is_ok_and(|file| file.check_page(page.number(), page_bytes).is_ok());
         if !can_be_read || table::find(&core.mapping, page.key()).is_some() {
             continue;
         }
-        match core.enter(Arc::clone(&core.mapping), page) {
-            Ok(Some(hold)) => entered.push((page, hold)),
-            Ok(None) => {}
-            // There was no frame for a while; those that are entered are waited for.
-            Err(_) => break,
-        }
+        let mapping = Arc::clone(&core.mapping);
+        let frame = if entered.is_empty() {
+            evict::take_frame(core, mapping).ok()
+        } else {
+            evict::try_take_frame(core, &mapping)
+        };
+        let Some(frame) = frame else { return (entered, &pages[at..]) };
+        entered.extend(core.enter_into(frame, page).map(|hold| (page, hold)));
     }
-    entered
+    (entered, &[])
 }
 
 /// Read pages that follow each other, by one call.

@@ -6,7 +6,7 @@
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diorite::DirectQueue;
 
@@ -23,6 +23,8 @@ const BATCH: usize = 512;
 const RUN_PAGES: usize = 4;
 /// The longest one.
 const RUN_BYTES: usize = 1 << 20;
+/// How long a flush waits for guards of other threads.
+const GUARD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the writer looks by itself.
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -81,6 +83,15 @@ struct Outcome {
     waits_for_log: Option<u64>,
 }
 
+/// What a flush left dirty.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten {
+    /// The greatest log sequence number that a page waits for.
+    pub(crate) waits_for_log: Option<u64>,
+    /// A page that a guard has.
+    pub(crate) held: Option<PageId>,
+}
+
 impl Core {
     /// Write back some dirty pages that are soon to be evicted; returns how many.
     pub(crate) fn write_back_some(&self, count: usize) -> usize {
@@ -109,31 +120,38 @@ impl Core {
         PageId::from_key(key).is_some_and(|page| self.file_of(page).is_ok())
     }
 
-    /// Write all dirty pages of a file that there are now. The greatest log sequence number that one of them waits for, if any does.
-    pub(crate) fn write_file(&self, file: FileId) -> Result<Option<u64>> {
+    /// Write all dirty pages of a file that there are now.
+    pub(crate) fn write_file(&self, file: FileId) -> Result<Unwritten> {
         self.file_of(file.page(0))?;
-        let mut waits_for_log = None;
-        let list = self.dirty_pages(|page| page.file == file);
-        for batch in list.chunks(BATCH) {
+        let (mut unwritten, mut contended) = (Unwritten::default(), Vec::new());
+        for batch in self.dirty_pages(|page| page.file == file).chunks(BATCH) {
             let outcome = self.write_list(batch.to_vec());
-            waits_for_log = waits_for_log.max(outcome.waits_for_log);
-            for (key, index) in outcome.contended {
-                // Nothing is held here, so that any guard can be waited for.
-                loop {
-                    let frame = self.mapping.frame(index);
-                    if frame.page() != key || !frame.is_dirty() {
-                        break;
-                    }
-                    self.wait_for_owner(frame);
-                    let outcome = self.write_list(vec![(key, index)]);
-                    waits_for_log = waits_for_log.max(outcome.waits_for_log);
-                    if outcome.contended.is_empty() {
-                        break;
-                    }
-                }
+            unwritten.waits_for_log = unwritten.waits_for_log.max(outcome.waits_for_log);
+            contended.extend(outcome.contended);
+        }
+        let deadline = Instant::now() + GUARD_TIMEOUT;
+        for (key, index) in contended {
+            let outcome = self.write_contended(key, index, deadline);
+            unwritten.waits_for_log = unwritten.waits_for_log.max(outcome.waits_for_log);
+            if !outcome.contended.is_empty() {
+                unwritten.held = unwritten.held.or(PageId::from_key(key));
             }
         }
-        Ok(waits_for_log)
+        Ok(unwritten)
+    }
+
+    /// Write a page that another thread had, if it is given back in time. Nothing is held here, so that any guard can be waited for.
+    fn write_contended(&self, key: u64, index: FrameIndex, deadline: Instant) -> Outcome {
+        let frame = self.mapping.frame(index);
+        loop {
+            let outcome = self.write_list(vec![(key, index)]);
+            // The pool is closed by its owner, so that no guard of this process lives: the page's was leaked.
+            let is_leaked = self.is_closing.load(Ordering::SeqCst) && frame.is_owned_by(self.me);
+            if outcome.contended.is_empty() || is_leaked || Instant::now() >= deadline {
+                return outcome;
+            }
+            self.wait_for_owner(frame);
+        }
     }
 
     fn dirty_pages(&self, wanted: impl Fn(PageId) -> bool) -> Vec<(u64, FrameIndex)> {

@@ -1,8 +1,11 @@
 //! A device that fails: who gets the error, and what is in the pool and on the disk afterwards.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
-use diorite::block::Op;
+use diorite::block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op};
 use diorite::{DirectIo, ErrorKind, HostFile, RawFile};
 use diorite_pool::{BufferPool, Error, FileId, PageFile};
 use diorite_sim::faults::{Effect, Fault, FaultyDevice};
@@ -185,4 +188,138 @@ fn impossible_sizes_are_refused_with_their_limit() {
     assert_eq!(refused(4096, 1 << 30), "a pool has at most 1073741823 pages");
     assert_eq!(refused(4096, 7), "a pool has at least 8 pages");
     assert_eq!(refused(4097, 64), "the pages of a pool have 4096, 8192, 16384, 32768 or 65536 bytes");
+}
+
+/// Do something that may not end; its result, within a time.
+fn within<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(Duration::from_secs(seconds)).expect("it ends in time")
+}
+
+/// An exclusive guard that was never dropped: the other pages are written, and the error names the page. A close knows that no guard can live,
+/// and waits for none.
+#[test]
+fn a_leaked_guard_does_not_keep_flush_and_close_for_ever() {
+    let Failing { pool, file, .. } = failing(16);
+    for number in 0..4 {
+        pool.create_page(file.page(number)).unwrap().fill(1);
+    }
+    std::mem::forget(pool.fetch_exclusive(file.page(2)).unwrap());
+    let (flushed, pool) = within(60, move || (pool.flush(file), pool));
+    assert!(matches!(flushed, Err(Error::PageHeld { page: 2, .. })), "{flushed:?}");
+    assert_eq!(pool.stats().dirty_pages, 1);
+    let start = Instant::now();
+    let closed = within(60, move || pool.close());
+    assert!(matches!(closed, Err(Error::PageHeld { page: 2, .. })), "{closed:?}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+/// A guard that is dropped while a flush waits for it is no error.
+#[test]
+fn a_flush_waits_for_a_guard() {
+    let Failing { pool, file, .. } = failing(16);
+    pool.create_page(file.page(2)).unwrap().fill(1);
+    std::thread::scope(|scope| {
+        let guard = pool.fetch_exclusive(file.page(2)).unwrap();
+        let flush = scope.spawn(|| pool.flush(file));
+        std::thread::sleep(Duration::from_millis(300));
+        drop(guard);
+        flush.join().unwrap().expect("the guard was dropped");
+    });
+    assert_eq!(pool.stats().dirty_pages, 0);
+}
+
+/// The guard or pin that is one too many panics, and leaves no count: the page can be had exclusively when the others are gone.
+#[test]
+fn guards_beyond_the_limit_leave_no_count() {
+    let Failing { pool, file, .. } = failing(16);
+    let page = file.page(1);
+    let too_many = |work: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err();
+    let guards: Vec<_> = (0..32767).map(|_| pool.fetch(page).unwrap()).collect();
+    assert!(too_many(&|| drop(pool.fetch(page))));
+    drop(guards);
+    let pins: Vec<_> = (0..32767).map(|_| pool.pin(page).unwrap()).collect();
+    assert!(too_many(&|| drop(pool.pin(page))));
+    drop(pins);
+    within(60, move || {
+        drop(pool.fetch_exclusive(page).unwrap());
+        // The frame can be evicted.
+        let others: Vec<_> = (2..18).map(|number| pool.pin(file.page(number)).unwrap()).collect();
+        drop(others);
+        pool.check_invariants().unwrap();
+    });
+}
+
+/// A device on which reads panic while it is asked to.
+#[derive(Debug)]
+struct Panicking {
+    lower: Arc<ImageDevice>,
+    panics: AtomicBool,
+}
+
+impl BlockDevice for Panicking {
+    fn geometry(&self) -> &Geometry {
+        self.lower.geometry()
+    }
+
+    fn counters(&self) -> &IoCounters {
+        self.lower.counters()
+    }
+
+    fn name(&self) -> String {
+        "panicking".to_owned()
+    }
+
+    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        assert!(!self.panics.load(Ordering::SeqCst), "asked to");
+        self.lower.execute(bios)
+    }
+
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+    }
+}
+
+/// A read that panics leaves no page that is locked, or that has what was in its frame before.
+#[test]
+fn a_read_that_panics_leaves_no_page() {
+    let mut image = SparseImage::new(1 << 20);
+    image.write(3 * PAGE, &[9; PAGE as usize]);
+    let device = Arc::new(Panicking { lower: ImageDevice::new(image), panics: AtomicBool::new(false) });
+    let options = RawFile::options().read(true).write(true).direct(DirectIo::Required);
+    let file = options.open_device(Arc::clone(&device) as _, 0).unwrap();
+    let pool = BufferPool::options().pages(16).background_writer(false).create().unwrap();
+    let file = pool.open_file("f", file).unwrap();
+    device.panics.store(true, Ordering::SeqCst);
+    let fetch = || drop(pool.fetch(file.page(3)));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(fetch)).expect_err("the device panics");
+    device.panics.store(false, Ordering::SeqCst);
+    within(60, move || {
+        assert!(pool.fetch(file.page(3)).unwrap().iter().all(|byte| *byte == 9));
+        assert_eq!(pool.peek(file.page(3), |page| page.bytes::<1>(7)), Some([9]));
+        pool.check_invariants().unwrap();
+    });
+}
+
+/// Frames come free one by one: a page that is read ahead is there soon after it has its frame, and not when all the others have theirs.
+#[test]
+fn a_page_read_ahead_does_not_wait_for_frames_of_others() {
+    let Failing { pool, file, .. } = failing(160);
+    let mut pins: Vec<_> = (0..160).map(|number| pool.pin(file.page(number)).unwrap()).collect();
+    let is_done = AtomicBool::new(false);
+    let took = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::SeqCst) && pins.pop().is_some() {
+                std::thread::sleep(Duration::from_millis(400));
+            }
+        });
+        pool.prefetch((200..220).map(|number| file.page(number))).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        let start = Instant::now();
+        drop(pool.fetch(file.page(200)).unwrap());
+        is_done.store(true, Ordering::SeqCst);
+        start.elapsed()
+    });
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }

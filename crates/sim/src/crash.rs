@@ -1,7 +1,7 @@
 //! Power loss: a recorder of all that reaches a device, and the images that a crash at any moment may leave.
 //!
 //! Where it sits: [`RecordingDevice`] wraps any device while a workload runs. Afterwards [`Recording::crash_points`]
-//! lists the moments worth crashing at (before each flush took effect, and the end), and for each of them
+//! lists the moments worth crashing at (before each flush took effect, before each FUA write completed, and the end), and for each of them
 //! [`CrashPoint::image`] builds the disk that a chosen fate of the unflushed writes leaves.
 //!
 //! The assumptions about the medium:
@@ -171,7 +171,8 @@ impl Recording {
         self.log.writes.len()
     }
 
-    /// Every moment that differs in what must survive: just before each flush took effect, and the end. In order.
+    /// Every moment that differs in what must survive: just before each flush took effect, just before each FUA write
+    /// completed, and the end. In order.
     pub fn crash_points(&self) -> impl Iterator<Item = CrashPoint<'_>> {
         let mut state = Replay {
             recording: self,
@@ -225,7 +226,7 @@ impl<'a> Replay<'a> {
             return None;
         }
         while let Some(event) = events.get(self.at).copied() {
-            let point = matches!(event, Event::FlushCompleted(_)).then(|| self.point());
+            let point = self.makes_durable(event).then(|| self.point());
             self.at += 1;
             self.apply(event);
             if point.is_some() {
@@ -234,6 +235,15 @@ impl<'a> Replay<'a> {
         }
         self.at = events.len() + 1;
         Some(self.point())
+    }
+
+    /// Whether more must survive a crash after this event than before it.
+    fn makes_durable(&self, event: Event) -> bool {
+        match event {
+            Event::FlushCompleted(_) => true,
+            Event::Completed(index) => self.recording.log.writes[index].fua,
+            Event::Issued(_) | Event::FlushIssued(_) | Event::Mark(_) => false,
+        }
     }
 
     fn point(&mut self) -> CrashPoint<'a> {
@@ -431,17 +441,42 @@ mod tests {
         write(&device, 12, 4, BioFlags::SYNC);
         let recording = device.recording();
         let points: Vec<_> = recording.crash_points().collect();
-        assert_eq!(points.len(), 2);
+        // Before the flush, before the FUA write completed, and the end.
+        assert_eq!(points.len(), 3);
         assert_eq!((points[0].unflushed_count(), points[0].marks().len()), (1, 0));
-        assert_eq!((points[1].unflushed_count(), points[1].marks()), (2, &[10][..]));
+        assert_eq!((points[2].unflushed_count(), points[2].marks()), (2, &[10][..]));
         let mut seen = Vec::new();
-        for fates in points[1].fates(100, Tearing::Never, 1) {
-            let image = points[1].image(&fates);
+        for fates in points[2].fates(100, Tearing::Never, 1) {
+            let image = points[2].image(&fates);
             assert_eq!((byte_at(&image, 0), byte_at(&image, 8)), (1, 3));
             seen.push((byte_at(&image, 4), byte_at(&image, 12)));
         }
         seen.sort_unstable();
         assert_eq!(seen, [(0, 0), (0, 4), (2, 0), (2, 4)]);
+    }
+
+    /// A crash may come before a FUA write has completed: lost, torn or whole, with and without the unflushed write before it.
+    #[test]
+    fn fua_write_can_be_lost_or_torn_until_it_has_completed() {
+        let device = RecordingDevice::on_image(SparseImage::new(1 << 20));
+        write(&device, 4, 1, BioFlags::SYNC);
+        write(&device, 8, 2, BioFlags::FUA);
+        device.mark(1);
+        let recording = device.recording();
+        let mut seen = std::collections::BTreeSet::new();
+        for point in recording.crash_points() {
+            for fates in point.fates(100, Tearing::Allowed, 1) {
+                let image = point.image(&fates);
+                let fua = [byte_at(&image, 8), byte_at(&image, 9)];
+                assert!(fua == [2, 2] || point.marks().is_empty(), "lost after it had completed: {fua:?}");
+                seen.insert((byte_at(&image, 4), fua));
+            }
+        }
+        for before in [0, 1] {
+            for fua in [[0, 0], [2, 0], [2, 2]] {
+                assert!(seen.contains(&(before, fua)), "{before} and {fua:?} in no image: {seen:?}");
+            }
+        }
     }
 
     /// Assumption 4: data of a PREFLUSH write never overtakes what was completed before it.

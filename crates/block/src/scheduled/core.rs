@@ -17,7 +17,7 @@ use super::state::{PartIndex, State, WaiterIndex};
 use crate::sync::{self, Mutex, MutexGuard, Rank};
 use crate::{BlockDevice, Completed};
 
-/// Shortest sleep for a deadline, so that one in the past cannot make a thread spin.
+/// Shortest sleep for a deadline, so that a clock that ends it a little early cannot make a thread spin.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 
 /// What the device and its queues share.
@@ -49,9 +49,24 @@ impl Core {
         state.hand_over();
     }
 
-    /// Where there is no shared queue, execute what is granted, for any owner.
-    pub(super) fn execute_granted<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        while let Some(mut io) = state.next_to_execute() {
+    /// Where there is no shared queue, execute what is granted now, for any owner; what is granted meanwhile is for the threads that wait.
+    pub(super) fn execute_granted<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let mut left = state.granted_count() + 1;
+        self.execute_until(state, |_| {
+            left -= 1;
+            left == 0
+        })
+    }
+
+    /// Where there is no shared queue, execute what is granted, for any owner, until nothing is or the caller has what it waits for.
+    fn execute_until<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        mut is_over: impl FnMut(&mut State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        while !is_over(&mut state)
+            && let Some(mut io) = state.next_to_execute()
+        {
             drop(state);
             let result = io.for_each_bio(|bio| self.lower.execute(std::slice::from_mut(bio)));
             state = self.state.lock();
@@ -66,14 +81,30 @@ impl Core {
     pub(super) fn wait(&self, waiter: WaiterIndex, wanted: usize) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         self.turn(&mut state, sync::now());
-        state = self.execute_granted(state);
-        while !state.has_ended(waiter, wanted) {
-            state = self.sleep(state, waiter);
-            self.turn(&mut state, sync::now());
+        if wanted == 0 {
             state = self.execute_granted(state);
         }
-        state.stop_keeping_time(waiter);
+        state = self.wait_until(state, waiter, |state| state.has_ended(waiter, wanted));
         Self::depart(&mut state);
+        state
+    }
+
+    /// Take turns until it is over, and sleep in between.
+    fn wait_until<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        waiter: WaiterIndex,
+        mut is_over: impl FnMut(&mut State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        loop {
+            state = self.execute_until(state, &mut is_over);
+            if is_over(&mut state) {
+                break;
+            }
+            state = self.sleep(state, waiter);
+            self.turn(&mut state, sync::now());
+        }
+        state.stop_keeping_time(waiter);
         state
     }
 
@@ -90,13 +121,9 @@ impl Core {
     pub(super) fn wait_for_any(&self, waiter: WaiterIndex, in_flight: &AtomicU32) {
         let mut state = self.state.lock();
         self.turn(&mut state, sync::now());
-        state = self.execute_granted(state);
-        while in_flight.load(Ordering::Acquire) > 0 && !state.has_ended(waiter, 1) {
-            state = self.sleep(state, waiter);
-            self.turn(&mut state, sync::now());
-            state = self.execute_granted(state);
-        }
-        state.stop_keeping_time(waiter);
+        let is_over =
+            |state: &mut State| in_flight.load(Ordering::Acquire) == 0 || state.has_ended(waiter, 1);
+        state = self.wait_until(state, waiter, is_over);
         Self::depart(&mut state);
     }
 

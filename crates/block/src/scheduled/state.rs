@@ -41,6 +41,8 @@ pub(super) struct State {
     waiters: Vec<Waiter>,
     free_waiters: Vec<WaiterIndex>,
     timekeeper: Option<(Duration, WaiterIndex)>,
+    /// When the scheduler last had nothing to let go.
+    declined_at: Duration,
 }
 
 /// How the lower device is used.
@@ -103,6 +105,7 @@ impl State {
             waiters: Vec::new(),
             free_waiters: Vec::new(),
             timekeeper: None,
+            declined_at: Duration::ZERO,
         }
     }
 
@@ -217,9 +220,11 @@ impl State {
 
     /// Grant what the scheduler wants in the device now.
     pub(super) fn dispatch(&mut self, now: Duration) {
-        while self.in_flight < self.depth
-            && let Some(request) = self.scheduler.dispatch(now)
-        {
+        while self.in_flight < self.depth {
+            let Some(request) = self.scheduler.dispatch(now) else {
+                self.declined_at = now;
+                return;
+            };
             self.in_flight += 1;
             let parts = self.requests.get_mut(&request.id).expect("dispatched what was inserted");
             for part in std::mem::take(&mut parts.pending) {
@@ -260,6 +265,11 @@ impl State {
             let refused = queue.submit(io).is_err();
             assert!(!refused, "a queue takes as many transfers as it is deep");
         }
+    }
+
+    /// Transfers that are granted and not yet started.
+    pub(super) fn granted_count(&self) -> usize {
+        self.granted.len()
     }
 
     /// The next transfer for a thread to execute by itself, where there is no shared queue.
@@ -349,9 +359,16 @@ impl State {
         }
     }
 
+    /// When the scheduler may let something go although nothing has ended or come. Not while the device is full, nor at a time at which it was
+    /// asked already: then the end of a transfer is what it waits for.
+    fn next_deadline(&self) -> Option<Duration> {
+        let deadline = if self.in_flight < self.depth { self.scheduler.next_deadline() } else { None };
+        deadline.filter(|at| *at > self.declined_at)
+    }
+
     /// The time at which this thread must wake up for the scheduler, unless another one does.
     pub(super) fn keep_time(&mut self, index: WaiterIndex) -> Option<Duration> {
-        let deadline = self.scheduler.next_deadline().filter(|at| match self.timekeeper {
+        let deadline = self.next_deadline().filter(|at| match self.timekeeper {
             Some((kept, keeper)) => keeper == index || *at < kept,
             None => true,
         });
@@ -370,7 +387,7 @@ impl State {
 
     /// Invariant 2: if the deadline is earlier than what is kept, wake a sleeper, which will keep it.
     pub(super) fn appoint_timekeeper(&mut self) {
-        let Some(at) = self.scheduler.next_deadline() else { return };
+        let Some(at) = self.next_deadline() else { return };
         if self.timekeeper.is_none_or(|(kept, _)| at < kept) {
             self.wake_a_sleeper();
         }

@@ -41,6 +41,7 @@ impl Content {
         let whole = self.store.locked_range(offset, end);
         let id = self.ranges.try_acquire(whole.clone(), LockMode::Exclusive).ok_or(RANGE)?;
         let guard = self.ranges.guard(id);
+        position.check(self.store.size())?;
         if end > self.store.size() {
             return Err(Error::WouldBlock("the file to become longer"));
         }

@@ -145,7 +145,7 @@ impl BackingStore {
 
     /// Where a write goes, as the file is now.
     pub(crate) fn offset_of(&self, position: Position) -> u64 {
-        if let Position::At(offset) = position { offset } else { self.size() }
+        position.offset(self.size())
     }
 
     /// Whether the content is in the inode.

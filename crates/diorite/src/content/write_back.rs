@@ -11,19 +11,30 @@ use crate::content::file_cache::BATCH_PAGES;
 use crate::range_lock::RangeGuard;
 
 impl Content {
-    /// Write back everything.
+    /// Write back everything. No range without dirty pages is waited for: the caller may have a queued write in flight there.
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let mut from = 0;
         let mut result = self.note_stores();
         while let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
-            let range = self.batch_range(page);
+            let (_range, range) = self.lock_batch(page);
             from = range.end / PAGE_SIZE;
-            let _range = self.ranges.shared(range.clone());
             let written = self.cache.write_back(range, BioFlags::SYNC);
             result = result.and(written.map(drop));
         }
         self.engine.forget_if_clean(&self.cache);
         result.inspect(|()| self.cache.retry.succeeded())
+    }
+
+    /// A batch from `page`, which is dirty, on; where another call has a part of it, the dirty pages that follow each other.
+    fn lock_batch(&self, page: u64) -> (RangeGuard<'_>, Range<u64>) {
+        let batch = self.batch_range(page);
+        if let Some(guard) = self.ranges.try_shared(batch.clone()) {
+            return (guard, batch);
+        }
+        let dirty = self.cache.pages.dirty_in(page..batch.end.div_ceil(PAGE_SIZE), BATCH_PAGES);
+        let count = (page..).zip(&dirty).take_while(|(next, (number, _))| next == number).count() as u64;
+        let run = self.store.locked_range(page * PAGE_SIZE, (page + count.max(1)) * PAGE_SIZE);
+        (self.ranges.shared(run.clone()), run)
     }
 
     /// Write back everything whose range is free at this moment: whether that was all, but for what failed.

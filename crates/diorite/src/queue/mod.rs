@@ -42,7 +42,8 @@ pub use submit_error::SubmitError;
 /// - **The end** of a transfer is when [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) returns it, not before:
 ///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
 /// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
-///   another way (`read_at`, a sync, a second queue) waits for itself. Reap first. Submitting to the same queue is safe:
+///   another way (`read_at`, a second queue, a sync of a mapped view that was stored to there) waits for itself. Reap first. A sync waits for no
+///   write in flight, and makes none durable. Submitting to the same queue is safe:
 ///   it finishes its own transfers that are in the way, and those that hold the last free blocks of a full volume.
 /// - Dropping the queue waits for everything in flight. Its results are lost.
 ///
@@ -211,7 +212,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     ///
     /// # Errors
     /// [`SubmitError::Full`] if `depth` transfers are in flight; [`SubmitError::Failed`] if the file is not open for reading, the
-    /// transfer is not aligned, or its blocks cannot be found. Errors of the transfer itself come with [`Finished`].
+    /// transfer is not aligned and begins before the end of the file, or its blocks cannot be found. Errors of the transfer itself come with [`Finished`].
     pub fn read(
         &mut self,
         file: &File,
@@ -237,7 +238,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         if self.in_flight() >= self.depth {
             return Err(SubmitError::Full { memory });
         }
-        let result = match file.check_read().and_then(|()| Self::check(file, offset, &memory, len)) {
+        // The alignment is looked at with the size, once the range is locked.
+        let result = match file.check_read().and_then(|()| Self::check_len(&memory, len)) {
             Ok(()) => self.start_read(file, offset, memory, len, tag, acquire),
             Err(error) => Err((memory, error)),
         };
@@ -274,20 +276,25 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         if self.in_flight() >= self.depth {
             return Err(SubmitError::Full { memory });
         }
-        let result = match file.check_write_at(offset).and_then(|()| Self::check(file, offset, &memory, len))
-        {
-            Ok(()) => self.start_write(file, offset, memory, len, tag, acquire),
+        let position = file.check_write_at(offset);
+        let result = match position.and_then(|at| Self::check(file, offset, &memory, len).map(|()| at)) {
+            Ok(position) => self.start_write(file, position, memory, len, tag, acquire),
             Err(error) => Err((memory, error)),
         };
         result.map_err(|refused| SubmitError::of(file, refused))
     }
 
     fn check(file: &File, offset: u64, memory: &M, len: usize) -> Result<()> {
-        let slice = memory.as_slice();
-        if len > slice.len() {
+        Self::check_len(memory, len)?;
+        let segment = (memory.as_slice().as_ptr().addr(), len);
+        check_alignment(file.content().store.geometry(), offset, [segment].into_iter())
+    }
+
+    fn check_len(memory: &M, len: usize) -> Result<()> {
+        if len > memory.as_slice().len() {
             return Err(Error::InvalidArgument("the transfer is longer than its memory"));
         }
-        check_alignment(file.content().store.geometry(), offset, [(slice.as_ptr().addr(), len)].into_iter())
+        Ok(())
     }
 
     fn lane(&mut self, device: &Arc<dyn BlockDevice>) -> Result<usize> {
@@ -341,7 +348,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     fn start_write(
         &mut self,
         file: &File,
-        offset: u64,
+        position: Position,
         memory: M,
         len: usize,
         tag: u64,
@@ -351,7 +358,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             self.ready.push_back(Finished { tag, memory, result: Ok(0) });
             return Ok(());
         }
-        let (pending, pieces, exclusive) = match self.prepare_write(file, offset, len, tag, acquire) {
+        let (pending, pieces, exclusive) = match self.prepare_write(file, position, len, tag, acquire) {
             Ok(prepared) => prepared,
             Err(error) => return Err((memory, error)),
         };
@@ -376,14 +383,14 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     fn prepare_write<'f>(
         &mut self,
         file: &'f File,
-        offset: u64,
+        position: Position,
         len: usize,
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(Pending, Vec<Piece>, Option<Blocks<'f>>)> {
         let content = file.content();
         let lock = |range| self.lock(file, range, LockMode::Exclusive, acquire);
-        let (range, lock) = content.lock_range_with(Position::At(offset), len as u64, lock)?;
+        let (range, lock) = content.lock_range_with(position, len as u64, lock)?;
         let lock = content.ranges.guard(lock);
         content.store.move_out_of_inode()?;
         content.settle_cached_pages(&range.whole)?;
@@ -403,7 +410,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let exclusive = placed.is_counted().then_some(blocks);
         let reservation =
             (!placed.commit.reserved.is_empty()).then(|| content.engine.note_queued_reservation());
-        let len = (placed.end - offset) as usize;
+        let len = (placed.end - range.offset) as usize;
         content.engine.counters.direct_write_bytes.add(len as u64);
         let end = WriteEnd {
             commit: placed.commit,

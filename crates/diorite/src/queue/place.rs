@@ -7,6 +7,7 @@ use diorite_block::{BioFlags, Piece, Plug, Sector};
 use super::TransferMemory;
 use crate::Result;
 use crate::content::Content;
+use crate::direct::check_alignment;
 use crate::placement::{Placed, ReadTarget, WriteTarget, place_read, place_write, write_zeros};
 use crate::write::WriteRange;
 use crate::write::space::Blocks;
@@ -81,9 +82,12 @@ pub(super) fn read<M: TransferMemory>(
     list: Vec<Piece>,
 ) -> Result<(Vec<Piece>, usize, Range<usize>)> {
     let size = content.store.size();
+    // At the end of any alignment, as `File::read_at`: the last read of a file that ends within a block begins there.
     if offset >= size || len == 0 {
         return Ok((list, 0, 0..0));
     }
+    let segment = (memory.as_slice().as_ptr().addr(), len);
+    check_alignment(content.store.geometry(), offset, [segment].into_iter())?;
     content.engine.beside_the_last(|| content.cache.write_back(range.clone(), BioFlags::SYNC))?;
     let keep = (len as u64).min(size - offset);
     let geometry = content.store.geometry();

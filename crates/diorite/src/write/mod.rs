@@ -42,8 +42,30 @@ use space::Blocks;
 pub(crate) enum Position {
     /// To this offset.
     At(u64),
+    /// To this offset, which must not lie before the end once the range is locked: of an append-only file.
+    NotBeforeEnd(u64),
     /// To the end, wherever that is.
     End,
+}
+
+impl Position {
+    /// Where that is in a file of this size.
+    pub(crate) fn offset(self, size: u64) -> u64 {
+        match self {
+            Self::At(offset) | Self::NotBeforeEnd(offset) => offset,
+            Self::End => size,
+        }
+    }
+
+    /// Whether a write may go there.
+    pub(crate) fn check(self, size: u64) -> Result<()> {
+        match self {
+            Self::NotBeforeEnd(offset) if offset < size => {
+                Err(diorite_ext::Error::NotPermitted("append-only").into())
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Whether a write may make the file longer.
@@ -135,7 +157,7 @@ impl Content {
     ) -> Result<(WriteRange, LockId)> {
         loop {
             let size = self.store.size();
-            let offset = if let Position::At(offset) = position { offset } else { size };
+            let offset = position.offset(size);
             let end = self.store.end_of_write(offset, len)?;
             // The first write by which the file grows also has the block in which it ends.
             let has_more = || !self.store.end_is_zero() || !self.cache.live.is_empty();
@@ -143,6 +165,7 @@ impl Content {
             let id = acquire(self.store.locked_range(start, end))?;
             let guard = self.ranges.guard(id);
             let size = self.store.size();
+            position.check(size)?;
             // The end may have moved before the lock was ours.
             if position == Position::End && size != offset {
                 continue;

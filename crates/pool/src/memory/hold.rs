@@ -48,6 +48,9 @@ impl<M: Deref<Target = Mapping>> SharedHold<M> {
 impl<M: Deref<Target = Mapping>> Drop for SharedHold<M> {
     #[inline]
     fn drop(&mut self) {
+        if self.mapping.is_of_parent() {
+            return;
+        }
         let entry = self.mapping.frame(self.frame);
         entry.latch.release_shared(&entry.holders, self.me);
     }
@@ -117,7 +120,9 @@ impl<M: Deref<Target = Mapping>> ExclusiveHold<M> {
 impl<M: Deref<Target = Mapping>> Drop for ExclusiveHold<M> {
     #[inline]
     fn drop(&mut self) {
-        self.mapping.frame(self.frame).latch.release_exclusive();
+        if !self.mapping.is_of_parent() {
+            self.mapping.frame(self.frame).latch.release_exclusive();
+        }
     }
 }
 

@@ -67,7 +67,10 @@ impl Latch {
     pub(crate) fn try_shared(&self, holders: &Holders, me: ProcessSlot) -> Result<(), Contended> {
         let cell = &holders.0[me.index()];
         let before = cell.fetch_add(ONE_HOLD, Ordering::SeqCst);
-        assert!(before & HOLDS < COUNT_MAX, "a process has too many guards of one page");
+        if before & HOLDS >= COUNT_MAX {
+            self.release_shared(holders, me);
+            panic!("a process has too many guards of one page: {COUNT_MAX} at most");
+        }
         if self.owner.load(Ordering::SeqCst) & OWNER == 0 {
             return Ok(());
         }
@@ -140,7 +143,10 @@ impl Latch {
     /// Keep the frame from being evicted. The caller holds it.
     pub(crate) fn pin(holders: &Holders, me: ProcessSlot) {
         let before = holders.0[me.index()].fetch_add(ONE_PIN, Ordering::SeqCst);
-        assert!(before >> 16 < COUNT_MAX, "a process has too many pins of one page");
+        if before >> 16 >= COUNT_MAX {
+            Self::unpin(holders, me);
+            panic!("a process has too many pins of one page: {COUNT_MAX} at most");
+        }
     }
 
     pub(crate) fn unpin(holders: &Holders, me: ProcessSlot) {

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use diorite::device::forks;
 #[cfg(not(miri))]
 use rustix::fs::FallocateFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -25,6 +26,8 @@ pub(crate) struct Mapping {
     layout: Layout,
     fd: OwnedFd,
     is_huge: bool,
+    /// [`forks`] of the process that mapped it.
+    forks: u64,
 }
 
 // SAFETY: what is given out are references to atomics, and bytes under a latch.
@@ -84,7 +87,7 @@ impl Mapping {
         // SAFETY: the layout is not empty.
         let base = unsafe { std::alloc::alloc_zeroed(Self::heap_layout(layout)) };
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, layout, fd, is_huge: false })
+        Ok(Self { base, layout, fd, is_huge: false, forks: forks() })
     }
 
     #[cfg(miri)]
@@ -128,7 +131,7 @@ impl Mapping {
             wanted
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, layout, fd, is_huge: false })
+        Ok(Self { base, layout, fd, is_huge: false, forks: forks() })
     }
 
     /// Have transparent huge pages; whether all of it lies on them.
@@ -139,6 +142,12 @@ impl Mapping {
             libc::madvise(address, self.layout.total, libc::MADV_HUGEPAGE);
             libc::madvise(address, self.layout.total, libc::MADV_COLLAPSE) == 0
         }
+    }
+
+    /// Whether this is a forked child of the process that mapped it: what is held belongs to the parent, and is not given back here.
+    #[inline]
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.forks != forks()
     }
 
     pub(crate) fn is_huge(&self) -> bool {

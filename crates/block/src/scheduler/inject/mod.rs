@@ -414,7 +414,8 @@ impl IoScheduler for Inject {
         if self.table.pending_count() == 0 {
             return None;
         }
-        let kept = self.slice.and_then(|slice| slice.kept_until);
+        // While a sparse flow's request is in the device, only its end moves the arm.
+        let kept = self.slice.filter(|_| self.sparse_in_flight == 0).and_then(|slice| slice.kept_until);
         [kept, self.next_injection()].into_iter().flatten().min()
     }
 
