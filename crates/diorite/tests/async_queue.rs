@@ -410,6 +410,7 @@ fn readers_of_a_growing_file_leave_nothing_out() {
 #[test]
 fn a_transfer_that_cannot_be_gives_its_memory_back() {
     each_kind(|_, file| {
+        file.write_all_at(&aligned_pattern(PAGE, 1), 0).expect("write");
         let queue = AsyncQueue::new(2).expect("queue");
         let (result, memory) = queue.run(queue.read(file, 7, file.buffer(PAGE).expect("memory"), PAGE));
         assert!(result.is_err() && memory.len() == PAGE);

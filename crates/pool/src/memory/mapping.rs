@@ -26,7 +26,7 @@ pub(crate) struct Mapping {
     layout: Layout,
     fd: OwnedFd,
     is_huge: bool,
-    /// [`forks`] of the process that mapped it.
+    /// The [`process`] that mapped it.
     forks: u64,
 }
 
@@ -87,7 +87,7 @@ impl Mapping {
         // SAFETY: the layout is not empty.
         let base = unsafe { std::alloc::alloc_zeroed(Self::heap_layout(layout)) };
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, layout, fd, is_huge: false, forks: forks() })
+        Ok(Self { base, layout, fd, is_huge: false, forks: process() })
     }
 
     #[cfg(miri)]
@@ -131,7 +131,7 @@ impl Mapping {
             wanted
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, layout, fd, is_huge: false, forks: forks() })
+        Ok(Self { base, layout, fd, is_huge: false, forks: process() })
     }
 
     /// Have transparent huge pages; whether all of it lies on them.
@@ -147,7 +147,7 @@ impl Mapping {
     /// Whether this is a forked child of the process that mapped it: what is held belongs to the parent, and is not given back here.
     #[inline]
     pub(crate) fn is_of_parent(&self) -> bool {
-        self.forks != forks()
+        self.forks != process()
     }
 
     pub(crate) fn is_huge(&self) -> bool {
@@ -230,6 +230,12 @@ impl Drop for Mapping {
         // SAFETY: our own mapping, to which no reference is left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.layout.total) };
     }
+}
+
+/// Which process this is: [`forks`]. Miri knows no forks.
+#[inline]
+fn process() -> u64 {
+    if cfg!(miri) { 0 } else { forks() }
 }
 
 #[cfg(miri)]
