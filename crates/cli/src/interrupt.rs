@@ -49,7 +49,7 @@ fn handle() {
     }
 }
 
-/// Whether the program was started with a signal ignored (`SigIgn` of proc_pid_status(5)).
+/// Whether the program was started with a signal ignored (`SigIgn` of `proc_pid_status(5)`).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

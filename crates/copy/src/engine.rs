@@ -688,7 +688,9 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let [a, b, to] = ["a", "b", "to"].map(|name| directory.path().join(name));
-        [&a, &b, &to].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        for path in [&a, &b, &to] {
+            std::fs::create_dir(path).unwrap();
+        }
         let write = |path: PathBuf, content: &str| {
             let file = std::fs::File::options().create_new(true).write(true).open(path).unwrap();
             std::os::unix::fs::FileExt::write_all_at(&file, content.as_bytes(), 0).unwrap();
