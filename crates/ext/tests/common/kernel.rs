@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Run a program; its exit code (-1 if there is none) and what it printed.
-pub fn run(program: &str, arguments: &[&str]) -> (i32, String) {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> (i32, String) {
     let output = Command::new(program).args(arguments).env("TZ", "UTC").output();
     let Ok(output) = output else { return (-1, format!("{program} is not installed")) };
     let text =
@@ -15,7 +15,7 @@ pub fn run(program: &str, arguments: &[&str]) -> (i32, String) {
 }
 
 /// Whether the programs are there; says so if not.
-pub fn have(programs: &[&str]) -> bool {
+pub(crate) fn have(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| Command::new(program).arg("-V").output().is_err());
     if let Some(program) = missing {
         println!("SKIPPED: {program} is not installed");
@@ -25,7 +25,7 @@ pub fn have(programs: &[&str]) -> bool {
 
 /// Unmount what is mounted at `at`. A mount is busy for a moment where another thread starts a program (its child has all descriptors
 /// until it executes it), or where another program of this machine looks into it.
-pub fn unmount(at: &Path) {
+pub(crate) fn unmount(at: &Path) {
     let unmount = || run("umount", &[&at.to_string_lossy()]);
     let (mut code, mut output) = unmount();
     for _ in 0..50 {

@@ -16,7 +16,7 @@ use diorite_ext::{
     FileBlock, Inode, InodeNumber, MappingKind, Reservation, Result, SetTime, Volume, VolumeOptions,
     WriteCommit,
 };
-pub use kernel::{have, run, unmount};
+pub(crate) use kernel::{have, run, unmount};
 
 /// A device in memory that checks every bio against a strict geometry.
 #[derive(Debug)]
