@@ -95,7 +95,7 @@ fn inodes_of_values_and_of_the_volume_are_no_files() {
     let image = bench.image("-t ext4 -b 1024 -O ea_inode,quota,project,orphan_file", "16M");
     let (device, volume) = bench.open(&image);
     let owner = volume.names.create(&root(&volume), b"owner", &file()).unwrap();
-    volume.set_xattr(&owner, b"user.large", &[7; 20_000], XattrMode::Set).unwrap();
+    volume.set_xattr(&owner, b"user.large", &vec![7; 20_000], XattrMode::Set).unwrap();
     volume.sync().unwrap();
     let named: Vec<_> = entries_of(&volume, &root(&volume)).into_iter().map(|(_, number)| number).collect();
     for reopened in [false, true] {
@@ -111,7 +111,7 @@ fn inodes_of_values_and_of_the_volume_are_no_files() {
             assert_eq!(found.is_ok(), is_file, "inode {}, reopened: {reopened}: {found:?}", number.0);
         }
         let owner = volume.names.lookup(&root(&volume), b"owner").unwrap();
-        assert_eq!(volume.xattrs.get(&owner, b"user.large").unwrap(), [7; 20_000]);
+        assert_eq!(volume.xattrs.get(&owner, b"user.large").unwrap(), vec![7; 20_000]);
         if reopened {
             drop(owner);
             volume.close().unwrap();
