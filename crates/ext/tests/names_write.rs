@@ -327,9 +327,10 @@ fn names_leave_inline_directories_on_a_full_volume() {
     if !have(&["mke2fs", "e2fsck", "debugfs"]) {
         return;
     }
-    for arguments in
-        ["-t ext4 -b 1024 -O inline_data,^has_journal", "-t ext4 -b 1024 -O inline_data -J size=1"]
-    {
+    for arguments in [
+        "-t ext4 -b 1024 -N 9000 -O inline_data,^has_journal",
+        "-t ext4 -b 1024 -N 9000 -O inline_data -J size=1",
+    ] {
         let image = Image::new(arguments, "8M");
         for command in ["mkdir a", "mkdir a/d", "mkdir a/g", "mkdir x", "mkdir x/e", "mkdir x/f", "mkdir b"] {
             image.debugfs(command);
@@ -342,15 +343,15 @@ fn names_leave_inline_directories_on_a_full_volume() {
         let fill = |n: u32| volume.names.create(&top, format!("{n}").as_bytes(), &spec(FileKind::Directory));
         let full = (0..20_000).map(fill).find_map(Result::err);
         assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
-        assert!(matches!(volume.names.create(&a, b"new", &spec(FileKind::Directory)), Err(Error::NoSpace)));
+        assert!(matches!(volume.names.link(&in_b[0], &a, b"new"), Err(Error::NoSpace)));
 
         let names = &volume.names;
         let d = at(&volume, "a/d").unwrap();
         names.rename(&a, b"d", &b, b"d", RenameMode::Replace).unwrap();
         assert_eq!(names.lookup(&d, b"..").unwrap().number(), b.number());
         names.rename(&x, b"e", &b, b"o", RenameMode::Exchange).unwrap();
-        names.rename(&b, b"p", &x, b"o", RenameMode::Replace).unwrap();
-        names.unlink(&x, b"o").unwrap();
+        names.rename(&b, b"p", &x, b"e", RenameMode::Replace).unwrap();
+        names.unlink(&x, b"e").unwrap();
         names.remove_directory(&x, b"f").unwrap();
         names.remove_directory(&a, b"g").unwrap();
         for (directory, left) in [(&a, 0), (&x, 0), (&b, 2)] {

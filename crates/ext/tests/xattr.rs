@@ -462,7 +462,8 @@ fn area_of(image: &Image, path: &str) -> u64 {
     // "Inode 12 is part of block group 0\n\tlocated at block 35, offset 0x0b00"
     let text = image.debugfs(&format!("imap {path}"));
     let (_, place) = text.split_once("at block ").unwrap();
-    let (block, offset) = place.trim().split_once(", offset 0x").unwrap();
+    let (block, offset) = place.split_once(", offset 0x").unwrap();
+    let offset = offset.split_whitespace().next().unwrap();
     block.parse::<u64>().unwrap() * 1024 + u64::from_str_radix(offset, 16).unwrap() + 160
 }
 
