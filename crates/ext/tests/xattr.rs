@@ -492,8 +492,8 @@ fn attributes_that_share_a_value_are_damaged() {
     }
     let image = Image::new("-t ext4 -b 1024 -O inline_data,^has_journal,^metadata_csum", "8M");
     let source = image.path().with_file_name("source");
-    std::fs::write(&source, b"content").unwrap();
-    for name in ["plain", "inline"] {
+    for (name, len) in [("plain", 5000), ("inline", 7)] {
+        std::fs::write(&source, vec![b'c'; len]).unwrap();
         image.debugfs(&format!("write {} {name}", source.display()));
     }
     image.check();
