@@ -236,7 +236,7 @@ fn directory_larger_than_the_volume_is_damaged() {
             match at(&volume, "d") {
                 Ok(_) => assert!(is_sound, "{arguments}: {blocks} blocks"),
                 Err(Error::Corrupt(Corrupt::Inode { .. })) => {
-                    assert!(!is_sound, "{arguments}: {blocks} blocks")
+                    assert!(!is_sound, "{arguments}: {blocks} blocks");
                 }
                 Err(error) => panic!("{arguments}: {blocks} blocks: {error}"),
             }
