@@ -121,11 +121,12 @@ pub const fn padded_value(len: usize) -> usize {
 }
 
 /// The entries of an area, each checked before it is given: inside the area, values after the entries, no value over
-/// another's entry. Ends after the first bad one.
+/// an entry or another value. So entries and values fit the area also when they are written anew. Ends after the first bad one.
 #[derive(Clone, Debug)]
 pub struct Attributes<'a> {
     area: &'a [u8],
     base: usize,
+    first_entry: usize,
     at: usize,
     first_value: usize,
     max_inode: u32,
@@ -135,19 +136,43 @@ pub struct Attributes<'a> {
 impl<'a> Attributes<'a> {
     /// The entries of a whole attribute block.
     pub fn in_block(block: &'a [u8], max_inode: u32) -> Self {
-        Self { area: block, base: 0, at: BLOCK_HEADER, first_value: block.len(), max_inode, ended: false }
+        Self::of(block, 0, BLOCK_HEADER, max_inode)
     }
 
     /// The entries of the area in an inode (from byte `128 + extra_isize` to its end, magic number included); none without
     /// the magic number.
     pub fn in_inode(area: &'a [u8], max_inode: u32) -> Self {
         let ended = area.len() < INODE_HEADER + 4 || le32(area, 0) != MAGIC;
-        Self { area, base: INODE_HEADER, at: INODE_HEADER, first_value: area.len(), max_inode, ended }
+        Self { ended, ..Self::of(area, INODE_HEADER, INODE_HEADER, max_inode) }
+    }
+
+    fn of(area: &'a [u8], base: usize, first_entry: usize, max_inode: u32) -> Self {
+        Self { area, base, first_entry, at: first_entry, first_value: area.len(), max_inode, ended: false }
     }
 
     /// Bytes between the entries given so far (and their end mark) and the lowest value.
     pub fn free_bytes(&self) -> usize {
         self.first_value.saturating_sub(self.at + 4)
+    }
+
+    /// Whether the value at `start` shares bytes with one of the entries given so far. Values are stored from the end down, mostly.
+    fn overlaps_another(&self, start: usize, len: usize) -> bool {
+        let end = start + padded_value(len);
+        if end <= self.first_value {
+            return false;
+        }
+        let mut at = self.first_entry;
+        while at < self.at {
+            let entry = &self.area[at..];
+            let (value_inode, other_len) = (le32(entry, 4), le32(entry, 8) as usize);
+            let other = self.base + usize::from(le16(entry, 2));
+            let is_here = value_inode == 0 && other_len > 0;
+            if is_here && start < other + padded_value(other_len) && other < end {
+                return true;
+            }
+            at += entry_size(usize::from(entry[0]));
+        }
+        false
     }
 
     fn parse(&mut self) -> Result<Option<RawAttribute<'a>>, &'static str> {
@@ -179,6 +204,9 @@ impl<'a> Attributes<'a> {
             let padded = len.checked_next_multiple_of(PAD).and_then(|padded| start.checked_add(padded));
             if padded.is_none_or(|end| end > self.area.len()) || start < self.at + size + 4 {
                 return Err("a value is outside of its area");
+            }
+            if self.overlaps_another(start, len) {
+                return Err("two values overlap");
             }
             self.first_value = self.first_value.min(start);
             &self.area[start..start + len]
@@ -302,6 +330,30 @@ mod tests {
             assert_eq!(split_name(name), (index, rest));
             assert_eq!(full_name(index, rest).unwrap(), name);
         }
+    }
+
+    /// Entries that share a value would need more than the area has when they are written anew.
+    #[test]
+    fn values_share_no_bytes() {
+        let mut block = vec![0; 1024];
+        BlockHeader { references: 1, hash: 0 }.write_into(&mut block);
+        let count = |offsets: [u16; 3]| {
+            let mut block = block.clone();
+            for (nth, offset) in offsets.into_iter().enumerate() {
+                write_entry(&mut block, 32 + nth * 20, 1, b"ab", offset, None, 7, 0);
+            }
+            Attributes::in_block(&block, 10).flatten().count()
+        };
+        for apart in [[1016, 1008, 1000], [1000, 1008, 1016], [1008, 1016, 1000]] {
+            assert_eq!(count(apart), 3, "{apart:?}");
+        }
+        for shared in [[1016, 1008, 1008], [1016, 1000, 1004], [1000, 1016, 1012], [1000, 1016, 1000]] {
+            assert_eq!(count(shared), 2, "{shared:?}");
+        }
+        write_entry(&mut block, 32, 1, b"ab", 1016, None, 0, 0);
+        write_entry(&mut block, 52, 1, b"cd", 1016, None, 8, 0);
+        write_entry(&mut block, 72, 1, b"ef", 1016, Some(InodeNumber(9)), 8, 0);
+        assert_eq!(Attributes::in_block(&block, 10).flatten().count(), 3, "one value only is here");
     }
 
     #[test]

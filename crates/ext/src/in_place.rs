@@ -9,7 +9,8 @@
 //!    inode is freed.
 //! 3. Blocks of directories from which a name has moved to another block: the file has both names for a moment. Where that contradicts
 //!    another rename of the transaction, or the new name is in a block that was created, the transaction is committed in between.
-//! 4. Inode tables, group descriptors, superblock: all that an inode of any file in them refers to is durable.
+//! 4. Inode tables (with the names of directories that are in their inodes), group descriptors, superblock: all that an inode of any file
+//!    in them refers to is durable.
 //! 5. Blocks whose content has moved to a created one (splits of directories): both have it for a moment. Nodes of extent trees are not
 //!    split in place, because e2fsck keeps neither of two nodes that overlap.
 //!

@@ -193,3 +193,53 @@ fn directories_in_a_circle_block_no_thread() {
     }
     let _ = volume.close();
 }
+
+/// A directory without `..` stays where it is: its rename once added the new name and kept the old one.
+#[test]
+fn directory_without_its_parent_is_not_moved() {
+    if !have(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let image = Image::new("-t ext2 -b 1024 -O ^dir_index", "8M");
+    image.debugfs("mkdir a");
+    image.debugfs("mkdir a/d");
+    let block = blocks_of(&image, "a/d", 1024)[0];
+    let file = std::fs::File::options().write(true).open(image.path()).unwrap();
+    file.write_all_at(b".x", block + 12 + 8).unwrap();
+    let volume = image.open();
+    let (a, top) = (at(&volume, "a").unwrap(), root(&volume));
+    let other = volume.names.create(&top, b"other", &spec(FileKind::Regular)).unwrap();
+    for (name, mode) in [(&b"d"[..], RenameMode::Replace), (b"other", RenameMode::Exchange)] {
+        let error = volume.names.rename(&a, b"d", &top, name, mode).unwrap_err();
+        assert!(matches!(error, Error::Corrupt(_)), "{error}");
+    }
+    assert!(matches!(at(&volume, "d"), Err(Error::NotFound)));
+    assert_eq!(at(&volume, "other").unwrap().number(), other.number());
+    at(&volume, "a/d").unwrap();
+    volume.close().unwrap();
+}
+
+/// A directory has no more blocks than the volume: what is done for each of them would have no bound.
+#[test]
+fn directory_larger_than_the_volume_is_damaged() {
+    if !have(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    for arguments in ["-t ext4 -b 1024 -O large_dir,^metadata_csum", "-t ext2 -b 1024"] {
+        let image = Image::new(arguments, "8M");
+        image.debugfs("mkdir d");
+        // Without `large_dir` the size has 32 bits.
+        let most = if arguments.contains("large_dir") { 1 << 28 } else { (1 << 21) - 1 };
+        for (blocks, is_sound) in [(1_u64, true), (8192, true), (8193, false), (most, false)] {
+            image.debugfs(&format!("set_inode_field d size {}", blocks * 1024));
+            let volume = image.open_with(Access::ReadOnly);
+            match at(&volume, "d") {
+                Ok(_) => assert!(is_sound, "{arguments}: {blocks} blocks"),
+                Err(Error::Corrupt(Corrupt::Inode { .. })) => {
+                    assert!(!is_sound, "{arguments}: {blocks} blocks");
+                }
+                Err(error) => panic!("{arguments}: {blocks} blocks: {error}"),
+            }
+        }
+    }
+}

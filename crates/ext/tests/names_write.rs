@@ -320,6 +320,60 @@ fn full_volume_refuses_names_and_stays_sound() {
     }
 }
 
+/// Names leave directories that are in their inodes without a block, which a full volume does not have: a rename once added the new
+/// name and kept the old one.
+#[test]
+fn names_leave_inline_directories_on_a_full_volume() {
+    if !have(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    for arguments in [
+        "-t ext4 -b 1024 -N 9000 -O inline_data,^has_journal",
+        "-t ext4 -b 1024 -N 9000 -O inline_data -J size=1",
+    ] {
+        let image = Image::new(arguments, "8M");
+        for command in ["mkdir a", "mkdir a/d", "mkdir a/g", "mkdir x", "mkdir x/e", "mkdir x/f", "mkdir b"] {
+            image.debugfs(command);
+        }
+        image.check();
+        let volume = image.open();
+        let (a, b, x) = (at(&volume, "a").unwrap(), at(&volume, "b").unwrap(), at(&volume, "x").unwrap());
+        let in_b: Vec<_> = ["o", "p"].map(|name| make(&volume, &b, name, FileKind::Regular)).into();
+        let top = root(&volume);
+        let fill = |n: u32| volume.names.create(&top, format!("{n}").as_bytes(), &spec(FileKind::Directory));
+        let full = (0..20_000).map(fill).find_map(Result::err);
+        assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
+        assert!(matches!(volume.names.link(&in_b[0], &a, b"new"), Err(Error::NoSpace)));
+
+        let names = &volume.names;
+        let d = at(&volume, "a/d").unwrap();
+        names.rename(&a, b"d", &b, b"d", RenameMode::Replace).unwrap();
+        assert_eq!(names.lookup(&d, b"..").unwrap().number(), b.number());
+        names.rename(&x, b"e", &b, b"o", RenameMode::Exchange).unwrap();
+        names.rename(&b, b"p", &x, b"e", RenameMode::Replace).unwrap();
+        names.unlink(&x, b"e").unwrap();
+        names.remove_directory(&x, b"f").unwrap();
+        names.remove_directory(&a, b"g").unwrap();
+        for (directory, left) in [(&a, 0), (&x, 0), (&b, 2)] {
+            assert_eq!(list(&volume, directory, 1).len(), left, "{arguments}");
+        }
+        assert_eq!((links(&a), links(&b), links(&x)), (2, 4, 2), "{arguments}");
+        drop((a, b, x, d, in_b, top));
+        volume.close().unwrap();
+        drop(volume);
+        image.check();
+        let volume = image.open();
+        for directory in ["b/d", "b/o"] {
+            let directory = at(&volume, directory).unwrap();
+            assert_eq!(
+                volume.names.lookup(&directory, b"..").unwrap().number(),
+                at(&volume, "b").unwrap().number()
+            );
+        }
+        volume.close().unwrap();
+    }
+}
+
 #[test]
 fn link_limits_of_each_flavour() {
     if !have(&["mke2fs", "e2fsck"]) {

@@ -4,8 +4,11 @@
 mod names_support;
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 
+use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext::{Access, Error, FileKind, Inode, Owner, SetAttributes, Volume, XattrMode};
+use diorite_ext_tools::check::{CheckOptions, check};
 use rustix::fs::XattrFlags;
 
 use names_support::{Image, at, have, root, run, spec};
@@ -451,5 +454,93 @@ fn values_in_small_inodes_have_their_hash() {
             assert_eq!(volume.xattrs.get(&file, b"user.large").unwrap(), [number; 3000]);
         }
         volume.close().unwrap();
+    }
+}
+
+/// Where the attributes in an inode begin in the image, as for inodes of 256 bytes with `extra_isize` 32.
+fn area_of(image: &Image, path: &str) -> u64 {
+    // "Inode 12 is part of block group 0\n\tlocated at block 35, offset 0x0b00"
+    let text = image.debugfs(&format!("imap {path}"));
+    let (_, place) = text.split_once("at block ").unwrap();
+    let (block, offset) = place.split_once(", offset 0x").unwrap();
+    let offset = offset.split_whitespace().next().unwrap();
+    block.parse::<u64>().unwrap() * 1024 + u64::from_str_radix(offset, 16).unwrap() + 160
+}
+
+/// An attribute area of 96 bytes: entries by namespace and name, of which each has the value at `offset`, of 28 bytes.
+fn area(entries: [(u8, &[u8]); 3], offset: u16) -> Vec<u8> {
+    let mut area = 0xea02_0000_u32.to_le_bytes().to_vec();
+    for (index, name) in entries {
+        area.extend([name.len() as u8, index]);
+        area.extend(offset.to_le_bytes());
+        area.extend(0_u32.to_le_bytes());
+        area.extend(28_u32.to_le_bytes());
+        area.extend([0; 4]);
+        area.extend(name);
+        area.resize(area.len().next_multiple_of(4), 0);
+    }
+    area.resize(68, 0);
+    area.resize(96, b'v');
+    area
+}
+
+/// Attributes that share a value need more space than there is when they are written anew: they are damaged, as for e2fsck.
+#[test]
+fn attributes_that_share_a_value_are_damaged() {
+    if !have(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let image = Image::new("-t ext4 -b 1024 -O inline_data,^has_journal,^metadata_csum", "8M");
+    let source = image.path().with_file_name("source");
+    for (name, len) in [("plain", 5000), ("inline", 7)] {
+        std::fs::write(&source, vec![b'c'; len]).unwrap();
+        image.debugfs(&format!("write {} {name}", source.display()));
+    }
+    image.check();
+    let bytes = std::fs::File::options().write(true).open(image.path()).unwrap();
+    for (name, first) in [("plain", (1, &b"a"[..])), ("inline", (7, b"data"))] {
+        let shared = area([first, (1, b"b"), (1, b"c")], 64);
+        bytes.write_all_at(&shared, area_of(&image, name)).unwrap();
+    }
+    let (code, text) = run("e2fsck", &["-fn", image.path().to_str().unwrap()]);
+    assert!(code != 0 && text.contains("attribute"), "{text}");
+    let device = FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
+    let report = check(&*device, &CheckOptions::default(), &mut |_| {}).unwrap();
+    let reported = report.problems.iter().filter(|problem| problem.to_string().contains("values overlap"));
+    assert!(reported.count() >= 2, "{:?}", report.problems);
+    drop(device);
+
+    let volume = image.open();
+    let file = at(&volume, "plain").unwrap();
+    assert!(matches!(volume.remove_xattr(&file, b"user.c"), Err(Error::Corrupt(_))));
+    assert!(matches!(volume.set_xattr(&file, b"user.d", b"", XattrMode::Set), Err(Error::Corrupt(_))));
+    let file = at(&volume, "inline").unwrap();
+    assert!(matches!(volume.files.make_not_inline(&file), Err(Error::Corrupt(_))));
+    volume.close().unwrap();
+}
+
+/// The offset of an empty value, or of one in an inode of its own, means nothing.
+#[test]
+fn offset_of_an_empty_value_is_not_used() {
+    if !have(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    for value_inode in [0_u32, 12] {
+        let image = Image::new("-t ext4 -b 1024 -O inline_data,ea_inode,^has_journal,^metadata_csum", "8M");
+        let source = image.path().with_file_name("source");
+        std::fs::write(&source, b"content").unwrap();
+        image.debugfs(&format!("write {} file", source.display()));
+        let start = area_of(&image, "file");
+        let bytes = std::fs::File::options().read(true).write(true).open(image.path()).unwrap();
+        let mut entry = [0; 24];
+        bytes.read_exact_at(&mut entry, start).unwrap();
+        assert_eq!(entry[4..6], [4, 7], "system.data");
+        entry[6..8].fill(0xff);
+        entry[8..12].copy_from_slice(&value_inode.to_le_bytes());
+        bytes.write_all_at(&entry, start).unwrap();
+        let volume = image.open();
+        let file = at(&volume, "file").unwrap();
+        volume.files.truncate(&file, 4).unwrap();
+        assert_eq!(volume.files.read_inline(&file).unwrap(), b"cont");
     }
 }

@@ -49,9 +49,8 @@ pub(crate) struct DirectoryCache {
     /// The directory has more names than may be remembered.
     too_large: bool,
     gaps: Option<Gaps>,
-    /// Of each block, where the record begins that got the rest of the last gap taken there, divided by four; 0 where that is
-    /// not known.
-    last_gaps: Vec<u16>,
+    /// Of blocks, where the record begins that got the rest of the last gap taken there.
+    last_gaps: HashMap<u32, u16>,
 }
 
 /// Hashes names; seeded anew by each process.
@@ -76,7 +75,7 @@ impl DirectoryCache {
             complete: false,
             too_large: false,
             gaps: None,
-            last_gaps: Vec::new(),
+            last_gaps: HashMap::new(),
         }
     }
 
@@ -178,24 +177,17 @@ impl DirectoryCache {
 
     /// Where a gap is likely to be in a block: a record begins there.
     pub(crate) fn last_gap(&self, block: u32) -> Option<usize> {
-        let offset = *self.last_gaps.get(block as usize)?;
-        (offset > 0).then_some(usize::from(offset) * 4)
+        self.last_gaps.get(&block).map(|offset| usize::from(*offset) * 4)
     }
 
     /// The record at `offset` has what is left of a gap.
     pub(crate) fn set_last_gap(&mut self, block: u32, offset: usize) {
-        let block = block as usize;
-        if block >= self.last_gaps.len() {
-            self.last_gaps.resize((block + 1).next_power_of_two(), 0);
-        }
-        self.last_gaps[block] = (offset / 4) as u16;
+        self.last_gaps.insert(block, (offset / 4) as u16);
     }
 
     /// Records of the block move or go.
     pub(crate) fn forget_last_gap(&mut self, block: u32) {
-        if let Some(offset) = self.last_gaps.get_mut(block as usize) {
-            *offset = 0;
-        }
+        self.last_gaps.remove(&block);
     }
 
     /// A block's largest gap changed.
@@ -206,7 +198,7 @@ impl DirectoryCache {
     }
 
     fn slots(&self) -> usize {
-        self.names.len()
+        self.names.len() + self.last_gaps.len()
     }
 }
 

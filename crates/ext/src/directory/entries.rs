@@ -21,6 +21,12 @@ pub(crate) use crate::layout::directory::{
     BadEntry, NAME_MAX, entry_size as record_len, kind_code, kind_of_code,
 };
 
+/// Directories in their inodes: bytes of the parent's number, the end of the first area of records, and where the first one comes in
+/// a block, after the dots.
+const PARENT: usize = 4;
+const FIRST: usize = 60;
+const DOTS: usize = 24;
+
 /// How directory blocks of a volume look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryFormat {
@@ -260,9 +266,6 @@ impl DirectoryFormat {
         own: u32,
         content: &[u8],
     ) -> Result<(), BadEntry> {
-        const PARENT: usize = 4;
-        const FIRST: usize = 60;
-        const DOTS: usize = 24;
         let bad = |what| BadEntry { offset: 0, what };
         if content.len() < FIRST || DOTS + content.len() - PARENT > self.area() {
             return Err(bad("a directory in its inode has an impossible size"));
@@ -272,7 +275,7 @@ impl DirectoryFormat {
         block[DOTS..DOTS + content.len() - PARENT].copy_from_slice(&content[PARENT..]);
         let mut last = SHORTEST;
         for (start, end) in [(PARENT, FIRST), (FIRST, content.len())] {
-            let part = Self { block_size: end - start, tail: false, ..*self };
+            let part = self.part(end - start);
             for record in part.records(&content[start..end]) {
                 let record = record.map_err(|bad| BadEntry { offset: bad.offset + start as u32, ..bad })?;
                 last = DOTS - PARENT + start + record.offset;
@@ -280,6 +283,48 @@ impl DirectoryFormat {
         }
         self.set_len(block, last, self.area() - last);
         Ok(())
+    }
+
+    /// The format of one of the two areas of a directory in its inode.
+    fn part(&self, len: usize) -> Self {
+        Self { block_size: len, tail: false, ..*self }
+    }
+
+    /// The area of a directory in its inode, and the place there, of the entry that has this offset in the block it would have.
+    fn inline_place<'a>(
+        &self,
+        content: &'a mut [u8],
+        offset: usize,
+    ) -> Result<(Self, &'a mut [u8], usize), BadEntry> {
+        let at = offset.checked_sub(DOTS).map(|at| at + PARENT);
+        let start = if at.is_some_and(|at| at >= FIRST) { FIRST } else { PARENT };
+        let end = if start == FIRST { content.len() } else { FIRST };
+        match (at, content.get_mut(start..end)) {
+            (Some(at), Some(area)) => Ok((self.part(area.len()), area, at - start)),
+            _ => Err(BadEntry { offset: offset as u32, what: "no entry of a directory in its inode" }),
+        }
+    }
+
+    /// As [`Self::remove`] in a directory in its inode. An entry never reaches from one of its areas into the other.
+    pub(crate) fn remove_inline(&self, content: &mut [u8], offset: usize) -> Result<(), BadEntry> {
+        let (part, area, at) = self.inline_place(content, offset)?;
+        part.remove(area, at, Look::AsFarAsNeeded).map(drop)
+    }
+
+    /// As [`Self::set_inode`] in a directory in its inode, also of `..`.
+    pub(crate) fn set_inode_inline(
+        &self,
+        content: &mut [u8],
+        offset: usize,
+        inode: u32,
+        kind: u8,
+    ) -> Result<(), BadEntry> {
+        if offset == SHORTEST {
+            content[..PARENT].copy_from_slice(&inode.to_le_bytes());
+            return Ok(());
+        }
+        let (part, area, at) = self.inline_place(content, offset)?;
+        part.set_inode(area, at, inode, kind)
     }
 
     /// Write the frame of the checksum tail, with the checksum left zero.
@@ -366,8 +411,65 @@ mod tests {
         ]
     }
 
+    /// Records that fill `len` bytes, with these names as far as they fit.
+    fn area_of(len: usize, names: &mut impl Iterator<Item = (Vec<u8>, u32)>) -> Vec<u8> {
+        let part = format(len, false, true);
+        let mut area = vec![0; len];
+        let mut entries: Vec<(Vec<u8>, u32)> = Vec::new();
+        for (name, inode) in names {
+            let used: usize = entries.iter().map(|(name, _)| record_len(name.len())).sum();
+            if used + record_len(name.len()) > len {
+                break;
+            }
+            entries.push((name, inode));
+        }
+        let new = entries.iter().map(|(name, inode)| NewEntry { inode: *inode, kind: 1, name });
+        part.fill(&mut area, new).unwrap();
+        area
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(96))]
+        /// A directory in its inode, of which the second area may be missing: as its block, whatever goes or is pointed elsewhere.
+        #[test]
+        fn inline_directory_behaves_as_its_block(
+            lens in proptest::collection::vec(1_usize..9, 40),
+            second in prop_oneof![Just(0_usize), 3_usize..40],
+            steps in proptest::collection::vec((any::<usize>(), any::<bool>()), 1..40),
+        ) {
+            let format = format(1024, true, true);
+            let mut names = lens.iter().enumerate().map(|(nth, len)| {
+                (format!("{nth}{}", "n".repeat(*len)).into_bytes(), 100 + nth as u32)
+            });
+            let mut content = 77_u32.to_le_bytes().to_vec();
+            content.extend(area_of(56, &mut names));
+            if second > 0 {
+                content.extend(area_of(second * 4, &mut names));
+            }
+            let block_of = |content: &[u8]| {
+                let mut block = vec![0; 1024];
+                format.fill_from_inline(&mut block, 5, content).unwrap();
+                format.check(&block).unwrap();
+                block
+            };
+            let mut model = listing(format, &block_of(&content));
+            for (nth, remove) in steps {
+                let name = model.keys().nth(nth % model.len()).unwrap().clone();
+                let found = block_of(&content);
+                let offset = format.find(&found, |stored| stored == name).unwrap().unwrap().offset;
+                if name == b"." {
+                    prop_assert!(format.remove_inline(&mut content, offset).is_err());
+                } else if remove && name != b".." {
+                    format.remove_inline(&mut content, offset).unwrap();
+                    model.remove(&name);
+                } else {
+                    format.set_inode_inline(&mut content, offset, 4000 + nth as u32 % 100, 1).unwrap();
+                    model.insert(name, 4000 + nth as u32 % 100);
+                }
+                prop_assert_eq!(&listing(format, &block_of(&content)), &model);
+            }
+        }
+
         #[test]
         fn block_behaves_as_a_map_and_gaps_are_exact(
             steps in proptest::collection::vec(step(), 1..300),

@@ -9,6 +9,8 @@
 //! of 31 bits of the hash, 23 bits of another hash, and 8 bits that count names equal in both;
 //! with [`IN_LINE`] set a byte position in a directory whose index cannot be used.
 
+use hashbrown::HashSet;
+
 use super::entries::{BadEntry, Record, kind_of_code};
 use super::htree::{self, Root};
 use super::indexed::Way;
@@ -187,7 +189,7 @@ impl<B: Blocks> Directory<'_, B> {
     pub(super) fn check_index(&self) -> Result<()> {
         let (format, count) = (&self.rules.format, self.blocks.count());
         let root = self.root()?;
-        let mut seen = vec![false; count as usize];
+        let mut seen = HashSet::new();
         let mut level_blocks = vec![0];
         for level in 0..=root.levels {
             let mut below = Vec::new();
@@ -200,7 +202,7 @@ impl<B: Blocks> Directory<'_, B> {
                 })?;
             }
             for child in &below {
-                if std::mem::replace(&mut seen[*child as usize], true) {
+                if !seen.insert(*child) {
                     return self.bad_index(*child, "the block is in the index twice");
                 }
             }

@@ -8,7 +8,6 @@ use std::ops::Range;
 use crate::BlockRun;
 use crate::file::Files;
 use crate::inode::{Inode, InodeState, RawInode};
-use crate::layout::le16;
 use crate::layout::xattr::{self, Attributes, INODE_HEADER};
 use crate::map::{EXTENTS_FLAG, INLINE_FLAG, node};
 use crate::memory::BlockMemory;
@@ -35,14 +34,8 @@ impl Files {
         let raw = self.inodes.raw(inode.number())?;
         let bytes = raw.buffer.read();
         let mut content = state.block.to_vec();
-        for attribute in
-            Attributes::in_inode(attribute_area(&raw, &bytes, state), self.core.layout.inodes_count)
-        {
-            let attribute = attribute.map_err(|what| Corrupt::Xattr { inode: inode.number(), what })?;
-            if (attribute.name_index, attribute.name) == SYSTEM_DATA {
-                content.extend_from_slice(attribute.value);
-            }
-        }
+        let area = attribute_area(&raw, &bytes, state);
+        content.extend_from_slice(&area[self.system_data(inode, area)?]);
         if state.size > content.len() as u64 {
             let what = "its size is larger than the content in the inode";
             return Err(Corrupt::Inode { inode: inode.number(), what }.into());
@@ -121,19 +114,45 @@ impl Files {
         let mut bytes = handle.modify(&raw.buffer)?;
         let area = attribute_area(&raw, &bytes, state);
         let start = raw.offset + raw.len - area.len();
-        let mut value = None;
+        let value = self.system_data(inode, area)?;
+        let range = range.start.saturating_sub(first)..range.end.saturating_sub(first);
+        zero_within(&mut bytes[start + value.start..start + value.end], &range);
+        Ok(())
+    }
+
+    /// Replace the content in the inode with as many bytes, as [`Self::inline_content`] gave them. The caller stores the inode.
+    pub(crate) fn write_inline_content(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+        content: &[u8],
+    ) -> Result<()> {
+        let raw = self.inodes.raw(inode.number())?;
+        let mut bytes = handle.modify(&raw.buffer)?;
+        let area = attribute_area(&raw, &bytes, state);
+        let start = raw.offset + raw.len - area.len();
+        let value = self.system_data(inode, area)?;
+        let (first, rest) = content.split_at(content.len().min(state.block.len()));
+        state.block[..first.len()].copy_from_slice(first);
+        let rest = &rest[..rest.len().min(value.len())];
+        bytes[start + value.start..][..rest.len()].copy_from_slice(rest);
+        Ok(())
+    }
+
+    /// Where the value of `system.data` is in an attribute area; empty if it is not there.
+    fn system_data(&self, inode: &Inode, area: &[u8]) -> Result<Range<usize>> {
+        let mut value = 0..0;
         for entry in Attributes::in_inode(area, self.core.layout.inodes_count) {
             let entry = entry.map_err(|what| Corrupt::Xattr { inode: inode.number(), what })?;
-            if (entry.name_index, entry.name) == SYSTEM_DATA {
-                let at = start + INODE_HEADER + usize::from(le16(area, entry.offset + 2));
-                value = Some(at..at + entry.value.len());
+            let is_it = (entry.name_index, entry.name) == SYSTEM_DATA;
+            // The offset of an empty value, or of one in another inode, means nothing.
+            if is_it && value.is_empty() && !entry.value.is_empty() {
+                let at = INODE_HEADER + usize::from(entry.value_offset);
+                value = at..at + entry.value.len();
             }
         }
-        if let Some(value) = value {
-            let range = range.start.saturating_sub(first)..range.end.saturating_sub(first);
-            zero_within(&mut bytes[value], &range);
-        }
-        Ok(())
+        Ok(value)
     }
 
     fn record_moved_out(&self, inode: &Inode, state: &mut InodeState, kept: Option<BlockRun>) -> Result<()> {

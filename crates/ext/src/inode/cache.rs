@@ -280,6 +280,10 @@ impl InodeStore {
             if !state.is_inline() && !state.size.is_multiple_of(block) {
                 return fail("a directory that does not end with a block");
             }
+            // It has no holes: what is done for each of its blocks is bounded by the volume.
+            if state.size / block > self.core.layout.blocks_count {
+                return fail("a directory with more blocks than the volume");
+            }
         }
         if state.xattr_block.0 != 0 && self.core.allocator.zone().check(state.xattr_block, 1).is_err() {
             return fail("its extended attributes are not on the volume");

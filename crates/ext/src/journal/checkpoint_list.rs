@@ -55,11 +55,6 @@ pub(super) struct Chosen {
 }
 
 impl CheckpointList {
-    /// Whether no transaction occupies the log.
-    pub(super) fn is_empty(&self) -> bool {
-        self.transactions.is_empty()
-    }
-
     /// Versions of blocks in memory: those that wait, and the older ones that are still being written.
     pub(super) fn versions(&self) -> usize {
         self.blocks.len() + self.superseded

@@ -36,15 +36,10 @@ impl CommitStore for Journal {
     }
 
     fn make_space(&self) -> Result<bool> {
-        let can_free = {
-            let space = self.space.lock();
-            let list = self.checkpoint.lock();
-            !list.is_empty() || space.oldest_needed(&list).1 != space.tail
-        };
-        if can_free {
-            self.checkpoint(Some(self.log_blocks / 2))?;
-        }
-        Ok(can_free)
+        let before = self.space.lock().tail;
+        let largest = self.log_blocks_for(self.blocks_max, self.blocks_max);
+        self.checkpoint(Some(largest.max(self.log_blocks / 2)))?;
+        Ok(self.space.lock().tail != before)
     }
 
     fn place(&self, closed: &Closed) -> Result<()> {

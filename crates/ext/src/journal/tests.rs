@@ -359,6 +359,31 @@ fn closed_journals_are_empty() {
     }
 }
 
+/// Revokes alone may need more of the log than checkpoints keep free: the transaction is committed then. The next handle once looked for
+/// space until the commit interval was over.
+#[test]
+fn revokes_that_fill_the_log_are_committed() {
+    let device: Arc<dyn BlockDevice> = ImageDevice::new(image(80));
+    let mut world = open(&device, 80, true);
+    world.log.interval = Duration::from_secs(20);
+    let mut before = world.set(&[1], 1).unwrap();
+    world.log.sync().unwrap();
+    let mut commits = 0;
+    for step in 0..200 {
+        let began = now();
+        let id = world.log.begin(1).unwrap();
+        assert!(now().saturating_sub(began) < Duration::from_secs(10), "step {step}");
+        commits += u32::from(id > before);
+        before = id;
+        for block in 0..120 {
+            world.log.forget(id, FsBlock(2000 + step * 120 + block));
+        }
+        world.log.end(id, 1, Freed::default());
+    }
+    assert!((2..10).contains(&commits), "{commits} commits");
+    world.log.close().unwrap();
+}
+
 /// A transaction that waits longer than the commit interval is committed by the next caller.
 #[test]
 fn old_transactions_are_committed_by_the_next_handle() {

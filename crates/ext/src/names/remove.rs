@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::{Locked, Names, finish, is_directory};
 use crate::directory::Found;
-use crate::inode::{APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState, Lifecycle};
+use crate::inode::{FREE_INODE_CREDITS, InodeState, Lifecycle};
 use crate::transaction::Handle;
 use crate::{Error, Inode, Result};
 
 /// Blocks that removing a name joins at most.
-const REMOVE_NAME_CREDITS: u32 = 8 + FREE_INODE_CREDITS + APPEND_BLOCK_CREDITS;
+const REMOVE_NAME_CREDITS: u32 = 8 + FREE_INODE_CREDITS;
 
 impl Names {
     /// Remove a name of anything but a directory; returns what it named.
@@ -73,9 +73,13 @@ impl Names {
         name: &[u8],
         found: &Found,
     ) -> Result<()> {
-        self.leave_inline(handle, directory, state)?;
         self.dentries.remove(directory, name);
         handle.freed_name();
+        if state.is_inline() {
+            return self.change_inline(handle, directory, state, |format, content| {
+                format.remove_inline(content, found.offset)
+            });
+        }
         self.change_directory(handle, directory, state, |entries| entries.remove(name, found))
     }
 

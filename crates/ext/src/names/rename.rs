@@ -197,11 +197,27 @@ impl Names {
                 }
             }
         }
+        self.check_dot_dot(rename, ends, locked)?;
         if across && source_is_directory && !target_is_directory {
             self.check_link_count(rename.to, locked.state(rename.to))?;
         }
         if across && rename.mode == RenameMode::Exchange && target_is_directory && !source_is_directory {
             self.check_link_count(rename.from, locked.state(rename.from))?;
+        }
+        Ok(())
+    }
+
+    /// Directories that move into another one must have the entry `..`, which is changed after the new name is there.
+    fn check_dot_dot(&self, rename: &Rename<'_>, ends: &Ends, locked: &mut Locked<'_>) -> Result<()> {
+        if rename.from.number() == rename.to.number() {
+            return Ok(());
+        }
+        let exchanged = ends.target.as_ref().filter(|_| rename.mode == RenameMode::Exchange);
+        for directory in std::iter::once(&ends.source).chain(exchanged).filter(|inode| is_directory(inode)) {
+            if self.find(directory, locked.state(directory), b"..")?.is_none() {
+                let what = "the directory has no entry `..`";
+                return Err(Corrupt::Inode { inode: directory.number(), what }.into());
+            }
         }
         Ok(())
     }
@@ -365,11 +381,15 @@ impl Names {
         name: &[u8],
         inode: &Inode,
     ) -> Result<()> {
-        self.leave_inline(handle, directory, state)?;
         let found = self.find_existing(directory, state, name)?;
         self.dentries.remove(directory, name);
         handle.freed_name();
         let (number, kind) = (inode.number(), kind_code(inode.kind()));
+        if state.is_inline() {
+            return self.change_inline(handle, directory, state, |format, content| {
+                format.set_inode_inline(content, found.offset, number.0, kind)
+            });
+        }
         self.change_directory(handle, directory, state, |entries| entries.set_inode(&found, number, kind))
     }
 }

@@ -241,12 +241,13 @@ impl Transactions {
                 state = self.changed.wait(state);
                 continue;
             }
-            let fits = self.store.has_space_for(running.blocks_with(credits), running.revoked_with(credits));
-            if !fits && (has_content || state.commit != Commit::None || self.store.is_in_use()) {
+            let can_wait = has_content || state.commit != Commit::None || self.store.is_in_use();
+            if can_wait && !self.has_space(running, credits) {
                 drop(state);
                 let has_more = self.store.make_space().map_err(|error| self.abort(error))?;
                 state = self.state.lock();
-                if !has_more {
+                // The running transaction may need more than is ever free beside it.
+                if !has_more && !self.has_space(&state.running, credits) {
                     state = match state.commit {
                         Commit::None => self.commit_running(state)?,
                         _ => self.changed.wait(state),
@@ -268,6 +269,11 @@ impl Transactions {
             }
             return Ok(state.running.id);
         }
+    }
+
+    /// Whether the store has space for the running transaction with `credits` more.
+    fn has_space(&self, running: &Running, credits: u64) -> bool {
+        self.store.has_space_for(running.blocks_with(credits), running.revoked_with(credits))
     }
 
     /// How long handles leave what is old to the timer's thread: they would wait for the disk.

@@ -31,7 +31,7 @@ pub(crate) trait CommitStore: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Free space of durable transactions; `false` if none of it can be freed.
+    /// Free space of durable transactions until there is enough for a whole one; `false` if nothing was freed.
     fn make_space(&self) -> Result<bool> {
         Ok(false)
     }
