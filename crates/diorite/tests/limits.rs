@@ -198,7 +198,7 @@ fn a_read_that_fails_is_an_error_and_not_cached() {
 
 /// What is wrong, by how much, and what is needed, for each argument.
 #[test]
-fn misalignment_is_told_in_full() {
+fn misalignment_is_reported_in_full() {
     let device = Watched::new(memory_volume(32, &MkfsOptions::default()), |geometry| {
         (geometry.logical_block_size, geometry.memory_alignment) = (1024, 512);
     });
