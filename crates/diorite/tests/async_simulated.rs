@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use diorite::{AlignedBuf, AsyncQueue, DirectIo, File, FilesystemOptions, Transfer};
+use diorite::{
+    AlignedBuf, AsyncQueue, AsyncReader, AsyncWriter, DirectIo, File, FilesystemOptions, Transfer,
+    TransferMemory,
+};
 use diorite_block::{BlockDevice, IoOwner, sync};
 use diorite_ext_tools::mkfs::{MkfsOptions, mkfs};
 use diorite_sim::{Order, SimDisk, Simulation, WorldOptions};
@@ -121,7 +124,8 @@ fn read_beside(file: &File) {
     }
 }
 
-fn simulate(seed: u64) {
+/// Do something with a file of zeros on a simulated disk. A world in which all threads wait without end is a failure.
+fn in_world(seed: u64, body: impl FnOnce(&File) + Send + 'static) {
     let disk = SimDisk::named(["ssd", "sata-2009"][seed as usize % 2]).expect("a disk");
     let options = MkfsOptions { size_bytes: Some(32 << 20), ..MkfsOptions::default() };
     mkfs(&*disk, &options).expect("mkfs");
@@ -136,19 +140,8 @@ fn simulate(seed: u64) {
         let open = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
         let file = open.open("/file").expect("file");
         file.write_all_at(&AlignedBuf::zeroed(PAGES as usize * PAGE, PAGE), 0).expect("write");
-        let beside = file.clone();
-        let reader = sync::spawn("reader", move || read_beside(&beside)).expect("a thread");
-        let queue = AsyncQueue::new(1 + (seed % 5) as u32).expect("queue");
-        let model = vec![BTreeSet::from([0]); PAGES as usize];
-        let mut case = Case { queue: queue.clone(), file, state: seed, model, next_value: 0 };
-        queue.run(case.run());
-        // What was dropped in flight is reaped, so that the reader's range is free.
-        while queue.in_flight() > 0 {
-            queue.run(async { queue.reap().expect("reaped") });
-            sync::sleep(Duration::from_millis(1));
-        }
-        reader.join();
-        drop((case, queue));
+        body(&file);
+        drop(file);
         filesystem.close().expect("close");
         *has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         sync::sleep(Duration::from_secs(100));
@@ -157,8 +150,140 @@ fn simulate(seed: u64) {
     assert!(*ended.lock().unwrap_or_else(PoisonError::into_inner), "seed {seed}");
 }
 
+fn simulate(seed: u64) {
+    in_world(seed, move |file| {
+        let beside = file.clone();
+        let reader = sync::spawn("reader", move || read_beside(&beside)).expect("a thread");
+        let queue = AsyncQueue::new(1 + (seed % 5) as u32).expect("queue");
+        let model = vec![BTreeSet::from([0]); PAGES as usize];
+        let mut case = Case { queue: queue.clone(), file: file.clone(), state: seed, model, next_value: 0 };
+        queue.run(case.run());
+        // What was dropped in flight is reaped, so that the reader's range is free.
+        reap_all(&queue);
+        reader.join();
+    });
+}
+
+fn reap_all(queue: &AsyncQueue<impl TransferMemory + 'static>) {
+    while queue.in_flight() > 0 {
+        queue.run(async { queue.reap().expect("reaped") });
+        sync::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What one task says to another.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<(bool, Option<Waker>)>>);
+
+impl Said {
+    fn say(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        let waker = state.1.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    async fn heard(&self) {
+        std::future::poll_fn(|context| {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.1 = Some(context.waker().clone());
+            if state.0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// Poll once, for a task that does something else then.
+fn poll_once(transfer: &mut Transfer<AlignedBuf>) {
+    assert!(Pin::new(transfer).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
 #[test]
 fn futures_are_those_of_a_model_whatever_is_dropped() {
     let seeds = std::env::var("DIORITE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
     (0..seeds).for_each(simulate);
+}
+
+/// A writer has all its buffers in the queue, and its task waits for the task of a reader: the place in the queue that became free was
+/// given to the writer's next transfer, which its task did not submit, and not to the reader's. Nothing was in flight then, and both waited.
+#[test]
+fn a_task_that_waits_for_another_keeps_no_place_from_it() {
+    for seed in 0..6 {
+        in_world(seed, |file| {
+            let queue = AsyncQueue::new(4).expect("queue");
+            let (is_read, of_reader, reading) = (Said::default(), queue.clone(), file.clone());
+            let is_read_by = is_read.clone();
+            let read = move || {
+                let mut reader = AsyncReader::new(&of_reader, reading, 0, PAGE, 2).expect("a reader");
+                let len = of_reader.run(reader.next_chunk()).expect("read").map(<[u8]>::len);
+                assert_eq!(len, Some(PAGE));
+                drop(reader);
+                is_read_by.say();
+            };
+            let reader = queue.run(async {
+                let at = PAGES * PAGE as u64;
+                let mut writer = AsyncWriter::new(&queue, file.clone(), at, PAGE, 8).expect("a writer");
+                writer.write_all(&vec![7; 8 * PAGE]).await.expect("taken");
+                let reader = sync::spawn("reader", read).expect("a thread");
+                is_read.heard().await;
+                writer.finish().await.expect("written");
+                reader
+            });
+            reader.join();
+            reap_all(&queue);
+            let mut back = vec![0; 8 * PAGE];
+            file.read_exact_at(&mut back, PAGES * PAGE as u64).expect("read");
+            assert!(back.iter().all(|byte| *byte == 7));
+        });
+    }
+}
+
+/// A write waits for its range, and its task is not polled when it is its turn. Calls of threads on the range, which come after it, waited
+/// for it without end: also where it was no transfer of the queue that had the range.
+#[test]
+fn a_transfer_that_waits_for_its_range_needs_no_poll() {
+    for seed in 0..6 {
+        in_world(seed, move |file| {
+            let queue = AsyncQueue::new(4).expect("queue");
+            let filled = |byte: u8| {
+                let mut memory = AlignedBuf::zeroed(PAGE, PAGE);
+                memory.fill(byte);
+                memory
+            };
+            let beside = file.clone();
+            let mut first = (seed % 2 == 0).then(|| queue.write(file, 0, filled(1), PAGE));
+            let holder = match &mut first {
+                Some(first) => {
+                    poll_once(first);
+                    None
+                }
+                None => {
+                    let write = move || drop(beside.write_all_at(&AlignedBuf::zeroed(4 << 20, PAGE), 0));
+                    let holder = sync::spawn("holder", write).expect("a thread");
+                    sync::sleep(Duration::from_micros(200));
+                    Some(holder)
+                }
+            };
+            let mut second = queue.write(file, 0, filled(2), PAGE);
+            poll_once(&mut second);
+            assert!(!second.is_submitted(), "seed {seed}: the range is not free");
+            let (is_read, read) = (Said::default(), file.clone());
+            let said = is_read.clone();
+            let reader = sync::spawn("reader", move || {
+                let mut memory = AlignedBuf::zeroed(PAGE, PAGE);
+                read.read_exact_at(&mut memory, 0).expect("read");
+                assert!(memory.iter().all(|byte| *byte == 2), "after the write");
+                said.say();
+            });
+            queue.run(is_read.heard());
+            assert!(second.is_submitted());
+            assert_eq!(queue.run(second).0.expect("written"), PAGE);
+            if let Some(first) = first {
+                assert_eq!(queue.run(first).0.expect("written"), PAGE);
+            }
+            reader.expect("a thread").join();
+            holder.into_iter().for_each(sync::JoinHandle::join);
+        });
+    }
 }

@@ -202,6 +202,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         (self.pending.len() + self.ready.len()) as u32
     }
 
+    /// Whether one more transfer can be submitted.
+    pub(crate) fn has_space(&self) -> bool {
+        self.in_flight() < self.depth
+    }
+
     /// Transfers that have ended, and are returned without waiting.
     pub fn ended(&self) -> u32 {
         (self.ready.len() + self.reaped.len()) as u32
@@ -234,7 +239,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), SubmitError<M>> {
-        if self.in_flight() >= self.depth {
+        if !self.has_space() {
             return Err(SubmitError::Full { memory });
         }
         let result = match file.check_read().and_then(|()| Self::check(file, offset, &memory, len)) {
@@ -271,7 +276,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), SubmitError<M>> {
-        if self.in_flight() >= self.depth {
+        if !self.has_space() {
             return Err(SubmitError::Full { memory });
         }
         let result = match file.check_write_at(offset).and_then(|()| Self::check(file, offset, &memory, len))
