@@ -211,7 +211,7 @@ fn futures_are_those_of_a_model_whatever_is_dropped() {
 fn a_task_that_waits_for_another_keeps_no_place_from_it() {
     for seed in 0..6 {
         in_world(seed, |file| {
-            let queue = AsyncQueue::new(4).expect("queue");
+            let queue = AsyncQueue::new(1).expect("queue");
             let (is_read, of_reader, reading) = (Said::default(), queue.clone(), file.clone());
             let is_read_by = is_read.clone();
             let read = move || {
@@ -223,8 +223,8 @@ fn a_task_that_waits_for_another_keeps_no_place_from_it() {
             };
             let reader = queue.run(async {
                 let at = PAGES * PAGE as u64;
-                let mut writer = AsyncWriter::new(&queue, file.clone(), at, PAGE, 8).expect("a writer");
-                writer.write_all(&vec![7; 8 * PAGE]).await.expect("taken");
+                let mut writer = AsyncWriter::new(&queue, file.clone(), at, PAGE, 2).expect("a writer");
+                writer.write_all(&vec![7; 2 * PAGE]).await.expect("taken");
                 let reader = sync::spawn("reader", read).expect("a thread");
                 is_read.heard().await;
                 writer.finish().await.expect("written");
@@ -232,7 +232,7 @@ fn a_task_that_waits_for_another_keeps_no_place_from_it() {
             });
             reader.join();
             reap_all(&queue);
-            let mut back = vec![0; 8 * PAGE];
+            let mut back = vec![0; 2 * PAGE];
             file.read_exact_at(&mut back, PAGES * PAGE as u64).expect("read");
             assert!(back.iter().all(|byte| *byte == 7));
         });
