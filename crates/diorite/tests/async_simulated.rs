@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use diorite::{
@@ -205,34 +206,61 @@ fn futures_are_those_of_a_model_whatever_is_dropped() {
     (0..seeds).for_each(simulate);
 }
 
+/// Of one task.
+struct TaskWaker {
+    is_woken: AtomicBool,
+    executor: Mutex<Waker>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::SeqCst);
+        self.executor.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+    }
+}
+
+/// Tasks of one thread, each polled only when it was woken.
+async fn all_tasks<'t>(tasks: Vec<Pin<Box<dyn Future<Output = ()> + 't>>>) {
+    let task_waker =
+        || TaskWaker { is_woken: AtomicBool::new(true), executor: Mutex::new(Waker::noop().clone()) };
+    let mut tasks: Vec<_> = tasks.into_iter().map(|task| (task, Arc::new(task_waker()))).collect();
+    std::future::poll_fn(|context| {
+        tasks.retain_mut(|(task, waker)| {
+            waker.executor.lock().unwrap_or_else(PoisonError::into_inner).clone_from(context.waker());
+            let is_woken = waker.is_woken.swap(false, Ordering::SeqCst);
+            !is_woken
+                || task.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(waker)))).is_pending()
+        });
+        if tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
 /// A writer has all its buffers in the queue, and its task waits for the task of a reader: the place in the queue that became free was
 /// given to the writer's next transfer, which its task did not submit, and not to the reader's. Nothing was in flight then, and both waited.
 #[test]
 fn a_task_that_waits_for_another_keeps_no_place_from_it() {
-    for seed in 0..6 {
-        in_world(seed, |file| {
-            let queue = AsyncQueue::new(1).expect("queue");
-            let (is_read, of_reader, reading) = (Said::default(), queue.clone(), file.clone());
-            let is_read_by = is_read.clone();
-            let read = move || {
-                let mut reader = AsyncReader::new(&of_reader, reading, 0, PAGE, 2).expect("a reader");
-                let len = of_reader.run(reader.next_chunk()).expect("read").map(<[u8]>::len);
-                assert_eq!(len, Some(PAGE));
-                drop(reader);
-                is_read_by.say();
-            };
-            let reader = queue.run(async {
+    for depth in 1..=4_u32 {
+        in_world(depth.into(), move |file| {
+            let queue = AsyncQueue::new(depth).expect("queue");
+            let (is_read, len) = (Said::default(), 2 * depth as usize * PAGE);
+            let write = async {
                 let at = PAGES * PAGE as u64;
-                let mut writer = AsyncWriter::new(&queue, file.clone(), at, PAGE, 2).expect("a writer");
-                writer.write_all(&vec![7; 2 * PAGE]).await.expect("taken");
-                let reader = sync::spawn("reader", read).expect("a thread");
+                let mut writer =
+                    AsyncWriter::new(&queue, file.clone(), at, PAGE, 2 * depth).expect("a writer");
+                writer.write_all(&vec![7; len]).await.expect("taken");
                 is_read.heard().await;
                 writer.finish().await.expect("written");
-                reader
-            });
-            reader.join();
+            };
+            let read = async {
+                let mut reader = AsyncReader::new(&queue, file.clone(), 0, PAGE, 2).expect("a reader");
+                let chunk = reader.next_chunk().await.expect("read");
+                assert_eq!(chunk.map(<[u8]>::len), Some(PAGE));
+                is_read.say();
+            };
+            queue.run(all_tasks(vec![Box::pin(write), Box::pin(read)]));
             reap_all(&queue);
-            let mut back = vec![0; 2 * PAGE];
+            let mut back = vec![0; len];
             file.read_exact_at(&mut back, PAGES * PAGE as u64).expect("read");
             assert!(back.iter().all(|byte| *byte == 7));
         });
