@@ -281,17 +281,14 @@ fn a_transfer_that_waits_for_its_range_needs_no_poll() {
             };
             let beside = file.clone();
             let mut first = (seed % 2 == 0).then(|| queue.write(file, 0, filled(1), PAGE));
-            let holder = match &mut first {
-                Some(first) => {
-                    poll_once(first);
-                    None
-                }
-                None => {
-                    let write = move || drop(beside.write_all_at(&AlignedBuf::zeroed(4 << 20, PAGE), 0));
-                    let holder = sync::spawn("holder", write).expect("a thread");
-                    sync::sleep(Duration::from_micros(200));
-                    Some(holder)
-                }
+            let holder = if let Some(first) = &mut first {
+                poll_once(first);
+                None
+            } else {
+                let write = move || drop(beside.write_all_at(&AlignedBuf::zeroed(4 << 20, PAGE), 0));
+                let holder = sync::spawn("holder", write).expect("a thread");
+                sync::sleep(Duration::from_micros(200));
+                Some(holder)
             };
             let mut second = queue.write(file, 0, filled(2), PAGE);
             poll_once(&mut second);
