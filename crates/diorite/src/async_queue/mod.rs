@@ -245,8 +245,8 @@ impl<M: TransferMemory + 'static> State<M> {
     }
 }
 
-/// Readable when a transfer can be [reaped](AsyncQueue::reap), or one that waits submitted by that: for `poll`, and for `epoll` without `EPOLLET`. A reactor that waits for edges, as tokio's
-/// `AsyncFd` does, may miss one: use [`AsyncQueue::spawn_driver`] there.
+/// Readable when a transfer can be [reaped](AsyncQueue::reap), or one that waits can be submitted by that: for `poll`, and for `epoll` without
+/// `EPOLLET`. A reactor that waits for edges, as tokio's `AsyncFd` does, may miss one: use [`AsyncQueue::spawn_driver`] there.
 ///
 /// # Panics
 /// In a simulation, which has no descriptors.
