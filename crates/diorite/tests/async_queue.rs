@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Random, aligned_pattern, pattern};
 use diorite::{
@@ -221,32 +221,69 @@ fn transfers_on_one_range_wait_their_turn() {
     });
 }
 
-/// One future is woken for one place; one that is dropped then passes the place on.
+/// A transfer that waits for a place in the queue is submitted by the reap that makes one, polled or not, and one that is dropped passes it on.
 #[test]
 fn a_place_in_the_queue_is_passed_on() {
     each_kind(|kind, file| {
         file.write_all_at(&aligned_pattern(4 * PAGE, 1), 0).expect("write");
         let queue = AsyncQueue::new(1).expect("queue");
         let read = |page: u64| queue.read(file, page * PAGE as u64, file.buffer(PAGE).expect("memory"), PAGE);
-        let (mut first, mut second, mut third) = (read(0), read(1), read(2));
-        let [of_first, of_second, of_third]: [Arc<Woken>; 3] = Default::default();
+        let (mut first, mut second, mut third, mut fourth) = (read(0), read(1), read(2), read(3));
+        let [of_first, of_others, of_fourth]: [Arc<Woken>; 3] = Default::default();
         if of_first.poll(&mut first).is_ready() {
             // Memory is as fast as that.
             return;
         }
-        assert!(of_second.poll(&mut second).is_pending() && of_third.poll(&mut third).is_pending());
+        assert!(of_others.poll(&mut second).is_pending() && of_others.poll(&mut third).is_pending());
+        assert!(of_fourth.poll(&mut fourth).is_pending());
         if second.is_submitted() {
             return;
         }
-        assert_eq!(of_second.take() + of_third.take(), 0, "{kind}");
-        while queue.reap().expect("reaped") == 0 {
+        assert_eq!((of_first.take(), of_others.take(), of_fourth.take()), (0, 0, 0), "{kind}");
+        drop(third);
+        let limit = Instant::now() + Duration::from_secs(20);
+        while of_fourth.take() == 0 {
+            assert!(Instant::now() < limit, "{kind}: the last waits for one that is not polled");
+            queue.reap().expect("reaped");
             std::thread::yield_now();
         }
-        assert_eq!((of_second.take(), of_third.take()), (1, 0), "{kind}");
-        drop(second);
-        assert_eq!(of_third.take(), 1, "{kind}");
-        assert!(queue.run(third).0.is_ok());
-        assert!(queue.run(first).0.is_ok());
+        for (mut transfer, waker) in [(fourth, &of_fourth), (second, &of_others), (first, &of_first)] {
+            let Poll::Ready((result, _)) = waker.poll(&mut transfer) else { panic!("{kind}: not over") };
+            assert_eq!(result.expect("read"), PAGE);
+        }
+        assert_eq!((of_first.take(), of_others.take()), (1, 1), "{kind}: each is woken once, at its end");
+    });
+}
+
+/// A read waits for a range that another queue has, and its task does not poll it again. When the range is free the descriptor says so, and the
+/// thread that reaps submits the read: a call that comes after it on the range waited for it without end.
+#[test]
+fn a_range_that_becomes_free_makes_the_queue_ready() {
+    each_kind(|kind, file| {
+        file.write_all_at(&aligned_pattern(PAGE, 1), 0).expect("write");
+        let (queue, mut other) = (AsyncQueue::new(4).expect("queue"), DirectQueue::new(4));
+        other.write(file, 0, aligned_pattern(PAGE, 2), PAGE, 0).expect("submitted");
+        let mut read = queue.read(file, 0, file.buffer(PAGE).expect("memory"), PAGE);
+        assert!(Arc::new(Woken::default()).poll(&mut read).is_pending());
+        if read.is_submitted() {
+            // Memory is as fast as that: the write is recorded.
+            return;
+        }
+        assert!(!is_readable(&queue, 0), "{kind}: nothing can be done");
+        assert!(other.next_finished().expect("reaped").is_some());
+        assert!(is_readable(&queue, 20), "{kind}: the range is free");
+        let driver = queue.spawn_driver().expect("driver");
+        let (file, (written, is_written)) = (file.clone(), std::sync::mpsc::channel());
+        let writer = std::thread::spawn(move || {
+            written.send(file.write_at(&aligned_pattern(PAGE, 3), 0)).expect("the test waits");
+        });
+        let result = is_written.recv_timeout(Duration::from_secs(20));
+        assert_eq!(result.expect("the range is free").expect("written"), PAGE, "{kind}");
+        writer.join().expect("a thread");
+        let (result, memory) = block_on(read);
+        assert_eq!(result.expect("read"), PAGE);
+        assert!(memory[..] == pattern(PAGE, 2)[..], "{kind}: before the write");
+        drop(driver);
     });
 }
 
@@ -391,9 +428,9 @@ fn readers_of_a_growing_file_leave_nothing_out() {
             scope.spawn(|| {
                 data[START..].chunks(7_001).for_each(|part| assert!(log.append(part).is_ok()));
             });
-            let limit = std::time::Instant::now() + Duration::from_secs(20);
+            let limit = Instant::now() + Duration::from_secs(20);
             while back.len() < LEN || back_of_other.len() < LEN {
-                assert!(std::time::Instant::now() < limit, "{kind}: {} bytes", back.len());
+                assert!(Instant::now() < limit, "{kind}: {} bytes", back.len());
                 if let Some(chunk) = queue.run(reader.next_chunk()).expect("read") {
                     back.extend_from_slice(chunk);
                 }

@@ -135,3 +135,45 @@ fn a_refused_change_leaves_the_promises_to_others() {
     drop((written, filler));
     check(filesystem);
 }
+
+/// A window for stores is refused only where its blocks do not fit: also where the pages of its own range are dirty, whose promises are for more
+/// than they take. They were not written back, and there was no space until a sync.
+#[test]
+fn a_window_is_refused_only_where_it_does_not_fit() {
+    const BLOCK: u64 = 4096;
+    let mut opened = 0;
+    // A promise is for a dozen blocks of the mapping at least.
+    let left = 60;
+    for (flavor, pages) in
+        FLAVORS.into_iter().flat_map(|flavor| (2..=40).step_by(2).map(move |pages| (flavor, pages)))
+    {
+        let filesystem = small_volume(flavor, 4096);
+        let file = filesystem.open_options().read(true).write(true).create(true).open("/file").unwrap();
+        // Far from the beginning, where a mapping may take several blocks.
+        let first = 1 << 20;
+        file.set_len((first + 40) * BLOCK).unwrap();
+        let ballast = filesystem.create_file("/ballast").unwrap();
+        filesystem.sync().unwrap();
+        let mut end = 0;
+        while filesystem.statfs().blocks_free > left {
+            ballast.allocate(end, BLOCK).unwrap();
+            end += BLOCK;
+        }
+        filesystem.sync().unwrap();
+        for page in (0..pages).step_by(2) {
+            file.write_all_at(&pattern(4096, page), (first + page) * BLOCK).unwrap();
+        }
+        let view = file.map(first * BLOCK..(first + pages) * BLOCK).unwrap();
+        let is_refused = view.window_mut(0..pages * BLOCK).is_err();
+        if is_refused {
+            file.sync_all().unwrap();
+            let again = view.window_mut(0..pages * BLOCK).map(drop);
+            let error = again.expect_err(&format!("{flavor:?}: {pages} pages fit after a sync"));
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{flavor:?}, {pages} pages");
+        }
+        opened += u32::from(!is_refused);
+        drop((view, file, ballast));
+        check(filesystem);
+    }
+    assert!(opened > 0, "none was opened");
+}

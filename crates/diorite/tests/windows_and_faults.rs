@@ -234,6 +234,53 @@ fn a_failed_read_for_a_window_destroys_nothing() {
     assert!(shown == expected[PAGE..6 * PAGE], "the window");
 }
 
+/// A hole begins in a page that cannot be read, and ends in one that a window shows. That one showed zeros which were not dirty, and the device
+/// had other bytes: a read of the cache and one of the device must be the same, also where the call fails.
+#[test]
+fn a_failed_hole_shows_what_the_device_has() {
+    for block in [1024, 4096] {
+        let device = Watched::new(memory_volume(32, &options(Flavor::Ext4, block)), |_| {});
+        let filesystem = FilesystemOptions::new()
+            .cache_bytes(4 << 20)
+            .open_device(device.clone() as Arc<dyn BlockDevice>)
+            .expect("open");
+        let (buffered, direct) = both(&filesystem);
+        buffered.write_all_at(&pattern(8 * PAGE, 1), 0).expect("write");
+        buffered.sync_all().expect("sync");
+        filesystem.drop_caches().expect("drop");
+        let window = buffered
+            .map(0..8 * PAGE_BYTES)
+            .expect("map")
+            .window_mut(3 * PAGE_BYTES..6 * PAGE_BYTES)
+            .expect("window");
+        window.store(100, &[7; 100]);
+        buffered.sync_all().expect("sync");
+        let hole = (100, 4 * PAGE_BYTES + 200);
+        device.reads_fail.store(true, Ordering::SeqCst);
+        buffered.punch_hole(hole.0, hole.1).expect_err("the first page cannot be read");
+        device.reads_fail.store(false, Ordering::SeqCst);
+        let compare = || {
+            let (of_device, mut of_cache) = (read_direct(&direct, 0, 8 * PAGE), vec![0; 8 * PAGE]);
+            buffered.read_exact_at(&mut of_cache, 0).expect("read");
+            let differs = of_cache.iter().zip(&of_device).position(|(a, b)| a != b);
+            assert_eq!(differs, None, "{block}: the cache and the device");
+            let mut shown = vec![0; 3 * PAGE];
+            window.load(0, &mut shown);
+            assert!(shown == of_cache[3 * PAGE..6 * PAGE], "{block}: the window and the cache");
+            of_cache
+        };
+        compare();
+        buffered.punch_hole(hole.0, hole.1).expect("it can be read again");
+        let mut expected = pattern(8 * PAGE, 1);
+        expected[hole.0 as usize..][..hole.1 as usize].fill(0);
+        assert!(compare() == expected, "{block}: other bytes");
+        drop(window);
+        filesystem.sync().expect("sync");
+        filesystem.drop_caches().expect("drop");
+        assert!(read_direct(&direct, 0, 8 * PAGE) == expected, "{block}: other bytes later");
+    }
+}
+
 /// A process has some ten thousand mappings; views that are gone have none.
 #[test]
 fn views_without_number_have_few_mappings() {

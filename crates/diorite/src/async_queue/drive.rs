@@ -11,7 +11,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use diorite_block::sync::{self, JoinHandle};
 use diorite_device::Wakeup;
 
-use super::{AsyncQueue, Shared};
+use super::AsyncQueue;
+use super::line::Signal;
 use crate::queue::TransferMemory;
 use crate::{Error, Result};
 
@@ -56,8 +57,8 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
             self.shared.descriptor.as_ref().map(|_| {
                 spare.unwrap_or_else(|| new_wakeup().expect("a descriptor for one more thread in run"))
             });
-        let shared = Arc::downgrade(&self.shared);
-        let woken = Arc::new(RunWaker { shared, is_woken: AtomicBool::new(true), wakeup });
+        let signal = Arc::clone(&self.shared.signal);
+        let woken = Arc::new(RunWaker { signal, is_woken: AtomicBool::new(true), wakeup });
         let waker = Waker::from(Arc::clone(&woken));
         let mut future = pin!(future);
         let output = loop {
@@ -85,23 +86,20 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
             let _ = self.reap_waiting_for(1);
             return;
         }
-        let (lock, woken) = &self.shared.woken;
-        let mut guard = lock.lock();
-        while !is_woken.load(Ordering::Acquire) {
-            guard = woken.wait(guard);
-        }
+        self.shared.signal.wait(is_woken);
+        let _ = self.reap();
     }
 }
 
 /// The waker of [`AsyncQueue::run`].
-struct RunWaker<M: TransferMemory + 'static> {
-    shared: std::sync::Weak<Shared<M>>,
+struct RunWaker {
+    signal: Arc<Signal>,
     is_woken: AtomicBool,
     /// None in a simulation.
     wakeup: Option<Wakeup>,
 }
 
-impl<M: TransferMemory + 'static> Wake for RunWaker<M> {
+impl Wake for RunWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -110,10 +108,8 @@ impl<M: TransferMemory + 'static> Wake for RunWaker<M> {
         self.is_woken.store(true, Ordering::SeqCst);
         if let Some(wakeup) = &self.wakeup {
             wakeup.set();
-        } else if let Some(shared) = self.shared.upgrade() {
-            let (lock, woken) = &shared.woken;
-            drop(lock.lock());
-            woken.notify_all();
+        } else {
+            self.signal.set();
         }
     }
 }

@@ -109,7 +109,9 @@ impl AsyncReader {
         let len = self.pool.buffer_bytes();
         while self.cursor.has_more(&self.file) {
             let Some(memory) = self.pool.try_take() else { break };
-            self.flying.push_back(self.queue.read(&self.file, self.cursor.next(), memory, len));
+            let mut transfer = self.queue.read(&self.file, self.cursor.next(), memory, len);
+            transfer.submit();
+            self.flying.push_back(transfer);
             self.cursor.advance(len);
         }
         let Some((result, memory)) = ready!(self.poll_first(context)) else { return Poll::Ready(Ok(())) };
@@ -130,11 +132,6 @@ impl AsyncReader {
         if ended.is_ready() {
             self.flying.pop_front();
         }
-        // The end of the others is asked for when it is their turn.
-        let others = self.flying.iter_mut().skip(usize::from(ended.is_pending()));
-        others
-            .filter(|transfer| !transfer.is_submitted())
-            .for_each(|transfer| transfer.poll_submission(context));
         ended.map(Some)
     }
 

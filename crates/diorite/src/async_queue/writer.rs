@@ -92,11 +92,7 @@ impl AsyncWriter {
             self.unsubmitted.end();
         }
         self.submit_whole_blocks();
-        poll_fn(|context| {
-            self.look(context);
-            Poll::Ready(Ok(()))
-        })
-        .await
+        Ok(())
     }
 
     /// Write all of `data`, copied.
@@ -168,7 +164,6 @@ impl AsyncWriter {
         buffer[..len].copy_from_slice(&data[..len]);
         if self.unsubmitted.fill(len) {
             self.submit_whole_blocks();
-            self.look(context);
         }
         Poll::Ready(Ok(len))
     }
@@ -177,23 +172,15 @@ impl AsyncWriter {
     fn submit_whole_blocks(&mut self) {
         let unit = self.file.alignment().offset as usize;
         if let Some((memory, whole)) = self.unsubmitted.take_whole_blocks(unit) {
-            let transfer = self.queue.write(&self.file, self.next, memory, whole);
+            let mut transfer = self.queue.write(&self.file, self.next, memory, whole);
+            transfer.submit();
             self.flying.push_back(Flying { offset: self.next, len: whole, transfer });
             self.next += whole as u64;
         }
     }
 
-    /// Submit what is not in flight, as far as there is space.
-    fn look(&mut self, context: &mut Context<'_>) {
-        for Flying { transfer, .. } in self.flying.iter_mut().filter(|flying| !flying.transfer.is_submitted())
-        {
-            transfer.poll_submission(context);
-        }
-    }
-
     /// The end of the transfer that was submitted first; `false` if there is none.
     fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Result<bool>> {
-        self.look(context);
         let Some(Flying { offset, len, transfer }) = self.flying.front_mut() else {
             return Poll::Ready(self.write_rest());
         };

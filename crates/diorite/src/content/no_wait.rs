@@ -108,22 +108,36 @@ impl Content {
         if self.engine.cache.dirty() as u64 + (pages.end - pages.start) > self.engine.dirty_limit() as u64 {
             return Err(Error::WouldBlock("data to be written back"));
         }
-        for page in pages {
-            let state = self.cache.pages.get(page).filter(|state| !state.loading);
-            let state = state.ok_or(Error::WouldBlock("pages to be read"))?;
-            if !state.live && self.engine.cache.arena.write(state.frame).is_none() {
-                return Err(Error::WouldBlock("a page that a view shows"));
-            }
-        }
-        self.check_mapped(range.offset..range.end)?;
-        let (mut at, mut blocks) = (range.offset, Blocks::unclaimed(&self.engine));
-        let written =
-            data.iter().try_for_each(|segment| self.write_locked(segment, &range, &mut at, &mut blocks));
+        let written = self.pin_to_write(&pages).and_then(|()| {
+            self.check_mapped(range.offset..range.end)?;
+            let (mut at, mut blocks) = (range.offset, Blocks::unclaimed(&self.engine));
+            let written =
+                data.iter().try_for_each(|segment| self.write_locked(segment, &range, &mut at, &mut blocks));
+            Ok((at, written))
+        });
+        self.cache.pages.unpin(pages);
+        let (at, written) = written?;
         if at > range.offset {
             self.store.note_modified();
             self.engine.note_dirty(self);
         }
         Written::up_to(range.offset, at, written.err())
+    }
+
+    /// Pin pages that are cached and can be written where they are; some may be pinned also where that fails. A page that is not pinned may
+    /// go at any time, and its frame be another's: nothing is asked of the frame before. The caller has the range exclusively.
+    fn pin_to_write(&self, pages: &Range<u64>) -> Result<()> {
+        let states =
+            self.cache.pages.pin(pages.clone()).map_err(|_| Error::WouldBlock("pages to be read"))?;
+        for state in states {
+            if state.loading {
+                return Err(Error::WouldBlock("pages to be read"));
+            }
+            if !state.live && self.engine.cache.arena.write(state.frame).is_none() {
+                return Err(Error::WouldBlock("a page that a view shows"));
+            }
+        }
+        Ok(())
     }
 
     /// Read through the cache, in which no page stays that was not there.
@@ -160,5 +174,59 @@ impl Content {
     pub(crate) fn pages_to_make(&self, position: Position, len: u64) -> Vec<u64> {
         let offset = self.store.offset_of(position);
         self.cache.pages.missing(pages_of(offset, offset.saturating_add(len).min(u64::MAX - PAGE_SIZE)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::SystemClock;
+    use crate::content::engine::{Engine, EngineOptions};
+    use crate::content::toy_map::ToyMap;
+    use crate::write::Growth;
+
+    /// A write that must not wait looked at the frame of a page that could be evicted meanwhile: the frame was another page's by then, and
+    /// the thread that was filling it ended in a panic. From the look to the copy no page may go.
+    #[test]
+    fn a_page_that_was_looked_at_stays_until_it_is_written() {
+        let options = EngineOptions {
+            cache_bytes: 1 << 20,
+            read_ahead_bytes: 0,
+            dirty_age: Duration::from_secs(3600),
+            clock: SystemClock::shared(),
+            content_times: crate::ContentTimes::ByWrite,
+        };
+        let map = ToyMap::new(PAGE_SIZE, 64, false);
+        let view = map.reopen();
+        let engine = Engine::new(&options).expect("memory");
+        let content = Content::new(Box::new(map), engine).expect("content");
+        let old = [1; 4 * PAGE_SIZE as usize];
+        content.write_cached(&[IoSlice::new(&old)], Position::At(0), Growth::Allowed).expect("written");
+        content.write_back_all().expect("written back");
+        let is_kept = std::thread::scope(|scope| {
+            let stalled = view.stall();
+            let new = [2; 4 * PAGE_SIZE as usize];
+            let content = &content;
+            let writer =
+                scope.spawn(move || content.write_cached_no_wait(&[IoSlice::new(&new)], Position::At(0)));
+            let limit = Instant::now() + Duration::from_secs(5);
+            let is_pinned =
+                || (0..4).all(|page| content.cache.pages.get(page).is_some_and(|state| state.pinned));
+            while !is_pinned() && Instant::now() < limit {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            content.cache.drop_clean();
+            let is_kept = content.cache.pages.missing(0..4).is_empty();
+            drop(stalled);
+            let written = writer.join().expect("no panic");
+            is_kept && written.is_ok_and(|written| written.len == old.len())
+        });
+        assert!(is_kept, "the pages could go while they were written");
+        let states = (0..4).map(|page| content.cache.pages.get(page).expect("written"));
+        assert!(states.into_iter().all(|state| state.dirty != 0 && !state.pinned));
+        let uncached = content.write_cached_no_wait(&[IoSlice::new(&[3])], Position::At(5 * PAGE_SIZE));
+        assert!(uncached.is_err(), "after the end");
     }
 }

@@ -126,17 +126,16 @@ impl Content {
                 punched => punched?,
             }
         }
+        self.store.note_modified();
         self.cache.drop_pages(pages_of(range.start, range.end));
-        self.cache.zero_live(offset..end);
+        // Only where the blocks are gone. What shares a block with the range is zero in a page once it is dirty, and not where that fails.
+        self.cache.zero_live(whole.start..whole.end.min(end));
         if whole.start > whole.end {
             // Within one block.
-            self.zero_mapped(offset, end.min(self.store.size()))?;
-        } else {
-            self.zero_mapped(offset, whole.start.min(self.store.size()))?;
-            self.zero_mapped(whole.end, end.min(self.store.size()))?;
+            return self.zero_mapped(offset, end.min(self.store.size()));
         }
-        self.store.note_modified();
-        Ok(())
+        self.zero_mapped(offset, whole.start.min(self.store.size()))?;
+        self.zero_mapped(whole.end, end.min(self.store.size()))
     }
 
     /// Give a range blocks. It keeps its content; the file grows if it ends before the range does, or gets blocks beyond its end.

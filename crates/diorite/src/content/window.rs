@@ -10,6 +10,7 @@ use diorite_block::BioFlags;
 
 use crate::cache::arena::PAGE_SIZE;
 use crate::cache::live::Mapping;
+use crate::cache::pages::PageState;
 use crate::content::{Content, pages_of};
 use crate::range_lock::LockMode;
 use crate::write::space::Blocks;
@@ -75,16 +76,12 @@ impl Content {
     }
 
     fn show_step(&self, step: &Range<u64>, window: &Window, usage: WindowUse) -> Result<()> {
-        let held = self.store.locked_range(window.bytes.start, window.bytes.end);
-        let states = self.cache.pin_read(step, &held)?;
-        let mut blocks = Blocks::unclaimed(&self.engine);
         let bytes = &window.bytes;
+        let held = self.store.locked_range(bytes.start, bytes.end);
+        let mut blocks = Blocks::unclaimed(&self.engine);
         let claims = match usage {
-            WindowUse::Load => None,
-            WindowUse::Store => {
-                let claim = |_: &mut _| self.cache.claim_for(step, &states, bytes.start, bytes.end);
-                Some(blocks.attempt(claim)?)
-            }
+            WindowUse::Load => self.cache.pin_read(step, &held).map(|_| None)?,
+            WindowUse::Store => Some(self.pin_and_claim(step, bytes, &held, &mut blocks)?),
         };
         self.cache.show_live(step, &window.mapping, bytes, claims.as_deref()).inspect_err(|_| {
             let claimed: u64 = claims.iter().flatten().map(|claim| u64::from(*claim)).sum();
@@ -92,6 +89,29 @@ impl Content {
                 self.store.map.release_claim(claimed);
             }
         })
+    }
+
+    /// Pin the pages of a step, and claim the blocks that stores to `bytes` of them need.
+    fn pin_and_claim(
+        &self,
+        step: &Range<u64>,
+        bytes: &Range<u64>,
+        held: &Range<u64>,
+        blocks: &mut Blocks<'_>,
+    ) -> Result<Vec<u8>> {
+        let states = self.cache.pin_read(step, held)?;
+        let claim = |states: &[PageState]| self.cache.claim_for(step, states, bytes.start, bytes.end);
+        match blocks.share().and_then(|()| claim(&states)) {
+            Err(error) if error.is_no_space() => {
+                // What is dirty in the range has claims for more than it takes, and no other thread can write it back.
+                blocks.give_up();
+                self.cache.pages.unpin(step.clone());
+                self.engine.beside_the_last(|| self.cache.write_back(held.clone(), BioFlags::SYNC))?;
+                let states = self.cache.pin_read(step, held)?;
+                blocks.attempt(|_| claim(&states))
+            }
+            claims => claims,
+        }
     }
 
     /// Fails if the file ends before `end`. The caller has the range.
@@ -195,7 +215,7 @@ impl Drop for Window {
 impl crate::content::file_cache::FileCache {
     /// Have all of `pages` in the cache, pinned, with frames that no snapshot shows. Returns their states. The caller has them exclusively,
     /// and all of the bytes `held`.
-    fn pin_read(&self, pages: &Range<u64>, held: &Range<u64>) -> Result<Vec<crate::cache::pages::PageState>> {
+    fn pin_read(&self, pages: &Range<u64>, held: &Range<u64>) -> Result<Vec<PageState>> {
         let mut waits = 0;
         loop {
             let is_loaded = match self.pages.pin(pages.clone()) {

@@ -131,7 +131,9 @@ impl Workers {
             drop(state);
             if needs_thread {
                 let shared = Arc::clone(&self.shared);
-                self.start("diorite-read-ahead", move || shared.run_reader());
+                if !self.start("diorite-read-ahead", move || shared.run_reader()) {
+                    self.shared.lose_reader();
+                }
             }
             self.shared.read_ahead.notify_one();
         }
@@ -149,7 +151,9 @@ impl Workers {
         let too_many = pages.dirty() > pages.dirty_background();
         if !self.writer_started.swap(true, Ordering::AcqRel) {
             let (shared, pages, age) = (Arc::clone(&self.shared), Arc::downgrade(pages), self.dirty_age);
-            self.start("diorite-write-back", move || shared.run_writer(&pages, age));
+            if !self.start("diorite-write-back", move || shared.run_writer(&pages, age)) {
+                self.writer_started.store(false, Ordering::Release);
+            }
         }
         let mut state = self.shared.state.lock();
         let wake = (too_many && !state.too_many_dirty) || state.dirty_since.is_none();
@@ -161,15 +165,14 @@ impl Workers {
         }
     }
 
-    fn start(&self, name: &str, body: impl FnOnce() + Send + 'static) {
+    /// Whether the system has a thread left. Without it there is no read-ahead, writers write back themselves, and the next call tries again.
+    fn start(&self, name: &str, body: impl FnOnce() + Send + 'static) -> bool {
         let body = move || {
             IS_WORKER.set(true);
             body();
         };
-        // Without the thread there is no read-ahead, and writers write back themselves.
-        if let Ok(handle) = spawn(name, body) {
-            self.threads.lock().push(handle);
-        }
+        let started = spawn(name, body).map(|handle| self.threads.lock().push(handle));
+        started.is_ok()
     }
 
     /// End all threads, and wait for them.
@@ -191,6 +194,19 @@ impl Workers {
 }
 
 impl Shared {
+    /// A thread that reads ahead could not be started. If there is no other, nothing is read ahead.
+    fn lose_reader(&self) {
+        let mut state = self.state.lock();
+        state.readers -= 1;
+        if state.readers > 0 {
+            return;
+        }
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        let pages = jobs.iter().map(|(_, ahead, _)| ahead.len()).sum();
+        self.pages_ahead.fetch_sub(pages, Ordering::Relaxed);
+    }
+
     fn run_reader(&self) {
         let mut state = self.state.lock();
         while !state.stop {

@@ -203,6 +203,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         (self.pending.len() + self.ready.len()) as u32
     }
 
+    /// Whether one more transfer can be submitted.
+    pub(crate) fn has_space(&self) -> bool {
+        self.in_flight() < self.depth
+    }
+
     /// Transfers that have ended, and are returned without waiting.
     pub fn ended(&self) -> u32 {
         (self.ready.len() + self.reaped.len()) as u32
@@ -235,7 +240,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), SubmitError<M>> {
-        if self.in_flight() >= self.depth {
+        if !self.has_space() {
             return Err(SubmitError::Full { memory });
         }
         // The alignment is looked at with the size, once the range is locked.
@@ -273,7 +278,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), SubmitError<M>> {
-        if self.in_flight() >= self.depth {
+        if !self.has_space() {
             return Err(SubmitError::Full { memory });
         }
         let position = file.check_write_at(offset);
