@@ -307,6 +307,29 @@ fn handles_outlive_the_server_and_not_the_file() {
     server.must_end_clean();
 }
 
+/// A write that was checked on one file was made to another, if that got the inode number meanwhile.
+#[test]
+fn a_write_to_a_removed_file_never_reaches_another() {
+    const ROUNDS: usize = 300;
+    let server = Server::new(Squash::default());
+    let (client, writer) = (&mut server.client(0), &mut server.client(0));
+    let root = client.mount("/");
+    for round in 0..ROUNDS {
+        let victim = create(client, &root, "victim", 0o644);
+        let data = Opaque::owned(vec![7; 512]);
+        let stable = stable_how::UNSTABLE;
+        let old = WRITE3args { file: victim, offset: 0, count: 512, stable, data };
+        let other = std::thread::scope(|scope| {
+            scope.spawn(|| while writer.result::<WRITE3resok>(WRITE, &old).is_ok() {});
+            client.ok::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&root, "victim") });
+            create(client, &root, "other", 0o644)
+        });
+        assert_eq!(attributes(client, &other).size, 0, "round {round}");
+        client.ok::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&root, "other") });
+    }
+    server.must_end_clean();
+}
+
 /// A creation that is sent again, because its reply was lost, finds its file; another one does not.
 #[test]
 fn an_exclusive_creation_happens_once() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use diorite::{Attributes, FileKind, InodeNumber};
+use diorite::{Attributes, FileKind, InodeNumber, NodeRef};
 
 use super::open_files::OpenFiles;
 use super::protocol::{Failure, Handle, Procedure, STRING_MAX, Status, write_attributes};
@@ -10,7 +10,7 @@ use super::rpc::{Refusal, UnixAuth};
 use super::xdr::{Reader, Writer};
 use crate::accounting::{Accounting, Class, Client, Processes};
 use crate::operations::permissions::{Credentials, EXECUTE, READ, WRITE};
-use crate::operations::{Caller, Operations};
+use crate::operations::{Caller, Entry, Operations};
 
 /// Flavors of authentication that a mount is offered: by user and group, and none.
 const FLAVORS: [u32; 2] = [1, 0];
@@ -66,6 +66,8 @@ pub(super) struct Asked<'a> {
     pub(super) reply: &'a mut Writer,
     /// Bytes of content that were read or written.
     pub(super) moved: u64,
+    /// The inodes that the call is about: what was checked of one is not done to another that is given its number meanwhile.
+    held: Vec<NodeRef>,
 }
 
 pub(super) type Done = Result<(), Failure>;
@@ -93,7 +95,7 @@ impl Export {
         reply.u32(0);
         let who = self.squash.credentials(auth);
         let begun = self.accounting.begin_of(procedure.name(), client);
-        let mut asked = Asked { export: self, who, arguments, reply, moved: 0 };
+        let mut asked = Asked { export: self, who, arguments, reply, moved: 0, held: Vec::new() };
         let done = asked.carry_out(procedure);
         let class = match procedure {
             Procedure::Read => Class::Read,
@@ -209,11 +211,20 @@ impl Asked<'_> {
     /// The next argument, a handle: what it leads to.
     pub(super) fn node(&mut self) -> Result<Attributes, Failure> {
         let handle = Handle::read(&self.export.uuid, &mut self.arguments)?;
-        let attributes = self.operations().attributes(handle.number).map_err(|error| {
+        let found = self.operations().found(handle.number).map_err(|error| {
             // Whatever is wrong with the number, the client has had it from here.
             if error.is_not_found() { Failure::from(Status::STALE) } else { error.into() }
         })?;
-        if attributes.generation == handle.generation { Ok(attributes) } else { Err(Status::STALE.into()) }
+        let attributes = self.hold(found);
+        // Without a name it is there only as long as calls are about it.
+        let is_there = attributes.generation == handle.generation && attributes.links > 0;
+        if is_there { Ok(attributes) } else { Err(Status::STALE.into()) }
+    }
+
+    /// The call is about this inode.
+    pub(super) fn hold(&mut self, entry: Entry) -> Attributes {
+        self.held.push(entry.node);
+        entry.attributes
     }
 
     /// The same; it must be a directory in which the caller may search, and with `more` do that.

@@ -34,7 +34,7 @@ impl Asked<'_> {
             _ => return Err(Failure::Garbage),
         };
         let existing = match self.operations().lookup(directory.inode, name) {
-            Ok(entry) => Some(entry.attributes),
+            Ok(entry) => Some(self.hold(entry)),
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
@@ -53,7 +53,7 @@ impl Asked<'_> {
 
     /// Make an inode with a name. What its maker may not set of it, is not set.
     fn make(
-        &self,
+        &mut self,
         directory: &Attributes,
         name: &[u8],
         kind: FileKind,
@@ -65,7 +65,8 @@ impl Asked<'_> {
         // Clients have applied the mask of their user.
         let permissions = self.permissions_of_new(directory, kind, changes.permissions.unwrap_or(usual));
         let new = NewNode { kind, permissions, umask: 0, device };
-        let made = self.operations().create(directory.inode, name, &new, &self.caller())?.attributes;
+        let made = self.operations().create(directory.inode, name, &new, &self.caller())?;
+        let made = self.hold(made);
         // A file that others are to own is made by one who may do that; size 0 is what it has.
         let more =
             SetAttributes { permissions: None, size: changes.size.filter(|size| *size > 0), ..changes };
@@ -132,7 +133,8 @@ impl Asked<'_> {
         if target.is_empty() || target.contains(&0) {
             return Err(Status::INVAL.into());
         }
-        let made = self.operations().symlink(directory.inode, name, target, &self.caller())?.attributes;
+        let made = self.operations().symlink(directory.inode, name, target, &self.caller())?;
+        let made = self.hold(made);
         self.push_made(&made, directory.inode)
     }
 
@@ -161,6 +163,7 @@ impl Asked<'_> {
     /// What has a name, if the caller may take it away.
     fn removable(&self, directory: &Attributes, name: &[u8]) -> Result<Option<Attributes>, Failure> {
         let removed = match self.operations().lookup(directory.inode, name) {
+            // Not held: the file goes with the name, before the reply.
             Ok(entry) => entry.attributes,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -243,6 +246,7 @@ impl Asked<'_> {
         let mut listed: Vec<DirectoryEntry> = Vec::new();
         let (mut names, mut len, mut is_full) = (0, self.reply.bytes.len() + LIST_END, false);
         let wanted = Listed::Attributes { most: count / (ATTRIBUTES_LEN + HANDLE_LEN) };
+        let version = self.operations().node(directory.inode)?.names_version();
         self.operations().read_directory(directory.inode, cursor, wanted, &mut |entry| {
             let name = entry.name.len().next_multiple_of(4);
             names += 8 + name + 8;
@@ -253,16 +257,21 @@ impl Asked<'_> {
             }
             !is_full
         })?;
-        for entry in &listed {
+        let found: Vec<_> = listed.iter().map(|entry| self.operations().listed(entry).ok()).collect();
+        // What was removed meanwhile may have given its number to another: then it is looked for by name.
+        let is_same = self.operations().node(directory.inode)?.names_version() == version;
+        for (entry, found) in listed.iter().zip(found) {
             push_entry(entry, self.reply);
-            match self.operations().listed(entry) {
-                Ok(found) => {
+            let found =
+                if is_same { found } else { self.operations().lookup(directory.inode, &entry.name).ok() };
+            match found {
+                Some(found) => {
                     self.push_attributes(&found.attributes);
                     self.reply.u32(1);
                     Handle::of(&found.attributes).write(&self.export.uuid, self.reply);
                 }
                 // It is gone since.
-                Err(_) => self.reply.words([0, 0]),
+                None => self.reply.words([0, 0]),
             }
         }
         self.end_list(listed.len(), is_full)

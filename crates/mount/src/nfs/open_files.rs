@@ -145,6 +145,10 @@ impl OpenFiles {
         drop(table);
         // Closing takes time.
         drop(closed);
+        // If it has lost its last name meanwhile, it may have been forgotten already.
+        if self.operations.attributes(number)?.links == 0 {
+            self.forget(number);
+        }
         Ok(file)
     }
 

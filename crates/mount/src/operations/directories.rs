@@ -86,6 +86,6 @@ impl Operations {
     /// # Errors
     /// As [`Operations::node`]: it may be gone since.
     pub fn listed(&self, entry: &DirectoryEntry) -> Result<Entry> {
-        self.entry(self.node(entry.inode)?)
+        self.found(entry.inode)
     }
 }

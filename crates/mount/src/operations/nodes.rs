@@ -3,7 +3,7 @@
 use diorite::{Attributes, InodeNumber, NodeRef, Result, SetAttributes, SetTime, Timestamp, XattrMode};
 
 use super::files::is_written_through;
-use super::{Caller, Operations, not_permitted, privileges};
+use super::{Caller, Entry, Operations, not_permitted, privileges};
 
 /// The extended attribute that is the access control list of a file or directory.
 pub(crate) const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -23,7 +23,15 @@ impl Operations {
     /// # Errors
     /// As [`Operations::node`].
     pub fn attributes(&self, number: InodeNumber) -> Result<Attributes> {
-        Ok(self.entry(self.node(number)?)?.attributes)
+        Ok(self.found(number)?.attributes)
+    }
+
+    /// The inode of that number with its attributes. Its number is given to no other inode while the entry is kept.
+    ///
+    /// # Errors
+    /// As [`Operations::node`].
+    pub fn found(&self, number: InodeNumber) -> Result<Entry> {
+        self.entry(self.node(number)?)
     }
 
     /// Change attributes, all or none; returns what they are then. A change of owner takes the privileges of a file.

@@ -140,20 +140,23 @@ impl Client {
         result
     }
 
+    /// A procedure of NFS, as it ends.
+    pub(crate) fn result<R: Unpack>(&mut self, procedure: u32, arguments: &impl Pack) -> Result<R, nfsstat3> {
+        match self.call::<Raw<R>>(NFS, procedure, arguments) {
+            Raw::Ok(result) => Ok(result),
+            Raw::Err(status) => Err(status),
+        }
+    }
+
     /// A procedure of NFS that succeeds.
     pub(crate) fn ok<R: Unpack>(&mut self, procedure: u32, arguments: &impl Pack) -> R {
-        match self.call::<Raw<R>>(NFS, procedure, arguments) {
-            Raw::Ok(result) => result,
-            Raw::Err(status) => panic!("procedure {procedure}: {status:?}"),
-        }
+        self.result(procedure, arguments).unwrap_or_else(|status| panic!("procedure {procedure}: {status:?}"))
     }
 
     /// A procedure of NFS that fails.
     pub(crate) fn fail<R: Unpack>(&mut self, procedure: u32, arguments: &impl Pack) -> nfsstat3 {
-        match self.call::<Raw<R>>(NFS, procedure, arguments) {
-            Raw::Ok(_) => panic!("procedure {procedure} succeeds"),
-            Raw::Err(status) => status,
-        }
+        let status = self.result::<R>(procedure, arguments).err();
+        status.unwrap_or_else(|| panic!("procedure {procedure} succeeds"))
     }
 
     pub(crate) fn mount(&mut self, path: &str) -> nfs_fh3 {
