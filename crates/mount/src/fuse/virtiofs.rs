@@ -4,7 +4,8 @@
 //! guest's memory to pages that the device uses as they are, and a read's the other way: one copy, for safe code cannot lend memory that a
 //! guest may change at any time. Nothing can be told to the guest unasked, so it writes through.
 //!
-//! One virtual machine at a time uses the volume. When it ends or starts anew, what it had open is closed, and everything made durable.
+//! One virtual machine at a time uses the volume. When it ends or starts anew, its requests have ended first, or never begin; then what it had
+//! open is closed, and everything made durable.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -12,7 +13,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use diorite::Filesystem;
 use vhost::vhost_user::{Listener, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
@@ -22,7 +24,7 @@ use vm_memory::{GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryLoadGuard,
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
-use super::abi::{InHeader, WriteIn};
+use super::abi::{InHeader, Opcode, WriteIn};
 use super::limited_log::Log;
 use super::payload::{Payload, Payloads};
 use super::reply::Reply;
@@ -37,6 +39,8 @@ use crate::watch::{Name, Watch};
 const QUEUES: usize = 2;
 const QUEUE_SIZE: usize = 1024;
 const THREADS: usize = 16;
+/// After a connection that could not be taken: it may be for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
 /// What is read apart from the data of a write.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 /// The modern device, of virtio 1.0 on.
@@ -169,6 +173,7 @@ impl VirtioFs {
         let receiver = Arc::new(Mutex::new(receiver));
         let payloads = Payloads::new(THREADS)?;
         let misunderstood = Arc::default();
+        let serving = Arc::<RwLock<()>>::default();
         for _ in 0..THREADS {
             let mut worker = Worker {
                 session: Arc::clone(&self.session),
@@ -176,15 +181,25 @@ impl VirtioFs {
                 payload: payloads.take()?,
                 reply: Reply::default(),
                 misunderstood: Arc::clone(&misunderstood),
+                serving: Arc::clone(&serving),
             };
             let receiver = Arc::clone(&receiver);
             threads.spawn(move || worker.work(&receiver)).map_err(|error| device_error(error.to_string()))?;
         }
         while !self.control.is_stopping() {
             let served = self.serve_one(&sender);
-            self.session.end_client()?;
+            // Until its last requests have ended.
+            let ended = {
+                let _alone = serving.write().unwrap_or_else(PoisonError::into_inner);
+                self.session.end_client()
+            };
+            // The next one is served nevertheless: what can be read can be read, and what is not written is tried again.
+            if let Err(error) = ended {
+                log::error!("{}: the virtual machine has gone: {error}", self.control.socket.display());
+            }
             if let Err(said) = served {
                 log::warn!("{}: {said}", self.control.socket.display());
+                std::thread::sleep(PAUSE);
             }
         }
         drop(sender);
@@ -196,7 +211,8 @@ impl VirtioFs {
     fn serve_one(&self, sender: &SyncSender<Received>) -> Result<(), String> {
         let text = |error: vhost_user_backend::Error| error.to_string();
         let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
-        let device = Device { memory: memory.clone(), sender: sender.clone() };
+        let is_over = Arc::<AtomicBool>::default();
+        let device = Device { memory: memory.clone(), sender: sender.clone(), is_over: Arc::clone(&is_over) };
         let mut daemon =
             VhostUserDaemon::new("virtiofs".to_owned(), Arc::new(device), memory).map_err(text)?;
         let listener = self.listener.try_clone().map_err(|error| error.to_string())?;
@@ -206,6 +222,9 @@ impl VirtioFs {
             daemon.request_shutdown();
         }
         let ended = daemon.wait();
+        is_over.store(true, Ordering::Release);
+        // With the threads that take requests.
+        drop(daemon);
         *self.control.connection() = None;
         match ended {
             Err(vhost_user_backend::Error::HandleRequest(error)) => {
@@ -247,13 +266,20 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 
 type Memory = GuestMemoryLoadGuard<GuestMemoryMmap>;
 
-/// A request in the guest's memory, with the queue that its answer goes to.
-type Received = (DescriptorChain<Memory>, VringMutex);
+/// A request in the guest's memory.
+struct Received {
+    chain: DescriptorChain<Memory>,
+    /// The queue that its answer goes to.
+    vring: VringMutex,
+    /// Whether the virtual machine has gone.
+    is_over: Arc<AtomicBool>,
+}
 
 /// The device as the virtual machine monitor drives it.
 struct Device {
     memory: GuestMemoryAtomic<GuestMemoryMmap>,
     sender: SyncSender<Received>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl VhostUserBackend for Device {
@@ -310,7 +336,7 @@ impl VhostUserBackend for Device {
                 vring.get_mut().get_queue_mut().iter(memory).map_err(failed)?.take(QUEUE_SIZE).collect();
             let is_empty = taken.is_empty();
             for chain in taken {
-                let received = (chain, vring.clone());
+                let received = Received { chain, vring: vring.clone(), is_over: Arc::clone(&self.is_over) };
                 self.sender.send(received).map_err(|_| io::ErrorKind::BrokenPipe)?;
             }
             if is_empty && !vring.enable_notification().map_err(failed)? {
@@ -329,6 +355,8 @@ struct Worker {
     reply: Reply,
     /// Requests that were no requests, of all threads.
     misunderstood: Arc<AtomicU64>,
+    /// Locked shared while a request is carried out, and otherwise while a virtual machine begins or ends.
+    serving: Arc<RwLock<()>>,
 }
 
 /// Nothing is asked of a guest that other requests of it must end before.
@@ -344,10 +372,19 @@ impl Worker {
     /// Carry out requests until there are no more to come.
     fn work(&mut self, receiver: &Mutex<Receiver<Received>>) {
         loop {
-            let received = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok((chain, vring)) = received else { return };
+            let lock = Arc::clone(&self.serving);
+            let (received, serving) = {
+                let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+                let Ok(received) = receiver.recv() else { return };
+                // Before another thread takes the next one, which may be that of a new start.
+                (received, lock.read().unwrap_or_else(PoisonError::into_inner))
+            };
+            let Received { chain, vring, is_over } = received;
+            if is_over.load(Ordering::Acquire) {
+                continue;
+            }
             let head = chain.head_index();
-            let written = self.serve(chain).unwrap_or_else(|error| {
+            let written = self.serve(chain, serving).unwrap_or_else(|error| {
                 self.log_misunderstood(&error);
                 0
             });
@@ -375,7 +412,11 @@ impl Worker {
     }
 
     /// Carry out a request: so many bytes were written into its memory.
-    fn serve(&mut self, chain: DescriptorChain<Memory>) -> io::Result<usize> {
+    fn serve(
+        &mut self,
+        chain: DescriptorChain<Memory>,
+        serving: RwLockReadGuard<'_, ()>,
+    ) -> io::Result<usize> {
         let invalid = |error: virtio_queue::Error| io::Error::other(error.to_string());
         let memory = chain.memory().clone();
         let mut reader = chain.clone().reader(&memory).map_err(invalid)?;
@@ -387,6 +428,12 @@ impl Worker {
         reader.read_exact(second)?;
         let message =
             Message::of_pieces(&mut self.message, &self.payload[..rest]).map_err(io::Error::from)?;
+        let mut serving = Some(serving);
+        // A start or an end drops what earlier requests have opened: they have all ended before.
+        let _alone = matches!(message.opcode(), Some(Opcode::Init | Opcode::Destroy)).then(|| {
+            serving = None;
+            self.serving.write().unwrap_or_else(PoisonError::into_inner)
+        });
         let payload = match self.session.serve(message, &Queue, &mut self.reply) {
             Served::Silent => return Ok(0),
             Served::Reply => 0,
