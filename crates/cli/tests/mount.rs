@@ -15,6 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Mounted, pattern, text};
+use mount::exercise::Aligned;
 use mount::{Served, Transport};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
@@ -49,6 +50,7 @@ over_both_transports! {
     an_append_only_file_keeps_what_it_has,
     appends_to_an_append_only_file_change_its_times,
     an_append_only_file_is_written_again_after_the_disk_was_full,
+    what_a_full_disk_takes_is_the_size,
     changes_are_durable_where_flags_of_the_inode_say_so,
     times_have_the_parts_of_seconds_that_inodes_have,
     what_was_written_before_a_file_became_immutable_is_kept,
@@ -600,6 +602,50 @@ fn an_append_only_file_is_written_again_after_the_disk_was_full() {
     drop(log);
     let served = served.again("");
     assert_eq!(fs::read(served.path("log")).expect("read"), [&data[..written], b"after"].concat());
+    served.must_end_clean();
+}
+
+/// A copy of a range that a full disk ended early was reported shorter than it was, and the file was longer than any program knew. (Of a direct
+/// write that fails the kernel takes back what was written.)
+fn what_a_full_disk_takes_is_the_size() {
+    let Some(served) = Served::new("ext4", "32M", "") else { return };
+    let mut memory = Aligned::new(4 << 20);
+    memory.bytes().copy_from_slice(&pattern(4 << 20, 1));
+    let data: &[u8] = memory.bytes();
+    fs::write(served.path("source"), data).expect("write");
+    let fill = |left: u64| {
+        let filler = fs::File::create(served.path("filler")).expect("create");
+        let free = rustix::fs::statvfs(served.at()).expect("statvfs");
+        let len = free.f_bfree * free.f_frsize - left;
+        rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, len).expect("there is space");
+    };
+    fill(1664 << 10);
+    let direct =
+        rustix::fs::open(served.path("direct"), OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT, Mode::RUSR);
+    let written = match rustix::io::pwrite(direct.expect("create"), data, 0) {
+        Ok(written) => written as u64,
+        Err(error) => {
+            assert_eq!(error, Errno::NOSPC);
+            0
+        }
+    };
+    fs::remove_file(served.path("filler")).expect("remove");
+    rustix::fs::sync();
+    fill(1664 << 10);
+    let (source, copy) = (
+        fs::File::open(served.path("source")).expect("open"),
+        fs::File::create(served.path("copy")).expect("create"),
+    );
+    let copied = rustix::fs::copy_file_range(&source, None, &copy, None, data.len()).expect("a part") as u64;
+    assert!(copied > 0 && copied < data.len() as u64, "{copied} bytes were copied");
+    drop((source, copy));
+    for (name, size) in [("direct", written), ("copy", copied)] {
+        assert_eq!(fs::metadata(served.path(name)).expect("stat").len(), size, "{name}");
+    }
+    let served = served.again("");
+    for (name, size) in [("direct", written), ("copy", copied)] {
+        assert!(fs::read(served.path(name)).expect("read") == data[..size as usize], "{name}");
+    }
     served.must_end_clean();
 }
 

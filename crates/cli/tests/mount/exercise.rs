@@ -166,20 +166,20 @@ fn read_full(file: &File, memory: &mut [u8], offset: u64) -> usize {
 }
 
 /// Memory that begins on a page.
-struct Aligned {
+pub(crate) struct Aligned {
     bytes: Vec<u8>,
     start: usize,
     len: usize,
 }
 
 impl Aligned {
-    fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         let bytes = vec![0u8; len + PAGE as usize];
         let start = bytes.as_ptr().align_offset(PAGE as usize);
         Self { bytes, start, len }
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }
 }

@@ -1,7 +1,7 @@
 //! What the tests of a mount share: a served volume, random use of a file, and the table of POSIX calls.
 
 mod commands;
-mod exercise;
+pub(crate) mod exercise;
 mod posix;
 mod served;
 mod watch;

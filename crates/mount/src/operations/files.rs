@@ -375,13 +375,14 @@ impl Operations {
         let mut copied = 0;
         while copied < len {
             let step = memory.len().min((len - copied) as usize);
-            let result = from.direct.read_at(&mut memory[..step], from_offset + copied).and_then(|got| {
-                target.write_all_at(&memory[..got], to_offset + copied)?;
-                Ok(got)
-            });
+            let result = from
+                .direct
+                .read_at(&mut memory[..step], from_offset + copied)
+                .and_then(|got| target.write_at(&memory[..got], to_offset + copied));
             match result {
+                // The end of the source.
                 Ok(0) => break,
-                Ok(got) => copied += got as u64,
+                Ok(written) => copied += written as u64,
                 Err(_) if copied > 0 => break,
                 Err(error) => return Err(error),
             }
