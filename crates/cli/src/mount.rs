@@ -73,10 +73,16 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         (false, _) => Destination::StandardError,
     };
     logging::install(destination, arguments.log_level.into());
+    // Ended between mounting and the first answer, it would leave a mount without a daemon.
+    interrupt::is_changing();
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
         .map_err(|error| failure(&arguments.image, error))?;
     let is_unmounted = AtomicBool::new(false);
-    interrupt::act(Arc::new(move |_| end(&directory, &is_unmounted)));
+    let action: interrupt::Action = Arc::new(move |_| end(&directory, &is_unmounted));
+    interrupt::act(Arc::clone(&action));
+    if interrupt::cancel().is_cancelled() {
+        action(1);
+    }
     if let Some(null) = null {
         leave_caller(&null)?;
     }

@@ -145,3 +145,26 @@ fn an_image_is_free_when_umount_returns() {
     }
     bench.must_be_clean("a.img");
 }
+
+/// A signal between the mount and the first answer ended the daemon alone: the directory was a mount that nothing served.
+#[test]
+fn a_signal_at_any_moment_of_the_start_leaves_no_mount() {
+    let Some((bench, _alone)) = bench() else { return };
+    let at = bench.path("one");
+    let is_mounted = || {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
+        mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
+    };
+    for round in 0..20 {
+        let mut daemon = bench.diorite(["mount", "-f", "a.img", "one"]).spawn().expect("the program starts");
+        while !is_mounted() && daemon.try_wait().expect("a child").is_none() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_micros(100 * round));
+        let number = rustix::process::Pid::from_child(&daemon);
+        rustix::process::kill_process(number, rustix::process::Signal::TERM).expect("it is there");
+        assert!(daemon.wait().expect("an end").success(), "round {round}");
+        assert!(!is_mounted(), "round {round}");
+    }
+    bench.must_be_clean("a.img");
+}
