@@ -330,6 +330,53 @@ fn a_write_to_a_removed_file_never_reaches_another() {
     server.must_end_clean();
 }
 
+/// A file that was to have a group that its maker is not in was refused, and made.
+#[test]
+fn what_is_refused_is_not_made() {
+    let server = Server::new(Squash::default());
+    let (client, user) = (&mut server.client(0), &mut server.client(1000));
+    let root = client.mount("/");
+    let directory = MKDIR3args { where_: at(&root, "all"), attributes: mode(0o777) };
+    let all = handle(client.ok::<MKDIR3resok>(MKDIR, &directory).obj);
+    let attributes = || sattr3 { gid: set_gid3::Some(4242), ..mode(0o644) };
+    let file = CREATE3args { where_: at(&all, "file"), how: createhow3::UNCHECKED(attributes()) };
+    assert_eq!(user.fail::<CREATE3resok>(CREATE, &file), nfsstat3::NFS3ERR_PERM);
+    let below = MKDIR3args { where_: at(&all, "below"), attributes: attributes() };
+    assert_eq!(user.fail::<MKDIR3resok>(MKDIR, &below), nfsstat3::NFS3ERR_PERM);
+    for name in ["file", "below"] {
+        let what = at(&all, name);
+        assert_eq!(
+            user.fail::<LOOKUP3resok>(LOOKUP, &LOOKUP3args { what }),
+            nfsstat3::NFS3ERR_NOENT,
+            "{name}"
+        );
+    }
+    server.must_end_clean();
+}
+
+/// Calls whose replies were lost with the connection failed when they were sent again, although they had been carried out.
+#[test]
+fn calls_that_are_sent_again_have_their_replies_again() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    let guarded = || CREATE3args { where_: at(&root, "file"), how: createhow3::GUARDED(mode(0o644)) };
+    let made = handle(client.ok::<CREATE3resok>(CREATE, &guarded()).obj);
+    client.reconnect();
+    assert_eq!(handle(client.ok::<CREATE3resok>(CREATE, &guarded()).obj), made);
+    assert_eq!(client.fail::<CREATE3resok>(CREATE, &guarded()), nfsstat3::NFS3ERR_EXIST, "another call");
+    let remove = REMOVE3args { object: at(&root, "file") };
+    client.ok::<REMOVE3resok>(REMOVE, &remove);
+    let other = &mut server.client(0);
+    let newer = create(other, &root, "file", 0o644);
+    client.reconnect();
+    client.ok::<REMOVE3resok>(REMOVE, &remove);
+    attributes(other, &newer);
+    client.ok::<REMOVE3resok>(REMOVE, &remove);
+    assert_eq!(client.fail::<REMOVE3resok>(REMOVE, &remove), nfsstat3::NFS3ERR_NOENT);
+    server.must_end_clean();
+}
+
 /// A creation that is sent again, because its reply was lost, finds its file; another one does not.
 #[test]
 fn an_exclusive_creation_happens_once() {

@@ -4,6 +4,7 @@
 //! - `protocol`: the protocol's numbers, handles and attributes
 //! - `export`: who calls, and each call dispatched; `procedures`, `names`: the calls
 //! - `open_files`: what is open for clients, which open nothing
+//! - `repeated`: calls that a client sends again after it has lost its connection
 //! - `server`: connections and threads; `connection`: replies to clients that take them late
 //!
 //! Both the NFS and the mount protocol are on one port; there is no port mapper, so clients are given the port. A file handle is the volume's
@@ -20,6 +21,7 @@ mod names;
 mod open_files;
 mod procedures;
 mod protocol;
+mod repeated;
 mod rpc;
 mod server;
 mod xdr;

@@ -73,8 +73,17 @@ impl Asked<'_> {
         if more == SetAttributes::default() {
             return Ok(made);
         }
-        let more = self.permitted(&made, more)?;
-        Ok(self.operations().set_attributes(made.inode, &more)?)
+        let finished = self
+            .permitted(&made, more)
+            .and_then(|more| Ok(self.operations().set_attributes(made.inode, &more)?));
+        if finished.is_err() {
+            // A call that fails makes nothing.
+            let _ = match kind {
+                FileKind::Directory => self.operations().remove_directory(directory.inode, name),
+                _ => self.operations().unlink(directory.inode, name),
+            };
+        }
+        finished
     }
 
     /// Permission bits of a new file, as the kernel sets them. A directory inherits set-group-ID and takes none from the client. An executable

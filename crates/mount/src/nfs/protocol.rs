@@ -72,6 +72,25 @@ procedures! {
     Commit = 21, 2;
 }
 
+impl Procedure {
+    /// Whether a call that is carried out twice ends as if it was once.
+    pub(super) fn is_repeatable(self) -> bool {
+        let changes_names = matches!(
+            self,
+            Self::Create
+                | Self::MkDir
+                | Self::Symlink
+                | Self::MkNod
+                | Self::Remove
+                | Self::RmDir
+                | Self::Rename
+                | Self::Link
+        );
+        // The change time that it may ask for is not that of after.
+        !changes_names && self != Self::SetAttr
+    }
+}
+
 /// The status of a reply that is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Status(pub(super) u32);

@@ -15,7 +15,8 @@ use diorite::{Filesystem, VolumeInfo};
 
 use super::connection::{Connection, Limits};
 use super::export::{Export, Squash};
-use super::protocol::{MOUNT_PROGRAM, NFS_PROGRAM, VERSION};
+use super::protocol::{MOUNT_PROGRAM, NFS_PROGRAM, Procedure, VERSION};
+use super::repeated::Repeated;
 use super::rpc::{self, Call, Refusal};
 use super::xdr::Writer;
 use crate::MountOptions;
@@ -85,6 +86,7 @@ struct Shared {
     control: Arc<Control>,
     /// How many connections there have been.
     connected: AtomicU32,
+    repeated: Repeated,
 }
 
 /// What is going on for as long as there is a server.
@@ -159,8 +161,13 @@ impl NfsServer {
         let uuid = VolumeInfo::read(&**filesystem.device()).map_err(diorite::Error::from)?.uuid;
         let export = Export::new(Operations::new(filesystem, options.settings()), uuid, nfs.squash);
         log::info!("{target}: NFS on {address}");
-        let shared =
-            Shared { export, insecure: nfs.insecure, control: Arc::default(), connected: AtomicU32::new(0) };
+        let shared = Shared {
+            export,
+            insecure: nfs.insecure,
+            control: Arc::default(),
+            connected: AtomicU32::new(0),
+            repeated: Repeated::default(),
+        };
         let shared = Arc::new(shared);
         let watch = Watch::start(&Name::served(&options.target(target)), status_of(&shared, target, address))
             .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
@@ -303,17 +310,28 @@ impl Shared {
     }
 
     fn carry_out(&self, client: &Client, record: &[u8], reply: &mut Writer) -> bool {
-        let (id, refusal) = match rpc::parse(record) {
+        let call = match rpc::parse(record) {
             None => return false,
-            Some(Err((id, refusal))) => (id, Some(refusal)),
-            Some(Ok(call)) => {
-                rpc::begin_reply(call.id, reply);
-                (call.id, self.call(client, call, reply).err())
+            Some(Err((id, refusal))) => {
+                rpc::refuse(id, refusal, reply);
+                return true;
+            }
+            Some(Ok(call)) => call,
+        };
+        let is_repeatable = call.program != NFS_PROGRAM
+            || Procedure::from_number(call.procedure).is_none_or(Procedure::is_repeatable);
+        let carry_out = |reply: &mut Writer| {
+            let id = call.id;
+            rpc::begin_reply(id, reply);
+            match self.call(client, call, reply) {
+                Ok(()) => rpc::end_reply(reply),
+                Err(refusal) => rpc::refuse(id, refusal, reply),
             }
         };
-        match refusal {
-            None => rpc::end_reply(reply),
-            Some(refusal) => rpc::refuse(id, refusal, reply),
+        if is_repeatable {
+            carry_out(reply);
+        } else {
+            self.repeated.once(&client.name, record, reply, carry_out);
         }
         true
     }

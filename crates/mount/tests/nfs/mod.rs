@@ -103,6 +103,22 @@ impl Server {
     }
 }
 
+impl Client {
+    /// Lose the connection, and connect again from the same port; the next call has the number of the last one.
+    pub(crate) fn reconnect(&mut self) {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+        let (own, server) = (self.stream.local_addr(), self.stream.peer_addr());
+        // Without a word, so that the port is free at once.
+        sockopt::set_socket_linger(&self.stream, Some(std::time::Duration::ZERO)).expect("an option");
+        let next = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        sockopt::set_socket_reuseaddr(&next, true).expect("an option");
+        drop(std::mem::replace(&mut self.stream, next.try_clone().expect("a descriptor").into()));
+        bind(&next, &own.expect("an address")).expect("the port is free");
+        connect(&next, &server.expect("an address")).expect("it listens");
+        self.id -= 1;
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         if self.thread.is_some() {

@@ -1,0 +1,123 @@
+//! Calls that a client sends again.
+//!
+//! A client whose connection is lost does not know which of its calls were carried out, and sends those without a reply once more over the
+//! next connection. A name that is removed twice is not there the second time, and what comes in its place meanwhile must not be removed:
+//! so the replies to such calls are kept, and a call that comes again gets its reply again.
+//!
+//! A call comes again if it has the same bytes, its number among them, and comes from the same address and port, which clients keep for that
+//! (as does Linux, and its server compares the same).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::xdr::Writer;
+
+/// Calls whose replies are kept.
+const CALLS_MAX: usize = 1024;
+/// Longer ones are carried out each time: names and targets of links are shorter.
+const CALL_LEN_MAX: usize = 16 << 10;
+
+/// A client, by its address and port, and the call.
+type Key = (Arc<str>, Arc<[u8]>);
+
+/// See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Repeated {
+    table: Mutex<Table>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// `None` while the call is being carried out.
+    replies: HashMap<Key, Option<Vec<u8>>>,
+    /// The calls that have ended, the oldest first.
+    order: VecDeque<Key>,
+}
+
+impl Repeated {
+    /// Carry out a call, if it was not already; its reply is in `reply` then. One that is being carried out is waited for.
+    pub(super) fn once(
+        &self,
+        client: &str,
+        call: &[u8],
+        reply: &mut Writer,
+        carry_out: impl FnOnce(&mut Writer),
+    ) {
+        if call.len() > CALL_LEN_MAX {
+            return carry_out(reply);
+        }
+        let key = (Arc::from(client), Arc::from(call));
+        let mut table = self.lock();
+        while let Some(kept) = table.replies.get(&key) {
+            if let Some(kept) = kept {
+                reply.bytes.clear();
+                reply.bytes.extend_from_slice(kept);
+                return;
+            }
+            table = self.ended.wait(table).unwrap_or_else(PoisonError::into_inner);
+        }
+        table.replies.insert(key.clone(), None);
+        drop(table);
+        carry_out(reply);
+        let mut table = self.lock();
+        table.replies.insert(key.clone(), Some(reply.bytes.clone()));
+        table.order.push_back(key);
+        if table.order.len() > CALLS_MAX
+            && let Some(oldest) = table.order.pop_front()
+        {
+            table.replies.remove(&oldest);
+        }
+        self.ended.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_carried_out_once_and_the_newest_are_known() {
+        let repeated = Repeated::default();
+        let mut count = 0;
+        let mut call = |from: &str, call: &[u8]| {
+            let mut reply = Writer::default();
+            repeated.once(from, call, &mut reply, |reply| {
+                count += 1;
+                reply.u32(count);
+            });
+            u32::from_be_bytes(reply.bytes.try_into().expect("four bytes"))
+        };
+        assert_eq!([call("one", b"one"), call("one", b"one"), call("one", b"two")], [1, 1, 2]);
+        assert_eq!(call("two", b"one"), 3, "of another client");
+        for number in 0..CALLS_MAX as u32 {
+            call("one", &number.to_be_bytes());
+        }
+        assert_eq!(call("one", b"one"), 4 + CALLS_MAX as u32, "it is forgotten");
+        assert_eq!(call("one", &7_u32.to_be_bytes()), 4 + 7);
+    }
+
+    #[test]
+    fn a_call_that_comes_again_meanwhile_gets_the_reply_of_the_first() {
+        let repeated = Repeated::default();
+        std::thread::scope(|scope| {
+            let (started, has_started) = std::sync::mpsc::channel();
+            let repeated = &repeated;
+            scope.spawn(move || {
+                repeated.once("one", b"call", &mut Writer::default(), |reply| {
+                    started.send(()).expect("it is waited for");
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    reply.u32(7);
+                });
+            });
+            has_started.recv().expect("it starts");
+            let mut reply = Writer::default();
+            repeated.once("one", b"call", &mut reply, |_| panic!("it is carried out twice"));
+            assert_eq!(reply.bytes, 7_u32.to_be_bytes());
+        });
+    }
+}
