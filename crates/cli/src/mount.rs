@@ -81,7 +81,12 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     let action: interrupt::Action = Arc::new(move |_| end(&directory, &is_unmounted));
     interrupt::act(Arc::clone(&action));
     if interrupt::cancel().is_cancelled() {
-        action(1);
+        // The kernel unmounts with requests, which are answered below.
+        let name = "unmount".to_owned();
+        let ends = std::thread::Builder::new().name(name).spawn(move || action(1));
+        ends.map_err(|error| {
+            Failure::Failed(format!("{}: cannot start a thread: {error}", arguments.image))
+        })?;
     }
     if let Some(null) = null {
         leave_caller(&null)?;
