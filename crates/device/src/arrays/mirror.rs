@@ -219,11 +219,11 @@ mod tests {
     use crate::partition::PartitionDevice;
     use diorite_block::IoErrorKind;
 
-    /// Its reads fail.
+    /// All that has this operation fails.
     #[derive(Debug)]
-    struct Unreadable(Arc<MemoryDevice>);
+    struct Failing(Arc<MemoryDevice>, Op);
 
-    impl BlockDevice for Unreadable {
+    impl BlockDevice for Failing {
         fn geometry(&self) -> &Geometry {
             self.0.geometry()
         }
@@ -231,10 +231,10 @@ mod tests {
             self.0.counters()
         }
         fn name(&self) -> String {
-            "unreadable".to_owned()
+            "failing".to_owned()
         }
         fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-            match bios.iter().find(|bio| bio.op == Op::Read) {
+            match bios.iter().find(|bio| bio.op == self.1) {
                 Some(bio) => Err((self as &dyn BlockDevice).error(bio, IoErrorKind::Short { done: 0 })),
                 None => self.0.execute(bios),
             }
@@ -250,7 +250,7 @@ mod tests {
         (&*good as &dyn BlockDevice)
             .write_bytes(4096, &[7; 4096], diorite_block::BioFlags::SYNC)
             .expect("written");
-        let children: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(Unreadable(bad)), good];
+        let children: Vec<Arc<dyn BlockDevice>> = vec![Arc::new(Failing(bad, Op::Read)), good];
         let mirror = MirrorDevice::read_only(children.clone()).expect("a mirror");
         let window = PartitionDevice::window(mirror, "window".to_owned(), Sector(8), 8192).expect("a window");
         for _ in 0..8 {
@@ -261,31 +261,6 @@ mod tests {
         // Where they may differ, the first alone is right, and its error is the answer.
         let mirror = MirrorDevice::new("mirror".to_owned(), children, false, None).expect("a mirror");
         assert!((&mirror as &dyn BlockDevice).read_bytes(0, &mut [0; 4096]).is_err());
-    }
-
-    /// Its writes fail.
-    #[derive(Debug)]
-    struct Unwritable(Arc<MemoryDevice>);
-
-    impl BlockDevice for Unwritable {
-        fn geometry(&self) -> &Geometry {
-            self.0.geometry()
-        }
-        fn counters(&self) -> &IoCounters {
-            self.0.counters()
-        }
-        fn name(&self) -> String {
-            "unwritable".to_owned()
-        }
-        fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
-            match bios.iter().find(|bio| bio.op.is_write()) {
-                Some(bio) => Err((self as &dyn BlockDevice).error(bio, IoErrorKind::Short { done: 0 })),
-                None => self.0.execute(bios),
-            }
-        }
-        fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-            Ok(<dyn BlockDevice>::immediate_queue(self, depth))
-        }
     }
 
     #[derive(Debug)]
@@ -304,7 +279,7 @@ mod tests {
     #[test]
     fn after_a_failed_write_all_reads_go_to_the_first_child() {
         let children: Vec<Arc<dyn BlockDevice>> =
-            vec![MemoryDevice::new(1 << 20), Arc::new(Unwritable(MemoryDevice::new(1 << 20)))];
+            vec![MemoryDevice::new(1 << 20), Arc::new(Failing(MemoryDevice::new(1 << 20), Op::Write))];
         let marks = Some(Box::new(NoMarks) as Box<dyn WriteMarks>);
         let mirror = MirrorDevice::new("mirror".to_owned(), children, true, marks).expect("a mirror");
         let mirror = &mirror;
