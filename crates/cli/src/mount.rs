@@ -8,8 +8,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use diorite_mount::fuse::{detach, keep_descriptors_here, keep_few_arenas};
@@ -77,7 +76,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     interrupt::is_changing();
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
         .map_err(|error| failure(&arguments.image, error))?;
-    let is_unmounted = AtomicBool::new(false);
+    let is_unmounted = Mutex::new(false);
     let action: interrupt::Action = Arc::new(move |_| end(&directory, &is_unmounted));
     interrupt::act(Arc::clone(&action));
     if interrupt::cancel().is_cancelled() {
@@ -209,9 +208,10 @@ fn failure(image: &str, error: MountError) -> Failure {
 
 /// A signal asks for the end, and unmounts; if files are open, they can be used until they are closed. Once it is unmounted, further signals
 /// change nothing: what the kernel caches would be lost with the process.
-fn end(directory: &Path, is_unmounted: &AtomicBool) {
+fn end(directory: &Path, is_unmounted: &Mutex<bool>) {
     let shown = directory.display();
-    if is_unmounted.load(Ordering::Relaxed) {
+    let mut is_unmounted = is_unmounted.lock().unwrap_or_else(PoisonError::into_inner);
+    if *is_unmounted {
         log::warn!(
             "{shown}: unmounted already; it ends when open files are closed and everything is written; SIGKILL ends it at once and loses data"
         );
@@ -225,7 +225,7 @@ fn end(directory: &Path, is_unmounted: &AtomicBool) {
         detached
     });
     match detached {
-        Ok(()) => is_unmounted.store(true, Ordering::Relaxed),
+        Ok(()) => *is_unmounted = true,
         Err(error) => log::error!("{error}"),
     }
 }

@@ -4,7 +4,7 @@
 //! [`diorite_block::SharedQueue`], for all threads of a device with an I/O scheduler.
 //!
 //! Interface: submitting fills entries, and enters the kernel when they are as many as the device still works on, at the latest
-//! for every [`ISSUE_AT`]; issuing or reaping enters it once. A device of which much is asked stays busier when it hears of new
+//! for every [`ISSUE_AT`], or for each write; issuing or reaping enters it once. A device of which much is asked stays busier when it hears of new
 //! work soon rather than of all of it at the next wait: at depth 32, that is worth a sixth of the rate
 //! (`examples/raw_bench.rs`). So a device with nothing to do hears of an entry at once, and one that is busy of several in one
 //! system call; the entry that fills the queue is left to the wait that has to follow.
@@ -48,6 +48,9 @@ use crate::watched::Watched;
 const RING_ENTRIES_MAX: u32 = 1024;
 /// So many entries are not kept back, however much the device has to do.
 const ISSUE_AT: usize = 3;
+/// The same after a write: a disk takes writes faster than it reads, and on the processor that it interrupts a sixth more of them come through if
+/// it hears of each at once; reads gain nothing by that.
+const ISSUE_WRITES_AT: usize = 1;
 /// From here on a number stands for a flush of a target where otherwise the number of a part is.
 const FLUSH: u32 = 1 << 31;
 /// This number in the place of a part stands for a merged transfer, whose number is in the place of the slot.
@@ -188,10 +191,11 @@ impl RingQueue {
 
     /// Whether the entries that the kernel has not seen are worth a system call of their own: fewer are where the device is
     /// about to run out of work.
-    fn has_enough_to_issue(&mut self) -> bool {
+    fn has_enough_to_issue(&mut self, op: Op) -> bool {
         let entries = self.ring.unsubmitted() + usize::from(!self.held.is_empty());
         let working = self.ring.working();
-        entries >= ISSUE_AT || entries >= working.max(1) && !self.held.may_wait(working)
+        let limit = if op == Op::Write { ISSUE_WRITES_AT } else { ISSUE_AT };
+        entries >= limit || entries >= working.max(1) && !self.held.may_wait(working)
     }
 
     /// Whether a transfer is better made at once, by calls of this thread.
@@ -476,6 +480,7 @@ impl IoQueue for RingQueue {
             }
             (Ok(()), Some(stage)) => {
                 self.route.count_submitted(&io);
+                let op = io.op;
                 let slot = &mut self.slots[index as usize];
                 let can_be_merged = io.op == Op::Read && stage == Stage::Parts && slot.parts.len() == 1;
                 slot.io = Some(io);
@@ -485,7 +490,7 @@ impl IoQueue for RingQueue {
                     self.push_held();
                     self.enter_stage(index, stage);
                 }
-                if self.in_flight < self.depth && self.has_enough_to_issue() {
+                if self.in_flight < self.depth && self.has_enough_to_issue(op) {
                     self.push_held();
                     self.ring.enter(0, Polling::Never);
                 }

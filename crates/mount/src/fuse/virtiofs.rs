@@ -329,7 +329,8 @@ impl VhostUserBackend for Device {
             return Ok(());
         };
         let failed = |error: virtio_queue::Error| io::Error::other(error.to_string());
-        loop {
+        // A machine that has gone may still fill its queue.
+        while !self.is_over.load(Ordering::Acquire) {
             vring.disable_notification().map_err(failed)?;
             let memory = self.memory.memory();
             let taken: Vec<_> =
@@ -343,6 +344,7 @@ impl VhostUserBackend for Device {
                 return Ok(());
             }
         }
+        Ok(())
     }
 }
 

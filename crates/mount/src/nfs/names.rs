@@ -1,7 +1,7 @@
 //! The procedures about names: made, removed, renamed, listed.
 
 use diorite::{
-    Attributes, DirectoryEntry, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime, Timestamp,
+    Attributes, DirectoryEntry, FileKind, InodeNumber, Owner, RenameMode, SetAttributes, SetTime, Timestamp,
 };
 
 use super::export::{Asked, Done};
@@ -65,25 +65,25 @@ impl Asked<'_> {
         // Clients have applied the mask of their user.
         let permissions = self.permissions_of_new(directory, kind, changes.permissions.unwrap_or(usual));
         let new = NewNode { kind, permissions, umask: 0, device };
-        let made = self.operations().create(directory.inode, name, &new, &self.caller())?;
-        let made = self.hold(made);
         // A file that others are to own is made by one who may do that; size 0 is what it has.
         let more =
             SetAttributes { permissions: None, size: changes.size.filter(|size| *size > 0), ..changes };
+        // A call that is refused makes nothing.
+        let more = self.permitted(&self.attributes_of_new(directory, &new), more)?;
+        let made = self.operations().create(directory.inode, name, &new, &self.caller())?;
+        let made = self.hold(made);
         if more == SetAttributes::default() {
             return Ok(made);
         }
-        let finished = self
-            .permitted(&made, more)
-            .and_then(|more| Ok(self.operations().set_attributes(made.inode, &more)?));
-        if finished.is_err() {
-            // A call that fails makes nothing.
-            let _ = match kind {
-                FileKind::Directory => self.operations().remove_directory(directory.inode, name),
-                _ => self.operations().unlink(directory.inode, name),
-            };
-        }
-        finished
+        Ok(self.operations().set_attributes(made.inode, &more)?)
+    }
+
+    /// What a new inode will be like, as far as it says what may be set of it.
+    fn attributes_of_new(&self, directory: &Attributes, new: &NewNode) -> Attributes {
+        let is_of_directory = directory.permissions & SET_GROUP_ID != 0;
+        let gid = if is_of_directory { directory.owner.gid } else { self.who.gid };
+        let owner = Owner { uid: self.who.uid, gid };
+        Attributes { kind: new.kind, permissions: new.permissions, owner, ..directory.clone() }
     }
 
     /// Permission bits of a new file, as the kernel sets them. A directory inherits set-group-ID and takes none from the client. An executable
@@ -186,8 +186,8 @@ impl Asked<'_> {
 
     /// A name is gone: with the last one goes the file, which must not be kept open here.
     fn name_gone(&self, of: &Attributes) {
-        if of.kind == FileKind::Regular && of.links <= 1 {
-            self.export.files.forget(of.inode);
+        if of.kind == FileKind::Regular {
+            self.export.files.forget_nameless(of.inode);
         }
     }
 

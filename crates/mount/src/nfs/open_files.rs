@@ -145,10 +145,8 @@ impl OpenFiles {
         drop(table);
         // Closing takes time.
         drop(closed);
-        // If it has lost its last name meanwhile, it may have been forgotten already.
-        if self.operations.attributes(number)?.links == 0 {
-            self.forget(number);
-        }
+        // If it has lost its last name meanwhile, it may have been looked for already.
+        self.forget_nameless(number);
         Ok(file)
     }
 
@@ -161,13 +159,21 @@ impl OpenFiles {
         }
     }
 
-    /// The file has lost its last name, or is another one: it must not be kept.
-    pub(super) fn forget(&self, number: InodeNumber) {
-        let slot = self.table().slots.remove(&number);
-        if let Some(slot) = slot {
-            // What it has no name for need not be durable.
-            slot.file.is_unsynced.store(false, Ordering::Release);
+    /// A name of the file is gone. If that was its last, it must not be kept.
+    pub(super) fn forget_nameless(&self, number: InodeNumber) {
+        // As long as it is kept, the number is not another file's.
+        let Some(file) = self.table().slots.get(&number).map(|slot| Arc::clone(&slot.file)) else { return };
+        if self.operations.attributes(number).is_ok_and(|attributes| attributes.links > 0) {
+            return;
         }
+        // What it has no name for need not be durable.
+        file.is_unsynced.store(false, Ordering::Release);
+        let slot = {
+            let mut table = self.table();
+            let is_same = table.slots.get(&number).is_some_and(|slot| Arc::ptr_eq(&slot.file, &file));
+            if is_same { table.slots.remove(&number) } else { None }
+        };
+        drop(slot);
     }
 
     /// Close all.

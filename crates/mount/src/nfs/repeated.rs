@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::xdr::Writer;
 
@@ -16,6 +17,8 @@ use super::xdr::Writer;
 const CALLS_MAX: usize = 1024;
 /// Longer ones are carried out each time: names and targets of links are shorter.
 const CALL_LEN_MAX: usize = 16 << 10;
+/// So long: a client that starts anew may use its numbers again.
+const KEPT_FOR: Duration = Duration::from_secs(120);
 
 /// A client, by its address and port, and the call.
 type Key = (Arc<str>, Arc<[u8]>);
@@ -29,8 +32,8 @@ pub(super) struct Repeated {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// `None` while the call is being carried out.
-    replies: HashMap<Key, Option<Vec<u8>>>,
+    /// `None` while the call is being carried out; then when it ended, and its reply.
+    replies: HashMap<Key, Option<(Instant, Vec<u8>)>>,
     /// The calls that have ended, the oldest first.
     order: VecDeque<Key>,
 }
@@ -50,7 +53,10 @@ impl Repeated {
         let key = (Arc::from(client), Arc::from(call));
         let mut table = self.lock();
         while let Some(kept) = table.replies.get(&key) {
-            if let Some(kept) = kept {
+            if let Some((ended, kept)) = kept {
+                if ended.elapsed() > KEPT_FOR {
+                    break;
+                }
                 reply.bytes.clear();
                 reply.bytes.extend_from_slice(kept);
                 return;
@@ -61,7 +67,7 @@ impl Repeated {
         drop(table);
         carry_out(reply);
         let mut table = self.lock();
-        table.replies.insert(key.clone(), Some(reply.bytes.clone()));
+        table.replies.insert(key.clone(), Some((Instant::now(), reply.bytes.clone())));
         table.order.push_back(key);
         if table.order.len() > CALLS_MAX
             && let Some(oldest) = table.order.pop_front()
