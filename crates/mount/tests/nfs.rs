@@ -330,6 +330,28 @@ fn a_write_to_a_removed_file_never_reaches_another() {
     server.must_end_clean();
 }
 
+/// A file that lost both of its names at once stayed open here, with its space.
+#[test]
+fn a_file_goes_with_its_names_also_where_they_go_at_once() {
+    let server = Server::new(Squash::default());
+    let (client, other) = (&mut server.client(0), &mut server.client(0));
+    let root = client.mount("/");
+    let free =
+        |client: &mut Client| client.ok::<FSSTAT3resok>(FSSTAT, &FSSTAT3args { fsroot: root.clone() }).ffiles;
+    let before = free(client);
+    for _ in 0..100 {
+        let file = create(client, &root, "one", 0o644);
+        write(client, &file, 0, &[7; 512], stable_how::UNSTABLE);
+        client.ok::<LINK3resok>(LINK, &LINK3args { file, link: at(&root, "two") });
+        std::thread::scope(|scope| {
+            scope.spawn(|| other.ok::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&root, "two") }));
+            client.ok::<REMOVE3resok>(REMOVE, &REMOVE3args { object: at(&root, "one") });
+        });
+    }
+    assert_eq!(free(client), before);
+    server.must_end_clean();
+}
+
 /// A file that was to have a group that its maker is not in was refused, and made.
 #[test]
 fn what_is_refused_is_not_made() {
