@@ -1,6 +1,8 @@
 //! A scheduler on a device: every transfer happens once, with the right data, within the depth, whatever the policy.
 #![allow(unsafe_code, reason = "one implementation of IoMemory, on a vector that never grows")]
 
+mod common;
+
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,20 +27,7 @@ struct SlowMemory {
 
 impl SlowMemory {
     fn new() -> Arc<Self> {
-        let geometry = Geometry {
-            capacity_bytes: 1 << 20,
-            logical_block_size: 512,
-            physical_block_size: 512,
-            memory_alignment: 1,
-            max_transfer_bytes: 1 << 16,
-            max_segments: 16,
-            atomic_write_bytes: 0,
-            volatile_cache: true,
-            fua: false,
-            discard: false,
-            rotational: true,
-            read_only: false,
-        };
+        let geometry = Geometry { volatile_cache: true, rotational: true, ..common::geometry() };
         Arc::new(Self {
             content: Mutex::new(vec![0; 1 << 20]),
             geometry,

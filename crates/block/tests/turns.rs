@@ -1,5 +1,7 @@
 //! What a thread in a scheduled device does for others, and how often it wakes up for the scheduler.
 
+mod common;
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,20 +28,7 @@ struct Slow {
 
 impl Slow {
     fn new(takes: Duration) -> Arc<Self> {
-        let geometry = Geometry {
-            capacity_bytes: 1 << 20,
-            logical_block_size: 512,
-            physical_block_size: 512,
-            memory_alignment: 1,
-            max_transfer_bytes: 1 << 16,
-            max_segments: 16,
-            atomic_write_bytes: 0,
-            volatile_cache: false,
-            fua: false,
-            discard: false,
-            rotational: false,
-            read_only: false,
-        };
+        let geometry = common::geometry();
         Arc::new(Self { geometry, counters: IoCounters::default(), takes })
     }
 }

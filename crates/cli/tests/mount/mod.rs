@@ -2,6 +2,7 @@
 
 mod commands;
 pub(crate) mod exercise;
+pub(crate) mod flags;
 mod posix;
 mod served;
 mod watch;

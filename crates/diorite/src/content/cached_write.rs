@@ -141,7 +141,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::SystemClock;
     use crate::content::engine::{Engine, EngineOptions};
     use crate::content::toy_map::ToyMap;
 
@@ -153,8 +152,7 @@ mod tests {
             cache_bytes: 0,
             read_ahead_bytes: 0,
             dirty_age: Duration::from_secs(3600),
-            clock: SystemClock::shared(),
-            content_times: crate::ContentTimes::ByWrite,
+            ..EngineOptions::default()
         };
         let map = ToyMap::new(block, (4 << 20) / block, false);
         let view = map.reopen();

@@ -11,7 +11,7 @@ use super::window::{Window, WindowUse};
 use super::{Content, ReadAhead};
 use crate::map::SyncKind;
 use crate::write::{Growth, Position};
-use crate::{AlignedBuf, IoFlags, SystemClock};
+use crate::{AlignedBuf, IoFlags};
 
 /// xorshift: a seed gives a sequence.
 struct Random(u64);
@@ -34,8 +34,7 @@ pub(crate) fn engine(cache_bytes: usize) -> Arc<Engine> {
         cache_bytes,
         read_ahead_bytes: 256 << 10,
         dirty_age: Duration::from_millis(5),
-        clock: SystemClock::shared(),
-        content_times: crate::ContentTimes::ByWrite,
+        ..EngineOptions::default()
     })
     .expect("memory")
 }

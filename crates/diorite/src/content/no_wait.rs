@@ -182,7 +182,6 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::SystemClock;
     use crate::content::engine::{Engine, EngineOptions};
     use crate::content::toy_map::ToyMap;
     use crate::write::Growth;
@@ -195,8 +194,7 @@ mod tests {
             cache_bytes: 1 << 20,
             read_ahead_bytes: 0,
             dirty_age: Duration::from_secs(3600),
-            clock: SystemClock::shared(),
-            content_times: crate::ContentTimes::ByWrite,
+            ..EngineOptions::default()
         };
         let map = ToyMap::new(PAGE_SIZE, 64, false);
         let view = map.reopen();

@@ -239,7 +239,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::SystemClock;
     use crate::content::engine::{Engine, EngineOptions};
     use crate::content::toy_map::ToyMap;
 
@@ -251,8 +250,7 @@ mod tests {
             cache_bytes: 1 << 20,
             read_ahead_bytes: 0,
             dirty_age: Duration::from_secs(3600),
-            clock: SystemClock::shared(),
-            content_times: crate::ContentTimes::ByWrite,
+            ..EngineOptions::default()
         };
         for pages_per_block in [1, 2, 4] {
             let block = pages_per_block * PAGE_SIZE;

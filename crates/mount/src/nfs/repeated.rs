@@ -32,10 +32,22 @@ pub(super) struct Repeated {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// `None` while the call is being carried out; then when it ended, and its reply.
-    replies: HashMap<Key, Option<(Instant, Vec<u8>)>>,
-    /// The calls that have ended, the oldest first.
-    order: VecDeque<Key>,
+    /// `None` while the call is being carried out.
+    replies: HashMap<Key, Option<Vec<u8>>>,
+    /// The calls that have ended, and when, the oldest first.
+    order: VecDeque<(Instant, Key)>,
+}
+
+impl Table {
+    /// Drop what is too old, and so much that there are no more than [`CALLS_MAX`].
+    fn drop_old(&mut self) {
+        while let Some((ended, _)) = self.order.front()
+            && (self.order.len() > CALLS_MAX || ended.elapsed() > KEPT_FOR)
+            && let Some((_, key)) = self.order.pop_front()
+        {
+            self.replies.remove(&key);
+        }
+    }
 }
 
 impl Repeated {
@@ -52,11 +64,9 @@ impl Repeated {
         }
         let key = (Arc::from(client), Arc::from(call));
         let mut table = self.lock();
+        table.drop_old();
         while let Some(kept) = table.replies.get(&key) {
-            if let Some((ended, kept)) = kept {
-                if ended.elapsed() > KEPT_FOR {
-                    break;
-                }
+            if let Some(kept) = kept {
                 reply.bytes.clear();
                 reply.bytes.extend_from_slice(kept);
                 return;
@@ -67,13 +77,9 @@ impl Repeated {
         drop(table);
         carry_out(reply);
         let mut table = self.lock();
-        table.replies.insert(key.clone(), Some((Instant::now(), reply.bytes.clone())));
-        table.order.push_back(key);
-        if table.order.len() > CALLS_MAX
-            && let Some(oldest) = table.order.pop_front()
-        {
-            table.replies.remove(&oldest);
-        }
+        table.replies.insert(key.clone(), Some(reply.bytes.clone()));
+        table.order.push_back((Instant::now(), key));
+        table.drop_old();
         self.ended.notify_all();
     }
 

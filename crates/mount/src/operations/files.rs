@@ -357,10 +357,10 @@ impl Operations {
     }
 
     /// Copy a range from one open file to another, whose set-user-ID and set-group-ID are cleared; returns how much, less where the first
-    /// one ends.
+    /// one ends or the volume fills up.
     ///
     /// # Errors
-    /// As [`File::read_at`] and [`File::write_all_at`], where nothing was copied.
+    /// As [`File::read_at`] and [`File::write_at`], where nothing was copied.
     pub fn copy_range(
         &self,
         (from, from_offset): (FileHandle, u64),
