@@ -3,18 +3,27 @@
 
 mod common;
 
-use common::{aligned_pattern, assert_device_clean, memory_volume, pattern};
-use diorite::{AlignedBuf, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use common::{Watched, aligned_pattern, assert_device_clean, memory_volume, pattern};
+use diorite::{
+    AlignedBuf, BlockDevice, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions,
+};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
-fn volume(flavor: Flavor, block_size: u32, features: &str, megabytes: u64) -> Filesystem {
-    let options = MkfsOptions {
+fn options(flavor: Flavor, block_size: u32, features: &str) -> MkfsOptions {
+    MkfsOptions {
         flavor,
         block_size: Some(block_size),
         features: features.to_owned(),
         reserved_percent: 0.0,
         ..MkfsOptions::default()
-    };
+    }
+}
+
+fn volume(flavor: Flavor, block_size: u32, features: &str, megabytes: u64) -> Filesystem {
+    let options = options(flavor, block_size, features);
     FilesystemOptions::new().cache_bytes(4 << 20).open_device(memory_volume(megabytes, &options)).unwrap()
 }
 
@@ -156,6 +165,41 @@ fn a_full_volume_can_be_punched() {
         drop((file, filler));
         check(filesystem);
     }
+}
+
+/// Where no block is left to cut an extent, and no journal, the blocks of a hole are overwritten with zeros. That failed half way, and cached pages
+/// had the bytes from before it.
+#[test]
+fn a_hole_that_fails_half_way_shows_what_the_device_has() {
+    let (len, block) = (4 << 20, 1024);
+    let options = options(Flavor::Ext4, block, "^has_journal");
+    let device = Watched::new(memory_volume(16, &options), |geometry| geometry.max_transfer_bytes = 65536);
+    let filesystem = FilesystemOptions::new()
+        .cache_bytes(8 << 20)
+        .open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)
+        .unwrap();
+    let file = filesystem.create_file("/file").unwrap();
+    file.write_all_at(&pattern(len, 3), 0).unwrap();
+    file.sync_all().unwrap();
+    // As many extents as the inode has space for.
+    for at in 1..4 {
+        file.punch_hole(at * 8192, u64::from(block)).unwrap();
+    }
+    fill(&filesystem);
+    let extents = file.extents().unwrap();
+    let last = extents.iter().max_by_key(|extent| extent.len).unwrap();
+    let middle = last.sector.unwrap().to_bytes() + last.len / 2;
+    let mut of_cache = vec![0; len];
+    file.read_exact_at(&mut of_cache, 0).unwrap();
+    device.writes_fail_from.store(middle, Ordering::SeqCst);
+    file.punch_hole(last.offset + 65536, last.len - 131_072).expect_err("half of it cannot be written");
+    device.writes_fail_from.store(u64::MAX, Ordering::SeqCst);
+    file.read_exact_at(&mut of_cache, 0).unwrap();
+    assert!(of_cache != pattern(len, 3), "nothing was overwritten");
+    filesystem.drop_caches().unwrap();
+    let mut of_device = vec![0; len];
+    file.read_exact_at(&mut of_device, 0).unwrap();
+    assert!(of_cache == of_device, "a read of the cache and one of the device");
 }
 
 /// A range was refused for the most that making it may take, where it took nothing.

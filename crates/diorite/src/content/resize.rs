@@ -122,7 +122,13 @@ impl Content {
         if whole.start < whole.end {
             match self.store.map.punch(whole.start, whole.end - whole.start) {
                 // No block is left to split a node of the mapping: the blocks stay, and become zero.
-                Err(error) if error.is_no_space() => self.store.overwrite_with_zeros(whole.clone())?,
+                Err(error) if error.is_no_space() => {
+                    // Nothing stays cached: where that fails on the way, a part of the range is zero on the device.
+                    self.settle_cached_pages(&range)?;
+                    let zeroed = self.store.overwrite_with_zeros(whole.clone());
+                    self.cache.reload_live(&range);
+                    zeroed?;
+                }
                 punched => punched?,
             }
         }

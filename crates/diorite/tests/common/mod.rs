@@ -187,7 +187,8 @@ impl BlockDevice for Watched {
             kind: IoErrorKind::Device(std::io::Error::from_raw_os_error(5)),
         };
         self.calls.fetch_add(1, SeqCst);
-        for bio in bios.iter() {
+        for at in 0..bios.len() {
+            let bio = &bios[at];
             let note = |address: usize, len| self.addresses.lock().expect("lock").push((address, len));
             match &bio.memory {
                 BioMemory::Read(segments) => segments.iter().for_each(|s| note(s.as_ptr().addr(), s.len())),
@@ -201,7 +202,9 @@ impl BlockDevice for Watched {
                 || bio.op == Op::Read && self.reads_fail.load(SeqCst)
             {
                 self.failures.fetch_add(1, SeqCst);
-                return Err(gone(bio));
+                let error = gone(bio);
+                // What comes before it is done.
+                return self.inner.execute(&mut bios[..at]).and(Err(error));
             }
         }
         if *self.gather.lock().expect("lock") > 0 && bios.iter().any(|bio| bio.op == Op::Write) {
