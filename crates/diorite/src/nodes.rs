@@ -99,7 +99,7 @@ impl Node {
     }
 
     fn is_clean(&self) -> bool {
-        self.content().is_none_or(|content| content.cache.is_clean() && content.store.time.get().is_none())
+        self.content().is_none_or(|content| content.cache.is_clean() && content.store.is_recorded())
     }
 }
 

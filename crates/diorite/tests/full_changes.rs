@@ -242,3 +242,29 @@ fn an_allocation_that_runs_out_leaves_one_size() {
         check(filesystem);
     }
 }
+
+/// The last dirty pages of a file, which had its size recorded when they were written back, went with a hole. The file had the size
+/// of what was left once its node had been evicted.
+#[test]
+fn a_file_with_a_hole_at_its_end_keeps_its_size() {
+    let filesystem = FilesystemOptions::new()
+        .dirty_age(std::time::Duration::from_millis(50))
+        .open_device(memory_volume(128, &MkfsOptions { inodes: Some(12_000), ..MkfsOptions::default() }))
+        .unwrap();
+    filesystem.create_dir("/others").unwrap();
+    for number in 0..10_000 {
+        filesystem.create_file(format!("/others/{number}")).unwrap().write_all_at(b"other", 0).unwrap();
+    }
+    filesystem.drop_caches().unwrap();
+    let file = filesystem.create_file("/file").unwrap();
+    file.write_all_at(&pattern(1 << 20, 3), 0).unwrap();
+    file.punch_hole(512 << 10, u64::MAX).unwrap();
+    drop(file);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    for number in 0..10_000 {
+        let other = filesystem.open_file(format!("/others/{number}")).unwrap();
+        other.read_exact_at(&mut [0; 5], 0).unwrap();
+    }
+    assert_eq!(filesystem.metadata("/file").unwrap().size, 1 << 20);
+    check(filesystem);
+}

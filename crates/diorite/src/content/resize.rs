@@ -113,6 +113,10 @@ impl Content {
             return Ok(());
         }
         let block = self.store.map.block_size();
+        if end >= self.store.size() {
+            // The pages that would have had the size recorded when they are written back are dropped.
+            self.store.record_size()?;
+        }
         // What shares a page or a block with the range keeps its content through the device.
         self.cache.write_back(range.start..(range.start + self.store.unit()), BioFlags::SYNC)?;
         self.cache.write_back(range.end.saturating_sub(self.store.unit())..range.end, BioFlags::SYNC)?;

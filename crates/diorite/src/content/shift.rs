@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::content::Content;
-use crate::map::{SyncKind, WriteCommit};
+use crate::map::SyncKind;
 use crate::{Error, Result};
 
 impl Content {
@@ -61,10 +61,6 @@ impl Content {
         self.store.move_out_of_inode()?;
         let start = self.store.locked_range(offset, 0).start;
         self.cache.settle(&(start..u64::MAX))?;
-        let size = self.store.size();
-        if self.store.map.recorded_size() < size {
-            self.store.commit(WriteCommit { size_at_least: Some(size), ..WriteCommit::default() })?;
-        }
-        Ok(())
+        self.store.record_size()
     }
 }

@@ -26,6 +26,20 @@ impl BackingStore {
         self.commit(WriteCommit { size_at_least, modified, ..WriteCommit::default() })
     }
 
+    /// Record the size alone, where it is newer.
+    pub(crate) fn record_size(&self) -> Result<()> {
+        let size = self.size();
+        if self.map.recorded_size() >= size {
+            return Ok(());
+        }
+        self.commit(WriteCommit { size_at_least: Some(size), ..WriteCommit::default() })
+    }
+
+    /// Whether the volume has the size and the modification time.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.time.get().is_none() && self.size() <= self.map.recorded_size()
+    }
+
     /// Record the modification time that is pending, if there is one still: a time that was set by hand meanwhile is not overwritten.
     pub(crate) fn record_time(&self) -> Result<()> {
         self.time.record(|pending| match pending.map(SetTime::To) {
