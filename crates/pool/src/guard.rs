@@ -9,6 +9,9 @@ use crate::error::Result;
 use crate::files::PageId;
 use crate::memory::{ExclusiveHold, FrameIndex, Mapping, SharedHold, Undo};
 
+/// What a forked child is refused with where there is no error to return.
+const FORKED: &str = "a forked child does not use its parent's pool";
+
 /// A page that is read. Others may read it as well; it does not change as long as the guard lives.
 pub struct PageRef<'p> {
     pub(crate) hold: SharedHold<&'p Mapping>,
@@ -93,8 +96,11 @@ impl Deref for PageMut<'_> {
 }
 
 impl DerefMut for PageMut<'_> {
+    /// # Panics
+    /// In a forked child, whose parent has the page.
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        assert!(!self.core.mapping.is_of_parent(), "{FORKED}");
         if !self.is_changing {
             self.begin_change();
         }
@@ -149,7 +155,7 @@ impl<'p> Pin<'p> {
     /// # Panics
     /// In a forked child, or with 32767 guards of the page in this process.
     pub fn read(&self) -> PageRef<'_> {
-        assert!(!self.core.mapping.is_of_parent(), "a forked child does not use its parent's pool");
+        assert!(!self.core.mapping.is_of_parent(), "{FORKED}");
         loop {
             if let Some(hold) = SharedHold::try_new(&*self.core.mapping, self.frame, self.core.me) {
                 return PageRef { hold };

@@ -78,8 +78,10 @@ impl BufferPool {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a name that is empty, longer than 96 bytes or open here already, for a page that the file cannot transfer directly,
-    /// and in a shared pool for a file that is not [shared](PageFile::shared); [`Error::Full`] for the 65th file.
+    /// and in a shared pool for a file that is not [shared](PageFile::shared); [`Error::Full`] for the 65th file;
+    /// [`Error::Forked`] in a forked child.
     pub fn open_file(&self, name: &str, file: impl Into<PageFile>) -> Result<FileId> {
+        self.core.check_process()?;
         let file = file.into();
         if self.core.is_shared && !file.is_shared() {
             return Err(Error::InvalidArgument(
@@ -256,9 +258,10 @@ impl BufferPool {
         self.core.mapping.header().durable_lsn.load(Ordering::Acquire)
     }
 
-    /// Take back what processes that died have held, now rather than when someone waits for it. Returns how many there were.
+    /// Take back what processes that died have held, now rather than when someone waits for it. Returns how many there were; none in a
+    /// forked child.
     pub fn recover(&self) -> usize {
-        self.core.recover()
+        if self.core.check_process().is_err() { 0 } else { self.core.recover() }
     }
 
     /// Whether the pool's tables agree with each other, while no thread or process uses it: for tests.

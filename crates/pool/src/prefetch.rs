@@ -58,6 +58,9 @@ fn read_entered(
     for (page, hold) in entered {
         let Ok(file) = core.file_of(page) else { continue };
         if file.has_queue {
+            if queue.in_flight() >= DEPTH {
+                take_finished(core, queue);
+            }
             let offset = page.number() * page_bytes as u64;
             if let Err(refused) = queue.read(&file.file, offset, hold, page_bytes, page.key()) {
                 core.leave(refused.into_memory(), page);
@@ -71,17 +74,21 @@ fn read_entered(
         run.push((page, hold));
     }
     read_run(core, &mut run);
-    while let Ok(Some(finished)) = queue.next_finished() {
-        let page = PageId::from_key(finished.tag).expect("the tag is a key");
-        match finished.result {
-            Ok(len) => {
-                let mut hold = finished.memory;
-                hold.bytes_mut()[len..].fill(0);
-                arrived(core, &hold);
-            }
-            Err(_) => core.leave(finished.memory, page),
+    while take_finished(core, queue) {}
+}
+
+/// Take one read from the queue when it is done. `false`: there is none.
+fn take_finished(core: &Core, queue: &mut DirectQueue<OwnedExclusive>) -> bool {
+    let Ok(Some(finished)) = queue.next_finished() else { return false };
+    match finished.result {
+        Ok(len) => {
+            let mut hold = finished.memory;
+            hold.bytes_mut()[len..].fill(0);
+            arrived(core, &hold);
         }
+        Err(_) => core.leave(finished.memory, PageId::from_key(finished.tag).expect("the tag is a key")),
     }
+    true
 }
 
 /// Give the pages that are not there their frames, before the first read; those for which there was no frame come back. Only the first frame is

@@ -211,13 +211,16 @@ impl Core {
         let holds = std::mem::take(run);
         let Some(page) = holds.first().and_then(|hold| PageId::from_key(hold.frame().page())) else { return };
         let Ok(file) = self.file_of(page) else { return };
-        match queue {
-            Some(queue) if file.has_queue && holds.len() < RUN_PAGES => {
-                for hold in holds {
-                    self.submit(queue, file, hold, outcome);
-                }
-            }
-            _ => self.write_by_calls(file, holds, outcome),
+        let Some(queue) = queue.filter(|_| file.has_queue) else {
+            return self.write_by_calls(file, holds, outcome);
+        };
+        if holds.len() >= RUN_PAGES {
+            // What is queued may have a part of the same block of the filesystem, which the call would wait for.
+            self.finish(queue, outcome);
+            return self.write_by_calls(file, holds, outcome);
+        }
+        for hold in holds {
+            self.submit(queue, file, hold, outcome);
         }
     }
 

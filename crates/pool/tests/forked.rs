@@ -41,8 +41,12 @@ fn hold_over_a_fork(pool: &BufferPool, file: FileId) {
         assert!(matches!(pool.fetch(file.page(5)), Err(Error::Forked)));
         assert!(matches!(pool.fetch_exclusive(file.page(5)), Err(Error::Forked)));
         assert!(matches!(pool.flush(file), Err(Error::Forked)));
+        assert_eq!(pool.recover(), 0);
         // SAFETY: a copy of the guards in the child alone, whose originals it never drops.
-        drop(unsafe { std::ptr::read(&raw const held) });
+        let mut copies = unsafe { std::ptr::read(&raw const held) };
+        let write = || copies.1[0] = 3;
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).expect_err("the page is its parent's");
+        drop(copies);
     });
     let (guard, mut changed, pin) = held;
     // The parent has the page alone: an optimistic read sees that it changes.

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use diorite::device::MemoryDevice;
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{DirectIo, File, Filesystem, HostFile};
+use diorite::{BlockDevice, DirectIo, File, Filesystem, FilesystemOptions, HostFile};
 use diorite_pool::{BufferPool, Error, FileId, PageId};
 use tempfile::TempDir;
 
@@ -313,16 +315,21 @@ fn prefetched_pages_are_there() {
     let id = small.open_file("f", file.clone()).unwrap();
     fill(&small, id, 200);
     drop(small);
-    let pool = pool(128);
-    let id = pool.open_file("f", file).unwrap();
-    pool.prefetch((0..100).map(|number| id.page(number))).unwrap();
-    while pool.stats().prefetched < 100 {
-        std::thread::yield_now();
+    // In the larger one more pages are owned at a time than the queue takes.
+    for pages in [128, 1024] {
+        let pool = pool(pages);
+        let id = pool.open_file("f", file.clone()).unwrap();
+        pool.prefetch((0..100).map(|number| id.page(number))).unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while pool.stats().prefetched < 100 {
+            assert!(Instant::now() < end, "{pages}: {} of 100", pool.stats().prefetched);
+            std::thread::yield_now();
+        }
+        for number in 0..100 {
+            assert_eq!(word(&pool.fetch(id.page(number)).unwrap()), number + 1);
+        }
+        assert_eq!(pool.stats().misses, 0);
     }
-    for number in 0..100 {
-        assert_eq!(word(&pool.fetch(id.page(number)).unwrap()), number + 1);
-    }
-    assert_eq!(pool.stats().misses, 0);
 }
 
 #[test]
@@ -361,4 +368,34 @@ fn a_few_dirty_pages_do_not_block_the_pool() {
     assert_eq!(word(&pool.fetch(file.page(50)).unwrap()), 0);
     drop(pins);
     pool.check_invariants().unwrap();
+}
+
+/// A page in the queue of the write-back holds its whole block of the filesystem. A run of pages in the same block, which is written by a
+/// call, waited for it for ever.
+#[test]
+fn pages_that_share_a_block_are_written() {
+    let options = MkfsOptions { block_size: Some(65536), flavor: Flavor::Ext4, ..MkfsOptions::default() };
+    let device = MemoryDevice::new(256 << 20);
+    diorite::mkfs::mkfs(&*device, &options).unwrap();
+    let filesystem = FilesystemOptions::new().open_device(device as Arc<dyn BlockDevice>).unwrap();
+    let file = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
+    let file = file.open("/pages").unwrap();
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let pool = pool(64);
+        let id = pool.open_file("f", file).unwrap();
+        for pages in
+            [&[0, 2, 3, 4, 5][..], &[0, 1, 2, 3, 4, 5, 7], &[1, 3, 5, 7, 9, 17, 18, 19, 20, 21, 22, 24]]
+        {
+            for &number in pages {
+                set_word(&mut pool.create_page(id.page(number)).unwrap(), number + 1);
+            }
+            pool.flush(id).unwrap();
+        }
+        let words: Vec<_> =
+            [0, 5, 9, 22, 24].map(|number| word(&pool.fetch(id.page(number)).unwrap())).into();
+        pool.close().unwrap();
+        sender.send(words).unwrap();
+    });
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).expect("a flush ends"), [1, 6, 10, 23, 25]);
 }
