@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::files::{OpenFile, PageId};
-use crate::memory::{ExclusiveHold, FILES, Frame, FrameIndex, Mapping, NO_PAGE, ProcessSlot, SharedHold};
+use crate::memory::{
+    ExclusiveHold, FILES, Frame, FrameIndex, Life, Mapping, NO_PAGE, ProcessSlot, SharedHold,
+};
 use crate::stats::Sharded;
 use crate::write_back::{Wakeup, WriteQueue};
 use crate::{evict, processes, table};
@@ -28,6 +30,8 @@ pub(crate) type OwnedExclusive = ExclusiveHold<Arc<Mapping>>;
 pub(crate) struct Core {
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) me: ProcessSlot,
+    /// Of a shared pool.
+    _life: Option<Life>,
     pub(crate) is_shared: bool,
     /// Uses of a page within so many misses count once.
     window: u32,
@@ -42,12 +46,13 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(mapping: Arc<Mapping>) -> Result<Self> {
-        let me = processes::attach(&mapping)?;
+        let (me, life) = processes::attach(&mapping)?;
         let is_shared = mapping.header().shared.load(Ordering::SeqCst) != 0;
         let window = (evict::probation_max(&mapping) / 4).max(1) as u32;
         Ok(Self {
             mapping,
             me,
+            _life: life,
             is_shared,
             window,
             files: [const { OnceLock::new() }; FILES],

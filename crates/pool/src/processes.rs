@@ -1,7 +1,8 @@
 //! The processes of a pool: who is attached, who is dead, and what the dead held.
 //!
-//! A process is known by its number and its start time, so that a later process with the same number is not taken for it. All processes of a
-//! pool must see each other's numbers (one PID namespace).
+//! A process is known by its number and its start time, so that a later process with the same number is not taken for it, and in a shared pool
+//! by a lock of the kernel ([`Life`]), which goes when it executes another program. All processes of a pool must see each other's numbers
+//! (one PID namespace).
 //!
 //! Recovery goes frame by frame, and each step leaves a state from which another process can go on, should this one die as well:
 //! 1. Locks of hash chains are released; chains are whole at every moment.
@@ -9,14 +10,14 @@
 //! 3. A page that the dead was changing goes back to what it was: by its before-image if it was dirty, else by being forgotten, for
 //!    the disk has it. The frames of before-images and reserves are released last.
 //!
-//! A process counts as dead when all of its threads are gone. Those that were inside a system call that moves data end only after it,
+//! A process counts as dead when all of its threads are gone, or it executes another program. Those that were inside a system call that moves data end only after it,
 //! so that nothing is written into a frame, or to a file, on behalf of the dead. (That is why the files of a shared pool do not use
 //! `io_uring`, whose transfers outlive their process.)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
-use crate::memory::{self, Mapping, NO_PAGE, ProcessSlot, Undo};
+use crate::memory::{self, Life, Mapping, NO_PAGE, ProcessSlot, Undo};
 use crate::{evict, table};
 
 /// A process, by number and start time.
@@ -80,16 +81,34 @@ impl Stat {
 }
 
 /// Enter this process into the table. What dead processes held is taken back first.
-pub(crate) fn attach(mapping: &Mapping) -> Result<ProcessSlot> {
+pub(crate) fn attach(mapping: &Mapping) -> Result<(ProcessSlot, Option<Life>)> {
     let identity = Identity::of_this_process()?;
     let lock = AdminLock::take(mapping, identity);
     recover_under(mapping, &lock);
-    for (index, entry) in mapping.processes().iter().enumerate() {
-        if entry.identity.compare_exchange(0, identity.0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-            return Ok(ProcessSlot(index as u8));
+    for slot in slots(mapping) {
+        let entry = &mapping.processes()[slot.index()];
+        if entry.identity.load(Ordering::SeqCst) != 0 {
+            continue;
         }
+        let life = if is_shared(mapping) {
+            let Some(life) = lock_life(mapping, slot)? else { continue };
+            Some(life)
+        } else {
+            None
+        };
+        entry.identity.store(identity.0, Ordering::SeqCst);
+        return Ok((slot, life));
     }
     Err(Error::Full("it has 16 processes"))
+}
+
+fn lock_life(mapping: &Mapping, slot: ProcessSlot) -> Result<Option<Life>> {
+    Life::lock(mapping, slot)
+        .map_err(|source| Error::Os { what: "cannot lock a place in the memory of the pool", source })
+}
+
+fn is_shared(mapping: &Mapping) -> bool {
+    mapping.header().shared.load(Ordering::SeqCst) != 0
 }
 
 /// Leave the table. Guards that were leaked are taken back.
@@ -108,7 +127,12 @@ pub(crate) fn lock_tables(mapping: &Mapping, me: ProcessSlot) -> AdminLock<'_> {
 /// Whether a process of the table lives.
 pub(crate) fn is_alive(mapping: &Mapping, process: ProcessSlot) -> bool {
     let identity = mapping.processes()[process.index()].identity.load(Ordering::SeqCst);
-    identity != 0 && Identity(identity).is_alive()
+    identity != 0 && has_memory(mapping, process, identity)
+}
+
+/// Whether the process of a slot lives, and has not executed another program.
+fn has_memory(mapping: &Mapping, process: ProcessSlot, identity: u64) -> bool {
+    Identity(identity).is_alive() && (!is_shared(mapping) || Life::is_locked(mapping, process))
 }
 
 /// Processes in the table.
@@ -118,24 +142,28 @@ pub(crate) fn count(mapping: &Mapping) -> usize {
 
 /// Take back what dead processes held. Returns how many there were.
 pub(crate) fn recover(mapping: &Mapping, me: ProcessSlot) -> usize {
-    if !mapping.processes().iter().any(|entry| is_dead(&entry.identity)) {
+    if !slots(mapping).any(|slot| is_dead(mapping, slot)) {
         return 0;
     }
     recover_under(mapping, &lock_tables(mapping, me))
 }
 
-fn is_dead(entry: &AtomicU64) -> bool {
-    let identity = entry.load(Ordering::SeqCst);
-    identity != 0 && !Identity(identity).is_alive()
+fn slots(mapping: &Mapping) -> impl Iterator<Item = ProcessSlot> {
+    (0..mapping.processes().len()).map(|index| ProcessSlot(index as u8))
+}
+
+fn is_dead(mapping: &Mapping, slot: ProcessSlot) -> bool {
+    let identity = mapping.processes()[slot.index()].identity.load(Ordering::SeqCst);
+    identity != 0 && !has_memory(mapping, slot, identity)
 }
 
 fn recover_under(mapping: &Mapping, _lock: &AdminLock<'_>) -> usize {
     let mut count = 0;
-    for (index, entry) in mapping.processes().iter().enumerate() {
-        if is_dead(&entry.identity) {
-            clean(mapping, ProcessSlot(index as u8));
+    for slot in slots(mapping) {
+        if is_dead(mapping, slot) {
+            clean(mapping, slot);
             mapping.header().deaths.fetch_add(1, Ordering::Relaxed);
-            entry.identity.store(0, Ordering::SeqCst);
+            mapping.processes()[slot.index()].identity.store(0, Ordering::SeqCst);
             count += 1;
         }
     }

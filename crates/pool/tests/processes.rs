@@ -181,6 +181,14 @@ fn child() {
             done();
         }
         "attach" => done(),
+        "execute" => {
+            let mut page = pool.fetch_exclusive(file.page(3)).unwrap();
+            page[..PAGE / 2].fill(9);
+            let _ = std::os::unix::process::CommandExt::exec(
+                Command::new("sh").args(["-c", "echo done; exec sleep 1000"]),
+            );
+            panic!("sh is there");
+        }
         "without-descriptors" => {
             let mut page = pool.fetch_exclusive(file.page(3)).unwrap();
             page[..PAGE / 2].fill(9);
@@ -272,6 +280,18 @@ fn no_process_is_dead_because_it_cannot_be_looked_at() {
     kill(child);
     assert!(pool.fetch(file.page(3)).is_ok());
     assert_eq!((pool.stats().deaths, pool.stats().processes), (1, 1));
+}
+
+/// A process that executes another program keeps its number and its start time, and has no page any more.
+#[test]
+fn a_process_that_executes_a_program_holds_nothing() {
+    let shared = shared();
+    let Shared { pool, file, .. } = &shared;
+    let child = start(&shared, "execute");
+    assert!(pool.fetch(file.page(3)).unwrap().iter().all(|byte| *byte == 0), "as it was");
+    assert_eq!((pool.stats().deaths, pool.stats().processes), (1, 1));
+    kill(child);
+    pool.check_invariants().unwrap();
 }
 
 /// A pool has 16 processes at a time; a dead one makes place for another.

@@ -21,7 +21,7 @@ pub(crate) const FILES: usize = 64;
 /// Words of a file's name.
 pub(crate) const NAME_WORDS: usize = 12;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"dioPool2");
+const MAGIC: u64 = u64::from_le_bytes(*b"dioPool3");
 /// Frames of a pool.
 pub(crate) const FRAMES_MIN: usize = 8;
 pub(crate) const FRAMES_MAX: usize = (1 << 30) - 1;

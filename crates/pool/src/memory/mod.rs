@@ -20,10 +20,12 @@ mod frame;
 mod hold;
 mod latch;
 mod layout;
+mod life;
 mod mapping;
 
 pub(crate) use frame::{Frame, FrameIndex, NO_PAGE, Undo};
 pub(crate) use hold::{ExclusiveHold, SharedHold, copy_racing, restore};
 pub(crate) use latch::ProcessSlot;
 pub(crate) use layout::{FILES, FRAMES_MIN, FileEntry, Layout, NAME_WORDS};
+pub(crate) use life::Life;
 pub(crate) use mapping::Mapping;
