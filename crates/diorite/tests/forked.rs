@@ -11,7 +11,7 @@ use std::path::Path;
 
 use child::{in_child, in_child_after};
 use common::assert_clean;
-use diorite::mkfs::MkfsOptions;
+use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{AlignedBuf, DirectIo, DirectQueue, ErrorKind, File, Filesystem, HostFile};
 
 #[test]
@@ -66,10 +66,15 @@ fn a_child_that_drops_a_host_file_leaves_it_as_long_as_its_parent_made_it() {
         file.as_ref().unwrap().sync_all().unwrap();
     };
     in_child_after(meanwhile, || {
-        let file = file.take().unwrap();
-        let error = file.set_len(0).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-        drop(file);
+        drop(file.take());
+    });
+    assert!(is_filled(&path, 1 << 20, 2));
+    in_child(|| {
+        let file = HostFile::options().write(true).open(&path).unwrap();
+        in_child(|| {
+            let error = file.set_len(0).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        });
     });
     assert!(is_filled(&path, 1 << 20, 2));
 }
@@ -114,7 +119,7 @@ fn a_child_drops_a_queue_with_a_batch_that_waits() {
 fn a_child_that_drops_a_volume_leaves_its_journal() {
     let directory = tempfile::tempdir().unwrap();
     let (path, crashed) = (directory.path().join("disk.img"), directory.path().join("crashed.img"));
-    let filesystem = Filesystem::create(&path, 32 << 20, &MkfsOptions::default()).unwrap();
+    let filesystem = Filesystem::create(&path, 32 << 20, &MkfsOptions::new(Flavor::Ext4)).unwrap();
     let file = filesystem.create_file("/file").unwrap();
     file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
     file.sync_all().unwrap();
@@ -129,14 +134,7 @@ fn a_child_that_drops_a_volume_leaves_its_journal() {
         filesystem.write(name, name).unwrap();
         filesystem.sync().unwrap();
     };
-    in_child_after(
-        || change("/before"),
-        || {
-            let (file, filesystem) = all.take().unwrap();
-            refuses_changes(&file, &filesystem);
-            drop((file, filesystem));
-        },
-    );
+    in_child_after(|| change("/before"), || drop(all.take()));
     change("/after");
     std::fs::copy(&path, &crashed).unwrap();
     let replayed = Filesystem::open(&crashed).unwrap();
@@ -152,13 +150,27 @@ fn a_child_that_drops_a_volume_leaves_its_journal() {
     assert_clean(&path);
 }
 
-/// In a child: changes of its parent's volume are errors that say so, and reads are not.
+/// In a child changes of its parent's volume are errors that say so, and reads are not.
+#[test]
+fn a_childs_changes_of_a_volume_are_errors() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    let filesystem = Filesystem::create(&path, 32 << 20, &MkfsOptions::new(Flavor::Ext4)).unwrap();
+    let file = filesystem.create_file("/file").unwrap();
+    file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    in_child(|| refuses_changes(&file, &filesystem));
+    assert_eq!(filesystem.read("/file").unwrap(), vec![1; 1 << 20].as_slice());
+    drop((file, filesystem));
+    assert_clean(&path);
+}
+
 fn refuses_changes(file: &File, filesystem: &Filesystem) {
     let aligned = AlignedBuf::zeroed(4096, 4096);
     let direct = filesystem.open_options().write(true).direct(DirectIo::Required).open("/file").unwrap();
     let results = [
         file.write_all_at(&[4; 4096], 0).and(file.sync_all()),
-        direct.write_all_at(&aligned, 0),
+        direct.write_all_at(&aligned, 65536),
         filesystem.create_dir("/child").map(drop),
         filesystem.sync(),
         filesystem.clone().close(),
