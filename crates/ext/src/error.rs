@@ -156,10 +156,9 @@ impl Error {
             Self::FileTooLarge { .. } => 27,
             Self::ReadOnly(_) => 30,
             Self::Aborted => 5,
-            Self::Forked => 1,
             Self::InvalidArgument(_) => 22,
             Self::NoAttribute => 61,
-            Self::NotPermitted(_) => 1,
+            Self::NotPermitted(_) | Self::Forked => 1,
         }
     }
 }
