@@ -9,10 +9,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use crate::{
-    Bio, BioMemory, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Op, Process, QueuedIo,
-    QueuedMemory, Sector,
-};
+use crate::{Bio, BioMemory, BlockDevice, Completed, IoError, IoQueue, Op, Process, QueuedIo, QueuedMemory};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -55,8 +52,7 @@ impl BatchQueue {
     }
 
     fn cancel(&self, io: QueuedIo) -> Completed {
-        let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::ECANCELED));
-        let error = IoError { device: self.device.name(), op: io.op, sector: Sector(0), len: 0, kind };
+        let error = IoError::canceled(self.device.name(), &io);
         Completed { io, result: Err(error) }
     }
 }
