@@ -3,11 +3,13 @@
 //! Where it sits: for write-back and other work in the background, that is to cost little processor time: a batch is one
 //! [`BlockDevice::execute`], which on a device with rings is one system call and one wake-up for all of its transfers. A queue that is to keep
 //! a device busy is that of [`BlockDevice::open_queue`].
+//!
+//! In a forked child the queue begins empty: what its parent submitted is the parent's to execute, and fails here with `ECANCELED`.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use crate::{Bio, BioMemory, BlockDevice, Completed, IoError, IoQueue, Op, QueuedIo, QueuedMemory};
+use crate::{Bio, BioMemory, BlockDevice, Completed, IoError, IoQueue, Op, Process, QueuedIo, QueuedMemory};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -15,12 +17,15 @@ pub struct BatchQueue {
     device: Arc<dyn BlockDevice>,
     depth: u32,
     waiting: Vec<QueuedIo>,
+    /// Of a parent, and canceled here: the first so many of `waiting`.
+    canceled: usize,
+    process: Process,
 }
 
 impl BatchQueue {
     /// A queue on `device`, for batches of at most `depth` transfers.
     pub fn new(device: Arc<dyn BlockDevice>, depth: u32) -> Self {
-        Self { device, depth: depth.max(1), waiting: Vec::new() }
+        Self { device, depth: depth.max(1), waiting: Vec::new(), canceled: 0, process: Process::current() }
     }
 
     /// Execute what one bio can move, all of it at once; whether that ended well.
@@ -35,6 +40,20 @@ impl BatchQueue {
             Op::Flush => self.device.flush(),
             _ => io.for_each_bio(|bio| self.device.execute(std::slice::from_mut(bio))),
         }
+    }
+}
+
+impl BatchQueue {
+    /// In a forked child, what waits is the parent's.
+    fn leave_parent(&mut self) {
+        if !self.process.is_current() {
+            (self.canceled, self.process) = (self.waiting.len(), Process::current());
+        }
+    }
+
+    fn cancel(&self, io: QueuedIo) -> Completed {
+        let error = IoError::canceled(self.device.name(), &io);
+        Completed { io, result: Err(error) }
     }
 }
 
@@ -72,6 +91,7 @@ impl IoQueue for BatchQueue {
         if self.in_flight() >= self.depth {
             return Err(io);
         }
+        self.leave_parent();
         self.waiting.push(io);
         Ok(())
     }
@@ -85,10 +105,14 @@ impl IoQueue for BatchQueue {
         if wait_for == 0 {
             return Ok(0);
         }
-        let together = self.run_together();
-        let waiting = std::mem::take(&mut self.waiting);
+        self.leave_parent();
+        let mut waiting = std::mem::take(&mut self.waiting);
         let count = waiting.len();
-        for mut io in waiting {
+        let canceled = waiting.drain(..std::mem::take(&mut self.canceled));
+        done.extend(canceled.map(|io| self.cancel(io)));
+        self.waiting = waiting;
+        let together = self.run_together();
+        for mut io in std::mem::take(&mut self.waiting) {
             // Of a batch that failed only the first error is known: each of its transfers is tried again.
             let is_done = together && only_bio(&mut io).is_some();
             let result = if is_done { Ok(()) } else { self.run_alone(&mut io) };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{Op, Sector};
+use crate::{Op, QueuedIo, Sector};
 
 /// A failed transfer: what was tried, where, and why it failed.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,16 @@ pub enum IoErrorKind {
     /// The device was shut down, or lost its power in a simulation.
     #[error("the device is gone")]
     Gone,
+}
+
+impl IoError {
+    /// Of a transfer that a forked child has of its parent (`ECANCELED`).
+    pub(crate) fn canceled(device: String, io: &QueuedIo) -> Self {
+        let sector = io.pieces.first().map_or(Sector(0), |piece| piece.sector);
+        let len = io.pieces.iter().map(|piece| piece.memory.len() as u64).sum();
+        let kind = IoErrorKind::Device(io::Error::from_raw_os_error(libc::ECANCELED));
+        Self { device, op: io.op, sector, len, kind }
+    }
 }
 
 impl IoErrorKind {

@@ -11,6 +11,7 @@ mod bio;
 mod counter;
 mod device;
 mod error;
+mod fork;
 mod lent;
 mod lock_rank;
 mod number_hasher;
@@ -26,6 +27,7 @@ pub use bio::{Bio, BioFlags, BioMemory, IoOwner, IoPriority, Op, OwnerGuard, Tas
 pub use counter::Counter;
 pub use device::{Access, BlockDevice, Geometry, IoCounters, IoCounts};
 pub use error::{IoError, IoErrorKind};
+pub use fork::{Process, forks};
 pub use lent::LentMemory;
 pub use number_hasher::NumberHasher;
 pub use plug::{Plug, PlugSummary};

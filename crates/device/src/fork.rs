@@ -8,23 +8,9 @@
 #![allow(unsafe_code)]
 
 use std::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// How often this process is a fork's child, counted from the first process that asked. What was made under another number belongs to a parent of this
-/// process, whose threads do not exist here.
-pub fn forks() -> u64 {
-    static FORKS: AtomicU64 = AtomicU64::new(0);
-    static WATCH: Once = Once::new();
-    extern "C" fn in_child() {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-    }
-    WATCH.call_once(|| {
-        // SAFETY: the handler only adds to an atomic number, which is allowed between fork and exec.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
-    FORKS.load(Ordering::Relaxed)
-}
+pub use diorite_block::forks;
 
 /// A value of which each process has its own: a child begins with a new one.
 pub(crate) struct OfProcess<T>(AtomicPtr<Made<T>>);

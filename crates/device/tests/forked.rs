@@ -5,11 +5,15 @@
 mod child;
 mod common;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use child::in_child;
+use child::{in_child, in_child_after};
 use common::image;
-use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, QueuedMemory, Sector};
+use diorite_block::scheduler::SchedulerKind;
+use diorite_block::{
+    BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, QueuedMemory, ScheduledDevice, Sector,
+};
 use diorite_device::{AlignedBuf, Backend, FileDevice, OpenOptions};
 
 const LEN: usize = 1 << 20;
@@ -75,4 +79,45 @@ fn a_child_drops_a_queue_and_uses_the_device() {
         device.read_bytes(0, &mut memory).unwrap();
     });
     drop(queue);
+}
+
+/// The child of a process that drops a scheduled queue, or uses its device, executed what its parent had in line: over newer data.
+#[test]
+fn a_child_executes_nothing_that_waits_for_its_parents_scheduler() {
+    for backend in [Backend::Threads, Backend::Auto] {
+        let (_directory, path) = image(8 << 20);
+        let device = FileDevice::open(path, &OpenOptions::read_write().backend(backend)).unwrap();
+        let scheduler = SchedulerKind::Deadline.build().unwrap();
+        let device = ScheduledDevice::new(device, scheduler, 1) as Arc<dyn BlockDevice>;
+        let queue = RefCell::new(Some(Arc::clone(&device).open_queue(16).unwrap()));
+        for tag in 0..4 {
+            let mut memory = AlignedBuf::zeroed(LEN, 4096);
+            memory.fill(1);
+            let pieces = vec![Piece { sector: Sector::containing(tag * LEN as u64), memory: 0..LEN }];
+            let memory = QueuedMemory::Owned(Box::new(memory));
+            let (flags, owner) = (BioFlags::SYNC, IoOwner::default());
+            queue
+                .borrow_mut()
+                .as_mut()
+                .unwrap()
+                .submit(QueuedIo { op: Op::Write, pieces, memory, flags, owner, tag })
+                .unwrap();
+        }
+        let meanwhile = || {
+            let mut done = Vec::new();
+            while done.len() < 4 {
+                queue.borrow_mut().as_mut().unwrap().reap(4, &mut done).unwrap();
+            }
+            let mut memory = AlignedBuf::zeroed(4 * LEN, 4096);
+            memory.fill(2);
+            device.write_bytes(0, &memory, BioFlags::SYNC).unwrap();
+        };
+        in_child_after(meanwhile, || {
+            drop(queue.take());
+            device.read_bytes(0, &mut AlignedBuf::zeroed(LEN, 4096)).unwrap();
+        });
+        let mut memory = AlignedBuf::zeroed(4 * LEN, 4096);
+        device.read_bytes(0, &mut memory).unwrap();
+        assert!(memory.iter().all(|byte| *byte == 2), "{backend:?}");
+    }
 }

@@ -35,9 +35,11 @@ impl CommitTimer {
         spawn("diorite-commit", body).ok()
     }
 
-    /// End the thread, and wait for it.
+    /// End the thread, and wait for it. In a forked child there is none.
     pub(crate) fn stop(&self) {
-        self.volume.end_waiting();
+        if self.volume.check_process().is_ok() {
+            self.volume.end_waiting();
+        }
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             thread.join();

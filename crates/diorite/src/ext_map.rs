@@ -182,6 +182,10 @@ impl MapBlocks for ExtMap {
         self.volume.device()
     }
 
+    fn check_process(&self) -> Result<()> {
+        Ok(self.volume.check_process()?)
+    }
+
     fn block_size(&self) -> u64 {
         self.volume.block_size().bytes()
     }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use diorite_block::{Bio, BlockDevice, Op, Sector};
+use diorite_block::{Bio, BlockDevice, Op, Process, Sector};
 use diorite_device::{Create, FileDevice, Growth, OpenError, OpenOptions as DeviceOptions};
 
 use crate::content::Content;
@@ -84,7 +84,8 @@ impl HostFile {
             Arc::new(Mutex::ranked(Rank::HostLength, Length { size, changes: 1, ..Length::default() }));
         let map = HostMap { device, shared, length, can_write: options.can_write() };
         let content = Content::new(Box::new(map), engine)?;
-        let owner = HostOwner { content: Arc::clone(&content), path: path.to_owned() };
+        let owner =
+            HostOwner { content: Arc::clone(&content), path: path.to_owned(), process: Process::current() };
         Ok(File::new(content, Box::new(owner), options.clone(), Some(path.to_owned())))
     }
 }
@@ -105,6 +106,8 @@ struct HostMap {
 /// How long the file is, and is to be. Transfers are of whole logical blocks, so the file is longer than its recorded size while one
 /// reaches past that; what other transfers have in flight is not cut off.
 ///
+/// A forked child knows the size of the moment of the fork. Its parent may have made the file longer since, so it sets no size.
+///
 /// Locking: held while the host sets the size, so that no transfer begins in between.
 #[derive(Debug, Default)]
 struct Length {
@@ -115,11 +118,20 @@ struct Length {
     /// Number of the last change of the size, and of the last that a sync has covered.
     changes: u64,
     durable: u64,
+    process: Process,
 }
 
 impl Length {
+    /// Whether this process may set the size.
+    fn check_process(&self) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(diorite_ext::Error::Forked.into()) }
+    }
+
     /// Make the file as long as it is to be.
     fn settle(&mut self, device: &FileDevice) -> Result<()> {
+        if !self.process.is_current() {
+            return Ok(());
+        }
         let reach = self.in_flight.iter().copied().fold(self.size, u64::max);
         let actual = device.file_size().map_err(|source| os("cannot ask for the size", source))?;
         if (self.size..=reach).contains(&actual) {
@@ -204,12 +216,18 @@ impl MapBlocks for HostMap {
         if !self.can_write {
             return Err(diorite_ext::Error::ReadOnly("the file is open for reading".to_owned()).into());
         }
+        self.length.lock().check_process()?;
         let runs = vec![ReservedRun { offset, len, sector: Sector::containing(offset) }];
         Ok(Reserved { runs, token: Box::new(self.in_flight(offset + len)) })
     }
 
     fn reserve_past_end(&self, end: u64) -> Result<Option<Reserved>> {
-        let is_past = end > self.recorded_size();
+        let length = self.length.lock();
+        let is_past = end > length.size;
+        if is_past {
+            length.check_process()?;
+        }
+        drop(length);
         Ok(is_past.then(|| Reserved { runs: Vec::new(), token: Box::new(self.in_flight(end)) }))
     }
 
@@ -227,6 +245,7 @@ impl MapBlocks for HostMap {
             length.ended(token.end);
         }
         if let Some(size) = commit.size_at_least.filter(|size| *size > length.size) {
+            length.check_process()?;
             length.size = size;
             length.changes += 1;
         }
@@ -234,6 +253,7 @@ impl MapBlocks for HostMap {
     }
 
     fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()> {
+        self.length.lock().check_process()?;
         let file_end = self.recorded_size().max(size_at_least.unwrap_or(0));
         if offset + len > file_end.next_multiple_of(self.block_size()) {
             // The next write that is not of whole blocks would cut them off.
@@ -248,6 +268,7 @@ impl MapBlocks for HostMap {
 
     fn truncate(&self, new: u64) -> Result<()> {
         let mut length = self.length.lock();
+        length.check_process()?;
         let old = std::mem::replace(&mut length.size, new);
         length.changes += 1;
         // Transfers in flight lie before both sizes: the caller has everything after them.
@@ -288,6 +309,7 @@ impl MapBlocks for HostMap {
 struct HostOwner {
     content: Arc<Content>,
     path: PathBuf,
+    process: Process,
 }
 
 impl FileOwner for HostOwner {
@@ -314,8 +336,10 @@ impl FileOwner for HostOwner {
 
 impl Drop for HostOwner {
     fn drop(&mut self) {
-        // There is no caller to report an error to: `File::close` reports it.
-        let _ = self.write_back();
+        // There is no caller to report an error to: `File::close` reports it. In a forked child the pages are the parent's to write.
+        if self.process.is_current() {
+            let _ = self.write_back();
+        }
         // The file can be opened again at once: no read-ahead still has it.
         self.content.engine.workers.stop();
     }

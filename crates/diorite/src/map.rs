@@ -197,6 +197,11 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
         0
     }
 
+    /// Whether this process may write to the blocks of the file: in a volume no forked child may, since its parent gives them to other files.
+    fn check_process(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// For a transfer up to `end` (whole blocks) into blocks that are there: what must be committed with it, or dropped when it fails,
     /// since it reaches past the recorded end.
     fn reserve_past_end(&self, end: u64) -> Result<Option<Reserved>> {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use diorite_block::Process;
 use diorite_block::sync::{Condvar, JoinHandle, Mutex, Rank, now, spawn};
 use diorite_ext::Volume;
 
@@ -14,6 +15,7 @@ use diorite_ext::Volume;
 pub(crate) struct MmpHeartbeat {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle>>,
+    process: Process,
 }
 
 #[derive(Debug)]
@@ -36,13 +38,15 @@ impl MmpHeartbeat {
             // The volume has latched an error, and the next operation reports it.
             Ok(None) | Err(_) => None,
         };
-        Self { shared, thread: Mutex::ranked(Rank::ServiceThread, thread) }
+        Self { shared, thread: Mutex::ranked(Rank::ServiceThread, thread), process: Process::current() }
     }
 
-    /// End the thread, and wait for it.
+    /// End the thread, and wait for it. In a forked child there is none, and it may have had the lock.
     pub(crate) fn stop(&self) {
-        *self.shared.stopped.lock() = true;
-        self.shared.changed.notify_all();
+        if self.process.is_current() {
+            *self.shared.stopped.lock() = true;
+            self.shared.changed.notify_all();
+        }
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             thread.join();

@@ -380,6 +380,7 @@ impl Nodes {
 
     /// Write everything back, record it and make it durable.
     pub(crate) fn sync(&self) -> Result<()> {
+        self.volume.check_process()?;
         let mut result = Ok(());
         let nodes = self.use_all();
         // Most of it, in few transfers; what is in use follows, file by file.
@@ -398,6 +399,7 @@ impl Nodes {
 
     /// Sync, evict everything and close the volume, unless a node is in use. What other threads have removed is freed first.
     pub(crate) fn close(&self) -> Result<()> {
+        self.volume.check_process()?;
         let in_use = |shard: &Mutex<Shard>| {
             let shard = shard.lock();
             shard.nodes.len() - shard.idle.len()
@@ -434,8 +436,8 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        // There is no caller to report an error to: `close` reports it.
-        if !self.is_closed.load(Ordering::Acquire) {
+        // There is no caller to report an error to: `close` reports it. In a forked child everything is the parent's to write.
+        if !self.is_closed.load(Ordering::Acquire) && self.volume.check_process().is_ok() {
             let _ = self.close();
         }
     }
@@ -498,7 +500,10 @@ impl fmt::Debug for NodeUse {
 
 impl Drop for NodeUse {
     fn drop(&mut self) {
-        self.nodes.release(&self.node);
+        // A forked child ends no use of its parent.
+        if self.nodes.volume.check_process().is_ok() {
+            self.nodes.release(&self.node);
+        }
     }
 }
 

@@ -162,6 +162,7 @@ pub(crate) fn place_write(
     blocks: &mut Blocks<'_>,
     target: &mut impl WriteTarget,
 ) -> Result<Placed> {
+    map.check_process()?;
     let begin = parts.first().map_or(0, |part| part.start) / map.block_size() * map.block_size();
     let end = parts.last().map_or(0, |part| part.end);
     let mut placed = Placed { commit: WriteCommit::default(), begin, end };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use diorite_block::sync::{Mutex, Rank};
-use diorite_block::{BlockDevice, Op, Sector};
+use diorite_block::{BlockDevice, Op, Process, Sector};
 use diorite_device::{Access, OpenOptions as DeviceOptions, open_target};
 
 use crate::content::Content;
@@ -65,6 +65,7 @@ impl RawFile {
         let owner = RawOwner {
             content: Arc::clone(&content),
             changed: Mutex::ranked(Rank::RawChanged, Timestamp::default()),
+            process: Process::current(),
         };
         Ok(File::new(content, Box::new(owner), options.clone(), Some(path)))
     }
@@ -157,6 +158,7 @@ impl MapBlocks for RawMap {
 struct RawOwner {
     content: Arc<Content>,
     changed: Mutex<Timestamp>,
+    process: Process,
 }
 
 impl FileOwner for RawOwner {
@@ -197,8 +199,10 @@ pub(crate) fn device_attributes(size: u64, changed: Timestamp) -> Attributes {
 
 impl Drop for RawOwner {
     fn drop(&mut self) {
-        // There is no caller to report an error to: `File::close` reports it.
-        let _ = self.write_back();
+        // There is no caller to report an error to: `File::close` reports it. In a forked child the pages are the parent's to write.
+        if self.process.is_current() {
+            let _ = self.write_back();
+        }
         // The device can be opened again at once: no read-ahead still has it.
         self.content.engine.workers.stop();
     }

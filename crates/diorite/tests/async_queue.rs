@@ -537,3 +537,78 @@ fn fill_from(file: &File, mut end: u64) {
     }
     file.sync_all().expect("sync");
 }
+
+/// Poll two futures until both have ended.
+async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+    let (mut a, mut b, mut of_a, mut of_b) = (pin!(a), pin!(b), None, None);
+    poll_fn(|context| {
+        if of_a.is_none() {
+            of_a = ready_value(a.as_mut().poll(context));
+        }
+        if of_b.is_none() {
+            of_b = ready_value(b.as_mut().poll(context));
+        }
+        if of_a.is_some() && of_b.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    (of_a.expect("just seen"), of_b.expect("just seen"))
+}
+
+fn ready_value<T>(poll: Poll<T>) -> Option<T> {
+    match poll {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// The end of a stream waited for its range inside of a poll, while a read of the same task had it: no thread was left to reap that.
+#[test]
+fn the_end_of_a_stream_waits_for_a_read_of_its_own_task() {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        each_kind(|kind, file| {
+            file.write_all_at(&aligned_pattern(2 * PAGE, 1), 0).expect("write");
+            let queue = AsyncQueue::new(4).expect("queue");
+            let mut reader = AsyncReader::new(&queue, file.clone(), 0, 16 * PAGE, 1).expect("reader");
+            let writer = AsyncWriter::new(&queue, file.clone(), 2 * PAGE as u64, 16 * PAGE, 1);
+            let mut writer = writer.expect("writer");
+            let (read, written) = queue.run(both(reader.next_chunk(), async {
+                writer.write_all(&[7; 100]).await?;
+                writer.finish().await
+            }));
+            assert!(read.expect("read").is_some_and(|chunk| chunk.len() >= 2 * PAGE), "{kind}");
+            assert_eq!(written.expect("written").size(), 2 * PAGE as u64 + 100, "{kind}");
+        });
+        done.send(()).expect("the test waits");
+    });
+    ended
+        .recv_timeout(Duration::from_secs(60))
+        .expect("the writer waits for the reader, which no thread reaps");
+}
+
+/// What a stream ends with covers blocks in part: the bytes around it stay, wherever it began and ended.
+#[test]
+fn the_end_of_a_stream_leaves_the_bytes_around_it() {
+    each_kind(|kind, file| {
+        let mut expected = pattern(4 * PAGE, 2);
+        file.write_all_at(&aligned_pattern(4 * PAGE, 2), 0).expect("write");
+        for (at, len) in
+            [(PAGE, 100), (2 * PAGE, PAGE + 700), (PAGE - 10, 50), (4 * PAGE + 5, 3), (3 * PAGE, 1)]
+        {
+            let data = pattern(len, at as u64);
+            expected.resize(expected.len().max(at + len), 0);
+            expected[at..at + len].copy_from_slice(&data);
+            let queue = AsyncQueue::new(2).expect("queue");
+            let mut writer = AsyncWriter::new(&queue, file.clone(), at as u64, PAGE, 1).expect("writer");
+            let result = queue.run(async {
+                writer.write_all(&data).await?;
+                writer.finish().await
+            });
+            result.unwrap_or_else(|error| panic!("{kind}, {len} bytes at {at}: {error}"));
+        }
+        let mut content = file.buffer(5 * PAGE).expect("memory");
+        let len = file.read_at(&mut content, 0).expect("read");
+        assert_eq!(len, expected.len(), "{kind}");
+        assert!(content[..len] == expected, "{kind}");
+    });
+}

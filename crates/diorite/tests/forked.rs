@@ -1,12 +1,22 @@
-//! A forked child has none of its parent's threads: a volume or a file that it uses or drops waits for none of them.
-#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+//! A forked child has none of its parent's threads: a volume or a file that it uses or drops waits for none of them. And it has a copy of
+//! what its parent has not written yet: dropped there, it is not written.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a failed step is a failed test; the host's own view of a file"
+)]
 
 #[path = "../../device/tests/common/child.rs"]
 mod child;
+mod common;
 
-use child::in_child;
-use diorite::mkfs::MkfsOptions;
-use diorite::{Filesystem, HostFile};
+use std::cell::RefCell;
+use std::path::Path;
+
+use child::{in_child, in_child_after};
+use common::assert_clean;
+use diorite::mkfs::{Flavor, MkfsOptions};
+use diorite::{AlignedBuf, DirectIo, DirectQueue, ErrorKind, File, Filesystem, HostFile};
 
 #[test]
 fn a_child_drops_a_volume() {
@@ -28,6 +38,7 @@ fn a_child_uses_and_drops_a_host_file() {
     let options = HostFile::options().read(true).write(true).create(true);
     let file = options.open(directory.path().join("file")).unwrap();
     file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
     let mut file = Some(file);
     in_child(|| {
         let file = file.take().unwrap();
@@ -37,4 +48,140 @@ fn a_child_uses_and_drops_a_host_file() {
         file.read_exact_at(&mut memory, 0).unwrap();
         assert_eq!(memory, [2; 4096]);
     });
+}
+
+/// Whether the host's file is so many bytes of one value.
+fn is_filled(path: &Path, len: usize, value: u8) -> bool {
+    let content = std::fs::read(path).unwrap();
+    content.len() == len && content.iter().all(|byte| *byte == value)
+}
+
+/// The child's drop made the file as long as it had been to be when the process forked.
+#[test]
+fn a_child_that_drops_a_host_file_leaves_it_as_long_as_its_parent_made_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let file = HostFile::options().read(true).write(true).create(true).open(&path).unwrap();
+    file.write_all_at(&[1; 100], 0).unwrap();
+    let file = RefCell::new(Some(file));
+    let meanwhile = || {
+        let file = file.borrow();
+        file.as_ref().unwrap().write_all_at(&vec![2; 1 << 20], 0).unwrap();
+        file.as_ref().unwrap().sync_all().unwrap();
+    };
+    in_child_after(meanwhile, || {
+        drop(file.take());
+    });
+    assert!(is_filled(&path, 1 << 20, 2));
+    in_child(|| {
+        let file = HostFile::options().write(true).open(&path).unwrap();
+        in_child(|| {
+            let error = file.set_len(0).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        });
+    });
+    assert!(is_filled(&path, 1 << 20, 2));
+}
+
+/// So did the drop of a queue there, with a write in flight that made the file longer. One of a batch was also executed again.
+fn a_child_drops_a_queue(queue: DirectQueue<AlignedBuf>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let options = HostFile::options().read(true).write(true).create(true).direct(DirectIo::Required);
+    let file = options.open(&path).unwrap();
+    let queue = RefCell::new(queue);
+    let write = |value: u8| {
+        let mut memory = file.buffer(4096).unwrap();
+        memory.fill(value);
+        queue.borrow_mut().write(&file, 0, memory, 4096, 0).unwrap();
+    };
+    write(1);
+    let meanwhile = || {
+        queue.borrow_mut().reap(1, &mut Vec::new()).unwrap();
+        let mut memory = file.buffer(1 << 20).unwrap();
+        memory.fill(2);
+        file.write_all_at(&memory, 0).unwrap();
+        file.sync_all().unwrap();
+    };
+    in_child_after(meanwhile, || drop(queue.replace(DirectQueue::new(1))));
+    assert!(is_filled(&path, 1 << 20, 2));
+}
+
+#[test]
+fn a_child_drops_a_queue_with_a_write_in_flight() {
+    a_child_drops_a_queue(DirectQueue::new(4));
+}
+
+#[test]
+fn a_child_drops_a_queue_with_a_batch_that_waits() {
+    a_child_drops_a_queue(DirectQueue::batched(4));
+}
+
+/// The child wrote back and committed what it had inherited, emptied the journal and marked the volume clean: what its parent went on
+/// to commit was not replayed after a crash.
+#[test]
+fn a_child_that_drops_a_volume_leaves_its_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, crashed) = (directory.path().join("disk.img"), directory.path().join("crashed.img"));
+    let filesystem = Filesystem::create(&path, 32 << 20, &MkfsOptions::new(Flavor::Ext4)).unwrap();
+    let file = filesystem.create_file("/file").unwrap();
+    file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    file.write_all_at(&vec![2; 4096], 0).unwrap();
+    filesystem.create_dir("/inherited").unwrap();
+    let all = RefCell::new(Some((file, filesystem)));
+    let change = |name: &str| {
+        let all = all.borrow();
+        let (file, filesystem) = all.as_ref().unwrap();
+        file.write_all_at(&vec![3; 1 << 20], 0).unwrap();
+        file.sync_all().unwrap();
+        filesystem.write(name, name).unwrap();
+        filesystem.sync().unwrap();
+    };
+    in_child_after(|| change("/before"), || drop(all.take()));
+    change("/after");
+    std::fs::copy(&path, &crashed).unwrap();
+    let replayed = Filesystem::open(&crashed).unwrap();
+    let mut content = vec![0; 1 << 20];
+    replayed.open_file("/file").unwrap().read_exact_at(&mut content, 0).unwrap();
+    assert!(content.iter().all(|byte| *byte == 3), "a synced page is old");
+    for name in ["/before", "/after"] {
+        assert_eq!(replayed.read(name).unwrap(), name.as_bytes());
+    }
+    replayed.close().unwrap();
+    assert_clean(&crashed);
+    drop(all.take());
+    assert_clean(&path);
+}
+
+/// In a child changes of its parent's volume are errors that say so, and reads are not.
+#[test]
+fn a_childs_changes_of_a_volume_are_errors() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    let filesystem = Filesystem::create(&path, 32 << 20, &MkfsOptions::new(Flavor::Ext4)).unwrap();
+    let file = filesystem.create_file("/file").unwrap();
+    file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    in_child(|| refuses_changes(&file, &filesystem));
+    assert_eq!(filesystem.read("/file").unwrap(), vec![1; 1 << 20].as_slice());
+    drop((file, filesystem));
+    assert_clean(&path);
+}
+
+fn refuses_changes(file: &File, filesystem: &Filesystem) {
+    let aligned = AlignedBuf::zeroed(4096, 4096);
+    let direct = filesystem.open_options().write(true).direct(DirectIo::Required).open("/file").unwrap();
+    let results = [
+        file.write_all_at(&[4; 4096], 0).and(file.sync_all()),
+        direct.write_all_at(&aligned, 65536),
+        filesystem.create_dir("/child").map(drop),
+        filesystem.sync(),
+        filesystem.clone().close(),
+    ];
+    for result in results {
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains("forked"), "{error}");
+    }
+    file.read_exact_at(&mut [0; 4096], 8192).unwrap();
 }

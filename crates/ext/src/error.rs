@@ -101,6 +101,11 @@ pub enum Error {
     /// A write to the volume failed earlier; nothing more is written until it is opened again.
     #[error("the volume was shut down after an earlier write failed; open it again after checking it")]
     Aborted,
+    /// The process was forked from the one that opened it, which goes on with changes and space that this one knows nothing of.
+    #[error(
+        "it is open in the process that this one was forked from, which alone can change it; open it again in this process after it is closed there"
+    )]
+    Forked,
     /// The argument makes no sense for this object.
     #[error("{0}")]
     InvalidArgument(&'static str),
@@ -153,7 +158,7 @@ impl Error {
             Self::Aborted => 5,
             Self::InvalidArgument(_) => 22,
             Self::NoAttribute => 61,
-            Self::NotPermitted(_) => 1,
+            Self::NotPermitted(_) | Self::Forked => 1,
         }
     }
 }

@@ -37,9 +37,10 @@ impl Core {
 
     /// Take what has ended and start what may go, for all owners.
     pub(super) fn turn(&self, state: &mut State, now: Duration) {
+        state.leave_parent();
         state.collect(now);
         state.dispatch(now);
-        state.start_granted(&self.lower);
+        state.start_granted(&self.lower, now);
     }
 
     /// Before a thread leaves: what it has started goes to the device, and a thread that sleeps takes over what this one did.
@@ -65,7 +66,7 @@ impl Core {
         mut is_over: impl FnMut(&mut State) -> bool,
     ) -> MutexGuard<'a, State> {
         while !is_over(&mut state)
-            && let Some(mut io) = state.next_to_execute()
+            && let Some(mut io) = state.next_to_execute(&self.lower)
         {
             drop(state);
             let result = io.for_each_bio(|bio| self.lower.execute(std::slice::from_mut(bio)));

@@ -5,7 +5,8 @@
 //! Invariants:
 //! 1. At most `depth` requests are granted and not completed.
 //! 2. If the scheduler has a deadline and a thread waits outside of the shared queue, some thread wakes at that deadline or before.
-//! 3. Only one thread waits on the shared queue (`is_watched`), and while it does, no other takes completions from it.
+//! 3. A forked child starts no part of its parent: it ends with `ECANCELED` there.
+//! 4. Only one thread waits on the shared queue (`is_watched`), and while it does, no other takes completions from it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::scheduler::{IoScheduler, Request, RequestId};
-use crate::sync::Condvar;
+use crate::sync::{Condvar, now};
 use crate::{
-    BioFlags, BlockDevice, Completed, IoError, IoOwner, NumberHasher, Op, QueueWait, QueuedIo, Sector,
-    SharedQueue,
+    BioFlags, BlockDevice, Completed, IoError, IoOwner, NumberHasher, Op, Process, QueueWait, QueuedIo,
+    Sector, SharedQueue,
 };
 
 /// The shared queue takes so many transfers for each request that the device takes: merged requests have several.
@@ -43,6 +44,7 @@ pub(super) struct State {
     timekeeper: Option<(Duration, WaiterIndex)>,
     /// When the scheduler last had nothing to let go.
     declined_at: Duration,
+    process: Process,
 }
 
 /// How the lower device is used.
@@ -70,6 +72,7 @@ struct Part {
     is_granted: bool,
     /// While it is not in the lower device; of a bio, once its memory was lent.
     io: Option<QueuedIo>,
+    process: Process,
 }
 
 /// A thread in `execute`, or a submitter's queue.
@@ -106,6 +109,7 @@ impl State {
             free_waiters: Vec::new(),
             timekeeper: None,
             declined_at: Duration::ZERO,
+            process: Process::current(),
         }
     }
 
@@ -152,8 +156,14 @@ impl State {
             self.scheduler.insert(request, now);
         }
         let request = merged.unwrap_or(id);
-        let part =
-            self.new_part(Part { waiter, number, request: Some(request), is_granted: false, io: None });
+        let part = self.new_part(Part {
+            waiter,
+            number,
+            request: Some(request),
+            is_granted: false,
+            io: None,
+            process: self.process,
+        });
         let parts = self.requests.entry(request).or_default();
         parts.pending.push(part);
         parts.left += 1;
@@ -162,7 +172,14 @@ impl State {
 
     /// Take a transfer that the scheduler has no say in.
     pub(super) fn insert_unscheduled(&mut self, io: QueuedIo, waiter: WaiterIndex, number: u64) {
-        let part = self.new_part(Part { waiter, number, request: None, is_granted: true, io: None });
+        let part = self.new_part(Part {
+            waiter,
+            number,
+            request: None,
+            is_granted: true,
+            io: None,
+            process: self.process,
+        });
         self.provide(part, io);
     }
 
@@ -216,6 +233,33 @@ impl State {
         }
     }
 
+    /// In a forked child, no thread of the parent waits for anything.
+    pub(super) fn leave_parent(&mut self) {
+        if self.process.is_current() {
+            return;
+        }
+        self.process = Process::current();
+        (self.is_watched, self.timekeeper) = (false, None);
+        self.waiters.iter_mut().for_each(|waiter| waiter.is_sleeping = false);
+    }
+
+    /// The transfer of a granted part; none if it is a parent's, which has ended then.
+    fn take_granted(
+        &mut self,
+        part: PartIndex,
+        (lower, now): (&Arc<dyn BlockDevice>, Duration),
+    ) -> Option<QueuedIo> {
+        let Part { io, process, .. } = &mut self.parts[part.0];
+        let io = io.take().expect("a granted part is started once");
+        if process.is_current() {
+            return Some(io);
+        }
+        let canceled = IoError::canceled(lower.name(), &io);
+        self.transfer_ended(io, Err(canceled), now);
+        self.dispatch(now);
+        None
+    }
+
     // ---- the lower device ----
 
     /// Grant what the scheduler wants in the device now.
@@ -252,16 +296,17 @@ impl State {
     }
 
     /// Put what is granted into the shared queue.
-    pub(super) fn start_granted(&mut self, lower: &Arc<dyn BlockDevice>) {
+    pub(super) fn start_granted(&mut self, lower: &Arc<dyn BlockDevice>, now: Duration) {
         if let (Lower::Unopened, false) = (&self.lower, self.granted.is_empty()) {
             let depth = self.depth.saturating_mul(PARTS_OF_REQUEST);
             self.lower = Arc::clone(lower).open_shared_queue(depth).map_or(Lower::Execute, Lower::Queue);
         }
-        let Lower::Queue(queue) = &mut self.lower else { return };
-        while queue.in_flight() < queue.depth()
+        while let Lower::Queue(queue) = &self.lower
+            && queue.in_flight() < queue.depth()
             && let Some(part) = self.granted.pop_front()
         {
-            let io = self.parts[part.0].io.take().expect("a granted part is started once");
+            let Some(io) = self.take_granted(part, (lower, now)) else { continue };
+            let Lower::Queue(queue) = &mut self.lower else { return };
             let refused = queue.submit(io).is_err();
             assert!(!refused, "a queue takes as many transfers as it is deep");
         }
@@ -273,13 +318,17 @@ impl State {
     }
 
     /// The next transfer for a thread to execute by itself, where there is no shared queue.
-    pub(super) fn next_to_execute(&mut self) -> Option<QueuedIo> {
+    pub(super) fn next_to_execute(&mut self, lower: &Arc<dyn BlockDevice>) -> Option<QueuedIo> {
         let Lower::Execute = self.lower else { return None };
-        let part = self.granted.pop_front()?;
-        if !self.granted.is_empty() {
-            self.wake_a_sleeper();
+        loop {
+            let part = self.granted.pop_front()?;
+            if !self.granted.is_empty() {
+                self.wake_a_sleeper();
+            }
+            if let Some(io) = self.take_granted(part, (lower, now())) {
+                return Some(io);
+            }
         }
-        self.parts[part.0].io.take()
     }
 
     /// Have the lower device start what it was given.

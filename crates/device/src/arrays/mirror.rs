@@ -12,7 +12,9 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use diorite_block::{Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, SharedQueue};
+use diorite_block::{
+    Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Process, SharedQueue,
+};
 
 use crate::error::OpenError;
 use crate::joined::run_on;
@@ -39,6 +41,7 @@ pub(super) struct MirrorDevice {
     /// A write has failed on some child.
     has_failed: AtomicBool,
     is_settled: AtomicBool,
+    process: Process,
     geometry: Geometry,
     counters: IoCounters,
 }
@@ -86,6 +89,7 @@ impl MirrorDevice {
             marks,
             has_failed: AtomicBool::new(false),
             is_settled: AtomicBool::new(false),
+            process: Process::current(),
             geometry,
             counters: IoCounters::default(),
         })
@@ -149,9 +153,10 @@ fn same_read<'s>(bio: &'s mut Bio<'_>) -> Option<Bio<'s>> {
 }
 
 impl MirrorDevice {
-    /// The end of its use. Where something fails here, the children stay marked as different: no more is lost than time to compare them.
+    /// The end of its use, but not in a forked child: the parent goes on with it. Where something fails here, the children stay marked as different: no more is lost than time to compare them.
     fn settle(&self) {
         if let Some(marks) = &self.marks
+            && self.process.is_current()
             && !self.is_settled.swap(true, Ordering::Relaxed)
             && !self.has_failed.load(Ordering::Relaxed)
             && self.children.iter().all(|child| child.flush().is_ok())

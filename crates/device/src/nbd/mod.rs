@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use diorite_block::sync::{Rank, RwLock};
 use diorite_block::{
-    Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op,
+    Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op, Process,
     SharedQueue,
 };
 
@@ -73,6 +73,7 @@ pub struct NbdDevice {
     flushed: AtomicU64,
     /// Whether acknowledged writes may have been lost with a connection.
     unflushed_lost: AtomicBool,
+    process: Process,
 }
 
 #[derive(Debug)]
@@ -126,6 +127,7 @@ impl NbdDevice {
             acknowledged: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             unflushed_lost: AtomicBool::new(false),
+            process: Process::current(),
         }))
     }
 
@@ -425,6 +427,10 @@ impl BlockDevice for NbdDevice {
 
 impl Drop for NbdDevice {
     fn drop(&mut self) {
+        // The connections of a forked child are its parent's.
+        if !self.process.is_current() {
+            return;
+        }
         let sessions = self.sessions.get_mut();
         for session in &sessions.open {
             session.disconnect();

@@ -26,6 +26,8 @@ use crate::{DirectQueue, File};
 pub(super) enum Op {
     Read,
     Write,
+    /// Bytes in one logical block, in memory for all of it.
+    WriteInBlock,
 }
 
 /// A transfer that was not submitted.
@@ -61,6 +63,9 @@ impl<M: TransferMemory + 'static> Waiting<M> {
             let submitted = match self.op {
                 Op::Read => queue.read_with(&self.file, self.offset, memory, self.len, tag, &mut acquire),
                 Op::Write => queue.write_with(&self.file, self.offset, memory, self.len, tag, &mut acquire),
+                Op::WriteInBlock => {
+                    queue.write_in_block(&self.file, self.offset, memory, self.len, tag, &mut acquire)
+                }
             };
             if !submitted.as_ref().is_err_and(SubmitError::is_full) {
                 self.range = None;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use super::line::Op;
 use super::{AsyncQueue, Transfer};
 use crate::stream::{Unsubmitted, writer_pool};
 use crate::{Error, File, RegisteredBuf, RegisteredBuffers, Result};
@@ -172,17 +173,36 @@ impl AsyncWriter {
     fn submit_whole_blocks(&mut self) {
         let unit = self.file.alignment().offset as usize;
         if let Some((memory, whole)) = self.unsubmitted.take_whole_blocks(unit) {
-            let mut transfer = self.queue.write(&self.file, self.next, memory, whole);
-            transfer.submit();
-            self.flying.push_back(Flying { offset: self.next, len: whole, transfer });
+            self.submit_transfer(Op::Write, self.next, memory, whole);
             self.next += whole as u64;
         }
+    }
+
+    /// Begin the transfer of what is left of the stream in one logical block: whether there was anything. Nothing is in flight.
+    fn submit_rest(&mut self) -> bool {
+        let unit = self.file.alignment().offset as usize;
+        let at = (self.next % unit as u64) as usize;
+        let rest = self.unsubmitted.take_rest(unit - at);
+        if rest.is_empty() {
+            return false;
+        }
+        let mut memory = self.pool.try_take().expect("a buffer is free where nothing is in flight");
+        memory[at..at + rest.len()].copy_from_slice(&rest);
+        self.submit_transfer(Op::WriteInBlock, self.next, memory, rest.len());
+        self.next += rest.len() as u64;
+        true
+    }
+
+    fn submit_transfer(&mut self, op: Op, offset: u64, memory: RegisteredBuf, len: usize) {
+        let mut transfer = Transfer::new(self.queue.clone(), op, self.file.clone(), offset, memory, len);
+        transfer.submit();
+        self.flying.push_back(Flying { offset, len, transfer });
     }
 
     /// The end of the transfer that was submitted first; `false` if there is none.
     fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Result<bool>> {
         let Some(Flying { offset, len, transfer }) = self.flying.front_mut() else {
-            return Poll::Ready(self.write_rest());
+            return Poll::Ready(Ok(self.submit_short()));
         };
         let (offset, len) = (*offset, *len);
         let (result, memory) = ready!(Pin::new(transfer).poll(context));
@@ -194,13 +214,13 @@ impl AsyncWriter {
         Poll::Ready(Ok(true))
     }
 
-    /// Nothing is in flight: the volume takes now what it had no space for, or the error says why not.
-    fn write_rest(&mut self) -> Result<bool> {
-        let had_any = !self.short.is_empty();
-        for (offset, memory, range) in std::mem::take(&mut self.short) {
-            self.file.write_all_at(&memory[range], offset)?;
+    /// Nothing is in flight: the volume takes now what it had no space for, or the error says why not. Whether there was anything.
+    fn submit_short(&mut self) -> bool {
+        for (offset, mut memory, range) in std::mem::take(&mut self.short) {
+            memory.copy_within(range.clone(), 0);
+            self.submit_transfer(Op::Write, offset, memory, range.len());
         }
-        Ok(had_any)
+        !self.flying.is_empty()
     }
 
     fn poll_all(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -219,11 +239,12 @@ impl AsyncWriter {
         }
         self.submit_whole_blocks();
         self.unsubmitted.end();
-        ready!(self.attempt(context, Self::poll_all))?;
-        ready!(self.attempt(context, |writer, _| {
-            let rest = writer.unsubmitted.rest();
-            Poll::Ready(if rest.is_empty() { Ok(()) } else { writer.file.write_tail(rest, writer.next) })
-        }))?;
+        loop {
+            ready!(self.attempt(context, Self::poll_all))?;
+            if !self.submit_rest() {
+                break;
+            }
+        }
         self.is_finished = true;
         Poll::Ready(Ok(()))
     }

@@ -201,6 +201,7 @@ impl Content {
 impl BackingStore {
     /// Write zeros over what has written blocks in a range of whole blocks, which takes none. The caller has it exclusively.
     fn overwrite_with_zeros(&self, range: Range<u64>) -> Result<()> {
+        self.map.check_process()?;
         for mapping in self.map.mappings(range) {
             let mapping = mapping?;
             if let MappingKind::Mapped(first) = mapping.kind {

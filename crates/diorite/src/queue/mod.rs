@@ -23,6 +23,7 @@ use crate::direct::check_alignment;
 use crate::map::WriteCommit;
 use crate::range_lock::{LockId, LockMode};
 use crate::write::Position;
+use crate::write::bounce::fill_block;
 use crate::write::durable::Durable;
 use crate::write::space::Blocks;
 use crate::{AlignedBuf, Error, File, Result};
@@ -136,6 +137,15 @@ struct Pending {
     /// Bytes that are reported to the caller.
     len: usize,
     kind: Kind,
+}
+
+/// What a write does with logical blocks that it covers in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edges {
+    /// There are none.
+    Aligned,
+    /// The rest of the one block is read into the memory.
+    Read,
 }
 
 #[derive(Debug)]
@@ -283,7 +293,28 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
         let position = file.check_write_at(offset);
         let result = match position.and_then(|at| Self::check(file, offset, &memory, len).map(|()| at)) {
-            Ok(position) => self.start_write(file, position, memory, len, tag, acquire),
+            Ok(position) => self.start_write(file, position, (memory, len), Edges::Aligned, tag, acquire),
+            Err(error) => Err((memory, error)),
+        };
+        result.map_err(|refused| SubmitError::of(file, refused))
+    }
+
+    /// Write `len` bytes at any `offset` within one logical block, which begins with the memory: the bytes lie there where they lie in the
+    /// block. The rest of it is read first.
+    pub(crate) fn write_in_block(
+        &mut self,
+        file: &File,
+        offset: u64,
+        memory: M,
+        len: usize,
+        tag: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<(), SubmitError<M>> {
+        if !self.has_space() {
+            return Err(SubmitError::Full { memory });
+        }
+        let result = match file.check_write_at(offset) {
+            Ok(position) => self.start_write(file, position, (memory, len), Edges::Read, tag, acquire),
             Err(error) => Err((memory, error)),
         };
         result.map_err(|refused| SubmitError::of(file, refused))
@@ -354,8 +385,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         &mut self,
         file: &File,
         position: Position,
-        memory: M,
-        len: usize,
+        (mut memory, len): (M, usize),
+        edges: Edges,
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), Refused<M>> {
@@ -363,7 +394,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             self.ready.push_back(Finished { tag, memory, result: Ok(0) });
             return Ok(());
         }
-        let (pending, pieces, exclusive) = match self.prepare_write(file, position, len, tag, acquire) {
+        let around = (edges == Edges::Read).then(|| memory.as_mut_slice());
+        let (pending, pieces, exclusive) = match self.prepare_write(file, position, len, around, tag, acquire)
+        {
             Ok(prepared) => prepared,
             Err(error) => return Err((memory, error)),
         };
@@ -384,12 +417,13 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     }
 
     /// The steps of a write (`write/`) before it is submitted. Also the right to take blocks, where it is exclusive and must be held
-    /// until the write is recorded.
+    /// until the write is recorded. `around` is memory of a logical block that is written in part.
     fn prepare_write<'f>(
         &mut self,
         file: &'f File,
         position: Position,
         len: usize,
+        around: Option<&mut [u8]>,
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(Pending, Vec<Piece>, Option<Blocks<'f>>)> {
@@ -399,30 +433,31 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let lock = content.ranges.guard(lock);
         content.store.move_out_of_inode()?;
         content.settle_cached_pages(&range.whole)?;
+        let bytes = range.offset..range.end;
+        let data = match around {
+            None => bytes,
+            Some(memory) => fill_block(&content.store, memory, bytes)?,
+        };
         let list = self.spare.pop().unwrap_or_default();
         let mut blocks = Blocks::unclaimed(&content.engine);
-        let (pieces, placed) = match place::write(content, &range, list, &mut blocks) {
+        let (pieces, placed) = match place::write(content, &data, list, &mut blocks) {
             Err(error) if error.is_no_space() => {
                 // What our own transfers have reserved becomes what they take when they are reaped.
                 while !self.pending.is_empty() {
                     self.finish_some()?;
                 }
                 blocks.make_exclusive();
-                place::write(content, &range, Vec::new(), &mut blocks)?
+                place::write(content, &data, Vec::new(), &mut blocks)?
             }
             placed => placed?,
         };
         let exclusive = placed.is_counted().then_some(blocks);
         let reservation =
             (!placed.commit.reserved.is_empty()).then(|| content.engine.note_queued_reservation());
-        let len = (placed.end - range.offset) as usize;
+        let end = placed.end.min(range.end);
+        let len = (end - range.offset) as usize;
         content.engine.counters.direct_write_bytes.add(len as u64);
-        let end = WriteEnd {
-            commit: placed.commit,
-            end: placed.end,
-            whole: range.whole,
-            _reservation: reservation,
-        };
+        let end = WriteEnd { commit: placed.commit, end, whole: range.whole, _reservation: reservation };
         let (file, lock) = (file.clone(), lock.keep());
         Ok((Pending { file, lock, tag, len, kind: Kind::Write(Box::new(end)) }, pieces, exclusive))
     }

@@ -9,7 +9,6 @@ use crate::Result;
 use crate::content::Content;
 use crate::direct::check_alignment;
 use crate::placement::{Placed, ReadTarget, WriteTarget, place_read, place_write, write_zeros};
-use crate::write::WriteRange;
 use crate::write::space::Blocks;
 
 /// Pieces of one transfer, contiguous ones merged up to the device's largest transfer.
@@ -120,20 +119,19 @@ impl WriteTarget for Writes<'_> {
     }
 }
 
-/// The pieces of a write, and what is to be recorded. The rest of new blocks is zeroed at once. `list` is empty.
+/// The pieces of a write of whole logical blocks, and what is to be recorded. The rest of new blocks is zeroed at once. `list` is empty.
 pub(super) fn write(
     content: &Content,
-    range: &WriteRange,
+    data: &Range<u64>,
     list: Vec<Piece>,
     blocks: &mut Blocks<'_>,
 ) -> Result<(Vec<Piece>, Placed)> {
-    content.store.map.check_quota(range.offset, range.end - range.offset)?;
+    content.store.map.check_quota(data.start, data.end - data.start)?;
     let geometry = content.store.geometry();
     let pieces = Pieces { list, max: geometry.max_transfer_bytes as usize, at: 0 };
     let plug = Plug::new(geometry, BioFlags::SYNC);
     let mut target = Writes { pieces, plug, zeros: &content.engine.zeros };
-    let data = range.offset..range.end;
-    let placed = place_write(&*content.store.map, std::slice::from_ref(&data), blocks, &mut target)?;
+    let placed = place_write(&*content.store.map, std::slice::from_ref(data), blocks, &mut target)?;
     let summary = target.plug.unplug(&**content.store.map.device())?;
     content.engine.counters.bios.add(summary.bios);
     content.engine.counters.direct_bios.add(summary.bios);

@@ -62,6 +62,12 @@ impl Unsubmitted {
         (whole > 0).then_some((memory, whole))
     }
 
+    /// Take what is left for one logical block, once the buffer was taken: `max` bytes at most.
+    pub(crate) fn take_rest(&mut self, max: usize) -> Vec<u8> {
+        let len = max.min(self.rest.len());
+        self.rest.drain(..len).collect()
+    }
+
     /// What is left of a block, once the buffer was taken.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.rest

@@ -56,6 +56,7 @@ impl BackingStore {
         device.execute(&mut [Bio::read(sector, &mut memory)])?;
         self.engine.counters.bios.add(1);
         if memory[keep..].iter().any(|byte| *byte != 0) {
+            self.map.check_process()?;
             memory[keep..].fill(0);
             device.execute(&mut [Bio::write(sector, &memory, BioFlags::SYNC)])?;
             self.engine.counters.bios.add(1);

@@ -286,6 +286,7 @@ impl BackingStore {
             return Ok(false);
         }
         let Some(sector) = self.whole_on_device(window.start, len)? else { return Ok(false) };
+        self.map.check_process()?;
         work(Work::Submit(1));
         let mut bio = Bio::write(sector, &memory[..len as usize], flags);
         self.device().execute(std::slice::from_mut(&mut bio))?;

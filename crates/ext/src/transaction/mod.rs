@@ -10,6 +10,8 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use diorite_block::Process;
+
 use crate::{BlockRun, Error, InodeNumber, Result};
 
 pub(crate) use handle::{Handle, finish};
@@ -64,13 +66,15 @@ pub(crate) enum Join {
     Created,
 }
 
-/// Latches the first failed write of a volume (ARCHITECTURE invariant 9).
+/// Latches the first failed write of a volume (ARCHITECTURE invariant 9). In a forked child it is as if a write had failed before: the volume is its
+/// parent's to change.
 #[derive(Default)]
 pub(crate) struct AbortLatch {
     aborted: AtomicBool,
     reason: OnceLock<String>,
     watch: OnceLock<AbortWatch>,
     is_reported: AtomicBool,
+    process: Process,
 }
 
 /// Gets the reason of the first failure.
@@ -107,12 +111,18 @@ impl AbortLatch {
 
     /// `Aborted` if it was.
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_process()?;
         if self.is_aborted() { Err(Error::Aborted) } else { Ok(()) }
     }
 
-    /// Whether it was.
+    /// `Forked` in a forked child of the process that opened the volume.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    /// Whether nothing is written any more.
     pub(crate) fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Acquire)
+        self.aborted.load(Ordering::Acquire) || !self.process.is_current()
     }
 
     /// Why it was.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use diorite_block::sync::{Mutex, Rank, now, sleep};
-use diorite_block::{BioFlags, BlockDevice};
+use diorite_block::{BioFlags, BlockDevice, Process};
 
 use crate::layout::mmp::{
     CHECK_INTERVAL_MAX, CHECK_INTERVAL_MIN, DEVICE_MAX, MmpBlock, NODE_MAX, SEQUENCE_CLEAN, SEQUENCE_FSCK,
@@ -37,6 +37,7 @@ pub(crate) struct Mmp {
     entry: Mutex<Option<MmpBlock>>,
     /// When that was, in nanoseconds of [`now`].
     written_ns: AtomicU64,
+    process: Process,
 }
 
 /// Where the block is.
@@ -128,6 +129,7 @@ impl Mmp {
             interval: Duration::from_secs(interval.into()),
             entry: Mutex::ranked(Rank::Mmp, Some(entry)),
             written_ns: AtomicU64::new(written.as_nanos() as u64),
+            process: Process::current(),
         }))
     }
 
@@ -164,9 +166,11 @@ impl Mmp {
 }
 
 impl Drop for Mmp {
-    /// A user that ends without a close writes nothing more either.
+    /// A user that ends without a close writes nothing more either. In a forked child the mark is the parent's.
     fn drop(&mut self) {
-        let _ = self.release();
+        if self.process.is_current() {
+            let _ = self.release();
+        }
     }
 }
 

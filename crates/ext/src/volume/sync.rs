@@ -84,11 +84,20 @@ impl Volume {
         self.core.transactions.end_waiting();
     }
 
+    /// Whether this process may change the volume.
+    ///
+    /// # Errors
+    /// [`Error::Forked`](crate::Error::Forked) in a forked child of the process that opened it.
+    pub fn check_process(&self) -> Result<()> {
+        self.core.latch.check_process()
+    }
+
     /// Sync, mark the volume clean, and refuse everything from now on.
     pub fn close(&self) -> Result<()> {
         if self.core.closed.load(Ordering::Acquire) {
             return Ok(());
         }
+        self.check_process()?;
         let closed = self.close_now();
         let result = closed.and(self.core.release_mmp());
         self.core.closed.store(true, Ordering::Release);
