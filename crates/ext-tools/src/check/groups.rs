@@ -70,14 +70,6 @@ impl Checker<'_> {
         let mut sound = true;
         for index in 0..self.layout.descriptor_blocks() {
             let block = self.layout.descriptor_block(index);
-            if block.0 >= self.layout.blocks_count {
-                self.problem(
-                    ProblemKind::Superblock,
-                    Place::VOLUME,
-                    "the group descriptors do not fit on the volume",
-                );
-                return Ok(false);
-            }
             let bytes = self.reader.block(block)?;
             for chunk in bytes.chunks_exact(size) {
                 let group = GroupNumber(self.descriptors.len() as u32);
