@@ -422,6 +422,8 @@ impl Image<'_> {
         let per_block = self.layout.descriptors_per_block();
         let desc_size = usize::from(self.layout.desc_size);
         let plain = self.layout.plain_descriptor_blocks();
+        let backups: Vec<GroupNumber> =
+            self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)).collect();
         for (index, chunk) in self.descriptors.chunks(per_block as usize).enumerate() {
             let mut bytes = vec![0; self.layout.block_size.bytes() as usize];
             let first_group = index as u32 * per_block;
@@ -432,17 +434,14 @@ impl Image<'_> {
             }
             let index = index as u32;
             self.writer.write(self.layout.descriptor_block(index), &bytes)?;
-            let copies: Vec<GroupNumber> = if index < plain {
-                self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)).collect()
-            } else {
-                let last = first_group + per_block - 1;
-                [first_group + 1, last]
-                    .into_iter()
-                    .filter(|group| *group > first_group && *group < self.layout.group_count)
-                    .map(GroupNumber)
-                    .collect()
-            };
-            for group in copies {
+            let last = first_group + per_block - 1;
+            let in_meta_group: Vec<GroupNumber> = [first_group + 1, last]
+                .into_iter()
+                .filter(|group| *group > first_group && *group < self.layout.group_count)
+                .map(GroupNumber)
+                .collect();
+            for group in if index < plain { &backups } else { &in_meta_group } {
+                let group = *group;
                 let superblock = u64::from(self.layout.has_superblock(group));
                 let within = if index < plain { u64::from(index) } else { 0 };
                 let block = FsBlock(self.layout.first_block(group).0 + superblock + within);
