@@ -148,7 +148,8 @@ impl Checker<'_> {
         let shared = self.xattr_blocks.get(&fields.file_acl.0).is_some_and(|block| block.found > 1);
         let encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
         if encrypted && fields.links != 0 && !shared && !self.policies.contains_key(&number) {
-            let what = "it is encrypted, but the attribute with its encryption policy is missing";
+            let what =
+                "it is encrypted, but the attribute with its encryption policy is missing or not valid";
             self.problem(ProblemKind::Inode, Place::inode(number), what);
         }
     }
