@@ -43,6 +43,7 @@ impl Checker<'_> {
             sound &= self.findings.report.problem_count == before;
         }
         self.check_mmp()?;
+        sound &= self.check_own_runs();
         self.check_backups()?;
         Ok(sound)
     }
@@ -89,20 +90,40 @@ impl Checker<'_> {
     }
 
     /// Blocks of the volume's own; those that are taken already belong to another structure.
-    /// Structures may share a cluster.
     fn take(&mut self, place: Place, block: FsBlock, count: u64) {
-        let mut twice = Vec::new();
         if self.layout.blocks_per_cluster > 1 {
+            self.own_runs.push((block, count, place));
             return self.used.set(block, count, &mut |_, _| true);
         }
+        let mut twice = Vec::new();
         self.used.set(block, count, &mut |block, count| {
             twice.push((block, count));
             twice.len() < 16
         });
         for (block, count) in twice {
-            let what = format!("{count} blocks of the group's own are another group's, or of another kind");
-            self.problem(ProblemKind::GroupDescriptor, place.and_block(block), what);
+            self.report_twice(place, block, count);
         }
+    }
+
+    /// With clusters: whether no two structures of the volume have a block in common.
+    fn check_own_runs(&mut self) -> bool {
+        let mut runs = std::mem::take(&mut self.own_runs);
+        runs.sort_unstable_by_key(|(block, count, _)| (*block, *count));
+        let (mut taken, mut sound) = (0, true);
+        for (block, count, place) in runs {
+            let end = block.0 + count;
+            if block.0 < taken && count > 0 {
+                self.report_twice(place, block.0, taken.min(end) - block.0);
+                sound = false;
+            }
+            taken = taken.max(end);
+        }
+        sound
+    }
+
+    fn report_twice(&mut self, place: Place, block: u64, count: u64) {
+        let what = format!("{count} blocks of the group's own are another group's, or of another kind");
+        self.problem(ProblemKind::GroupDescriptor, place.and_block(block), what);
     }
 
     /// Backups only help in need, and are allowed to be old: what is wrong with them is a note.

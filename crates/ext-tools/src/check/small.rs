@@ -2,9 +2,10 @@
 
 use crate::check::{Checker, DirectoryWork, NameForm, Place, ProblemKind};
 use diorite_ext::Result;
+use diorite_ext_format::extent::{Extent, Header};
 use diorite_ext_format::inode::GOOD_OLD_SIZE;
 use diorite_ext_format::xattr::Attributes;
-use diorite_ext_format::{DiskInode, FsBlock, InodeFlags};
+use diorite_ext_format::{DiskInode, FsBlock, InodeFlags, le32};
 
 impl Checker<'_> {
     pub(super) fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
@@ -24,9 +25,7 @@ impl Checker<'_> {
             // A wrong size has been reported.
             return Ok(());
         }
-        let first =
-            self.runs_of(fields, 1)?.first().filter(|(at, _, _)| *at == 0).map(|(_, block, _)| *block);
-        let block = first.filter(|block: &FsBlock| self.layout.is_data_range(*block, 1));
+        let block = target_block(fields).filter(|block| self.layout.is_data_range(*block, 1));
         let target = block.map(|block| self.reader.block(block)).transpose()?;
         let len = target.and_then(|target| target.iter().position(|byte| *byte == 0));
         if len.is_none_or(|len| len as u64 != fields.size) {
@@ -74,4 +73,14 @@ impl Checker<'_> {
             inline: Some(content),
         });
     }
+}
+
+/// The block of a symbolic link's target: its map has no other blocks.
+fn target_block(fields: &DiskInode) -> Option<FsBlock> {
+    if !fields.flags.contains(InodeFlags::EXTENTS) {
+        return Some(FsBlock(u64::from(le32(&fields.block, 0))));
+    }
+    let root = Header::parse(&fields.block).ok()?;
+    let extent = Extent::parse(&fields.block, 0);
+    (root.depth == 0 && root.entries > 0 && extent.start.0 == 0).then_some(extent.block)
 }
