@@ -3,7 +3,7 @@
 use crate::check::{CheckPhase, Checker, Place, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext_format::mmp::{MmpBlock, SEQUENCE_CLEAN};
-use diorite_ext_format::{FsBlock, GroupNumber};
+use diorite_ext_format::{FsBlock, GroupNumber, Incompat};
 use diorite_ext_format::{GroupDescriptor, Superblock, superblock::STATE_ERROR};
 
 impl Checker<'_> {
@@ -29,7 +29,6 @@ impl Checker<'_> {
         }
         for group in self.layout.groups() {
             let descriptor = self.descriptors[group.0 as usize];
-            let before = self.findings.report.problem_count;
             let table = u64::from(self.layout.inode_table_blocks());
             let place = Place::group(group.0);
             if let Err(error) = descriptor.validate(group, &self.superblock) {
@@ -37,6 +36,8 @@ impl Checker<'_> {
                 sound = false;
                 continue;
             }
+            self.check_own_group(group, &descriptor);
+            let before = self.findings.report.problem_count;
             self.take(place, descriptor.block_bitmap, 1);
             self.take(place, descriptor.inode_bitmap, 1);
             self.take(place, descriptor.inode_table, table);
@@ -46,6 +47,19 @@ impl Checker<'_> {
         sound &= self.check_own_runs();
         self.check_backups()?;
         Ok(sound)
+    }
+
+    /// Without `flex_bg` a group's bitmaps and table are in the group.
+    fn check_own_group(&mut self, group: GroupNumber, descriptor: &GroupDescriptor) {
+        if self.superblock.features().has_incompat(Incompat::FLEX_BG) {
+            return;
+        }
+        let table_end = FsBlock(descriptor.inode_table.0 + u64::from(self.layout.inode_table_blocks()) - 1);
+        let blocks = [descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table, table_end];
+        if let Some(block) = blocks.into_iter().find(|block| self.layout.group_of(*block) != Some(group)) {
+            let what = "a bitmap or the inode table is in another group, which needs flex_bg";
+            self.problem(ProblemKind::GroupDescriptor, Place::group(group.0).and_block(block.0), what);
+        }
     }
 
     /// The block that says which host has the volume open.
