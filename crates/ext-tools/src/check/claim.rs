@@ -136,6 +136,10 @@ impl MapSink for Claim<'_, '_> {
             let what = format!("block {block} is not in the cluster of the block before it");
             self.problem(file_block, what);
         }
+        // Only directories keep their runs.
+        if unwritten && self.keep_runs {
+            self.problem(file_block, "the extent of a directory is unwritten".to_owned());
+        }
         self.last_file_cluster = (file_block + count - 1) / per_cluster;
         let shared = self.take(block, count);
         if self.keep_runs {

@@ -123,6 +123,9 @@ impl Checker<'_> {
         for entry in entries {
             match entry {
                 Ok(entry) => {
+                    if entry.name_index == 0 {
+                        self.problem(ProblemKind::Xattr, place, "an extended attribute has no namespace");
+                    }
                     if entry.value_inode.is_none() && !has_right_hash(&entry, entry.value) {
                         let what = "the hash of an extended attribute does not match";
                         self.problem(ProblemKind::Xattr, place, what);

@@ -120,6 +120,12 @@ const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
     // The first block after the descriptors is an indirect block of the resize inode.
     ("one block more of the resize inode", Spot::Block(3), 512, &[9], ProblemKind::Resize),
     ("a block of the resize inode that is nowhere", Spot::Block(3), 515, &[9], ProblemKind::Resize),
+    ("an unwritten extent of a directory", Spot::Inode("/a/b"), 0x28 + 17, &[0x80], ProblemKind::Mapping),
+    ("what follows the name '.'", Spot::Data("/a/b", 0), 9, b"x", ProblemKind::Directory),
+    ("what follows the name '..'", Spot::Data("/a/b", 0), 12 + 10, b"x", ProblemKind::Directory),
+    ("the unsigned form of a hash", Spot::Data("/many", 0), 28, &[4], ProblemKind::Directory),
+    ("SipHash of plain names", Spot::Data("/many", 0), 28, &[6], ProblemKind::Directory),
+    ("the namespace of an attribute", Spot::Xattr("/a/large"), 33, &[0], ProblemKind::Xattr),
     ("the length of a target", Spot::Data("/a/slow", 0), 5, &[0], ProblemKind::Inode),
 ];
 
