@@ -127,6 +127,8 @@ struct Checker<'d> {
     /// Encryption policies of inodes that have one.
     policies: HashMap<u32, Box<[u8]>>,
     orphans: BTreeSet<u32>,
+    /// The first file that needs the feature `large_file`.
+    large_file: Option<u32>,
     usage: Usage,
     journal: JournalState,
     findings: Findings,
@@ -248,6 +250,7 @@ fn check_as(
         value_holders: BTreeSet::new(),
         policies: HashMap::new(),
         orphans: BTreeSet::new(),
+        large_file: None,
         usage: Usage::new(&superblock),
         journal,
         superblock,

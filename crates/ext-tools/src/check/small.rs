@@ -1,5 +1,6 @@
 //! Content that is a matter of an inode: targets of symbolic links, and files and directories in their inodes (`inline_data`).
 
+use crate::check::claim::MapSummary;
 use crate::check::{Checker, DirectoryWork, NameForm, Place, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext_format::extent::{Extent, Header};
@@ -33,6 +34,28 @@ impl Checker<'_> {
             self.problem(ProblemKind::Inode, Place::inode(number), what);
         }
         Ok(())
+    }
+
+    /// A target in an inode and in the attribute that follows has the bytes of both.
+    pub(super) fn check_inline_symlink(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
+        let Some(rest) = rest else { return };
+        if fields.size != (fields.block.len() + rest.len()) as u64 {
+            let what = "the target of a symbolic link is not as long as its size says";
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
+        }
+    }
+
+    /// Devices, sockets and pipes have no content; what `acl_clusters` count is that of their attributes.
+    pub(super) fn check_special_file(&mut self, number: u32, fields: &DiskInode, acl_clusters: u64) {
+        let place = Place::inode(number);
+        if fields.size != 0 {
+            let what = format!("a special file of {} bytes", fields.size);
+            self.problem(ProblemKind::Inode, place, what);
+        }
+        if fields.flags.contains(InodeFlags::EXTENTS) {
+            self.problem(ProblemKind::Inode, place, "a special file is mapped by extents");
+        }
+        self.check_sectors(number, fields, &MapSummary::default(), acl_clusters);
     }
 
     /// What lies in an inode is in its map and in an attribute, which is there even if it is empty: the part in the attribute.
