@@ -85,7 +85,7 @@ fn fields_that_do_not_go_together_are_judged_as_e2fsck_judges_them() {
     for (features, prepare, commands) in recipes {
         let Some(image) = Image::new(&["-t", "ext4", "-b", "1024", "-O", features]) else { continue };
         image.debugfs(&prepare);
-        let commands = ["".to_owned()].into_iter().chain(commands.iter().map(ToString::to_string));
+        let commands = [String::new()].into_iter().chain(commands.iter().map(ToString::to_string));
         let failures = differences(&image, commands);
         assert!(failures.is_empty(), "{features}: {}", failures.join("\n"));
     }

@@ -178,13 +178,15 @@ fn work_for_hostile_maps_is_bounded_by_the_volume() {
     assert!(report.incomplete && report.has(ProblemKind::SharedBlock), "{:?}", report.problems);
 }
 
+/// Directories that claim the same blocks.
+const CLAIMANTS: u32 = 2000;
+
 /// Directories that all claim the same blocks: each read all of them again.
 #[test]
 fn blocks_of_many_directories_are_read_once() {
     if !has_e2fsprogs() {
         return;
     }
-    const INODES: u32 = 2000;
     let recipe = [
         "-t",
         "ext4",
@@ -210,11 +212,11 @@ fn blocks_of_many_directories_are_read_once() {
         (5000, 1500),
         (6500, 1500),
     ]));
-    image.put(Spot::Inode(first), 0, &directory.repeat(INODES as usize));
+    image.put(Spot::Inode(first), 0, &directory.repeat(CLAIMANTS as usize));
     let device: Arc<dyn BlockDevice> =
         FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
     let report = check(&*device, &CheckOptions { max_problems: 10 }, &mut |_| {}).unwrap();
-    assert!(report.directories > INODES.into(), "{} directories", report.directories);
+    assert!(report.directories > CLAIMANTS.into(), "{} directories", report.directories);
     let (read, volume) = (device.counters().snapshot().read_bytes, device.geometry().capacity_bytes);
     assert!(read < 4 * volume, "{read} bytes of {volume} were read");
 }
