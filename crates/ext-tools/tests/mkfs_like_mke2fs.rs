@@ -419,9 +419,46 @@ fn what_was_on_the_device_is_discarded_if_that_is_asked_for() {
         let options = MkfsOptions { discard: asked, ..MkfsOptions::new(Flavor::Ext4) };
         let report = mkfs(&*device, &options).unwrap();
         let is_discarded = asked && discards;
-        assert_eq!(report.discarded_bytes > BYTES - (64 << 10), is_discarded, "{}", report.discarded_bytes);
+        assert_eq!(report.discarded_bytes > BYTES - (256 << 10), is_discarded, "{}", report.discarded_bytes);
         assert_eq!(device.allocated_bytes() < BYTES / 4, is_discarded, "{}", device.allocated_bytes());
         let found = check(&*device, &CheckOptions::default(), &mut |_| {}).unwrap();
         assert!(found.is_clean(), "{:?}", found.problems);
+    }
+}
+
+/// What looks for arrays found the old one: its superblock at the end of the device stayed.
+#[test]
+fn superblocks_of_arrays_at_the_end_are_gone() {
+    const MD_MAGIC: u32 = 0xa92b_4efc;
+    let magic = MD_MAGIC.to_le_bytes();
+    // The last 12 KiB of the third one are too few for a group.
+    for (bytes, size_bytes, discard) in [
+        (64 << 20, None, false),
+        (64 << 20, None, true),
+        ((256 << 20) + (12 << 10), None, false),
+        (64 << 20, Some(48 << 20), false),
+    ] {
+        let memory = MemoryDevice::new(bytes);
+        let device: Arc<dyn BlockDevice> = memory.clone();
+        let end = size_bytes.unwrap_or(bytes);
+        let places = [(end - (64 << 10)) / (64 << 10) * (64 << 10), (end - (8 << 10)) / 4096 * 4096];
+        for place in places {
+            device.write_bytes(place, &[&magic[..], &[0; 508]].concat(), BioFlags::NONE).unwrap();
+        }
+        if end < bytes {
+            device.write_bytes(end, &[7; 512], BioFlags::NONE).unwrap();
+        }
+        let options = MkfsOptions { size_bytes, discard, ..MkfsOptions::new(Flavor::Ext4) };
+        mkfs(&*device, &options).unwrap();
+        for place in places {
+            let mut found = [0; 512];
+            device.read_bytes(place, &mut found).unwrap();
+            assert!(found[..4] != magic, "{bytes} {size_bytes:?}: the superblock at {place} stayed");
+        }
+        if end < bytes {
+            let mut found = [0; 512];
+            device.read_bytes(end, &mut found).unwrap();
+            assert!(found == [7; 512], "what follows the volume is not the volume's");
+        }
     }
 }

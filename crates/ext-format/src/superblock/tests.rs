@@ -66,6 +66,35 @@ fn each_number_that_cannot_be_is_named() {
     }
 }
 
+/// Descriptor blocks of meta groups that lay past the end were read there.
+#[test]
+fn descriptors_past_the_end_are_refused() {
+    let small_groups = |raw: &mut RawSuperblock| {
+        raw.feature_incompat = U32::new(Incompat::META_BG.bits());
+        raw.blocks_per_group = U32::new(256);
+        raw.clusters_per_group = U32::new(256);
+        raw.inodes_per_group = U32::new(16);
+        raw.inode_size = U16::new(128);
+    };
+    let mut two_blocks = sound();
+    small_groups(&mut two_blocks);
+    two_blocks.first_data_block = U32::new(0);
+    two_blocks.blocks_count_lo = U32::new(2);
+    two_blocks.first_meta_bg = U32::new(1);
+    two_blocks.inodes_count = U32::new(16);
+    let mut short_group = sound();
+    small_groups(&mut short_group);
+    // 33 groups: the last one has a block for its superblock, and none for the descriptors.
+    short_group.blocks_count_lo = U32::new(1 + 32 * 256 + 1);
+    short_group.inodes_count = U32::new(33 * 16);
+    for raw in [two_blocks, short_group] {
+        match Superblock::parse(raw.as_bytes()) {
+            Err(Error::Corrupt(Corrupt::Superblock { field, .. })) => assert_eq!(field, "s_blocks_count"),
+            other => panic!("{} blocks: {:?}", raw.blocks_count_lo, other.map(drop)),
+        }
+    }
+}
+
 proptest::proptest! {
     /// ARCHITECTURE invariant 10: whatever the bytes are, the answer is a superblock that keeps the invariants, or an error.
     #[test]
@@ -80,7 +109,7 @@ proptest::proptest! {
             assert!(layout.descriptors_per_block() > 0);
             let last = GroupNumber(layout.group_count - 1);
             assert!(layout.blocks_in(last) > 0);
-            layout.descriptor_place(last);
+            assert!(layout.descriptor_place(last).0.0 < layout.blocks_count);
             layout.overhead_in(last);
             layout.locate_inode(InodeNumber(superblock.inodes_count())).unwrap();
         }

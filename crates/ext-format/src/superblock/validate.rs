@@ -5,7 +5,7 @@
 //! that an earlier one has not checked.
 
 use super::{Superblock, bad};
-use crate::{Compat, Incompat, RoCompat};
+use crate::{Compat, Incompat, Layout, RoCompat};
 use crate::{Corrupt, Result};
 
 impl Superblock {
@@ -133,6 +133,13 @@ impl Superblock {
                 reserved,
                 "the group descriptors and their growth do not fit in a group",
             );
+        }
+        // Those of the last meta group may lie past the end, and so may plain ones after a superblock that is not in block 0.
+        let layout = Layout::new(self);
+        let lasts = [layout.plain_descriptor_blocks(), layout.descriptor_blocks()];
+        let mut lasts = lasts.into_iter().filter_map(|count| count.checked_sub(1));
+        if lasts.any(|last| layout.descriptor_block(last).0 >= self.blocks_count()) {
+            return bad("s_blocks_count", self.blocks_count(), "the group descriptors do not fit");
         }
         if self.raw.log_groups_per_flex > 31 {
             return bad("s_log_groups_per_flex", self.raw.log_groups_per_flex, "it must be at most 31");

@@ -23,6 +23,7 @@ pub(super) struct MapSummary {
     /// Pieces on the device.
     pub(super) pieces: u64,
     pub(super) end_of_piece: u64,
+    /// What is mapped and was in no use before, of a directory.
     pub(super) runs: Vec<(u64, FsBlock, u64)>,
     pub(super) shared_runs: u32,
 }
@@ -32,21 +33,26 @@ struct Claim<'c, 'd> {
     checker: &'c mut Checker<'d>,
     inode: u32,
     keep_runs: bool,
-    /// With clusters: the one taken last, whose other blocks are no second use.
+    /// With clusters: the one taken last, and the block after what was taken of it. Those that follow are no second use.
     last_cluster: u64,
+    last_end: u64,
+    /// With clusters: the one of the file that the last run ended in.
+    last_file_cluster: u64,
     summary: MapSummary,
 }
 
 impl Claim<'_, '_> {
-    fn take(&mut self, block: FsBlock, count: u64) -> bool {
+    /// Take a run; those of its blocks that were in use already: first block and count, up to the last one that is reported.
+    fn take(&mut self, block: FsBlock, count: u64) -> Vec<(u64, u64)> {
         let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
         let (mut start, end) = (block.0, block.0 + count);
         if per_cluster > 1 && count > 0 {
             let cluster = start / per_cluster;
-            if cluster == self.last_cluster {
+            if cluster == self.last_cluster && start >= self.last_end {
                 start = ((cluster + 1) * per_cluster).min(end);
             }
             self.last_cluster = (end - 1) / per_cluster;
+            self.last_end = end;
         }
         let mut shared = Vec::new();
         let is_allowed = self.checker.superblock.features().has_ro_compat(RoCompat::SHARED_BLOCKS);
@@ -55,20 +61,41 @@ impl Claim<'_, '_> {
             shared.push((block, count));
             is_allowed || shared.len() < free
         });
-        let fresh = shared.is_empty();
         if is_allowed {
             self.count_allowed(shared.iter().map(|(_, count)| count).sum());
-            shared.clear();
-        }
-        self.summary.shared_runs += shared.len() as u32;
-        for (block, count) in shared {
-            self.checker.note_shared(block, count);
-            let what = format!("{count} blocks from {block} on are in use already");
-            self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
+        } else {
+            self.report_shared(&shared);
         }
         let clusters = end.div_ceil(per_cluster).saturating_sub(start / per_cluster);
         self.summary.clusters += if start < end { clusters } else { 0 };
-        fresh
+        shared
+    }
+
+    fn report_shared(&mut self, shared: &[(u64, u64)]) {
+        self.summary.shared_runs += shared.len() as u32;
+        for (block, count) in shared {
+            self.checker.note_shared(*block, *count);
+            let what = format!("{count} blocks from {block} on are in use already");
+            self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
+        }
+    }
+
+    /// Keep what is not shared of a run: what is read of all directories is no more than the volume.
+    fn keep_fresh(&mut self, file_block: u64, block: u64, count: u64, shared: &[(u64, u64)]) {
+        let (mut at, end) = (block, block + count);
+        let mut keep = |from: u64, to: u64| {
+            if from < to {
+                self.summary.runs.push((file_block + (from - block), FsBlock(from), to - from));
+            }
+        };
+        for (start, count) in shared {
+            keep(at, (*start).min(end));
+            at = at.max(start + count);
+        }
+        // Where the walk ends, the rest of the run was not looked at.
+        if self.summary.shared_runs < MAX_SHARED_RUNS_OF_FILE {
+            keep(at, end);
+        }
     }
 
     /// Blocks that are in use already on a volume where files may share them.
@@ -92,10 +119,10 @@ impl Claim<'_, '_> {
 impl MapSink for Claim<'_, '_> {
     fn node(&mut self, block: FsBlock) -> bool {
         // Data before and after a node may be of one cluster.
-        let last_cluster = std::mem::replace(&mut self.last_cluster, u64::MAX);
-        let fresh = self.take(block, 1);
-        self.last_cluster = last_cluster;
-        fresh
+        let last = (std::mem::replace(&mut self.last_cluster, u64::MAX), self.last_end);
+        let shared = self.take(block, 1);
+        (self.last_cluster, self.last_end) = last;
+        shared.is_empty()
     }
 
     fn data(&mut self, file_block: u64, block: FsBlock, count: u64, unwritten: bool) -> bool {
@@ -103,8 +130,21 @@ impl MapSink for Claim<'_, '_> {
         if file_block % per_cluster != block.0 % per_cluster {
             let what = format!("block {block} lies elsewhere in its cluster than in the file's");
             self.problem(file_block, what);
+        } else if file_block / per_cluster == self.last_file_cluster
+            && block.0 / per_cluster != self.last_cluster
+        {
+            let what = format!("block {block} is not in the cluster of the block before it");
+            self.problem(file_block, what);
         }
-        self.take(block, count);
+        // Only directories keep their runs.
+        if unwritten && self.keep_runs {
+            self.problem(file_block, "the extent of a directory is unwritten".to_owned());
+        }
+        self.last_file_cluster = (file_block + count - 1) / per_cluster;
+        let shared = self.take(block, count);
+        if self.keep_runs {
+            self.keep_fresh(file_block, block.0, count, &shared);
+        }
         let summary = &mut self.summary;
         let last = file_block + count - 1;
         summary.last = Some(summary.last.map_or(last, |known| known.max(last)));
@@ -113,9 +153,6 @@ impl MapSink for Claim<'_, '_> {
         }
         summary.pieces += u64::from(summary.end_of_piece != block.0);
         summary.end_of_piece = block.0 + count;
-        if self.keep_runs {
-            summary.runs.push((file_block, block, count));
-        }
         summary.shared_runs < MAX_SHARED_RUNS_OF_FILE
     }
 
@@ -136,6 +173,8 @@ impl Checker<'_> {
             inode: number,
             keep_runs,
             last_cluster: u64::MAX,
+            last_end: 0,
+            last_file_cluster: u64::MAX,
             summary: MapSummary::default(),
         };
         if fields.flags.contains(InodeFlags::EXTENTS) {

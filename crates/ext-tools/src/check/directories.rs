@@ -6,7 +6,7 @@ use crate::check::index::{self, Index};
 use crate::check::{CheckPhase, Checker, DirectoryWork, NameForm, Place, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext_format::directory::{Entries, RawEntry, has_valid_checksum, is_tail, kind_code};
-use diorite_ext_format::{ChecksumSeed, Incompat};
+use diorite_ext_format::{ChecksumSeed, Incompat, le16};
 use diorite_ext_format::{FileKind, InodeNumber};
 
 /// Blocks read at a time.
@@ -107,6 +107,9 @@ impl Checker<'_> {
                 );
             }
         }
+        if place.at == 0 {
+            self.check_ends_of_dots(place, bytes);
+        }
         let entries = Entries::new(bytes, seed.is_some() && !is_node, self.layout.inodes_count);
         self.check_entries(place, entries, true);
     }
@@ -162,6 +165,22 @@ impl Checker<'_> {
             self.parents.entry(place.directory).or_default().dot_dot = entry.inode.0;
         }
         self.count_link(entry.inode.0);
+    }
+
+    /// The names of the first two entries end with a NUL, which other names do not.
+    fn check_ends_of_dots(&mut self, place: BlockPlace<'_>, bytes: &[u8]) {
+        let second = usize::from(le16(bytes, 4));
+        for (at, name) in [(0, &b"."[..]), (second, b"..")] {
+            let stored = bytes.get(at + 6..at + 9 + name.len()).unwrap_or_default();
+            if let [len, _, found @ .., end] = stored
+                && usize::from(*len) == name.len()
+                && found == name
+                && *end != 0
+            {
+                let what = format!("the name of the entry {:?} does not end with a NUL", text(name));
+                self.problem(ProblemKind::Directory, place.place(), what);
+            }
+        }
     }
 
     fn check_hash(&mut self, place: BlockPlace<'_>, entry: &RawEntry<'_>) {

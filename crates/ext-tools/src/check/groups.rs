@@ -3,7 +3,7 @@
 use crate::check::{CheckPhase, Checker, Place, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext_format::mmp::{MmpBlock, SEQUENCE_CLEAN};
-use diorite_ext_format::{FsBlock, GroupNumber};
+use diorite_ext_format::{FsBlock, GroupNumber, Incompat};
 use diorite_ext_format::{GroupDescriptor, Superblock, superblock::STATE_ERROR};
 
 impl Checker<'_> {
@@ -29,7 +29,6 @@ impl Checker<'_> {
         }
         for group in self.layout.groups() {
             let descriptor = self.descriptors[group.0 as usize];
-            let before = self.findings.report.problem_count;
             let table = u64::from(self.layout.inode_table_blocks());
             let place = Place::group(group.0);
             if let Err(error) = descriptor.validate(group, &self.superblock) {
@@ -37,14 +36,30 @@ impl Checker<'_> {
                 sound = false;
                 continue;
             }
+            self.check_own_group(group, &descriptor);
+            let before = self.findings.report.problem_count;
             self.take(place, descriptor.block_bitmap, 1);
             self.take(place, descriptor.inode_bitmap, 1);
             self.take(place, descriptor.inode_table, table);
             sound &= self.findings.report.problem_count == before;
         }
         self.check_mmp()?;
+        sound &= self.check_own_runs();
         self.check_backups()?;
         Ok(sound)
+    }
+
+    /// Without `flex_bg` a group's bitmaps and table are in the group.
+    fn check_own_group(&mut self, group: GroupNumber, descriptor: &GroupDescriptor) {
+        if self.superblock.features().has_incompat(Incompat::FLEX_BG) {
+            return;
+        }
+        let table_end = FsBlock(descriptor.inode_table.0 + u64::from(self.layout.inode_table_blocks()) - 1);
+        let blocks = [descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table, table_end];
+        if let Some(block) = blocks.into_iter().find(|block| self.layout.group_of(*block) != Some(group)) {
+            let what = "a bitmap or the inode table is in another group, which needs flex_bg";
+            self.problem(ProblemKind::GroupDescriptor, Place::group(group.0).and_block(block.0), what);
+        }
     }
 
     /// The block that says which host has the volume open.
@@ -70,14 +85,6 @@ impl Checker<'_> {
         let mut sound = true;
         for index in 0..self.layout.descriptor_blocks() {
             let block = self.layout.descriptor_block(index);
-            if block.0 >= self.layout.blocks_count {
-                self.problem(
-                    ProblemKind::Superblock,
-                    Place::VOLUME,
-                    "the group descriptors do not fit on the volume",
-                );
-                return Ok(false);
-            }
             let bytes = self.reader.block(block)?;
             for chunk in bytes.chunks_exact(size) {
                 let group = GroupNumber(self.descriptors.len() as u32);
@@ -97,20 +104,40 @@ impl Checker<'_> {
     }
 
     /// Blocks of the volume's own; those that are taken already belong to another structure.
-    /// Structures may share a cluster.
     fn take(&mut self, place: Place, block: FsBlock, count: u64) {
-        let mut twice = Vec::new();
         if self.layout.blocks_per_cluster > 1 {
+            self.own_runs.push((block, count, place));
             return self.used.set(block, count, &mut |_, _| true);
         }
+        let mut twice = Vec::new();
         self.used.set(block, count, &mut |block, count| {
             twice.push((block, count));
             twice.len() < 16
         });
         for (block, count) in twice {
-            let what = format!("{count} blocks of the group's own are another group's, or of another kind");
-            self.problem(ProblemKind::GroupDescriptor, place.and_block(block), what);
+            self.report_twice(place, block, count);
         }
+    }
+
+    /// With clusters: whether no two structures of the volume have a block in common.
+    fn check_own_runs(&mut self) -> bool {
+        let mut runs = std::mem::take(&mut self.own_runs);
+        runs.sort_unstable_by_key(|(block, count, _)| (*block, *count));
+        let (mut taken, mut sound) = (0, true);
+        for (block, count, place) in runs {
+            let end = block.0 + count;
+            if block.0 < taken && count > 0 {
+                self.report_twice(place, block.0, taken.min(end) - block.0);
+                sound = false;
+            }
+            taken = taken.max(end);
+        }
+        sound
+    }
+
+    fn report_twice(&mut self, place: Place, block: u64, count: u64) {
+        let what = format!("{count} blocks of the group's own are another group's, or of another kind");
+        self.problem(ProblemKind::GroupDescriptor, place.and_block(block), what);
     }
 
     /// Backups only help in need, and are allowed to be old: what is wrong with them is a note.

@@ -64,8 +64,13 @@ pub(super) fn read(
         }
     };
     let hash = DirectoryHash::new(info.hash_version, superblock);
-    // 6 is SipHash, of encrypted names in any case.
-    if hash.is_none() && info.hash_version != 6 {
+    // 3 to 5 are the unsigned forms of 0 to 2, which the superblock has a flag for; 6 is SipHash, of encrypted names.
+    let is_known = match info.hash_version {
+        3..=5 => false,
+        6 => directory.names == NameForm::Encrypted,
+        _ => hash.is_some(),
+    };
+    if !is_known {
         wrong(0, "the index uses a hash that is not known");
     }
     let hash = hash.filter(|_| directory.names != NameForm::Encrypted);

@@ -12,6 +12,8 @@ use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Longest target that is in the inode.
 const FAST_SYMLINK_MAX: u64 = 59;
+/// Smallest size that needs the feature `large_file`.
+const LARGE_FILE: u64 = 1 << 31;
 
 impl Checker<'_> {
     /// All inodes of all groups.
@@ -37,6 +39,12 @@ impl Checker<'_> {
                 }
                 at += count;
             }
+        }
+        if let Some(inode) = self.large_file
+            && !self.superblock.features().has_ro_compat(RoCompat::LARGE_FILE)
+        {
+            let what = "a file has 2 GiB or more, but the volume does not have the feature large_file";
+            self.problem(ProblemKind::Superblock, Place::inode(inode), what);
         }
         Ok(())
     }
@@ -79,6 +87,11 @@ impl Checker<'_> {
             if number == 1 {
                 self.check_bad_blocks_inode(raw, &fields);
             }
+            if self.is_unused_role(number) {
+                self.check_unused_role(number, &fields);
+                return Ok(());
+            }
+            self.check_reserved_mode(number, &fields);
             if fields.mode == 0 && number != 1 {
                 self.check_unused_reserved(number, &fields);
                 return Ok(());
@@ -100,6 +113,9 @@ impl Checker<'_> {
         }
         // An orphan with links is a file that was being truncated, and keeps its names.
         self.note_used(number, &fields, self.is_removed(number, &fields) || value);
+        if fields.kind() == Some(FileKind::Regular) && fields.size >= LARGE_FILE {
+            self.large_file.get_or_insert(number);
+        }
         self.count_kind(&fields);
         self.check_role(number, &fields);
         self.check_fields(number, raw, &fields);
@@ -148,7 +164,49 @@ impl Checker<'_> {
         let shared = self.xattr_blocks.get(&fields.file_acl.0).is_some_and(|block| block.found > 1);
         let encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
         if encrypted && fields.links != 0 && !shared && !self.policies.contains_key(&number) {
-            let what = "it is encrypted, but the attribute with its encryption policy is missing";
+            let what =
+                "it is encrypted, but the attribute with its encryption policy is missing or not valid";
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
+        }
+    }
+
+    /// Whether it is kept for a quota file or the journal, and the volume has none there.
+    fn is_unused_role(&self, number: u32) -> bool {
+        let raw = self.superblock.raw();
+        let quota = [raw.usr_quota_inum, raw.grp_quota_inum];
+        match number {
+            3 | 4 => {
+                let has_quota = self.superblock.features().has_ro_compat(RoCompat::QUOTA);
+                !(has_quota && quota.iter().any(|inode| inode.get() == number))
+            }
+            8 => raw.journal_inum.get() != number,
+            _ => false,
+        }
+    }
+
+    /// Of a quota file or a journal that is no more, links and blocks must be gone; its mode may be left.
+    fn check_unused_role(&mut self, number: u32, fields: &DiskInode) {
+        if let Some(note) = self.notes.get_mut(number) {
+            note.kind = None;
+        }
+        if fields.links != 0 || fields.sectors != 0 || le32(&fields.block, 0) != 0 {
+            let kind = if number == 8 { ProblemKind::Journal } else { ProblemKind::Inode };
+            let what = "a reserved inode that is not in use has links or blocks";
+            self.problem(kind, Place::inode(number), what);
+        }
+    }
+
+    /// Of the other reserved inodes, only the boot loader's and that for growth have a mode.
+    fn check_reserved_mode(&mut self, number: u32, fields: &DiskInode) {
+        let kind = fields.kind();
+        let is_right = match number {
+            1 | 3 | 4 | 8 => true,
+            5 => kind != Some(FileKind::Directory),
+            7 => fields.mode == 0 || kind == Some(FileKind::Regular),
+            _ => fields.mode == 0 || number >= self.superblock.first_inode().0,
+        };
+        if !is_right {
+            let what = format!("a reserved inode has mode {:o}", fields.mode);
             self.problem(ProblemKind::Inode, Place::inode(number), what);
         }
     }
@@ -156,10 +214,6 @@ impl Checker<'_> {
     /// A reserved inode that nothing uses must not have anything.
     fn check_unused_reserved(&mut self, number: u32, fields: &DiskInode) {
         let place = Place::inode(number);
-        let quota = number == 3 || number == 4;
-        if quota && fields.links != 0 {
-            self.problem(ProblemKind::Inode, place, "a quota inode is not in use, but has links");
-        }
         if self.layout.is_data_range(fields.file_acl, 1) {
             let what = "a reserved inode that is not in use has extended attributes";
             self.problem(ProblemKind::Inode, place, what);
@@ -199,6 +253,12 @@ impl Checker<'_> {
         }
         if fields.flags.contains(InodeFlags::EXTENTS) && !features.has_incompat(Incompat::EXTENTS) {
             wrong("it is mapped by extents, which the volume does not have");
+        }
+        if fields.flags.contains(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS) {
+            wrong("its content is in the inode, and it is mapped by extents, too");
+        }
+        if fields.flags.contains(InodeFlags::IMAGIC) && !features.has_compat(Compat::IMAGIC_INODES) {
+            wrong("it has the flag imagic, which the volume does not have");
         }
         if fields.flags.contains(InodeFlags::INLINE_DATA) && !features.has_incompat(Incompat::INLINE_DATA) {
             wrong("its content is in the inode, which the volume does not have");
@@ -251,6 +311,11 @@ impl Checker<'_> {
         let uses = |clusters| ValueUse { clusters: clusters + acl_clusters, inodes: values.inodes };
         if fields.flags.contains(InodeFlags::INLINE_DATA) {
             let rest = self.check_inline_content(number, raw, fields);
+            if kind == Some(FileKind::Symlink) {
+                self.check_inline_symlink(number, fields, rest);
+            } else {
+                self.check_sectors(number, fields, &MapSummary::default(), acl_clusters);
+            }
             if kind == Some(FileKind::Directory) && !is_removed {
                 self.take_inline_directory(number, fields, rest);
             }
@@ -270,6 +335,9 @@ impl Checker<'_> {
         // Without the feature it may still name the blocks after the descriptors, which are kept all the same.
         let resize = number == InodeNumber::RESIZE.0;
         if resize || !(mapped || number == 1) {
+            if kind.is_some() && !resize && !mapped {
+                self.check_special_file(number, fields, acl_clusters);
+            }
             return Ok(uses(0));
         }
         let summary = self.claim_map(number, fields)?;
@@ -318,7 +386,13 @@ impl Checker<'_> {
     }
 
     /// The sectors that it counts against what is mapped.
-    fn check_sectors(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary, acl_clusters: u64) {
+    pub(super) fn check_sectors(
+        &mut self,
+        number: u32,
+        fields: &DiskInode,
+        summary: &MapSummary,
+        acl_clusters: u64,
+    ) {
         let sectors = self.sectors(summary.clusters + acl_clusters);
         if fields.sectors != sectors && summary.shared_runs == 0 {
             let what = format!("it counts {} sectors, but uses {sectors}", fields.sectors);

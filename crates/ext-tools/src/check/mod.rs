@@ -111,6 +111,8 @@ struct Checker<'d> {
     layout: Layout,
     descriptors: Vec<GroupDescriptor>,
     used: UsedClusters,
+    /// With clusters, the blocks of the volume's own structures, which may share a cluster but no block: first block and count.
+    own_runs: Vec<(FsBlock, u64, Place)>,
     shared: BTreeSet<(u64, u64)>,
     /// Blocks that files use which others use too, where that is allowed; each time counts.
     shared_uses: u64,
@@ -125,6 +127,8 @@ struct Checker<'d> {
     /// Encryption policies of inodes that have one.
     policies: HashMap<u32, Box<[u8]>>,
     orphans: BTreeSet<u32>,
+    /// The first file that needs the feature `large_file`.
+    large_file: Option<u32>,
     usage: Usage,
     journal: JournalState,
     findings: Findings,
@@ -235,6 +239,7 @@ fn check_as(
         layout,
         descriptors: Vec::new(),
         used: UsedClusters::new(layout),
+        own_runs: Vec::new(),
         shared: BTreeSet::new(),
         shared_uses: 0,
         notes: InodeNotes::new(&layout),
@@ -245,6 +250,7 @@ fn check_as(
         value_holders: BTreeSet::new(),
         policies: HashMap::new(),
         orphans: BTreeSet::new(),
+        large_file: None,
         usage: Usage::new(&superblock),
         journal,
         superblock,

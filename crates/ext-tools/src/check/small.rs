@@ -1,10 +1,12 @@
 //! Content that is a matter of an inode: targets of symbolic links, and files and directories in their inodes (`inline_data`).
 
+use crate::check::claim::MapSummary;
 use crate::check::{Checker, DirectoryWork, NameForm, Place, ProblemKind};
 use diorite_ext::Result;
+use diorite_ext_format::extent::{Extent, Header};
 use diorite_ext_format::inode::GOOD_OLD_SIZE;
 use diorite_ext_format::xattr::Attributes;
-use diorite_ext_format::{DiskInode, FsBlock, InodeFlags};
+use diorite_ext_format::{DiskInode, FsBlock, InodeFlags, le32};
 
 impl Checker<'_> {
     pub(super) fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
@@ -24,9 +26,7 @@ impl Checker<'_> {
             // A wrong size has been reported.
             return Ok(());
         }
-        let first =
-            self.runs_of(fields, 1)?.first().filter(|(at, _, _)| *at == 0).map(|(_, block, _)| *block);
-        let block = first.filter(|block: &FsBlock| self.layout.is_data_range(*block, 1));
+        let block = target_block(fields).filter(|block| self.layout.is_data_range(*block, 1));
         let target = block.map(|block| self.reader.block(block)).transpose()?;
         let len = target.and_then(|target| target.iter().position(|byte| *byte == 0));
         if len.is_none_or(|len| len as u64 != fields.size) {
@@ -34,6 +34,28 @@ impl Checker<'_> {
             self.problem(ProblemKind::Inode, Place::inode(number), what);
         }
         Ok(())
+    }
+
+    /// A target in an inode and in the attribute that follows has the bytes of both.
+    pub(super) fn check_inline_symlink(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
+        let Some(rest) = rest else { return };
+        if fields.size != (fields.block.len() + rest.len()) as u64 {
+            let what = "the target of a symbolic link is not as long as its size says";
+            self.problem(ProblemKind::Inode, Place::inode(number), what);
+        }
+    }
+
+    /// Devices, sockets and pipes have no content; what `acl_clusters` count is that of their attributes.
+    pub(super) fn check_special_file(&mut self, number: u32, fields: &DiskInode, acl_clusters: u64) {
+        let place = Place::inode(number);
+        if fields.size != 0 {
+            let what = format!("a special file of {} bytes", fields.size);
+            self.problem(ProblemKind::Inode, place, what);
+        }
+        if fields.flags.contains(InodeFlags::EXTENTS) {
+            self.problem(ProblemKind::Inode, place, "a special file is mapped by extents");
+        }
+        self.check_sectors(number, fields, &MapSummary::default(), acl_clusters);
     }
 
     /// What lies in an inode is in its map and in an attribute, which is there even if it is empty: the part in the attribute.
@@ -74,4 +96,14 @@ impl Checker<'_> {
             inline: Some(content),
         });
     }
+}
+
+/// The block of a symbolic link's target: its map has no other blocks.
+fn target_block(fields: &DiskInode) -> Option<FsBlock> {
+    if !fields.flags.contains(InodeFlags::EXTENTS) {
+        return Some(FsBlock(u64::from(le32(&fields.block, 0))));
+    }
+    let root = Header::parse(&fields.block).ok()?;
+    let extent = Extent::parse(&fields.block, 0);
+    (root.depth == 0 && root.entries > 0 && extent.start.0 == 0).then_some(extent.block)
 }

@@ -212,6 +212,7 @@ impl Checker<'_> {
             Ok(journal) => journal,
             Err(diorite_ext_format::Error::Incompatible(what)) => {
                 self.findings.note(format!("the journal was not checked: {what}"));
+                self.findings.report.incomplete = true;
                 return Ok(());
             }
             Err(error) => {

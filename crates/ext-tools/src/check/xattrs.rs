@@ -51,7 +51,7 @@ impl Checker<'_> {
                         self.problem(ProblemKind::Xattr, Place::inode(number), what);
                     }
                     values = values + self.count_value_inode(number, fields, &entry);
-                    self.note_policy(number, &entry);
+                    self.note_policy(number, fields, &entry);
                 }
                 Err(what) => self.problem(
                     ProblemKind::Xattr,
@@ -123,12 +123,15 @@ impl Checker<'_> {
         for entry in entries {
             match entry {
                 Ok(entry) => {
+                    if entry.name_index == 0 {
+                        self.problem(ProblemKind::Xattr, place, "an extended attribute has no namespace");
+                    }
                     if entry.value_inode.is_none() && !has_right_hash(&entry, entry.value) {
                         let what = "the hash of an extended attribute does not match";
                         self.problem(ProblemKind::Xattr, place, what);
                     }
                     values = values + self.count_value_inode(number, fields, &entry);
-                    self.note_policy(number, &entry);
+                    self.note_policy(number, fields, &entry);
                 }
                 Err(what) => {
                     self.problem(ProblemKind::Xattr, Place::inode(number).and_block(fields.file_acl.0), what);
@@ -140,11 +143,19 @@ impl Checker<'_> {
     }
 
     /// Remember the encryption policy of an inode: what its context says, up to the bytes that each file has of its own.
-    fn note_policy(&mut self, number: u32, entry: &RawAttribute<'_>) {
-        if entry.name_index == ENCRYPTION && entry.name == b"c" {
-            let policy = entry.value.len().saturating_sub(NONCE_BYTES);
-            self.policies.insert(number, entry.value[..policy].into());
+    fn note_policy(&mut self, number: u32, fields: &DiskInode, entry: &RawAttribute<'_>) {
+        let is_context = entry.name_index == ENCRYPTION && entry.name == b"c";
+        if !is_context || !fields.flags.contains(InodeFlags::ENCRYPTED) {
+            return;
         }
+        let value = entry.value;
+        let policy = match (value.first(), value.len()) {
+            (Some(1), 28) | (Some(2), 40) => &value[..value.len() - NONCE_BYTES],
+            (None | Some(1 | 2), _) => return,
+            // Of a later version, as e2fsck: all of those are one policy.
+            _ => &[],
+        };
+        self.policies.insert(number, policy.into());
     }
 
     /// Count a value in an inode of its own, and check the entry's hash against the one that the inode has of its value.

@@ -18,6 +18,8 @@ mod space;
 mod tables;
 mod write;
 
+use std::ops::Range;
+
 use diorite_block::{BlockDevice, IoError};
 use zerocopy::byteorder::little_endian::U32;
 
@@ -32,6 +34,9 @@ use diorite_ext_format::{
 use diorite_ext_format::{Corrupt, FsBlock, GroupNumber, InodeNumber};
 use space::Space;
 use write::Writer;
+
+/// MD arrays (0.90 and 1.0) keep their superblock in the last whole 64 KiB of a member, or after it.
+const MD_ALIGNMENT: u64 = 64 << 10;
 
 /// Why a volume could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -187,9 +192,13 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRepor
     let Arranged { superblock, layout, descriptors, space, content, report } = arranged;
     let mut image =
         Image { superblock, layout, descriptors, space, writer: Writer::new(device, layout.block_size) };
-    image.unmake()?;
+    // A size that was asked for ends the volume; otherwise the last blocks may be too few for a group.
+    let volume_end = layout.blocks_count * layout.block_size.bytes();
+    let end = if options.size_bytes.is_some() { volume_end } else { geometry.capacity_bytes };
+    let tail = (end / MD_ALIGNMENT * MD_ALIGNMENT).saturating_sub(MD_ALIGNMENT);
+    image.unmake(tail..end)?;
     if options.discard {
-        image.discard()?;
+        image.discard(tail)?;
     }
     image.write(&content)?;
     let Writer { written_bytes, zeroed_bytes, discarded_bytes, .. } = image.writer;
@@ -290,16 +299,18 @@ impl Image<'_> {
         FsBlock(SUPERBLOCK_OFFSET / self.layout.block_size.bytes())
     }
 
-    /// Invalidate the old volume: zero everything up to the primary superblock, durably.
-    fn unmake(&mut self) -> Result<(), MkfsError> {
+    /// Invalidate what was there: zero everything up to the primary superblock, and the bytes `tail` at the end, durably.
+    fn unmake(&mut self, tail: Range<u64>) -> Result<(), MkfsError> {
+        self.writer.zero_bytes(tail.start, tail.end - tail.start)?;
         self.writer.zero(FsBlock(0), self.primary().0 + 1)?;
         self.writer.flush()
     }
 
-    /// Discard all but the blocks that say that there is no volume: what is discarded may read as anything.
-    fn discard(&mut self) -> Result<(), MkfsError> {
+    /// Discard all but what [`Image::unmake`] zeroed, up to byte `tail`: what is discarded may read as anything.
+    fn discard(&mut self, tail: u64) -> Result<(), MkfsError> {
         let first = self.primary().0 + 1;
-        self.writer.discard(FsBlock(first), self.layout.blocks_count.saturating_sub(first))
+        let end = self.layout.blocks_count.min(tail / self.layout.block_size.bytes());
+        self.writer.discard(FsBlock(first), end.saturating_sub(first))
     }
 
     fn write(&mut self, content: &Content) -> Result<(), MkfsError> {
@@ -411,6 +422,8 @@ impl Image<'_> {
         let per_block = self.layout.descriptors_per_block();
         let desc_size = usize::from(self.layout.desc_size);
         let plain = self.layout.plain_descriptor_blocks();
+        let backups: Vec<GroupNumber> =
+            self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)).collect();
         for (index, chunk) in self.descriptors.chunks(per_block as usize).enumerate() {
             let mut bytes = vec![0; self.layout.block_size.bytes() as usize];
             let first_group = index as u32 * per_block;
@@ -421,17 +434,14 @@ impl Image<'_> {
             }
             let index = index as u32;
             self.writer.write(self.layout.descriptor_block(index), &bytes)?;
-            let copies: Vec<GroupNumber> = if index < plain {
-                self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)).collect()
-            } else {
-                let last = first_group + per_block - 1;
-                [first_group + 1, last]
-                    .into_iter()
-                    .filter(|group| *group > first_group && *group < self.layout.group_count)
-                    .map(GroupNumber)
-                    .collect()
-            };
-            for group in copies {
+            let last = first_group + per_block - 1;
+            let in_meta_group: Vec<GroupNumber> = [first_group + 1, last]
+                .into_iter()
+                .filter(|group| *group > first_group && *group < self.layout.group_count)
+                .map(GroupNumber)
+                .collect();
+            for group in if index < plain { &backups } else { &in_meta_group } {
+                let group = *group;
                 let superblock = u64::from(self.layout.has_superblock(group));
                 let within = if index < plain { u64::from(index) } else { 0 };
                 let block = FsBlock(self.layout.first_block(group).0 + superblock + within);

@@ -200,6 +200,14 @@ fn settle(numbers: &mut Numbers, inode_count: u64, options: &MkfsOptions) -> Res
             continue;
         }
         per_group = per_group.min(65536 - numbers.block_size.bytes() / numbers.inode_size);
+        if !fill_tables(numbers, 1) {
+            let groups = u64::from(u32::MAX) / numbers.inodes_per_group;
+            return Err(MkfsError::TooLarge {
+                blocks: numbers.blocks,
+                most: numbers.first_data_block + groups * numbers.blocks_per_group,
+                cure: "each group has inodes, which are 4294967295 at most; use another block size (-b)",
+            });
+        }
         while !fill_tables(numbers, per_group) {
             per_group -= 1;
         }
@@ -353,4 +361,29 @@ fn random_uuid() -> Result<[u8; 16], MkfsError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| MkfsError::NoRandomness)?;
     Ok(as_uuid(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The search for inodes that fit did not end, or went below zero, where the fewest of all groups are too many.
+    #[test]
+    fn more_groups_than_there_can_be_inodes_are_an_error() {
+        for block_size in [1024, 65536] {
+            let options = MkfsOptions {
+                block_size: Some(block_size),
+                inode_size: Some(128),
+                features: "^resize_inode".to_owned(),
+                ..MkfsOptions::new(crate::mkfs::Flavor::Ext4)
+            };
+            let capacity = if block_size == 1024 { 1 << 52 } else { 1 << 62 };
+            match plan(&options, capacity, 512) {
+                Err(MkfsError::TooLarge { blocks, most, .. }) => {
+                    assert!(blocks == capacity / u64::from(block_size) && most < blocks, "{blocks} {most}");
+                }
+                other => panic!("{block_size}: {other:?}"),
+            }
+        }
+    }
 }

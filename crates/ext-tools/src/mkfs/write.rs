@@ -69,7 +69,8 @@ impl<'d> Writer<'d> {
         if !self.device.geometry().discard {
             return Ok(());
         }
-        for (offset, len) in self.runs(start, count) {
+        let bytes = count * self.block_size.bytes();
+        for (offset, len) in operations(self.block_size.address_of(start), bytes) {
             let sector = Sector::containing(offset);
             match self.device.execute(&mut [Bio::without_memory(Op::Discard, sector, len)]) {
                 Err(error) if matches!(error.kind, IoErrorKind::Unsupported) => return Ok(()),
@@ -101,8 +102,13 @@ impl<'d> Writer<'d> {
     }
 
     fn submit_zeros(&mut self, start: FsBlock, count: u64) -> Result<(), MkfsError> {
-        self.zeroed_bytes += count * self.block_size.bytes();
-        for (offset, len) in self.runs(start, count) {
+        self.zero_bytes(self.block_size.address_of(start), count * self.block_size.bytes())
+    }
+
+    /// Make bytes read as zeros, at once: whole logical blocks, anywhere on the device.
+    pub(super) fn zero_bytes(&mut self, start: u64, bytes: u64) -> Result<(), MkfsError> {
+        self.zeroed_bytes += bytes;
+        for (offset, len) in operations(start, bytes) {
             let sector = Sector::containing(offset);
             let done = self.device.execute(&mut [Bio::without_memory(Op::WriteZeroes, sector, len)]);
             match done {
@@ -115,14 +121,6 @@ impl<'d> Writer<'d> {
         Ok(())
     }
 
-    /// A run of blocks as offsets and lengths in bytes of what one operation takes.
-    fn runs(&self, start: FsBlock, count: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let bytes = count * self.block_size.bytes();
-        let first = self.block_size.address_of(start);
-        let starts = (0..bytes).step_by(LONGEST_RUN_BYTES as usize);
-        starts.map(move |at| (first + at, (bytes - at).min(LONGEST_RUN_BYTES)))
-    }
-
     fn write_zeros(&mut self, offset: u64, len: u64) -> Result<(), MkfsError> {
         let zeros = BlockMemory::zeroed(ZERO_BYTES);
         let mut done = 0;
@@ -133,4 +131,10 @@ impl<'d> Writer<'d> {
         }
         Ok(())
     }
+}
+
+/// Offsets and lengths of the operations that a range takes, all in bytes.
+fn operations(start: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let starts = (0..bytes).step_by(LONGEST_RUN_BYTES as usize);
+    starts.map(move |at| (start + at, (bytes - at).min(LONGEST_RUN_BYTES)))
 }

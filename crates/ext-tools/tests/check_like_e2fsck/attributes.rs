@@ -54,6 +54,16 @@ fn encryption_policies_that_differ_from_the_directory_are_found() {
     copy.put(Spot::Inode(child), 160, &area(2, 11));
     assert_judged_alike(&copy, "another key", false);
     assert!(our_check(&copy.path()).has(ProblemKind::Directory));
+    // Version, bytes of the value, and whether e2fsck accepts it: it knows the lengths of versions 1 and 2 alone.
+    for (version, bytes, is_clean) in [(1, 24, false), (2, 28, false), (3, 28, true)] {
+        let copy = image.copy();
+        let mut area = area(1, 10);
+        area[12] = bytes;
+        area[68] = version;
+        copy.put(Spot::Inode("/encrypted"), 160, &area[..96]);
+        copy.put(Spot::Inode(child), 160, &area[..96]);
+        assert_judged_alike(&copy, &format!("a policy of version {version}, {bytes} bytes"), is_clean);
+    }
     let copy = image.copy();
     copy.debugfs(&format!("sif {child} flags 0x80000\n"));
     copy.put(Spot::Inode(child), 160, &[0; 96]);

@@ -120,6 +120,12 @@ const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
     // The first block after the descriptors is an indirect block of the resize inode.
     ("one block more of the resize inode", Spot::Block(3), 512, &[9], ProblemKind::Resize),
     ("a block of the resize inode that is nowhere", Spot::Block(3), 515, &[9], ProblemKind::Resize),
+    ("an unwritten extent of a directory", Spot::Inode("/a/b"), 0x28 + 17, &[0x80], ProblemKind::Mapping),
+    ("what follows the name '.'", Spot::Data("/a/b", 0), 9, b"x", ProblemKind::Directory),
+    ("what follows the name '..'", Spot::Data("/a/b", 0), 12 + 10, b"x", ProblemKind::Directory),
+    ("the unsigned form of a hash", Spot::Data("/many", 0), 28, &[4], ProblemKind::Directory),
+    ("SipHash of plain names", Spot::Data("/many", 0), 28, &[6], ProblemKind::Directory),
+    ("the namespace of an attribute", Spot::Xattr("/a/large"), 33, &[0], ProblemKind::Xattr),
     ("the length of a target", Spot::Data("/a/slow", 0), 5, &[0], ProblemKind::Inode),
 ];
 
@@ -161,4 +167,56 @@ fn structures_damaged_by_hand_are_judged_as_e2fsck_judges_them() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// With clusters, groups that share a bitmap or a part of a table were clean. e2fsck takes the backups of such descriptors.
+#[test]
+fn structures_of_groups_that_overlap_are_found_with_clusters() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let recipe = ["-t", "ext4", "-b", "1024", "-O", "bigalloc,^metadata_csum"];
+    let Some(image) = Image::new(&recipe) else { return };
+    let said = image.ask("stats");
+    let place = |what: &str| -> u64 {
+        let rest = said.split(what).nth(1).unwrap().trim_start();
+        rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    let (bitmap, table) = (place("block bitmap at"), place("inode table at"));
+    for command in [
+        format!("set_bg 0 inode_bitmap {bitmap}"),
+        format!("set_bg 1 block_bitmap {bitmap}"),
+        format!("set_bg 1 inode_table {}", table + 20),
+        "set_bg 1 inode_bitmap 2".to_owned(),
+    ] {
+        let copy = image.copy();
+        copy.debugfs(&command);
+        let (_, output) = run("e2fsck", &["-fn"], &copy.path());
+        assert!(output.contains("Corrupt group descriptor"), "{command}: {output}");
+        let report = our_check(&copy.path());
+        assert!(report.has(ProblemKind::GroupDescriptor), "{command}: {:?}", report.problems);
+    }
+}
+
+/// A cluster of a file is one cluster of the volume; parts of it in two were clean.
+#[test]
+fn clusters_of_files_in_two_clusters_are_found() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let recipe = ["-t", "ext4", "-b", "1024", "-O", "bigalloc,^metadata_csum"];
+    let Some(image) = Image::new(&recipe) else { return };
+    let first: u32 = image.ask("bmap /a/large 0").trim().parse().unwrap();
+    // Blocks 0 to 7 in the first cluster, 8 to 15 in the second one.
+    let extent = |at: u32, count: u16, block: u32| {
+        [&at.to_le_bytes()[..], &count.to_le_bytes(), &[0, 0], &block.to_le_bytes()].concat()
+    };
+    let root =
+        [&[0x0a, 0xf3, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0][..], &extent(0, 8, first), &extent(8, 8, first + 24)];
+    image.put(Spot::Inode("/a/large"), 0x28, &root.concat());
+    image.put(Spot::Inode("/a/large"), 4, &(16_u32 << 10).to_le_bytes());
+    let (_, output) = run("e2fsck", &["-fn"], &image.path());
+    assert!(output.contains("violates cluster allocation rules"), "{output}");
+    let report = our_check(&image.path());
+    assert!(report.has(ProblemKind::Mapping), "{:?}", report.problems);
 }

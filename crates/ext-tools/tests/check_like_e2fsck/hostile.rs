@@ -177,3 +177,46 @@ fn work_for_hostile_maps_is_bounded_by_the_volume() {
     let report = our_check(&image.path());
     assert!(report.incomplete && report.has(ProblemKind::SharedBlock), "{:?}", report.problems);
 }
+
+/// Directories that claim the same blocks.
+const CLAIMANTS: u32 = 2000;
+
+/// Directories that all claim the same blocks: each read all of them again.
+#[test]
+fn blocks_of_many_directories_are_read_once() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let recipe = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-N",
+        "4096",
+        "-O",
+        "^has_journal,^metadata_csum,^uninit_bg,^resize_inode",
+    ];
+    let Some(image) = Image::new(&recipe) else { return };
+    let per_group = image.ask("show_super_stats -h");
+    let per_group = per_group.split("Inodes per group:").nth(1).unwrap().split_whitespace().next().unwrap();
+    let first: &str = format!("<{}>", per_group.parse::<u32>().unwrap() + 1).leak();
+    let mut directory = vec![0; 256];
+    directory[..2].copy_from_slice(&0x41ed_u16.to_le_bytes());
+    directory[4..8].copy_from_slice(&(6000_u32 << 10).to_le_bytes());
+    directory[0x1a] = 2;
+    directory[0x20..0x24].copy_from_slice(&0x80000_u32.to_le_bytes());
+    directory[0x28..0x28 + 60].copy_from_slice(&map_of([
+        (2000, 1500),
+        (3500, 1500),
+        (5000, 1500),
+        (6500, 1500),
+    ]));
+    image.put(Spot::Inode(first), 0, &directory.repeat(CLAIMANTS as usize));
+    let device: Arc<dyn BlockDevice> =
+        FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
+    let report = check(&*device, &CheckOptions { max_problems: 10 }, &mut |_| {}).unwrap();
+    assert!(report.directories > CLAIMANTS.into(), "{} directories", report.directories);
+    let (read, volume) = (device.counters().snapshot().read_bytes, device.geometry().capacity_bytes);
+    assert!(read < 4 * volume, "{read} bytes of {volume} were read");
+}

@@ -85,3 +85,19 @@ fn journal_with_other_users_is_reported() {
     let said = report.problems.iter().filter(|problem| problem.kind == ProblemKind::Journal);
     assert_eq!(said.count(), 1, "{:?}", report.problems);
 }
+
+/// The check said "clean" though the journal has features that it does not know: e2fsck stops there.
+#[test]
+fn journal_with_unknown_features_is_not_clean() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    for feature in [0x2a, 0x2e] {
+        let report = changed_image("ext3", |bytes| {
+            let is_journal = |at: &usize| bytes[*at..*at + 8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
+            let journal = (0..bytes.len()).step_by(1024).find(is_journal).unwrap();
+            vec![(journal as u64 + feature, vec![1])]
+        });
+        assert!(!report.is_clean() && report.incomplete, "{:?} {:?}", report.problems, report.notes);
+    }
+}

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod damage;
+mod fields;
 mod hostile;
 mod image;
 mod journal;
