@@ -4,7 +4,6 @@
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
-//! - `limited_log`: what goes wrong apart from any caller
 //! - `idle_polling`: CPUs that do not halt between requests
 //! - `write_back`: has the kernel write back what it caches; `forget_times`: has it forget times that it does not keep
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
@@ -19,7 +18,6 @@ mod dispatch;
 mod forget_times;
 mod idle_polling;
 mod ioctl;
-mod limited_log;
 mod payload;
 mod readers;
 mod reply;
@@ -39,6 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use diorite::Filesystem;
 
+use crate::limited_log::Log;
 use crate::mounted::device_number;
 use crate::operations::Operations;
 use crate::options::{IoUring, MountOptions};
@@ -46,7 +45,7 @@ use crate::watch::{Name, Watch};
 pub use attach::detach;
 use attach::{Wish, attach, is_over_io_uring_allowed, tune_writeback};
 use channel::Channels;
-use limited_log::Log;
+use payload::Payloads;
 use session::{Manner, Session};
 pub use sys::{keep_descriptors_here, keep_few_arenas};
 use threads::Threads;

@@ -19,11 +19,11 @@ use super::abi::{
 use super::dispatch::{Request, errno};
 use super::forget_times::ForgetTimes;
 use super::idle_polling::IdlePolling;
-use super::limited_log::{LimitedLog, Log};
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use super::write_back::{Node, WriteBack};
 use crate::accounting::{Accounting, Begun, Class, Processes};
+use crate::limited_log::{LimitedLog, Log};
 use crate::operations::{FileHandle, Operations};
 use crate::status::Status;
 

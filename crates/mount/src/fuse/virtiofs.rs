@@ -25,13 +25,13 @@ use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
 use super::abi::{InHeader, Opcode, WriteIn};
-use super::limited_log::Log;
 use super::payload::{Payload, Payloads};
 use super::reply::Reply;
 use super::request::Message;
 use super::session::{Manner, Served, Session, Transport, status_of};
 use super::threads::Threads;
 use crate::MountOptions;
+use crate::limited_log::Log;
 use crate::operations::Operations;
 use crate::watch::{Name, Watch};
 
