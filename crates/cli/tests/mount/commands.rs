@@ -151,10 +151,7 @@ fn an_image_is_free_when_umount_returns() {
 fn a_signal_at_any_moment_of_the_start_leaves_no_mount() {
     let Some((bench, _alone)) = bench() else { return };
     let at = bench.path("one");
-    let is_mounted = || {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
-        mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
-    };
+    let is_mounted = || is_mounted(&at);
     for round in 0..20 {
         let mut daemon = bench.diorite(["mount", "-f", "a.img", "one"]).spawn().expect("the program starts");
         while !is_mounted() && daemon.try_wait().expect("a child").is_none() {
@@ -168,3 +165,42 @@ fn a_signal_at_any_moment_of_the_start_leaves_no_mount() {
     }
     bench.must_be_clean("a.img");
 }
+/// Requests wait until each queue of FUSE over `io_uring` has an entry. Without descriptors for all rings, the mount was there, and no call of it
+/// ended.
+#[test]
+fn a_mount_without_descriptors_for_its_rings_is_served_by_dev_fuse() {
+    let Some((bench, _alone)) = bench() else { return };
+    let program = bench.diorite(["--version"]).get_program().to_owned();
+    let limited = |arguments: &str| {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n 24; exec {program:?} mount -f {arguments} a.img one 2>log");
+        shell.args(["-c", &script]).current_dir(bench.path("."));
+        shell
+    };
+    let mut daemon = limited("").spawn().expect("sh");
+    while !is_mounted(&bench.path("one")) && daemon.try_wait().expect("a child").is_none() {
+        std::thread::yield_now();
+    }
+    let at = bench.path("one/lost+found");
+    let found = Command::new("timeout").args(["-s", "KILL", "10", "stat"]).arg(at).output().expect("timeout");
+    if !found.status.success() {
+        let _ = (daemon.kill(), unmount(bench.path("one"), UnmountFlags::DETACH));
+    }
+    assert!(found.status.success(), "it does not answer: {}", text(&bench.read("log")));
+    bench.run("umount one");
+    assert!(daemon.wait().expect("an end").success());
+    if fs::read("/sys/module/fuse/parameters/enable_uring").is_ok_and(|value| value == b"Y\n") {
+        assert!(text(&bench.read("log")).contains("not io_uring"), "{}", text(&bench.read("log")));
+        let refused = limited("-o io_uring=on").status().expect("sh");
+        let said = text(&bench.read("log"));
+        assert!(!refused.success() && said.contains("Too many open files"), "{said}");
+        assert!(!is_mounted(&bench.path("one")));
+    }
+    bench.must_be_clean("a.img");
+}
+
+fn is_mounted(at: &std::path::Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
+    mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
+}
+

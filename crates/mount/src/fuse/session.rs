@@ -197,11 +197,6 @@ impl Session {
         self.agreed.load(Ordering::Acquire) != 0
     }
 
-    /// Whether the client may send requests over `io_uring`.
-    pub(super) fn may_use_io_uring(&self) -> bool {
-        self.manner.io_uring
-    }
-
     /// Whether the client will send requests over `io_uring`.
     pub(super) fn is_over_io_uring(&self) -> bool {
         self.has_agreed(init::OVER_IO_URING)
