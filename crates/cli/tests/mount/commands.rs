@@ -130,6 +130,29 @@ fn umount_reports_what_could_not_be_written() {
     assert_eq!(fs::read_dir(bench.path("one")).expect("list").count(), 0, "unmounted");
 }
 
+/// The kernel ignores how its last request ends: the daemon ended as if all was well, without a word.
+#[test]
+fn a_daemon_that_cannot_close_the_volume_fails() {
+    let Some((bench, _alone)) = bench() else { return };
+    let full = Full::new(bench.path("two"));
+    bench.image("two/small.img", "ext4", "100M");
+    let log = fs::File::create(bench.path("log")).expect("create");
+    let mut command = bench.diorite(["mount", "-f", "two/small.img", "one"]);
+    let mut daemon = command.stderr(log).spawn().expect("the program starts");
+    while !is_mounted(&bench.path("one")) && daemon.try_wait().expect("a child").is_none() {
+        std::thread::yield_now();
+    }
+    let mut zeros = fs::File::open("/dev/zero").expect("open");
+    let mut fill = fs::File::create(full.0.join("fill")).expect("create");
+    std::io::copy(&mut zeros, &mut fill).expect_err("it is full");
+    fs::create_dir(bench.path("one/directory")).expect("mkdir");
+    unmount(bench.path("one"), UnmountFlags::empty()).expect("it is not in use");
+    let status = daemon.wait().expect("an end");
+    let said = text(&bench.read("log"));
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot be closed") && said.contains("No space left on device"), "{said}");
+}
+
 /// The kernel's `umount` returned while the daemon still had the image locked: what followed at once failed.
 #[test]
 fn an_image_is_free_when_umount_returns() {
@@ -146,25 +169,6 @@ fn an_image_is_free_when_umount_returns() {
     bench.must_be_clean("a.img");
 }
 
-/// A signal between the mount and the first answer ended the daemon alone: the directory was a mount that nothing served.
-#[test]
-fn a_signal_at_any_moment_of_the_start_leaves_no_mount() {
-    let Some((bench, _alone)) = bench() else { return };
-    let at = bench.path("one");
-    let is_mounted = || is_mounted(&at);
-    for round in 0..20 {
-        let mut daemon = bench.diorite(["mount", "-f", "a.img", "one"]).spawn().expect("the program starts");
-        while !is_mounted() && daemon.try_wait().expect("a child").is_none() {
-            std::thread::yield_now();
-        }
-        std::thread::sleep(std::time::Duration::from_micros(100 * round));
-        let number = rustix::process::Pid::from_child(&daemon);
-        rustix::process::kill_process(number, rustix::process::Signal::TERM).expect("it is there");
-        assert!(daemon.wait().expect("an end").success(), "round {round}");
-        assert!(!is_mounted(), "round {round}");
-    }
-    bench.must_be_clean("a.img");
-}
 /// Requests wait until each queue of FUSE over `io_uring` has an entry. Without descriptors for all rings, the mount was there, and no call of it
 /// ended.
 #[test]
@@ -204,3 +208,22 @@ fn is_mounted(at: &std::path::Path) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
 }
 
+/// A signal between the mount and the first answer ended the daemon alone: the directory was a mount that nothing served.
+#[test]
+fn a_signal_at_any_moment_of_the_start_leaves_no_mount() {
+    let Some((bench, _alone)) = bench() else { return };
+    let at = bench.path("one");
+    let is_mounted = || is_mounted(&at);
+    for round in 0..20 {
+        let mut daemon = bench.diorite(["mount", "-f", "a.img", "one"]).spawn().expect("the program starts");
+        while !is_mounted() && daemon.try_wait().expect("a child").is_none() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_micros(100 * round));
+        let number = rustix::process::Pid::from_child(&daemon);
+        rustix::process::kill_process(number, rustix::process::Signal::TERM).expect("it is there");
+        assert!(daemon.wait().expect("an end").success(), "round {round}");
+        assert!(!is_mounted(), "round {round}");
+    }
+    bench.must_be_clean("a.img");
+}
