@@ -183,7 +183,7 @@ pub fn ask(path: &Path) -> Result<Status, StatusError> {
 fn read_status(stream: &UnixStream, of: &Path, user: u32) -> Result<Status, StatusError> {
     let no_answer = |source| StatusError::NoAnswer { directory: of.to_owned(), source };
     let strange = |said: String| StatusError::Strange { directory: of.to_owned(), said };
-    let credentials = socket_peercred(&stream).map_err(|error| no_answer(error.into()))?;
+    let credentials = socket_peercred(stream).map_err(|error| no_answer(error.into()))?;
     let peer = credentials.uid.as_raw();
     if peer != 0 && peer != user {
         return Err(strange(format!("user {peer} has taken the name of the daemon's socket")));
