@@ -170,7 +170,7 @@ fn cure(error: &diorite::Error) -> &'static str {
         other => other,
     };
     match (cause, error.kind()) {
-        (diorite::Error::Io(_), ErrorKind::StorageFull) => {
+        (diorite::Error::Io(_), _) if error.errno() == Errno::NOSPC.raw_os_error() => {
             "; the host has no space for the image; free some there"
         }
         (diorite::Error::DirectRefused(_), _) => "; leave out --direct",

@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use diorite_mount::fuse::{detach, keep_descriptors_here, keep_few_arenas};
+use diorite_mount::fuse::{detach, keep_descriptors_here, keep_few_arenas, raise_descriptor_limit};
 use diorite_mount::{MountError, MountOptions, mounted};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -64,6 +64,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         let _ = rustix::process::setsid();
     }
     keep_few_arenas();
+    raise_descriptor_limit();
     // Before the volume is mounted: what cannot be written is an error of this command.
     let null = if is_daemon { Some(open_log(Path::new("/dev/null"))?) } else { None };
     let destination = match (is_daemon, &arguments.log) {

@@ -95,7 +95,8 @@ pub enum ErrorKind {
     NotOpen,
     /// No hole or no data at or after the offset (`ENXIO`).
     BeyondEnd,
-    /// The device failed, or the volume was shut down after an earlier write failed (`EIO`).
+    /// The device failed, or the volume was shut down after an earlier write failed (`EIO`; `ENOSPC` and `EDQUOT` of a host that has no
+    /// space for the image).
     Io,
     /// None of these; [`Error::errno`] says which.
     Other,
@@ -267,7 +268,21 @@ impl Error {
             Self::UnexpectedEnd { .. } => ErrorKind::UnexpectedEof,
             Self::DirectRefused(_) => ErrorKind::Unsupported,
             Self::WriteBack(source) => source.kind(),
-            other => ErrorKind::from_errno(other.errno()),
+            other => match other.device_error() {
+                Some(error) => ErrorKind::of_device(&error.kind),
+                None => ErrorKind::from_errno(other.errno()),
+            },
+        }
+    }
+
+    /// What the device said, where it is a transfer that failed.
+    fn device_error(&self) -> Option<&IoError> {
+        match self {
+            Self::Io(error)
+            | Self::Mkfs(MkfsError::Io(error))
+            | Self::Open(OpenError::Io(error))
+            | Self::Volume(diorite_ext::Error::Io(error)) => Some(error),
+            _ => None,
         }
     }
 
@@ -321,6 +336,16 @@ impl Error {
 }
 
 impl ErrorKind {
+    /// The class of a failed transfer. A device that fails is never taken for an answer of the volume, whatever its number.
+    fn of_device(kind: &IoErrorKind) -> Self {
+        match kind {
+            IoErrorKind::Misaligned { .. } | IoErrorKind::ReadOnly | IoErrorKind::Unsupported => {
+                Self::from_errno(kind.errno())
+            }
+            _ => Self::Io,
+        }
+    }
+
     /// The class that an `errno` belongs to.
     pub fn from_errno(errno: i32) -> Self {
         match errno {
@@ -363,7 +388,11 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.without_path() {
             Error::UnexpectedEnd { .. } => io::ErrorKind::UnexpectedEof,
-            Error::Io(IoError { kind: IoErrorKind::Device(source), .. }) => source.kind(),
+            Error::Io(IoError { kind: IoErrorKind::Device(source), .. })
+                if source.raw_os_error().is_none() =>
+            {
+                source.kind()
+            }
             other => io::Error::from_raw_os_error(other.errno()).kind(),
         };
         Self::new(kind, error)

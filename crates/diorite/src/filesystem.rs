@@ -320,6 +320,11 @@ impl Filesystem {
         self.volume().defects()
     }
 
+    /// The largest size that a file can have, in bytes; [`File::max_size`] is that of one file, which may be less.
+    pub fn max_file_size(&self) -> u64 {
+        self.volume().files.max_file_size()
+    }
+
     /// The nanoseconds of which times are multiples: inodes of 128 bytes have no place for parts of a second.
     pub fn time_granularity_ns(&self) -> u32 {
         if self.volume().superblock().inode_size() > 128 { 1 } else { 1_000_000_000 }

@@ -18,6 +18,7 @@
 
 mod accounting;
 pub mod fuse;
+mod limited_log;
 pub mod mounted;
 pub mod nfs;
 pub mod operations;

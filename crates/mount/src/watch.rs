@@ -16,20 +16,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, shutdown, socket_with};
 
 use crate::mounted::{self, Mounted};
 use crate::status::Status;
 
-/// A reader that does not read is given up.
+/// One that does not read, or whose answer has not ended, is given up.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// After a connection that could not be accepted, as without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The longest answer that is read.
-const ANSWER_MAX: u64 = 64 << 20;
+const ANSWER_MAX: usize = 64 << 20;
 
 /// Why it cannot be said what a mount is doing.
 #[derive(Debug, thiserror::Error)]
@@ -114,10 +114,10 @@ impl Name {
     fn read_status(&self, of: &Path, user: u32) -> Result<Status, StatusError> {
         let mut first_error = None;
         for address in self.addresses() {
-            let connected = address.and_then(|address| UnixStream::connect_addr(&address));
+            let connected = address.and_then(|address| connect(&address));
             let answer = connected
                 .map_err(|source| StatusError::NoAnswer { directory: of.to_owned(), source })
-                .and_then(|stream| read_status(stream, of, user));
+                .and_then(|stream| read_status(&stream, of, user));
             match answer {
                 Ok(status) => return Ok(status),
                 Err(error) => _ = first_error.get_or_insert(error),
@@ -125,6 +125,37 @@ impl Name {
         }
         Err(first_error.expect("there is more than one address"))
     }
+}
+
+/// Connect without a wait: where another user listens and accepts no connections, it would have no end.
+fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
+    let name = address.as_abstract_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Read to the end, all of it within a time.
+fn read_within(mut stream: &UnixStream, limit: Duration) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + limit;
+    let (mut answer, mut part) = (Vec::new(), vec![0; 64 << 10]);
+    while answer.len() < ANSWER_MAX {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(answer),
+            Ok(len) => answer.extend_from_slice(&part[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::FileTooLarge.into())
 }
 
 /// What is done with a volume: by the mount that `path` is on, or by the server of the image that it is.
@@ -149,17 +180,18 @@ pub fn ask(path: &Path) -> Result<Status, StatusError> {
 }
 
 /// What a daemon says that is to be of this user.
-fn read_status(stream: UnixStream, of: &Path, user: u32) -> Result<Status, StatusError> {
+fn read_status(stream: &UnixStream, of: &Path, user: u32) -> Result<Status, StatusError> {
     let no_answer = |source| StatusError::NoAnswer { directory: of.to_owned(), source };
     let strange = |said: String| StatusError::Strange { directory: of.to_owned(), said };
-    stream.set_read_timeout(Some(TIME_LIMIT)).map_err(no_answer)?;
-    let peer = socket_peercred(&stream).map_err(|error| no_answer(error.into()))?.uid.as_raw();
+    let credentials = socket_peercred(stream).map_err(|error| no_answer(error.into()))?;
+    let peer = credentials.uid.as_raw();
     if peer != 0 && peer != user {
         return Err(strange(format!("user {peer} has taken the name of the daemon's socket")));
     }
-    let mut answer = Vec::new();
-    stream.take(ANSWER_MAX).read_to_end(&mut answer).map_err(no_answer)?;
-    serde_json::from_slice(&answer).map_err(|error| strange(error.to_string()))
+    let answer = read_within(stream, TIME_LIMIT).map_err(no_answer)?;
+    let status: Status = serde_json::from_slice(&answer).map_err(|error| strange(error.to_string()))?;
+    // As the kernel has it: a signal or a wait is for no process that an answer names.
+    Ok(Status { daemon: credentials.pid.as_raw_nonzero().get().unsigned_abs(), ..status })
 }
 
 /// Take the first address that is free. The kernel may use the numbers of a mount again before its daemon has given its address back.
@@ -202,6 +234,10 @@ impl Watch {
                     }
                     continue;
                 };
+                // Before anything is done for it: any user can connect.
+                if !may_ask(&stream) {
+                    continue;
+                }
                 let Some(status) = status() else { return };
                 // One that goes away or does not read has its own fault.
                 let _ = answer(&stream, &status);
@@ -222,11 +258,12 @@ impl Drop for Watch {
     }
 }
 
+/// Whether it is the user of this process, or the superuser.
+fn may_ask(stream: &UnixStream) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
 fn answer(mut stream: &UnixStream, status: &Status) -> io::Result<()> {
-    let peer = socket_peercred(stream)?.uid;
-    if !peer.is_root() && peer != rustix::process::geteuid() {
-        return Ok(());
-    }
     stream.set_write_timeout(Some(TIME_LIMIT))?;
     stream.write_all(&serde_json::to_vec(status)?)
 }
@@ -244,6 +281,38 @@ mod tests {
         let connected = name.addresses().find_map(|address| UnixStream::connect_addr(&address.ok()?).ok());
         second.set_nonblocking(true).expect("a mode");
         assert!(connected.is_some() && second.accept().is_ok(), "the one that listens is found");
+    }
+
+    /// Any user can listen by the first name and accept nothing: `status` and `umount` waited without end.
+    #[test]
+    fn a_name_that_accepts_no_connections_is_passed_by() {
+        let name = Name(format!("diorite-test-full/{}", std::process::id()));
+        let first = bind(&name).expect("an address");
+        let second = bind(&name).expect("another address");
+        rustix::net::listen(&first, 0).expect("a shorter queue");
+        let address = name.addresses().next().expect("one").expect("a name");
+        let _waiting = UnixStream::connect_addr(&address).expect("the queue has one place");
+        let answers = thread::spawn(move || second.accept().map(drop));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let user = rustix::process::geteuid().as_raw();
+        thread::spawn(move || sender.send(name.read_status(Path::new("/mnt"), user).map(drop)));
+        let ended = receiver.recv_timeout(Duration::from_secs(5)).expect("it does not wait");
+        assert!(matches!(ended, Err(StatusError::NoAnswer { .. })), "nothing was answered");
+        answers.join().expect("it ends").expect("the second name was asked");
+    }
+
+    /// Each byte had the whole time for itself.
+    #[test]
+    fn an_answer_has_a_time_as_a_whole() {
+        let (own, mut other) = UnixStream::pair().expect("sockets");
+        let writes = thread::spawn(move || {
+            while other.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        read_within(&own, Duration::from_millis(300)).expect_err("it does not end");
+        drop(own);
+        writes.join().expect("it ends");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod nfs;
 
 use std::io::Write as _;
 
+use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite_mount::nfs::Squash;
 use nfs::{Client, NFS, Server, Whole, read_record};
 use nfs3_types::nfs3::*;
@@ -536,4 +537,54 @@ fn a_client_that_takes_no_replies_keeps_no_other_waiting() {
     server.must_end_clean();
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     drop(stalled);
+}
+
+/// A read that was short because the file ended there said that this is the end, with the size of a file that had grown meanwhile.
+#[test]
+fn the_end_of_a_file_is_that_of_the_attributes_beside_it() {
+    let server = Server::new(Squash::default());
+    let (writer, reader) = (&mut server.client(0), &mut server.client(0));
+    let root = writer.mount("/");
+    let file = create(writer, &root, "file", 0o644);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (file, is_over) = (&file, &is_over);
+        scope.spawn(move || {
+            for nth in 0.. {
+                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                write(writer, file, nth * 100, &[1; 100], stable_how::UNSTABLE);
+            }
+        });
+        let start = std::time::Instant::now();
+        while start.elapsed() < std::time::Duration::from_secs(2) {
+            let offset = attributes(reader, file).size.saturating_sub(150);
+            let read = READ3args { file: file.clone(), offset, count: 1000 };
+            let read: READ3resok<'static> = reader.ok(READ, &read);
+            let size = read.file_attributes.unwrap().size;
+            let is_end = offset + u64::from(read.count) >= size;
+            is_over.store(read.eof != is_end, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(read.eof, is_end, "{} bytes at {offset} of {size}", read.count);
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    server.must_end_clean();
+}
+
+/// The largest size was that of ext4 with blocks of 4 KiB for every volume, and clients made files that the server refused, or refused them.
+#[test]
+fn the_largest_size_of_a_file_is_that_of_the_volume() {
+    for (flavor, block_size) in [(Flavor::Ext2, 1024), (Flavor::Ext4, 1024), (Flavor::Ext4, 4096)] {
+        let mut largest = 0;
+        let options = MkfsOptions { block_size: Some(block_size), ..MkfsOptions::new(flavor) };
+        let server = Server::made(&options, |volume| {
+            let file = volume.create_file("/file").expect("create");
+            largest = file.max_size();
+        });
+        let client = &mut server.client(0);
+        let root = client.mount("/");
+        let limits: FSINFO3resok = client.ok(FSINFO, &FSINFO3args { fsroot: root });
+        assert_eq!(limits.maxfilesize, largest, "{flavor:?} with blocks of {block_size} bytes");
+    }
 }

@@ -384,12 +384,14 @@ impl<'a> Run<'a> {
 
     /// A transfer has failed. Whether that ends the job.
     pub(super) fn failed(&mut self, transfer: &Transfer, error: diorite::Error) -> Result<(), JobError> {
+        // Of the volume, or of the host.
+        const ENOSPC: i32 = 28;
         let job = &self.worker.job;
         let number = error.errno();
         if transfer.direction > 0 {
             self.written.remove(transfer.file, transfer.offset, transfer.len);
         }
-        if transfer.direction == 1 && job.fills_device && error.kind() == diorite::ErrorKind::StorageFull {
+        if transfer.direction == 1 && job.fills_device && number == ENOSPC {
             self.is_over = true;
             return Ok(());
         }

@@ -31,7 +31,11 @@ pub(super) fn lines(usage: &Usage, now: &Status) -> Vec<String> {
 fn title(now: &Status) -> String {
     let (seconds, in_flight) = (now.uptime_ms / 1000, &now.in_flight);
     let oldest = in_flight.first().map_or_else(String::new, |request| {
-        format!(", the oldest for {} ({})", short(Duration::from_micros(request.age_us)), request.operation)
+        format!(
+            ", the oldest for {} ({})",
+            short(Duration::from_micros(request.age_us)),
+            visible(&request.operation)
+        )
     });
     format!(
         "{} on {}, up {}:{:02}:{:02}; {} requests in flight{oldest}",
@@ -54,7 +58,10 @@ fn state(now: &Status) -> String {
     let scheduler = now.scheduler.as_ref().map_or_else(String::new, |scheduler| {
         format!(
             "; {}: {} queued, {} of {} in the device",
-            scheduler.name, scheduler.queued, scheduler.in_flight, scheduler.depth
+            visible(&scheduler.name),
+            scheduler.queued,
+            scheduler.in_flight,
+            scheduler.depth
         )
     });
     format!(

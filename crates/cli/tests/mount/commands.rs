@@ -130,6 +130,29 @@ fn umount_reports_what_could_not_be_written() {
     assert_eq!(fs::read_dir(bench.path("one")).expect("list").count(), 0, "unmounted");
 }
 
+/// The kernel ignores how its last request ends: the daemon ended as if all was well, without a word.
+#[test]
+fn a_daemon_that_cannot_close_the_volume_fails() {
+    let Some((bench, _alone)) = bench() else { return };
+    let full = Full::new(bench.path("two"));
+    bench.image("two/small.img", "ext4", "100M");
+    let log = fs::File::create(bench.path("log")).expect("create");
+    let mut command = bench.diorite(["mount", "-f", "two/small.img", "one"]);
+    let mut daemon = command.stderr(log).spawn().expect("the program starts");
+    while !is_mounted(&bench.path("one")) && daemon.try_wait().expect("a child").is_none() {
+        std::thread::yield_now();
+    }
+    let mut zeros = fs::File::open("/dev/zero").expect("open");
+    let mut fill = fs::File::create(full.0.join("fill")).expect("create");
+    std::io::copy(&mut zeros, &mut fill).expect_err("it is full");
+    fs::create_dir(bench.path("one/directory")).expect("mkdir");
+    unmount(bench.path("one"), UnmountFlags::empty()).expect("it is not in use");
+    let status = daemon.wait().expect("an end");
+    let said = text(&bench.read("log"));
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot be closed") && said.contains("No space left on device"), "{said}");
+}
+
 /// The kernel's `umount` returned while the daemon still had the image locked: what followed at once failed.
 #[test]
 fn an_image_is_free_when_umount_returns() {
@@ -146,15 +169,51 @@ fn an_image_is_free_when_umount_returns() {
     bench.must_be_clean("a.img");
 }
 
+/// Requests wait until each queue of FUSE over `io_uring` has an entry. Without descriptors for all rings, the mount was there, and no call of it
+/// ended.
+#[test]
+fn a_mount_without_descriptors_for_its_rings_is_served_by_dev_fuse() {
+    let Some((bench, _alone)) = bench() else { return };
+    let program = bench.diorite(["--version"]).get_program().to_owned();
+    let limited = |arguments: &str| {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n 24; exec {program:?} mount -f {arguments} a.img one 2>log");
+        shell.args(["-c", &script]).current_dir(bench.path("."));
+        shell
+    };
+    let mut daemon = limited("").spawn().expect("sh");
+    while !is_mounted(&bench.path("one")) && daemon.try_wait().expect("a child").is_none() {
+        std::thread::yield_now();
+    }
+    let at = bench.path("one/lost+found");
+    let found = Command::new("timeout").args(["-s", "KILL", "10", "stat"]).arg(at).output().expect("timeout");
+    if !found.status.success() {
+        let _ = (daemon.kill(), unmount(bench.path("one"), UnmountFlags::DETACH));
+    }
+    assert!(found.status.success(), "it does not answer: {}", text(&bench.read("log")));
+    bench.run("umount one");
+    assert!(daemon.wait().expect("an end").success());
+    if fs::read("/sys/module/fuse/parameters/enable_uring").is_ok_and(|value| value == b"Y\n") {
+        assert!(text(&bench.read("log")).contains("not io_uring"), "{}", text(&bench.read("log")));
+        let refused = limited("-o io_uring=on").status().expect("sh");
+        let said = text(&bench.read("log"));
+        assert!(!refused.success() && said.contains("Too many open files"), "{said}");
+        assert!(!is_mounted(&bench.path("one")));
+    }
+    bench.must_be_clean("a.img");
+}
+
+fn is_mounted(at: &std::path::Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
+    mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
+}
+
 /// A signal between the mount and the first answer ended the daemon alone: the directory was a mount that nothing served.
 #[test]
 fn a_signal_at_any_moment_of_the_start_leaves_no_mount() {
     let Some((bench, _alone)) = bench() else { return };
     let at = bench.path("one");
-    let is_mounted = || {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
-        mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
-    };
+    let is_mounted = || is_mounted(&at);
     for round in 0..20 {
         let mut daemon = bench.diorite(["mount", "-f", "a.img", "one"]).spawn().expect("the program starts");
         while !is_mounted() && daemon.try_wait().expect("a child").is_none() {

@@ -15,7 +15,7 @@ mod write;
 use std::sync::Arc;
 
 use crate::inode::{InodeState, InodeStore};
-use crate::layout::{Compat, InodeFlags, RoCompat};
+use crate::layout::{Compat, Incompat, InodeFlags, RoCompat};
 use crate::map::Mappings;
 use crate::quota::Quotas;
 use crate::transaction::Handle;
@@ -53,6 +53,11 @@ impl Files {
     /// Largest size of a file mapped as this one is.
     pub fn max_size(&self, inode: &Inode) -> u64 {
         self.maps.max_size(&inode.state.read())
+    }
+
+    /// Largest size that a file of this volume can have.
+    pub fn max_file_size(&self) -> u64 {
+        self.maps.max_size_mapped(self.core.features().has_incompat(Incompat::EXTENTS))
     }
 
     /// What is asked of the journal for file data: by the options, or else by the volume.

@@ -126,9 +126,15 @@ impl Mappings {
 
     /// Largest size of a file mapped as this one is.
     pub(crate) fn max_size(&self, state: &InodeState) -> u64 {
+        self.max_size_mapped(state.has_extents())
+    }
+
+    /// Largest size of a file that is mapped by extents, or by indirect blocks.
+    pub(crate) fn max_size_mapped(&self, by_extents: bool) -> u64 {
         let block = self.core.block_size().bytes();
-        let addressed = self.tree(state).max_blocks().saturating_mul(block);
-        if state.has_extents() {
+        let tree: &dyn MappingTree = if by_extents { &self.extents } else { &self.indirect };
+        let addressed = tree.max_blocks().saturating_mul(block);
+        if by_extents {
             return addressed;
         }
         // Without `huge_file` the sectors are counted with 32 bits, and the index blocks count too.

@@ -45,14 +45,17 @@ impl Totals {
         }
     }
 
-    /// Both together.
+    /// Both together. They may be those of another program, which can be any.
     pub fn add(&mut self, other: &Self) {
-        self.operations += other.operations;
-        self.bytes += other.bytes;
+        self.operations = self.operations.saturating_add(other.operations);
+        self.bytes = self.bytes.saturating_add(other.bytes);
         let (mine, theirs) = (&mut self.latencies, &other.latencies);
-        mine.sum_us += theirs.sum_us;
+        mine.sum_us = mine.sum_us.saturating_add(theirs.sum_us);
         mine.counts.resize(mine.counts.len().max(theirs.counts.len()), 0);
-        mine.counts.iter_mut().zip(&theirs.counts).for_each(|(mine, theirs)| *mine += theirs);
+        mine.counts
+            .iter_mut()
+            .zip(&theirs.counts)
+            .for_each(|(mine, theirs)| *mine = mine.saturating_add(*theirs));
     }
 
     /// The mean time of one.
@@ -64,11 +67,12 @@ impl Totals {
 impl Latencies {
     /// The time that `percent` of all stay below; up to one half too high. Zero if there are none.
     pub fn percentile(&self, percent: f64) -> Duration {
-        let total: u64 = self.counts.iter().sum();
+        let counts = self.counts.iter().take(BUCKETS);
+        let total = counts.clone().fold(0, |total: u64, count| total.saturating_add(*count));
         let rank = ((percent / 100.0 * total as f64).ceil() as u64).max(1);
-        let mut below = 0;
-        for (index, count) in self.counts.iter().enumerate() {
-            below += count;
+        let mut below = 0_u64;
+        for (index, count) in counts.enumerate() {
+            below = below.saturating_add(*count);
             if below >= rank {
                 return Duration::from_micros(upper_us(index));
             }
@@ -147,6 +151,18 @@ mod tests {
             assert!(index < 2 || us >= upper_us(index - 1), "{us}");
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    /// Figures of another program overflowed, which ended `diorite top`.
+    #[test]
+    fn any_figures_are_added_and_shown() {
+        let latencies = Latencies { sum_us: u64::MAX, counts: vec![u64::MAX; 300] };
+        let mut all = Totals { operations: u64::MAX, bytes: u64::MAX, latencies };
+        all.add(&all.clone());
+        assert_eq!((all.operations, all.bytes, all.latencies.counts[299]), (u64::MAX, u64::MAX, u64::MAX));
+        assert!(all.latencies.percentile(100.0) > Duration::ZERO);
+        let high = Latencies { counts: [vec![0; 299], vec![1]].concat(), sum_us: 0 };
+        assert_eq!(high.percentile(50.0), Duration::ZERO);
     }
 
     #[test]

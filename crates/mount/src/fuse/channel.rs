@@ -6,8 +6,8 @@
 //! There are as many threads as requests are under way, up to [`THREADS_MAX`]; which of them read, [`Readers`] decides.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -21,7 +21,7 @@ use super::request::Message;
 use super::session::{Served, Session, Transport};
 use super::sys;
 use super::threads::Threads;
-use super::uring::{self, Rings};
+use super::uring::{self, PreparedRings};
 
 /// What comes before the payload of a write, and is the first piece of any message.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
@@ -40,26 +40,36 @@ pub(super) struct Channels {
     /// Those that are not in [`Transport::while_others_serve`].
     serving: AtomicUsize,
     readers: Readers,
+    /// Until the kernel has agreed to them, or not.
+    rings: Mutex<Option<PreparedRings>>,
 }
 
 impl Channels {
+    /// Memory for the requests that are under way at a time.
+    ///
     /// # Errors
-    /// There is no memory.
+    /// There is none.
+    pub(super) fn payloads(over_io_uring: bool) -> diorite::Result<Arc<Payloads>> {
+        let requests = if over_io_uring { uring::entries() + REQUESTS_BESIDE } else { THREADS_MAX };
+        Payloads::new(requests).map(Arc::new)
+    }
+
     pub(super) fn new(
         session: &Arc<Session>,
-        device: &Arc<OwnedFd>,
+        device: Arc<OwnedFd>,
         threads: &Arc<Threads>,
-    ) -> diorite::Result<Arc<Self>> {
-        let requests =
-            if session.may_use_io_uring() { uring::entries() + REQUESTS_BESIDE } else { THREADS_MAX };
-        Ok(Arc::new(Self {
+        payloads: Arc<Payloads>,
+        rings: Option<PreparedRings>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             session: Arc::clone(session),
-            device: Arc::clone(device),
+            device,
             threads: Arc::clone(threads),
-            payloads: Arc::new(Payloads::new(requests)?),
+            payloads,
             serving: AtomicUsize::new(0),
             readers: Readers::default(),
-        }))
+            rings: Mutex::new(rings),
+        })
     }
 
     /// Agree with the kernel on what each can: its first message. Without that, it would not wait for this program when it unmounts.
@@ -69,6 +79,10 @@ impl Channels {
     pub(super) fn set_up(self: &Arc<Self>) -> diorite::Result<()> {
         let mut worker = Worker::new(Arc::clone(self), None)?;
         while !self.session.is_set_up() && worker.serve_next() {}
+        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(rings) = rings.filter(|_| self.session.is_over_io_uring()) {
+            rings.start(&self.session, &self.device);
+        }
         Ok(())
     }
 
@@ -200,7 +214,6 @@ impl Worker {
         let (channels, reply) = (&self.channels, &mut self.reply);
         let session = &channels.session;
         let (first, rest) = (len.min(FIRST_LEN), len.saturating_sub(FIRST_LEN));
-        let was_set_up = session.is_set_up();
         self.message.truncate(first);
         let message = Message::of_pieces(&mut self.message, &self.payload[..rest]);
         let served = match message {
@@ -220,10 +233,6 @@ impl Worker {
         self.channels.readers.give_back(work, are_others);
         if let Some(payload) = payload {
             self.answer(payload);
-        }
-        if !was_set_up && self.channels.session.is_over_io_uring() {
-            let Channels { session, device, threads, payloads, .. } = &*self.channels;
-            Rings::start(session, device, threads, payloads);
         }
     }
 

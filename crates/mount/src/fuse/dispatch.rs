@@ -191,7 +191,7 @@ impl Session {
                 self.checked(operations.sync_file(FileHandle(handle), data_only))
             }
             Opcode::FSyncDir => self.checked(operations.sync_node(request.node)),
-            Opcode::SyncFs => self.checked(operations.sync()),
+            Opcode::SyncFs => self.checked_of_volume(operations.sync()),
             Opcode::StatFs => {
                 reply.push(&stat_fs(operations));
                 Ok(())

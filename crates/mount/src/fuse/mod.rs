@@ -4,7 +4,6 @@
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
-//! - `limited_log`: what goes wrong apart from any caller
 //! - `idle_polling`: CPUs that do not halt between requests
 //! - `write_back`: has the kernel write back what it caches; `forget_times`: has it forget times that it does not keep
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
@@ -19,7 +18,6 @@ mod dispatch;
 mod forget_times;
 mod idle_polling;
 mod ioctl;
-mod limited_log;
 mod payload;
 mod readers;
 mod reply;
@@ -39,6 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use diorite::Filesystem;
 
+use crate::limited_log::Log;
 use crate::mounted::device_number;
 use crate::operations::Operations;
 use crate::options::{IoUring, MountOptions};
@@ -46,10 +45,12 @@ use crate::watch::{Name, Watch};
 pub use attach::detach;
 use attach::{Wish, attach, is_over_io_uring_allowed, tune_writeback};
 use channel::Channels;
-use limited_log::Log;
+use payload::Payloads;
 use session::{Manner, Session};
 pub use sys::{keep_descriptors_here, keep_few_arenas};
 use threads::Threads;
+pub use threads::raise_descriptor_limit;
+use uring::PreparedRings;
 #[cfg(feature = "virtiofs")]
 pub use virtiofs::{VirtioFs, VirtioFsError, VirtioFsStop};
 use write_back::WriteBack;
@@ -168,16 +169,15 @@ impl Mount {
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
         };
-        let io_uring = options.io_uring != IoUring::Off && is_over_io_uring_allowed() && ring::is_possible();
-        if options.io_uring == IoUring::On && !io_uring {
-            return Err(MountError::NoIoUring { directory: directory.to_owned() });
-        }
+        // Before it is in the tree: without them, it would be there and not answer.
+        let threads = Arc::<Threads>::default();
+        let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
         let device = Arc::new(attach(&wish)?);
         let manner = Manner {
             write_back: options.write_back(),
             uncached: options.direct,
             checks_permissions,
-            io_uring,
+            io_uring: rings.is_some(),
             idle_polling: options.idle_polling,
         };
         tune_writeback(directory);
@@ -193,8 +193,7 @@ impl Mount {
                 Watch::start(&name, session::status_of(&session, target, &directory.to_string_lossy()))
             })
             .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
-        let threads = Arc::<Threads>::default();
-        let channels = Channels::new(&session, &device, &threads)?;
+        let channels = Channels::new(&session, device, &threads, payloads, rings);
         let watch = Mutex::new(watch.ok());
         let mount = Self { session, channels, threads, directory: directory.to_owned(), watch };
         mount.channels.set_up()?;
@@ -222,5 +221,30 @@ impl Mount {
         drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
         log::info!("{}: unmounted", self.directory.display());
         Ok(served.and(self.session.close())?)
+    }
+}
+
+/// Memory for requests, and threads for those over `io_uring` if they are to come so.
+fn prepare(
+    target: &str,
+    directory: &Path,
+    io_uring: IoUring,
+    threads: &Arc<Threads>,
+) -> Result<(Arc<Payloads>, Option<PreparedRings>), MountError> {
+    let over_io_uring = io_uring != IoUring::Off && is_over_io_uring_allowed() && ring::is_possible();
+    if io_uring == IoUring::On && !over_io_uring {
+        return Err(MountError::NoIoUring { directory: directory.to_owned() });
+    }
+    let payloads = Channels::payloads(over_io_uring)?;
+    if !over_io_uring {
+        return Ok((payloads, None));
+    }
+    match PreparedRings::new(threads, &payloads) {
+        Ok(rings) => Ok((payloads, Some(rings))),
+        Err(error) if io_uring == IoUring::On => Err(error.into()),
+        Err(error) => {
+            log::warn!("{target}: requests come over /dev/fuse, not io_uring: {error}");
+            Ok((payloads, None))
+        }
     }
 }

@@ -65,27 +65,26 @@ pub(super) struct Entry {
     device: Arc<OwnedFd>,
 }
 
-type Ring = IoUring<Entry128, cqueue::Entry>;
+pub(super) type Ring = IoUring<Entry128, cqueue::Entry>;
 
 /// A ring for one command, on the thread that will use it.
-fn ring() -> io::Result<Ring> {
+///
+/// # Errors
+/// As `io_uring_setup(2)`.
+pub(super) fn ring() -> io::Result<Ring> {
     let mut builder = Ring::builder();
     builder.setup_single_issuer().setup_defer_taskrun().build(2)
 }
 
-/// Whether this process may have such rings: what is agreed on with the kernel cannot be taken back.
+/// Whether this process may have such rings.
 pub(super) fn is_possible() -> bool {
     ring().is_ok()
 }
 
 impl Entry {
-    /// An entry of a queue, on the thread that will use it.
-    ///
-    /// # Errors
-    /// As `io_uring_setup(2)`.
-    pub(super) fn new(device: Arc<OwnedFd>, queue: u16, payload: Payload) -> io::Result<Self> {
-        let ring = ring()?;
-        Ok(Self { ring, headers: Box::new(UnsafeCell::new(Headers::new_zeroed())), payload, queue, device })
+    /// An entry of a queue, on the thread that made the ring.
+    pub(super) fn new(device: Arc<OwnedFd>, queue: u16, (ring, payload): (Ring, Payload)) -> Self {
+        Self { ring, headers: Box::new(UnsafeCell::new(Headers::new_zeroed())), payload, queue, device }
     }
 
     /// Offer the entry to the kernel, and wait for the first request.

@@ -4,8 +4,8 @@
 //! into memory of the transport's own, by a second call, so that it lies where it is sent from.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use diorite::{ErrorKind, InodeNumber, IoOwner, TaskId};
@@ -19,11 +19,11 @@ use super::abi::{
 use super::dispatch::{Request, errno};
 use super::forget_times::ForgetTimes;
 use super::idle_polling::IdlePolling;
-use super::limited_log::{LimitedLog, Log};
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use super::write_back::{Node, WriteBack};
 use crate::accounting::{Accounting, Begun, Class, Processes};
+use crate::limited_log::{LimitedLog, Log};
 use crate::operations::{FileHandle, Operations};
 use crate::status::Status;
 
@@ -112,6 +112,8 @@ pub(super) struct Session {
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
     is_closed: AtomicBool,
+    /// Why the volume could not be closed when the kernel asked for it.
+    close_error: Mutex<Option<diorite::Error>>,
 }
 
 impl Session {
@@ -145,6 +147,7 @@ impl Session {
             log: LimitedLog::new(log),
             agreed,
             is_closed,
+            close_error: Mutex::default(),
         }
     }
 
@@ -181,6 +184,14 @@ impl Session {
         result.map_err(|error| self.failed(&error))
     }
 
+    /// As [`Self::checked`], for what is about the whole volume: always logged.
+    pub(super) fn checked_of_volume(&self, result: diorite::Result<()>) -> Result<(), Errno> {
+        result.map_err(|error| {
+            self.log.say(&error.to_string());
+            errno(&error)
+        })
+    }
+
     pub(super) fn failed(&self, error: &diorite::Error) -> Errno {
         if matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) {
             self.log.say(&error.to_string());
@@ -195,11 +206,6 @@ impl Session {
     /// Whether the client has agreed on how it is served.
     pub(super) fn is_set_up(&self) -> bool {
         self.agreed.load(Ordering::Acquire) != 0
-    }
-
-    /// Whether the client may send requests over `io_uring`.
-    pub(super) fn may_use_io_uring(&self) -> bool {
-        self.manner.io_uring
     }
 
     /// Whether the client will send requests over `io_uring`.
@@ -240,8 +246,8 @@ impl Session {
             }
             Some(Opcode::Init) => self.set_up(&mut message.arguments, reply),
             // Another client may come by the same way.
-            Some(Opcode::Destroy) if self.device.is_none() => self.checked(self.end_client()),
-            Some(Opcode::Destroy) => self.checked(self.close()),
+            Some(Opcode::Destroy) if self.device.is_none() => self.checked_of_volume(self.end_client()),
+            Some(Opcode::Destroy) => self.destroy(),
             Some(opcode) => {
                 let _owner = self.owner(begun.pid());
                 Request::new(message, transport).and_then(|request| self.dispatch(opcode, request, reply))
@@ -305,13 +311,29 @@ impl Session {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    /// The kernel has unmounted it, and ignores how this ends: the next [`Self::close`] says it.
+    fn destroy(&self) -> Result<(), Errno> {
+        self.close().map_err(|error| {
+            let number = errno(&error);
+            self.log.say(&format!(
+                "the volume cannot be closed, what was not synced before may be lost: {error}"
+            ));
+            *self.close_error() = Some(error);
+            number
+        })
+    }
+
+    fn close_error(&self) -> MutexGuard<'_, Option<diorite::Error>> {
+        self.close_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Close the volume, once.
     ///
     /// # Errors
-    /// As [`Operations::close`].
+    /// As [`Operations::close`]; what [`Self::destroy`] could not do, once.
     pub(super) fn close(&self) -> diorite::Result<()> {
         if self.is_closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
+            return self.close_error().take().map_or(Ok(()), Err);
         }
         self.log.finish();
         self.operations.close()
@@ -389,7 +411,7 @@ impl Session {
         }
         if self.device.is_none() && self.is_set_up() {
             // It has started again without a word.
-            self.checked(self.end_client())?;
+            self.checked_of_volume(self.end_client())?;
         }
         let mut wanted = init::ASYNC_READ
             | init::ATOMIC_O_TRUNC

@@ -3,20 +3,23 @@
 //!
 //! It is agreed on in `FUSE_INIT`, which still comes by `/dev/fuse`, as do `FUSE_FORGET` and `FUSE_INTERRUPT` later. The kernel hands a
 //! request to the entry that became free last, so that few requests at a time stay with few threads. Where an entry cannot be
-//! registered, the kernel goes on with `/dev/fuse`.
+//! registered, the kernel goes on with `/dev/fuse`; but requests wait until every queue has an entry, so all are made before the kernel is
+//! offered them ([`PreparedRings`]).
 
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::abi::{Opcode, ReadIn};
-use super::payload::Payloads;
+use super::payload::{Payload, Payloads};
 use super::reply::Reply;
 use super::request::Message;
-use super::ring::Entry;
+use super::ring::{self, Entry, Ring};
 use super::session::{Served, Session, Transport};
 use super::threads::Threads;
 
@@ -27,8 +30,91 @@ const LARGE: usize = 128 << 10;
 /// Entries of a queue: what one program can have under way.
 const ENTRIES_OF_QUEUE: std::ops::RangeInclusive<usize> = 4..=8;
 
-/// See the module's head.
-pub(super) struct Rings {
+/// Descriptors that rings leave for the mount itself.
+const SPARE: usize = 8;
+
+/// Threads that have all that an entry needs, and wait for the kernel to agree. Dropped before that, they end.
+pub(super) struct PreparedRings {
+    threads: Arc<Threads>,
+    payloads: Arc<Payloads>,
+    queues: usize,
+    /// One for each thread.
+    starts: Vec<Sender<Arc<Rings>>>,
+}
+
+impl PreparedRings {
+    /// Threads for the entries of all queues.
+    ///
+    /// # Errors
+    /// There are no threads, descriptors or memory for one of them.
+    pub(super) fn new(threads: &Arc<Threads>, payloads: &Arc<Payloads>) -> diorite::Result<Self> {
+        let spare: std::io::Result<Vec<_>> = (0..SPARE).map(|_| UnixDatagram::unbound()).collect();
+        let spare = spare.map_err(failed("cannot make a ring for FUSE over io_uring"))?;
+        // What threads have that are not used is needed for the mount.
+        let made = Self::make(threads, payloads).inspect_err(|_| threads.wait_until_ended());
+        drop(spare);
+        made
+    }
+
+    fn make(threads: &Arc<Threads>, payloads: &Arc<Payloads>) -> diorite::Result<Self> {
+        let queues = possible_processors();
+        let (report, reports) = channel();
+        let mut starts = Vec::new();
+        for queue in (0..queues).flat_map(|queue| std::iter::repeat_n(queue, entries_of(queues))) {
+            let (start, started) = channel::<Arc<Rings>>();
+            let (payloads, report) = (Arc::clone(payloads), report.clone());
+            let serve = move || {
+                let (parts, made) = match parts_of_entry(&payloads) {
+                    Ok(parts) => (Some(parts), Ok(())),
+                    Err(error) => (None, Err(error)),
+                };
+                let _ = report.send(made);
+                drop(report);
+                if let (Some(parts), Ok(rings)) = (parts, started.recv()) {
+                    Lane { rings, queue }.serve(parts);
+                }
+            };
+            threads.spawn(serve).map_err(failed("cannot start a thread for FUSE over io_uring"))?;
+            starts.push(start);
+        }
+        drop(report);
+        reports.iter().collect::<diorite::Result<()>>()?;
+        Ok(Self { threads: Arc::clone(threads), payloads: Arc::clone(payloads), queues, starts })
+    }
+
+    /// The kernel has agreed: have the threads serve.
+    pub(super) fn start(self, session: &Arc<Session>, device: &Arc<OwnedFd>) {
+        let of_queue = entries_of(self.queues);
+        let queue = || Queue { serving: AtomicUsize::new(of_queue), last_large: AtomicUsize::default() };
+        let rings = Arc::new(Rings {
+            session: Arc::clone(session),
+            device: Arc::clone(device),
+            threads: self.threads,
+            payloads: self.payloads,
+            of_queue,
+            processors: sched_getaffinity(None).ok(),
+            queues: (0..self.queues).map(|_| queue()).collect(),
+            entries: AtomicUsize::new(0),
+        });
+        for start in self.starts {
+            // They wait for it.
+            let _ = start.send(Arc::clone(&rings));
+        }
+    }
+}
+
+/// What an entry is made of, on the thread that will use it.
+fn parts_of_entry(payloads: &Payloads) -> diorite::Result<(Ring, Payload)> {
+    let ring = ring::ring().map_err(failed("cannot make a ring for FUSE over io_uring"))?;
+    Ok((ring, payloads.take()?))
+}
+
+fn failed(what: &'static str) -> impl Fn(std::io::Error) -> diorite::Error {
+    move |source| diorite::Error::Os { what, source }
+}
+
+/// What all threads know.
+struct Rings {
     session: Arc<Session>,
     device: Arc<OwnedFd>,
     threads: Arc<Threads>,
@@ -42,38 +128,11 @@ pub(super) struct Rings {
 }
 
 /// What the threads of a queue know of each other.
-#[derive(Default)]
 struct Queue {
     /// Entries that are not in [`Transport::while_others_serve`].
     serving: AtomicUsize,
     /// The entry that served the last large transfer.
     last_large: AtomicUsize,
-}
-
-impl Rings {
-    /// Have threads serve all queues.
-    pub(super) fn start(
-        session: &Arc<Session>,
-        device: &Arc<OwnedFd>,
-        threads: &Arc<Threads>,
-        payloads: &Arc<Payloads>,
-    ) {
-        let queues = possible_processors();
-        let of_queue = entries_of(queues);
-        let rings = Arc::new(Self {
-            session: Arc::clone(session),
-            device: Arc::clone(device),
-            threads: Arc::clone(threads),
-            payloads: Arc::clone(payloads),
-            of_queue,
-            processors: sched_getaffinity(None).ok(),
-            queues: (0..queues).map(|_| Queue::default()).collect(),
-            entries: AtomicUsize::new(0),
-        });
-        for queue in (0..queues).flat_map(|queue| std::iter::repeat_n(queue, of_queue)) {
-            Lane { rings: Arc::clone(&rings), queue }.add_thread();
-        }
-    }
 }
 
 /// A queue, as a thread that serves it sees it.
@@ -100,16 +159,26 @@ impl Lane {
     fn add_thread(&self) {
         let lane = Self { rings: Arc::clone(&self.rings), queue: self.queue };
         self.serving().fetch_add(1, Ordering::AcqRel);
-        let started = self.rings.threads.spawn(move || {
-            if let Err(error) = lane.work() {
-                lane.rings.session.log(&format!("FUSE over io_uring: queue {}: {error}", lane.queue));
-            }
-            lane.serving().fetch_sub(1, Ordering::AcqRel);
+        let started = self.rings.threads.spawn(move || match parts_of_entry(&lane.rings.payloads) {
+            Ok(parts) => lane.serve(parts),
+            Err(error) => lane.ended(Err(error)),
         });
         if let Err(error) = started {
             self.serving().fetch_sub(1, Ordering::AcqRel);
             self.rings.session.log(&format!("cannot start one more thread: {error}"));
         }
+    }
+
+    /// Serve requests until there are no more to come.
+    fn serve(&self, parts: (Ring, Payload)) {
+        self.ended(self.work(parts));
+    }
+
+    fn ended(&self, how: diorite::Result<()>) {
+        if let Err(error) = how {
+            self.rings.session.log(&format!("FUSE over io_uring: queue {}: {error}", self.queue));
+        }
+        self.serving().fetch_sub(1, Ordering::AcqRel);
     }
 
     /// The processor whose requests these are.
@@ -121,15 +190,11 @@ impl Lane {
         processors
     }
 
-    /// Serve requests until there are no more to come.
-    fn work(&self) -> diorite::Result<()> {
-        let failed = |source: std::io::Error| diorite::Error::Os { what: "cannot serve", source };
+    fn work(&self, parts: (Ring, Payload)) -> diorite::Result<()> {
         let session = &self.rings.session;
         let number = self.rings.entries.fetch_add(1, Ordering::Relaxed);
         let mut places = Places::new(self.own_processor(), self.rings.processors);
-        let mut entry =
-            Entry::new(Arc::clone(&self.rings.device), self.queue as u16, self.rings.payloads.take()?)
-                .map_err(failed)?;
+        let mut entry = Entry::new(Arc::clone(&self.rings.device), self.queue as u16, parts);
         let mut reply = Reply::default();
         let mut next = entry.register();
         loop {
@@ -137,7 +202,7 @@ impl Lane {
                 Ok(()) => {}
                 // Unmounted, or ended by force.
                 Err(Errno::NOTCONN | Errno::CONNABORTED) => return Ok(()),
-                Err(error) => return Err(failed(error.into())),
+                Err(error) => return Err(failed("cannot serve")(error.into())),
             }
             let message = entry.message();
             places.choose(bytes_of(&message) >= LARGE && self.has_other(number));

@@ -25,13 +25,13 @@ use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
 use super::abi::{InHeader, Opcode, WriteIn};
-use super::limited_log::Log;
 use super::payload::{Payload, Payloads};
 use super::reply::Reply;
 use super::request::Message;
 use super::session::{Manner, Served, Session, Transport, status_of};
 use super::threads::Threads;
 use crate::MountOptions;
+use crate::limited_log::Log;
 use crate::operations::Operations;
 use crate::watch::{Name, Watch};
 
@@ -167,24 +167,14 @@ impl VirtioFs {
     /// # Errors
     /// There is no memory or there are no threads; as [`Filesystem::close`].
     pub fn serve(&self) -> Result<(), VirtioFsError> {
-        let device_error = |said: String| VirtioFsError::Device { socket: self.control.socket.clone(), said };
         let threads = Arc::<Threads>::default();
         let (sender, receiver) = sync_channel(QUEUE_SIZE);
-        let receiver = Arc::new(Mutex::new(receiver));
-        let payloads = Payloads::new(THREADS)?;
-        let misunderstood = Arc::default();
         let serving = Arc::<RwLock<()>>::default();
-        for _ in 0..THREADS {
-            let mut worker = Worker {
-                session: Arc::clone(&self.session),
-                message: Vec::with_capacity(FIRST_LEN),
-                payload: payloads.take()?,
-                reply: Reply::default(),
-                misunderstood: Arc::clone(&misunderstood),
-                serving: Arc::clone(&serving),
-            };
-            let receiver = Arc::clone(&receiver);
-            threads.spawn(move || worker.work(&receiver)).map_err(|error| device_error(error.to_string()))?;
+        if let Err(error) = self.start_workers(&threads, receiver, &serving) {
+            // Those that there are have the volume.
+            drop(sender);
+            threads.wait_until_ended();
+            return Err(error);
         }
         while !self.control.is_stopping() {
             let served = self.serve_one(&sender);
@@ -205,6 +195,31 @@ impl VirtioFs {
         drop(sender);
         threads.wait_until_ended();
         Ok(self.session.close()?)
+    }
+
+    fn start_workers(
+        &self,
+        threads: &Arc<Threads>,
+        receiver: Receiver<Received>,
+        serving: &Arc<RwLock<()>>,
+    ) -> Result<(), VirtioFsError> {
+        let device_error = |said: String| VirtioFsError::Device { socket: self.control.socket.clone(), said };
+        let receiver = Arc::new(Mutex::new(receiver));
+        let payloads = Payloads::new(THREADS)?;
+        let misunderstood = Arc::default();
+        for _ in 0..THREADS {
+            let mut worker = Worker {
+                session: Arc::clone(&self.session),
+                message: Vec::with_capacity(FIRST_LEN),
+                payload: payloads.take()?,
+                reply: Reply::default(),
+                misunderstood: Arc::clone(&misunderstood),
+                serving: Arc::clone(serving),
+            };
+            let receiver = Arc::clone(&receiver);
+            threads.spawn(move || worker.work(&receiver)).map_err(|error| device_error(error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// Wait for a virtual machine, and serve it until it ends.

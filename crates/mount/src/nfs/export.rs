@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use diorite::{Attributes, FileKind, InodeNumber, NodeRef};
+use diorite::{Attributes, ErrorKind, FileKind, InodeNumber, NodeRef};
 
 use super::open_files::OpenFiles;
 use super::protocol::{Failure, Handle, Procedure, STRING_MAX, Status, write_attributes};
 use super::rpc::{Refusal, UnixAuth};
 use super::xdr::{Reader, Writer};
 use crate::accounting::{Accounting, Class, Client, Processes};
+use crate::limited_log::LimitedLog;
 use crate::operations::permissions::{Credentials, EXECUTE, READ, WRITE};
 use crate::operations::{Caller, Entry, Operations};
 
@@ -56,6 +57,8 @@ pub(super) struct Export {
     pub(super) uuid: [u8; 16],
     pub(super) accounting: Accounting,
     squash: Squash,
+    /// What goes wrong apart from any client.
+    pub(super) errors: LimitedLog,
 }
 
 /// A call of a procedure that is being carried out.
@@ -72,11 +75,18 @@ pub(super) struct Asked<'a> {
 
 pub(super) type Done = Result<(), Failure>;
 
+/// In place of results, which began at `start`.
+fn answer_failure(procedure: Procedure, Status(status): Status, start: usize, reply: &mut Writer) {
+    reply.bytes.truncate(start);
+    reply.u32(status);
+    reply.words(vec![0; procedure.words_of_failure()]);
+}
+
 impl Export {
-    pub(super) fn new(operations: Operations, uuid: [u8; 16], squash: Squash) -> Self {
+    pub(super) fn new(operations: Operations, uuid: [u8; 16], squash: Squash, errors: LimitedLog) -> Self {
         let operations = Arc::new(operations);
         let accounting = Accounting::new(Processes::OfOthers);
-        Self { files: OpenFiles::new(Arc::clone(&operations)), operations, uuid, accounting, squash }
+        Self { files: OpenFiles::new(Arc::clone(&operations)), operations, uuid, accounting, squash, errors }
     }
 
     /// Carry out a procedure of NFS; its results are added to `reply`.
@@ -108,10 +118,15 @@ impl Export {
         match done {
             Ok(()) => Ok(()),
             Err(Failure::Garbage) => Err(Refusal::GarbageArguments),
-            Err(Failure::Status(Status(status))) => {
-                reply.bytes.truncate(start);
-                reply.u32(status);
-                reply.words(vec![0; procedure.words_of_failure()]);
+            Err(Failure::Status(status)) => {
+                answer_failure(procedure, status, start, reply);
+                Ok(())
+            }
+            Err(Failure::Error(error)) => {
+                if matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) {
+                    self.errors.say(&error.to_string());
+                }
+                answer_failure(procedure, Status::from(&error), start, reply);
                 Ok(())
             }
         }
@@ -306,6 +321,13 @@ impl Asked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operations::Settings;
+    use diorite::Filesystem;
+    use diorite::block::Op;
+    use diorite::device::MemoryDevice;
+    use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+    use diorite_sim::faults::{Effect, Fault, FaultyDevice};
+    use std::sync::Mutex;
 
     #[test]
     fn users_are_squashed_as_asked() {
@@ -324,5 +346,30 @@ mod tests {
         );
         let all = Squash { all: true, anonymous_uid: 3, ..Squash::default() };
         assert_eq!(all.credentials(auth(5)), Credentials { uid: 3, gid: 65_534, groups: Vec::new() });
+    }
+
+    /// Each call to a device that is gone was a line in the system's log.
+    #[test]
+    fn a_device_that_fails_at_each_call_does_not_fill_the_log() {
+        let device = FaultyDevice::new(MemoryDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+        let volume = Filesystem::options().open_device(Arc::clone(&device) as _).expect("open");
+        let (said, uuid) = (Arc::new(Mutex::new(Vec::new())), [1; 16]);
+        let lines = Arc::clone(&said);
+        let log =
+            LimitedLog::new(Arc::new(move |line: &str| lines.lock().expect("lines").push(line.to_owned())));
+        let export = Export::new(Operations::new(volume, Settings::default()), uuid, Squash::default(), log);
+        let mut handle = Writer::default();
+        // In a block of inodes that was not read yet.
+        Handle { number: InodeNumber(200), generation: 0 }.write(&uuid, &mut handle);
+        device.add(Fault::on(Op::Read, Effect::Error(5)).times(u64::MAX));
+        let client = Client { number: 1, name: "client".to_owned() };
+        for _ in 0..1000 {
+            let mut reply = Writer::default();
+            export.call(1, (&client, None), Reader::new(&handle.bytes), &mut reply).expect("it is answered");
+            assert_eq!(reply.bytes, 5_u32.to_be_bytes(), "NFS3ERR_IO");
+        }
+        let lines = said.lock().expect("lines").len();
+        assert!((1..50).contains(&lines), "{lines} lines");
     }
 }

@@ -109,7 +109,8 @@ impl Asked<'_> {
         let len = operations.read(file.handle, &mut self.reply.bytes[data..], offset)?;
         self.moved = len as u64;
         let after = operations.attributes(node.inode)?;
-        let is_end = len < count || offset + len as u64 >= after.size;
+        // Not by a short read: the file may have grown since, and a client believes it together with the size.
+        let is_end = offset.saturating_add(len as u64) >= after.size;
         let mut head = Writer::default();
         head.u32(1);
         write_attributes(&after, self.export.volume_id(), &mut head);
@@ -175,8 +176,6 @@ impl Asked<'_> {
     pub(super) fn filesystem_limits(&mut self) -> Done {
         const DIRECTORY_PREFERRED: u32 = 64 << 10;
         const MULTIPLE: u32 = 4096;
-        /// What 48 bits of sectors and 32 bits of blocks of 4 KiB allow.
-        const SIZE_MAX: u64 = (1 << 44) - 1;
         /// Links, symbolic links, the same for all files, times can be set.
         const PROPERTIES: u32 = 1 | 2 | 8 | 0x10;
         let node = self.node()?;
@@ -185,7 +184,7 @@ impl Asked<'_> {
             self.reply.words([TRANSFER_MAX, TRANSFER_MAX, MULTIPLE]);
         }
         self.reply.u32(DIRECTORY_PREFERRED);
-        self.reply.u64(SIZE_MAX);
+        self.reply.u64(self.export.operations.filesystem().max_file_size());
         // Times are exact to a nanosecond.
         self.reply.words([0, 1, PROPERTIES]);
         Ok(())

@@ -127,10 +127,12 @@ impl From<&diorite::Error> for Status {
 }
 
 /// How a procedure ends that has no results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Failure {
     /// With this status.
     Status(Status),
+    /// With that of this error.
+    Error(diorite::Error),
     /// Its arguments are not understood.
     Garbage,
 }
@@ -149,10 +151,7 @@ impl From<Garbage> for Failure {
 
 impl From<diorite::Error> for Failure {
     fn from(error: diorite::Error) -> Self {
-        if matches!(error.kind(), diorite::ErrorKind::Io | diorite::ErrorKind::Corrupt) {
-            log::error!("{error}");
-        }
-        Self::Status(Status::from(&error))
+        Self::Error(error)
     }
 }
 

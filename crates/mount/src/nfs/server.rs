@@ -21,6 +21,7 @@ use super::rpc::{self, Call, Refusal};
 use super::xdr::Writer;
 use crate::MountOptions;
 use crate::accounting::Client;
+use crate::limited_log::{LimitedLog, Log};
 use crate::operations::Operations;
 use crate::status::Status;
 use crate::watch::{Name, Watch};
@@ -87,6 +88,8 @@ struct Shared {
     /// How many connections there have been.
     connected: AtomicU32,
     repeated: Repeated,
+    /// What goes wrong with connections.
+    warnings: LimitedLog,
 }
 
 /// What is going on for as long as there is a server.
@@ -155,11 +158,18 @@ impl NfsServer {
             log::warn!("{target}: read-only: {reason}");
         }
         let name = target.to_owned();
+        let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
+        let at_failure = Arc::clone(&log);
         filesystem.watch_abort(move |reason| {
-            log::error!("{name}: read-only from now on: a write failed: {reason}");
+            at_failure(&format!("read-only from now on: a write failed: {reason}"));
         });
         let uuid = VolumeInfo::read(&**filesystem.device()).map_err(diorite::Error::from)?.uuid;
-        let export = Export::new(Operations::new(filesystem, options.settings()), uuid, nfs.squash);
+        let export = Export::new(
+            Operations::new(filesystem, options.settings()),
+            uuid,
+            nfs.squash,
+            LimitedLog::new(log),
+        );
         log::info!("{target}: NFS on {address}");
         let shared = Shared {
             export,
@@ -167,6 +177,7 @@ impl NfsServer {
             control: Arc::default(),
             connected: AtomicU32::new(0),
             repeated: Repeated::default(),
+            warnings: LimitedLog::new(Arc::new(|said: &str| log::warn!("{said}"))),
         };
         let shared = Arc::new(shared);
         let watch = Watch::start(&Name::served(&options.target(target)), status_of(&shared, target, address))
@@ -206,7 +217,7 @@ impl NfsServer {
             match self.listener.accept() {
                 Ok((stream, peer)) => self.shared.connect(stream, peer, &sender, &mut readers),
                 Err(error) => {
-                    log::warn!("cannot accept a connection: {error}");
+                    self.shared.warnings.say(&format!("cannot accept a connection: {error}"));
                     // Without descriptors, until some are closed.
                     thread::sleep(Duration::from_millis(100));
                 }
@@ -218,6 +229,8 @@ impl NfsServer {
             let _ = thread.join();
         }
         self.shared.export.files.clear();
+        self.shared.warnings.finish();
+        self.shared.export.errors.finish();
         Ok(self.shared.export.operations.close()?)
     }
 }
@@ -273,12 +286,13 @@ impl Shared {
             return;
         }
         if !self.insecure && peer.port() >= PRIVILEGED_PORTS {
-            log::warn!("{peer}: refused: its port is not privileged (as with `secure` in exports(5))");
+            let why = "its port is not privileged (as with `secure` in exports(5))";
+            self.warnings.say(&format!("{peer}: refused: {why}"));
             return;
         }
         let mut connections = self.control.connections();
         if connections.len() >= CONNECTIONS_MAX {
-            log::warn!("{peer}: refused: there are too many connections");
+            self.warnings.say(&format!("{peer}: refused: there are too many connections"));
             return;
         }
         let _ = stream.set_nodelay(true);
@@ -290,7 +304,7 @@ impl Shared {
         let (shared, sender, reader) = (Arc::clone(self), sender.clone(), Arc::clone(&connection));
         let read = move || {
             if let Err(error) = read_calls(&shared, &reader, &sender) {
-                log::warn!("{peer}: {error}");
+                shared.warnings.say(&format!("{peer}: {error}"));
             }
             drop(sender);
             reader.wait_until_sent();
@@ -299,7 +313,7 @@ impl Shared {
         match spawn(read) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                log::warn!("{peer}: refused: {error}");
+                self.warnings.say(&format!("{peer}: refused: {error}"));
                 self.control.forget(&connection);
             }
         }

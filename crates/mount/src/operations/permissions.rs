@@ -120,7 +120,13 @@ impl Operations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite::{InodeNumber, Owner, Timestamp};
+    use crate::operations::{Caller, NewNode, OpenFlags, Settings, Source};
+    use diorite::block::Op;
+    use diorite::device::MemoryDevice;
+    use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+    use diorite::{Filesystem, InodeNumber, IoFlags, Owner, Timestamp, XattrMode};
+    use diorite_sim::faults::{Effect, Fault, FaultyDevice};
+    use std::sync::Arc;
 
     fn file(permissions: u16) -> Attributes {
         let time = Timestamp { seconds: 0, nanoseconds: 0 };
@@ -145,6 +151,39 @@ mod tests {
 
     fn user(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
         Credentials { uid, gid, groups: groups.to_vec() }
+    }
+
+    /// A sector that cannot be read is `ENODATA` for Linux, as an attribute that there is not: the list that it had was ignored, and
+    /// capabilities stayed.
+    #[test]
+    fn an_attribute_that_cannot_be_read_is_not_taken_for_none() {
+        let device = FaultyDevice::new(MemoryDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+        let open = || {
+            let volume = Filesystem::options().open_device(Arc::clone(&device) as _).expect("open");
+            Operations::new(volume, Settings::default())
+        };
+        let caller = Caller { uid: 0, gid: 0, pid: 0 };
+        let filled = open();
+        let new = NewNode { kind: FileKind::Regular, permissions: 0o777, umask: 0, device: (0, 0) };
+        let made = filled.create(InodeNumber::ROOT, b"file", &new, &caller).expect("create").attributes;
+        // Too large for the inode: there is a block of attributes.
+        filled.set_xattr(made.inode, b"user.large", &[1; 600], XattrMode::Set, false).expect("setxattr");
+        filled.close().expect("close");
+        for unreadable in [61, 95] {
+            let operations = open();
+            let attributes = operations.attributes(made.inode).expect("stat");
+            let flags = OpenFlags { write: true, ..OpenFlags::default() };
+            let handle = operations.open(made.inode, flags, &caller).expect("open").handle;
+            device.add(Fault::on(Op::Read, Effect::Error(unreadable)).times(u64::MAX));
+            let missing = operations.xattr(made.inode, b"user.missing").expect_err("it cannot be known");
+            assert_eq!((missing.errno(), missing.kind()), (5, ErrorKind::Io), "{missing}");
+            assert!(operations.granted(&attributes, &user(1, 5, &[])).is_err(), "there may be a list");
+            let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE };
+            assert!(operations.write(handle, b"content", 0, source).is_err(), "it may have capabilities");
+            device.clear();
+            operations.close_file(handle);
+        }
     }
 
     #[test]

@@ -34,12 +34,20 @@ impl Server {
 
     /// Of a volume that has something in it.
     pub(crate) fn filled(squash: Squash, fill: impl FnOnce(&Filesystem)) -> Self {
+        Self::on(Self::image_of(&MkfsOptions::new(Flavor::Ext4), fill), squash)
+    }
+
+    /// Of such a volume.
+    pub(crate) fn made(options: &MkfsOptions, fill: impl FnOnce(&Filesystem)) -> Self {
+        Self::on(Self::image_of(options, fill), Squash::default())
+    }
+
+    fn image_of(options: &MkfsOptions, fill: impl FnOnce(&Filesystem)) -> TempDir {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let image = directory.path().join("a.img");
-        let made = Filesystem::create(&image, 64 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+        let made = Filesystem::create(Self::image(&directory), 64 << 20, options).expect("mkfs");
         fill(&made);
         made.close().expect("close");
-        Self::on(directory, squash)
+        directory
     }
 
     fn on(directory: TempDir, squash: Squash) -> Self {

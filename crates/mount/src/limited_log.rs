@@ -1,5 +1,6 @@
-//! The log of a session: so many messages in a time at most, and how many more there were. A device that fails would fill it, with each request.
+//! The log of a session or a server: so many messages in a time at most, and how many more there were. A device that fails would fill it, with each request.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,10 +9,10 @@ const MESSAGES_MAX: u32 = 10;
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is said of things that go wrong apart from any caller.
-pub(super) type Log = Arc<dyn Fn(&str) + Send + Sync>;
+pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// See the module's head.
-pub(super) struct LimitedLog {
+pub(crate) struct LimitedLog {
     log: Log,
     interval: Mutex<Interval>,
 }
@@ -38,13 +39,19 @@ impl Interval {
     }
 }
 
+impl fmt::Debug for LimitedLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitedLog").field("interval", &self.interval).finish_non_exhaustive()
+    }
+}
+
 impl LimitedLog {
-    pub(super) fn new(log: Log) -> Self {
+    pub(crate) fn new(log: Log) -> Self {
         Self { log, interval: Mutex::default() }
     }
 
     /// Say something now, if not too much was said before.
-    pub(super) fn say(&self, what: &str) {
+    pub(crate) fn say(&self, what: &str) {
         self.say_at(Instant::now(), what);
     }
 
@@ -63,7 +70,7 @@ impl LimitedLog {
     }
 
     /// No more is said for now: how many messages were suppressed, if any were.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         let mut interval = self.interval.lock().unwrap_or_else(PoisonError::into_inner);
         let suppressed = std::mem::take(&mut interval.suppressed);
         drop(interval);
