@@ -30,12 +30,6 @@ def _join(directory, name):
     return directory + name if directory.endswith(separator) else directory + separator + name
 
 
-def _plain(path):
-    """A path as text or bytes."""
-    path = getattr(path, "_diorite_path_", path)
-    return os.fspath(path)
-
-
 def _leads_to_directory(entry):
     try:
         return entry.is_dir()
@@ -172,6 +166,12 @@ class Filesystem(_diorite.Volume):
         """A ``Path`` of this filesystem."""
         return Path(self, *(parts or ("/",)))
 
+    def _plain(self, path):
+        """A path of this filesystem as text or bytes."""
+        if not isinstance(path, Path):
+            return os.fspath(path)
+        return str(Path(self, path))
+
     def open(self, path, mode="rb", buffering=-1, encoding=None, errors=None, newline=None, *, direct=None, unaligned=None,
              sync=None, permissions=0o644, owner=None):
         """Open a file, as the builtin ``open`` does; only the default mode differs, which is binary.
@@ -184,7 +184,7 @@ class Filesystem(_diorite.Volume):
         def handle(access, how):
             return self._open(path, access, direct, how, sync, permissions, owner)
 
-        name = _plain(path)
+        name = self._plain(path)
         return self._files.add(_open_with(handle, name, mode, buffering, encoding, errors, newline, unaligned))
 
     def listdir(self, path="/"):
@@ -193,12 +193,12 @@ class Filesystem(_diorite.Volume):
 
     def scandir(self, path="/"):
         """An iterator of ``DirEntry``, also a context manager."""
-        directory = _plain(path)
+        directory = self._plain(path)
         return _Scan([DirEntry(self, directory, *entry) for entry in self._list(directory)])
 
     def walk(self, top="/", topdown=True, onerror=None, followlinks=False):
         """Directories beneath ``top`` as tuples (path, names of directories, names of others), as ``os.walk``."""
-        stack = [_plain(top)]
+        stack = [self._plain(top)]
         while stack:
             directory = stack.pop()
             if isinstance(directory, tuple):
@@ -222,7 +222,7 @@ class Filesystem(_diorite.Volume):
 
     def makedirs(self, name, mode=0o755, exist_ok=False, *, owner=None):
         """Make a directory and all missing parents."""
-        path = _plain(name)
+        path = self._plain(name)
         separator = b"/" if isinstance(path, bytes) else "/"
         parent = path.rstrip(separator).rpartition(separator)[0]
         if parent and not self.exists(parent):
@@ -235,7 +235,7 @@ class Filesystem(_diorite.Volume):
 
     def removedirs(self, name):
         """Remove an empty directory, and then parents that are empty by that."""
-        path = _plain(name)
+        path = self._plain(name)
         separator = b"/" if isinstance(path, bytes) else "/"
         self.rmdir(path)
         parent = path.rstrip(separator).rpartition(separator)[0]
@@ -250,7 +250,7 @@ class Filesystem(_diorite.Volume):
         """Remove a directory and everything in it."""
         try:
             if not _stat.S_ISDIR(self.lstat(path).st_mode):
-                raise NotADirectoryError(20, "not a directory", _plain(path))
+                raise NotADirectoryError(20, "not a directory", self._plain(path))
             self._remove_tree(path)
         except OSError:
             if not ignore_errors:

@@ -19,16 +19,19 @@ class Path:
         self._filesystem = filesystem
         self._pure = PurePosixPath(*(self._plain(part) for part in parts))
 
-    @staticmethod
-    def _plain(part):
-        return part._pure if isinstance(part, Path) else part
+    def _plain(self, part):
+        if not isinstance(part, Path):
+            return part
+        if part._filesystem is not self._filesystem:
+            raise ValueError(f"{part!r} is a path of another filesystem than {self._filesystem.target!r}; use str() of it")
+        return part._pure
 
     def _with(self, pure):
         return Path(self._filesystem, pure)
 
     @property
     def _diorite_path_(self):
-        return str(self._pure)
+        return self._filesystem, str(self._pure)
 
     @property
     def filesystem(self):
@@ -162,7 +165,9 @@ class Path:
 
     def samefile(self, other):
         """Whether both paths lead to one file."""
-        return self.stat().st_ino == self._filesystem.stat(other).st_ino
+        if not isinstance(other, Path):
+            other = self._with(other)
+        return self._filesystem is other._filesystem and self.stat().st_ino == other.stat().st_ino
 
     def open(self, mode="r", buffering=-1, encoding=None, errors=None, newline=None, **options):
         """Open the file; the mode is text unless it says ``b``, as in ``pathlib``. ``options`` are those of ``Filesystem.open``."""
@@ -274,7 +279,8 @@ class Path:
 
     def rename(self, target):
         """Rename; returns the new path. A file there is replaced."""
-        target = self._with(self._plain(target))
+        if not isinstance(target, Path):
+            target = self._with(target)
         self._filesystem.rename(self, target)
         return target
 
@@ -288,7 +294,7 @@ class Path:
 
     def symlink_to(self, target):
         """Make this path a symbolic link that says ``target``."""
-        self._filesystem.symlink(self._plain(target), self)
+        self._filesystem.symlink(target, self)
 
     def hardlink_to(self, target):
         """Make this path a hard link to the file ``target``."""
