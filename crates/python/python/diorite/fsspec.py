@@ -66,10 +66,15 @@ class DioriteFileSystem(AbstractFileSystem):
         return self._details(path, self.filesystem.stat(path))
 
     def _entry_details(self, entry):
-        try:
-            return self._details(entry.path, entry.stat())
-        except FileNotFoundError:
-            return self._details(entry.path, entry.stat(follow_symlinks=False))
+        """Of a link to a regular file its target; of any other link itself, so that no walk goes through it."""
+        if entry.is_symlink():
+            try:
+                target = entry.stat()
+                if _stat.S_ISREG(target.st_mode):
+                    return self._details(entry.path, target)
+            except OSError:
+                pass
+        return self._details(entry.path, entry.stat(follow_symlinks=False))
 
     def ls(self, path, detail=True, **kwargs):
         """What is in a directory, or the file itself."""

@@ -75,3 +75,21 @@ def test_wrong_use(tmp_path):
         fsspec.filesystem("diorite")
     with pytest.raises(FileNotFoundError):
         fsspec.filesystem("diorite", fo=str(tmp_path / "no.img"))
+
+
+def test_no_walk_goes_through_links(image, tmp_path):
+    """A link that leads to itself hid its whole directory; one to a directory was a way in a circle."""
+    with diorite.Filesystem(image) as volume:
+        volume.makedirs("/dir/sub")
+        volume.write_bytes("/dir/file", b"12345")
+        volume.write_bytes("/dir/sub/deep", b"1")
+        for target, name in (("x", "x"), ("file/z", "y"), (".", "d"), ("sub", "s"), ("file", "f"), ("nowhere", "n")):
+            volume.symlink(target, f"/dir/{name}")
+    fs = fsspec.filesystem("diorite", fo=str(image))
+    assert fs.find("/dir") == ["/dir/" + name for name in ("d", "f", "file", "n", "s", "sub/deep", "x", "y")]
+    rows = {row["name"]: row for row in fs.ls("/dir", detail=True)}
+    assert {name: rows[f"/dir/{name}"]["type"] for name in ("d", "f", "sub", "x", "y")} == {
+        "d": "link", "f": "file", "sub": "directory", "x": "link", "y": "link"
+    }
+    assert rows["/dir/f"]["size"] == 5
+    assert fs.ls("/dir/s", detail=False) == ["/dir/s/deep"]
