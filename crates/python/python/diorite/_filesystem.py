@@ -4,25 +4,47 @@ import atexit
 import errno
 import os
 import stat as _stat
-import weakref
+import sys
+import time
 
 from . import _diorite
-from ._file import _open_with, _OpenFiles
+from ._file import _close_open_objects, _open_with, _OpenFiles, _WeakObjects
 from ._path import Path
 
-_open_filesystems = weakref.WeakSet()
+_open_filesystems = _WeakObjects()
+os.register_at_fork(after_in_child=_open_filesystems.clear)
+
+
+# How often a filesystem is closed at the end of a program while threads go on to open files, and the pause between.
+_CLOSE_TRIES, _CLOSE_PAUSE = 20, 0.05
+
+
+def _report(name, error):
+    print(f"diorite: {name}: not closed cleanly: {error}", file=sys.stderr)
+
+
+def _close_at_exit(filesystem):
+    for _ in range(_CLOSE_TRIES):
+        try:
+            return filesystem.close()
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        time.sleep(_CLOSE_PAUSE)
+        _close_open_objects(lambda thing, error: None)
+    filesystem.sync()
+    raise OSError(errno.EBUSY, "a thread still uses it; what was written is on the disk")
 
 
 @atexit.register
 def _close_all():
     _diorite._close_queues()
-    for filesystem in list(_open_filesystems):
+    _close_open_objects(lambda thing, error: _report(getattr(thing, "name", thing), error))
+    for filesystem in _open_filesystems:
         try:
-            filesystem.close()
+            _close_at_exit(filesystem)
         except Exception as error:
-            import sys
-
-            print(f"diorite: {filesystem.target}: not closed cleanly: {error}", file=sys.stderr)
+            _report(filesystem.target, error)
 
 
 def _join(directory, name):
