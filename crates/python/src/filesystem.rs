@@ -367,12 +367,18 @@ impl Volume {
         self.on_node(py, &path, follow_symlinks, |node| node.set_attributes(&changes))
     }
 
-    /// Set user and group; -1, as it is or as 32 bits without a sign, leaves one as it is.
+    /// Set user and group; -1, as it is or as 32 bits without a sign, leaves one as it is. Set-user-ID, set-group-ID and capabilities of a regular
+    /// file go.
     #[pyo3(signature = (path, uid, gid, *, follow_symlinks = true))]
     fn chown(&self, py: Python<'_>, path: FsPath, uid: i64, gid: i64, follow_symlinks: bool) -> PyResult<()> {
         const LEFT: i64 = u32::MAX as i64;
         let id = |id: i64| if matches!(id, -1 | LEFT) { Ok(None) } else { u32::try_from(id).map(Some) };
-        let changes = SetAttributes { uid: id(uid)?, gid: id(gid)?, ..SetAttributes::default() };
+        let changes = SetAttributes {
+            uid: id(uid)?,
+            gid: id(gid)?,
+            clear_privileges: true,
+            ..SetAttributes::default()
+        };
         self.on_node(py, &path, follow_symlinks, |node| node.set_attributes(&changes))
     }
 

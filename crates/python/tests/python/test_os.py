@@ -297,3 +297,17 @@ def test_a_close_flushes_and_closes_what_is_open(image):
         assert error.value.errno == errno.EBUSY and not fs.closed
         assert fs.listdir("/")
         view.close()
+
+
+def test_a_new_owner_takes_the_privileges(fs):
+    """Also of the superuser, as chown(2) does; set-group-ID without execution by the group is no privilege."""
+    capability = bytes.fromhex("0100000200040000000000000000000000000000")
+    for uid, gid, before, after in ((7, -1, 0o6755, 0o755), (-1, 7, 0o6755, 0o755), (-1, -1, 0o6755, 0o755), (7, 7, 0o6745, 0o2745)):
+        fs.write_bytes("/program", b"")
+        fs.chmod("/program", before)
+        fs.setxattr("/program", "security.capability", capability)
+        fs.chown("/program", uid, gid)
+        assert stat.S_IMODE(fs.stat("/program").st_mode) == after and fs.listxattr("/program") == []
+    fs.mkdir("/dir", 0o6755)
+    fs.chown("/dir", 7, 7)
+    assert stat.S_IMODE(fs.stat("/dir").st_mode) == 0o6755
