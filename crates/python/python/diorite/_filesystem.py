@@ -251,7 +251,8 @@ class Filesystem(_diorite.Volume):
             self.makedirs(parent, mode, exist_ok=True, owner=owner)
         try:
             self.mkdir(path, mode, owner=owner)
-        except FileExistsError:
+        except OSError:
+            # Not each error on a name that exists is FileExistsError.
             if not exist_ok or not self.isdir(path):
                 raise
 

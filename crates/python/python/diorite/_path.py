@@ -254,7 +254,7 @@ class Path:
             if not parents or self.parent == self:
                 raise
             self._filesystem.makedirs(self, mode, exist_ok)
-        except FileExistsError:
+        except OSError:
             if not exist_ok or not self.is_dir():
                 raise
 

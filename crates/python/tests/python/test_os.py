@@ -311,3 +311,22 @@ def test_a_new_owner_takes_the_privileges(fs):
     fs.mkdir("/dir", 0o6755)
     fs.chown("/dir", 7, 7)
     assert stat.S_IMODE(fs.stat("/dir").st_mode) == 0o6755
+
+
+def test_what_exists_comes_before_a_read_only_volume(image):
+    """As in Linux: EROFS said that a directory which is there cannot be made."""
+    with diorite.Filesystem(image) as fs:
+        fs.makedirs("/d/e")
+        fs.write_bytes("/f", b"")
+    with diorite.Filesystem(image, read_only=True) as fs:
+        fs.makedirs("/d/e", exist_ok=True)
+        fs.makedirs("/", exist_ok=True)
+        (fs / "d" / "e").mkdir(parents=True, exist_ok=True)
+        for call in (
+            lambda name: fs.mkdir(name), lambda name: fs.symlink("x", name), lambda name: fs.mknod(name), lambda name: fs.link("/f", name),
+            lambda name: fs.link("/d", name), lambda name: fs.open(name, "xb"),
+        ):
+            for name, expected in (("/d/e", errno.EEXIST), ("/f", errno.EEXIST), ("/new", errno.EROFS)):
+                with pytest.raises(OSError) as error:
+                    call(name)
+                assert error.value.errno == expected, name
