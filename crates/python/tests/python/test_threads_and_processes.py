@@ -244,3 +244,34 @@ time.sleep(0.1)
 """, image)
     with diorite.Filesystem(image, read_only=True) as fs:
         assert fs.read_bytes("/after") == b"after"
+
+
+def test_a_destructor_may_close_the_queue(image):
+    """The close ran destructors of what was in flight while it held the queue locked."""
+    program = """
+import sys, asyncio, diorite
+fs = diorite.Filesystem(sys.argv[1])
+file = fs.open("/x", "w+b", buffering=0, direct=True)
+file.write(file.buffer(1 << 20))
+
+class Closes:
+    def __init__(self, queue):
+        self.queue = queue
+    def __del__(self):
+        self.queue.close()
+        print("closed")
+
+queue = diorite.Queue(file, 8)
+for block in range(8):
+    queue.submit_read(file.buffer(4096), block * 4096, Closes(queue))
+queue.close()
+core = diorite.AsyncQueue(file, 2)._core
+for block in range(8):
+    core.start_read(file.buffer(4096), block * 4096, Closes(core), None)
+for number in range(8, 0, -1):
+    if not core.closed:
+        core.cancel(number)
+core.close()
+"""
+    ran = subprocess.run([sys.executable, "-c", program, str(image)], capture_output=True, text=True, timeout=30)
+    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.count("closed") >= 8
