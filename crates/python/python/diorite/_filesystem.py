@@ -243,12 +243,12 @@ class Filesystem(_diorite.Volume):
             stack.extend(_join(directory, name) for name in reversed(names) if followlinks or name not in links)
 
     def makedirs(self, name, mode=0o755, exist_ok=False, *, owner=None):
-        """Make a directory and all missing parents."""
+        """Make a directory, and all missing parents with the default mode."""
         path = self._plain(name)
         separator = b"/" if isinstance(path, bytes) else "/"
         parent = path.rstrip(separator).rpartition(separator)[0]
         if parent and not self.exists(parent):
-            self.makedirs(parent, mode, exist_ok=True, owner=owner)
+            self.makedirs(parent, exist_ok=True, owner=owner)
         try:
             self.mkdir(path, mode, owner=owner)
         except OSError:

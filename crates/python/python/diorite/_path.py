@@ -247,7 +247,7 @@ class Path:
                 yield from (self / entry.name)._select_beneath(rest)
 
     def mkdir(self, mode=0o755, parents=False, exist_ok=False):
-        """Make a directory; with ``parents`` also those that are missing."""
+        """Make a directory; with ``parents`` also those that are missing, with the default mode."""
         try:
             self._filesystem.mkdir(self, mode)
         except FileNotFoundError:

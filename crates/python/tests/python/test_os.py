@@ -330,3 +330,10 @@ def test_what_exists_comes_before_a_read_only_volume(image):
                 with pytest.raises(OSError) as error:
                     call(name)
                 assert error.value.errno == expected, name
+
+
+def test_parents_have_the_default_mode(fs):
+    fs.makedirs("/a/b/c", 0o700)
+    (fs / "p" / "q" / "r").mkdir(0o1700, parents=True)
+    modes = [stat.S_IMODE(fs.stat(path).st_mode) for path in ("/a", "/a/b", "/a/b/c", "/p", "/p/q", "/p/q/r")]
+    assert modes == [0o755, 0o755, 0o700, 0o755, 0o755, 0o1700]
