@@ -154,11 +154,15 @@ class Filesystem(_diorite.Volume):
                reserved_percent=5.0, owner=(0, 0), **options):
         """Make a volume in a new image of ``size`` bytes, which is sparse, and open it with ``options``.
 
-        ``FileExistsError`` if the file exists; it stays as it is then. ``mkfs`` has the other arguments.
+        ``FileExistsError`` if the file exists; it stays as it is then. After any other error there is no image. ``mkfs`` has the other arguments.
         """
         _diorite.mkfs(path, size, type=type, block_size=block_size, label=label, features=features, inodes=inodes,
                       bytes_per_inode=bytes_per_inode, reserved_percent=reserved_percent, owner=owner)
-        return cls(path, **options)
+        try:
+            return cls(path, **options)
+        except BaseException:
+            os.remove(path)
+            raise
 
     def close(self):
         """Close all files that are open, sync, and mark the volume clean. Closing it again does nothing.

@@ -337,3 +337,15 @@ def test_parents_have_the_default_mode(fs):
     (fs / "p" / "q" / "r").mkdir(0o1700, parents=True)
     modes = [stat.S_IMODE(fs.stat(path).st_mode) for path in ("/a", "/a/b", "/a/b/c", "/p", "/p/q", "/p/q/r")]
     assert modes == [0o755, 0o755, 0o700, 0o755, 0o755, 0o1700]
+
+
+def test_no_image_is_left_where_it_cannot_be_opened(tmp_path):
+    image = tmp_path / "new.img"
+    for options, kind in (({"no_such_option": 1}, TypeError), ({"scheduler": "no"}, ValueError), ({"dirty_age": -1.0}, ValueError)):
+        with pytest.raises(kind):
+            diorite.Filesystem.create(image, 8 << 20, **options)
+        assert not image.exists()
+    image.write_bytes(b"kept")
+    with pytest.raises(FileExistsError):
+        diorite.Filesystem.create(image, 8 << 20, no_such_option=1)
+    assert image.read_bytes() == b"kept"
