@@ -272,10 +272,14 @@ class Path:
 
     def touch(self, mode=0o644, exist_ok=True):
         """Make an empty file, or set the times of one to now."""
-        if exist_ok and self.exists():
-            self._filesystem.utime(self)
-            return
-        self._filesystem.open(self, "xb", buffering=0, permissions=mode).close()
+        if exist_ok:
+            try:
+                self._filesystem.utime(self)
+                return
+            except FileNotFoundError:
+                # Or a link that leads to no file yet; and another thread may make the file now.
+                pass
+        self._filesystem.open(self, "ab" if exist_ok else "xb", buffering=0, permissions=mode).close()
 
     def rename(self, target):
         """Rename; returns the new path. A file there is replaced."""

@@ -349,3 +349,26 @@ def test_no_image_is_left_where_it_cannot_be_opened(tmp_path):
     with pytest.raises(FileExistsError):
         diorite.Filesystem.create(image, 8 << 20, no_such_option=1)
     assert image.read_bytes() == b"kept"
+
+
+def test_touch_goes_through_links(fs):
+    (fs / "link").symlink_to("target")
+    (fs / "link").touch(0o600)
+    assert stat.S_IMODE(fs.lstat("/target").st_mode) == 0o600 and fs.islink("/link")
+    fs.utime("/target", ns=(0, 0))
+    (fs / "link").touch()
+    assert fs.stat("/target").st_mtime > 1e9
+    for name in ("link", "target"):
+        with pytest.raises(FileExistsError):
+            (fs / name).touch(exist_ok=False)
+
+
+def test_touch_in_a_race(fs, monkeypatch):
+    """Another thread made the file after it was looked for."""
+    def utime(path):
+        fs.write_bytes("/new", b"kept")
+        raise FileNotFoundError
+
+    monkeypatch.setattr(diorite.Filesystem, "utime", lambda self, path: utime(path), raising=True)
+    (fs / "new").touch()
+    assert fs.read_bytes("/new") == b"kept"
