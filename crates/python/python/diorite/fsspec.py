@@ -5,6 +5,8 @@
     pandas.read_csv("diorite://dir/table.csv", storage_options={"fo": "disk.img?partition=2"})
 """
 
+import errno
+import secrets
 import stat as _stat
 
 from fsspec.spec import AbstractFileSystem
@@ -92,7 +94,41 @@ class DioriteFileSystem(AbstractFileSystem):
 
     def _open(self, path, mode="rb", block_size=None, autocommit=True, cache_options=None, **kwargs):
         options = {name: kwargs[name] for name in ("direct", "unaligned", "sync", "buffering") if name in kwargs}
-        return self.filesystem.open(self._strip_protocol(path), mode, **options)
+        path = self._strip_protocol(path)
+        if autocommit or not set(mode) & set("wxa"):
+            return self.filesystem.open(path, mode, **options)
+        return self._open_deferred(path, mode, options)
+
+    def _open_deferred(self, path, mode, options):
+        """A file under a temporary name in the same directory, with the methods ``commit`` and ``discard``."""
+        filesystem = self.filesystem
+        is_new = not filesystem.exists(path)
+        if "x" in mode and not is_new:
+            raise FileExistsError(errno.EEXIST, "file exists", path)
+        temporary = f"{path.rpartition('/')[0]}/.diorite-{secrets.token_hex(8)}"
+        if "a" in mode and not is_new:
+            filesystem.copyfile(path, temporary)
+        if not is_new:
+            stat = filesystem.stat(path)
+            options |= {"permissions": _stat.S_IMODE(stat.st_mode), "owner": (stat.st_uid, stat.st_gid)}
+        file = filesystem.open(temporary, mode, **options)
+
+        def commit():
+            file.close()
+            if "x" in mode:
+                filesystem.link(temporary, path)
+                filesystem.remove(temporary)
+            else:
+                filesystem.rename(temporary, path)
+
+        def discard():
+            try:
+                file.close()
+            finally:
+                filesystem.remove(temporary)
+
+        file.commit, file.discard = commit, discard
+        return file
 
     def cat_file(self, path, start=None, end=None, **kwargs):
         """The bytes of a file, or of a range of it."""
@@ -106,8 +142,9 @@ class DioriteFileSystem(AbstractFileSystem):
             return file.pread(max(end - start, 0), start)
 
     def pipe_file(self, path, value, **kwargs):
-        """Make a file of these bytes."""
-        self.filesystem.write_bytes(self._strip_protocol(path), value)
+        """Make a file of these bytes, in a transaction when that is committed."""
+        with self.open(path, "wb") as file:
+            file.write(value)
 
     def mkdir(self, path, create_parents=True, **kwargs):
         """Make a directory."""
