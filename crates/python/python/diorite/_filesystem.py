@@ -9,7 +9,7 @@ import time
 
 from . import _diorite
 from ._file import _close_open_objects, _open_with, _OpenFiles, _WeakObjects
-from ._path import Path
+from ._path import Path, _note_directory
 
 _open_filesystems = _WeakObjects()
 os.register_at_fork(after_in_child=_open_filesystems.clear)
@@ -223,19 +223,25 @@ class Filesystem(_diorite.Volume):
         return _Scan([DirEntry(self, directory, *entry) for entry in self._list(directory)])
 
     def walk(self, top="/", topdown=True, onerror=None, followlinks=False):
-        """Directories beneath ``top`` as tuples (path, names of directories, names of others), as ``os.walk``."""
-        stack = [self._plain(top)]
+        """Directories beneath ``top`` as tuples (path, names of directories, names of others), as ``os.walk``.
+
+        ``CorruptError`` if a directory has more than one name, as only on a damaged volume.
+        """
+        # To come: a directory, and those that the walk met since it last followed a link; or a tuple to yield.
+        stack = [(self._plain(top), {})]
         while stack:
-            directory = stack.pop()
-            if isinstance(directory, tuple):
-                yield directory
+            directory, seen, *rest = stack.pop()
+            if rest:
+                yield directory, seen, *rest
                 continue
             try:
                 entries = list(self.scandir(directory))
+                inode = self.stat(directory).st_ino
             except OSError as error:
                 if onerror is not None:
                     onerror(error)
                 continue
+            _note_directory(self, seen, inode, directory)
             directories = [entry for entry in entries if _leads_to_directory(entry)]
             names = [entry.name for entry in directories]
             links = {entry.name for entry in directories if entry.is_symlink()}
@@ -244,7 +250,9 @@ class Filesystem(_diorite.Volume):
                 yield directory, names, others
             else:
                 stack.append((directory, names, others))
-            stack.extend(_join(directory, name) for name in reversed(names) if followlinks or name not in links)
+            for name in reversed(names):
+                if followlinks or name not in links:
+                    stack.append((_join(directory, name), {} if name in links else seen))
 
     def makedirs(self, name, mode=0o755, exist_ok=False, *, owner=None):
         """Make a directory, and all missing parents with the default mode."""

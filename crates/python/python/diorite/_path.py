@@ -1,9 +1,27 @@
 """``Path``: a path of a filesystem with the methods of ``pathlib``."""
 
+import errno
 import fnmatch
 import re
 import stat as _stat
 from pathlib import PurePosixPath
+
+from . import _diorite
+
+
+def _note_directory(filesystem, seen, inode, path):
+    """Note a directory of a walk in ``seen``, paths by inode; ``CorruptError`` if another path of the walk leads to it.
+
+    A directory of a sound volume has one name. The walk of another one might have no end.
+    """
+    earlier = seen.get(inode)
+    # One that was moved, or removed, so that its inode is used again, is found no more under its earlier path.
+    if earlier is not None and filesystem.exists(earlier) and filesystem.stat(earlier).st_ino == inode:
+        message = f"inode {inode}: a directory that has more than one name; check the volume with e2fsck"
+        error = _diorite.CorruptError(errno.EUCLEAN, message, path)
+        error.kind = "Corrupt"
+        raise error
+    seen[inode] = path
 
 
 class Path:
@@ -222,7 +240,7 @@ class Path:
     def _select(self, parts):
         part, rest = parts[0], parts[1:]
         if part == "**":
-            yield from self._select_beneath(rest)
+            yield from self._select_beneath(rest, {})
         elif not any(character in part for character in "*?["):
             path = self / part
             if path.exists(follow_symlinks=bool(rest)):
@@ -238,13 +256,14 @@ class Path:
                 elif entry.is_dir():
                     yield from path._select(rest)
 
-    def _select_beneath(self, rest):
+    def _select_beneath(self, rest, seen):
         if not self.is_dir():
             return
+        _note_directory(self._filesystem, seen, self.stat().st_ino, str(self))
         yield from self._select(rest) if rest else (self,)
         for entry in self._entries():
             if entry.is_dir(follow_symlinks=False):
-                yield from (self / entry.name)._select_beneath(rest)
+                yield from (self / entry.name)._select_beneath(rest, seen)
 
     def mkdir(self, mode=0o755, parents=False, exist_ok=False):
         """Make a directory; with ``parents`` also those that are missing, with the default mode."""

@@ -12,6 +12,7 @@ import stat as _stat
 from fsspec.spec import AbstractFileSystem
 
 from ._filesystem import Filesystem
+from ._path import _note_directory
 
 
 class DioriteFileSystem(AbstractFileSystem):
@@ -87,6 +88,14 @@ class DioriteFileSystem(AbstractFileSystem):
         else:
             details = [self.info(path)]
         return details if detail else [row["name"] for row in details]
+
+    def walk(self, path, maxdepth=None, *, _seen=None, **kwargs):
+        """As fsspec's; ``CorruptError`` if a directory has more than one name, as only on a damaged volume."""
+        seen = {} if _seen is None else _seen
+        directory = self._strip_protocol(path)
+        if self.filesystem.isdir(directory):
+            _note_directory(self.filesystem, seen, self.filesystem.stat(directory).st_ino, directory)
+        return super().walk(path, maxdepth, _seen=seen, **kwargs)
 
     def exists(self, path, **kwargs):
         """Whether the path leads to something."""

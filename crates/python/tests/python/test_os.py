@@ -339,18 +339,6 @@ def test_parents_have_the_default_mode(fs):
     assert modes == [0o755, 0o755, 0o700, 0o755, 0o755, 0o1700]
 
 
-def test_no_image_is_left_where_it_cannot_be_opened(tmp_path):
-    image = tmp_path / "new.img"
-    for options, kind in (({"no_such_option": 1}, TypeError), ({"scheduler": "no"}, ValueError), ({"dirty_age": -1.0}, ValueError)):
-        with pytest.raises(kind):
-            diorite.Filesystem.create(image, 8 << 20, **options)
-        assert not image.exists()
-    image.write_bytes(b"kept")
-    with pytest.raises(FileExistsError):
-        diorite.Filesystem.create(image, 8 << 20, no_such_option=1)
-    assert image.read_bytes() == b"kept"
-
-
 def test_touch_goes_through_links(fs):
     (fs / "link").symlink_to("target")
     (fs / "link").touch(0o600)
@@ -372,3 +360,15 @@ def test_touch_in_a_race(fs, monkeypatch):
     monkeypatch.setattr(diorite.Filesystem, "utime", lambda self, path: utime(path), raising=True)
     (fs / "new").touch()
     assert fs.read_bytes("/new") == b"kept"
+
+
+def test_no_image_is_left_where_it_cannot_be_opened(tmp_path):
+    image = tmp_path / "new.img"
+    for options, kind in (({"no_such_option": 1}, TypeError), ({"scheduler": "no"}, ValueError), ({"dirty_age": -1.0}, ValueError)):
+        with pytest.raises(kind):
+            diorite.Filesystem.create(image, 8 << 20, **options)
+        assert not image.exists()
+    image.write_bytes(b"kept")
+    with pytest.raises(FileExistsError):
+        diorite.Filesystem.create(image, 8 << 20, no_such_option=1)
+    assert image.read_bytes() == b"kept"
