@@ -494,8 +494,14 @@ int64_t diorite_readlink(diorite_filesystem *filesystem,
 /* As chmod(2). */
 int diorite_chmod(diorite_filesystem *filesystem, const char *path, uint32_t mode);
 
-/* As chown(2): UINT32_MAX, which is (uint32_t)-1, leaves the user or the group as it is. */
-int diorite_chown(diorite_filesystem *filesystem, const char *path, uint32_t uid, uint32_t gid);
+/*
+ * As chown(2): UINT32_MAX, which is (uint32_t)-1, leaves the user or the group as it is.
+ * Set-user-ID, set-group-ID and capabilities of a regular file go.
+ */
+int diorite_chown(diorite_filesystem *filesystem,
+                  const char *path,
+                  uint32_t uid,
+                  uint32_t gid);
 
 /* As lchown(2): of a symbolic link itself. */
 int diorite_lchown(diorite_filesystem *filesystem, const char *path, uint32_t uid, uint32_t gid);

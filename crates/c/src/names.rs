@@ -297,11 +297,13 @@ fn change_owner(
     gid: u32,
 ) -> Outcome<()> {
     let some = |id: u32| (id != u32::MAX).then_some(id);
-    let changes = SetAttributes { uid: some(uid), gid: some(gid), ..SetAttributes::default() };
+    let (uid, gid) = (some(uid), some(gid));
+    let changes = SetAttributes { uid, gid, clear_privileges: true, ..SetAttributes::default() };
     at_node(filesystem, path, links, |node| node.set_attributes(&changes))
 }
 
-/// As chown(2): UINT32_MAX, which is (uint32_t)-1, leaves the user or the group as it is.
+/// As chown(2): UINT32_MAX, which is (uint32_t)-1, leaves the user or the group as it is. Set-user-ID, set-group-ID and capabilities of a regular
+/// file go.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_chown(
     filesystem: *mut diorite_filesystem,

@@ -27,7 +27,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if there is a file, which stays as it is. [`Error::Mkfs`](crate::Error::Mkfs)
-    /// if there cannot be such a volume: then there is no image either. Otherwise as [`Filesystem::open`].
+    /// if there cannot be such a volume. After any other error than that there is no image. Otherwise as [`Filesystem::open`].
     pub fn create(path: impl AsRef<Path>, size: u64, options: &MkfsOptions) -> Result<Self> {
         FilesystemOptions::new().create(path, size, options)
     }
@@ -75,6 +75,8 @@ impl FilesystemOptions {
             let _ = std::fs::remove_file(path);
             return Err(Error::Mkfs(error).at(path));
         }
-        self.open(path)
+        self.open(path).inspect_err(|_| {
+            let _ = std::fs::remove_file(path);
+        })
     }
 }

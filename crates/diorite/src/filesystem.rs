@@ -514,12 +514,13 @@ impl Filesystem {
         self.find(path, true).and_then(|node| node.set_attributes(&changes)).at_path(path)
     }
 
-    /// Set user and group of a file, or of the link itself if it is one.
+    /// Set user and group of a file, or of the link itself if it is one. As with chown(2), set-user-ID, set-group-ID and capabilities of a
+    /// regular file go, for any caller and also where both are `None`.
     ///
     /// # Errors
     /// As [`Self::set_permissions`], and [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded) where limits hold.
     pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let changes = SetAttributes { uid, gid, ..SetAttributes::default() };
+        let changes = SetAttributes { uid, gid, clear_privileges: true, ..SetAttributes::default() };
         let path = path.as_ref();
         self.find(path, false).and_then(|node| node.set_attributes(&changes)).at_path(path)
     }

@@ -77,10 +77,19 @@ impl NodeRef {
 
     /// Change attributes: all of them, or none where that fails, also through a crash.
     ///
+    /// As in Linux, a regular file whose owner is set loses set-user-ID, set-group-ID where the group may execute (unless `permissions` are set) and
+    /// its capabilities; one whose size is set loses its capabilities. Capabilities go first, also where the rest fails.
+    ///
     /// # Errors
     /// The volume is read-only or full, the inode is immutable or append-only, or a quota is reached; a size as in [`Self::set_len`]; the
     /// device failed.
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
+        let sets_owner = changes.uid.is_some() || changes.gid.is_some();
+        let clear_privileges = changes.clear_privileges || sets_owner;
+        if (clear_privileges || changes.size.is_some()) && self.kind() == FileKind::Regular {
+            self.clear_capabilities()?;
+        }
+        let changes = &SetAttributes { clear_privileges, ..*changes };
         let set = || Ok(self.volume().set_attributes(self.inode(), changes)?);
         let sets_modified = changes.modified.is_some();
         if let Some(size) = changes.size {
@@ -133,8 +142,9 @@ impl NodeRef {
         let has_any = permissions & 0o4000 != 0 || permissions & 0o2010 == 0o2010;
         if has_any {
             self.set_attributes(&SetAttributes { clear_privileges: true, ..SetAttributes::default() })?;
+        } else {
+            self.clear_capabilities()?;
         }
-        self.clear_capabilities()?;
         Ok(has_any)
     }
 

@@ -57,7 +57,7 @@ fn a_tree_by_paths() {
 
         let filesystem = FilesystemOptions::new().open_device(device.clone()).expect("open again");
         let attributes = filesystem.metadata("/a/b/file").expect("stat");
-        assert_eq!((attributes.permissions, attributes.owner.gid), (0o4751, 70_000));
+        assert_eq!((attributes.permissions, attributes.owner.gid), (0o751, 70_000));
         assert_eq!(attributes.modified.seconds, 1_000_000_000);
         assert_eq!(filesystem.xattr("/a/b/file", b"user.color").expect("xattr"), b"red");
         let open = filesystem.open_file("/a/b/file").expect("open");

@@ -238,11 +238,11 @@ impl AsyncCore {
 
     /// Forget a transfer. One that was submitted goes to its end, and keeps its memory until then.
     fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
-        self.state.call(py, |state| {
-            let transfer = locked(&state.transfers).by_id.remove(&id);
-            drop(transfer);
-            Ok::<_, Failure>(())
-        })
+        let transfer =
+            self.state.call(py, |state| Ok::<_, Failure>(locked(&state.transfers).by_id.remove(&id)))?;
+        // Where nothing is locked: it may release Python objects.
+        py.detach(|| drop(transfer));
+        Ok(())
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -10,7 +10,7 @@ use diorite::{
     Access, DataMode, DirectIo, Error, ErrorKind, FileKind, FilesystemOptions, NodeRef, NodeSpec,
     QuotaLimits, RenameMode, SchedulerKind, SetAttributes, SetTime, XattrMode,
 };
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -21,13 +21,13 @@ use crate::guarded::Guarded;
 use crate::memory::{Lease, Use};
 use crate::numbers::Offset;
 use crate::open::{Direct, How, owner};
-use crate::paths::{FsPath, attribute_name, to_python};
+use crate::paths::{FsPath, HostPath, attribute_name, to_python};
 
 /// An open volume of the library; ``diorite.Filesystem`` is the interface.
 #[pyclass(frozen, subclass, weakref, module = "diorite._diorite")]
 pub(crate) struct Volume {
     filesystem: Guarded<diorite::Filesystem>,
-    target: FsPath,
+    target: HostPath,
     block_size: u64,
 }
 
@@ -43,6 +43,25 @@ impl Volume {
         self.filesystem.call(py, act).map_err(|error| closed(py, error))
     }
 
+    /// A path of this volume; that of another one is `ValueError`.
+    fn path<'a>(&self, path: &'a FsPath) -> PyResult<&'a Path> {
+        path.of(self).ok_or_else(|| {
+            let shown = path.as_given().display();
+            let message = format!("{shown}: a path of another filesystem; call the methods of that one");
+            PyValueError::new_err(message)
+        })
+    }
+
+    /// The two paths of a rename or a hard link; `OSError` with `EXDEV` unless both are of this volume.
+    fn two_paths<'a>(&self, src: &'a FsPath, dst: &'a FsPath) -> PyResult<(&'a Path, &'a Path)> {
+        src.of(self).zip(dst.of(self)).ok_or_else(|| {
+            let message = "the paths are of different filesystems; copy the content";
+            let (src, dst) = (src.as_given().as_os_str(), dst.as_given().as_os_str());
+            let errno = rustix::io::Errno::XDEV.raw_os_error();
+            PyOSError::new_err((errno, message, src.to_owned(), None::<i32>, dst.to_owned()))
+        })
+    }
+
     /// Call `act` with the inode at a path.
     fn on_node<R: Send>(
         &self,
@@ -51,7 +70,7 @@ impl Volume {
         follow_symlinks: bool,
         act: impl FnOnce(&NodeRef) -> diorite::Result<R> + Send,
     ) -> PyResult<R> {
-        let path = path.as_ref();
+        let path = self.path(path)?;
         self.on(py, |filesystem| {
             let node =
                 if follow_symlinks { filesystem.resolve(path) } else { filesystem.resolve_link(path) }?;
@@ -105,7 +124,7 @@ impl Volume {
     #[expect(clippy::too_many_arguments, reason = "keywords")]
     fn new(
         py: Python<'_>,
-        target: FsPath,
+        target: HostPath,
         read_only: bool,
         cache_bytes: Option<usize>,
         metadata_cache_bytes: Option<usize>,
@@ -182,16 +201,17 @@ impl Volume {
         owner: Option<(u32, u32)>,
     ) -> PyResult<Handle> {
         let how = How::new(mode, direct, unaligned, sync)?;
-        let owner = self::owner(owner);
+        let (path, owner) = (self.path(&path)?, self::owner(owner));
         let file = self.on(py, |filesystem| {
             let options = how.apply_creating(filesystem.open_options());
-            options.mode(permissions).owner(owner).open(&path)
+            options.mode(permissions).owner(owner).open(path)
         })?;
         Ok(Handle::new(file, self.block_size))
     }
 
     fn _list<'py>(&self, py: Python<'py>, path: FsPath) -> PyResult<Vec<Entry<'py>>> {
-        let entries = self.on(py, |filesystem| filesystem.read_dir(&path)?.collect::<Result<Vec<_>, _>>())?;
+        let at = self.path(&path)?;
+        let entries = self.on(py, |filesystem| filesystem.read_dir(at)?.collect::<Result<Vec<_>, _>>())?;
         let entry = |entry: diorite::DirectoryEntry| {
             let name = to_python(py, &entry.name, path.is_bytes)?;
             Ok((name, entry.inode.0, entry.kind.map(type_bits)))
@@ -240,8 +260,9 @@ impl Volume {
     /// Attributes of a file.
     #[pyo3(signature = (path, *, follow_symlinks = true))]
     fn stat(&self, py: Python<'_>, path: FsPath, follow_symlinks: bool) -> PyResult<Stat> {
+        let path = self.path(&path)?;
         let attributes = self.on(py, |filesystem| {
-            if follow_symlinks { filesystem.metadata(&path) } else { filesystem.symlink_metadata(&path) }
+            if follow_symlinks { filesystem.metadata(path) } else { filesystem.symlink_metadata(path) }
         })?;
         Ok(Stat::new(attributes, self.block_size))
     }
@@ -254,9 +275,10 @@ impl Volume {
     /// Make a directory.
     #[pyo3(signature = (path, mode = 0o755, *, owner = None))]
     fn mkdir(&self, py: Python<'_>, path: FsPath, mode: u16, owner: Option<(u32, u32)>) -> PyResult<()> {
+        let path = self.path(&path)?;
         let (kind, permissions) = (FileKind::Directory, mode & 0o7777);
         let spec = NodeSpec { kind, permissions, umask: 0, owner: self::owner(owner), device: (0, 0) };
-        self.on(py, |filesystem| filesystem.create_node(&path, &spec).map(drop))
+        self.on(py, |filesystem| filesystem.create_node(path, &spec).map(drop))
     }
 
     /// Make a file, a device node, a FIFO or a socket, as the type bits of ``mode`` say.
@@ -269,24 +291,27 @@ impl Volume {
         device: u64,
         owner: Option<(u32, u32)>,
     ) -> PyResult<()> {
+        let path = self.path(&path)?;
         let mode = if mode & 0o170_000 == 0 { mode | 0o100_000 } else { mode };
         let kind = FileKind::from_mode(mode as u16)
             .filter(|kind| !matches!(kind, FileKind::Directory | FileKind::Symlink))
-            .ok_or_else(|| Failure::from(Error::InvalidArgument("no such type of node").at(&path)))?;
+            .ok_or_else(|| Failure::from(Error::InvalidArgument("no such type of node").at(path)))?;
         let device = (rustix::fs::major(device), rustix::fs::minor(device));
         let permissions = (mode & 0o7777) as u16;
         let spec = NodeSpec { kind, permissions, umask: 0, owner: self::owner(owner), device };
-        self.on(py, |filesystem| filesystem.create_node(&path, &spec).map(drop))
+        self.on(py, |filesystem| filesystem.create_node(path, &spec).map(drop))
     }
 
     /// Remove an empty directory.
     fn rmdir(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
-        self.on(py, |filesystem| filesystem.remove_dir(&path))
+        let at = self.path(&path)?;
+        self.on(py, |filesystem| filesystem.remove_dir(at))
     }
 
     /// Remove a name of anything but a directory.
     fn remove(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
-        self.on(py, |filesystem| filesystem.remove_file(&path))
+        let at = self.path(&path)?;
+        self.on(py, |filesystem| filesystem.remove_file(at))
     }
 
     /// Remove a name of anything but a directory.
@@ -295,12 +320,14 @@ impl Volume {
     }
 
     fn _remove_tree(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
-        self.on(py, |filesystem| filesystem.remove_dir_all(&path))
+        let at = self.path(&path)?;
+        self.on(py, |filesystem| filesystem.remove_dir_all(at))
     }
 
     /// Rename; a file at ``dst`` is replaced.
     fn rename(&self, py: Python<'_>, src: FsPath, dst: FsPath) -> PyResult<()> {
-        self.on(py, |filesystem| filesystem.rename(&src, &dst))
+        let (src, dst) = self.two_paths(&src, &dst)?;
+        self.on(py, |filesystem| filesystem.rename(src, dst))
     }
 
     /// Rename; a file at ``dst`` is replaced.
@@ -310,22 +337,26 @@ impl Volume {
 
     /// Let two files or directories change places.
     fn exchange(&self, py: Python<'_>, a: FsPath, b: FsPath) -> PyResult<()> {
-        self.on(py, |filesystem| filesystem.rename_with(&a, &b, RenameMode::Exchange))
+        let (a, b) = self.two_paths(&a, &b)?;
+        self.on(py, |filesystem| filesystem.rename_with(a, b, RenameMode::Exchange))
     }
 
     /// Make a hard link ``dst`` to the file ``src``.
     fn link(&self, py: Python<'_>, src: FsPath, dst: FsPath) -> PyResult<()> {
-        self.on(py, |filesystem| filesystem.hard_link(&src, &dst))
+        let (src, dst) = self.two_paths(&src, &dst)?;
+        self.on(py, |filesystem| filesystem.hard_link(src, dst))
     }
 
     /// Make a symbolic link ``dst`` that says ``src``.
     fn symlink(&self, py: Python<'_>, src: FsPath, dst: FsPath) -> PyResult<()> {
-        self.on(py, |filesystem| filesystem.symlink(&src, &dst))
+        let (src, dst) = (self.path(&src)?, self.path(&dst)?);
+        self.on(py, |filesystem| filesystem.symlink(src, dst))
     }
 
     /// What a symbolic link says.
     fn readlink<'py>(&self, py: Python<'py>, path: FsPath) -> PyResult<Bound<'py, PyAny>> {
-        let target = self.on(py, |filesystem| filesystem.read_link(&path))?;
+        let at = self.path(&path)?;
+        let target = self.on(py, |filesystem| filesystem.read_link(at))?;
         to_python(py, target.as_os_str().as_encoded_bytes(), path.is_bytes)
     }
 
@@ -336,12 +367,18 @@ impl Volume {
         self.on_node(py, &path, follow_symlinks, |node| node.set_attributes(&changes))
     }
 
-    /// Set user and group; -1, as it is or as 32 bits without a sign, leaves one as it is.
+    /// Set user and group; -1, as it is or as 32 bits without a sign, leaves one as it is. Set-user-ID, set-group-ID and capabilities of a regular
+    /// file go.
     #[pyo3(signature = (path, uid, gid, *, follow_symlinks = true))]
     fn chown(&self, py: Python<'_>, path: FsPath, uid: i64, gid: i64, follow_symlinks: bool) -> PyResult<()> {
         const LEFT: i64 = u32::MAX as i64;
         let id = |id: i64| if matches!(id, -1 | LEFT) { Ok(None) } else { u32::try_from(id).map(Some) };
-        let changes = SetAttributes { uid: id(uid)?, gid: id(gid)?, ..SetAttributes::default() };
+        let changes = SetAttributes {
+            uid: id(uid)?,
+            gid: id(gid)?,
+            clear_privileges: true,
+            ..SetAttributes::default()
+        };
         self.on_node(py, &path, follow_symlinks, |node| node.set_attributes(&changes))
     }
 
@@ -373,7 +410,8 @@ impl Volume {
 
     /// Set the size of a file.
     fn truncate(&self, py: Python<'_>, path: FsPath, length: Offset) -> PyResult<()> {
-        self.on(py, |filesystem| filesystem.open_options().write(true).open(&path)?.set_len(length.0))
+        let path = self.path(&path)?;
+        self.on(py, |filesystem| filesystem.open_options().write(true).open(path)?.set_len(length.0))
     }
 
     /// The value of an extended attribute.
@@ -405,7 +443,9 @@ impl Volume {
             0 => XattrMode::Set,
             1 => XattrMode::Create,
             2 => XattrMode::Replace,
-            _ => return Err(Failure::from(Error::InvalidArgument("no such flags").at(&path)).into()),
+            _ => {
+                return Err(Failure::from(Error::InvalidArgument("no such flags").at(path.as_given())).into());
+            }
         };
         let (name, value) = (attribute_name(attribute)?, Lease::of(value, Use::Drain)?);
         self.on_node(py, &path, follow_symlinks, |node| node.set_xattr(&name, value.bytes(), mode))
@@ -439,19 +479,21 @@ impl Volume {
 
     /// Copy the content and the permissions of a file to another one; holes stay holes. Returns the number of bytes.
     fn copyfile(&self, py: Python<'_>, src: FsPath, dst: FsPath) -> PyResult<u64> {
-        self.on(py, |filesystem| filesystem.copy(&src, &dst))
+        let (src, dst) = (self.path(&src)?, self.path(&dst)?);
+        self.on(py, |filesystem| filesystem.copy(src, dst))
     }
 
     /// The content of a file.
     fn read_bytes<'py>(&self, py: Python<'py>, path: FsPath) -> PyResult<Bound<'py, PyBytes>> {
-        let content = self.on(py, |filesystem| filesystem.read(&path))?;
+        let path = self.path(&path)?;
+        let content = self.on(py, |filesystem| filesystem.read(path))?;
         Ok(PyBytes::new(py, &content))
     }
 
     /// Make a file of this content, or replace the content of one; returns the number of bytes.
     fn write_bytes(&self, py: Python<'_>, path: FsPath, data: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let data = Lease::of(data, Use::Drain)?;
-        self.on(py, |filesystem| filesystem.write(&path, data.bytes()))?;
+        let (path, data) = (self.path(&path)?, Lease::of(data, Use::Drain)?);
+        self.on(py, |filesystem| filesystem.write(path, data.bytes()))?;
         Ok(data.len())
     }
 }

@@ -7,6 +7,7 @@
 //!   and both processes would write the same metadata. There it is also never dropped, which would sync and close the volume.
 //!
 //! Locking: calls hold the lock shared. It is never waited for by a thread that holds the GIL, so a call that needs the GIL at its end gets it.
+//! No Python object is released under it: a destructor may call the same object.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -73,9 +74,9 @@ impl<T: Send + Sync> Guarded<T> {
             let mut slot = self.value.write().unwrap_or_else(PoisonError::into_inner);
             let Some(value) = &*slot else { return Ok(()) };
             let result = act(value);
-            if !result.as_ref().is_err_and(keep) {
-                drop(slot.take());
-            }
+            let closed = if result.as_ref().is_err_and(keep) { None } else { slot.take() };
+            drop(slot);
+            drop(closed);
             result.map_err(Into::into)
         });
         Ok(result?)

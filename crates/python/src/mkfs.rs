@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
-use crate::paths::FsPath;
+use crate::paths::HostPath;
 
 fn flavor(name: &str) -> PyResult<Flavor> {
     match name {
@@ -33,7 +33,7 @@ fn flavor(name: &str) -> PyResult<Flavor> {
 #[expect(clippy::too_many_arguments, reason = "keywords")]
 pub(crate) fn mkfs(
     py: Python<'_>,
-    target: FsPath,
+    target: HostPath,
     size: Option<u64>,
     r#type: &str,
     block_size: Option<u32>,
@@ -63,7 +63,7 @@ pub(crate) fn mkfs(
 }
 
 /// Make a volume on what exists.
-fn make_on(target: &FsPath, options: &MkfsOptions, force: bool) -> diorite::Result<()> {
+fn make_on(target: &HostPath, options: &MkfsOptions, force: bool) -> diorite::Result<()> {
     let not_text = Error::InvalidArgument("the name of an image must be text in UTF-8");
     let target = target.as_ref().to_str().ok_or(not_text)?;
     diorite::mkfs_on(target, options, if force { Existing::Overwrite } else { Existing::Keep })

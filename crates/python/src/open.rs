@@ -7,7 +7,7 @@ use pyo3::types::PyString;
 
 use crate::errors::Failure;
 use crate::file::Handle;
-use crate::paths::FsPath;
+use crate::paths::HostPath;
 
 /// `False`, `True` or `"preferred"`.
 #[derive(Clone, Copy)]
@@ -121,7 +121,7 @@ pub(crate) fn owner(owner: Option<(u32, u32)>) -> Owner {
 #[pyo3(signature = (path, mode, direct, unaligned, sync))]
 pub(crate) fn open_host_handle(
     py: Python<'_>,
-    path: FsPath,
+    path: HostPath,
     mode: &str,
     direct: Option<Direct>,
     unaligned: &str,
@@ -137,7 +137,7 @@ pub(crate) fn open_host_handle(
 #[pyo3(signature = (target, mode, direct, unaligned, sync))]
 pub(crate) fn open_raw_handle(
     py: Python<'_>,
-    target: FsPath,
+    target: HostPath,
     mode: &str,
     direct: Option<Direct>,
     unaligned: &str,

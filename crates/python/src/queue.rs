@@ -137,14 +137,16 @@ impl Queue {
         let file = file_for(py, file, self.file.as_ref())?;
         let memory = QueueMemory::new(buffer, data.unwrap_or_else(|| py.None()), usage)?;
         let len = memory.len();
-        self.with(py, |state| {
+        let submitted = self.with(py, |state| {
             let submitted = match usage {
                 Use::Fill => state.queue.read(&file, offset, memory, len, 0),
                 Use::Drain => state.queue.write(&file, offset, memory, len, 0),
             };
-            submitted?;
-            state.queue.issue()
-        })
+            Ok(submitted.map(|()| state.queue.issue()))
+        })?;
+        // The memory of a refused transfer is given back here, where nothing is locked.
+        let issued = submitted.unwrap_or_else(|refused| Err(refused.into_error()));
+        Ok(issued.map_err(Failure::from)?)
     }
 
     /// Append what has ended, without waiting; whether nothing more can be waited for.

@@ -30,7 +30,7 @@ static void links_and_attributes(diorite_filesystem *fs)
     OK(diorite_chown(fs, "/s", 1000, UINT32_MAX));
     OK(diorite_lchown(fs, "/s", 7, 8));
     OK(diorite_stat(fs, "/d/a", &is));
-    CHECK((is.mode & 0777) == 0711 && is.uid == 1000 && is.gid == 0);
+    CHECK((is.mode & 07777) == 0711 && is.uid == 1000 && is.gid == 0);
     OK(diorite_lstat(fs, "/s", &is));
     CHECK(is.uid == 7 && is.gid == 8);
 

@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    sendmsg, sockopt,
+};
 
 use super::uri::Endpoint;
 
@@ -141,10 +144,9 @@ impl Write for &Socket {
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.in_time(|| match &self.stream {
-            Stream::Tcp(stream) => (&*stream).write_vectored(buffers),
-            Stream::Unix(stream) => (&*stream).write_vectored(buffers),
-        })
+        // A program in C gets SIGPIPE, and ends, where a closed connection is written to without this flag.
+        let send = || sendmsg(*self, buffers, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
+        self.in_time(|| Ok(send()?))
     }
 
     fn flush(&mut self) -> io::Result<()> {

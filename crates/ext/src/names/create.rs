@@ -102,12 +102,13 @@ impl Names {
         complete: Complete<'_, 'v>,
     ) -> Result<Arc<Inode>> {
         check_new_name(name)?;
-        self.core.check_writable()?;
         let mut parent = directory.state.write();
-        self.check_may_add(directory, &parent, name)?;
+        // As in Linux, a name that exists is the first error, also on a read-only volume.
         if self.find(directory, &parent, name)?.is_some() {
             return Err(Error::Exists);
         }
+        self.core.check_writable()?;
+        self.check_may_add(directory, &parent, name)?;
         let new = NewName { directory, name, spec, opening, complete };
         if spec.kind == FileKind::Directory {
             self.check_link_count(directory, &parent)?;

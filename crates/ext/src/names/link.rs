@@ -11,7 +11,6 @@ impl Names {
     /// Give `inode` another name.
     pub fn link(&self, inode: &Arc<Inode>, directory: &Inode, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
-        self.core.check_writable()?;
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
         }
@@ -19,9 +18,15 @@ impl Names {
             if self.find(directory, &directory.state.read(), name)?.is_some() {
                 return Err(Error::Exists);
             }
+            self.core.check_writable()?;
             return Err(Error::NotPermitted("a directory, which has one name only"));
         }
         let mut locked = Locked::new([directory, &**inode]);
+        // As in Linux, a name that exists is the first error, also on a read-only volume.
+        if self.find(directory, locked.state(directory), name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        self.core.check_writable()?;
         self.check_may_add(directory, locked.state(directory), name)?;
         let state = locked.state(inode);
         if state.links == 0 && !inode.is_linkable() {
@@ -31,9 +36,6 @@ impl Names {
         self.check_link_count(inode, state)?;
         let project = state.project;
         Self::check_same_project(locked.state(directory), project)?;
-        if self.find(directory, locked.state(directory), name)?.is_some() {
-            return Err(Error::Exists);
-        }
         let mut handle = self.core.begin(ADD_NAME_CREDITS + 6)?;
         let result = self.link_locked(&mut handle, &mut locked, inode, directory, name);
         finish(handle, result)

@@ -1,7 +1,7 @@
 //! What a file loses when its content or owner changes: set-user-ID and set-group-ID, which some callers keep, and its capabilities, which
 //! none keeps.
 
-use diorite::{FileKind, NodeRef, Result, SetAttributes};
+use diorite::{NodeRef, Result, SetAttributes};
 
 /// What becomes of set-user-ID and set-group-ID of a file whose content changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +30,7 @@ pub(super) fn clear_for_content(node: &NodeRef, set_ids: SetIds) -> Result<Privi
     Ok(if changed { Privileges::Cleared } else { Privileges::Kept })
 }
 
-/// Change attributes; set-user-ID and set-group-ID go in the same transaction, where they are to go.
+/// Change attributes; the library clears what is to go with them.
 pub(super) fn set_attributes(node: &NodeRef, changes: &SetAttributes) -> Result<()> {
-    let owner_changes = changes.uid.is_some() || changes.gid.is_some();
-    let clear_privileges = changes.clear_privileges || owner_changes;
-    if (clear_privileges || changes.size.is_some()) && node.kind() == FileKind::Regular {
-        node.clear_capabilities()?;
-    }
-    node.set_attributes(&SetAttributes { clear_privileges, ..*changes })
+    node.set_attributes(changes)
 }

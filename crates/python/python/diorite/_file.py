@@ -8,6 +8,41 @@ import weakref
 from . import _diorite
 
 
+class _WeakObjects:
+    """Objects that are not kept alive by it.
+
+    Threads can add while another one iterates, which ``weakref.WeakSet`` does not allow.
+    """
+
+    def __init__(self):
+        self._references = {}
+
+    def add(self, thing):
+        references, key = self._references, id(thing)
+        references[key] = weakref.ref(thing, lambda _: references.pop(key, None))
+
+    def clear(self):
+        self._references.clear()
+
+    def __iter__(self):
+        things = [reference() for reference in list(self._references.values())]
+        return iter([thing for thing in things if thing is not None])
+
+
+# What a program may leave open: files with their buffers and without, and maps. They are closed at its end.
+_open_objects = _WeakObjects()
+os.register_at_fork(after_in_child=_open_objects.clear)
+
+
+def _close_open_objects(report):
+    """Close all; ``report`` gets each one that fails, and its error. Buffers go before the files that they write to."""
+    for thing in sorted(_open_objects, key=lambda thing: isinstance(thing, File)):
+        try:
+            thing.close()
+        except Exception as error:
+            report(thing, error)
+
+
 def _closed():
     return ValueError("I/O operation on closed file")
 
@@ -31,6 +66,7 @@ class File(io.RawIOBase):
         self._handle = handle
         self._access = mode
         self.name = name
+        _open_objects.add(self)
         if "a" in mode:
             handle.seek(0, os.SEEK_END)
 
@@ -165,7 +201,9 @@ class File(io.RawIOBase):
         handle = self._for_reading()
         if length is None:
             length = max(handle.size() - offset, 0)
-        return handle.map(offset, length)
+        view = handle.map(offset, length)
+        _open_objects.add(view)
+        return view
 
     def fsync(self):
         """Make data and attributes durable."""
@@ -292,10 +330,10 @@ def _open_with(open_handle, name, mode, buffering, encoding, errors, newline, un
             opened = io.BufferedReader(raw, buffering)
         else:
             opened = io.BufferedWriter(raw, buffering)
-        if binary:
-            return opened
-        opened = io.TextIOWrapper(opened, encoding, errors, newline, line_buffering)
-        opened.mode = mode
+        if not binary:
+            opened = io.TextIOWrapper(opened, encoding, errors, newline, line_buffering)
+            opened.mode = mode
+        _open_objects.add(opened)
         return opened
     except BaseException:
         opened.close()
@@ -330,7 +368,7 @@ class _OpenFiles:
     """The files that are open on a filesystem, so that its close can close them."""
 
     def __init__(self):
-        self._files = weakref.WeakSet()
+        self._files = _WeakObjects()
 
     def add(self, file):
         self._files.add(file)
@@ -339,7 +377,7 @@ class _OpenFiles:
     def close(self):
         """Close all; returns the first error."""
         first = None
-        for file in list(self._files):
+        for file in self._files:
             try:
                 file.close()
             except Exception as error:

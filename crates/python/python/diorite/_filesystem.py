@@ -4,36 +4,52 @@ import atexit
 import errno
 import os
 import stat as _stat
-import weakref
+import sys
+import time
 
 from . import _diorite
-from ._file import _open_with, _OpenFiles
-from ._path import Path
+from ._file import _close_open_objects, _open_with, _OpenFiles, _WeakObjects
+from ._path import Path, _note_directory
 
-_open_filesystems = weakref.WeakSet()
+_open_filesystems = _WeakObjects()
+os.register_at_fork(after_in_child=_open_filesystems.clear)
+
+
+# How often a filesystem is closed at the end of a program while threads go on to open files, and the pause between.
+_CLOSE_TRIES, _CLOSE_PAUSE = 20, 0.05
+
+
+def _report(name, error):
+    print(f"diorite: {name}: not closed cleanly: {error}", file=sys.stderr)
+
+
+def _close_at_exit(filesystem):
+    for _ in range(_CLOSE_TRIES):
+        try:
+            return filesystem.close()
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        time.sleep(_CLOSE_PAUSE)
+        _close_open_objects(lambda thing, error: None)
+    filesystem.sync()
+    raise OSError(errno.EBUSY, "a thread still uses it; what was written is on the disk")
 
 
 @atexit.register
 def _close_all():
     _diorite._close_queues()
-    for filesystem in list(_open_filesystems):
+    _close_open_objects(lambda thing, error: _report(getattr(thing, "name", thing), error))
+    for filesystem in _open_filesystems:
         try:
-            filesystem.close()
+            _close_at_exit(filesystem)
         except Exception as error:
-            import sys
-
-            print(f"diorite: {filesystem.target}: not closed cleanly: {error}", file=sys.stderr)
+            _report(filesystem.target, error)
 
 
 def _join(directory, name):
     separator = b"/" if isinstance(name, bytes) else "/"
     return directory + name if directory.endswith(separator) else directory + separator + name
-
-
-def _plain(path):
-    """A path as text or bytes."""
-    path = getattr(path, "_diorite_path_", path)
-    return os.fspath(path)
 
 
 def _leads_to_directory(entry):
@@ -138,11 +154,15 @@ class Filesystem(_diorite.Volume):
                reserved_percent=5.0, owner=(0, 0), **options):
         """Make a volume in a new image of ``size`` bytes, which is sparse, and open it with ``options``.
 
-        ``FileExistsError`` if the file exists; it stays as it is then. ``mkfs`` has the other arguments.
+        ``FileExistsError`` if the file exists; it stays as it is then. After any other error there is no image. ``mkfs`` has the other arguments.
         """
         _diorite.mkfs(path, size, type=type, block_size=block_size, label=label, features=features, inodes=inodes,
                       bytes_per_inode=bytes_per_inode, reserved_percent=reserved_percent, owner=owner)
-        return cls(path, **options)
+        try:
+            return cls(path, **options)
+        except BaseException:
+            os.remove(path)
+            raise
 
     def close(self):
         """Close all files that are open, sync, and mark the volume clean. Closing it again does nothing.
@@ -172,6 +192,12 @@ class Filesystem(_diorite.Volume):
         """A ``Path`` of this filesystem."""
         return Path(self, *(parts or ("/",)))
 
+    def _plain(self, path):
+        """A path of this filesystem as text or bytes."""
+        if not isinstance(path, Path):
+            return os.fspath(path)
+        return str(Path(self, path))
+
     def open(self, path, mode="rb", buffering=-1, encoding=None, errors=None, newline=None, *, direct=None, unaligned=None,
              sync=None, permissions=0o644, owner=None):
         """Open a file, as the builtin ``open`` does; only the default mode differs, which is binary.
@@ -184,7 +210,7 @@ class Filesystem(_diorite.Volume):
         def handle(access, how):
             return self._open(path, access, direct, how, sync, permissions, owner)
 
-        name = _plain(path)
+        name = self._plain(path)
         return self._files.add(_open_with(handle, name, mode, buffering, encoding, errors, newline, unaligned))
 
     def listdir(self, path="/"):
@@ -193,23 +219,29 @@ class Filesystem(_diorite.Volume):
 
     def scandir(self, path="/"):
         """An iterator of ``DirEntry``, also a context manager."""
-        directory = _plain(path)
+        directory = self._plain(path)
         return _Scan([DirEntry(self, directory, *entry) for entry in self._list(directory)])
 
     def walk(self, top="/", topdown=True, onerror=None, followlinks=False):
-        """Directories beneath ``top`` as tuples (path, names of directories, names of others), as ``os.walk``."""
-        stack = [_plain(top)]
+        """Directories beneath ``top`` as tuples (path, names of directories, names of others), as ``os.walk``.
+
+        ``CorruptError`` if a directory has more than one name, as only on a damaged volume.
+        """
+        # To come: a directory, and those that the walk met since it last followed a link; or a tuple to yield.
+        stack = [(self._plain(top), {})]
         while stack:
-            directory = stack.pop()
-            if isinstance(directory, tuple):
-                yield directory
+            directory, seen, *rest = stack.pop()
+            if rest:
+                yield directory, seen, *rest
                 continue
             try:
                 entries = list(self.scandir(directory))
+                inode = self.stat(directory).st_ino
             except OSError as error:
                 if onerror is not None:
                     onerror(error)
                 continue
+            _note_directory(self, seen, inode, directory)
             directories = [entry for entry in entries if _leads_to_directory(entry)]
             names = [entry.name for entry in directories]
             links = {entry.name for entry in directories if entry.is_symlink()}
@@ -218,24 +250,27 @@ class Filesystem(_diorite.Volume):
                 yield directory, names, others
             else:
                 stack.append((directory, names, others))
-            stack.extend(_join(directory, name) for name in reversed(names) if followlinks or name not in links)
+            for name in reversed(names):
+                if followlinks or name not in links:
+                    stack.append((_join(directory, name), {} if name in links else seen))
 
     def makedirs(self, name, mode=0o755, exist_ok=False, *, owner=None):
-        """Make a directory and all missing parents."""
-        path = _plain(name)
+        """Make a directory, and all missing parents with the default mode."""
+        path = self._plain(name)
         separator = b"/" if isinstance(path, bytes) else "/"
         parent = path.rstrip(separator).rpartition(separator)[0]
         if parent and not self.exists(parent):
-            self.makedirs(parent, mode, exist_ok=True, owner=owner)
+            self.makedirs(parent, exist_ok=True, owner=owner)
         try:
             self.mkdir(path, mode, owner=owner)
-        except FileExistsError:
+        except OSError:
+            # Not each error on a name that exists is FileExistsError.
             if not exist_ok or not self.isdir(path):
                 raise
 
     def removedirs(self, name):
         """Remove an empty directory, and then parents that are empty by that."""
-        path = _plain(name)
+        path = self._plain(name)
         separator = b"/" if isinstance(path, bytes) else "/"
         self.rmdir(path)
         parent = path.rstrip(separator).rpartition(separator)[0]
@@ -250,7 +285,7 @@ class Filesystem(_diorite.Volume):
         """Remove a directory and everything in it."""
         try:
             if not _stat.S_ISDIR(self.lstat(path).st_mode):
-                raise NotADirectoryError(20, "not a directory", _plain(path))
+                raise NotADirectoryError(20, "not a directory", self._plain(path))
             self._remove_tree(path)
         except OSError:
             if not ignore_errors:

@@ -1,9 +1,27 @@
 """``Path``: a path of a filesystem with the methods of ``pathlib``."""
 
+import errno
 import fnmatch
 import re
 import stat as _stat
 from pathlib import PurePosixPath
+
+from . import _diorite
+
+
+def _note_directory(filesystem, seen, inode, path):
+    """Note a directory of a walk in ``seen``, paths by inode; ``CorruptError`` if another path of the walk leads to it.
+
+    A directory of a sound volume has one name. The walk of another one might have no end.
+    """
+    earlier = seen.get(inode)
+    # One that was moved, or removed, so that its inode is used again, is found no more under its earlier path.
+    if earlier is not None and filesystem.exists(earlier) and filesystem.stat(earlier).st_ino == inode:
+        message = f"inode {inode}: a directory that has more than one name; check the volume with e2fsck"
+        error = _diorite.CorruptError(errno.EUCLEAN, message, path)
+        error.kind = "Corrupt"
+        raise error
+    seen[inode] = path
 
 
 class Path:
@@ -19,16 +37,19 @@ class Path:
         self._filesystem = filesystem
         self._pure = PurePosixPath(*(self._plain(part) for part in parts))
 
-    @staticmethod
-    def _plain(part):
-        return part._pure if isinstance(part, Path) else part
+    def _plain(self, part):
+        if not isinstance(part, Path):
+            return part
+        if part._filesystem is not self._filesystem:
+            raise ValueError(f"{part!r} is a path of another filesystem than {self._filesystem.target!r}; use str() of it")
+        return part._pure
 
     def _with(self, pure):
         return Path(self._filesystem, pure)
 
     @property
     def _diorite_path_(self):
-        return str(self._pure)
+        return self._filesystem, str(self._pure)
 
     @property
     def filesystem(self):
@@ -162,7 +183,9 @@ class Path:
 
     def samefile(self, other):
         """Whether both paths lead to one file."""
-        return self.stat().st_ino == self._filesystem.stat(other).st_ino
+        if not isinstance(other, Path):
+            other = self._with(other)
+        return self._filesystem is other._filesystem and self.stat().st_ino == other.stat().st_ino
 
     def open(self, mode="r", buffering=-1, encoding=None, errors=None, newline=None, **options):
         """Open the file; the mode is text unless it says ``b``, as in ``pathlib``. ``options`` are those of ``Filesystem.open``."""
@@ -217,7 +240,7 @@ class Path:
     def _select(self, parts):
         part, rest = parts[0], parts[1:]
         if part == "**":
-            yield from self._select_beneath(rest)
+            yield from self._select_beneath(rest, {})
         elif not any(character in part for character in "*?["):
             path = self / part
             if path.exists(follow_symlinks=bool(rest)):
@@ -233,23 +256,24 @@ class Path:
                 elif entry.is_dir():
                     yield from path._select(rest)
 
-    def _select_beneath(self, rest):
+    def _select_beneath(self, rest, seen):
         if not self.is_dir():
             return
+        _note_directory(self._filesystem, seen, self.stat().st_ino, str(self))
         yield from self._select(rest) if rest else (self,)
         for entry in self._entries():
             if entry.is_dir(follow_symlinks=False):
-                yield from (self / entry.name)._select_beneath(rest)
+                yield from (self / entry.name)._select_beneath(rest, seen)
 
     def mkdir(self, mode=0o755, parents=False, exist_ok=False):
-        """Make a directory; with ``parents`` also those that are missing."""
+        """Make a directory; with ``parents`` also those that are missing, with the default mode."""
         try:
             self._filesystem.mkdir(self, mode)
         except FileNotFoundError:
             if not parents or self.parent == self:
                 raise
             self._filesystem.makedirs(self, mode, exist_ok)
-        except FileExistsError:
+        except OSError:
             if not exist_ok or not self.is_dir():
                 raise
 
@@ -267,14 +291,19 @@ class Path:
 
     def touch(self, mode=0o644, exist_ok=True):
         """Make an empty file, or set the times of one to now."""
-        if exist_ok and self.exists():
-            self._filesystem.utime(self)
-            return
-        self._filesystem.open(self, "xb", buffering=0, permissions=mode).close()
+        if exist_ok:
+            try:
+                self._filesystem.utime(self)
+                return
+            except FileNotFoundError:
+                # Or a link that leads to no file yet; and another thread may make the file now.
+                pass
+        self._filesystem.open(self, "ab" if exist_ok else "xb", buffering=0, permissions=mode).close()
 
     def rename(self, target):
         """Rename; returns the new path. A file there is replaced."""
-        target = self._with(self._plain(target))
+        if not isinstance(target, Path):
+            target = self._with(target)
         self._filesystem.rename(self, target)
         return target
 
@@ -288,7 +317,7 @@ class Path:
 
     def symlink_to(self, target):
         """Make this path a symbolic link that says ``target``."""
-        self._filesystem.symlink(self._plain(target), self)
+        self._filesystem.symlink(target, self)
 
     def hardlink_to(self, target):
         """Make this path a hard link to the file ``target``."""

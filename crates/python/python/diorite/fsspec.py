@@ -5,11 +5,14 @@
     pandas.read_csv("diorite://dir/table.csv", storage_options={"fo": "disk.img?partition=2"})
 """
 
+import errno
+import secrets
 import stat as _stat
 
 from fsspec.spec import AbstractFileSystem
 
 from ._filesystem import Filesystem
+from ._path import _note_directory
 
 
 class DioriteFileSystem(AbstractFileSystem):
@@ -66,10 +69,15 @@ class DioriteFileSystem(AbstractFileSystem):
         return self._details(path, self.filesystem.stat(path))
 
     def _entry_details(self, entry):
-        try:
-            return self._details(entry.path, entry.stat())
-        except FileNotFoundError:
-            return self._details(entry.path, entry.stat(follow_symlinks=False))
+        """Of a link to a regular file its target; of any other link itself, so that no walk goes through it."""
+        if entry.is_symlink():
+            try:
+                target = entry.stat()
+                if _stat.S_ISREG(target.st_mode):
+                    return self._details(entry.path, target)
+            except OSError:
+                pass
+        return self._details(entry.path, entry.stat(follow_symlinks=False))
 
     def ls(self, path, detail=True, **kwargs):
         """What is in a directory, or the file itself."""
@@ -81,13 +89,55 @@ class DioriteFileSystem(AbstractFileSystem):
             details = [self.info(path)]
         return details if detail else [row["name"] for row in details]
 
+    def walk(self, path, maxdepth=None, *, _seen=None, **kwargs):
+        """As fsspec's; ``CorruptError`` if a directory has more than one name, as only on a damaged volume."""
+        seen = {} if _seen is None else _seen
+        directory = self._strip_protocol(path)
+        if self.filesystem.isdir(directory):
+            _note_directory(self.filesystem, seen, self.filesystem.stat(directory).st_ino, directory)
+        return super().walk(path, maxdepth, _seen=seen, **kwargs)
+
     def exists(self, path, **kwargs):
         """Whether the path leads to something."""
         return self.filesystem.exists(self._strip_protocol(path))
 
     def _open(self, path, mode="rb", block_size=None, autocommit=True, cache_options=None, **kwargs):
         options = {name: kwargs[name] for name in ("direct", "unaligned", "sync", "buffering") if name in kwargs}
-        return self.filesystem.open(self._strip_protocol(path), mode, **options)
+        path = self._strip_protocol(path)
+        if autocommit or not set(mode) & set("wxa"):
+            return self.filesystem.open(path, mode, **options)
+        return self._open_deferred(path, mode, options)
+
+    def _open_deferred(self, path, mode, options):
+        """A file under a temporary name in the same directory, with the methods ``commit`` and ``discard``."""
+        filesystem = self.filesystem
+        is_new = not filesystem.exists(path)
+        if "x" in mode and not is_new:
+            raise FileExistsError(errno.EEXIST, "file exists", path)
+        temporary = f"{path.rpartition('/')[0]}/.diorite-{secrets.token_hex(8)}"
+        if "a" in mode and not is_new:
+            filesystem.copyfile(path, temporary)
+        if not is_new:
+            stat = filesystem.stat(path)
+            options |= {"permissions": _stat.S_IMODE(stat.st_mode), "owner": (stat.st_uid, stat.st_gid)}
+        file = filesystem.open(temporary, mode, **options)
+
+        def commit():
+            file.close()
+            if "x" in mode:
+                filesystem.link(temporary, path)
+                filesystem.remove(temporary)
+            else:
+                filesystem.rename(temporary, path)
+
+        def discard():
+            try:
+                file.close()
+            finally:
+                filesystem.remove(temporary)
+
+        file.commit, file.discard = commit, discard
+        return file
 
     def cat_file(self, path, start=None, end=None, **kwargs):
         """The bytes of a file, or of a range of it."""
@@ -101,8 +151,9 @@ class DioriteFileSystem(AbstractFileSystem):
             return file.pread(max(end - start, 0), start)
 
     def pipe_file(self, path, value, **kwargs):
-        """Make a file of these bytes."""
-        self.filesystem.write_bytes(self._strip_protocol(path), value)
+        """Make a file of these bytes, in a transaction when that is committed."""
+        with self.open(path, "wb") as file:
+            file.write(value)
 
     def mkdir(self, path, create_parents=True, **kwargs):
         """Make a directory."""

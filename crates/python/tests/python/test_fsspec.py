@@ -75,3 +75,47 @@ def test_wrong_use(tmp_path):
         fsspec.filesystem("diorite")
     with pytest.raises(FileNotFoundError):
         fsspec.filesystem("diorite", fo=str(tmp_path / "no.img"))
+
+
+def test_no_walk_goes_through_links(image, tmp_path):
+    """A link that leads to itself hid its whole directory; one to a directory was a way in a circle."""
+    with diorite.Filesystem(image) as volume:
+        volume.makedirs("/dir/sub")
+        volume.write_bytes("/dir/file", b"12345")
+        volume.write_bytes("/dir/sub/deep", b"1")
+        for target, name in (("x", "x"), ("file/z", "y"), (".", "d"), ("sub", "s"), ("file", "f"), ("nowhere", "n")):
+            volume.symlink(target, f"/dir/{name}")
+    fs = fsspec.filesystem("diorite", fo=str(image))
+    assert fs.find("/dir") == ["/dir/" + name for name in ("d", "f", "file", "n", "s", "sub/deep", "x", "y")]
+    rows = {row["name"]: row for row in fs.ls("/dir", detail=True)}
+    assert {name: rows[f"/dir/{name}"]["type"] for name in ("d", "f", "sub", "x", "y")} == {
+        "d": "link", "f": "file", "sub": "directory", "x": "link", "y": "link"
+    }
+    assert rows["/dir/f"]["size"] == 5
+    assert fs.ls("/dir/s", detail=False) == ["/dir/s/deep"]
+
+
+def test_a_transaction_is_committed_or_discarded(filled):
+    fs = fsspec.filesystem("diorite", fo=str(filled), read_only=False)
+    with fs.transaction:
+        with fs.open("/dir/table.csv", "wb") as file:
+            file.write(b"new")
+        with fs.open("/dir/sub/deep", "ab") as file:
+            file.write(b"more")
+        with fs.open("/dir/text", "w") as file:
+            file.write("text")
+        left_open = fs.open("/dir/exclusive", "xb")
+        left_open.write(b"x")
+        fs.pipe("/dir/piped", b"piped")
+        assert fs.cat("/dir/table.csv") == b"a,b\n1,2\n" and not fs.exists("/dir/text") and not fs.exists("/dir/piped")
+    committed = {"table.csv": b"new", "sub/deep": b"0123456789more", "text": b"text", "exclusive": b"x", "piped": b"piped"}
+    names = sorted([f"/dir/{name}" for name in committed] + ["/dir/broken"])
+    assert fs.cat([f"/dir/{name}" for name in committed]) == {f"/dir/{name}": content for name, content in committed.items()}
+    assert fs.find("/dir") == names and not fs._intrans
+    with pytest.raises(ZeroDivisionError), fs.transaction:
+        with fs.open("/dir/table.csv", "wb") as file:
+            file.write(b"newer")
+        fs.open("/dir/other", "wb").write(b"other")
+        fs.pipe("/dir/piped", b"other")
+        1 / 0
+    assert fs.cat("/dir/table.csv") == b"new" and fs.cat("/dir/piped") == b"piped" and fs.find("/dir") == names and not fs._intrans

@@ -297,3 +297,78 @@ def test_a_close_flushes_and_closes_what_is_open(image):
         assert error.value.errno == errno.EBUSY and not fs.closed
         assert fs.listdir("/")
         view.close()
+
+
+def test_a_new_owner_takes_the_privileges(fs):
+    """Also of the superuser, as chown(2) does; set-group-ID without execution by the group is no privilege."""
+    capability = bytes.fromhex("0100000200040000000000000000000000000000")
+    for uid, gid, before, after in ((7, -1, 0o6755, 0o755), (-1, 7, 0o6755, 0o755), (-1, -1, 0o6755, 0o755), (7, 7, 0o6745, 0o2745)):
+        fs.write_bytes("/program", b"")
+        fs.chmod("/program", before)
+        fs.setxattr("/program", "security.capability", capability)
+        fs.chown("/program", uid, gid)
+        assert stat.S_IMODE(fs.stat("/program").st_mode) == after and fs.listxattr("/program") == []
+    fs.mkdir("/dir", 0o6755)
+    fs.chown("/dir", 7, 7)
+    assert stat.S_IMODE(fs.stat("/dir").st_mode) == 0o6755
+
+
+def test_what_exists_comes_before_a_read_only_volume(image):
+    """As in Linux: EROFS said that a directory which is there cannot be made."""
+    with diorite.Filesystem(image) as fs:
+        fs.makedirs("/d/e")
+        fs.write_bytes("/f", b"")
+    with diorite.Filesystem(image, read_only=True) as fs:
+        fs.makedirs("/d/e", exist_ok=True)
+        fs.makedirs("/", exist_ok=True)
+        (fs / "d" / "e").mkdir(parents=True, exist_ok=True)
+        for call in (
+            lambda name: fs.mkdir(name), lambda name: fs.symlink("x", name), lambda name: fs.mknod(name), lambda name: fs.link("/f", name),
+            lambda name: fs.link("/d", name), lambda name: fs.open(name, "xb"),
+        ):
+            for name, expected in (("/d/e", errno.EEXIST), ("/f", errno.EEXIST), ("/new", errno.EROFS)):
+                with pytest.raises(OSError) as error:
+                    call(name)
+                assert error.value.errno == expected, name
+
+
+def test_parents_have_the_default_mode(fs):
+    fs.makedirs("/a/b/c", 0o700)
+    (fs / "p" / "q" / "r").mkdir(0o1700, parents=True)
+    modes = [stat.S_IMODE(fs.stat(path).st_mode) for path in ("/a", "/a/b", "/a/b/c", "/p", "/p/q", "/p/q/r")]
+    assert modes == [0o755, 0o755, 0o700, 0o755, 0o755, 0o1700]
+
+
+def test_touch_goes_through_links(fs):
+    (fs / "link").symlink_to("target")
+    (fs / "link").touch(0o600)
+    assert stat.S_IMODE(fs.lstat("/target").st_mode) == 0o600 and fs.islink("/link")
+    fs.utime("/target", ns=(0, 0))
+    (fs / "link").touch()
+    assert fs.stat("/target").st_mtime > 1e9
+    for name in ("link", "target"):
+        with pytest.raises(FileExistsError):
+            (fs / name).touch(exist_ok=False)
+
+
+def test_touch_in_a_race(fs, monkeypatch):
+    """Another thread made the file after it was looked for."""
+    def utime(path):
+        fs.write_bytes("/new", b"kept")
+        raise FileNotFoundError
+
+    monkeypatch.setattr(diorite.Filesystem, "utime", lambda self, path: utime(path), raising=True)
+    (fs / "new").touch()
+    assert fs.read_bytes("/new") == b"kept"
+
+
+def test_no_image_is_left_where_it_cannot_be_opened(tmp_path):
+    image = tmp_path / "new.img"
+    for options, kind in (({"no_such_option": 1}, TypeError), ({"scheduler": "no"}, ValueError), ({"dirty_age": -1.0}, ValueError)):
+        with pytest.raises(kind):
+            diorite.Filesystem.create(image, 8 << 20, **options)
+        assert not image.exists()
+    image.write_bytes(b"kept")
+    with pytest.raises(FileExistsError):
+        diorite.Filesystem.create(image, 8 << 20, no_such_option=1)
+    assert image.read_bytes() == b"kept"

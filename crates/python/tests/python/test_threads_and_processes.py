@@ -178,3 +178,100 @@ def test_ctrl_c_ends_the_wait_of_a_queue(tmp_path):
             signal.signal(signal.SIGINT, before)
             # Asked to end, it would wait for a connection that a failed test still holds.
             server.kill()
+
+
+def ends_silently(program, *paths):
+    """Run a program to its end, which must print nothing."""
+    ran = subprocess.run([sys.executable, "-c", program, *map(str, paths)], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_files_without_a_filesystem_are_written_at_the_end(image, tmp_path):
+    """Of the host, of a raw device, and one whose `Filesystem` is gone: what keeps them is never released."""
+    host = tmp_path / "host"
+    ends_silently("""
+import ctypes, sys, diorite
+left = [diorite.open_host(sys.argv[2], "wb"), diorite.Filesystem(sys.argv[1]).open("/left", "wb")]
+left += [diorite.open_host(sys.argv[2] + "2", "wb", buffering=0)]
+for file in left:
+    file.write(b"left")
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(file))
+""", image, host)
+    assert host.read_bytes() == b"left" and (tmp_path / "host2").read_bytes() == b"left"
+    with diorite.Filesystem(image, read_only=True) as fs:
+        assert fs.read_bytes("/left") == b"left"
+
+
+def test_a_map_that_is_left_open_is_written_at_the_end(image):
+    with diorite.Filesystem(image) as fs:
+        fs.write_bytes("/mapped", bytes(8192))
+    ends_silently("""
+import sys, diorite
+fs = diorite.Filesystem(sys.argv[1])
+view = fs.open("/mapped", "r+b", buffering=0).map()
+view[4096:4100] = b"left"
+""", image)
+    with diorite.Filesystem(image, read_only=True) as fs:
+        assert fs.read_bytes("/mapped")[4096:4100] == b"left"
+
+
+def test_a_thread_that_opens_files_does_not_keep_what_was_written_from_the_disk(image):
+    """A file that is opened while the files are closed made the close fail, and nothing was written."""
+    program = """
+import sys, diorite
+fs = diorite.Filesystem(sys.argv[1])
+fs.write_bytes("/before", b"before")
+core = fs._open("/held", "w", None, "bounce", None, 0o644, None)  # What no close finds.
+"""
+    ran = subprocess.run([sys.executable, "-c", program, str(image)], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and "still uses it" in ran.stderr and ran.stderr.count("\n") == 1
+    with diorite.Filesystem(image) as fs:
+        assert fs.read_bytes("/before") == b"before"
+    ends_silently("""
+import sys, threading, time, diorite
+fs = diorite.Filesystem(sys.argv[1])
+fs.write_bytes("/after", b"after")
+def work():
+    kept = []
+    try:
+        while True:
+            kept.append(fs.open("/thread", "wb", buffering=0))
+            time.sleep(0.002)
+    except ValueError:
+        pass  # The filesystem was closed.
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.1)
+""", image)
+    with diorite.Filesystem(image, read_only=True) as fs:
+        assert fs.read_bytes("/after") == b"after"
+
+
+def test_a_destructor_may_close_the_queue(image):
+    """The close ran destructors of what was in flight while it held the queue locked."""
+    program = """
+import sys, asyncio, diorite
+fs = diorite.Filesystem(sys.argv[1])
+file = fs.open("/x", "w+b", buffering=0, direct=True)
+file.write(file.buffer(1 << 20))
+
+class Closes:
+    def __init__(self, queue):
+        self.queue = queue
+    def __del__(self):
+        self.queue.close()
+        print("closed")
+
+queue = diorite.Queue(file, 8)
+for block in range(8):
+    queue.submit_read(file.buffer(4096), block * 4096, Closes(queue))
+queue.close()
+core = diorite.AsyncQueue(file, 2)._core
+for block in range(8):
+    core.start_read(file.buffer(4096), block * 4096, Closes(core), None)
+for number in range(8, 0, -1):
+    if not core.closed:
+        core.cancel(number)
+core.close()
+"""
+    ran = subprocess.run([sys.executable, "-c", program, str(image)], capture_output=True, text=True, timeout=30)
+    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.count("closed") >= 8
