@@ -210,6 +210,10 @@ fn transfers_on_one_range_wait_their_turn() {
         }
         assert!(pending, "{kind}");
         assert!(woken.poll(&mut third).is_pending());
+        // That one may have reaped the first, and submitted the second.
+        if second.is_submitted() {
+            return;
+        }
         drop(second);
         queue.run(async {
             let (result, _) = (&mut first).await;

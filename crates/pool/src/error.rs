@@ -18,7 +18,7 @@ pub enum Error {
         source: diorite::Error,
     },
     /// Pages could not be written back, here or in another process. They are still dirty in the pool.
-    #[error("{file}: {errors} pages could not be written back, first page {page}: {}", io::Error::from_raw_os_error(*errno))]
+    #[error("{file}: write-back of pages failed {errors} times, first of page {page}: {}", io::Error::from_raw_os_error(*errno))]
     WriteBack {
         /// The file's name in the pool.
         file: String,

@@ -47,7 +47,8 @@ impl BufferPool {
     /// opened as `/proc/PID/fd/N`.
     ///
     /// # Errors
-    /// [`Error::Os`] if it is no pool, [`Error::InvalidArgument`] if it is not shared, [`Error::Full`] if it has 16 processes.
+    /// [`Error::Os`] if it is no pool, [`Error::InvalidArgument`] if it is not shared, or its processes are in another PID
+    /// namespace, [`Error::Full`] if it has 16 processes.
     pub fn attach(fd: OwnedFd) -> Result<Self> {
         let mapping =
             Mapping::attach(fd).map_err(|source| Error::Os { what: "cannot attach to a pool", source })?;

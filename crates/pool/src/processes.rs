@@ -1,8 +1,8 @@
 //! The processes of a pool: who is attached, who is dead, and what the dead held.
 //!
 //! A process is known by its number and its start time, so that a later process with the same number is not taken for it, and in a shared pool
-//! by a lock of the kernel ([`Life`]), which goes when it executes another program. All processes of a pool must see each other's numbers
-//! (one PID namespace).
+//! by a lock of the kernel ([`Life`]), which goes when it executes another program. All processes of a pool see each other's numbers: those
+//! of another PID namespace are refused.
 //!
 //! Recovery goes frame by frame, and each step leaves a state from which another process can go on, should this one die as well:
 //! 1. Locks of hash chains are released; chains are whole at every moment.
@@ -83,6 +83,9 @@ impl Stat {
 /// Enter this process into the table. What dead processes held is taken back first.
 pub(crate) fn attach(mapping: &Mapping) -> Result<(ProcessSlot, Option<Life>)> {
     let identity = Identity::of_this_process()?;
+    if is_shared(mapping) {
+        check_namespace(mapping)?;
+    }
     let lock = AdminLock::take(mapping, identity);
     recover_under(mapping, &lock);
     for slot in slots(mapping) {
@@ -100,6 +103,21 @@ pub(crate) fn attach(mapping: &Mapping) -> Result<(ProcessSlot, Option<Life>)> {
         return Ok((slot, life));
     }
     Err(Error::Full("it has 16 processes"))
+}
+
+/// The first process enters its namespace, others must have the same.
+fn check_namespace(mapping: &Mapping) -> Result<()> {
+    let what = "cannot find out the PID namespace of this process: /proc/self/ns/pid";
+    let own = rustix::fs::stat("/proc/self/ns/pid")
+        .map_err(|errno| Error::Os { what, source: errno.into() })?
+        .st_ino;
+    let entry = &mapping.header().pid_namespace;
+    match entry.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst) {
+        Err(other) if other != own => Err(Error::InvalidArgument(
+            "the processes of the pool are in another PID namespace: attach in theirs (`nsenter --pid`, or a shared one of the containers)",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn lock_life(mapping: &Mapping, slot: ProcessSlot) -> Result<Option<Life>> {

@@ -171,7 +171,7 @@ fn a_failed_flush_names_the_first_page_and_why() {
         }
         let error = pool.flush(file).expect_err("two pages cannot be written").to_string();
         let expected =
-            format!("f: 2 pages could not be written back, first page {}: Input/output error", failed[0]);
+            format!("f: write-back of pages failed 2 times, first of page {}: Input/output error", failed[0]);
         assert!(error.starts_with(&expected), "{error}");
         device.clear();
         pool.flush(file).unwrap();

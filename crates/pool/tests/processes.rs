@@ -294,6 +294,36 @@ fn a_process_that_executes_a_program_holds_nothing() {
     pool.check_invariants().unwrap();
 }
 
+/// A process of another PID namespace sees no process of the pool, and took them all for dead.
+#[test]
+fn a_process_of_another_pid_namespace_is_refused() {
+    let shared = shared();
+    let _page = shared.pool.fetch_exclusive(shared.file.page(3)).unwrap();
+    let memory = format!("/proc/{}/fd/{}", std::process::id(), shared.pool.as_fd().as_raw_fd());
+    let program = std::env::current_exe().unwrap();
+    let script = format!(
+        "exec 7<>{memory}; exec unshare --pid --fork --mount-proc {} --exact other_namespace --nocapture",
+        program.display()
+    );
+    let output = Command::new("sh").args(["-c", &script]).env(TASK, "7").output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if text.contains("unshare failed") {
+        println!("SKIPPED: PID namespaces need root");
+        return;
+    }
+    assert!(text.contains("another PID namespace"), "{text}");
+    assert_eq!((shared.pool.stats().deaths, shared.pool.stats().processes), (0, 1));
+}
+
+#[test]
+fn other_namespace() {
+    let Some(fd) = std::env::var(TASK).ok().and_then(|fd| fd.parse::<i32>().ok()) else { return };
+    let memory =
+        std::fs::OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{fd}")).unwrap();
+    println!("{:?}", BufferPool::attach(memory.into()).map(drop));
+}
+
 /// A pool has 16 processes at a time; a dead one makes place for another.
 #[test]
 fn a_dead_process_makes_place() {

@@ -37,6 +37,8 @@ pub(crate) struct Header {
     pub(crate) frames: AtomicU64,
     /// 1 if other processes may attach.
     pub(crate) shared: AtomicU32,
+    /// The namespace in which the processes of a shared pool have their numbers.
+    pub(crate) pid_namespace: AtomicU64,
     /// The process that changes the tables of processes and files, or recovers from a death.
     pub(crate) admin: AtomicU64,
     /// Frames that never had a page begin here.

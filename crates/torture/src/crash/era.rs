@@ -229,7 +229,10 @@ impl View<'_> {
         }
         for last in first..epochs.len() {
             let from = epochs[last].1.map_or(0, |number| number + 1);
-            let to = epochs.get(last + 1).and_then(|epoch| epoch.1).unwrap_or(usize::MAX);
+            // One that has failed, or goes on still, may never happen.
+            let has_ended = |number: &usize| self.era.operations[*number].end.is_some_and(|end| end <= cut);
+            let to =
+                epochs[last + 1..].iter().filter_map(|epoch| epoch.1).find(has_ended).unwrap_or(usize::MAX);
             if size == epochs[last].0 || self.grows_to(cut, from..to, size, round) {
                 return Ok(epochs[1..=last]
                     .iter()
