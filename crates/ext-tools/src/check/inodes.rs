@@ -310,15 +310,7 @@ impl Checker<'_> {
         acl_clusters += values.clusters;
         let uses = |clusters| ValueUse { clusters: clusters + acl_clusters, inodes: values.inodes };
         if fields.flags.contains(InodeFlags::INLINE_DATA) {
-            let rest = self.check_inline_content(number, raw, fields);
-            if kind == Some(FileKind::Symlink) {
-                self.check_inline_symlink(number, fields, rest);
-            } else {
-                self.check_sectors(number, fields, &MapSummary::default(), acl_clusters);
-            }
-            if kind == Some(FileKind::Directory) && !is_removed {
-                self.take_inline_directory(number, fields, rest);
-            }
+            self.check_inline_inode(number, raw, fields, acl_clusters);
             return Ok(uses(0));
         }
         let is_fast_symlink = kind == Some(FileKind::Symlink)
@@ -370,7 +362,7 @@ impl Checker<'_> {
     }
 
     /// Whether an inode lost its last name while it was open, and is to be freed with all that it has.
-    fn is_removed(&self, number: u32, fields: &DiskInode) -> bool {
+    pub(super) fn is_removed(&self, number: u32, fields: &DiskInode) -> bool {
         fields.links == 0 && self.orphans.contains(&number)
     }
 

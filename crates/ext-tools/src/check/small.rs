@@ -6,7 +6,7 @@ use diorite_ext::Result;
 use diorite_ext_format::extent::{Extent, Header};
 use diorite_ext_format::inode::GOOD_OLD_SIZE;
 use diorite_ext_format::xattr::Attributes;
-use diorite_ext_format::{DiskInode, FsBlock, InodeFlags, le32};
+use diorite_ext_format::{DiskInode, FileKind, FsBlock, InodeFlags, le32};
 
 impl Checker<'_> {
     pub(super) fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
@@ -36,8 +36,31 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// A file, directory or symbolic link whose content is in the inode.
+    pub(super) fn check_inline_inode(
+        &mut self,
+        number: u32,
+        raw: &[u8],
+        fields: &DiskInode,
+        acl_clusters: u64,
+    ) {
+        let rest = self.check_inline_content(number, raw, fields);
+        let kind = fields.kind();
+        if kind != Some(FileKind::Symlink) {
+            self.check_sectors(number, fields, &MapSummary::default(), acl_clusters);
+        }
+        if self.is_removed(number, fields) {
+            return;
+        }
+        match kind {
+            Some(FileKind::Symlink) => self.check_inline_symlink(number, fields, rest),
+            Some(FileKind::Directory) => self.take_inline_directory(number, fields, rest),
+            _ => {}
+        }
+    }
+
     /// A target in an inode and in the attribute that follows has the bytes of both.
-    pub(super) fn check_inline_symlink(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
+    fn check_inline_symlink(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
         let Some(rest) = rest else { return };
         if fields.size != (fields.block.len() + rest.len()) as u64 {
             let what = "the target of a symbolic link is not as long as its size says";
@@ -59,7 +82,7 @@ impl Checker<'_> {
     }
 
     /// What lies in an inode is in its map and in an attribute, which is there even if it is empty: the part in the attribute.
-    pub(super) fn check_inline_content<'r>(
+    fn check_inline_content<'r>(
         &mut self,
         number: u32,
         raw: &'r [u8],
@@ -78,7 +101,7 @@ impl Checker<'_> {
     }
 
     /// A directory in an inode: `rest` is the part in the attribute, if that is not missing.
-    pub(super) fn take_inline_directory(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
+    fn take_inline_directory(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
         let mut content = fields.block.to_vec();
         content.extend_from_slice(rest.unwrap_or_default());
         if rest.is_some() && fields.size != content.len() as u64 {

@@ -178,45 +178,50 @@ fn work_for_hostile_maps_is_bounded_by_the_volume() {
     assert!(report.incomplete && report.has(ProblemKind::SharedBlock), "{:?}", report.problems);
 }
 
-/// Directories that claim the same blocks.
+/// Inodes that claim the same blocks.
 const CLAIMANTS: u32 = 2000;
 
-/// Directories that all claim the same blocks: each read all of them again.
+/// An inode of a kind, with a size and a map by extents.
+fn inode_of(mode: u16, size: u32, map: &[u8]) -> Vec<u8> {
+    let mut inode = vec![0; 256];
+    inode[..2].copy_from_slice(&mode.to_le_bytes());
+    inode[4..8].copy_from_slice(&size.to_le_bytes());
+    inode[0x1a] = 1;
+    inode[0x20..0x24].copy_from_slice(&0x80000_u32.to_le_bytes());
+    inode[0x28..0x28 + map.len()].copy_from_slice(map);
+    inode
+}
+
+/// Directories and links that all claim the same blocks: each read all of them again.
 #[test]
-fn blocks_of_many_directories_are_read_once() {
+fn blocks_that_many_inodes_claim_are_read_once() {
     if !has_e2fsprogs() {
         return;
     }
-    let recipe = [
-        "-t",
-        "ext4",
-        "-b",
-        "1024",
-        "-N",
-        "4096",
-        "-O",
-        "^has_journal,^metadata_csum,^uninit_bg,^resize_inode",
-    ];
-    let Some(image) = Image::new(&recipe) else { return };
+    let features = "^has_journal,^metadata_csum,^uninit_bg,^resize_inode";
+    let Some(image) = Image::new(&["-t", "ext4", "-b", "1024", "-N", "4096", "-O", features]) else { return };
     let per_group = image.ask("show_super_stats -h");
     let per_group = per_group.split("Inodes per group:").nth(1).unwrap().split_whitespace().next().unwrap();
     let first: &str = format!("<{}>", per_group.parse::<u32>().unwrap() + 1).leak();
-    let mut directory = vec![0; 256];
-    directory[..2].copy_from_slice(&0x41ed_u16.to_le_bytes());
-    directory[4..8].copy_from_slice(&(6000_u32 << 10).to_le_bytes());
-    directory[0x1a] = 2;
-    directory[0x20..0x24].copy_from_slice(&0x80000_u32.to_le_bytes());
-    directory[0x28..0x28 + 60].copy_from_slice(&map_of([
-        (2000, 1500),
-        (3500, 1500),
-        (5000, 1500),
-        (6500, 1500),
-    ]));
-    image.put(Spot::Inode(first), 0, &directory.repeat(CLAIMANTS as usize));
-    let device: Arc<dyn BlockDevice> =
-        FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
-    let report = check(&*device, &CheckOptions { max_problems: 10 }, &mut |_| {}).unwrap();
-    assert!(report.directories > CLAIMANTS.into(), "{} directories", report.directories);
-    let (read, volume) = (device.counters().snapshot().read_bytes, device.geometry().capacity_bytes);
-    assert!(read < 4 * volume, "{read} bytes of {volume} were read");
+    // Block 3000 is a node of 83 children, each of them the empty leaf in block 3001.
+    let child = |start: u32, block: u32| [start.to_le_bytes(), block.to_le_bytes(), [0; 4]].concat();
+    let header = |entries: u8, depth: u8| vec![0x0a, 0xf3, entries, 0, 4, 0, depth, 0, 0, 0, 0, 0];
+    let children: Vec<u8> = (0..83).flat_map(|at| child(at, 3001)).collect();
+    let mut node = [header(83, 1), children].concat();
+    node[4] = 84;
+    image.put(Spot::Block(3000), 0, &node);
+    image.put(Spot::Block(3001), 0, &header(0, 0));
+    let directory =
+        inode_of(0x41ed, 6000 << 10, &map_of([(2000, 1500), (3500, 1500), (5000, 1500), (6500, 1500)]));
+    let link = inode_of(0xa1ff, 200, &[header(1, 2), child(0, 3000)].concat());
+    for inode in [directory, link] {
+        image.put(Spot::Inode(first), 0, &inode.repeat(CLAIMANTS as usize));
+        let device: Arc<dyn BlockDevice> =
+            FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
+        let report = check(&*device, &CheckOptions { max_problems: 10 }, &mut |_| {}).unwrap();
+        let found = report.directories + report.symlinks;
+        assert!(found > CLAIMANTS.into(), "{found} directories and links");
+        let (read, volume) = (device.counters().snapshot().read_bytes, device.geometry().capacity_bytes);
+        assert!(read < 4 * volume, "mode {:#x}: {read} bytes of {volume} were read", inode[1]);
+    }
 }
