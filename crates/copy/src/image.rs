@@ -86,6 +86,8 @@ impl ImageTree {
             modified: Some(SetTime::To(modified)),
             ..SetAttributes::default()
         };
+        // First: setting an owner takes capabilities away.
+        node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
         let (mut lost, mut failed) = (Vec::new(), Ok(()));
         for (name, value) in attributes {
             match node.set_xattr(name, value, XattrMode::Set) {
@@ -103,7 +105,6 @@ impl ImageTree {
                 Ok(()) => {}
             }
         }
-        node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
         // Inodes of 128 bytes have 32 bits for a time, larger ones 34.
         if i32::try_from(modified.seconds).is_err() {
             let kept = node.attributes().map_err(self.error(path, "read"))?.modified.seconds;
