@@ -430,7 +430,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::NotOpenFor`]; [`FileTooLarge`](crate::ErrorKind::FileTooLarge); [`Error::Unsupported`] for another size of a [`RawFile`](crate::RawFile);
-    /// the device or the volume failed.
+    /// the device or the volume failed. Where it failed at the last block, which is filled up with zeros, the file has its new size.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().set_len(size))

@@ -48,7 +48,8 @@ impl DirectReader {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `buffer_bytes` is no multiple of the file's [`Alignment::offset`](crate::Alignment::offset), there
-    /// is no buffer, or there would be more than 4096 buffers, or than 4 GiB; there is no memory.
+    /// is no buffer, or there would be more than 4096 buffers, or than 4 GiB; there is no memory. A transfer of a file that is open for
+    /// direct I/O fails where its offset is not aligned, also with [`Unaligned::Bounce`](crate::Unaligned::Bounce).
     pub fn new(file: File, offset: u64, buffer_bytes: usize, buffers: u32) -> Result<Self> {
         let pool = reader_pool(&file, offset, buffer_bytes, buffers)?;
         let queue = DirectQueue::new(pool.count());

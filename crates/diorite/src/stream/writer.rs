@@ -51,7 +51,8 @@ impl DirectWriter {
     /// Write `file` from `offset` on, with `buffers` transfers of `buffer_bytes` in flight.
     ///
     /// # Errors
-    /// As [`DirectReader::new`](super::DirectReader::new).
+    /// As [`DirectReader::new`](super::DirectReader::new). A transfer of a file that is open for direct I/O fails where its offset is not aligned,
+    /// also with [`Unaligned::Bounce`](crate::Unaligned::Bounce).
     pub fn new(file: File, offset: u64, buffer_bytes: usize, buffers: u32) -> Result<Self> {
         let pool = writer_pool(&file, buffer_bytes, buffers)?;
         let queue = DirectQueue::new(buffers);
