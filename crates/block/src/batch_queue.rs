@@ -41,9 +41,7 @@ impl BatchQueue {
             _ => io.for_each_bio(|bio| self.device.execute(std::slice::from_mut(bio))),
         }
     }
-}
 
-impl BatchQueue {
     /// In a forked child, what waits is the parent's.
     fn leave_parent(&mut self) {
         if !self.process.is_current() {

@@ -75,26 +75,18 @@ impl IoErrorKind {
     /// The `errno` for a program. What a device says of itself is `EIO`: its other numbers are answers of filesystems, such as the `ENODATA`
     /// of a sector that cannot be read. A lack of space on the host keeps its number, and so does what is about the caller.
     pub fn errno(&self) -> i32 {
-        const EFAULT: i32 = 14;
-        const EFBIG: i32 = 27;
-        const ENOSPC: i32 = 28;
-        const ECANCELED: i32 = 125;
-        const EDQUOT: i32 = 122;
-        const EIO: i32 = 5;
-        const ENODEV: i32 = 19;
-        const EINVAL: i32 = 22;
-        const EROFS: i32 = 30;
-        const EOPNOTSUPP: i32 = 95;
         match self {
             Self::Device(error) => match error.raw_os_error() {
-                Some(number @ (EFAULT | EFBIG | ENOSPC | EDQUOT | ECANCELED)) => number,
-                _ => EIO,
+                Some(
+                    number @ (libc::EFAULT | libc::EFBIG | libc::ENOSPC | libc::EDQUOT | libc::ECANCELED),
+                ) => number,
+                _ => libc::EIO,
             },
-            Self::Misaligned { .. } => EINVAL,
-            Self::OutOfRange { .. } | Self::Short { .. } => EIO,
-            Self::ReadOnly => EROFS,
-            Self::Unsupported => EOPNOTSUPP,
-            Self::Gone => ENODEV,
+            Self::Misaligned { .. } => libc::EINVAL,
+            Self::OutOfRange { .. } | Self::Short { .. } => libc::EIO,
+            Self::ReadOnly => libc::EROFS,
+            Self::Unsupported => libc::EOPNOTSUPP,
+            Self::Gone => libc::ENODEV,
         }
     }
 

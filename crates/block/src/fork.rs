@@ -39,6 +39,7 @@ impl Process {
     }
 
     /// Whether it is this one, and no parent of it.
+    #[inline]
     pub fn is_current(self) -> bool {
         self.0 == forks()
     }

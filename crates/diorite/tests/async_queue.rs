@@ -238,11 +238,12 @@ fn a_place_in_the_queue_is_passed_on() {
             // Memory is as fast as that.
             return;
         }
-        assert!(of_others.poll(&mut second).is_pending() && of_others.poll(&mut third).is_pending());
-        assert!(of_fourth.poll(&mut fourth).is_pending());
-        if second.is_submitted() {
+        let polled = [of_others.poll(&mut second), of_others.poll(&mut third), of_fourth.poll(&mut fourth)];
+        // Each of these may have reaped the first, and submitted the second.
+        if second.is_submitted() || polled[0].is_ready() {
             return;
         }
+        assert!(polled.iter().all(Poll::is_pending), "{kind}: without a place");
         assert_eq!((of_first.take(), of_others.take(), of_fourth.take()), (0, 0, 0), "{kind}");
         drop(third);
         let limit = Instant::now() + Duration::from_secs(20);

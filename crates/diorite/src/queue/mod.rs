@@ -250,15 +250,29 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), SubmitError<M>> {
+        // The alignment is looked at with the size, once the range is locked.
+        let checked = file.check_read().and_then(|()| Self::check_len(&memory, len));
+        self.accept(file, memory, checked, |queue, memory, ()| {
+            queue.start_read(file, offset, memory, len, tag, acquire)
+        })
+    }
+
+    /// Start a transfer, if there is space for it and its call was right.
+    fn accept<T>(
+        &mut self,
+        file: &File,
+        memory: M,
+        checked: Result<T>,
+        start: impl FnOnce(&mut Self, M, T) -> Result<(), Refused<M>>,
+    ) -> Result<(), SubmitError<M>> {
         if !self.has_space() {
             return Err(SubmitError::Full { memory });
         }
-        // The alignment is looked at with the size, once the range is locked.
-        let result = match file.check_read().and_then(|()| Self::check_len(&memory, len)) {
-            Ok(()) => self.start_read(file, offset, memory, len, tag, acquire),
+        let started = match checked {
+            Ok(checked) => start(self, memory, checked),
             Err(error) => Err((memory, error)),
         };
-        result.map_err(|refused| SubmitError::of(file, refused))
+        started.map_err(|refused| SubmitError::of(file, refused))
     }
 
     /// Write the first `len` bytes of `memory` at `offset` of `file`.
@@ -288,15 +302,11 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), SubmitError<M>> {
-        if !self.has_space() {
-            return Err(SubmitError::Full { memory });
-        }
         let position = file.check_write_at(offset);
-        let result = match position.and_then(|at| Self::check(file, offset, &memory, len).map(|()| at)) {
-            Ok(position) => self.start_write(file, position, (memory, len), Edges::Aligned, tag, acquire),
-            Err(error) => Err((memory, error)),
-        };
-        result.map_err(|refused| SubmitError::of(file, refused))
+        let checked = position.and_then(|at| Self::check(file, offset, &memory, len).map(|()| at));
+        self.accept(file, memory, checked, |queue, memory, position| {
+            queue.start_write(file, position, (memory, len), Edges::Aligned, tag, acquire)
+        })
     }
 
     /// Write `len` bytes at any `offset` within one logical block, which begins with the memory: the bytes lie there where they lie in the
@@ -310,14 +320,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), SubmitError<M>> {
-        if !self.has_space() {
-            return Err(SubmitError::Full { memory });
-        }
-        let result = match file.check_write_at(offset) {
-            Ok(position) => self.start_write(file, position, (memory, len), Edges::Read, tag, acquire),
-            Err(error) => Err((memory, error)),
-        };
-        result.map_err(|refused| SubmitError::of(file, refused))
+        self.accept(file, memory, file.check_write_at(offset), |queue, memory, position| {
+            queue.start_write(file, position, (memory, len), Edges::Read, tag, acquire)
+        })
     }
 
     fn check(file: &File, offset: u64, memory: &M, len: usize) -> Result<()> {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diorite::device::forks;
+use diorite::block::Process;
 #[cfg(not(miri))]
 use rustix::fs::FallocateFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -26,8 +26,8 @@ pub(crate) struct Mapping {
     layout: Layout,
     fd: OwnedFd,
     is_huge: bool,
-    /// The [`process`] that mapped it.
-    forks: u64,
+    /// Which mapped it.
+    process: Process,
 }
 
 // SAFETY: what is given out are references to atomics, and bytes under a latch.
@@ -87,7 +87,7 @@ impl Mapping {
         // SAFETY: the layout is not empty.
         let base = unsafe { std::alloc::alloc_zeroed(Self::heap_layout(layout)) };
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, layout, fd, is_huge: false, forks: process() })
+        Ok(Self { base, layout, fd, is_huge: false, process: Process::current() })
     }
 
     #[cfg(miri)]
@@ -131,7 +131,7 @@ impl Mapping {
             wanted
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, layout, fd, is_huge: false, forks: process() })
+        Ok(Self { base, layout, fd, is_huge: false, process: Process::current() })
     }
 
     /// Have transparent huge pages; whether all of it lies on them.
@@ -147,7 +147,7 @@ impl Mapping {
     /// Whether this is a forked child of the process that mapped it: what is held belongs to the parent, and is not given back here.
     #[inline]
     pub(crate) fn is_of_parent(&self) -> bool {
-        self.forks != process()
+        !self.process.is_current()
     }
 
     pub(crate) fn is_huge(&self) -> bool {
@@ -230,12 +230,6 @@ impl Drop for Mapping {
         // SAFETY: our own mapping, to which no reference is left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.layout.total) };
     }
-}
-
-/// Which process this is: [`forks`]. Miri knows no forks.
-#[inline]
-fn process() -> u64 {
-    if cfg!(miri) { 0 } else { forks() }
 }
 
 #[cfg(miri)]
