@@ -38,6 +38,7 @@ fn device() -> (tempfile::TempDir, Arc<dyn BlockDevice>) {
 /// What was in flight fails in the child, and what it submits itself is run by threads of its own.
 #[test]
 fn a_queue_of_threads_in_a_child() {
+    let _alone = child::alone();
     let (_directory, device) = device();
     let mut queue = Arc::clone(&device).open_queue(64).unwrap();
     let mut done = Vec::new();
@@ -68,6 +69,7 @@ fn a_queue_of_threads_in_a_child() {
 /// A child that drops a queue does not wait, nor does one that moves data by several threads.
 #[test]
 fn a_child_drops_a_queue_and_uses_the_device() {
+    let _alone = child::alone();
     let (_directory, device) = device();
     let mut queue = Arc::clone(&device).open_queue(64).unwrap();
     (0..32).for_each(|tag| queue.submit(read(tag)).unwrap());
@@ -84,6 +86,7 @@ fn a_child_drops_a_queue_and_uses_the_device() {
 /// The child of a process that drops a scheduled queue, or uses its device, executed what its parent had in line: over newer data.
 #[test]
 fn a_child_executes_nothing_that_waits_for_its_parents_scheduler() {
+    let _alone = child::alone();
     for backend in [Backend::Threads, Backend::Auto] {
         let (_directory, path) = image(8 << 20);
         let device = FileDevice::open(path, &OpenOptions::read_write().backend(backend)).unwrap();

@@ -20,6 +20,7 @@ use diorite::{AlignedBuf, DirectIo, DirectQueue, ErrorKind, File, Filesystem, Ho
 
 #[test]
 fn a_child_drops_a_volume() {
+    let _alone = child::alone();
     let directory = tempfile::tempdir().unwrap();
     let filesystem =
         Filesystem::create(directory.path().join("disk.img"), 8 << 20, &MkfsOptions::default()).unwrap();
@@ -34,6 +35,7 @@ fn a_child_drops_a_volume() {
 
 #[test]
 fn a_child_uses_and_drops_a_host_file() {
+    let _alone = child::alone();
     let directory = tempfile::tempdir().unwrap();
     let options = HostFile::options().read(true).write(true).create(true);
     let file = options.open(directory.path().join("file")).unwrap();
@@ -59,6 +61,7 @@ fn is_filled(path: &Path, len: usize, value: u8) -> bool {
 /// The child's drop made the file as long as it had been to be when the process forked.
 #[test]
 fn a_child_that_drops_a_host_file_leaves_it_as_long_as_its_parent_made_it() {
+    let _alone = child::alone();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     let file = HostFile::options().read(true).write(true).create(true).open(&path).unwrap();
@@ -104,11 +107,13 @@ fn a_child_drops_a_queue(queue: DirectQueue<AlignedBuf>) {
 
 #[test]
 fn a_child_drops_a_queue_with_a_write_in_flight() {
+    let _alone = child::alone();
     a_child_drops_a_queue(DirectQueue::new(4));
 }
 
 #[test]
 fn a_child_drops_a_queue_with_a_batch_that_waits() {
+    let _alone = child::alone();
     a_child_drops_a_queue(DirectQueue::batched(4));
 }
 
@@ -116,6 +121,7 @@ fn a_child_drops_a_queue_with_a_batch_that_waits() {
 /// to commit was not replayed after a crash.
 #[test]
 fn a_child_that_drops_a_volume_leaves_its_journal() {
+    let _alone = child::alone();
     let directory = tempfile::tempdir().unwrap();
     let (path, crashed) = (directory.path().join("disk.img"), directory.path().join("crashed.img"));
     let filesystem = Filesystem::create(&path, 32 << 20, &MkfsOptions::new(Flavor::Ext4)).unwrap();
@@ -152,6 +158,7 @@ fn a_child_that_drops_a_volume_leaves_its_journal() {
 /// In a child changes of its parent's volume are errors that say so, and reads are not.
 #[test]
 fn a_childs_changes_of_a_volume_are_errors() {
+    let _alone = child::alone();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
     let filesystem = Filesystem::create(&path, 32 << 20, &MkfsOptions::new(Flavor::Ext4)).unwrap();

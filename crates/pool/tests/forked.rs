@@ -11,6 +11,7 @@ mod child;
 /// A child that drops the guards and pins of its parent, as one does that ends: the parent's are as they were.
 #[test]
 fn a_child_gives_back_nothing_of_its_parent() {
+    let _alone = child::alone();
     for is_shared in [false, true] {
         let directory = tempfile::tempdir().expect("the test is set up");
         let path = directory.path().join("pages");

@@ -4,6 +4,13 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// For a test: none of the others works meanwhile. A thread of theirs could have a lock at the moment of the fork, which the child never gets.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Do something in a child, which is ended if that takes long.
 pub(crate) fn in_child(act: impl FnOnce()) {
