@@ -162,7 +162,8 @@ pub trait IoQueue: Send + fmt::Debug {
     fn issue(&mut self) -> Result<(), IoError>;
 
     /// Issue what was submitted, wait until at least `wait_for` transfers have ended (or all, if fewer are in
-    /// flight), and append everything that has ended to `done`. Returns how many were appended.
+    /// flight), and append what has ended to `done`. Returns how many were appended. With `wait_for` above 0 it may leave others that
+    /// have ended for the next call, so that a device that has run out of work hears of new transfers early.
     ///
     /// # Errors
     /// The queue itself failed. Errors of transfers are in [`Completed`].

@@ -35,6 +35,7 @@ mod merged;
 mod nbd;
 mod open;
 mod options;
+mod pace;
 mod partition;
 mod polling;
 mod readiness;

@@ -4,7 +4,7 @@
 //! [`diorite_block::SharedQueue`], for all threads of a device with an I/O scheduler.
 //!
 //! Interface: submitting fills entries, and enters the kernel when they are as many as the device still works on, at the latest
-//! for every [`ISSUE_AT`], or for each write; issuing or reaping enters it once. A device of which much is asked stays busier when it hears of new
+//! for every [`ISSUE_AT`], or for each write; issuing or reaping enters it once. What [`crate::pace`] says of batches comes before that. A device of which much is asked stays busier when it hears of new
 //! work soon rather than of all of it at the next wait: at depth 32, that is worth a sixth of the rate
 //! (`examples/raw_bench.rs`). So a device with nothing to do hears of an entry at once, and one that is busy of several in one
 //! system call; the entry that fills the queue is left to the wait that has to follow.
@@ -39,6 +39,7 @@ use diorite_block::{
 use crate::layout::Layout;
 use crate::merged::{Held, Merged};
 use crate::options::Polling;
+use crate::pace::Pace;
 use crate::ring::{Ring, RingWait};
 use crate::route::{PartOf, Route, Target, prepare};
 use crate::transfer::{Step, Transfer, is_passing};
@@ -76,6 +77,7 @@ pub(crate) fn open_shared(
 ) -> Option<Box<dyn SharedQueue>> {
     let mut queue = RingQueue::new(Route { front, layout, targets }, depth, Ring::for_many_threads)?;
     queue.waiter = Some(queue.ring.waiter().ok()?);
+    queue.pace = Pace::at_once();
     Some(Box::new(queue))
 }
 
@@ -121,6 +123,7 @@ struct RingQueue {
     in_flight: u32,
     depth: u32,
     polling: Polling,
+    pace: Pace,
     route: Route,
     make_ring: fn(u32) -> io::Result<Ring>,
     /// Of a queue that many threads share.
@@ -146,6 +149,7 @@ impl RingQueue {
             in_flight: 0,
             depth,
             polling,
+            pace: Pace::new(depth),
             route,
             make_ring,
             waiter: None,
@@ -194,6 +198,10 @@ impl RingQueue {
     fn has_enough_to_issue(&mut self, op: Op) -> bool {
         let entries = self.ring.unsubmitted() + usize::from(!self.held.is_empty());
         let working = self.ring.working();
+        let batch = self.pace.batch(entries);
+        if batch > 1 && working < batch {
+            return entries >= batch;
+        }
         let limit = if op == Op::Write { ISSUE_WRITES_AT } else { ISSUE_AT };
         entries >= limit || entries >= working.max(1) && !self.held.may_wait(working)
     }
@@ -402,8 +410,14 @@ impl RingQueue {
 
     /// Append everything that has ended.
     fn take_ended(&mut self, done: &mut Vec<Completed>) {
+        self.take_some(usize::MAX, done);
+    }
+
+    /// Append what has ended, by at most so many completions.
+    fn take_some(&mut self, at_most: usize, done: &mut Vec<Completed>) {
         done.append(&mut self.ended);
-        while let Some((user_data, result)) = self.ring.pop() {
+        for _ in 0..at_most {
+            let Some((user_data, result)) = self.ring.pop() else { break };
             let (index, part) = ((user_data >> 32) as u32, user_data as u32);
             if part == MERGED {
                 self.handle_merged(index, result, done);
@@ -457,6 +471,7 @@ impl IoQueue for RingQueue {
             return Err(io);
         }
         self.in_flight += 1;
+        self.pace.note_submitted();
         if !self.has_ring() {
             let result = Err(whole_error(&self.route, io.op, io::Error::from_raw_os_error(libc::ECANCELED)));
             self.end(io, result);
@@ -517,14 +532,22 @@ impl IoQueue for RingQueue {
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
         let (before, wanted) = (done.len(), wait_for.min(self.in_flight) as usize);
+        let (mut at_most, mut has_waited) = (usize::MAX, false);
+        self.pace.begin_reap();
         if self.has_ring() {
             self.push_held();
             match self.completions_of(wanted.saturating_sub(self.ended.len())) {
                 _ if self.ring.in_flight() == 0 => {}
                 0 => self.ring.look(),
-                completions => self.ring.enter(completions, self.polling),
+                completions => {
+                    has_waited = !self.ring.has_any();
+                    self.ring.enter(completions, self.polling);
+                    if has_waited && self.ring.working() == 0 {
+                        at_most = self.pace.first(wanted);
+                    }
+                }
             }
-            self.take_ended(done);
+            self.take_some(at_most, done);
             while done.len() - before < wanted {
                 self.ring.enter(self.completions_of(wanted - (done.len() - before)), self.polling);
                 self.take_ended(done);
@@ -538,6 +561,7 @@ impl IoQueue for RingQueue {
         }
         let count = done.len() - before;
         self.in_flight -= count as u32;
+        self.pace.end_reap(count, has_waited);
         Ok(count)
     }
 
@@ -545,6 +569,7 @@ impl IoQueue for RingQueue {
         assert_eq!(self.in_flight, 0, "watched before the first transfer");
         // Completions of this ring come at once, whatever the thread that submitted does meanwhile.
         self.make_ring = Ring::for_many_threads;
+        self.pace = Pace::at_once();
         self.ring.unregister_files();
         self.ring = ring_for(&mut self.route, self.depth, self.make_ring).ok()?;
         let descriptor = self.ring.descriptor().ok()?;

@@ -46,6 +46,13 @@ struct Row {
     tmpfs: (Engine, f64),
 }
 
+impl Row {
+    /// Whether each thread has one transfer in flight; with more, it is a queue's business to deal with a CPU that is interrupted.
+    fn waits_for_each(&self) -> bool {
+        !self.fio.contains("--iodepth")
+    }
+}
+
 const fn row(
     name: &'static str,
     fio: &'static str,
@@ -219,8 +226,8 @@ fn mount_point(image: &Path) -> PathBuf {
 }
 
 /// Run one contender once.
-fn run_once(contender: &str, threads: u32, command: &[String], image: &Path) -> Result<Run, String> {
-    let command = pinned(command.to_vec(), threads);
+fn run_once(contender: &str, row: &Row, command: &[String], image: &Path) -> Result<Run, String> {
+    let command = if row.waits_for_each() { pinned(command.to_vec(), row.threads) } else { command.to_vec() };
     if contender != "kernel-ext4" {
         return run_command(&command);
     }
@@ -246,7 +253,7 @@ fn measure(place: Place, image: &Path, bytes: &Bytes, rounds: u32) -> Result<(),
                 let index = (turn + round) % contenders.len();
                 let (contender, command) =
                     (contenders[index], command(contenders[index], place, row, image, bytes));
-                let run = run_once(contender, row.threads, &command, image)?;
+                let run = run_once(contender, row, &command, image)?;
                 store::write(&store.join(format!("{}-{contender}-{round}.json", row.name)), &run.stdout)?;
                 let figures = figures(&run)?;
                 println!(

@@ -596,7 +596,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     }
 
     /// Issue, wait for at least `wait_for` transfers (or all, if fewer are in flight), append what has ended to `done`.
-    /// Returns how many were appended.
+    /// Returns how many were appended. With `wait_for` above 0, others that have ended may be left for the next call: a device that has run out of
+    /// work hears of new transfers before all that it did is looked at.
     ///
     /// # Errors
     /// The device cannot be waited for. What goes wrong with one transfer is in its [`Finished::result`].
