@@ -229,8 +229,9 @@ impl Worker {
             Served::Read(read) => Some(session.read(&read, &mut self.payload, reply)),
         };
         self.message.resize(FIRST_LEN, 0);
-        let are_others = work != Work::Unawaited && self.has_request();
-        self.channels.readers.give_back(work, are_others);
+        let readers = &self.channels.readers;
+        let are_others = work != Work::Unawaited && readers.look_for_others() && self.has_request();
+        readers.give_back(work, are_others);
         if let Some(payload) = payload {
             self.answer(payload);
         }

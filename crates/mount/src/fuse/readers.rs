@@ -20,6 +20,8 @@ const IDLE: Duration = Duration::from_millis(20);
 /// Requests that met others, less those that met none: from where on there are two readers, and how many are remembered.
 const CONCURRENT_FROM: u32 = 8;
 const CONCURRENT_MAX: u32 = 16;
+/// Where none met others lately, one request in so many looks whether others wait: that is a system call.
+const LOOKS: u32 = 4;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -30,6 +32,7 @@ pub(super) struct Readers {
     busy: AtomicUsize,
     /// How much was met of other requests lately.
     concurrency: AtomicU32,
+    served: AtomicU32,
     began: Instant,
     /// Microseconds from there to the last request.
     taken_at: AtomicU64,
@@ -65,6 +68,7 @@ impl Default for Readers {
             reading: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             concurrency: AtomicU32::new(0),
+            served: AtomicU32::new(0),
             began: Instant::now(),
             taken_at: AtomicU64::new(0),
             is_watched: AtomicBool::new(false),
@@ -126,7 +130,13 @@ impl Readers {
         !self.is_watched.load(Ordering::SeqCst) && !self.wake_watcher()
     }
 
-    /// The request is served, and its caller not told yet. `are_others`: whether others wait, which are not of the same caller then.
+    /// Whether to look for other requests that wait, before this one is answered.
+    pub(super) fn look_for_others(&self) -> bool {
+        self.served.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOKS)
+            || self.concurrency.load(Ordering::Relaxed) > 0
+    }
+
+    /// The request is served, and not answered yet. `are_others`: whether others wait, which are not of the same caller then.
     pub(super) fn give_back(&self, work: Work, are_others: bool) {
         if work != Work::Unawaited {
             let served = self.busy.fetch_sub(1, Ordering::AcqRel);
