@@ -116,7 +116,7 @@ impl NbdDevice {
             let block = geometry.logical_block_size;
             return Err(OpenError::TooSmall { path: path.into(), bytes: export.bytes, block });
         }
-        let mut open = vec![Arc::new(Session::new(transport))];
+        let mut open = vec![Arc::new(Session::new(transport, uri.timeout))];
         connect_more(&uri, &export, &mut open);
         Ok(Arc::new(Self {
             uri,
@@ -198,7 +198,7 @@ impl NbdDevice {
         loop {
             let error = match handshake::connect(&self.uri) {
                 Ok((transport, export)) if export == self.export => {
-                    let mut open = vec![Arc::new(Session::new(transport))];
+                    let mut open = vec![Arc::new(Session::new(transport, self.uri.timeout))];
                     connect_more(&self.uri, &export, &mut open);
                     return Ok(open);
                 }
@@ -343,7 +343,9 @@ fn connect_more(uri: &NbdUri, export: &Export, open: &mut Vec<Arc<Session>>) {
     let wanted = if export.has(wire::CAN_MULTI_CONN) { uri.connections.unwrap_or(CONNECTIONS) } else { 1 };
     while open.len() < wanted as usize {
         match handshake::connect(uri) {
-            Ok((transport, other)) if other == *export => open.push(Arc::new(Session::new(transport))),
+            Ok((transport, other)) if other == *export => {
+                open.push(Arc::new(Session::new(transport, uri.timeout)));
+            }
             _ => return,
         }
     }
