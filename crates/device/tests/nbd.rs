@@ -375,6 +375,28 @@ fn a_request_without_an_answer_is_given_up_while_others_get_theirs() {
     });
 }
 
+/// A server has no export of that name, and names of others that fill a screen each.
+#[test]
+fn names_of_exports_in_a_message_are_short() {
+    let (_directory, socket) = scratch();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = std::thread::spawn(move || -> std::io::Result<()> {
+        let mut stream = listener.accept()?.0;
+        stream.write_all(&[&b"NBDMAGICIHAVEOPT"[..], &3_u16.to_be_bytes()].concat())?;
+        exactly::<4>(&mut stream)?;
+        read_option(&mut stream)?;
+        stream.write_all(&option_reply(7, 0x8000_0006, &[]))?;
+        read_option(&mut stream)?;
+        let name = [&60_000_u32.to_be_bytes()[..], &b"n".repeat(60_000)].concat();
+        (0..5).try_for_each(|_| stream.write_all(&option_reply(3, 2, &name)))?;
+        stream.write_all(&option_reply(3, 1, &[]))
+    });
+    let uri = format!("nbd+unix:///none?socket={}", socket.display());
+    let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("nnnn") && error.len() < 5000, "{} bytes", error.len());
+    server.join().unwrap().unwrap();
+}
+
 #[test]
 fn an_error_of_the_server_reaches_the_caller_and_no_one_else() {
     let (directory, socket) = scratch();
