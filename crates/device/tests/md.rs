@@ -295,6 +295,21 @@ fn a_mark_that_one_member_lacks_is_written() {
     assert!(paths.iter().all(|path| in_sync_to(path) == (9, 0)));
 }
 
+/// The kernel had copied a half of the mirror when it was stopped. A write into that half left the mark as it was, and a crash then left members that
+/// differ where nothing was to be copied any more.
+#[test]
+fn a_mark_that_leaves_a_part_out_is_extended_before_a_write() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let half = Member { in_sync_to: (BYTES - DATA) / 512 / 2, ..MIRROR };
+    let paths = images(directory.path(), &[half, half]);
+    let device = open(&paths);
+    assert!(paths.iter().all(|path| in_sync_to(path) == (7, half.in_sync_to)), "nothing is written yet");
+    device.write_bytes(0, &pattern(4096, 3), BioFlags::SYNC).expect("written");
+    assert!(paths.iter().all(|path| in_sync_to(path).1 == 0));
+    drop(device);
+    assert!(paths.iter().all(|path| in_sync_to(path).1 == 0), "the other half is still to be copied");
+}
+
 /// Each member ran without the other: which data is right, only the user knows.
 #[test]
 fn members_that_were_used_apart_are_refused() {

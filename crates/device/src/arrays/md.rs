@@ -281,13 +281,14 @@ fn mirrored(
         members.iter().map(|member| member.len().min(member.superblock.used_bytes())).min().unwrap_or(0);
     let events = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0);
     let is_newest = |member: &Member| member.superblock.events() == events;
-    let is_marked = |member: &Member| member.superblock.in_sync_to() != IN_SYNC;
-    if !members.iter().any(is_marked) {
+    let is_same = |member: &Member| member.superblock.in_sync_to() == IN_SYNC;
+    if members.iter().all(is_same) {
         // Nothing is to be copied from the first, so it need not be the one that is read.
         members.sort_by_key(|member| !is_newest(member));
     }
-    let in_sync = members.iter().all(|member| is_newest(member) && !is_marked(member));
-    let is_marked = members.iter().all(|member| is_newest(member) && is_marked(member));
+    let in_sync = members.iter().all(|member| is_newest(member) && is_same(member));
+    // A mark that says that a part is the same already is none for what is written there.
+    let is_marked = members.iter().all(|member| is_newest(member) && member.superblock.in_sync_to() == 0);
     let data = members.iter().map(|member| member.data(0, len)).collect::<std::result::Result<_, _>>()?;
     let marks = SyncMarks { in_sync, members: Mutex::ranked(Rank::ArrayMembers, (members, is_marked)) };
     let marks = for_writing.then(|| Box::new(marks) as Box<dyn WriteMarks>);
