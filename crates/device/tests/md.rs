@@ -26,6 +26,7 @@ struct Member {
     layout: u32,
     /// Numbers of the members that it counts as failed.
     failed: &'static [u16],
+    is_write_mostly: bool,
 }
 
 const MIRROR: Member = Member {
@@ -38,6 +39,7 @@ const MIRROR: Member = Member {
     data_bytes: BYTES - DATA,
     layout: 0,
     failed: &[],
+    is_write_mostly: false,
 };
 
 impl Member {
@@ -58,6 +60,7 @@ impl Member {
         put(136, &(self.data_bytes / 512).to_le_bytes());
         put(144, &(PLACE / 512).to_le_bytes());
         put(160, &u32::from(self.role).to_le_bytes());
+        put(184, &[u8::from(self.is_write_mostly)]);
         put(200, &self.events.to_le_bytes());
         put(208, &self.in_sync_to.to_le_bytes());
         put(220, &4_u32.to_le_bytes());
@@ -293,6 +296,17 @@ fn a_mark_that_one_member_lacks_is_written() {
     let device = open(&paths);
     device.write_bytes(8192, &pattern(4096, 3), BioFlags::SYNC).expect("written");
     assert!(paths.iter().all(|path| in_sync_to(path) == (9, 0)));
+}
+
+/// After a crash the kernel copies the first member that is not write-mostly to the others. Another one was read before that.
+#[test]
+fn of_members_that_may_differ_the_one_is_read_that_the_kernel_copies() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let marked = Member { in_sync_to: 0, ..MIRROR };
+    let paths = images(directory.path(), &[Member { is_write_mostly: true, ..marked }, marked]);
+    write_data(&paths[0], &[1; 4096]);
+    write_data(&paths[1], &[2; 4096]);
+    assert_eq!(first_byte(&*open(&paths)), 2);
 }
 
 /// The kernel had copied a half of the mirror when it was stopped. A write into that half left the mark as it was, and a crash then left members that

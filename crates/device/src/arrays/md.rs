@@ -282,10 +282,9 @@ fn mirrored(
     let events = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0);
     let is_newest = |member: &Member| member.superblock.events() == events;
     let is_same = |member: &Member| member.superblock.in_sync_to() == IN_SYNC;
-    if members.iter().all(is_same) {
-        // Nothing is to be copied from the first, so it need not be the one that is read.
-        members.sort_by_key(|member| !is_newest(member));
-    }
+    // Where they may differ, the kernel copies the first that is not write-mostly. Else the newest is read.
+    let all_same = members.iter().all(is_same);
+    members.sort_by_key(|member| (all_same && !is_newest(member), member.superblock.is_write_mostly()));
     let in_sync = members.iter().all(|member| is_newest(member) && is_same(member));
     // A mark that says that a part is the same already is none for what is written there.
     let is_marked = members.iter().all(|member| is_newest(member) && member.superblock.in_sync_to() == 0);
