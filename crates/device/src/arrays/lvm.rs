@@ -12,7 +12,7 @@ use diorite_block::{BlockDevice, Sector};
 use super::lvm_group::{Area, Group, Physical, Segment, SegmentKind};
 use super::lvm_label::{Label, has_label, label};
 use super::mirror::MirrorDevice;
-use super::{Result, read};
+use super::{Result, read, whole_of_part};
 use crate::error::OpenError;
 use crate::joined::JoinedDevice;
 use crate::partition::PartitionDevice;
@@ -73,6 +73,14 @@ pub(crate) fn open(
     let bad = |why: String| OpenError::BadJoin { spec: spec.to_owned(), why };
     let mut labels = Vec::new();
     for device in devices {
+        if for_writing && let Some(array) = whole_of_part(&*device, true) {
+            return Err(bad(format!(
+                "{} is {array}; the physical volume is that array, whose other members would not get what is written here: name it in place of its \
+                 members (/dev/mdN, or a name for it: diorite raw NAME md:A,B), or open it read-only; if the array is no more, remove its superblock \
+                 (mdadm --zero-superblock)",
+                device.name()
+            )));
+        }
         let found = label(&*device).map_err(|why| bad(format!("{}: {why}", device.name())))?;
         let found = found.ok_or_else(|| bad(format!("{} is no physical volume of LVM2", device.name())))?;
         labels.push((found, device));
@@ -101,6 +109,12 @@ struct Whole {
     areas_left: Cell<u32>,
 }
 
+/// The names of two devices with the same identity.
+fn same_volume(devices: &[(Label, Arc<dyn BlockDevice>)]) -> Option<(String, String)> {
+    let mut known = BTreeMap::new();
+    devices.iter().find_map(|(label, device)| Some((known.insert(&label.id, device)?.name(), device.name())))
+}
+
 /// Why a volume cannot be put together.
 enum Problem {
     Group(String),
@@ -127,6 +141,12 @@ impl Whole {
         let group = newest.ok_or("none of the devices has a copy of the group's metadata")?.clone();
         if let Some(other) = groups.iter().find(|other| other.name != group.name) {
             return Err(format!("the devices belong to two groups, {} and {}", group.name, other.name));
+        }
+        if let Some((one, other)) = same_volume(&devices) {
+            return Err(format!(
+                "{one} and {other} are one physical volume: one is a copy of the other, or both are members of a mirror; name only one, or the mirror \
+                 (/dev/mdN, or a name for it: diorite raw NAME md:A,B)"
+            ));
         }
         let known: BTreeSet<_> = group.physical.values().map(|volume| &volume.id).collect();
         for (label, device) in &devices {
