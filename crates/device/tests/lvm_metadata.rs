@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite_block::BlockDevice;
-use diorite_device::{OpenOptions, open_target};
+use diorite_device::{AlignedBuf, OpenOptions, open_target};
 
 const AREA: u64 = 4096;
 const AREA_BYTES: u64 = 64 << 10;
@@ -103,6 +103,29 @@ fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Arc<dyn BlockDevice>
     let names: Vec<_> = paths.iter().map(|path| path.to_str().expect("a name")).collect();
     let target = format!("lvm:{}?volume=lin", names.join(","));
     open_target(&target, options).map_err(|error| error.to_string())
+}
+
+fn first_byte_at(device: &dyn BlockDevice, offset: u64) -> u8 {
+    let mut memory = AlignedBuf::zeroed(4096, 4096);
+    device.read_bytes(offset, &mut memory).expect("read");
+    memory[0]
+}
+
+/// Of two copies on one device, the first was used though the second was newer: writing the first had failed.
+#[test]
+fn the_newest_copy_of_the_metadata_is_used() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [path] = paths(&directory);
+    let text = |version, extent| {
+        group(version, EXTENT, 1, &volume("lin", ", \"VISIBLE\"", &[(2, &linear(0, extent))]))
+    };
+    for texts in [[text(1, 0), text(2, 8)], [text(2, 8), text(1, 0)]] {
+        make(&path, 0, &[&texts[0], &texts[1]]);
+        write_at(&path, DATA, &[1; 4096]);
+        write_at(&path, DATA + 8 * EXTENT, &[2; 4096]);
+        let device = open(std::slice::from_ref(&path), &OpenOptions::read_write()).expect("a volume");
+        assert_eq!(first_byte_at(&*device, 0), 2);
+    }
 }
 
 /// A physical volume on a mirror of MD whose data begins where its members begin: one member was written alone, and differed from the other.

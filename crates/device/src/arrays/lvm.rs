@@ -35,7 +35,7 @@ pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
         }
         Err(_) => return None,
     };
-    let Some(Ok(group)) = label.text.as_deref().map(Group::parse) else {
+    let Ok(Some(group)) = newest(&label.texts) else {
         return Some("a physical volume of LVM2; open it as lvm:A,B with all of its group".to_owned());
     };
     let volumes: Vec<_> = group.visible().collect();
@@ -49,6 +49,17 @@ pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
         listed(&volumes),
         volumes.first().unwrap_or(&"NAME")
     ))
+}
+
+/// The group as it is after the last change that one of its texts has.
+fn newest<'t>(texts: impl IntoIterator<Item = &'t String>) -> Result<Option<Group>> {
+    let groups = texts.into_iter().map(|text| Group::parse(text)).collect::<Result<Vec<_>>>()?;
+    if let [first, others @ ..] = &groups[..]
+        && let Some(other) = others.iter().find(|other| other.name != first.name)
+    {
+        return Err(format!("the devices belong to two groups, {} and {}", first.name, other.name));
+    }
+    Ok(groups.into_iter().max_by_key(|group| group.version))
 }
 
 /// Names in a message, if they are many only some.
@@ -135,13 +146,8 @@ impl From<OpenError> for Problem {
 
 impl Whole {
     fn of(devices: Vec<(Label, Arc<dyn BlockDevice>)>) -> Result<Self> {
-        let texts = devices.iter().filter_map(|(label, _)| label.text.as_deref());
-        let groups = texts.map(Group::parse).collect::<Result<Vec<_>>>()?;
-        let newest = groups.iter().max_by_key(|group| group.version);
-        let group = newest.ok_or("none of the devices has a copy of the group's metadata")?.clone();
-        if let Some(other) = groups.iter().find(|other| other.name != group.name) {
-            return Err(format!("the devices belong to two groups, {} and {}", group.name, other.name));
-        }
+        let group = newest(devices.iter().flat_map(|(label, _)| &label.texts))?;
+        let group = group.ok_or("none of the devices has a copy of the group's metadata")?;
         if let Some((one, other)) = same_volume(&devices) {
             return Err(format!(
                 "{one} and {other} are one physical volume: one is a copy of the other, or both are members of a mirror; name only one, or the mirror \
