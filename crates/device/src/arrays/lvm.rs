@@ -12,7 +12,7 @@ use diorite_block::{BlockDevice, Sector};
 use super::lvm_group::{Area, Group, Physical, Segment, SegmentKind};
 use super::lvm_label::{Label, has_label, label};
 use super::mirror::MirrorDevice;
-use super::{Result, read, whole_of_part};
+use super::{Result, in_a_row, read, whole_of_part};
 use crate::error::OpenError;
 use crate::joined::JoinedDevice;
 use crate::partition::PartitionDevice;
@@ -225,13 +225,11 @@ impl Whole {
             )
             .into());
         }
-        let segments = volume.segments.iter().map(|segment| self.segment(segment, depth));
-        let segments = segments.collect::<std::result::Result<Vec<_>, _>>()?;
+        let part =
+            |segment| Ok::<_, Problem>((self.segment(segment, depth)?, self.bytes_of(segment.extents)?));
+        let parts = volume.segments.iter().map(part).collect::<std::result::Result<Vec<_>, _>>()?;
         let (own_name, name) = (name, format!("lvm:{}/{name}", group.name));
-        let device = match <[_; 1]>::try_from(segments) {
-            Ok([segment]) => segment,
-            Err(segments) => JoinedDevice::linear(segments)?,
-        };
+        let device = in_a_row(&name, parts)?;
         // A window has a name of its own.
         let len = device.geometry().capacity_bytes;
         let window = PartitionDevice::window(device, name, Sector(0), len)?;
@@ -267,6 +265,12 @@ impl Whole {
         }
     }
 
+    fn bytes_of(&self, extents: u64) -> Result<u64> {
+        extents
+            .checked_mul(self.group.extent_bytes)
+            .ok_or_else(|| format!("{extents} extents are more than there can be"))
+    }
+
     /// Extents of a physical or a logical volume.
     fn area(
         &self,
@@ -276,7 +280,6 @@ impl Whole {
     ) -> std::result::Result<Arc<dyn BlockDevice>, Problem> {
         let left = self.areas_left.get().checked_sub(1).ok_or_else(|| "it has too many areas".to_owned())?;
         self.areas_left.set(left);
-        let bytes = |extents: u64| extents.checked_mul(self.group.extent_bytes);
         let outside = || format!("extents {} of {} are not within it", area.extent, area.volume);
         let (device, start, available) = if let Some(physical) = self.group.physical.get(&area.volume) {
             (self.device_of(&area.volume, physical)?, physical.start, physical.extents)
@@ -288,8 +291,8 @@ impl Whole {
         if area.extent.checked_add(extents).is_none_or(|end| end > available) {
             return Err(outside().into());
         }
-        let offset = bytes(area.extent).and_then(|offset| offset.checked_add(start)).ok_or_else(outside)?;
-        let len = bytes(extents).ok_or_else(outside)?;
+        let offset = self.bytes_of(area.extent)?.checked_add(start).ok_or_else(outside)?;
+        let len = self.bytes_of(extents)?;
         let name = format!("{}?offset={offset}", device.name());
         Ok(PartitionDevice::window(device, name, Sector::containing(offset), len)?)
     }
@@ -361,6 +364,47 @@ mod tests {
         assert_eq!(whole.choose(None).expect_err("none"), "the group vg has no volumes");
         let named = whole.choose(Some("lin")).expect_err("none");
         assert_eq!(named, "there is no volume lin: the group vg has no volumes");
+    }
+
+    /// Extents of 1 KiB on a device with blocks of 4 KiB: each segment was rounded down, and what followed was read and written in another place.
+    #[test]
+    fn segments_that_are_not_of_whole_blocks_are_refused() {
+        let volume = |logical_block_size, extents: [u64; 2]| {
+            let geometry =
+                diorite_block::Geometry { logical_block_size, ..crate::MemoryDevice::geometry_for(1 << 20) };
+            let device: Arc<dyn BlockDevice> = crate::MemoryDevice::with_geometry("disk", geometry);
+            let mut content = crate::AlignedBuf::zeroed(1 << 20, 4096);
+            content.chunks_mut(1024).zip(0..).for_each(|(extent, number)| extent.fill(number as u8));
+            device.write_bytes(0, &content, diorite_block::BioFlags::SYNC).expect("written");
+            let segment = |(extents, extent)| {
+                let areas = vec![Area { volume: "pv0".to_owned(), extent }];
+                Segment { extents, kind: SegmentKind::Striped { chunk_bytes: 0, areas } }
+            };
+            let segments = extents.into_iter().zip([0, 100]).map(segment).collect();
+            let physical = Physical { id: "id".to_owned(), start: 0, extents: 1024 };
+            let group = Group {
+                name: "vg".to_owned(),
+                version: 1,
+                extent_bytes: 1024,
+                physical: [("pv0".to_owned(), physical)].into(),
+                logical: [("lin".to_owned(), Logical { is_visible: true, is_writable: true, segments })]
+                    .into(),
+                is_shared: false,
+            };
+            let label = Label { id: "id".to_owned(), texts: Vec::new() };
+            Whole::new(group, vec![(label, device)]).volume("lin", 0)
+        };
+        assert!(volume(4096, [5, 8]).is_err());
+        for (block, extents) in [(512, [5, 8]), (4096, [8, 8])] {
+            let device = volume(block, extents).ok().expect("whole blocks");
+            let mut memory = crate::AlignedBuf::zeroed(12 << 10, 4096);
+            device.read_bytes(0, &mut memory).expect("read");
+            let first_of_second = extents[0] as usize * 1024;
+            assert_eq!(
+                (memory[first_of_second - 1024], memory[first_of_second]),
+                (extents[0] as u8 - 1, 100)
+            );
+        }
     }
 
     /// The time to list the volumes of a group grew with their number times the number of snapshots, and so did the message.

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BlockDevice, IoError, Sector};
 
-use super::Result;
 use super::md_superblock::{IN_SYNC, Superblock};
 use super::mirror::{MirrorDevice, WriteMarks};
+use super::{Result, in_a_row};
 use crate::error::OpenError;
 use crate::joined::JoinedDevice;
 use crate::partition::PartitionDevice;
@@ -90,7 +90,7 @@ pub(crate) fn open(
         return Err(bad(missing(&members)));
     }
     let device: Arc<dyn BlockDevice> = match first.level() {
-        -1 => linear(&members, first.chunk_bytes())?,
+        -1 => linear(&name, &members, first.chunk_bytes())?,
         0 => striped(&members, first.chunk_bytes(), first.layout()).map_err(|problem| match problem {
             Problem::Array(why) => bad(why),
             Problem::Open(error) => error,
@@ -207,12 +207,16 @@ fn missing(members: &[Member]) -> String {
     )
 }
 
-fn linear(members: &[Member], chunk_bytes: u64) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
-    let data = |member: &Member| {
-        let len = member.len();
-        member.data(0, if chunk_bytes == 0 { len } else { len - len % chunk_bytes })
+fn linear(
+    name: &str,
+    members: &[Member],
+    chunk_bytes: u64,
+) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+    let part = |member: &Member| {
+        let len = if chunk_bytes == 0 { member.len() } else { member.len() - member.len() % chunk_bytes };
+        Ok::<_, OpenError>((member.data(0, len)?, len))
     };
-    Ok(JoinedDevice::linear(members.iter().map(data).collect::<std::result::Result<_, _>>()?)?)
+    in_a_row(name, members.iter().map(part).collect::<std::result::Result<_, _>>()?)
 }
 
 /// Why an array cannot be put together.
