@@ -177,3 +177,45 @@ fn copies_of_a_physical_volume_are_not_used_together() {
         assert!(error.contains("0.img") && error.contains("1.img are one physical volume"), "{error}");
     }
 }
+
+const RAID1: &str = "type = \"raid1\"\ndevice_count = 2\nregion_size = 4096\nraids = [\"lin_rmeta_0\", \"lin_rimage_0\", \"lin_rmeta_1\", \"lin_rimage_1\"]";
+
+/// A mirror of two images with a bitmap of eight regions, of which these bits are set in the first.
+fn mirror(paths: &[PathBuf; 2], bits: u8) {
+    let mut volumes = volume("lin", ", \"VISIBLE\"", &[(8, RAID1)]);
+    for number in 0..2 {
+        volumes += &volume(&format!("lin_rmeta_{number}"), "", &[(1, &linear(number, 0))]);
+        volumes += &volume(&format!("lin_rimage_{number}"), "", &[(8, &linear(number, 1))]);
+    }
+    let text = group(1, EXTENT, 2, &volumes);
+    for (number, path) in paths.iter().enumerate() {
+        make(path, number, &[&text]);
+        let state = [&b"DmRd"[..], &[0; 12], &5_u64.to_le_bytes(), &[0; 8], &[0xff; 16]].concat();
+        write_at(path, DATA, &state.iter().copied().chain([0; 8]).collect::<Vec<_>>());
+        let mut bitmap = [0; 257];
+        bitmap[..4].copy_from_slice(b"bitm");
+        bitmap[40..48].copy_from_slice(&(8 * EXTENT / 512).to_le_bytes());
+        bitmap[52..56].copy_from_slice(&(EXTENT as u32).to_le_bytes());
+        bitmap[256] = if number == 0 { bits } else { 0 };
+        write_at(path, DATA + 4096, &bitmap);
+        write_at(path, DATA + EXTENT + 8 * 4096, &[number as u8 + 1; 4096]);
+    }
+}
+
+/// What a host was writing when it crashed may be on one image only. It was read from either.
+#[test]
+fn after_a_crash_one_image_of_a_mirror_is_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths: [PathBuf; 2] = paths(&directory);
+    for (bits, other_is_read) in [(0, true), (1, false), (0x80, false)] {
+        mirror(&paths, bits);
+        let device = open(&paths, &OpenOptions::read_only()).expect("a mirror");
+        assert_eq!(first_byte_at(&*device, 8 * 4096), 1);
+        // The first image can no longer be read.
+        let file = std::fs::File::options().write(true).open(&paths[0]).expect("an image");
+        file.set_len(DATA).expect("truncated");
+        let mut memory = AlignedBuf::zeroed(4096, 4096);
+        let read = device.read_bytes(8 * 4096, &mut memory);
+        assert_eq!(read.is_ok(), other_is_read, "bits {bits:#x}: {read:?}");
+    }
+}

@@ -11,8 +11,9 @@ use diorite_block::{BlockDevice, Sector};
 
 use super::lvm_group::{Area, Group, Physical, Segment, SegmentKind};
 use super::lvm_label::{Label, has_label, label};
+use super::lvm_raid::ImageState;
 use super::mirror::MirrorDevice;
-use super::{Result, in_a_row, read, whole_of_part};
+use super::{Result, in_a_row, whole_of_part};
 use crate::error::OpenError;
 use crate::joined::JoinedDevice;
 use crate::partition::PartitionDevice;
@@ -21,8 +22,8 @@ use crate::partition::PartitionDevice;
 const DEPTH_MAX: u32 = 8;
 /// Areas of a volume and of its parts.
 const AREAS_MAX: u32 = 100_000;
-/// Magic number of the state of a dm-raid image, `DmRd`.
-const RAID_STATE: u32 = 0x6452_6d44;
+/// The state of an image takes as long to read as so many areas to open.
+const STATE_AREAS: u32 = 64;
 
 /// What a physical volume belongs to, for a message; none if it is none.
 pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
@@ -265,6 +266,12 @@ impl Whole {
         }
     }
 
+    fn count_areas(&self, count: u32) -> Result<()> {
+        let left = self.areas_left.get().checked_sub(count).ok_or("it has too many areas")?;
+        self.areas_left.set(left);
+        Ok(())
+    }
+
     fn bytes_of(&self, extents: u64) -> Result<u64> {
         extents
             .checked_mul(self.group.extent_bytes)
@@ -278,8 +285,7 @@ impl Whole {
         extents: u64,
         depth: u32,
     ) -> std::result::Result<Arc<dyn BlockDevice>, Problem> {
-        let left = self.areas_left.get().checked_sub(1).ok_or_else(|| "it has too many areas".to_owned())?;
-        self.areas_left.set(left);
+        self.count_areas(1)?;
         let outside = || format!("extents {} of {} are not within it", area.extent, area.volume);
         let (device, start, available) = if let Some(physical) = self.group.physical.get(&area.volume) {
             (self.device_of(&area.volume, physical)?, physical.start, physical.extents)
@@ -318,28 +324,27 @@ impl Whole {
             return Ok(vec![first]);
         }
         let mut found = Vec::new();
-        for (index, (image, state)) in images.iter().zip(states).enumerate() {
+        for (image, state) in images.iter().zip(states) {
+            self.count_areas(STATE_AREAS)?;
             let device = self.volume(state, depth + 1)?;
-            let state = read(&*device, 0, 48).map_err(OpenError::Io)?;
-            let word = |at: usize| state[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
-            let long = |at: usize| state[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-            if word(0) == RAID_STATE {
-                let (events, failed, recovered, in_sync) = (long(16), long(24), long(32), long(40));
-                found.push((index, image, events, failed, recovered == u64::MAX, in_sync == u64::MAX));
-            }
+            found.push((image, ImageState::read(&*device).map_err(OpenError::Io)?));
         }
-        let newest = found.iter().max_by_key(|(_, _, events, ..)| *events).copied();
-        let Some((_, _, newest, failed, _, in_sync)) = newest else {
-            return Err("no image of the mirror has a state".to_owned().into());
+        let known = || found.iter().filter_map(|(_, state)| state.as_ref());
+        let newest = known()
+            .max_by_key(|state| state.events)
+            .ok_or_else(|| "no image of the mirror has a state".to_owned())?;
+        let is_sound = |index: usize, state: &ImageState| {
+            state.events == newest.events && state.is_recovered && (newest.failed >> index.min(63)) & 1 == 0
         };
-        let is_sound = |(index, _, events, _, recovered, _): &(usize, &Area, u64, u64, bool, bool)| {
-            *events == newest && *recovered && (failed >> (*index).min(63)) & 1 == 0
-        };
-        let mut sound: Vec<_> =
-            found.iter().filter(|image| is_sound(image)).map(|(_, image, ..)| *image).collect();
-        if !in_sync {
-            sound.truncate(1);
-        }
+        let sound = found.iter().enumerate().filter_map(|(index, (image, state))| {
+            let state = state.as_ref().filter(|state| is_sound(index, state))?;
+            Some((*image, state))
+        });
+        let sound: Vec<_> = sound.collect();
+        // The kernel copies the first of them to the others where they may differ.
+        let is_same = newest.is_in_sync && sound.iter().all(|(_, state)| state.is_clean);
+        let count = if is_same { sound.len() } else { 1 };
+        let sound: Vec<_> = sound.into_iter().take(count).map(|(image, _)| image).collect();
         if sound.is_empty() { Err("no image of the mirror is whole".to_owned().into()) } else { Ok(sound) }
     }
 }

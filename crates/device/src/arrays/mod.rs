@@ -8,6 +8,7 @@
 pub(crate) mod lvm;
 mod lvm_group;
 mod lvm_label;
+mod lvm_raid;
 mod lvm_text;
 pub(crate) mod md;
 mod md_superblock;
