@@ -178,6 +178,20 @@ fn copies_of_a_physical_volume_are_not_used_together() {
     }
 }
 
+/// A group that was shared and is no more (`vgchange --lock-type none`) was not written to.
+#[test]
+fn a_group_with_no_kind_of_lock_is_not_shared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [path] = paths(&directory);
+    let text = group(1, EXTENT, 1, &volume("lin", ", \"VISIBLE\"", &[(2, &linear(0, 0))]));
+    for (kind, is_shared) in [("none", false), ("dlm", true)] {
+        make(&path, 0, &[&text.replacen("seqno", &format!("lock_type = \"{kind}\"\nseqno"), 1)]);
+        let opened = open(std::slice::from_ref(&path), &OpenOptions::read_write());
+        let refused = opened.err().is_some_and(|why| why.contains("is shared by hosts"));
+        assert_eq!(refused, is_shared, "{kind}");
+    }
+}
+
 const RAID1: &str = "type = \"raid1\"\ndevice_count = 2\nregion_size = 4096\nraids = [\"lin_rmeta_0\", \"lin_rimage_0\", \"lin_rmeta_1\", \"lin_rimage_1\"]";
 
 /// A mirror of two images with a bitmap of eight regions, of which these bits are set in the first.
