@@ -375,6 +375,31 @@ fn a_request_without_an_answer_is_given_up_while_others_get_theirs() {
     });
 }
 
+/// An old server that says nothing when the export is chosen was said not to have it.
+#[test]
+fn an_old_server_that_closes_has_no_such_export_and_a_silent_one_is_slow() {
+    for (is_silent, expected) in [(false, "has no export \"disk\""), (true, "did not answer within 1 s")] {
+        let (_directory, socket) = scratch();
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || -> std::io::Result<UnixStream> {
+            let mut stream = listener.accept()?.0;
+            stream.write_all(&[&b"NBDMAGICIHAVEOPT"[..], &3_u16.to_be_bytes()].concat())?;
+            exactly::<4>(&mut stream)?;
+            let option = read_option(&mut stream)?;
+            stream.write_all(&option_reply(option, 0x8000_0001, &[]))?;
+            assert_eq!(read_option(&mut stream)?, 1);
+            if !is_silent {
+                stream.shutdown(std::net::Shutdown::Both)?;
+            }
+            Ok(stream)
+        });
+        let uri = format!("nbd+unix:///disk?socket={}&timeout=1", socket.display());
+        let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        server.join().unwrap().unwrap();
+    }
+}
+
 /// A server has no export of that name, and names of others that fill a screen each.
 #[test]
 fn names_of_exports_in_a_message_are_short() {

@@ -160,8 +160,13 @@ fn go(transport: &Transport, name: &str) -> io::Result<Option<Export>> {
 /// Choose the export as servers without `NBD_OPT_GO` have it.
 fn export_name(transport: &Transport, name: &str, no_zeroes: bool) -> io::Result<Export> {
     send_option(transport, wire::OPT_EXPORT_NAME, name.as_bytes())?;
-    let gone = |_| refused(format!("the server has no export {name:?}, or refuses it"));
-    let bytes = receive_u64(transport).map_err(gone)?;
+    // Such a server has no other word for no.
+    let bytes = receive_u64(transport).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+            refused(format!("the server has no export {name:?}, or refuses it"))
+        }
+        _ => error,
+    })?;
     let flags = receive_u16(transport)?;
     if !no_zeroes {
         transport.receive(&mut [0; 124])?;
