@@ -72,12 +72,7 @@ impl Member {
             };
             put(256 + 2 * usize::from(number), &role.to_le_bytes());
         }
-        let words = bytes[..264]
-            .chunks(4)
-            .map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
-        let sum: u64 = words.sum();
-        let checksum = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
-        bytes[216..220].copy_from_slice(&checksum.to_le_bytes());
+        seal(&mut bytes);
         bytes
     }
 
@@ -86,6 +81,17 @@ impl Member {
         file.set_len(DATA + self.data_bytes).expect("a size");
         file.write_all_at(&self.bytes(), PLACE).expect("a superblock");
     }
+}
+
+/// Write the checksum of a superblock of version 1.
+fn seal(bytes: &mut [u8]) {
+    bytes[216..220].fill(0);
+    let words = bytes[..264]
+        .chunks(4)
+        .map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+    let sum: u64 = words.sum();
+    let checksum = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
+    bytes[216..220].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// A member with a superblock of version 0.90.
@@ -397,6 +403,25 @@ fn what_is_no_whole_array_is_refused() {
     assert!(array_of(&*member).expect("a member").contains("RAID-1"));
     // Its data does not begin where it begins, so it cannot be taken for the whole.
     assert_eq!(mirror_of(&*member), None);
+}
+
+/// A hostile superblock said that the data begins where it is itself: a write replaced it.
+#[test]
+fn data_that_overlaps_the_superblock_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths = images(directory.path(), &[MIRROR, MIRROR]);
+    for (start, is_refused) in [(0_u64, true), (4096, true), (7680, true), (8192, false)] {
+        for (path, role) in paths.iter().zip(0..) {
+            let mut bytes = Member { role, ..MIRROR }.bytes();
+            bytes[128..136].copy_from_slice(&(start / 512).to_le_bytes());
+            seal(&mut bytes);
+            let file = std::fs::File::options().write(true).open(path).expect("an image");
+            file.write_all_at(&bytes, PLACE).expect("a superblock");
+        }
+        let opened = open_target(&spec(&paths), &OpenOptions::read_write());
+        let refused = opened.err().is_some_and(|why| why.to_string().contains("where its superblock is"));
+        assert_eq!(refused, is_refused, "data from byte {start} on");
+    }
 }
 
 /// A part of a member was opened for writing, and the members differed afterwards.

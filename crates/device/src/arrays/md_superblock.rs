@@ -142,8 +142,12 @@ impl Superblock {
             return Err("its MD superblock was made for another place".to_owned());
         }
         let end = self.long(128).checked_add(self.long(136)).and_then(|end| end.checked_mul(SECTOR));
-        if end.is_none_or(|end| end > capacity) {
+        let Some(end) = end.filter(|end| *end <= capacity) else {
             return Err("the data of the MD array is not within it".to_owned());
+        };
+        // mdadm keeps these bytes free, whatever the superblock takes of them.
+        if self.data_bytes().0 < self.place + BYTES as u64 && end > self.place {
+            return Err("the data of the MD array is where its superblock is".to_owned());
         }
         Ok(self)
     }
