@@ -26,6 +26,7 @@ struct Member {
     layout: u32,
     /// Numbers of the members that it counts as failed.
     failed: &'static [u16],
+    is_write_mostly: bool,
 }
 
 const MIRROR: Member = Member {
@@ -38,6 +39,7 @@ const MIRROR: Member = Member {
     data_bytes: BYTES - DATA,
     layout: 0,
     failed: &[],
+    is_write_mostly: false,
 };
 
 impl Member {
@@ -58,6 +60,7 @@ impl Member {
         put(136, &(self.data_bytes / 512).to_le_bytes());
         put(144, &(PLACE / 512).to_le_bytes());
         put(160, &u32::from(self.role).to_le_bytes());
+        put(184, &[u8::from(self.is_write_mostly)]);
         put(200, &self.events.to_le_bytes());
         put(208, &self.in_sync_to.to_le_bytes());
         put(220, &4_u32.to_le_bytes());
@@ -69,12 +72,7 @@ impl Member {
             };
             put(256 + 2 * usize::from(number), &role.to_le_bytes());
         }
-        let words = bytes[..264]
-            .chunks(4)
-            .map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
-        let sum: u64 = words.sum();
-        let checksum = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
-        bytes[216..220].copy_from_slice(&checksum.to_le_bytes());
+        seal(&mut bytes);
         bytes
     }
 
@@ -83,6 +81,17 @@ impl Member {
         file.set_len(DATA + self.data_bytes).expect("a size");
         file.write_all_at(&self.bytes(), PLACE).expect("a superblock");
     }
+}
+
+/// Write the checksum of a superblock of version 1.
+fn seal(bytes: &mut [u8]) {
+    bytes[216..220].fill(0);
+    let words = bytes[..264]
+        .chunks(4)
+        .map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+    let sum: u64 = words.sum();
+    let checksum = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
+    bytes[216..220].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// A member with a superblock of version 0.90.
@@ -295,6 +304,32 @@ fn a_mark_that_one_member_lacks_is_written() {
     assert!(paths.iter().all(|path| in_sync_to(path) == (9, 0)));
 }
 
+/// After a crash the kernel copies the first member that is not write-mostly to the others. Another one was read before that.
+#[test]
+fn of_members_that_may_differ_the_one_is_read_that_the_kernel_copies() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let marked = Member { in_sync_to: 0, ..MIRROR };
+    let paths = images(directory.path(), &[Member { is_write_mostly: true, ..marked }, marked]);
+    write_data(&paths[0], &[1; 4096]);
+    write_data(&paths[1], &[2; 4096]);
+    assert_eq!(first_byte(&*open(&paths)), 2);
+}
+
+/// The kernel had copied a half of the mirror when it was stopped. A write into that half left the mark as it was, and a crash then left members that
+/// differ where nothing was to be copied any more.
+#[test]
+fn a_mark_that_leaves_a_part_out_is_extended_before_a_write() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let half = Member { in_sync_to: (BYTES - DATA) / 512 / 2, ..MIRROR };
+    let paths = images(directory.path(), &[half, half]);
+    let device = open(&paths);
+    assert!(paths.iter().all(|path| in_sync_to(path) == (7, half.in_sync_to)), "nothing is written yet");
+    device.write_bytes(0, &pattern(4096, 3), BioFlags::SYNC).expect("written");
+    assert!(paths.iter().all(|path| in_sync_to(path).1 == 0));
+    drop(device);
+    assert!(paths.iter().all(|path| in_sync_to(path).1 == 0), "the other half is still to be copied");
+}
+
 /// Each member ran without the other: which data is right, only the user knows.
 #[test]
 fn members_that_were_used_apart_are_refused() {
@@ -368,6 +403,25 @@ fn what_is_no_whole_array_is_refused() {
     assert!(array_of(&*member).expect("a member").contains("RAID-1"));
     // Its data does not begin where it begins, so it cannot be taken for the whole.
     assert_eq!(mirror_of(&*member), None);
+}
+
+/// A hostile superblock said that the data begins where it is itself: a write replaced it.
+#[test]
+fn data_that_overlaps_the_superblock_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths = images(directory.path(), &[MIRROR, MIRROR]);
+    for (start, is_refused) in [(0_u64, true), (4096, true), (7680, true), (8192, false)] {
+        for (path, role) in paths.iter().zip(0..) {
+            let mut bytes = Member { role, ..MIRROR }.bytes();
+            bytes[128..136].copy_from_slice(&(start / 512).to_le_bytes());
+            seal(&mut bytes);
+            let file = std::fs::File::options().write(true).open(path).expect("an image");
+            file.write_all_at(&bytes, PLACE).expect("a superblock");
+        }
+        let opened = open_target(&spec(&paths), &OpenOptions::read_write());
+        let refused = opened.err().is_some_and(|why| why.to_string().contains("where its superblock is"));
+        assert_eq!(refused, is_refused, "data from byte {start} on");
+    }
 }
 
 /// A part of a member was opened for writing, and the members differed afterwards.

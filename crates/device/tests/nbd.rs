@@ -246,19 +246,29 @@ struct SlowServer {
     is_done: AtomicBool,
 }
 
+/// The handshake of a server with one export.
+fn shake_hands(stream: &mut UnixStream) -> std::io::Result<()> {
+    stream.write_all(&[&b"NBDMAGICIHAVEOPT"[..], &3_u16.to_be_bytes()].concat())?;
+    exactly::<4>(stream)?;
+    read_option(stream)?;
+    let export = [&0_u16.to_be_bytes()[..], &BYTES.to_be_bytes(), &0x101_u16.to_be_bytes()].concat();
+    stream.write_all(&[option_reply(7, 3, &export), option_reply(7, 1, &[])].concat())
+}
+
+/// Read a request: its command, the head of the reply to it, and its range.
+fn read_request(stream: &mut UnixStream) -> std::io::Result<(u8, Vec<u8>, usize, usize)> {
+    let head: [u8; 28] = exactly(stream)?;
+    let offset = u64::from_be_bytes(head[16..24].try_into().unwrap()) as usize;
+    let len = u32::from_be_bytes(head[24..].try_into().unwrap()) as usize;
+    let reply = [&[0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], &head[8..16]].concat();
+    Ok((head[7], reply, offset, len))
+}
+
 impl SlowServer {
     fn serve(&self, mut stream: UnixStream) -> std::io::Result<()> {
-        stream.write_all(&[&b"NBDMAGICIHAVEOPT"[..], &3_u16.to_be_bytes()].concat())?;
-        exactly::<4>(&mut stream)?;
-        read_option(&mut stream)?;
-        let export = [&0_u16.to_be_bytes()[..], &BYTES.to_be_bytes(), &0x101_u16.to_be_bytes()].concat();
-        stream.write_all(&[option_reply(7, 3, &export), option_reply(7, 1, &[])].concat())?;
+        shake_hands(&mut stream)?;
         loop {
-            let head: [u8; 28] = exactly(&mut stream)?;
-            let (command, cookie) = (head[7], &head[8..16]);
-            let offset = u64::from_be_bytes(head[16..24].try_into().unwrap()) as usize;
-            let len = u32::from_be_bytes(head[24..].try_into().unwrap()) as usize;
-            let reply = [&[0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], cookie].concat();
+            let (command, reply, offset, len) = read_request(&mut stream)?;
             match command {
                 0 if offset == 4096 && !self.has_closed.swap(true, Ordering::SeqCst) => return Ok(()),
                 0 => {
@@ -318,6 +328,98 @@ fn a_write_that_was_sent_again_is_not_carried_out_late() {
     wait_for(&server.is_done);
     let content = server.content.lock().unwrap();
     assert!(content[..4096] == [2; 4096], "{:?}", &content[..8]);
+}
+
+/// Answers reads, and no write.
+fn serve_reads_only(mut stream: UnixStream) -> std::io::Result<()> {
+    shake_hands(&mut stream)?;
+    loop {
+        let (command, reply, _, len) = read_request(&mut stream)?;
+        match command {
+            0 => stream.write_all(&[reply, vec![0; len]].concat())?,
+            1 => stream.read_exact(&mut vec![0; len])?,
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Each answer to another request started the time anew: a write that the server had forgotten was waited for as long as there was anything to read.
+#[test]
+fn a_request_without_an_answer_is_given_up_while_others_get_theirs() {
+    let (_directory, socket) = scratch();
+    let listener = UnixListener::bind(&socket).unwrap();
+    // Ends with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            // The client closes the connection, which is an error here.
+            let _ = serve_reads_only(stream.unwrap());
+        }
+    });
+    let uri = format!("nbd+unix:///?socket={}&connections=1&timeout=1&reconnect=0", socket.display());
+    let device: Arc<dyn BlockDevice> = open(&uri);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let before = Instant::now();
+            (device.write_bytes(0, &[1; 4096], BioFlags::SYNC), before.elapsed())
+        });
+        let give_up = Instant::now() + Duration::from_secs(6);
+        while !writing.is_finished() && Instant::now() < give_up {
+            // It fails as soon as the write is given up.
+            let _ = device.read_bytes(4096, &mut [0; 4096]);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (result, took) = writing.join().unwrap();
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("does not answer"), "{error}");
+        assert!((1..4).contains(&took.as_secs()), "{took:?}");
+    });
+}
+
+/// An old server that says nothing when the export is chosen was said not to have it.
+#[test]
+fn an_old_server_that_closes_has_no_such_export_and_a_silent_one_is_slow() {
+    for (is_silent, expected) in [(false, "has no export \"disk\""), (true, "did not answer within 1 s")] {
+        let (_directory, socket) = scratch();
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || -> std::io::Result<UnixStream> {
+            let mut stream = listener.accept()?.0;
+            stream.write_all(&[&b"NBDMAGICIHAVEOPT"[..], &3_u16.to_be_bytes()].concat())?;
+            exactly::<4>(&mut stream)?;
+            let option = read_option(&mut stream)?;
+            stream.write_all(&option_reply(option, 0x8000_0001, &[]))?;
+            assert_eq!(read_option(&mut stream)?, 1);
+            if !is_silent {
+                stream.shutdown(std::net::Shutdown::Both)?;
+            }
+            Ok(stream)
+        });
+        let uri = format!("nbd+unix:///disk?socket={}&timeout=1", socket.display());
+        let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        server.join().unwrap().unwrap();
+    }
+}
+
+/// A server has no export of that name, and names of others that fill a screen each.
+#[test]
+fn names_of_exports_in_a_message_are_short() {
+    let (_directory, socket) = scratch();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = std::thread::spawn(move || -> std::io::Result<()> {
+        let mut stream = listener.accept()?.0;
+        stream.write_all(&[&b"NBDMAGICIHAVEOPT"[..], &3_u16.to_be_bytes()].concat())?;
+        exactly::<4>(&mut stream)?;
+        read_option(&mut stream)?;
+        stream.write_all(&option_reply(7, 0x8000_0006, &[]))?;
+        read_option(&mut stream)?;
+        let name = [&60_000_u32.to_be_bytes()[..], &b"n".repeat(60_000)].concat();
+        (0..5).try_for_each(|_| stream.write_all(&option_reply(3, 2, &name)))?;
+        stream.write_all(&option_reply(3, 1, &[]))
+    });
+    let uri = format!("nbd+unix:///none?socket={}", socket.display());
+    let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("nnnn") && error.len() < 5000, "{} bytes", error.len());
+    server.join().unwrap().unwrap();
 }
 
 #[test]

@@ -11,8 +11,9 @@ use diorite_block::{BlockDevice, Sector};
 
 use super::lvm_group::{Area, Group, Physical, Segment, SegmentKind};
 use super::lvm_label::{Label, has_label, label};
+use super::lvm_raid::ImageState;
 use super::mirror::MirrorDevice;
-use super::{Result, read};
+use super::{Result, in_a_row, whole_of_part};
 use crate::error::OpenError;
 use crate::joined::JoinedDevice;
 use crate::partition::PartitionDevice;
@@ -21,8 +22,8 @@ use crate::partition::PartitionDevice;
 const DEPTH_MAX: u32 = 8;
 /// Areas of a volume and of its parts.
 const AREAS_MAX: u32 = 100_000;
-/// Magic number of the state of a dm-raid image, `DmRd`.
-const RAID_STATE: u32 = 0x6452_6d44;
+/// The state of an image takes as long to read as so many areas to open.
+const STATE_AREAS: u32 = 64;
 
 /// What a physical volume belongs to, for a message; none if it is none.
 pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
@@ -35,7 +36,7 @@ pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
         }
         Err(_) => return None,
     };
-    let Some(Ok(group)) = label.text.as_deref().map(Group::parse) else {
+    let Ok(Some(group)) = newest(&label.texts) else {
         return Some("a physical volume of LVM2; open it as lvm:A,B with all of its group".to_owned());
     };
     let volumes: Vec<_> = group.visible().collect();
@@ -49,6 +50,17 @@ pub(super) fn describe(device: &dyn BlockDevice) -> Option<String> {
         listed(&volumes),
         volumes.first().unwrap_or(&"NAME")
     ))
+}
+
+/// The group as it is after the last change that one of its texts has.
+fn newest<'t>(texts: impl IntoIterator<Item = &'t String>) -> Result<Option<Group>> {
+    let groups = texts.into_iter().map(|text| Group::parse(text)).collect::<Result<Vec<_>>>()?;
+    if let [first, others @ ..] = &groups[..]
+        && let Some(other) = others.iter().find(|other| other.name != first.name)
+    {
+        return Err(format!("the devices belong to two groups, {} and {}", first.name, other.name));
+    }
+    Ok(groups.into_iter().max_by_key(|group| group.version))
 }
 
 /// Names in a message, if they are many only some.
@@ -73,6 +85,14 @@ pub(crate) fn open(
     let bad = |why: String| OpenError::BadJoin { spec: spec.to_owned(), why };
     let mut labels = Vec::new();
     for device in devices {
+        if for_writing && let Some(array) = whole_of_part(&*device, true) {
+            return Err(bad(format!(
+                "{} is {array}; the physical volume is that array, whose other members would not get what is written here: name it in place of its \
+                 members (/dev/mdN, or a name for it: diorite raw NAME md:A,B), or open it read-only; if the array is no more, remove its superblock \
+                 (mdadm --zero-superblock)",
+                device.name()
+            )));
+        }
         let found = label(&*device).map_err(|why| bad(format!("{}: {why}", device.name())))?;
         let found = found.ok_or_else(|| bad(format!("{} is no physical volume of LVM2", device.name())))?;
         labels.push((found, device));
@@ -101,6 +121,12 @@ struct Whole {
     areas_left: Cell<u32>,
 }
 
+/// The names of two devices with the same identity.
+fn same_volume(devices: &[(Label, Arc<dyn BlockDevice>)]) -> Option<(String, String)> {
+    let mut known = BTreeMap::new();
+    devices.iter().find_map(|(label, device)| Some((known.insert(&label.id, device)?.name(), device.name())))
+}
+
 /// Why a volume cannot be put together.
 enum Problem {
     Group(String),
@@ -121,12 +147,13 @@ impl From<OpenError> for Problem {
 
 impl Whole {
     fn of(devices: Vec<(Label, Arc<dyn BlockDevice>)>) -> Result<Self> {
-        let texts = devices.iter().filter_map(|(label, _)| label.text.as_deref());
-        let groups = texts.map(Group::parse).collect::<Result<Vec<_>>>()?;
-        let newest = groups.iter().max_by_key(|group| group.version);
-        let group = newest.ok_or("none of the devices has a copy of the group's metadata")?.clone();
-        if let Some(other) = groups.iter().find(|other| other.name != group.name) {
-            return Err(format!("the devices belong to two groups, {} and {}", group.name, other.name));
+        let group = newest(devices.iter().flat_map(|(label, _)| &label.texts))?;
+        let group = group.ok_or("none of the devices has a copy of the group's metadata")?;
+        if let Some((one, other)) = same_volume(&devices) {
+            return Err(format!(
+                "{one} and {other} are one physical volume: one is a copy of the other, or both are members of a mirror; name only one, or the mirror \
+                 (/dev/mdN, or a name for it: diorite raw NAME md:A,B)"
+            ));
         }
         let known: BTreeSet<_> = group.physical.values().map(|volume| &volume.id).collect();
         for (label, device) in &devices {
@@ -199,13 +226,11 @@ impl Whole {
             )
             .into());
         }
-        let segments = volume.segments.iter().map(|segment| self.segment(segment, depth));
-        let segments = segments.collect::<std::result::Result<Vec<_>, _>>()?;
+        let part =
+            |segment| Ok::<_, Problem>((self.segment(segment, depth)?, self.bytes_of(segment.extents)?));
+        let parts = volume.segments.iter().map(part).collect::<std::result::Result<Vec<_>, _>>()?;
         let (own_name, name) = (name, format!("lvm:{}/{name}", group.name));
-        let device = match <[_; 1]>::try_from(segments) {
-            Ok([segment]) => segment,
-            Err(segments) => JoinedDevice::linear(segments)?,
-        };
+        let device = in_a_row(&name, parts)?;
         // A window has a name of its own.
         let len = device.geometry().capacity_bytes;
         let window = PartitionDevice::window(device, name, Sector(0), len)?;
@@ -241,6 +266,18 @@ impl Whole {
         }
     }
 
+    fn count_areas(&self, count: u32) -> Result<()> {
+        let left = self.areas_left.get().checked_sub(count).ok_or("it has too many areas")?;
+        self.areas_left.set(left);
+        Ok(())
+    }
+
+    fn bytes_of(&self, extents: u64) -> Result<u64> {
+        extents
+            .checked_mul(self.group.extent_bytes)
+            .ok_or_else(|| format!("{extents} extents are more than there can be"))
+    }
+
     /// Extents of a physical or a logical volume.
     fn area(
         &self,
@@ -248,9 +285,7 @@ impl Whole {
         extents: u64,
         depth: u32,
     ) -> std::result::Result<Arc<dyn BlockDevice>, Problem> {
-        let left = self.areas_left.get().checked_sub(1).ok_or_else(|| "it has too many areas".to_owned())?;
-        self.areas_left.set(left);
-        let bytes = |extents: u64| extents.checked_mul(self.group.extent_bytes);
+        self.count_areas(1)?;
         let outside = || format!("extents {} of {} are not within it", area.extent, area.volume);
         let (device, start, available) = if let Some(physical) = self.group.physical.get(&area.volume) {
             (self.device_of(&area.volume, physical)?, physical.start, physical.extents)
@@ -262,8 +297,8 @@ impl Whole {
         if area.extent.checked_add(extents).is_none_or(|end| end > available) {
             return Err(outside().into());
         }
-        let offset = bytes(area.extent).and_then(|offset| offset.checked_add(start)).ok_or_else(outside)?;
-        let len = bytes(extents).ok_or_else(outside)?;
+        let offset = self.bytes_of(area.extent)?.checked_add(start).ok_or_else(outside)?;
+        let len = self.bytes_of(extents)?;
         let name = format!("{}?offset={offset}", device.name());
         Ok(PartitionDevice::window(device, name, Sector::containing(offset), len)?)
     }
@@ -289,28 +324,27 @@ impl Whole {
             return Ok(vec![first]);
         }
         let mut found = Vec::new();
-        for (index, (image, state)) in images.iter().zip(states).enumerate() {
+        for (image, state) in images.iter().zip(states) {
+            self.count_areas(STATE_AREAS)?;
             let device = self.volume(state, depth + 1)?;
-            let state = read(&*device, 0, 48).map_err(OpenError::Io)?;
-            let word = |at: usize| state[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
-            let long = |at: usize| state[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-            if word(0) == RAID_STATE {
-                let (events, failed, recovered, in_sync) = (long(16), long(24), long(32), long(40));
-                found.push((index, image, events, failed, recovered == u64::MAX, in_sync == u64::MAX));
-            }
+            found.push((image, ImageState::read(&*device).map_err(OpenError::Io)?));
         }
-        let newest = found.iter().max_by_key(|(_, _, events, ..)| *events).copied();
-        let Some((_, _, newest, failed, _, in_sync)) = newest else {
-            return Err("no image of the mirror has a state".to_owned().into());
+        let known = || found.iter().filter_map(|(_, state)| state.as_ref());
+        let newest = known()
+            .max_by_key(|state| state.events)
+            .ok_or_else(|| "no image of the mirror has a state".to_owned())?;
+        let is_sound = |index: usize, state: &ImageState| {
+            state.events == newest.events && state.is_recovered && (newest.failed >> index.min(63)) & 1 == 0
         };
-        let is_sound = |(index, _, events, _, recovered, _): &(usize, &Area, u64, u64, bool, bool)| {
-            *events == newest && *recovered && (failed >> (*index).min(63)) & 1 == 0
-        };
-        let mut sound: Vec<_> =
-            found.iter().filter(|image| is_sound(image)).map(|(_, image, ..)| *image).collect();
-        if !in_sync {
-            sound.truncate(1);
-        }
+        let sound = found.iter().enumerate().filter_map(|(index, (image, state))| {
+            let state = state.as_ref().filter(|state| is_sound(index, state))?;
+            Some((*image, state))
+        });
+        let sound: Vec<_> = sound.collect();
+        // The kernel copies the first of them to the others where they may differ.
+        let is_same = newest.is_in_sync && sound.iter().all(|(_, state)| state.is_clean);
+        let count = if is_same { sound.len() } else { 1 };
+        let sound: Vec<_> = sound.into_iter().take(count).map(|(image, _)| image).collect();
         if sound.is_empty() { Err("no image of the mirror is whole".to_owned().into()) } else { Ok(sound) }
     }
 }
@@ -335,6 +369,47 @@ mod tests {
         assert_eq!(whole.choose(None).expect_err("none"), "the group vg has no volumes");
         let named = whole.choose(Some("lin")).expect_err("none");
         assert_eq!(named, "there is no volume lin: the group vg has no volumes");
+    }
+
+    /// Extents of 1 KiB on a device with blocks of 4 KiB: each segment was rounded down, and what followed was read and written in another place.
+    #[test]
+    fn segments_that_are_not_of_whole_blocks_are_refused() {
+        let volume = |logical_block_size, extents: [u64; 2]| {
+            let geometry =
+                diorite_block::Geometry { logical_block_size, ..crate::MemoryDevice::geometry_for(1 << 20) };
+            let device: Arc<dyn BlockDevice> = crate::MemoryDevice::with_geometry("disk", geometry);
+            let mut content = crate::AlignedBuf::zeroed(1 << 20, 4096);
+            content.chunks_mut(1024).zip(0..).for_each(|(extent, number)| extent.fill(number as u8));
+            device.write_bytes(0, &content, diorite_block::BioFlags::SYNC).expect("written");
+            let segment = |(extents, extent)| {
+                let areas = vec![Area { volume: "pv0".to_owned(), extent }];
+                Segment { extents, kind: SegmentKind::Striped { chunk_bytes: 0, areas } }
+            };
+            let segments = extents.into_iter().zip([0, 100]).map(segment).collect();
+            let physical = Physical { id: "id".to_owned(), start: 0, extents: 1024 };
+            let group = Group {
+                name: "vg".to_owned(),
+                version: 1,
+                extent_bytes: 1024,
+                physical: [("pv0".to_owned(), physical)].into(),
+                logical: [("lin".to_owned(), Logical { is_visible: true, is_writable: true, segments })]
+                    .into(),
+                is_shared: false,
+            };
+            let label = Label { id: "id".to_owned(), texts: Vec::new() };
+            Whole::new(group, vec![(label, device)]).volume("lin", 0)
+        };
+        assert!(volume(4096, [5, 8]).is_err());
+        for (block, extents) in [(512, [5, 8]), (4096, [8, 8])] {
+            let device = volume(block, extents).ok().expect("whole blocks");
+            let mut memory = crate::AlignedBuf::zeroed(12 << 10, 4096);
+            device.read_bytes(0, &mut memory).expect("read");
+            let first_of_second = extents[0] as usize * 1024;
+            assert_eq!(
+                (memory[first_of_second - 1024], memory[first_of_second]),
+                (extents[0] as u8 - 1, 100)
+            );
+        }
     }
 
     /// The time to list the volumes of a group grew with their number times the number of snapshots, and so did the message.

@@ -82,13 +82,14 @@ impl Group {
             logical.insert(name.to_owned(), volume);
         }
         let extent_bytes = group.number("extent_size")?.checked_mul(SECTOR).filter(|bytes| *bytes > 0);
+        let has_lock = group.has("lock_type") && group.text("lock_type") != Ok("none");
         Ok(Self {
             name: name.to_owned(),
             version: group.number("seqno")?,
             extent_bytes: extent_bytes.ok_or("the size of an extent makes no sense")?,
             physical,
             logical,
-            is_shared: group.has("lock_type") || has_flag(group, "CLUSTERED"),
+            is_shared: has_lock || has_flag(group, "CLUSTERED"),
         })
     }
 

@@ -28,6 +28,8 @@ const AREA_MAGIC: &[u8; 16] = b" LVM2 x[5A%r0N*>";
 const AREA_HEADER: u64 = 512;
 /// The texts of large groups have a few MiB.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
+/// One at the start and one at the end.
+const COPIES_MAX: usize = 2;
 /// A flag: the area is not used.
 const IGNORED: u32 = 1;
 
@@ -36,8 +38,8 @@ const IGNORED: u32 = 1;
 pub(super) struct Label {
     /// Identity, without the hyphens of the text.
     pub(super) id: String,
-    /// The metadata of its group; none if this volume has no copy.
-    pub(super) text: Option<String>,
+    /// The copies of its group's metadata on it, up to two. They differ where writing one of them failed.
+    pub(super) texts: Vec<String>,
 }
 
 fn number(bytes: &[u8], at: usize) -> u64 {
@@ -98,16 +100,16 @@ pub(super) fn label(device: &dyn BlockDevice) -> Result<Option<Label>> {
         list
     };
     let (_data, metadata) = (areas(), areas());
-    // Two copies at most; the second is used where the first is damaged.
-    let mut problem = None;
-    for (start, size) in metadata {
+    let (mut texts, mut problem) = (Vec::new(), None);
+    for (start, size) in metadata.into_iter().take(COPIES_MAX) {
         match text(device, start, size) {
-            Ok(Some(text)) => return Ok(Some(Label { id, text: Some(text) })),
-            Ok(None) => {}
+            Ok(Some(text)) if !texts.contains(&text) => texts.push(text),
+            Ok(_) => {}
             Err(why) => problem = Some(why),
         }
     }
-    problem.map_or(Ok(Some(Label { id, text: None })), Err)
+    // Where one copy is damaged, the other is used.
+    problem.filter(|_| texts.is_empty()).map_or(Ok(Some(Label { id, texts })), Err)
 }
 
 /// The text in a metadata area, if there is one.

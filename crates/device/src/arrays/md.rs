@@ -14,9 +14,9 @@ use std::sync::Arc;
 use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BlockDevice, IoError, Sector};
 
-use super::Result;
 use super::md_superblock::{IN_SYNC, Superblock};
 use super::mirror::{MirrorDevice, WriteMarks};
+use super::{Result, in_a_row};
 use crate::error::OpenError;
 use crate::joined::JoinedDevice;
 use crate::partition::PartitionDevice;
@@ -90,7 +90,7 @@ pub(crate) fn open(
         return Err(bad(missing(&members)));
     }
     let device: Arc<dyn BlockDevice> = match first.level() {
-        -1 => linear(&members, first.chunk_bytes())?,
+        -1 => linear(&name, &members, first.chunk_bytes())?,
         0 => striped(&members, first.chunk_bytes(), first.layout()).map_err(|problem| match problem {
             Problem::Array(why) => bad(why),
             Problem::Open(error) => error,
@@ -207,12 +207,16 @@ fn missing(members: &[Member]) -> String {
     )
 }
 
-fn linear(members: &[Member], chunk_bytes: u64) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
-    let data = |member: &Member| {
-        let len = member.len();
-        member.data(0, if chunk_bytes == 0 { len } else { len - len % chunk_bytes })
+fn linear(
+    name: &str,
+    members: &[Member],
+    chunk_bytes: u64,
+) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+    let part = |member: &Member| {
+        let len = if chunk_bytes == 0 { member.len() } else { member.len() - member.len() % chunk_bytes };
+        Ok::<_, OpenError>((member.data(0, len)?, len))
     };
-    Ok(JoinedDevice::linear(members.iter().map(data).collect::<std::result::Result<_, _>>()?)?)
+    in_a_row(name, members.iter().map(part).collect::<std::result::Result<_, _>>()?)
 }
 
 /// Why an array cannot be put together.
@@ -281,13 +285,13 @@ fn mirrored(
         members.iter().map(|member| member.len().min(member.superblock.used_bytes())).min().unwrap_or(0);
     let events = members.iter().map(|member| member.superblock.events()).max().unwrap_or(0);
     let is_newest = |member: &Member| member.superblock.events() == events;
-    let is_marked = |member: &Member| member.superblock.in_sync_to() != IN_SYNC;
-    if !members.iter().any(is_marked) {
-        // Nothing is to be copied from the first, so it need not be the one that is read.
-        members.sort_by_key(|member| !is_newest(member));
-    }
-    let in_sync = members.iter().all(|member| is_newest(member) && !is_marked(member));
-    let is_marked = members.iter().all(|member| is_newest(member) && is_marked(member));
+    let is_same = |member: &Member| member.superblock.in_sync_to() == IN_SYNC;
+    // Where they may differ, the kernel copies the first that is not write-mostly. Else the newest is read.
+    let all_same = members.iter().all(is_same);
+    members.sort_by_key(|member| (all_same && !is_newest(member), member.superblock.is_write_mostly()));
+    let in_sync = members.iter().all(|member| is_newest(member) && is_same(member));
+    // A mark that says that a part is the same already is none for what is written there.
+    let is_marked = members.iter().all(|member| is_newest(member) && member.superblock.in_sync_to() == 0);
     let data = members.iter().map(|member| member.data(0, len)).collect::<std::result::Result<_, _>>()?;
     let marks = SyncMarks { in_sync, members: Mutex::ranked(Rank::ArrayMembers, (members, is_marked)) };
     let marks = for_writing.then(|| Box::new(marks) as Box<dyn WriteMarks>);

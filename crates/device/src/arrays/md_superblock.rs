@@ -2,8 +2,8 @@
 //!
 //! On disk, little-endian, in sectors of 512 bytes: 8 KiB or more before the end (1.0), at the start (1.1) or 4 KiB after it (1.2). Magic at 0,
 //! version at 4, features at 8, array at 16 (16 bytes), name at 32 (32 bytes), level at 72, layout at 76, chunk at 88, members at 92,
-//! place of the bitmap at 96, start of data at 128, its length at 136, own place at 144, recovered up to at 152, number at 160,
-//! events at 200, in sync up to at 208, checksum at 216, number of roles at 220, and from 256 the role of each number, 16 bits.
+//! place of the bitmap at 96, start of data at 128, its length at 136, own place at 144, recovered up to at 152, number at 160, flags of the
+//! member at 184, events at 200, in sync up to at 208, checksum at 216, number of roles at 220, and from 256 the role of each number, 16 bits.
 //!
 //! Version 0.90, in words of 32 bits, in the last 64 KiB that begin at a multiple of 64 KiB: magic at 0, version at 1 and 2, array at 5 and 13 to 15,
 //! level at 7, KiB of a member at 8, members at 10, number of the array at 11, state at 33, checksum at 38, events at 39 and 40, bytes of
@@ -38,6 +38,9 @@ const OLD_CLEAN: u32 = 1;
 const OLD_BITMAP: u32 = 1 << 8;
 const OLD_DISK_STATES: u32 = 0b1111;
 const OLD_DISK_IN_SYNC: u32 = 0b0110;
+const OLD_DISK_WRITE_MOSTLY: u32 = 1 << 9;
+/// A flag of a member.
+const WRITE_MOSTLY: u8 = 1;
 
 /// See the module's head.
 #[derive(Clone, Debug)]
@@ -113,6 +116,7 @@ impl Superblock {
         put(136, &(self.place / SECTOR).to_le_bytes());
         put(144, &(self.place / SECTOR).to_le_bytes());
         put(160, &old(992).to_le_bytes());
+        put(184, &[if old(996) & OLD_DISK_WRITE_MOSTLY == 0 { 0 } else { WRITE_MOSTLY }]);
         put(200, &(u64::from(old(39)) | u64::from(old(40)) << 32).to_le_bytes());
         put(208, &(if old(33) & OLD_CLEAN == 0 { 0 } else { IN_SYNC }).to_le_bytes());
         put(220, &(OLD_DISKS as u32).to_le_bytes());
@@ -138,8 +142,12 @@ impl Superblock {
             return Err("its MD superblock was made for another place".to_owned());
         }
         let end = self.long(128).checked_add(self.long(136)).and_then(|end| end.checked_mul(SECTOR));
-        if end.is_none_or(|end| end > capacity) {
+        let Some(end) = end.filter(|end| *end <= capacity) else {
             return Err("the data of the MD array is not within it".to_owned());
+        };
+        // mdadm keeps these bytes free, whatever the superblock takes of them.
+        if self.data_bytes().0 < self.place + BYTES as u64 && end > self.place {
+            return Err("the data of the MD array is where its superblock is".to_owned());
         }
         Ok(self)
     }
@@ -213,6 +221,11 @@ impl Superblock {
     /// Features of which nothing is known here: reshapes, bad blocks, replacements, clusters, journals.
     pub(super) fn unknown_features(&self) -> u32 {
         self.word(8) & !(BITMAP | RECOVERY | RAID0_LAYOUT)
+    }
+
+    /// Whether others are to be read, as long as there are any.
+    pub(super) fn is_write_mostly(&self) -> bool {
+        self.bytes[184] & WRITE_MOSTLY != 0
     }
 
     pub(super) fn has_bitmap(&self) -> bool {

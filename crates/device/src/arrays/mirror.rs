@@ -72,6 +72,7 @@ impl MirrorDevice {
             geometry.memory_alignment = geometry.memory_alignment.max(other.memory_alignment);
             geometry.max_transfer_bytes = geometry.max_transfer_bytes.min(other.max_transfer_bytes);
             geometry.max_segments = geometry.max_segments.min(other.max_segments);
+            geometry.atomic_write_bytes = geometry.atomic_write_bytes.min(other.atomic_write_bytes);
             geometry.volatile_cache |= other.volatile_cache;
             geometry.fua &= other.fua;
             geometry.discard &= other.discard;
@@ -266,6 +267,24 @@ mod tests {
         // Where they may differ, the first alone is right, and its error is the answer.
         let mirror = MirrorDevice::new("mirror".to_owned(), children, false, None).expect("a mirror");
         assert!((&mirror as &dyn BlockDevice).read_bytes(0, &mut [0; 4096]).is_err());
+    }
+
+    /// What the first child alone can write as a whole was written there, and refused by the others.
+    #[test]
+    fn no_larger_write_is_atomic_than_on_every_child() {
+        let child = |atomic_write_bytes| {
+            let geometry = Geometry { atomic_write_bytes, ..MemoryDevice::geometry_for(1 << 20) };
+            MemoryDevice::with_geometry("child", geometry)
+        };
+        let children: Vec<Arc<dyn BlockDevice>> = vec![child(64 << 10), child(0)];
+        let marks = Some(Box::new(NoMarks) as Box<dyn WriteMarks>);
+        let mirror = MirrorDevice::new("mirror".to_owned(), children.clone(), true, marks).expect("a mirror");
+        let flags = diorite_block::BioFlags::SYNC | diorite_block::BioFlags::ATOMIC;
+        let mut bios = [Bio::write(Sector(0), &[7; 4096], flags)];
+        assert!(mirror.execute(&mut bios).is_err());
+        let mut memory = [0; 4096];
+        children[0].read_bytes(0, &mut memory).expect("read");
+        assert!(memory == [0; 4096], "one child has it, the other has not");
     }
 
     #[derive(Debug)]

@@ -8,14 +8,19 @@
 pub(crate) mod lvm;
 mod lvm_group;
 mod lvm_label;
+mod lvm_raid;
 mod lvm_text;
 pub(crate) mod md;
 mod md_superblock;
 mod mirror;
 
+use std::sync::Arc;
+
 use diorite_block::{BlockDevice, IoError};
 
 use crate::buffer::AlignedBuf;
+use crate::error::OpenError;
+use crate::joined::JoinedDevice;
 
 /// Why an array cannot be put together, in words.
 type Result<T> = std::result::Result<T, String>;
@@ -38,6 +43,27 @@ pub(crate) fn whole_of_part(device: &dyn BlockDevice, is_partition: bool) -> Opt
     } else {
         array_of(device)
     }
+}
+
+/// Parts one after the other, with their lengths. None but the last may be rounded to whole blocks: what follows would be in another place.
+fn in_a_row(
+    name: &str,
+    parts: Vec<(Arc<dyn BlockDevice>, u64)>,
+) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+    let block = parts.iter().map(|(part, _)| part.geometry().logical_block_size).max().unwrap_or(512);
+    let is_rounded = |(part, len): &&(Arc<dyn BlockDevice>, u64)| {
+        !len.is_multiple_of(u64::from(block)) || part.geometry().capacity_bytes != *len
+    };
+    let before_last = &parts[..parts.len().saturating_sub(1)];
+    if let Some((_, len)) = before_last.iter().find(is_rounded) {
+        let why = format!(
+            "a part of {len} bytes is not one of whole blocks, of {block} bytes each; open the images with direct I/O `preferred` or `off` (without \
+             --direct)"
+        );
+        return Err(OpenError::BadJoin { spec: name.to_owned(), why });
+    }
+    let mut parts: Vec<_> = parts.into_iter().map(|(part, _)| part).collect();
+    if parts.len() == 1 { Ok(parts.remove(0)) } else { Ok(JoinedDevice::linear(parts)?) }
 }
 
 /// `len` bytes at a byte offset, whatever the device's blocks.

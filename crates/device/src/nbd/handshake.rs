@@ -160,8 +160,13 @@ fn go(transport: &Transport, name: &str) -> io::Result<Option<Export>> {
 /// Choose the export as servers without `NBD_OPT_GO` have it.
 fn export_name(transport: &Transport, name: &str, no_zeroes: bool) -> io::Result<Export> {
     send_option(transport, wire::OPT_EXPORT_NAME, name.as_bytes())?;
-    let gone = |_| refused(format!("the server has no export {name:?}, or refuses it"));
-    let bytes = receive_u64(transport).map_err(gone)?;
+    // Such a server has no other word for no.
+    let bytes = receive_u64(transport).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+            refused(format!("the server has no export {name:?}, or refuses it"))
+        }
+        _ => error,
+    })?;
     let flags = receive_u16(transport)?;
     if !no_zeroes {
         transport.receive(&mut [0; 124])?;
@@ -181,7 +186,7 @@ fn list(transport: &Transport) -> io::Result<Vec<String>> {
         }
         let (len, rest) = reply.data.split_first_chunk::<4>().ok_or_else(malformed)?;
         let name = rest.get(..u32::from_be_bytes(*len) as usize).ok_or_else(malformed)?;
-        names.push(format!("{:?}", String::from_utf8_lossy(name)));
+        names.push(format!("{:?}", excerpt(name)));
     }
 }
 
@@ -194,8 +199,7 @@ struct OptionReply {
 impl OptionReply {
     /// Why the server refuses, in its words if it has any.
     fn reason(&self) -> String {
-        let text: String =
-            String::from_utf8_lossy(&self.data).chars().filter(|c| !c.is_control()).take(200).collect();
+        let text = excerpt(&self.data);
         match self.kind {
             _ if !text.is_empty() => text,
             wire::REP_ERR_UNSUP => "it does not know this option".to_owned(),
@@ -203,6 +207,11 @@ impl OptionReply {
             kind => format!("error {}", kind & !wire::REP_ERROR),
         }
     }
+}
+
+/// The beginning of what a server says, for a message.
+fn excerpt(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
 fn send_option(transport: &Transport, option: u32, data: &[u8]) -> io::Result<()> {

@@ -14,6 +14,7 @@
 //!    Nor is anything sent again that a silent server may still do: after `timeout=SECONDS` without an answer the device fails. When one
 //!    connection is lost, the others are shut down for writing: the server closes each after its last request, and only then is anything sent again.
 //! 3. When one connection is lost, all are, so that no answer of the old server counts afterwards.
+//! 4. The child of a fork sends and receives nothing: its parent would get the answers.
 //!
 //! Locking: plain locks, for the simulation never comes here. `sessions` is held exclusively while connections are made again.
 
@@ -115,7 +116,7 @@ impl NbdDevice {
             let block = geometry.logical_block_size;
             return Err(OpenError::TooSmall { path: path.into(), bytes: export.bytes, block });
         }
-        let mut open = vec![Arc::new(Session::new(transport))];
+        let mut open = vec![Arc::new(Session::new(transport, uri.timeout))];
         connect_more(&uri, &export, &mut open);
         Ok(Arc::new(Self {
             uri,
@@ -133,6 +134,10 @@ impl NbdDevice {
 
     /// A session for one batch of requests, and its generation.
     fn session(&self) -> Result<(Arc<Session>, u64), IoErrorKind> {
+        if !self.process.is_current() {
+            let why = "it was opened before the fork, and its connections are the parent's; open it again in this process";
+            return Err(IoErrorKind::Device(io::Error::new(ErrorKind::PermissionDenied, why)));
+        }
         let sessions = self.sessions.read();
         if let Some(why) = &sessions.failed {
             return Err(gone(why));
@@ -193,7 +198,7 @@ impl NbdDevice {
         loop {
             let error = match handshake::connect(&self.uri) {
                 Ok((transport, export)) if export == self.export => {
-                    let mut open = vec![Arc::new(Session::new(transport))];
+                    let mut open = vec![Arc::new(Session::new(transport, self.uri.timeout))];
                     connect_more(&self.uri, &export, &mut open);
                     return Ok(open);
                 }
@@ -338,7 +343,9 @@ fn connect_more(uri: &NbdUri, export: &Export, open: &mut Vec<Arc<Session>>) {
     let wanted = if export.has(wire::CAN_MULTI_CONN) { uri.connections.unwrap_or(CONNECTIONS) } else { 1 };
     while open.len() < wanted as usize {
         match handshake::connect(uri) {
-            Ok((transport, other)) if other == *export => open.push(Arc::new(Session::new(transport))),
+            Ok((transport, other)) if other == *export => {
+                open.push(Arc::new(Session::new(transport, uri.timeout)));
+            }
             _ => return,
         }
     }

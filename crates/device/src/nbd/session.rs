@@ -10,13 +10,15 @@
 //! 2. No thread sends while it has a read outstanding, but for reads that went out in the same few bytes. So when the
 //!    server waits to send data, the thread that asked for it is ready to receive, and sending never waits for itself.
 //! 3. Of a lost session, [`Session::is_over`] says that the server does nothing any more of what it was asked.
+//! 4. Nothing is sent after a request that was not sent whole: the server would take it for the rest of that.
+//! 5. A request that is left without an answer for the timeout ends the session, also where others are answered.
 //!
-//! Locking: `sending` is held while a request is sent; `state` for a moment.
+//! Locking: `sending` is held while a request is sent; `state` for a moment, also within that.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank};
 use diorite_block::{Bio, BioMemory, IoErrorKind};
@@ -47,9 +49,11 @@ pub(crate) struct Session {
     state: Mutex<State>,
     changed: Condvar,
     next_cookie: AtomicU64,
+    /// How long the server may leave a request without an answer.
+    timeout: Option<Duration>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// Requests that wait for an answer.
     pending: HashMap<u64, Pending>,
@@ -61,10 +65,13 @@ struct State {
     lost: Option<Lost>,
     /// Whether the server may still carry out a change that it was asked for, though the session is lost.
     may_act_late: bool,
+    /// An answer to what was sent from then on has [`Session::end_if_left_out`] look.
+    look_from: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
+    sent: Instant,
     is_read: bool,
     /// Whether it changes what is on the device.
     is_change: bool,
@@ -87,24 +94,36 @@ impl Lost {
         Self { why: why.into(), may_retry: true }
     }
 
+    fn silent() -> Self {
+        Self { why: "the server does not answer (timeout=SECONDS)".to_owned(), may_retry: false }
+    }
+
     fn by(error: &io::Error) -> Self {
         match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                Self { why: "the server does not answer (timeout=SECONDS)".to_owned(), may_retry: false }
-            }
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::silent(),
             _ => Self::because(error.to_string()),
         }
     }
 }
 
 impl Session {
-    pub(crate) fn new(transport: Transport) -> Self {
+    /// `timeout` is how long the server may leave a request without an answer.
+    pub(crate) fn new(transport: Transport, timeout: Option<Duration>) -> Self {
+        let state = State {
+            pending: HashMap::new(),
+            receiving: false,
+            turn: None,
+            lost: None,
+            may_act_late: false,
+            look_from: Instant::now(),
+        };
         Self {
             transport,
             sending: Mutex::ranked(Rank::NbdSending, ()),
-            state: Mutex::ranked(Rank::NbdState, State::default()),
+            state: Mutex::ranked(Rank::NbdState, state),
             changed: Condvar::new(),
             next_cookie: AtomicU64::new(1),
+            timeout,
         }
     }
 
@@ -175,23 +194,7 @@ impl Session {
         acknowledged: &AtomicU64,
     ) -> Result<(), Lost> {
         let first = self.next_cookie.fetch_add(transfers.len() as u64, Ordering::Relaxed);
-        {
-            let mut state = self.state();
-            if let Some(lost) = &state.lost {
-                return Err(lost.clone());
-            }
-            for (cookie, transfer) in (first..).zip(&*transfers) {
-                let is_change =
-                    matches!(transfer.command, Command::Write | Command::WriteZeroes | Command::Trim);
-                let is_volatile_write = is_change && !transfer.fua;
-                let is_read = transfer.command == Command::Read;
-                state.pending.insert(cookie, Pending { is_read, is_change, is_volatile_write, error: None });
-            }
-        }
-        let sent = self.send(first, transfers);
-        if let Err(error) = sent {
-            self.fail(&mut self.state(), &error);
-        }
+        self.send(first, transfers)?;
         let result = self.wait(first, transfers, acknowledged);
         let mut state = self.state();
         for cookie in first..first + transfers.len() as u64 {
@@ -200,7 +203,8 @@ impl Session {
         result
     }
 
-    fn send(&self, first: u64, transfers: &[Transfer<'_, '_>]) -> io::Result<()> {
+    /// Send requests. An error of the connection is one of the session, which is lost then.
+    fn send(&self, first: u64, transfers: &[Transfer<'_, '_>]) -> Result<(), Lost> {
         let heads: Vec<_> =
             (first..).zip(transfers).map(|(cookie, transfer)| transfer.head(cookie)).collect();
         let mut buffers = Vec::new();
@@ -211,7 +215,44 @@ impl Session {
             }
         }
         let _sending = self.sending.lock();
-        self.transport.send(&mut buffers)
+        let began = Instant::now();
+        self.expect_answers(first, transfers, began)?;
+        match self.transport.send(&mut buffers) {
+            Ok(()) => self.all_sent(first, transfers.len(), began),
+            // Invariant 4: the session is lost before another thread may send.
+            Err(error) => self.fail(&mut self.state(), &error),
+        }
+        Ok(())
+    }
+
+    /// From now on the session owes answers to these.
+    fn expect_answers(&self, first: u64, transfers: &[Transfer<'_, '_>], sent: Instant) -> Result<(), Lost> {
+        let mut state = self.state();
+        if let Some(lost) = &state.lost {
+            return Err(lost.clone());
+        }
+        for (cookie, transfer) in (first..).zip(transfers) {
+            let is_change = matches!(transfer.command, Command::Write | Command::WriteZeroes | Command::Trim);
+            let is_volatile_write = is_change && !transfer.fua;
+            let is_read = transfer.command == Command::Read;
+            let pending = Pending { sent, is_read, is_change, is_volatile_write, error: None };
+            state.pending.insert(cookie, pending);
+        }
+        Ok(())
+    }
+
+    /// The server's time begins when it has all of a request, which takes a while for large ones on a slow link.
+    fn all_sent(&self, first: u64, count: usize, began: Instant) {
+        let now = Instant::now();
+        if self.timeout.is_none_or(|timeout| now - began < timeout / 4) {
+            return;
+        }
+        let mut state = self.state();
+        for cookie in first..first + count as u64 {
+            if let Some(pending) = state.pending.get_mut(&cookie) {
+                pending.sent = now;
+            }
+        }
     }
 
     /// Receive, for this thread and others, until all of `transfers` are answered.
@@ -283,13 +324,14 @@ impl Session {
         match state.pending.get(&reply.cookie) {
             // Too late.
             _ if state.lost.is_some() => state.receiving = false,
-            Some(Pending { error: None, is_read, .. }) if reply.error != wire::ESHUTDOWN => {
-                if *is_read && reply.error == 0 {
+            Some(&Pending { error: None, is_read, sent, .. }) if reply.error != wire::ESHUTDOWN => {
+                if is_read && reply.error == 0 {
                     state.turn = Some(reply.cookie);
                 } else {
                     state.answer(reply.cookie, reply.error, acknowledged);
                     state.receiving = false;
                 }
+                self.end_if_left_out(state, sent);
             }
             other => {
                 let why = if other.is_some() {
@@ -302,6 +344,19 @@ impl Session {
             }
         }
         self.changed.notify_all();
+    }
+
+    /// End the session if the server has left a request without an answer for the timeout: it has answered what was sent so much later. A slow server,
+    /// which answers in turn, does not do that.
+    fn end_if_left_out(&self, state: &mut State, answered: Instant) {
+        let Some(timeout) = self.timeout.filter(|_| answered >= state.look_from) else { return };
+        state.look_from = answered + timeout / 4;
+        let is_left_out = |pending: &Pending| {
+            pending.error.is_none() && answered.saturating_duration_since(pending.sent) >= timeout
+        };
+        if state.pending.values().any(is_left_out) {
+            self.end(state, Lost::silent());
+        }
     }
 
     fn receive_into(&self, bio: &mut Bio<'_>) -> io::Result<()> {

@@ -3,7 +3,7 @@
 //! One thread may send while another receives.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -102,18 +102,24 @@ fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
 }
 
 fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
+    let stream = connect_to_one(&addresses, deadline)?;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, DEAD_AFTER / 3)?;
+    sockopt::set_tcp_keepintvl(&stream, DEAD_AFTER / 6)?;
+    sockopt::set_tcp_keepcnt(&stream, 4)?;
+    sockopt::set_tcp_user_timeout(&stream, DEAD_AFTER.as_millis() as u32)?;
+    Ok(stream)
+}
+
+/// Connect to the first address that answers. One that does not has its share of the time only.
+fn connect_to_one(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
     let mut failure = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, time_left(deadline)?) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                sockopt::set_socket_keepalive(&stream, true)?;
-                sockopt::set_tcp_keepidle(&stream, DEAD_AFTER / 3)?;
-                sockopt::set_tcp_keepintvl(&stream, DEAD_AFTER / 6)?;
-                sockopt::set_tcp_keepcnt(&stream, 4)?;
-                sockopt::set_tcp_user_timeout(&stream, DEAD_AFTER.as_millis() as u32)?;
-                return Ok(stream);
-            }
+    for (address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+        let share = (time_left(deadline)? / left).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(address, share) {
+            Ok(stream) => return Ok(stream),
             Err(error) => failure = error,
         }
     }
@@ -257,4 +263,30 @@ fn send_all(mut socket: &Socket, mut buffers: &mut [IoSlice<'_>]) -> io::Result<
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The first address of a name, such as one of IPv6 in a network without it, took all of the time, and the second was never tried.
+    #[test]
+    fn a_silent_address_leaves_time_for_the_next() {
+        let (silent, good) =
+            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let [silent_address, good_address] = [&silent, &good].map(|listener| listener.local_addr().unwrap());
+        // With a full backlog, further connections get no answer.
+        rustix::net::listen(&silent, 0).unwrap();
+        let short = Duration::from_millis(200);
+        let waiting: Vec<_> =
+            (0..8).map_while(|_| TcpStream::connect_timeout(&silent_address, short).ok()).collect();
+        assert!(waiting.len() < 8, "the backlog does not become full");
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let stream = connect_to_one(&[silent_address, good_address], deadline).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), good_address);
+        let error = connect_to_one(&[silent_address], Instant::now() + short).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
 }

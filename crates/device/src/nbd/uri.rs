@@ -121,7 +121,9 @@ fn endpoint(scheme: &str, authority: &str, socket: Option<PathBuf>) -> Result<En
             let authority = authority.rsplit_once('@').map_or(authority, |(_user, host)| host);
             let (host, port) = split_port(authority)?;
             let host = if host.is_empty() { "localhost" } else { host };
-            Ok(Endpoint::Tcp(host.to_owned(), port))
+            // The scope of an address may be written as it is (`%eth0`) or encoded (`%25eth0`).
+            let host = decode(host).unwrap_or_else(|_| host.to_owned());
+            Ok(Endpoint::Tcp(host, port))
         }
     }
 }
@@ -131,7 +133,11 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or("an address that begins with [ ends with ]")?;
-            (host, rest.strip_prefix(':'))
+            let port = rest.strip_prefix(':');
+            if port.is_none() && !rest.is_empty() {
+                return Err(format!("{rest:?} is no port: write [{host}]:PORT"));
+            }
+            (host, port)
         }
         None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
     };
@@ -157,7 +163,8 @@ fn decode(text: &str) -> Result<String, String> {
             bytes.push(*first);
             continue;
         }
-        let code = tail.get(..2).and_then(|code| std::str::from_utf8(code).ok());
+        let code = tail.get(..2).filter(|code| code.iter().all(u8::is_ascii_hexdigit));
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
         let byte = code.and_then(|code| u8::from_str_radix(code, 16).ok());
         bytes.push(byte.ok_or_else(|| format!("{text:?}: % is followed by two hexadecimal digits"))?);
         rest = &tail[2..];
@@ -178,6 +185,9 @@ mod tests {
         assert_eq!(endpoint_of("nbd://host"), Endpoint::Tcp("host".into(), 10809));
         assert_eq!(endpoint_of("nbd://host:1/e"), Endpoint::Tcp("host".into(), 1));
         assert_eq!(endpoint_of("nbds://[::1]:2"), Endpoint::Tcp("::1".into(), 2));
+        assert_eq!(endpoint_of("nbd://[fe80::1%25eth0]/e"), Endpoint::Tcp("fe80::1%eth0".into(), 10809));
+        assert_eq!(endpoint_of("nbd://[fe80::1%eth0]/e"), Endpoint::Tcp("fe80::1%eth0".into(), 10809));
+        assert_eq!(endpoint_of("nbd://my%2Dhost:1"), Endpoint::Tcp("my-host".into(), 1));
         assert_eq!(endpoint_of("nbd://"), Endpoint::Tcp("localhost".into(), 10809));
         assert_eq!(endpoint_of("nbd+unix:///?socket=/run/a%20b"), Endpoint::Unix("/run/a b".into()));
     }
@@ -200,7 +210,9 @@ mod tests {
         assert!(error("nbd+unix:///e").contains("?socket=PATH"));
         assert!(error("nbd+unix://host/e?socket=/s").contains("host"));
         assert!(error("nbd://h:99999").contains("65535"));
-        assert!(error("nbd://h/%zz").contains("hexadecimal"));
+        // It was the server at the default port that was used.
+        assert!(error("nbd://[::1]10810/e").contains("[::1]:PORT"));
+        assert!(error("nbd://h/%zz").contains("hexadecimal") && error("nbd://h/%+f").contains("hexadecimal"));
         assert!(error("nbd://h?tls-hostname=a").contains("nbds://"));
         assert!(error("nbd://h?bogus=1").contains("not known"));
         assert!(error("nbd://h?connections=99").contains("16"));
