@@ -259,6 +259,17 @@ fn tests_that_write_destroy_nothing_unasked() {
     let path = bench.path("volume.img").display().to_string();
     bench.write("named.fio", format!("[w]\nrw=write\nbs=64k\nsize=8m\nfilename={path}\n").as_bytes());
     refused("job named.fio", "there is a filesystem");
+    // The format of names was not looked at.
+    let formats = [path.as_str(), "volume.$filenum", "$jobname.$jobnum"];
+    for link in ["volume.1", "w.1"] {
+        std::os::unix::fs::symlink("volume.img", bench.path(link)).expect("a link");
+    }
+    for format in formats {
+        let text =
+            format!("[w]\nrw=write\nbs=64k\nsize=8m\nnrfiles=2\nnumjobs=2\nfilename_format={format}\n");
+        bench.write("format.fio", text.as_bytes());
+        refused("job format.fio", "there is a filesystem");
+    }
     refused("job --on raw:swap.img w.fio", "there is swap space");
     refused("diskperf write blocks=1 bs=1m swap.img", "there is swap space");
     for name in ["stripe:blank.img,volume.img", "stripe:volume.img,blank.img", "volume.img?offset=1M"] {
