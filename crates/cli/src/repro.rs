@@ -19,10 +19,17 @@ use crate::progress::StageProgress;
 use crate::{devices, interrupt};
 
 pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
+    let tables = arguments.tables();
+    // Before the device is overwritten.
+    if arguments.on.is_some() && tables != [Table::Fairness] {
+        return Err(Failure::Usage(
+            "--on belongs to `repro fairness`; the other tables need no device".to_owned(),
+        ));
+    }
     // Before the run, which takes long: where it would be lost.
     arguments.report.as_deref().map_or(Ok(()), check_can_be_written)?;
     let mut outcomes = Vec::new();
-    for table in arguments.tables() {
+    for table in tables {
         let outcome = reproduce(table, arguments)?;
         if !arguments.reporting.json {
             print(&outcome, output)?;
@@ -69,22 +76,19 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
         progress.end();
         outcome
     };
-    Ok(match (table, &arguments.on) {
-        (Table::Fairness, Some(device)) => on_device(device, arguments)?,
-        (_, Some(_)) => {
-            return Err(Failure::Usage(
-                "--on belongs to `repro fairness`; the other tables need no device".into(),
-            ));
-        }
-        (Table::Fairness, None) => simulate(fairness)?,
-        (Table::Matrix, None) => {
+    Ok(match table {
+        Table::Fairness => match &arguments.on {
+            Some(device) => on_device(device, arguments)?,
+            None => simulate(fairness)?,
+        },
+        Table::Matrix => {
             let done = matrix(&options, &StageProgress::default(), &interrupt::cancel());
             interrupt::check()?;
             done?
         }
-        (Table::Boundary, None) => simulate(boundary)?,
-        (Table::Raw, None) => simulate(raw)?,
-        (Table::Odirect, None) => with_this_machine(simulate(odirect)?)?,
+        Table::Boundary => simulate(boundary)?,
+        Table::Raw => simulate(raw)?,
+        Table::Odirect => with_this_machine(simulate(odirect)?)?,
     })
 }
 
