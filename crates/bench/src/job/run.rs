@@ -182,6 +182,20 @@ mod tests {
         }
     }
 
+    /// It was read back from the cache that it had been written to.
+    #[test]
+    fn a_write_that_is_lost_after_the_cache_is_found() {
+        for options in ["", "end_fsync=1\n", "fsync=4\n"] {
+            let device = FaultyDevice::new(MemoryDevice::new(1 << 20));
+            device.add(Fault::on(Op::Write, Effect::Lost).at(64..65));
+            let text = format!("[j]\nrw=write\nbs=4k\nsize=64k\nverify=crc32c\n{options}");
+            let failed = failure(on_device(&text, device.clone()));
+            assert!(failed.contains("verify failed at byte"), "{options}: {failed}");
+            device.clear();
+            on_device(&text, device).complete().expect("all is as it was written");
+        }
+    }
+
     /// What is not there passed for what was written.
     #[test]
     fn a_file_that_ends_early_is_not_what_was_written() {

@@ -238,7 +238,21 @@ impl<'a> Run<'a> {
         if job.end_fsync {
             self.sync(Handle::sync_all)?;
         }
-        if job.verify.after { self.verify_written() } else { Ok(()) }
+        if !job.verify.after {
+            return Ok(());
+        }
+        self.empty_caches()?;
+        self.verify_written()
+    }
+
+    /// What is read back from now on comes from the disk, not from the cache that was written to. As in fio it is no sync of the job.
+    fn empty_caches(&self) -> Result<(), JobError> {
+        let is_cached = self.written.len() > 0 && !self.worker.job.direct && !self.shared.is_cancelled();
+        for file in self.files.iter().filter(|_| is_cached) {
+            let emptied = file.handle.sync_all().and_then(|()| file.handle.drop_cached());
+            emptied.map_err(self.worker.blame(&file.range.path))?;
+        }
+        Ok(())
     }
 
     /// What is next, at this time.
