@@ -438,6 +438,8 @@ fn failed_mkfs_leaves_no_image() {
     );
     expect(&bench.fail("mkfs -d missing a.img 8M", 1), &["missing"]);
     expect(&bench.fail("mkfs -J 9999G a.img 64M", 1), &["a.img", "journal", "too large"]);
+    // The file is not called `raw:a.img`.
+    expect(&bench.fail("mkfs -J 9999G raw:a.img 64M", 1), &["a.img", "journal", "too large"]);
     assert!(bench.names().is_empty(), "{:?}", bench.names());
 }
 
