@@ -270,6 +270,29 @@ mod tests {
         }
     }
 
+    /// Reads came from where the writes of the same job went, in the same order: from the cache, whatever its size.
+    #[test]
+    fn random_reads_of_a_mix_do_not_follow_its_writes() {
+        for options in ["", "norandommap\n", "random_distribution=zipf:0.5\n"] {
+            let text =
+                format!("[j]\nrw=randrw\nbs=4k\nsize=4m\ndirect=1\nwrite_lat_log\nlog_offset=1\n{options}");
+            let outcome = on_device(&text, MemoryDevice::new(4 << 20)).complete().expect("it is done");
+            let (_, log) = &outcome.results[0].logs[0];
+            let line = |line: &str| {
+                let fields: Vec<u64> = line.split(", ").filter_map(|field| field.parse().ok()).collect();
+                (fields[2], fields[4])
+            };
+            let places = |direction| {
+                let lines = log.lines().map(line).filter(move |(of, _)| *of == direction);
+                lines.map(|(_, offset)| offset).collect::<Vec<_>>()
+            };
+            let (reads, writes) = (places(0), places(1));
+            let same = reads.iter().zip(&writes).filter(|(read, write)| read == write).count();
+            assert!(reads.len() > 400 && writes.len() > 400, "{} {}", reads.len(), writes.len());
+            assert!(same < 100, "{options}: {same} of {} reads are at the place of a write", reads.len());
+        }
+    }
+
     /// Writes had the time in which they were read back, and reads that of the writes between them.
     #[test]
     fn each_direction_has_its_own_time() {

@@ -125,7 +125,11 @@ fn open_files(worker: &Worker, place: &dyn Place, shared: &Shared) -> Result<Vec
             handle.drop_cached().map_err(worker.blame(&range.path))?;
         }
         let seed = seed.wrapping_add((index as u64) << 32);
-        let offsets = std::array::from_fn(|direction| Offsets::new(job, direction, range.len, seed));
+        // Reads of a mix do not follow its writes from place to place.
+        let apart = u64::from(job.pattern.reads() && job.pattern.writes()) << 48;
+        let seed_of = |direction: usize| seed.wrapping_add(apart * direction as u64);
+        let offsets =
+            std::array::from_fn(|direction| Offsets::new(job, direction, range.len, seed_of(direction)));
         Ok(OpenFile { handle, range, offsets, moved: 0 })
     };
     ranges(worker, place)?.into_iter().enumerate().map(open).collect()
