@@ -209,6 +209,18 @@ fn a_job_that_fails_leaves_the_figures() {
     );
 }
 
+/// The figures were lost with a log, whose directory is not there.
+#[test]
+fn a_log_that_cannot_be_written_leaves_the_figures() {
+    let bench = Bench::new();
+    bench.write("j.fio", b"[j]\nrw=write\nsize=64k\nwrite_bw_log=nodir/x\n");
+    let output = bench.diorite(["job", "j.fio", "--on", ".", "--json"]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("nodir/x_bw.1.log: cannot write"), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["jobs"][0]["write"]["io_bytes"], 64 << 10);
+}
+
 /// As many syncs as fio makes, however many writes are in flight; each direction at its own rate; as much as fio moves.
 #[test]
 fn jobs_do_as_much_as_fio() {
