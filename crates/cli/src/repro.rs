@@ -12,7 +12,7 @@ use diorite_bench::{Better, Machine, Observer, Report, Verdict};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use crate::args::{Repro, Table};
+use crate::args::{Repro, Table, command_line};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::progress::StageProgress;
@@ -44,8 +44,7 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
             .map_err(|error| Failure::host(file.display(), "write", &error))?;
     }
     if arguments.reporting.json {
-        let command: Vec<String> = std::env::args().skip(1).collect();
-        let mut report = Report::new(format!("diorite {}", command.join(" ")), machine);
+        let mut report = Report::new(command_line(), machine);
         for outcome in outcomes {
             report.rows.extend(outcome.rows);
             report.verdicts.extend(outcome.verdicts);
