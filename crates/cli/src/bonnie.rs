@@ -97,6 +97,12 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
 }
 
 fn compare_all(arguments: &Bonnie, output: &mut Output) -> Result<()> {
+    if arguments.queueing.choice()?.is_some() {
+        return Err(Failure::Usage(
+            "--scheduler is for one image or disk: name it with -d; the comparison of all ways has none"
+                .to_owned(),
+        ));
+    }
     let progress = StageProgress::default();
     let directory = Path::new(".");
     let comparison = diorite_bench::bonnie::compare_all(

@@ -21,9 +21,19 @@ fn expect(error: &str, parts: &[&str]) {
 fn wrong_usage_is_status_two() {
     let bench = Bench::new();
     bench.image("a.img", "ext2", "8M");
-    for line in
-        ["nonsense", "ls", "ls --nonsense a.img", "cp one two", "mkdir here", "mkfs new.img", "bonnie -csv"]
-    {
+    for line in [
+        "nonsense",
+        "ls",
+        "ls --nonsense a.img",
+        "cp one two",
+        "mkdir here",
+        "mkfs new.img",
+        "bonnie -csv",
+        // Had no effect.
+        "bonnie -s 1 -fast",
+        "bonnie -s 1 -m label",
+        "bonnie -s 1 --scheduler deadline",
+    ] {
         bench.fail(line, 2);
     }
     assert_eq!(bench.names(), ["a.img"], "nothing was made");
