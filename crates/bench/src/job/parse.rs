@@ -1,7 +1,7 @@
 //! Reads fio's INI job files.
 //!
 //! Interface: every option that is accepted is honoured; every option that is not known is named, with its line, and
-//! nothing runs. Sizes take fio's suffixes (`k`, `m`, `g`, `t`, powers of 1024; `kb`/`kib` alike) and times take
+//! nothing runs. Sizes take fio's suffixes (`k`, `m`, `g`, `t`, `p` and `kb`, ... are powers of 1024; `ki`, `kib`, ... of 1000) and times take
 //! `us`, `ms`, `s`, `m`, `h`, `d`. How a file is split into sections is in `sections.rs`, what values look like in `values.rs`.
 
 use std::fmt;
