@@ -61,6 +61,11 @@ pub trait Place: Send + Sync {
         None
     }
 
+    /// What a name stands for: the same for all names of one file.
+    fn file_of(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+
     /// Size of a file in bytes; nothing if it is not there.
     fn size_of(&self, path: &Path) -> Option<u64>;
 
@@ -131,6 +136,10 @@ impl Place for HostPlace {
         true
     }
 
+    fn file_of(&self, path: &Path) -> PathBuf {
+        self.on_host(path)
+    }
+
     fn size_of(&self, path: &Path) -> Option<u64> {
         let path = self.on_host(path);
         let metadata = std::fs::metadata(&path).ok()?;
@@ -199,6 +208,10 @@ impl Place for VolumePlace {
         purpose.apply(self.filesystem.open_options()).open(self.inside(path))
     }
 
+    fn file_of(&self, path: &Path) -> PathBuf {
+        self.inside(path)
+    }
+
     fn size_of(&self, path: &Path) -> Option<u64> {
         self.filesystem.metadata(self.inside(path)).ok().map(|attributes| attributes.size)
     }
@@ -253,6 +266,10 @@ impl Place for RawPlace {
         let direct = if purpose.direct { DirectIo::Required } else { DirectIo::Off };
         let options = RawFile::options().read(true).write(purpose.write).direct(direct);
         options.open_device(self.device.clone(), Self::CACHE_BYTES)
+    }
+
+    fn file_of(&self, _path: &Path) -> PathBuf {
+        PathBuf::new()
     }
 
     fn size_of(&self, _path: &Path) -> Option<u64> {

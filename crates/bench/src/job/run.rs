@@ -28,7 +28,7 @@ pub fn run(
 ) -> Result<JobOutcome, JobError> {
     let workers = workers_of(file);
     lay_out_all(&workers, &**place, observer, cancel)?;
-    let shared = Shared::new(&workers, cancel);
+    let shared = Shared::new(&workers, &**place, cancel);
     let paths = workers.iter().flat_map(|worker| &worker.paths);
     let host_files: Vec<_> = paths.flat_map(|path| place.host_files(path)).collect();
     let disks = DiskProbe::start(&host_files);
@@ -194,6 +194,24 @@ mod tests {
             device.clear();
             on_device(&text, device).complete().expect("all is as it was written");
         }
+    }
+
+    /// Each was taken for the only writer, and what the other one had written for an old block.
+    #[test]
+    fn two_names_of_one_file_have_two_writers() {
+        let text = |[first, second]: [&str; 2]| {
+            format!(
+                "[global]\nrw=write\nbs=4k\nsize=64k\ndirect=1\nverify=crc32c\n[a]\nthinktime=20ms\n{first}\n\
+                 [b]\nstartdelay=100ms\n{second}\n"
+            )
+        };
+        on_device(&text(["", ""]), MemoryDevice::new(1 << 20))
+            .complete()
+            .expect("what either wrote is right");
+        let directory = tempfile::tempdir().unwrap();
+        let place = Arc::new(HostPlace::below(directory.path()));
+        let outcome = outcome_of(&text(["filename=f", "filename=/f"]), place);
+        outcome.complete().expect("what either wrote is right");
     }
 
     /// What is not there passed for what was written.
