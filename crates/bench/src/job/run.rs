@@ -270,6 +270,36 @@ mod tests {
         assert_eq!((outcome.results[0].write.bytes, outcome.results[0].read.bytes), (256 << 10, 0));
     }
 
+    /// Neither the user's wish nor `exitall` ended a job that waited for its time.
+    #[test]
+    fn a_job_that_waits_for_its_time_can_be_stopped() {
+        let ends = |text: String, cancels: bool| {
+            let (file, cancel, (sender, receiver)) =
+                (parse("x.fio", &text).unwrap(), Cancel::default(), channel());
+            let asked = cancel.clone();
+            std::thread::spawn(move || {
+                let device = MemoryDevice::new(1 << 20);
+                let place: Arc<dyn Place> = Arc::new(RawPlace::new(device, SchedulerKind::None, Vec::new()));
+                let done = run(&file, &place, &Silent, &cancel).map(|outcome| outcome.failures.len());
+                // It is not taken where it came too late.
+                let _ = sender.send(done);
+            });
+            std::thread::sleep(Duration::from_millis(200));
+            if cancels {
+                asked.cancel();
+            }
+            let done = receiver.recv_timeout(Duration::from_secs(10));
+            assert_eq!(done.expect("it ends").expect("it ran"), 0, "{text}");
+        };
+        let waits =
+            ["startdelay=1h", "rate=1", "thinktime=1h", "rate=1\ndirect=1\nioengine=libaio\niodepth=4"];
+        for wait in waits {
+            let text = format!("[waits]\nrw=read\nsize=64k\nbs=4k\n{wait}\n");
+            ends(text.clone(), true);
+            ends(format!("{text}[ends]\nrw=read\nsize=64k\nexitall\n"), false);
+        }
+    }
+
     /// Jobs of one name, some of which wait for others, waited for each other or for themselves.
     #[test]
     fn a_job_waits_for_those_before_it_alone() {

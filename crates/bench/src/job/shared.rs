@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use diorite_block::sync::{Condvar, Mutex};
+use diorite_block::sync::{Condvar, Mutex, now, sleep};
 
 use super::Place;
 use super::content::WorkingSet;
@@ -96,6 +97,18 @@ impl Shared {
 
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
+    }
+
+    /// Wait until then, or until the worker is to end.
+    pub(super) fn sleep_until(&self, worker: u64, until: Duration) {
+        const STEP: Duration = Duration::from_millis(500);
+        while !self.is_stopped(worker) {
+            let left = until.saturating_sub(now());
+            sleep(left.min(STEP));
+            if left <= STEP {
+                return;
+            }
+        }
     }
 
     /// Wait for all jobs of that name before this one. Its own clones and those after it may be waiting for it.

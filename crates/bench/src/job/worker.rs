@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_block::sync::{now, sleep};
+use diorite_block::sync::now;
 use diorite_block::{IoOwner, TaskId};
 
 use super::account::{Account, Transfer};
@@ -74,7 +74,7 @@ pub(super) fn run_worker(
         shared.wait_for(worker, name);
     }
     let _owner = IoOwner { task: worker.task(), priority: job.priority }.enter();
-    sleep(job.start_delay);
+    shared.sleep_until(worker.number, now().saturating_add(job.start_delay));
     let (files, failed) = match open_files(worker, place, shared) {
         Ok(files) => (files, None),
         Err(error) => (Vec::new(), Some(error)),
