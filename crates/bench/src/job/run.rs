@@ -300,6 +300,21 @@ mod tests {
         }
     }
 
+    /// A deep queue was filled again at once after each pause.
+    #[test]
+    fn a_pause_follows_each_block_of_a_deep_queue() {
+        for (blocks, pauses) in [(1, 15), (3, 5)] {
+            let text = format!(
+                "[j]\nrw=randread\nbs=4k\nsize=64k\ndirect=1\nioengine=libaio\niodepth=8\nthinktime=20ms\n\
+                 thinktime_blocks={blocks}\n"
+            );
+            let outcome = on_device(&text, MemoryDevice::new(1 << 20)).complete().expect("it is read");
+            let (result, least) = (&outcome.results[0], Duration::from_millis(20) * pauses);
+            assert_eq!(result.read.ios, 16);
+            assert!(result.elapsed >= least, "{blocks}: {:?} of {least:?}", result.elapsed);
+        }
+    }
+
     /// Jobs of one name, some of which wait for others, waited for each other or for themselves.
     #[test]
     fn a_job_waits_for_those_before_it_alone() {

@@ -378,6 +378,7 @@ impl<'a> Run<'a> {
             Err(error) => return self.failed(transfer, error),
         };
         let end = now();
+        self.pace.finished(job, end);
         let is_steady = self.account.record(transfer, moved, end);
         let latency = end.saturating_sub(transfer.submitted.unwrap_or(transfer.start));
         self.is_over |= is_steady || self.search.as_mut().is_some_and(|search| search.took(latency, end));
@@ -405,6 +406,7 @@ impl<'a> Run<'a> {
         // Of the volume, or of the host.
         const ENOSPC: i32 = 28;
         let job = &self.worker.job;
+        self.pace.finished(job, now());
         let number = error.errno();
         if transfer.direction > 0 {
             self.written.remove(transfer.file, transfer.offset, transfer.len);
