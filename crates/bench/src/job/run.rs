@@ -315,6 +315,22 @@ mod tests {
         }
     }
 
+    /// Syncs of the time that is not to be counted were counted.
+    #[test]
+    fn a_ramp_has_no_syncs() {
+        let on = Simulated {
+            disk: "sim:sata-2009".into(),
+            flavor: Flavor::Ext4,
+            scheduler: None,
+            read_ahead_bytes: None,
+            seed: 1,
+        };
+        let text = "[j]\nrw=write\nsize=4m\nbs=4k\nfsync=1\ntime_based\nramp_time=2\nruntime=2\n";
+        let result = run_simulated(&parse("x.fio", text).unwrap(), &on, &Silent).unwrap().results.remove(0);
+        let (writes, syncs) = (result.write.ios, result.sync_ns.ios);
+        assert!(writes > 20 && syncs.abs_diff(writes) <= 1, "{writes} writes, {syncs} syncs");
+    }
+
     /// Jobs of one name, some of which wait for others, waited for each other or for themselves.
     #[test]
     fn a_job_waits_for_those_before_it_alone() {

@@ -454,7 +454,7 @@ impl<'a> Run<'a> {
         for file in &self.files {
             let start = now();
             sync(&file.handle).map_err(self.worker.blame(&file.range.path))?;
-            self.account.synced(now().saturating_sub(start));
+            self.account.synced(start, now());
         }
         self.writes_since_sync = 0;
         Ok(())
