@@ -331,6 +331,20 @@ mod tests {
         assert!(writes > 20 && syncs.abs_diff(writes) <= 1, "{writes} writes, {syncs} syncs");
     }
 
+    /// As in fio a quota is a limit as the end of the disk is one.
+    #[test]
+    fn a_quota_ends_a_job_that_fills() {
+        const EDQUOT: i32 = 122;
+        for engine in ["psync", "libaio\niodepth=4"] {
+            let device = FaultyDevice::new(MemoryDevice::new(1 << 20));
+            device.add(Fault::on(Op::Write, Effect::Error(EDQUOT)).at(64..65));
+            let text =
+                format!("[j]\nrw=write\nbs=4k\nsize=64k\nfill_device=1\ndirect=1\nioengine={engine}\n");
+            let outcome = on_device(&text, device).complete().expect("it is full");
+            assert!((32 << 10..64 << 10).contains(&outcome.results[0].write.bytes), "{engine}");
+        }
+    }
+
     /// Jobs of one name, some of which wait for others, waited for each other or for themselves.
     #[test]
     fn a_job_waits_for_those_before_it_alone() {

@@ -403,15 +403,15 @@ impl<'a> Run<'a> {
 
     /// A transfer has failed. Whether that ends the job.
     pub(super) fn failed(&mut self, transfer: &Transfer, error: diorite::Error) -> Result<(), JobError> {
-        // Of the volume, or of the host.
-        const ENOSPC: i32 = 28;
+        // ENOSPC and EDQUOT, of the volume or of the host.
+        const FULL: [i32; 2] = [28, 122];
         let job = &self.worker.job;
         self.pace.finished(job, now());
         let number = error.errno();
         if transfer.direction > 0 {
             self.written.remove(transfer.file, transfer.offset, transfer.len);
         }
-        if transfer.direction == 1 && job.fills_device && number == ENOSPC {
+        if transfer.direction == 1 && job.fills_device && FULL.contains(&number) {
             self.is_over = true;
             return Ok(());
         }
