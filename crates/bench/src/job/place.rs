@@ -157,7 +157,10 @@ impl Place for HostPlace {
     }
 
     fn remove(&self, path: &Path) -> Result<(), Error> {
-        std::fs::remove_file(self.on_host(path)).map_err(|source| Error::Os { what: "cannot remove", source })
+        let path = self.on_host(path);
+        // A later job of that name makes another file.
+        self.shared.lock().remove(&path);
+        std::fs::remove_file(path).map_err(|source| Error::Os { what: "cannot remove", source })
     }
 
     fn host_files(&self, path: &Path) -> Vec<PathBuf> {

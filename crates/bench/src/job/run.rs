@@ -345,6 +345,17 @@ mod tests {
         }
     }
 
+    /// The second one wrote to the file that the first one had removed.
+    #[test]
+    fn a_job_finds_no_file_that_another_one_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let text =
+            "[global]\nrw=write\nbs=4k\nsize=64k\nfilename=f\ndirect=1\n[a]\nunlink=1\n[b]\nstonewall\n";
+        outcome_of(text, Arc::new(HostPlace::below(directory.path()))).complete().expect("both are done");
+        let there = std::fs::metadata(directory.path().join("f")).map(|found| found.len());
+        assert_eq!(there.ok(), Some(64 << 10));
+    }
+
     /// Jobs of one name, some of which wait for others, waited for each other or for themselves.
     #[test]
     fn a_job_waits_for_those_before_it_alone() {
