@@ -165,6 +165,16 @@ fn cpu_s_of_program(stat: &str) -> Option<f64> {
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// The middle value, or the mean of the two in the middle; 0 of nothing.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.get(sorted.len().wrapping_sub(1) / 2), sorted.get(sorted.len() / 2)) {
+        (Some(low), Some(high)) => f64::midpoint(*low, *high),
+        _ => 0.0,
+    }
+}
+
 /// Resident memory of this process in bytes, 0 where it is unknown.
 pub fn resident_bytes() -> u64 {
     let pages: u64 =

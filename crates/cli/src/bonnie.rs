@@ -10,7 +10,7 @@ use diorite_bench::{Machine, Report, Row};
 
 use diorite::{Access, FileKind};
 
-use crate::args::{Bonnie, Opening};
+use crate::args::{Bonnie, Opening, command_line};
 use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
@@ -28,13 +28,6 @@ pub(crate) fn bonnie(arguments: &Bonnie, output: &mut Output) -> Result<()> {
         Some(directory) => one_target(arguments, directory, output),
         None => compare_all(arguments, output),
     }
-}
-
-/// The command as it was typed, for a report.
-fn command_line() -> String {
-    let words: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    format!("diorite {}", words.join(" "))
 }
 
 fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> Result<()> {
@@ -104,6 +97,12 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
 }
 
 fn compare_all(arguments: &Bonnie, output: &mut Output) -> Result<()> {
+    if arguments.queueing.choice()?.is_some() {
+        return Err(Failure::Usage(
+            "--scheduler is for one image or disk: name it with -d; the comparison of all ways has none"
+                .to_owned(),
+        ));
+    }
     let progress = StageProgress::default();
     let directory = Path::new(".");
     let comparison = diorite_bench::bonnie::compare_all(

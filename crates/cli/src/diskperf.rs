@@ -10,7 +10,7 @@ use diorite_bench::diskperf::{
 };
 use diorite_bench::{Engine, Machine, Observer, Report, SchedulerReport, WorldOptions};
 
-use crate::args::{DiskPerf as Arguments, Opening};
+use crate::args::{DiskPerf as Arguments, Opening, command_line};
 use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::location::Location;
@@ -229,8 +229,7 @@ fn json(
     schedulers: &[SchedulerReport],
     output: &mut Output,
 ) -> Result<()> {
-    let command: Vec<String> = std::env::args().skip(1).collect();
-    let mut report = Report::new(format!("diorite {}", command.join(" ")), Machine::this(None));
+    let mut report = Report::new(command_line(), Machine::this(None));
     report.rows.push(outcome.row(engine));
     let mut json = serde_json::to_value(&report).map_err(std::io::Error::from)?;
     if !schedulers.is_empty() {

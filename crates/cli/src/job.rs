@@ -143,11 +143,14 @@ fn read_ahead_bytes(arguments: &Job) -> Option<usize> {
 }
 
 fn show(arguments: &Job, outcome: &JobOutcome, output: &mut Output) -> Result<()> {
+    // First: a log that cannot be written leaves the figures.
+    let shown =
+        if arguments.reporting.json { output.json(&outcome.json()) } else { output.text(&outcome.text()) };
     for (name, content) in outcome.results.iter().flat_map(|result| &result.logs) {
         #[expect(clippy::disallowed_methods, reason = "a report, not data I/O")]
         std::fs::write(name, content).map_err(|error| Failure::host(name, "write", &error))?;
     }
-    if arguments.reporting.json { output.json(&outcome.json()) } else { output.text(&outcome.text()) }
+    shown
 }
 
 fn on_place(arguments: &Job, file: &JobFile, place: &Arc<dyn Place>, output: &mut Output) -> Result<()> {

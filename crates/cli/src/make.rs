@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{
-    BlockDevice, Create, DeviceOptions, DirectIo, Geometry, OpenError, Owner, Timestamp, is_new_file,
-    open_target,
+    BlockDevice, Create, DeviceOptions, DirectIo, Geometry, OpenError, Owner, Timestamp, host_paths,
+    is_new_file, open_target,
 };
 use diorite_copy::Summary;
 use serde_json::json;
@@ -45,7 +45,7 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let filled = make_on(arguments, content, device, options, time);
     if filled.is_err() && is_new {
         // Made by us a moment ago, and useless now. The first error is the one that counts.
-        let _ = std::fs::remove_file(image);
+        let _ = host_paths(name_of_image(image)?).iter().try_for_each(std::fs::remove_file);
     }
     if filled.is_err() && interrupt::check().is_err() {
         let left = if is_new {

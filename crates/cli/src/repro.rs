@@ -12,17 +12,24 @@ use diorite_bench::{Better, Machine, Observer, Report, Verdict};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use crate::args::{Repro, Table};
+use crate::args::{Repro, Table, command_line};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::progress::StageProgress;
 use crate::{devices, interrupt};
 
 pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
+    let tables = arguments.tables();
+    // Before the device is overwritten.
+    if arguments.on.is_some() && tables != [Table::Fairness] {
+        return Err(Failure::Usage(
+            "--on belongs to `repro fairness`; the other tables need no device".to_owned(),
+        ));
+    }
     // Before the run, which takes long: where it would be lost.
     arguments.report.as_deref().map_or(Ok(()), check_can_be_written)?;
     let mut outcomes = Vec::new();
-    for table in arguments.tables() {
+    for table in tables {
         let outcome = reproduce(table, arguments)?;
         if !arguments.reporting.json {
             print(&outcome, output)?;
@@ -37,8 +44,7 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
             .map_err(|error| Failure::host(file.display(), "write", &error))?;
     }
     if arguments.reporting.json {
-        let command: Vec<String> = std::env::args().skip(1).collect();
-        let mut report = Report::new(format!("diorite {}", command.join(" ")), machine);
+        let mut report = Report::new(command_line(), machine);
         for outcome in outcomes {
             report.rows.extend(outcome.rows);
             report.verdicts.extend(outcome.verdicts);
@@ -69,22 +75,19 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
         progress.end();
         outcome
     };
-    Ok(match (table, &arguments.on) {
-        (Table::Fairness, Some(device)) => on_device(device, arguments)?,
-        (_, Some(_)) => {
-            return Err(Failure::Usage(
-                "--on belongs to `repro fairness`; the other tables need no device".into(),
-            ));
-        }
-        (Table::Fairness, None) => simulate(fairness)?,
-        (Table::Matrix, None) => {
+    Ok(match table {
+        Table::Fairness => match &arguments.on {
+            Some(device) => on_device(device, arguments)?,
+            None => simulate(fairness)?,
+        },
+        Table::Matrix => {
             let done = matrix(&options, &StageProgress::default(), &interrupt::cancel());
             interrupt::check()?;
             done?
         }
-        (Table::Boundary, None) => simulate(boundary)?,
-        (Table::Raw, None) => simulate(raw)?,
-        (Table::Odirect, None) => with_this_machine(simulate(odirect)?)?,
+        Table::Boundary => simulate(boundary)?,
+        Table::Raw => simulate(raw)?,
+        Table::Odirect => with_this_machine(simulate(odirect)?)?,
     })
 }
 

@@ -21,9 +21,19 @@ fn expect(error: &str, parts: &[&str]) {
 fn wrong_usage_is_status_two() {
     let bench = Bench::new();
     bench.image("a.img", "ext2", "8M");
-    for line in
-        ["nonsense", "ls", "ls --nonsense a.img", "cp one two", "mkdir here", "mkfs new.img", "bonnie -csv"]
-    {
+    for line in [
+        "nonsense",
+        "ls",
+        "ls --nonsense a.img",
+        "cp one two",
+        "mkdir here",
+        "mkfs new.img",
+        "bonnie -csv",
+        // Had no effect.
+        "bonnie -s 1 -fast",
+        "bonnie -s 1 -m label",
+        "bonnie -s 1 --scheduler deadline",
+    ] {
         bench.fail(line, 2);
     }
     assert_eq!(bench.names(), ["a.img"], "nothing was made");
@@ -438,6 +448,8 @@ fn failed_mkfs_leaves_no_image() {
     );
     expect(&bench.fail("mkfs -d missing a.img 8M", 1), &["missing"]);
     expect(&bench.fail("mkfs -J 9999G a.img 64M", 1), &["a.img", "journal", "too large"]);
+    // The file is not called `raw:a.img`.
+    expect(&bench.fail("mkfs -J 9999G raw:a.img 64M", 1), &["a.img", "journal", "too large"]);
     assert!(bench.names().is_empty(), "{:?}", bench.names());
 }
 

@@ -209,6 +209,18 @@ fn a_job_that_fails_leaves_the_figures() {
     );
 }
 
+/// The figures were lost with a log, whose directory is not there.
+#[test]
+fn a_log_that_cannot_be_written_leaves_the_figures() {
+    let bench = Bench::new();
+    bench.write("j.fio", b"[j]\nrw=write\nsize=64k\nwrite_bw_log=nodir/x\n");
+    let output = bench.diorite(["job", "j.fio", "--on", ".", "--json"]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("nodir/x_bw.1.log: cannot write"), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["jobs"][0]["write"]["io_bytes"], 64 << 10);
+}
+
 /// As many syncs as fio makes, however many writes are in flight; each direction at its own rate; as much as fio moves.
 #[test]
 fn jobs_do_as_much_as_fio() {
@@ -259,6 +271,17 @@ fn tests_that_write_destroy_nothing_unasked() {
     let path = bench.path("volume.img").display().to_string();
     bench.write("named.fio", format!("[w]\nrw=write\nbs=64k\nsize=8m\nfilename={path}\n").as_bytes());
     refused("job named.fio", "there is a filesystem");
+    // The format of names was not looked at.
+    let formats = [path.as_str(), "volume.$filenum", "$jobname.$jobnum"];
+    for link in ["volume.1", "w.1"] {
+        std::os::unix::fs::symlink("volume.img", bench.path(link)).expect("a link");
+    }
+    for format in formats {
+        let text =
+            format!("[w]\nrw=write\nbs=64k\nsize=8m\nnrfiles=2\nnumjobs=2\nfilename_format={format}\n");
+        bench.write("format.fio", text.as_bytes());
+        refused("job format.fio", "there is a filesystem");
+    }
     refused("job --on raw:swap.img w.fio", "there is swap space");
     refused("diskperf write blocks=1 bs=1m swap.img", "there is swap space");
     for name in ["stripe:blank.img,volume.img", "stripe:volume.img,blank.img", "volume.img?offset=1M"] {

@@ -72,6 +72,43 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     assert!(started.elapsed().as_secs() < 2, "nothing was run");
 }
 
+/// The device was overwritten before the usage was found to be wrong.
+#[test]
+fn a_table_that_needs_no_device_is_refused_before_the_device_is_written() {
+    let bench = Bench::new();
+    let content = common::pattern(8 << 20, 1);
+    bench.write("disk.img", &content);
+    for tables in ["", "all ", "fairness raw "] {
+        let said = bench.fail(&format!("repro {tables}--on disk.img --seconds 1"), 2);
+        assert!(said.contains("--on belongs to `repro fairness`"), "{said}");
+        assert!(bench.read("disk.img") == content, "{tables}: the device was written");
+    }
+}
+
+/// The program panicked after the run, and nothing was reported.
+#[test]
+fn a_report_may_have_a_name_that_is_no_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let bench = Bench::new();
+    bench.write("disk", &[7; 4096]);
+    let lines: [(&str, &[u8]); 2] = [
+        ("diskperf --json blocks=1 bs=4k disk", b"--profile=\xff.svg"),
+        ("repro boundary --json --amount 1", b"--report=\xff.html"),
+    ];
+    for (line, last) in lines {
+        let words = line.split(' ').map(std::ffi::OsStr::new).chain([std::ffi::OsStr::from_bytes(last)]);
+        let output = bench.diorite(words).output().expect("the program starts");
+        let said = text(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)) && !said.contains("panicked"), "{line}: {said}");
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert!(
+            json["command"].as_str().is_some_and(|command| command.contains(line)),
+            "{}",
+            json["command"]
+        );
+    }
+}
+
 /// The message named a file that the user had not given, and gave no advice.
 #[test]
 fn bonnie_names_the_directory_that_is_missing() {

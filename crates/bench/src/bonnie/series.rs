@@ -2,7 +2,7 @@
 
 use super::Test;
 use super::place::PlaceCounts;
-use crate::measure::{Latencies, Spent};
+use crate::measure::{Latencies, Spent, median};
 use crate::{CpuScope, Engine, Mode, Row};
 
 /// What one run of a test cost.
@@ -94,16 +94,6 @@ impl Series {
 
     fn sum(&self, field: impl Fn(&PlaceCounts) -> u64) -> Option<u64> {
         self.samples.iter().map(|sample| sample.counts.as_ref().map(&field)).sum()
-    }
-}
-
-/// The middle value, or the mean of the two in the middle; 0 of nothing.
-pub(super) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match (sorted.get(sorted.len().wrapping_sub(1) / 2), sorted.get(sorted.len() / 2)) {
-        (Some(low), Some(high)) => f64::midpoint(*low, *high),
-        _ => 0.0,
     }
 }
 

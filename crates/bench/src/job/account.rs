@@ -86,8 +86,7 @@ impl<'a> Account<'a> {
     /// A transfer of so many bytes has ended; whether the rate has become steady.
     pub(super) fn record(&mut self, transfer: &Transfer, bytes: usize, end: Duration) -> bool {
         let Transfer { direction: side, start, submitted, .. } = *transfer;
-        // Without a ramp all count: what was submitted first may end after what was submitted later.
-        if !self.job.ramp_time.is_zero() && start < self.ramp_end {
+        if self.is_in_ramp(start) {
             return false;
         }
         // The time of a direction is that of the job: a first write that comes late has had to wait for its turn.
@@ -130,6 +129,11 @@ impl<'a> Account<'a> {
         let is_steady = self.steadiness.as_mut().map(|steadiness| steadiness.moved(bytes as u64, end));
         self.result.is_steady = is_steady;
         is_steady == Some(true)
+    }
+
+    /// Whether what starts then does not count. Without a ramp all counts: what was submitted first may end after what was submitted later.
+    fn is_in_ramp(&self, start: Duration) -> bool {
+        !self.job.ramp_time.is_zero() && start < self.ramp_end
     }
 
     fn end_sample(&mut self, end: Duration) {
@@ -186,8 +190,11 @@ impl<'a> Account<'a> {
         self.result.first_error.get_or_insert(errno);
     }
 
-    pub(super) fn synced(&mut self, took: Duration) {
-        let took = took.as_nanos() as u64;
+    pub(super) fn synced(&mut self, start: Duration, end: Duration) {
+        if self.is_in_ramp(start) {
+            return;
+        }
+        let took = end.saturating_sub(start).as_nanos() as u64;
         self.result.sync_ns.ios += 1;
         self.result.sync_ns.latency_ns.saturating_record(took);
         self.result.sync_ns.completion.record(took);

@@ -28,16 +28,19 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
-    /// Of a simulated drive, which has run for so long. The drive itself merges nothing.
-    pub(super) fn of_drive(name: &str, activity: &Activity, elapsed: Duration) -> Self {
+    /// Of a simulated drive, between two moments that are so far apart. The drive itself merges nothing.
+    pub(super) fn of_drive(name: &str, [before, after]: [&Activity; 2], elapsed: Duration) -> Self {
         let ms = |time: Duration| time.as_millis() as u64;
+        let took = [0, 1].map(|side| after.took[side].saturating_sub(before.took[side]));
+        let flushes_took = after.flushes_took.saturating_sub(before.flushes_took);
+        let busy = after.busy.saturating_sub(before.busy);
         Self {
             name: name.to_owned(),
-            ios: activity.ios,
+            ios: [0, 1].map(|side| after.ios[side].saturating_sub(before.ios[side])),
             merges: [0; 2],
-            ticks_ms: activity.took.map(ms),
-            in_queue_ms: ms(activity.took.iter().sum::<Duration>() + activity.flushes_took),
-            busy_percent: 100.0 * activity.busy.as_secs_f64() / elapsed.as_secs_f64().max(1e-9),
+            ticks_ms: took.map(ms),
+            in_queue_ms: ms(took.iter().sum::<Duration>() + flushes_took),
+            busy_percent: 100.0 * busy.as_secs_f64() / elapsed.as_secs_f64().max(1e-9),
         }
     }
 

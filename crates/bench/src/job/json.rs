@@ -51,6 +51,10 @@ fn options(pairs: &[(String, String)]) -> Value {
 impl JobResult {
     fn json(&self) -> Value {
         let (user, system) = self.cpu_percent();
+        // In fio's units: nanoseconds, and microseconds.
+        let (target_ns, window_us, percentile) = self.latency_target.map_or((0, 0, 100.0), |target| {
+            (target.target.as_nanos() as u64, target.window.as_micros() as u64, target.percentile)
+        });
         json!({
             "jobname": self.name,
             "groupid": self.group,
@@ -72,9 +76,9 @@ impl JobResult {
             "iodepth_submit": self.submitted.json(DepthCounts::BATCHES),
             "iodepth_complete": self.completed.json(DepthCounts::BATCHES),
             "latency_depth": self.depth,
-            "latency_target": 0,
-            "latency_percentile": 100.0,
-            "latency_window": 0,
+            "latency_target": target_ns,
+            "latency_percentile": percentile,
+            "latency_window": window_us,
             "latency_ns": object(self.shares(1)),
             "latency_us": object(self.shares(1000)),
             "latency_ms": object(self.shares(1_000_000)),
@@ -160,6 +164,8 @@ fn latency(direction: &DirectionResult) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -176,6 +182,20 @@ mod tests {
             (job["trim"]["total_ios"].as_u64(), job["read"]["iops_mean"].as_f64()),
             (Some(0), Some(0.0))
         );
+    }
+
+    /// The depth that was found stood beside a target of 0.
+    #[test]
+    fn a_target_of_latency_stands_beside_its_depth() {
+        let target = crate::job::LatencyTarget {
+            target: Duration::from_millis(2),
+            window: Duration::from_secs(3),
+            percentile: 99.5,
+        };
+        let json = JobResult { depth: 7, latency_target: Some(target), ..JobResult::default() }.json();
+        let figures = ["latency_depth", "latency_target", "latency_window", "latency_percentile"]
+            .map(|key| json[key].as_f64());
+        assert_eq!(figures, [7.0, 2e6, 3e6, 99.5].map(Some));
     }
 
     /// Each transfer is in exactly one class of latency.

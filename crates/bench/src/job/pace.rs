@@ -14,7 +14,9 @@ pub(super) struct Pace {
     due: [Duration; 3],
     random: Random,
     think_until: Duration,
-    transfers: u32,
+    /// Transfers that were started since the last pause, and those of them that have not ended.
+    started: u32,
+    in_flight: u32,
     cycle_start: Duration,
     cycle: [(u64, u64); 3],
 }
@@ -36,7 +38,8 @@ impl Pace {
             due: [start; 3],
             random: Random::new(seed),
             think_until: start,
-            transfers: 0,
+            started: 0,
+            in_flight: 0,
             cycle_start: start,
             cycle: [(0, 0); 3],
         }
@@ -49,6 +52,12 @@ impl Pace {
 
     /// A transfer of so many bytes starts: when the next one of this direction is due.
     pub(super) fn started(&mut self, job: &Job, direction: usize, bytes: u64) {
+        self.started = self.started.saturating_add(1);
+        self.in_flight += 1;
+        if !job.think_time.is_zero() && self.started >= job.think_every {
+            // The pause begins when all have ended.
+            self.think_until = Duration::MAX;
+        }
         if !self.has_rates {
             return;
         }
@@ -65,7 +74,15 @@ impl Pace {
         (self.cycle_start, self.cycle) = (now, [(0, 0); 3]);
     }
 
-    /// A transfer of so many bytes has ended.
+    /// A transfer has ended, done or failed.
+    pub(super) fn finished(&mut self, job: &Job, now: Duration) {
+        self.in_flight -= 1;
+        if self.in_flight == 0 && self.think_until == Duration::MAX {
+            (self.started, self.think_until) = (0, now.saturating_add(job.think_time));
+        }
+    }
+
+    /// A transfer of so many bytes was done.
     pub(super) fn ended(
         &mut self,
         job: &Job,
@@ -73,13 +90,6 @@ impl Pace {
         bytes: u64,
         now: Duration,
     ) -> Result<(), TooSlow> {
-        if !job.think_time.is_zero() {
-            self.transfers += 1;
-            if self.transfers >= job.think_every {
-                self.transfers = 0;
-                self.think_until = now + job.think_time;
-            }
-        }
         if job.rate_min.iter().chain(&job.rate_iops_min).all(Option::is_none) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Reads fio's INI job files.
 //!
 //! Interface: every option that is accepted is honoured; every option that is not known is named, with its line, and
-//! nothing runs. Sizes take fio's suffixes (`k`, `m`, `g`, `t`, powers of 1024; `kb`/`kib` alike) and times take
+//! nothing runs. Sizes take fio's suffixes (`k`, `m`, `g`, `t`, `p` and `kb`, ... are powers of 1024; `ki`, `kib`, ... of 1000) and times take
 //! `us`, `ms`, `s`, `m`, `h`, `d`. How a file is split into sections is in `sections.rs`, what values look like in `values.rs`.
 
 use std::fmt;
@@ -505,8 +505,10 @@ fn check(job: &Job, options: &mut Taker<'_>) {
         );
         options.complain(&["verify"], &what);
     }
-    if job.latency_target.is_some() && job.engine != Engine::Queue {
-        options.complain(&["latency_target"], "latency_target needs an engine that queues, such as io_uring");
+    if job.latency_target.is_some() && (job.engine != Engine::Queue || !job.direct || job.pattern.trims()) {
+        let what =
+            "latency_target needs reads or writes that are queued: an engine such as io_uring, and direct=1";
+        options.complain(&["latency_target"], what);
     }
 }
 
@@ -567,6 +569,10 @@ mod tests {
             ("[a]\nsize=1m\ndirect=1\noffset=100\n", "x.fio:4: [a]: direct=1 needs an offset"),
             ("rw=read\n[a]\nsize=1m\n", "x.fio:1: rw: stands in no section"),
             ("\u{feff}nonsense\n", "x.fio:1: nonsense: stands in no section"),
+            (
+                "[a]\nsize=1m\nioengine=io_uring\niodepth=8\nlatency_target=500\n",
+                "x.fio:5: [a]: latency_target needs reads or writes that are queued",
+            ),
         ];
         for (text, expected) in cases {
             assert!(message(text).starts_with(expected), "{text:?}: {}", message(text));

@@ -61,6 +61,11 @@ pub trait Place: Send + Sync {
         None
     }
 
+    /// What a name stands for: the same for all names of one file.
+    fn file_of(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+
     /// Size of a file in bytes; nothing if it is not there.
     fn size_of(&self, path: &Path) -> Option<u64>;
 
@@ -131,6 +136,10 @@ impl Place for HostPlace {
         true
     }
 
+    fn file_of(&self, path: &Path) -> PathBuf {
+        self.on_host(path)
+    }
+
     fn size_of(&self, path: &Path) -> Option<u64> {
         let path = self.on_host(path);
         let metadata = std::fs::metadata(&path).ok()?;
@@ -148,7 +157,10 @@ impl Place for HostPlace {
     }
 
     fn remove(&self, path: &Path) -> Result<(), Error> {
-        std::fs::remove_file(self.on_host(path)).map_err(|source| Error::Os { what: "cannot remove", source })
+        let path = self.on_host(path);
+        // A later job of that name makes another file.
+        self.shared.lock().remove(&path);
+        std::fs::remove_file(path).map_err(|source| Error::Os { what: "cannot remove", source })
     }
 
     fn host_files(&self, path: &Path) -> Vec<PathBuf> {
@@ -197,6 +209,10 @@ impl Place for VolumePlace {
 
     fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
         purpose.apply(self.filesystem.open_options()).open(self.inside(path))
+    }
+
+    fn file_of(&self, path: &Path) -> PathBuf {
+        self.inside(path)
     }
 
     fn size_of(&self, path: &Path) -> Option<u64> {
@@ -253,6 +269,10 @@ impl Place for RawPlace {
         let direct = if purpose.direct { DirectIo::Required } else { DirectIo::Off };
         let options = RawFile::options().read(true).write(purpose.write).direct(direct);
         options.open_device(self.device.clone(), Self::CACHE_BYTES)
+    }
+
+    fn file_of(&self, _path: &Path) -> PathBuf {
+        PathBuf::new()
     }
 
     fn size_of(&self, _path: &Path) -> Option<u64> {

@@ -28,7 +28,7 @@ pub fn run(
 ) -> Result<JobOutcome, JobError> {
     let workers = workers_of(file);
     lay_out_all(&workers, &**place, observer, cancel)?;
-    let shared = Shared::new(&workers, cancel);
+    let shared = Shared::new(&workers, &**place, cancel);
     let paths = workers.iter().flat_map(|worker| &worker.paths);
     let host_files: Vec<_> = paths.flat_map(|path| place.host_files(path)).collect();
     let disks = DiskProbe::start(&host_files);
@@ -182,6 +182,38 @@ mod tests {
         }
     }
 
+    /// It was read back from the cache that it had been written to.
+    #[test]
+    fn a_write_that_is_lost_after_the_cache_is_found() {
+        for options in ["", "end_fsync=1\n", "fsync=4\n"] {
+            let device = FaultyDevice::new(MemoryDevice::new(1 << 20));
+            device.add(Fault::on(Op::Write, Effect::Lost).at(64..65));
+            let text = format!("[j]\nrw=write\nbs=4k\nsize=64k\nverify=crc32c\n{options}");
+            let failed = failure(on_device(&text, device.clone()));
+            assert!(failed.contains("verify failed at byte"), "{options}: {failed}");
+            device.clear();
+            on_device(&text, device).complete().expect("all is as it was written");
+        }
+    }
+
+    /// Each was taken for the only writer, and what the other one had written for an old block.
+    #[test]
+    fn two_names_of_one_file_have_two_writers() {
+        let text = |[first, second]: [&str; 2]| {
+            format!(
+                "[global]\nrw=write\nbs=4k\nsize=64k\ndirect=1\nverify=crc32c\n[a]\nthinktime=20ms\n{first}\n\
+                 [b]\nstartdelay=100ms\n{second}\n"
+            )
+        };
+        on_device(&text(["", ""]), MemoryDevice::new(1 << 20))
+            .complete()
+            .expect("what either wrote is right");
+        let directory = tempfile::tempdir().unwrap();
+        let place = Arc::new(HostPlace::below(directory.path()));
+        let outcome = outcome_of(&text(["filename=f", "filename=/f"]), place);
+        outcome.complete().expect("what either wrote is right");
+    }
+
     /// What is not there passed for what was written.
     #[test]
     fn a_file_that_ends_early_is_not_what_was_written() {
@@ -238,6 +270,92 @@ mod tests {
         assert_eq!((outcome.results[0].write.bytes, outcome.results[0].read.bytes), (256 << 10, 0));
     }
 
+    /// Neither the user's wish nor `exitall` ended a job that waited for its time.
+    #[test]
+    fn a_job_that_waits_for_its_time_can_be_stopped() {
+        let ends = |text: String, cancels: bool| {
+            let (file, cancel, (sender, receiver)) =
+                (parse("x.fio", &text).unwrap(), Cancel::default(), channel());
+            let asked = cancel.clone();
+            std::thread::spawn(move || {
+                let device = MemoryDevice::new(1 << 20);
+                let place: Arc<dyn Place> = Arc::new(RawPlace::new(device, SchedulerKind::None, Vec::new()));
+                let done = run(&file, &place, &Silent, &cancel).map(|outcome| outcome.failures.len());
+                // It is not taken where it came too late.
+                let _ = sender.send(done);
+            });
+            std::thread::sleep(Duration::from_millis(200));
+            if cancels {
+                asked.cancel();
+            }
+            let done = receiver.recv_timeout(Duration::from_secs(10));
+            assert_eq!(done.expect("it ends").expect("it ran"), 0, "{text}");
+        };
+        let waits =
+            ["startdelay=1h", "rate=1", "thinktime=1h", "rate=1\ndirect=1\nioengine=libaio\niodepth=4"];
+        for wait in waits {
+            let text = format!("[waits]\nrw=read\nsize=64k\nbs=4k\n{wait}\n");
+            ends(text.clone(), true);
+            ends(format!("{text}[ends]\nrw=read\nsize=64k\nexitall\n"), false);
+        }
+    }
+
+    /// A deep queue was filled again at once after each pause.
+    #[test]
+    fn a_pause_follows_each_block_of_a_deep_queue() {
+        for (blocks, pauses) in [(1, 15), (3, 5)] {
+            let text = format!(
+                "[j]\nrw=randread\nbs=4k\nsize=64k\ndirect=1\nioengine=libaio\niodepth=8\nthinktime=20ms\n\
+                 thinktime_blocks={blocks}\n"
+            );
+            let outcome = on_device(&text, MemoryDevice::new(1 << 20)).complete().expect("it is read");
+            let (result, least) = (&outcome.results[0], Duration::from_millis(20) * pauses);
+            assert_eq!(result.read.ios, 16);
+            assert!(result.elapsed >= least, "{blocks}: {:?} of {least:?}", result.elapsed);
+        }
+    }
+
+    /// Syncs of the time that is not to be counted were counted.
+    #[test]
+    fn a_ramp_has_no_syncs() {
+        let on = Simulated {
+            disk: "sim:sata-2009".into(),
+            flavor: Flavor::Ext4,
+            scheduler: None,
+            read_ahead_bytes: None,
+            seed: 1,
+        };
+        let text = "[j]\nrw=write\nsize=4m\nbs=4k\nfsync=1\ntime_based\nramp_time=2\nruntime=2\n";
+        let result = run_simulated(&parse("x.fio", text).unwrap(), &on, &Silent).unwrap().results.remove(0);
+        let (writes, syncs) = (result.write.ios, result.sync_ns.ios);
+        assert!(writes > 20 && syncs.abs_diff(writes) <= 1, "{writes} writes, {syncs} syncs");
+    }
+
+    /// As in fio a quota is a limit as the end of the disk is one.
+    #[test]
+    fn a_quota_ends_a_job_that_fills() {
+        const EDQUOT: i32 = 122;
+        for engine in ["psync", "libaio\niodepth=4"] {
+            let device = FaultyDevice::new(MemoryDevice::new(1 << 20));
+            device.add(Fault::on(Op::Write, Effect::Error(EDQUOT)).at(64..65));
+            let text =
+                format!("[j]\nrw=write\nbs=4k\nsize=64k\nfill_device=1\ndirect=1\nioengine={engine}\n");
+            let outcome = on_device(&text, device).complete().expect("it is full");
+            assert!((32 << 10..64 << 10).contains(&outcome.results[0].write.bytes), "{engine}");
+        }
+    }
+
+    /// The second one wrote to the file that the first one had removed.
+    #[test]
+    fn a_job_finds_no_file_that_another_one_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let text =
+            "[global]\nrw=write\nbs=4k\nsize=64k\nfilename=f\ndirect=1\n[a]\nunlink=1\n[b]\nstonewall\n";
+        outcome_of(text, Arc::new(HostPlace::below(directory.path()))).complete().expect("both are done");
+        let there = std::fs::metadata(directory.path().join("f")).map(|found| found.len());
+        assert_eq!(there.ok(), Some(64 << 10));
+    }
+
     /// Jobs of one name, some of which wait for others, waited for each other or for themselves.
     #[test]
     fn a_job_waits_for_those_before_it_alone() {
@@ -253,6 +371,29 @@ mod tests {
                 let count = |word: &str| text.matches(word).count();
                 count("[") - 1 + count("numjobs=2")
             });
+        }
+    }
+
+    /// Reads came from where the writes of the same job went, in the same order: from the cache, whatever its size.
+    #[test]
+    fn random_reads_of_a_mix_do_not_follow_its_writes() {
+        for options in ["", "norandommap\n", "random_distribution=zipf:0.5\n"] {
+            let text =
+                format!("[j]\nrw=randrw\nbs=4k\nsize=4m\ndirect=1\nwrite_lat_log\nlog_offset=1\n{options}");
+            let outcome = on_device(&text, MemoryDevice::new(4 << 20)).complete().expect("it is done");
+            let (_, log) = &outcome.results[0].logs[0];
+            let line = |line: &str| {
+                let fields: Vec<u64> = line.split(", ").filter_map(|field| field.parse().ok()).collect();
+                (fields[2], fields[4])
+            };
+            let places = |direction| {
+                let lines = log.lines().map(line).filter(move |(of, _)| *of == direction);
+                lines.map(|(_, offset)| offset).collect::<Vec<_>>()
+            };
+            let (reads, writes) = (places(0), places(1));
+            let same = reads.iter().zip(&writes).filter(|(read, write)| read == write).count();
+            assert!(reads.len() > 400 && writes.len() > 400, "{} {}", reads.len(), writes.len());
+            assert!(same < 100, "{options}: {same} of {} reads are at the place of a write", reads.len());
         }
     }
 

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use diorite_block::sync::{Condvar, Mutex};
+use diorite_block::sync::{Condvar, Mutex, now, sleep};
 
+use super::Place;
 use super::content::WorkingSet;
 use super::spec::{EndsWith, Flow};
 use super::worker::Worker;
@@ -20,7 +22,7 @@ pub(super) struct Shared {
     ended: Mutex<Vec<bool>>,
     an_end: Condvar,
     flows: Mutex<Vec<Progress>>,
-    /// Files that jobs change, and how many do.
+    /// Files of the jobs by their names, and how many threads change each.
     written: BTreeMap<PathBuf, u32>,
     /// What `dedupe_global` chooses from.
     pub(super) contents: WorkingSet,
@@ -45,7 +47,7 @@ struct Progress {
 }
 
 impl Shared {
-    pub(super) fn new(workers: &[Worker], cancel: &Cancel) -> Arc<Self> {
+    pub(super) fn new(workers: &[Worker], place: &dyn Place, cancel: &Cancel) -> Arc<Self> {
         let mut wave = 0;
         let mut member = |worker: &Worker| {
             wave += u32::from(worker.starts_wave);
@@ -58,12 +60,15 @@ impl Shared {
                 is_stopped: AtomicBool::new(false),
             }
         };
-        let mut written = BTreeMap::new();
-        for path in
-            workers.iter().filter(|worker| worker.job.pattern.changes()).flat_map(|worker| &worker.paths)
-        {
-            *written.entry(path.clone()).or_default() += 1;
+        let mut writers: BTreeMap<PathBuf, u32> = BTreeMap::new();
+        for worker in workers {
+            for path in &worker.paths {
+                // Two names may be one file.
+                *writers.entry(place.file_of(path)).or_default() += u32::from(worker.job.pattern.changes());
+            }
         }
+        let paths = workers.iter().flat_map(|worker| &worker.paths);
+        let written = paths.map(|path| (path.clone(), writers[&place.file_of(path)])).collect();
         Arc::new(Self {
             cancel: cancel.clone(),
             members: workers.iter().map(&mut member).collect(),
@@ -77,7 +82,7 @@ impl Shared {
 
     /// Whether any job changes this file.
     pub(super) fn is_written(&self, path: &Path) -> bool {
-        self.written.contains_key(path)
+        self.written.get(path).is_some_and(|writers| *writers > 0)
     }
 
     /// Whether more than one thread changes this file.
@@ -92,6 +97,18 @@ impl Shared {
 
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
+    }
+
+    /// Wait until then, or until the worker is to end.
+    pub(super) fn sleep_until(&self, worker: u64, until: Duration) {
+        const STEP: Duration = Duration::from_millis(500);
+        while !self.is_stopped(worker) {
+            let left = until.saturating_sub(now());
+            sleep(left.min(STEP));
+            if left <= STEP {
+                return;
+            }
+        }
     }
 
     /// Wait for all jobs of that name before this one. Its own clones and those after it may be waiting for it.

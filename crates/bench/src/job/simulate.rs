@@ -172,12 +172,15 @@ impl LaidOut {
             let place = VolumePlace::new(filesystem.clone(), "/").simulated();
             settle(&jobs, &filesystem, &place)?;
             let place: Arc<dyn Place> = Arc::new(place);
+            let begun = sync::now();
+            let before = disk.activity(begun);
             let outcome = run(&jobs, &place, &Silent, &Cancel::default());
             let ended = sync::now();
-            let activity = disk.activity(ended);
+            let after = disk.activity(ended);
             drop(place);
             let closed = filesystem.close();
-            Ok((outcome, closed, DiskUse::of_drive(&disk.name(), &activity, ended)))
+            let used = DiskUse::of_drive(&disk.name(), [&before, &after], ended.saturating_sub(begun));
+            Ok((outcome, closed, used))
         });
         observer.end();
         let (outcome, closed, used) = result?.0.map_err(on.blame())?;
@@ -256,6 +259,21 @@ mod tests {
         assert_eq!(first.results[0].read.bytes, 64 << 20);
         let rate = first.results[0].read.bandwidth() / 1e6;
         assert!((10.0..160.0).contains(&rate), "{rate} MB/s on a disk of 145 MB/s");
+    }
+
+    /// What opening the volume took was counted as the job's.
+    #[test]
+    fn a_disk_counts_what_the_jobs_did() {
+        let on = Simulated {
+            disk: "sim:ssd".into(),
+            flavor: Flavor::Ext4,
+            scheduler: None,
+            read_ahead_bytes: None,
+            seed: 1,
+        };
+        let file = parse("x.fio", "[j]\nrw=read\nsize=256k\nbs=64k\ndirect=1\n").unwrap();
+        let outcome = run_simulated(&file, &on, &Silent).unwrap();
+        assert_eq!(outcome.disks[0].ios, [4, 0], "{:?}", outcome.disks[0]);
     }
 
     /// A queue whose thread reads metadata held grants that no other thread could use: cfq, deadline and inject all ended in a

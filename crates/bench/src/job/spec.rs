@@ -487,12 +487,13 @@ pub struct Job {
 impl Job {
     /// The files that it names, which may be there before it makes any.
     pub fn named_files(&self) -> Vec<PathBuf> {
-        if self.filenames.is_empty() {
-            return Vec::new();
-        }
-        (0..self.directories.len().max(1) as u32)
-            .flat_map(|clone| paths_of(self, &self.section, clone))
-            .collect()
+        let clones = match (self.filenames.is_empty(), &self.filename_format) {
+            (false, _) => self.directories.len().max(1) as u32,
+            // A format may be a name, and names of clones may differ.
+            (true, Some(_)) => self.clones,
+            (true, None) => 0,
+        };
+        (0..clones).flat_map(|clone| paths_of(self, &self.section, clone)).collect()
     }
 
     /// Bytes of the job's files together, as far as the file says: what they take where nothing is there yet.

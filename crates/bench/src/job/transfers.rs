@@ -2,7 +2,7 @@
 
 use diorite::{DirectQueue, Error, Finished, RegisteredBuf, RegisteredBuffers};
 use diorite_block::IoOwner;
-use diorite_block::sync::{now, sleep};
+use diorite_block::sync::now;
 
 use super::JobError;
 use super::account::Transfer;
@@ -20,7 +20,7 @@ impl Run<'_> {
             let mut transfer = match self.next(now()) {
                 Step::Over => return Ok(()),
                 Step::Wait(until) => {
-                    sleep(until.saturating_sub(now()));
+                    self.shared.sleep_until(self.worker.number, until);
                     continue;
                 }
                 Step::Go(transfer) => transfer,
@@ -68,7 +68,7 @@ impl Run<'_> {
                     Step::Over => over = true,
                     // What ends meanwhile is looked at when it ends.
                     Step::Wait(_) if queue.in_flight() > 0 => break,
-                    Step::Wait(until) => sleep(until.saturating_sub(now())),
+                    Step::Wait(until) => self.shared.sleep_until(self.worker.number, until),
                     Step::Go(transfer) => {
                         let Some((memory, tag)) = idle.pop() else { break };
                         let submitted = self.submit(&mut queue, (memory, tag), transfer)?;

@@ -326,15 +326,20 @@ pub(super) fn size(value: &str) -> Result<u64, &'static str> {
     const EXPECTED: &str = "is not a size such as 4096, 64k, 1m or 2g";
     let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
     let number: u64 = value[..digits].parse().map_err(|_| EXPECTED)?;
-    let shift = match value[digits..].to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
+    let suffix = value[digits..].to_ascii_lowercase();
+    let prefix = suffix.strip_suffix('b').unwrap_or(&suffix);
+    // As in fio: powers of 1000 have the `i` that elsewhere means 1024.
+    let (unit, base) = prefix.strip_suffix('i').map_or((prefix, 1024u64), |unit| (unit, 1000));
+    let power = match unit {
+        "" if base == 1024 => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        "p" => 5,
         _ => return Err(EXPECTED),
     };
-    number.checked_mul(1 << shift).ok_or("is too large")
+    number.checked_mul(base.pow(power)).ok_or("is too large")
 }
 
 /// A time; a bare number is seconds.
@@ -399,6 +404,17 @@ mod tests {
         assert!(distribution("zoned:50/5:30/15").is_err());
         assert!(distribution("zoned:50/60:50/60").is_err());
         assert_eq!(distribution("zipf:0.5").unwrap(), Distribution::Zipf(0.5));
+    }
+
+    /// `kib` was taken for `kb`.
+    #[test]
+    fn suffixes_mean_what_they_mean_in_fio() {
+        let sizes = ["7", "7b", "4k", "4KB", "4ki", "4KiB", "1m", "1mib", "2tb", "1ti", "1p"];
+        let bytes = [7, 7, 4096, 4096, 4000, 4000, 1 << 20, 1_000_000, 2 << 40, 1_000_000_000_000, 1 << 50];
+        assert_eq!(sizes.map(|text| size(text).unwrap()), bytes);
+        for wrong in ["", "k", "4i", "4ib", "4bb", "4kk", "4q", "16384p"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_block::sync::{now, sleep};
+use diorite_block::sync::now;
 use diorite_block::{IoOwner, TaskId};
 
 use super::account::{Account, Transfer};
@@ -74,7 +74,7 @@ pub(super) fn run_worker(
         shared.wait_for(worker, name);
     }
     let _owner = IoOwner { task: worker.task(), priority: job.priority }.enter();
-    sleep(job.start_delay);
+    shared.sleep_until(worker.number, now().saturating_add(job.start_delay));
     let (files, failed) = match open_files(worker, place, shared) {
         Ok(files) => (files, None),
         Err(error) => (Vec::new(), Some(error)),
@@ -125,7 +125,11 @@ fn open_files(worker: &Worker, place: &dyn Place, shared: &Shared) -> Result<Vec
             handle.drop_cached().map_err(worker.blame(&range.path))?;
         }
         let seed = seed.wrapping_add((index as u64) << 32);
-        let offsets = std::array::from_fn(|direction| Offsets::new(job, direction, range.len, seed));
+        // Reads of a mix do not follow its writes from place to place.
+        let apart = u64::from(job.pattern.reads() && job.pattern.writes()) << 48;
+        let seed_of = |direction: usize| seed.wrapping_add(apart * direction as u64);
+        let offsets =
+            std::array::from_fn(|direction| Offsets::new(job, direction, range.len, seed_of(direction)));
         Ok(OpenFile { handle, range, offsets, moved: 0 })
     };
     ranges(worker, place)?.into_iter().enumerate().map(open).collect()
@@ -238,7 +242,21 @@ impl<'a> Run<'a> {
         if job.end_fsync {
             self.sync(Handle::sync_all)?;
         }
-        if job.verify.after { self.verify_written() } else { Ok(()) }
+        if !job.verify.after {
+            return Ok(());
+        }
+        self.empty_caches()?;
+        self.verify_written()
+    }
+
+    /// What is read back from now on comes from the disk, not from the cache that was written to. As in fio it is no sync of the job.
+    fn empty_caches(&self) -> Result<(), JobError> {
+        let is_cached = self.written.len() > 0 && !self.worker.job.direct && !self.shared.is_cancelled();
+        for file in self.files.iter().filter(|_| is_cached) {
+            let emptied = file.handle.sync_all().and_then(|()| file.handle.drop_cached());
+            emptied.map_err(self.worker.blame(&file.range.path))?;
+        }
+        Ok(())
     }
 
     /// What is next, at this time.
@@ -360,6 +378,7 @@ impl<'a> Run<'a> {
             Err(error) => return self.failed(transfer, error),
         };
         let end = now();
+        self.pace.finished(job, end);
         let is_steady = self.account.record(transfer, moved, end);
         let latency = end.saturating_sub(transfer.submitted.unwrap_or(transfer.start));
         self.is_over |= is_steady || self.search.as_mut().is_some_and(|search| search.took(latency, end));
@@ -384,14 +403,15 @@ impl<'a> Run<'a> {
 
     /// A transfer has failed. Whether that ends the job.
     pub(super) fn failed(&mut self, transfer: &Transfer, error: diorite::Error) -> Result<(), JobError> {
-        // Of the volume, or of the host.
-        const ENOSPC: i32 = 28;
+        // ENOSPC and EDQUOT, of the volume or of the host.
+        const FULL: [i32; 2] = [28, 122];
         let job = &self.worker.job;
+        self.pace.finished(job, now());
         let number = error.errno();
         if transfer.direction > 0 {
             self.written.remove(transfer.file, transfer.offset, transfer.len);
         }
-        if transfer.direction == 1 && job.fills_device && number == ENOSPC {
+        if transfer.direction == 1 && job.fills_device && FULL.contains(&number) {
             self.is_over = true;
             return Ok(());
         }
@@ -434,7 +454,7 @@ impl<'a> Run<'a> {
         for file in &self.files {
             let start = now();
             sync(&file.handle).map_err(self.worker.blame(&file.range.path))?;
-            self.account.synced(now().saturating_sub(start));
+            self.account.synced(start, now());
         }
         self.writes_since_sync = 0;
         Ok(())

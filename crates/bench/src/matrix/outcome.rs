@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Cell, Matrix};
+use crate::measure::median;
 use crate::report::{Colour, Dot, DotPlot, DotRow};
 
 /// A scheduler is worse than another one if that one is better by more than this in throughput and in latency: by a factor of 1.05
@@ -82,12 +83,6 @@ impl fmt::Display for Comparison {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}
-
 impl Matrix {
     /// Medians over seeds, in the order of the cells.
     pub fn summaries(&self) -> Vec<Summary> {
@@ -104,7 +99,9 @@ impl Matrix {
             if is_known {
                 continue;
             }
-            let of = |figure: fn(&Cell) -> f64| median(self.cells.iter().filter(is_it).map(figure));
+            let of = |figure: fn(&Cell) -> f64| {
+                median(&self.cells.iter().filter(is_it).map(figure).collect::<Vec<_>>())
+            };
             summaries.push(Summary {
                 workload: cell.workload,
                 disk: cell.disk.clone(),
@@ -257,6 +254,14 @@ mod tests {
             worst_max_ms: 0.0,
             state: String::new(),
         }
+    }
+
+    /// Of two seeds the larger figure stood for both.
+    #[test]
+    fn a_figure_of_two_seeds_is_between_theirs() {
+        let matrix = Matrix { cells: vec![cell("a", 1, 100.0, 10.0), cell("a", 2, 50.0, 20.0)] };
+        let summary = matrix.summaries().remove(0);
+        assert_eq!((summary.mb_per_s, summary.worst_p99_ms), (75.0, 15.0));
     }
 
     #[test]

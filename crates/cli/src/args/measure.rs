@@ -19,13 +19,13 @@ pub(crate) struct Bonnie {
     #[arg(short = 's', long = "size", value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub(crate) size_mib: Option<u32>,
     /// Label of the line
-    #[arg(short = 'm', long = "machine", value_name = "LABEL")]
+    #[arg(short = 'm', long = "machine", value_name = "LABEL", requires = "directory")]
     pub(crate) label: Option<String>,
     /// Direct I/O in the block tests and the seeks (also as `-o_direct`)
     #[arg(long = "o_direct", visible_alias = "o-direct", requires = "directory")]
     pub(crate) o_direct: bool,
     /// Leave the seek test out (also as `-fast`)
-    #[arg(long)]
+    #[arg(long, requires = "directory")]
     pub(crate) fast: bool,
     /// Print the line of bonnie++ 1.98 instead of the table
     #[arg(long, conflicts_with = "json", requires = "directory", help_heading = "Output")]

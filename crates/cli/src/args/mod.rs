@@ -205,6 +205,12 @@ pub(crate) fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsStr
         .collect()
 }
 
+/// The command as it was typed, for a report. A word need not be text.
+pub(crate) fn command_line() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    format!("diorite {}", words.collect::<Vec<_>>().join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
