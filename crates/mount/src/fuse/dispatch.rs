@@ -367,7 +367,8 @@ impl Session {
     fn open(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let OpenIn { flags, open_flags } = request.arguments.structure();
         let flags = Self::open_flags(flags, open_flags);
-        let opened = self.checked(self.operations().open(request.node, flags, &request.caller))?;
+        let opened = self.operations().open(request.node, flags, &request.caller);
+        let opened = self.changed_content(request.node, opened, |opened| opened.privileges)?;
         if opened.has_new_access_time || (opened.is_without_blocks && flags.write && self.has_write_back()) {
             self.forget_attributes(request.node);
         }
@@ -425,19 +426,14 @@ impl Session {
                 self.forget_attributes(request.node);
                 written.len
             }
-            Ok(written) => {
-                self.note_privileges(request.node, written.privileges);
-                written.len
-            }
-            Err(error) => {
+            Err(error) if source == Source::Cache => {
                 let errno = self.failed(&error);
-                if source == Source::Cache {
-                    // The kernel reports it to the next sync alone. With its attributes unknown it asks before it takes more.
-                    self.operations().note_lost_write(request.node, error);
-                    self.forget_attributes(request.node);
-                }
+                // The kernel reports it to the next sync alone. With its attributes unknown it asks before it takes more.
+                self.operations().note_lost_write(request.node, error);
+                self.forget_attributes(request.node);
                 return Err(errno);
             }
+            written => self.changed_content(request.node, written, |written| written.privileges)?.len,
         };
         reply.push(&WriteOut { size: len as u32, padding: 0 });
         Ok(())
@@ -515,15 +511,20 @@ impl Session {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let done = self.operations().allocate(FileHandle(handle), (offset, len), what, &request.caller);
-        self.note_privileges(request.node, self.checked(done)?);
-        Ok(())
+        self.changed_content(request.node, done, |privileges| *privileges).map(drop)
     }
 
-    /// The kernel keeps permission bits for long, and does not know that a write took some.
-    fn note_privileges(&self, inode: InodeNumber, privileges: Privileges) {
-        if privileges == Privileges::Cleared {
+    /// What changes content takes permission bits before that, also where it fails then. The kernel keeps them for long, and does not know that.
+    fn changed_content<T>(
+        &self,
+        inode: InodeNumber,
+        done: diorite::Result<T>,
+        privileges: impl FnOnce(&T) -> Privileges,
+    ) -> Result<T, Errno> {
+        if !done.as_ref().is_ok_and(|done| privileges(done) == Privileges::Kept) {
             self.forget_attributes(inode);
         }
+        self.checked(done)
     }
 
     fn seek(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
@@ -548,9 +549,9 @@ impl Session {
         let len = copy.len.min(1 << 30);
         let (from, to) =
             ((FileHandle(copy.handle), copy.offset), (FileHandle(copy.to_handle), copy.to_offset));
+        let to_node = inode_of(copy.to_node)?;
         let copied = self.operations().copy_range(from, to, len, &request.caller);
-        let (copied, privileges) = self.checked(copied)?;
-        self.note_privileges(inode_of(copy.to_node)?, privileges);
+        let (copied, _) = self.changed_content(to_node, copied, |(_, privileges)| *privileges)?;
         reply.push(&WriteOut { size: copied as u32, padding: 0 });
         Ok(())
     }
