@@ -17,6 +17,7 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
+const SETATTR: u32 = 4;
 const OPEN: u32 = 14;
 const READ: u32 = 15;
 const WRITE: u32 = 16;
@@ -510,4 +511,35 @@ fn names_of_attributes_are_whole_for_older_guests() {
         assert_eq!(filesystem.xattr_names(path).expect("names"), [b"user.AAAA.note".to_vec()], "{path}");
         assert_eq!(filesystem.xattr(path, b"user.AAAA.note").expect("there"), b"value", "{path}");
     }
+}
+
+/// Nothing is sent to a guest unasked. For a day it did not know that a write had taken set-user-ID, and executed what another user had written
+/// with the rights of the owner.
+#[test]
+fn a_guest_does_not_remember_permission_bits_that_a_write_takes() {
+    const MODE: u32 = 1;
+    const KILL_SUIDGID: u32 = 4;
+    let server = Server::new();
+    let mut guest = server.guest();
+    guest.init();
+    let (node, handle) = guest.create("program");
+    let number = |bytes: &[u8], at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight"));
+    // Seconds for which attributes are valid, and permission bits.
+    let known = |guest: &mut Guest| {
+        let entry = guest.ask(LOOKUP, 1, b"program\0", &[], 256).expect("a reply").expect("it is there");
+        (number(&entry, 24), number(&entry, 100) as u32 & 0o7777)
+    };
+    assert!(known(&mut guest).0 > 0);
+    let mut changes = [0; 88];
+    changes[..4].copy_from_slice(&MODE.to_ne_bytes());
+    changes[68..72].copy_from_slice(&0o104_755_u32.to_ne_bytes());
+    let changed = guest.ask(SETATTR, node, &changes, &[], 128).expect("a reply").expect("it is set");
+    assert_eq!((number(&changed, 0), known(&mut guest)), (0, (0, 0o4755)));
+    let mut write = transfer(handle, 0, 7);
+    write[20..24].copy_from_slice(&KILL_SUIDGID.to_ne_bytes());
+    guest.ask(WRITE, node, &write, b"content", 64).expect("a reply").expect("it is written");
+    let (valid, mode) = known(&mut guest);
+    assert!(valid > 0 && mode == 0o755, "{valid} s, {mode:o}");
+    drop(guest);
+    server.end();
 }

@@ -48,6 +48,9 @@ const FALLOC_ZERO_RANGE: u32 = 0x10;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
+/// Set-user-ID and set-group-ID.
+const SET_IDS: u16 = 0o6000;
+
 /// A listed entry with attributes and the shortest name.
 const DIRENT_PLUS_LEN: usize = size_of::<EntryOut>() + size_of::<Dirent>() + 8;
 
@@ -219,7 +222,7 @@ impl Session {
             Opcode::CopyFileRange => self.copy_range(request, reply),
             Opcode::Ioctl => ioctl::ioctl(self, request, reply),
             // Without an answer the kernel would cache listings.
-            Opcode::OpenDir if !self.may_cache_listings() => {
+            Opcode::OpenDir if !self.takes_notifications() => {
                 reply.push(&OpenOut::default());
                 Ok(())
             }
@@ -284,8 +287,14 @@ impl Session {
     /// Attributes, and the seconds for which they hold. A file whose data may be in the kernel's cache alone has at least one block: to
     /// `tar -S` a file without any is a hole.
     fn with_cached_blocks(&self, attributes: &Attributes) -> (Attributes, u64) {
-        let is_regular = attributes.kind == FileKind::Regular;
-        if !is_regular || !self.has_write_back() || !self.operations().has_writers(attributes.inode) {
+        if attributes.kind != FileKind::Regular {
+            return (attributes.clone(), VALID_SECONDS);
+        }
+        if !self.takes_notifications() && attributes.permissions & SET_IDS != 0 {
+            // A write may take them, and the client would not know.
+            return (attributes.clone(), 0);
+        }
+        if !self.has_write_back() || !self.operations().has_writers(attributes.inode) {
             return (attributes.clone(), VALID_SECONDS);
         }
         let sectors = attributes.sectors.max(u64::from(self.block_size()) / 512);
@@ -468,7 +477,7 @@ impl Session {
     fn begin_listing(&self, request: &mut Request<'_>) -> ReadIn {
         let mut what: ReadIn = request.arguments.structure();
         what.size = what.size.min(MAX_TRANSFER as u32);
-        if what.offset == 0 && self.may_cache_listings() {
+        if what.offset == 0 && self.takes_notifications() {
             self.operations().note_listed(request.node);
         }
         what

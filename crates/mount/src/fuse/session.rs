@@ -369,8 +369,8 @@ impl Session {
         }
     }
 
-    /// Whether the kernel may cache listings: it can be told of changes.
-    pub(super) fn may_cache_listings(&self) -> bool {
+    /// Whether the kernel takes notifications of what it does not know. One that does not may cache no listings, for example.
+    pub(super) fn takes_notifications(&self) -> bool {
         self.device.is_some()
     }
 
