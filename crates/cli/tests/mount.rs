@@ -20,7 +20,7 @@ use mount::flags::{
     an_append_only_file_is_written_again_after_the_disk_was_full, an_append_only_file_keeps_what_it_has,
     appends_to_an_append_only_file_change_its_times, changes_are_durable_where_flags_of_the_inode_say_so,
     set_user_id_that_a_call_takes_is_gone_at_once, times_have_the_parts_of_seconds_that_inodes_have,
-    what_a_full_disk_takes_is_the_size,
+    what_a_full_disk_takes_is_the_size, what_is_taken_away_stays_away_on_a_synchronous_mount,
     what_was_written_before_a_file_became_immutable_is_kept,
 };
 use mount::{Served, Transport};
@@ -61,6 +61,7 @@ over_both_transports! {
     changes_are_durable_where_flags_of_the_inode_say_so,
     times_have_the_parts_of_seconds_that_inodes_have,
     what_was_written_before_a_file_became_immutable_is_kept,
+    what_is_taken_away_stays_away_on_a_synchronous_mount,
     set_user_id_that_a_call_takes_is_gone_at_once,
     a_range_that_is_copied_takes_privileges,
     generations_are_shown,

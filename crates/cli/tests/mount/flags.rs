@@ -271,6 +271,25 @@ pub(crate) fn what_was_written_before_a_file_became_immutable_is_kept() {
     served.must_end_clean();
 }
 
+/// A file that was emptied, and a hole, had their content again after a crash.
+pub(crate) fn what_is_taken_away_stays_away_on_a_synchronous_mount() {
+    let Some(served) = Served::new("ext4", "64M", "sync,commit=300") else { return };
+    let data = pattern(100_000, 1);
+    for name in ["emptied", "punched"] {
+        fs::write(served.path(name), &data).expect("write");
+    }
+    drop(fs::File::create(served.path("emptied")).expect("open"));
+    let punched = OpenOptions::new().write(true).open(served.path("punched")).expect("open");
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&punched, mode, 0, 40_960).expect("a hole");
+    drop(punched);
+    let served = served.kill_and_again();
+    assert_eq!(fs::metadata(served.path("emptied")).expect("stat").len(), 0);
+    let read = fs::read(served.path("punched")).expect("read");
+    assert!(read[..40_960].iter().all(|byte| *byte == 0) && read[40_960..] == data[40_960..]);
+    served.must_end_clean();
+}
+
 /// The kernel keeps permission bits, and did not know that a call took some and then failed, or emptied the file: what was written next was
 /// executed with the rights of the owner.
 pub(crate) fn set_user_id_that_a_call_takes_is_gone_at_once() {

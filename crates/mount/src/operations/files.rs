@@ -176,7 +176,7 @@ impl Operations {
         let direct = options().direct(DirectIo::Preferred).open()?;
         let cached = if flags.write { Some(options().open()?) } else { None };
         let privileges =
-            if flags.truncate { Self::empty(&node, flags.clear_privileges)? } else { Privileges::Kept };
+            if flags.truncate { self.empty(&node, flags.clear_privileges)? } else { Privileges::Kept };
         let has_new_access_time = flags.note_access && self.note_access(&node)?;
         let attributes = node.attributes()?;
         let is_without_blocks = attributes.sectors == 0;
@@ -209,11 +209,12 @@ impl Operations {
     }
 
     /// Empty a file, which loses its capabilities; `clear_set_ids`: set-user-ID and set-group-ID as well.
-    fn empty(node: &NodeRef, clear_set_ids: bool) -> Result<Privileges> {
+    fn empty(&self, node: &NodeRef, clear_set_ids: bool) -> Result<Privileges> {
         let before = node.attributes()?.permissions;
         let emptied =
             SetAttributes { size: Some(0), clear_privileges: clear_set_ids, ..SetAttributes::default() };
         privileges::set_attributes(node, &emptied)?;
+        self.inode_changed(node)?;
         let is_same = node.attributes()?.permissions == before;
         Ok(if is_same { Privileges::Kept } else { Privileges::Cleared })
     }
@@ -350,6 +351,7 @@ impl Operations {
                 if offset < size { file.zero_range(offset, len.min(size - offset)) } else { Ok(()) }
             }
         }?;
+        self.inode_changed(&open.node)?;
         Ok(privileges)
     }
 
