@@ -48,6 +48,7 @@ over_both_transports! {
     what_was_synced_survives_a_killed_daemon,
     synchronous_writes_that_no_sync_follows_survive_a_killed_daemon,
     data_that_is_not_written_back_is_no_hole,
+    data_that_was_stored_through_a_mapping_is_no_hole,
     many_look_for_data_at_once,
     users_are_kept_apart,
     times_are_those_of_the_calls,
@@ -299,6 +300,22 @@ fn data_that_is_not_written_back_is_no_hole() {
     assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(2 << 20)), Err(Errno::NXIO));
     drop(file);
     served.must_end_clean();
+}
+
+/// The same of what was stored through a mapping, where nothing else stays in the kernel's cache.
+fn data_that_was_stored_through_a_mapping_is_no_hole() {
+    for options in ["direct", "sync"] {
+        let Some(served) = Served::new("ext4", "64M", options) else { return };
+        let path = served.path("sparse");
+        let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).expect("create");
+        file.set_len(4 << 20).expect("size");
+        mount::exercise::store_mapped(&file, 1 << 20, || {
+            assert_ne!(fs::metadata(&path).expect("stat").blocks(), 0, "{options}");
+            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), Ok(1 << 20), "{options}");
+        });
+        drop(file);
+        served.must_end_clean();
+    }
 }
 
 /// The kernel keeps attributes, and does not count the blocks of what it caches: a file without any would be a hole to `tar -S`.

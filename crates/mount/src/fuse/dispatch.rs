@@ -294,7 +294,9 @@ impl Session {
             // A write may take them, and the client would not know.
             return (attributes.clone(), 0);
         }
-        if !self.has_write_back() || !self.operations().has_writers(attributes.inode) {
+        // Without a write-back cache it has what was stored through a mapping, within the size.
+        let may_be_cached = self.has_write_back() || (attributes.sectors == 0 && attributes.size > 0);
+        if !may_be_cached || !self.operations().has_writers(attributes.inode) {
             return (attributes.clone(), VALID_SECONDS);
         }
         let sectors = attributes.sectors.max(u64::from(self.block_size()) / 512);
@@ -378,7 +380,7 @@ impl Session {
         let flags = Self::open_flags(flags, open_flags);
         let opened = self.operations().open(request.node, flags, &request.caller);
         let opened = self.changed_content(request.node, opened, |opened| opened.privileges)?;
-        if opened.has_new_access_time || (opened.is_without_blocks && flags.write && self.has_write_back()) {
+        if opened.has_new_access_time || (opened.is_without_blocks && flags.write) {
             self.forget_attributes(request.node);
         }
         reply.push(&self.open_out(&opened));
@@ -543,8 +545,8 @@ impl Session {
             SEEK_HOLE => Whence::Hole,
             _ => return Err(Errno::INVAL),
         };
-        if self.has_write_back() && self.operations().has_writers(request.node) {
-            // What the kernel has not written would be a hole.
+        if self.takes_notifications() && self.operations().has_writers(request.node) {
+            // What the kernel has not written would be a hole. Without a write-back cache it has what was stored through a mapping.
             request.transport.while_others_serve(&mut || self.write_back_cached(request.node));
         }
         let offset = self.checked(self.operations().seek(FileHandle(handle), offset, whence))?;
