@@ -19,7 +19,8 @@ use mount::flags::{
     an_append_only_file_has_the_time_of_its_last_append,
     an_append_only_file_is_written_again_after_the_disk_was_full, an_append_only_file_keeps_what_it_has,
     appends_to_an_append_only_file_change_its_times, changes_are_durable_where_flags_of_the_inode_say_so,
-    times_have_the_parts_of_seconds_that_inodes_have, what_a_full_disk_takes_is_the_size,
+    set_user_id_that_a_call_takes_is_gone_at_once, times_have_the_parts_of_seconds_that_inodes_have,
+    what_a_full_disk_takes_is_the_size, what_is_taken_away_stays_away_on_a_synchronous_mount,
     what_was_written_before_a_file_became_immutable_is_kept,
 };
 use mount::{Served, Transport};
@@ -47,6 +48,7 @@ over_both_transports! {
     what_was_synced_survives_a_killed_daemon,
     synchronous_writes_that_no_sync_follows_survive_a_killed_daemon,
     data_that_is_not_written_back_is_no_hole,
+    data_that_was_stored_through_a_mapping_is_no_hole,
     many_look_for_data_at_once,
     users_are_kept_apart,
     times_are_those_of_the_calls,
@@ -60,6 +62,8 @@ over_both_transports! {
     changes_are_durable_where_flags_of_the_inode_say_so,
     times_have_the_parts_of_seconds_that_inodes_have,
     what_was_written_before_a_file_became_immutable_is_kept,
+    what_is_taken_away_stays_away_on_a_synchronous_mount,
+    set_user_id_that_a_call_takes_is_gone_at_once,
     a_range_that_is_copied_takes_privileges,
     generations_are_shown,
     a_listing_that_begins_after_a_change_shows_it,
@@ -296,6 +300,22 @@ fn data_that_is_not_written_back_is_no_hole() {
     assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(2 << 20)), Err(Errno::NXIO));
     drop(file);
     served.must_end_clean();
+}
+
+/// The same of what was stored through a mapping, where nothing else stays in the kernel's cache.
+fn data_that_was_stored_through_a_mapping_is_no_hole() {
+    for options in ["direct", "sync"] {
+        let Some(served) = Served::new("ext4", "64M", options) else { return };
+        let path = served.path("sparse");
+        let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).expect("create");
+        file.set_len(4 << 20).expect("size");
+        mount::exercise::store_mapped(&file, 1 << 20, || {
+            assert_ne!(fs::metadata(&path).expect("stat").blocks(), 0, "{options}");
+            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), Ok(1 << 20), "{options}");
+        });
+        drop(file);
+        served.must_end_clean();
+    }
 }
 
 /// The kernel keeps attributes, and does not count the blocks of what it caches: a file without any would be a hole to `tar -S`.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use diorite::Filesystem;
 use diorite::mkfs::{Flavor, MkfsOptions};
@@ -12,10 +13,12 @@ use vhost::vhost_user::{
 };
 use vhost::{VhostBackend as _, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes as _, FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
-use vmm_sys_util::eventfd::EventFd;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
+const SETATTR: u32 = 4;
+const OPEN: u32 = 14;
 const READ: u32 = 15;
 const WRITE: u32 = 16;
 const FSYNC: u32 = 20;
@@ -25,6 +28,7 @@ const READDIR: u32 = 28;
 const CREATE: u32 = 35;
 const DESTROY: u32 = 38;
 const BATCH_FORGET: u32 = 42;
+const COPY_FILE_RANGE: u32 = 47;
 
 const ENOENT: i32 = 2;
 
@@ -43,7 +47,7 @@ const WRITE_ONLY: u16 = 2;
 
 struct Guest {
     memory: GuestMemoryMmap,
-    _frontend: Frontend,
+    frontend: Frontend,
     kick: EventFd,
     call: EventFd,
     count: u16,
@@ -58,7 +62,8 @@ impl Guest {
         let range = (GuestAddress(0), MEMORY, Some(FileOffset::new(file, 0)));
         let memory = GuestMemoryMmap::from_ranges_with_files([range]).expect("memory");
         let mut frontend = Frontend::connect(socket, 2).expect("it listens");
-        let (kick, call) = (EventFd::new(0).expect("an event"), EventFd::new(0).expect("an event"));
+        let (kick, call) = (EventFd::new(0), EventFd::new(EFD_NONBLOCK));
+        let (kick, call) = (kick.expect("an event"), call.expect("an event"));
         frontend.set_owner().expect("owner");
         let offered = frontend.get_features().expect("features");
         let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
@@ -67,10 +72,20 @@ impl Guest {
         frontend.set_features(protocol | 1 << 32).expect("features");
         frontend.set_protocol_features(VhostUserProtocolFeatures::MQ).expect("features");
         assert_eq!(frontend.get_queue_num().expect("a number"), 2);
-        let host = memory.get_host_address(GuestAddress(0)).expect("an address") as u64;
         let region = memory.find_region(GuestAddress(0)).expect("a region");
         let region = VhostUserMemoryRegionInfo::from_guest_region(region).expect("a region");
         frontend.set_mem_table(&[region]).expect("memory");
+        let mut guest = Self { memory, frontend, kick, call, count: 0 };
+        guest.start_queue();
+        guest
+    }
+
+    /// Set up the queue, which is empty.
+    fn start_queue(&mut self) {
+        let host = self.memory.get_host_address(GuestAddress(0)).expect("an address") as u64;
+        self.put(&[0; 0x4000], AVAILABLE);
+        self.count = 0;
+        let frontend = &mut self.frontend;
         frontend.set_vring_num(QUEUE, QUEUE_SIZE).expect("a queue");
         let config = VringConfigData {
             queue_max_size: QUEUE_SIZE,
@@ -83,10 +98,52 @@ impl Guest {
         };
         frontend.set_vring_addr(QUEUE, &config).expect("a queue");
         frontend.set_vring_base(QUEUE, 0).expect("a queue");
-        frontend.set_vring_call(QUEUE, &call).expect("a queue");
-        frontend.set_vring_kick(QUEUE, &kick).expect("a queue");
+        frontend.set_vring_call(QUEUE, &self.call).expect("a queue");
+        frontend.set_vring_kick(QUEUE, &self.kick).expect("a queue");
         frontend.set_vring_enable(QUEUE, true).expect("a queue");
-        Self { memory, _frontend: frontend, kick, call, count: 0 }
+    }
+
+    /// Stop the queue, as a machine does that is reset: how many requests were taken from it.
+    fn stop_queue(&mut self) -> u16 {
+        self.frontend.set_vring_enable(QUEUE, false).expect("a queue");
+        self.frontend.get_vring_base(QUEUE).expect("a queue") as u16
+    }
+
+    /// Wait for an answer.
+    fn wait_for_call(&self) {
+        let start = Instant::now();
+        while self.call.read().is_err() {
+            assert!(start.elapsed() < Duration::from_secs(30), "no answer");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Requests that were answered since the queue was set up.
+    fn used(&self) -> u16 {
+        let mut used = [0; 2];
+        self.memory.read_slice(&mut used, GuestAddress(USED + 2)).expect("memory");
+        u16::from_le_bytes(used)
+    }
+
+    fn whole_memory(&self) -> Vec<u8> {
+        let mut bytes = vec![0; MEMORY];
+        self.memory.read_slice(&mut bytes, GuestAddress(0)).expect("memory");
+        bytes
+    }
+
+    /// Offer so many requests for new files at once.
+    fn offer_creations(&mut self, count: u16) {
+        let heads: Vec<u16> = (0..count).map(|number| number * 4).collect();
+        for head in &heads {
+            let bytes = request(CREATE, 1, &creation(&format!("file{head}")), 0);
+            let (at, reply) = (REQUEST + u64::from(*head) * 64, REPLY + u64::from(*head) * 512);
+            self.put(&bytes, at);
+            self.put_chain(
+                *head,
+                &[(at, bytes.len(), 0), (reply, 16, WRITE_ONLY), (reply + 16, 256, WRITE_ONLY)],
+            );
+        }
+        self.offer(&heads);
     }
 
     fn put(&self, bytes: &[u8], at: u64) {
@@ -122,10 +179,8 @@ impl Guest {
         self.put_chain(0, descriptors);
         let slot = u64::from(self.count % QUEUE_SIZE);
         self.offer(&[0]);
-        self.call.read().expect("an event");
-        let mut used = [0; 2];
-        self.memory.read_slice(&mut used, GuestAddress(USED + 2)).expect("memory");
-        assert_eq!(u16::from_le_bytes(used), self.count);
+        self.wait_for_call();
+        assert_eq!(self.used(), self.count);
         let mut len = [0; 4];
         self.memory.read_slice(&mut len, GuestAddress(USED + 4 + slot * 8 + 4)).expect("memory");
         u32::from_le_bytes(len) as usize
@@ -316,24 +371,74 @@ fn made_by_a_machine_that_goes(requests: u16) -> usize {
     let server = Server::with(&MountOptions { dir_sync: true, ..MountOptions::default() }, |_| {});
     let mut guest = server.guest();
     guest.init();
-    let heads: Vec<u16> = (0..requests).map(|number| number * 4).collect();
-    for head in &heads {
-        let bytes = request(CREATE, 1, &creation(&format!("file{head}")), 0);
-        let (at, reply) = (REQUEST + u64::from(*head) * 64, REPLY + u64::from(*head) * 512);
-        guest.put(&bytes, at);
-        guest.put_chain(
-            *head,
-            &[(at, bytes.len(), 0), (reply, 16, WRITE_ONLY), (reply + 16, 256, WRITE_ONLY)],
-        );
-    }
-    guest.offer(&heads);
+    guest.offer_creations(requests);
     // Until some were taken.
-    guest.call.read().expect("an event");
+    guest.wait_for_call();
     drop(guest);
     server.guest().init();
     let (filesystem, _directory) = server.end();
     let names = filesystem.read_dir("/").expect("the root");
     names.filter(|name| name.as_ref().is_ok_and(|name| name.file_name() != "lost+found")).count()
+}
+
+/// A machine that is reset stops its queue and has its memory for other things: answers to requests that were taken before were written there
+/// afterwards, and into the queue of its next start.
+#[test]
+fn a_queue_that_was_stopped_is_not_written_any_more() {
+    const LEN: usize = 24 << 20;
+    let server = Server::filled(|filesystem| filesystem.write("/source", pattern(LEN)).expect("space"));
+    let mut guest = server.guest();
+    guest.init();
+    let number = |bytes: &[u8]| u64::from_ne_bytes(bytes[..8].try_into().expect("eight bytes"));
+    let source = guest.ask(LOOKUP, 1, b"source\0", &[], 256).expect("a reply").expect("it is there");
+    let source = number(&source);
+    let opened = guest.ask(OPEN, source, &[0; 8], &[], 64).expect("a reply").expect("it is opened");
+    let (copy, to) = guest.create("copy");
+    // It takes some time.
+    let arguments = [number(&opened), 0, copy, to, 0, LEN as u64, 0].map(u64::to_ne_bytes).concat();
+    let bytes = request(COPY_FILE_RANGE, source, &arguments, 0);
+    guest.put(&bytes, REQUEST);
+    guest.put_chain(0, &[(REQUEST, bytes.len(), 0), (REPLY, 256, WRITE_ONLY)]);
+    guest.offer(&[0]);
+    let (image, start) = (server.directory.path().join("a.img"), Instant::now());
+    while diorite_mount::status::ask(&image).expect("it answers").in_flight.is_empty() {
+        assert!(
+            start.elapsed() < Duration::from_secs(30) && guest.used() < guest.count,
+            "it is not under way"
+        );
+    }
+    let taken = guest.stop_queue();
+    let stopped = guest.whole_memory();
+    assert_eq!(guest.used(), taken, "all that were taken are answered");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(guest.whole_memory() == stopped, "the memory is the machine's");
+    let _ = guest.call.read();
+    guest.start_queue();
+    guest.init();
+    guest.create("after");
+    drop(guest);
+    let (filesystem, _directory) = server.end();
+    assert_eq!(filesystem.read("/after").expect("it was made"), b"");
+}
+
+/// After a queue that was not in order none was served any more, until another machine came.
+#[test]
+fn a_machine_that_starts_anew_is_served_after_its_queue_was_not_in_order() {
+    let server = Server::new();
+    let mut guest = server.guest();
+    guest.init();
+    // More requests than the queue has places.
+    guest.put(&(guest.count + QUEUE_SIZE + 1).to_le_bytes(), AVAILABLE + 2);
+    guest.kick.write(1).expect("an event");
+    std::thread::sleep(Duration::from_millis(200));
+    guest.stop_queue();
+    guest.start_queue();
+    guest.init();
+    let file = guest.create("file");
+    guest.write(file, 0, b"content").expect("it is written");
+    drop(guest);
+    let (filesystem, _directory) = server.end();
+    assert_eq!(filesystem.read("/file").expect("read"), b"content");
 }
 
 /// Whatever a guest puts into its queue, the server goes on.
@@ -364,7 +469,7 @@ fn hostile_requests_get_no_answer_or_an_error() {
         assert_eq!(guest.submit(&descriptors), 0, "{:?}", descriptors[0]);
     }
     // It counted to the end, and lists grew in memory to the size that was said.
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     assert_eq!(guest.ask(BATCH_FORGET, 0, &[u32::MAX, 0].map(u32::to_ne_bytes).concat(), &[], 0), None);
     assert!(began.elapsed().as_secs() < 2, "{:?}", began.elapsed());
     let mut list = transfer(0, 0, 0);
@@ -406,4 +511,35 @@ fn names_of_attributes_are_whole_for_older_guests() {
         assert_eq!(filesystem.xattr_names(path).expect("names"), [b"user.AAAA.note".to_vec()], "{path}");
         assert_eq!(filesystem.xattr(path, b"user.AAAA.note").expect("there"), b"value", "{path}");
     }
+}
+
+/// Nothing is sent to a guest unasked. For a day it did not know that a write had taken set-user-ID, and executed what another user had written
+/// with the rights of the owner.
+#[test]
+fn a_guest_does_not_remember_permission_bits_that_a_write_takes() {
+    const MODE: u32 = 1;
+    const KILL_SUIDGID: u32 = 4;
+    let server = Server::new();
+    let mut guest = server.guest();
+    guest.init();
+    let (node, handle) = guest.create("program");
+    let number = |bytes: &[u8], at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight"));
+    // Seconds for which attributes are valid, and permission bits.
+    let known = |guest: &mut Guest| {
+        let entry = guest.ask(LOOKUP, 1, b"program\0", &[], 256).expect("a reply").expect("it is there");
+        (number(&entry, 24), number(&entry, 100) as u32 & 0o7777)
+    };
+    assert!(known(&mut guest).0 > 0);
+    let mut changes = [0; 88];
+    changes[..4].copy_from_slice(&MODE.to_ne_bytes());
+    changes[68..72].copy_from_slice(&0o104_755_u32.to_ne_bytes());
+    let changed = guest.ask(SETATTR, node, &changes, &[], 128).expect("a reply").expect("it is set");
+    assert_eq!((number(&changed, 0), known(&mut guest)), (0, (0, 0o4755)));
+    let mut write = transfer(handle, 0, 7);
+    write[20..24].copy_from_slice(&KILL_SUIDGID.to_ne_bytes());
+    guest.ask(WRITE, node, &write, b"content", 64).expect("a reply").expect("it is written");
+    let (valid, mode) = known(&mut guest);
+    assert!(valid > 0 && mode == 0o755, "{valid} s, {mode:o}");
+    drop(guest);
+    server.end();
 }

@@ -149,6 +149,20 @@ impl Exercise {
     }
 }
 
+/// Store a byte through a mapping of the whole file, and do something while that is there.
+pub(crate) fn store_mapped(file: &File, offset: usize, then: impl FnOnce()) {
+    let len = file.metadata().expect("stat").len() as usize;
+    assert!(offset < len);
+    // SAFETY: a new mapping of `len` bytes; the file is not made shorter while it is there, and no other thread uses it.
+    unsafe {
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let at = mmap(std::ptr::null_mut(), len, both, MapFlags::SHARED, file, 0).expect("a mapping");
+        at.cast::<u8>().add(offset).write_volatile(1);
+        then();
+        munmap(at, len).expect("munmap");
+    }
+}
+
 /// Up to the end of the file.
 fn read_full(file: &File, memory: &mut [u8], offset: u64) -> usize {
     let mut got = 0;

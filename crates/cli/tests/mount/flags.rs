@@ -1,8 +1,8 @@
-//! Files with flags (`chattr`), full disks, and times: what the kernel's cache does not know of.
+//! Files with flags (`chattr`), full disks, permission bits, and times: what the kernel's cache does not know of.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -269,4 +269,57 @@ pub(crate) fn what_was_written_before_a_file_became_immutable_is_kept() {
         }
     }
     served.must_end_clean();
+}
+
+/// A file that was emptied, and a hole, had their content again after a crash.
+pub(crate) fn what_is_taken_away_stays_away_on_a_synchronous_mount() {
+    let Some(served) = Served::new("ext4", "64M", "sync,commit=300") else { return };
+    let data = pattern(100_000, 1);
+    for name in ["emptied", "punched"] {
+        fs::write(served.path(name), &data).expect("write");
+    }
+    drop(fs::File::create(served.path("emptied")).expect("open"));
+    let punched = OpenOptions::new().write(true).open(served.path("punched")).expect("open");
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&punched, mode, 0, 40_960).expect("a hole");
+    drop(punched);
+    let served = served.kill_and_again();
+    assert_eq!(fs::metadata(served.path("emptied")).expect("stat").len(), 0);
+    let read = fs::read(served.path("punched")).expect("read");
+    assert!(read[..40_960].iter().all(|byte| *byte == 0) && read[40_960..] == data[40_960..]);
+    served.must_end_clean();
+}
+
+/// The kernel keeps permission bits, and did not know that a call took some and then failed, or emptied the file: what was written next was
+/// executed with the rights of the owner.
+pub(crate) fn set_user_id_that_a_call_takes_is_gone_at_once() {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    for options in ["allow_other", "allow_other,direct", "allow_other,sync"] {
+        let Some(served) = Served::new("ext4", "64M", options) else { return };
+        served.open_to_all();
+        let path = served.path("program");
+        fs::write(&path, "the program").expect("write");
+        // As the kernel knows it: no other attribute is asked for.
+        let mode = || statx(CWD, &path, AtFlags::empty(), StatxFlags::MODE).expect("statx").stx_mode & 0o7777;
+        let write_too_far = || {
+            let file = OpenOptions::new().write(true).open(&path).expect("open");
+            let refused = file.write_all_at(b"x", 1 << 60).map_err(|error| error.raw_os_error());
+            assert_eq!(refused, Err(Some(Errno::FBIG.raw_os_error())));
+        };
+        let empty = || drop(fs::File::create(&path).expect("open"));
+        let calls: [(&str, &(dyn Fn() + Sync)); 2] = [("write", &write_too_far), ("open", &empty)];
+        for (name, call) in calls {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("chmod");
+            assert_eq!(mode(), 0o6777);
+            std::thread::scope(|scope| {
+                let as_nobody = || {
+                    rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(65_534)).expect("setuid");
+                    call();
+                };
+                scope.spawn(as_nobody).join().expect("the call");
+            });
+            assert_eq!(mode(), 0o777, "{name}, mounted with {options}");
+        }
+        served.must_end_clean();
+    }
 }

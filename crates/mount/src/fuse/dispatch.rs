@@ -48,6 +48,9 @@ const FALLOC_ZERO_RANGE: u32 = 0x10;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
+/// Set-user-ID and set-group-ID.
+const SET_IDS: u16 = 0o6000;
+
 /// A listed entry with attributes and the shortest name.
 const DIRENT_PLUS_LEN: usize = size_of::<EntryOut>() + size_of::<Dirent>() + 8;
 
@@ -219,7 +222,7 @@ impl Session {
             Opcode::CopyFileRange => self.copy_range(request, reply),
             Opcode::Ioctl => ioctl::ioctl(self, request, reply),
             // Without an answer the kernel would cache listings.
-            Opcode::OpenDir if !self.may_cache_listings() => {
+            Opcode::OpenDir if !self.takes_notifications() => {
                 reply.push(&OpenOut::default());
                 Ok(())
             }
@@ -284,8 +287,16 @@ impl Session {
     /// Attributes, and the seconds for which they hold. A file whose data may be in the kernel's cache alone has at least one block: to
     /// `tar -S` a file without any is a hole.
     fn with_cached_blocks(&self, attributes: &Attributes) -> (Attributes, u64) {
-        let is_regular = attributes.kind == FileKind::Regular;
-        if !is_regular || !self.has_write_back() || !self.operations().has_writers(attributes.inode) {
+        if attributes.kind != FileKind::Regular {
+            return (attributes.clone(), VALID_SECONDS);
+        }
+        if !self.takes_notifications() && attributes.permissions & SET_IDS != 0 {
+            // A write may take them, and the client would not know.
+            return (attributes.clone(), 0);
+        }
+        // Without a write-back cache it has what was stored through a mapping, within the size.
+        let may_be_cached = self.has_write_back() || (attributes.sectors == 0 && attributes.size > 0);
+        if !may_be_cached || !self.operations().has_writers(attributes.inode) {
             return (attributes.clone(), VALID_SECONDS);
         }
         let sectors = attributes.sectors.max(u64::from(self.block_size()) / 512);
@@ -367,8 +378,9 @@ impl Session {
     fn open(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let OpenIn { flags, open_flags } = request.arguments.structure();
         let flags = Self::open_flags(flags, open_flags);
-        let opened = self.checked(self.operations().open(request.node, flags, &request.caller))?;
-        if opened.has_new_access_time || (opened.is_without_blocks && flags.write && self.has_write_back()) {
+        let opened = self.operations().open(request.node, flags, &request.caller);
+        let opened = self.changed_content(request.node, opened, |opened| opened.privileges)?;
+        if opened.has_new_access_time || (opened.is_without_blocks && flags.write) {
             self.forget_attributes(request.node);
         }
         reply.push(&self.open_out(&opened));
@@ -425,19 +437,14 @@ impl Session {
                 self.forget_attributes(request.node);
                 written.len
             }
-            Ok(written) => {
-                self.note_privileges(request.node, written.privileges);
-                written.len
-            }
-            Err(error) => {
+            Err(error) if source == Source::Cache => {
                 let errno = self.failed(&error);
-                if source == Source::Cache {
-                    // The kernel reports it to the next sync alone. With its attributes unknown it asks before it takes more.
-                    self.operations().note_lost_write(request.node, error);
-                    self.forget_attributes(request.node);
-                }
+                // The kernel reports it to the next sync alone. With its attributes unknown it asks before it takes more.
+                self.operations().note_lost_write(request.node, error);
+                self.forget_attributes(request.node);
                 return Err(errno);
             }
+            written => self.changed_content(request.node, written, |written| written.privileges)?.len,
         };
         reply.push(&WriteOut { size: len as u32, padding: 0 });
         Ok(())
@@ -472,7 +479,7 @@ impl Session {
     fn begin_listing(&self, request: &mut Request<'_>) -> ReadIn {
         let mut what: ReadIn = request.arguments.structure();
         what.size = what.size.min(MAX_TRANSFER as u32);
-        if what.offset == 0 && self.may_cache_listings() {
+        if what.offset == 0 && self.takes_notifications() {
             self.operations().note_listed(request.node);
         }
         what
@@ -515,15 +522,20 @@ impl Session {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let done = self.operations().allocate(FileHandle(handle), (offset, len), what, &request.caller);
-        self.note_privileges(request.node, self.checked(done)?);
-        Ok(())
+        self.changed_content(request.node, done, |privileges| *privileges).map(drop)
     }
 
-    /// The kernel keeps permission bits for long, and does not know that a write took some.
-    fn note_privileges(&self, inode: InodeNumber, privileges: Privileges) {
-        if privileges == Privileges::Cleared {
+    /// What changes content takes permission bits before that, also where it fails then. The kernel keeps them for long, and does not know that.
+    fn changed_content<T>(
+        &self,
+        inode: InodeNumber,
+        done: diorite::Result<T>,
+        privileges: impl FnOnce(&T) -> Privileges,
+    ) -> Result<T, Errno> {
+        if !done.as_ref().is_ok_and(|done| privileges(done) == Privileges::Kept) {
             self.forget_attributes(inode);
         }
+        self.checked(done)
     }
 
     fn seek(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
@@ -533,8 +545,8 @@ impl Session {
             SEEK_HOLE => Whence::Hole,
             _ => return Err(Errno::INVAL),
         };
-        if self.has_write_back() && self.operations().has_writers(request.node) {
-            // What the kernel has not written would be a hole.
+        if self.takes_notifications() && self.operations().has_writers(request.node) {
+            // What the kernel has not written would be a hole. Without a write-back cache it has what was stored through a mapping.
             request.transport.while_others_serve(&mut || self.write_back_cached(request.node));
         }
         let offset = self.checked(self.operations().seek(FileHandle(handle), offset, whence))?;
@@ -548,9 +560,9 @@ impl Session {
         let len = copy.len.min(1 << 30);
         let (from, to) =
             ((FileHandle(copy.handle), copy.offset), (FileHandle(copy.to_handle), copy.to_offset));
+        let to_node = inode_of(copy.to_node)?;
         let copied = self.operations().copy_range(from, to, len, &request.caller);
-        let (copied, privileges) = self.checked(copied)?;
-        self.note_privileges(inode_of(copy.to_node)?, privileges);
+        let (copied, _) = self.changed_content(to_node, copied, |(_, privileges)| *privileges)?;
         reply.push(&WriteOut { size: copied as u32, padding: 0 });
         Ok(())
     }

@@ -369,8 +369,8 @@ impl Session {
         }
     }
 
-    /// Whether the kernel may cache listings: it can be told of changes.
-    pub(super) fn may_cache_listings(&self) -> bool {
+    /// Whether the kernel takes notifications of what it does not know. One that does not may cache no listings, for example.
+    pub(super) fn takes_notifications(&self) -> bool {
         self.device.is_some()
     }
 
@@ -410,8 +410,8 @@ impl Session {
             return Err(Errno::PROTO);
         }
         if self.device.is_none() && self.is_set_up() {
-            // It has started again without a word.
-            self.checked_of_volume(self.end_client())?;
+            // It has started again without a word. Where that fails, what can be read can be read: the log has the error.
+            let _ = self.checked_of_volume(self.end_client());
         }
         let mut wanted = init::ASYNC_READ
             | init::ATOMIC_O_TRUNC
@@ -457,5 +457,56 @@ impl Session {
         });
         self.agreed.store(agreed, Ordering::Release);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations::{Caller, NewNode, Settings};
+    use diorite::block::Op;
+    use diorite::device::MemoryDevice;
+    use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+    use diorite::{FileKind, Filesystem};
+    use diorite_sim::faults::{Effect, Fault, FaultyDevice};
+
+    struct Alone;
+
+    impl Transport for Alone {
+        fn while_others_serve(&self, wait: &mut dyn FnMut()) {
+            wait();
+        }
+    }
+
+    /// The error of a start of the client.
+    fn start(session: &Session) -> i32 {
+        const INIT: u32 = 26;
+        let len = (size_of::<super::super::abi::InHeader>() + size_of::<InitIn>()) as u32;
+        let header = super::super::abi::InHeader { len, opcode: INIT, unique: 1, ..Default::default() };
+        let start = InitIn { major: MAJOR, minor: MINOR, flags: u32::MAX, ..InitIn::default() };
+        let bytes = [header.as_bytes(), start.as_bytes()].concat();
+        let mut reply = Reply::default();
+        let served = session.serve(Message::whole(&bytes).expect("whole"), &Alone, &mut reply);
+        assert!(matches!(served, Served::Reply));
+        reply.header().error
+    }
+
+    /// A machine that was reset could not mount a volume any more that had become read-only.
+    #[test]
+    fn a_client_that_starts_anew_is_served_a_volume_that_a_failed_write_left_read_only() {
+        let device = FaultyDevice::new(MemoryDevice::new(16 << 20));
+        mkfs(&*device, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+        let volume = Filesystem::options().open_device(Arc::clone(&device) as _).expect("open");
+        let operations = Operations::new(volume, Settings::default());
+        let session = Session::new(operations, Manner::default(), None, None, Arc::new(|_: &str| {}));
+        assert_eq!(start(&session), 0);
+        let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
+        let caller = Caller { uid: 0, gid: 0, pid: 0 };
+        drop(session.operations().create(InodeNumber::ROOT, b"file", &new, &caller).expect("create"));
+        device.add(Fault::on(Op::Write, Effect::Error(5)).times(u64::MAX));
+        session.operations().sync().expect_err("the log cannot be written");
+        assert_eq!(start(&session), 0);
+        session.operations().attributes(InodeNumber::ROOT).expect("it can be read");
+        let _ = session.close();
     }
 }

@@ -5,7 +5,8 @@
 //! guest may change at any time. Nothing can be told to the guest unasked, so it writes through.
 //!
 //! One virtual machine at a time uses the volume. When it ends or starts anew, its requests have ended first, or never begin; then what it had
-//! open is closed, and everything made durable.
+//! open is closed, and everything made durable. Before a queue is stopped all requests that were taken from it are answered: the machine uses
+//! their memory for other things then.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -13,13 +14,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use diorite::Filesystem;
 use vhost::vhost_user::{Listener, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::{ShutdownHandle, VhostUserBackend, VhostUserDaemon, VringMutex, VringT as _};
-use virtio_queue::{DescriptorChain, QueueOwnedT as _};
+use virtio_queue::{DescriptorChain, QueueOwnedT as _, QueueT as _};
 use vm_memory::{GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryLoadGuard, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
@@ -227,7 +228,13 @@ impl VirtioFs {
         let text = |error: vhost_user_backend::Error| error.to_string();
         let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
         let is_over = Arc::<AtomicBool>::default();
-        let device = Device { memory: memory.clone(), sender: sender.clone(), is_over: Arc::clone(&is_over) };
+        let device = Device {
+            session: Arc::clone(&self.session),
+            memory: memory.clone(),
+            sender: sender.clone(),
+            is_over: Arc::clone(&is_over),
+            taken: std::array::from_fn(|_| Arc::default()),
+        };
         let mut daemon =
             VhostUserDaemon::new("virtiofs".to_owned(), Arc::new(device), memory).map_err(text)?;
         let listener = self.listener.try_clone().map_err(|error| error.to_string())?;
@@ -281,6 +288,44 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 
 type Memory = GuestMemoryLoadGuard<GuestMemoryMmap>;
 
+/// Requests that were taken from a queue and are not answered yet.
+#[derive(Debug, Default)]
+struct Taken {
+    count: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Taken {
+    fn change(&self, next: impl FnOnce(usize) -> usize) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        *count = next(*count);
+        self.changed.notify_all();
+    }
+
+    fn wait_until_none(&self) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count > 0 {
+            count = self.changed.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Counts a request in [`Taken`] for as long as it lives.
+struct Counted(Arc<Taken>);
+
+impl Counted {
+    fn new(taken: &Arc<Taken>) -> Self {
+        taken.change(|count| count + 1);
+        Self(Arc::clone(taken))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.change(|count| count - 1);
+    }
+}
+
 /// A request in the guest's memory.
 struct Received {
     chain: DescriptorChain<Memory>,
@@ -288,13 +333,46 @@ struct Received {
     vring: VringMutex,
     /// Whether the virtual machine has gone.
     is_over: Arc<AtomicBool>,
+    /// Until it is answered.
+    counted: Counted,
 }
 
 /// The device as the virtual machine monitor drives it.
 struct Device {
+    session: Arc<Session>,
     memory: GuestMemoryAtomic<GuestMemoryMmap>,
     sender: SyncSender<Received>,
     is_over: Arc<AtomicBool>,
+    /// Of each queue.
+    taken: [Arc<Taken>; QUEUES],
+}
+
+impl Device {
+    /// Take what is in a queue: whether there may be more. A queue that was stopped is not touched.
+    fn take_requests(&self, vring: &VringMutex, taken: &Arc<Taken>) -> Result<bool, virtio_queue::Error> {
+        let requests: Vec<_> = {
+            // Counted under the lock by which a queue is stopped.
+            let mut state = vring.get_mut();
+            if !state.get_queue().ready() {
+                return Ok(false);
+            }
+            state.disable_notification()?;
+            let received = |chain| Received {
+                chain,
+                vring: vring.clone(),
+                is_over: Arc::clone(&self.is_over),
+                counted: Counted::new(taken),
+            };
+            let chains = state.get_queue_mut().iter(self.memory.memory())?;
+            let requests: Vec<_> = chains.take(QUEUE_SIZE).map(received).collect();
+            if requests.is_empty() {
+                return state.enable_notification();
+            }
+            requests
+        };
+        // The threads that receive them live as long as this does.
+        Ok(requests.into_iter().all(|request| self.sender.send(request).is_ok()))
+    }
 }
 
 impl VhostUserBackend for Device {
@@ -333,6 +411,14 @@ impl VhostUserBackend for Device {
         new_event_consumer_and_notifier(EventFlag::NONBLOCK).ok()
     }
 
+    /// Wait until what was taken from a queue is answered: its memory is the machine's again when this returns.
+    fn stop_vring(&self, queue: u32) -> io::Result<()> {
+        if let Some(taken) = self.taken.get(queue as usize) {
+            taken.wait_until_none();
+        }
+        Ok(())
+    }
+
     fn handle_event(
         &self,
         queue: u16,
@@ -340,23 +426,21 @@ impl VhostUserBackend for Device {
         vrings: &[VringMutex],
         _thread: usize,
     ) -> io::Result<()> {
-        let Some(vring) = vrings.get(usize::from(queue)).filter(|_| events.contains(EventSet::IN)) else {
+        let index = usize::from(queue);
+        let queue_of_guest = vrings.get(index).zip(self.taken.get(index));
+        let Some((vring, taken)) = queue_of_guest.filter(|_| events.contains(EventSet::IN)) else {
             return Ok(());
         };
-        let failed = |error: virtio_queue::Error| io::Error::other(error.to_string());
         // A machine that has gone may still fill its queue.
         while !self.is_over.load(Ordering::Acquire) {
-            vring.disable_notification().map_err(failed)?;
-            let memory = self.memory.memory();
-            let taken: Vec<_> =
-                vring.get_mut().get_queue_mut().iter(memory).map_err(failed)?.take(QUEUE_SIZE).collect();
-            let is_empty = taken.is_empty();
-            for chain in taken {
-                let received = Received { chain, vring: vring.clone(), is_over: Arc::clone(&self.is_over) };
-                self.sender.send(received).map_err(|_| io::ErrorKind::BrokenPipe)?;
-            }
-            if is_empty && !vring.enable_notification().map_err(failed)? {
-                return Ok(());
+            match self.take_requests(vring, taken) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    // Returned, it would end the thread that takes requests, also those of the machine's next start.
+                    self.session.log(&format!("queue {queue} of the guest is not in order: {error}"));
+                    break;
+                }
             }
         }
         Ok(())
@@ -396,7 +480,7 @@ impl Worker {
                 // Before another thread takes the next one, which may be that of a new start.
                 (received, lock.read().unwrap_or_else(PoisonError::into_inner))
             };
-            let Received { chain, vring, is_over } = received;
+            let Received { chain, vring, is_over, counted: _until_answered } = received;
             if is_over.load(Ordering::Acquire) {
                 continue;
             }

@@ -56,6 +56,8 @@ pub struct Written {
 pub struct Opened {
     /// For the calls that follow.
     pub handle: FileHandle,
+    /// Whether permission bits changed: it was emptied.
+    pub privileges: Privileges,
     /// An access time was recorded.
     pub has_new_access_time: bool,
     /// The file has no blocks.
@@ -173,11 +175,8 @@ impl Operations {
         };
         let direct = options().direct(DirectIo::Preferred).open()?;
         let cached = if flags.write { Some(options().open()?) } else { None };
-        if flags.truncate {
-            let clear_privileges = flags.clear_privileges;
-            let emptied = SetAttributes { size: Some(0), clear_privileges, ..SetAttributes::default() };
-            privileges::set_attributes(&node, &emptied)?;
-        }
+        let privileges =
+            if flags.truncate { self.empty(&node, flags.clear_privileges)? } else { Privileges::Kept };
         let has_new_access_time = flags.note_access && self.note_access(&node)?;
         let attributes = node.attributes()?;
         let is_without_blocks = attributes.sectors == 0;
@@ -206,7 +205,18 @@ impl Operations {
             return Err(too_many_open());
         };
         let handle = FileHandle(handle);
-        Ok(Opened { handle, has_new_access_time, is_without_blocks, is_written_through })
+        Ok(Opened { handle, privileges, has_new_access_time, is_without_blocks, is_written_through })
+    }
+
+    /// Empty a file, which loses its capabilities; `clear_set_ids`: set-user-ID and set-group-ID as well.
+    fn empty(&self, node: &NodeRef, clear_set_ids: bool) -> Result<Privileges> {
+        let before = node.attributes()?.permissions;
+        let emptied =
+            SetAttributes { size: Some(0), clear_privileges: clear_set_ids, ..SetAttributes::default() };
+        privileges::set_attributes(node, &emptied)?;
+        self.inode_changed(node)?;
+        let is_same = node.attributes()?.permissions == before;
+        Ok(if is_same { Privileges::Kept } else { Privileges::Cleared })
     }
 
     /// The process that opened a file; 0 if it is not known.
@@ -341,6 +351,7 @@ impl Operations {
                 if offset < size { file.zero_range(offset, len.min(size - offset)) } else { Ok(()) }
             }
         }?;
+        self.inode_changed(&open.node)?;
         Ok(privileges)
     }
 
