@@ -72,6 +72,24 @@ fn a_tree_by_paths() {
     }
 }
 
+/// A link that leads nowhere is no directory: the call said that there was one.
+#[test]
+fn no_directory_is_made_in_place_of_a_link() {
+    let filesystem = common::open_memory(4, &MkfsOptions::default(), &FilesystemOptions::new());
+    filesystem.create_dir("/a").expect("directory");
+    filesystem.symlink("a", "/there").expect("link");
+    filesystem.symlink("nowhere", "/link").expect("link");
+    filesystem.create_dir_all("/there").expect("a directory");
+    filesystem.create_dir_all("/there/b/c").expect("directories");
+    let error = filesystem.create_dir_all("/link").expect_err("no directory");
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(
+        filesystem.create_dir_all("/link/c").expect_err("no directory").kind(),
+        ErrorKind::AlreadyExists
+    );
+    assert!(filesystem.exists("/a/b/c").expect("exists") && !filesystem.exists("/nowhere").expect("exists"));
+}
+
 /// Times and sizes that are still in the cache are what `stat` returns, and what a later opening finds.
 /// Nothing is removed by what cannot be removed as a whole, nor by a name that is empty.
 #[test]
