@@ -6,7 +6,7 @@
 //!
 //! Both hold the directories from the start to where they are, and look names up in them: no path is resolved for an entry.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::vec;
 
@@ -18,17 +18,41 @@ use crate::{Attributes, DirectoryEntry, FileKind, Filesystem, InodeNumber, Resul
 
 /// The directories that a walk has met.
 #[derive(Debug, Default)]
-pub struct SeenDirectories(HashSet<InodeNumber>);
+pub struct SeenDirectories(HashMap<InodeNumber, Met>);
+
+/// Where a directory was met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Met {
+    generation: u32,
+    parent: Option<InodeNumber>,
+}
 
 impl SeenDirectories {
-    /// Note a directory; an error if it was met before.
+    /// Note a directory of a volume that does not change meanwhile; an error if it was met before.
     ///
     /// # Errors
     /// It was met before: [`Corrupt`](crate::ErrorKind::Corrupt).
     pub fn note(&mut self, inode: InodeNumber) -> Result<()> {
-        if self.0.insert(inode) {
-            return Ok(());
+        if self.0.insert(inode, Met::default()).is_none() { Ok(()) } else { Self::has_more_names(inode) }
+    }
+
+    /// Note a directory found in `parent`; an error if it was met before. Other threads may have removed that one, so that a new one has its
+    /// number, or moved it. A second name on a damaged volume is taken for a move once at most: `..` names one parent.
+    fn note_in(&mut self, parent: Option<&NodeRef>, node: &NodeRef) -> Result<()> {
+        let (number, parent) = (node.number(), parent.map(NodeRef::number));
+        let met = Met { generation: node.attributes()?.generation, parent };
+        if let Some(before) = self.0.get(&number).filter(|before| before.generation == met.generation) {
+            // Where a walk begins is not found again below.
+            let is_elsewhere = before.parent.is_some() && before.parent != parent;
+            if !is_elsewhere || Some(node.lookup(b"..")?.number()) != parent {
+                return Self::has_more_names(number);
+            }
         }
+        self.0.insert(number, met);
+        Ok(())
+    }
+
+    fn has_more_names(inode: InodeNumber) -> Result<()> {
         let what = "a directory that has more than one name";
         Err(diorite_ext::Error::from(diorite_ext::Corrupt::Inode { inode, what }).into())
     }
@@ -76,7 +100,7 @@ impl Walk {
         let attributes = self.filesystem.symlink_metadata(path)?;
         if attributes.kind == FileKind::Directory {
             let node = self.filesystem.resolve(path)?;
-            self.enter(node, attributes.inode)?;
+            self.enter(node)?;
         }
         Ok(WalkEntry { path: path.to_owned(), depth: 0, attributes })
     }
@@ -88,14 +112,14 @@ impl Walk {
         let depth = self.directories.len();
         let (node, attributes) = while_stale(|| directory.node.lookup_attributes(name))?;
         if let Some(node) = node {
-            self.enter(node, attributes.inode)?;
+            self.enter(node)?;
         }
         Ok(WalkEntry { path: self.path.clone(), depth, attributes })
     }
 
     /// The path is that of `node`.
-    fn enter(&mut self, node: NodeRef, number: InodeNumber) -> Result<()> {
-        self.seen.note(number)?;
+    fn enter(&mut self, node: NodeRef) -> Result<()> {
+        self.seen.note_in(self.directories.last().map(|open| &open.node), &node)?;
         let names: Result<Vec<_>> = node.read_dir()?.map(|entry| Ok(entry?.name)).collect();
         let mut names = names?;
         names.sort_unstable();
@@ -148,7 +172,7 @@ struct Removal<'a> {
 
 impl Removal<'_> {
     fn enter(&mut self, name: Vec<u8>, node: NodeRef) -> Result<()> {
-        self.seen.note(node.number())?;
+        self.seen.note_in(self.directories.last().map(|above| &above.node), &node)?;
         let entries = node.read_dir()?;
         self.directories.push(Emptied { name, node, entries });
         Ok(())
@@ -191,7 +215,8 @@ impl Removal<'_> {
 
 impl Filesystem {
     /// Everything beneath a path, the path itself first, parents before children, sorted by name; links are not followed. A
-    /// directory that was met before is an error: no sound volume has one, and a damaged one would have no end.
+    /// directory that was met before, and that no thread has moved since, is an error: no sound volume has one, and a damaged one would have
+    /// no end.
     pub fn walk(&self, path: impl AsRef<Path>) -> Walk {
         Walk::new(self.clone(), path.as_ref())
     }
