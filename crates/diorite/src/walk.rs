@@ -178,38 +178,55 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Remove what is in the directory: whether all was.
+    /// Remove what is in the directory: whether all was. What another thread removes meanwhile is gone as well.
     fn empty(&mut self) -> Result<bool> {
         while let Some(directory) = self.directories.last_mut() {
-            let Some(entry) = directory.entries.next() else {
-                let Emptied { name, node, entries } = self.directories.pop().expect("just seen");
-                drop((node, entries));
-                let Some(parent) = self.directories.last() else { return Ok(true) };
-                parent.node.remove_directory(&name)?;
-                self.path.pop();
-                if !(self.removed)(FileKind::Directory) {
-                    return Ok(false);
+            let removed = match directory.entries.next() {
+                Some(entry) => {
+                    let entry = entry?;
+                    self.path.push(crate::os_name(&entry.name));
+                    self.remove_entry(entry)
                 }
-                continue;
+                None if self.directories.len() == 1 => return Ok(true),
+                None => self.leave(),
             };
-            let DirectoryEntry { name, kind, .. } = entry?;
-            self.path.push(crate::os_name(&name));
-            let kind = match kind {
-                Some(kind) => kind,
-                None => directory.node.lookup(&name)?.kind(),
-            };
-            if kind == FileKind::Directory {
-                let node = directory.node.lookup(&name)?;
-                self.enter(name, node)?;
-                continue;
+            match removed {
+                Ok(None) => continue,
+                Ok(Some(kind)) if !(self.removed)(kind) => return Ok(false),
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
             }
-            directory.node.unlink(&name)?;
             self.path.pop();
-            if !(self.removed)(kind) {
-                return Ok(false);
-            }
         }
         Ok(true)
+    }
+
+    /// Remove an entry of the directory, and say what it was; a directory is entered instead.
+    fn remove_entry(
+        &mut self,
+        DirectoryEntry { name, kind, .. }: DirectoryEntry,
+    ) -> Result<Option<FileKind>> {
+        let Some(Emptied { node: directory, .. }) = self.directories.last() else { return Ok(None) };
+        let kind = match kind {
+            Some(kind) => kind,
+            None => directory.lookup(&name)?.kind(),
+        };
+        if kind == FileKind::Directory {
+            let node = directory.lookup(&name)?;
+            self.enter(name, node)?;
+            return Ok(None);
+        }
+        directory.unlink(&name)?;
+        Ok(Some(kind))
+    }
+
+    /// The directory is empty: remove it from the one before.
+    fn leave(&mut self) -> Result<Option<FileKind>> {
+        let Some(Emptied { name, .. }) = self.directories.pop() else { return Ok(None) };
+        if let Some(above) = self.directories.last() {
+            above.node.remove_directory(&name)?;
+        }
+        Ok(Some(FileKind::Directory))
     }
 }
 
@@ -226,7 +243,8 @@ impl Filesystem {
     /// # Errors
     /// [`NotADirectory`](crate::ErrorKind::NotADirectory); [`Busy`](crate::ErrorKind::Busy) for the root, and
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for `.`, [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty) for `..`: of these nothing is
-    /// removed. Otherwise the first thing that cannot be removed, and what was removed before it is gone.
+    /// removed. Otherwise the first thing that cannot be removed, and what was removed before it is gone; what another thread removes
+    /// meanwhile is no error.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.remove_dir_all_with(path, &mut |_| true)
     }
@@ -260,9 +278,17 @@ impl Filesystem {
         };
         let is_empty =
             removal.enter(Vec::new(), node).and_then(|()| removal.empty()).at_path(&removal.path)?;
-        if is_empty {
-            self.remove_dir(path)?;
-            (removal.removed)(FileKind::Directory);
+        drop(removal.directories);
+        if !is_empty {
+            return Ok(());
+        }
+        match self.remove_dir(path) {
+            // Another thread was faster.
+            Err(error) if error.is_not_found() => {}
+            result => {
+                result?;
+                (removal.removed)(FileKind::Directory);
+            }
         }
         Ok(())
     }

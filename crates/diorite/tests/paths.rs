@@ -143,6 +143,29 @@ fn a_tree_that_changes_is_removed() {
     assert!(!is_first && !filesystem.exists("/tree").expect("exists"));
 }
 
+/// Two threads that remove one tree: what the other one has removed is gone, and no error.
+#[test]
+fn a_tree_is_removed_by_two_at_once() {
+    for victim in ["/tree/other", "/tree"] {
+        let filesystem = common::open_memory(4, &MkfsOptions::default(), &FilesystemOptions::new());
+        for directory in ["one", "two", "other"] {
+            filesystem.create_dir_all(format!("/tree/{directory}/deep")).expect("directories");
+            for nth in 0..10 {
+                filesystem.write(format!("/tree/{directory}/{nth}"), "text").expect("a file");
+            }
+        }
+        let mut is_first = true;
+        let mut other = |_: FileKind| {
+            if std::mem::take(&mut is_first) {
+                filesystem.remove_dir_all(victim).expect("removed by the other");
+            }
+            true
+        };
+        filesystem.remove_dir_all_with("/tree", &mut other).expect("removed by both");
+        assert!(!filesystem.exists("/tree").expect("exists"));
+    }
+}
+
 /// Times and sizes that are still in the cache are what `stat` returns, and what a later opening finds.
 /// Nothing is removed by what cannot be removed as a whole, nor by a name that is empty.
 #[test]
