@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use child::{in_child, in_child_after};
 use common::image;
@@ -163,6 +164,24 @@ fn a_child_submits_to_a_queue_with_a_scheduler() {
             read_by(&mut *own, 3);
         });
     }
+}
+
+/// A child that waited on a watched queue waited for a thread that it did not have.
+#[test]
+fn a_child_uses_a_watched_queue_with_a_scheduler() {
+    let _alone = child::alone();
+    let (_directory, device) = scheduled(Backend::Threads);
+    let mut queue = device.open_queue(4).unwrap();
+    queue.watch(Arc::new(|| ())).unwrap();
+    read_by(&mut *queue, 0);
+    // The thread that watches has no lock by then.
+    std::thread::sleep(Duration::from_millis(100));
+    let mut queue = Some(queue);
+    in_child(|| {
+        let mut queue = queue.take().unwrap();
+        read_by(&mut *queue, 1);
+        read_by(&mut *queue, 2);
+    });
 }
 
 /// Memory, the first sector of which is read only when the other end of a socket allows it.
