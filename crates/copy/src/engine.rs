@@ -172,7 +172,7 @@ impl<'a> Copier<'a> {
         }
         Self::refuse_own_image(item)?;
         if !is_stream {
-            let reader = source.open(from)?;
+            let reader = source.open(from, &meta)?;
             return self.put(&mut Content::File(item, &*reader), special, to);
         }
         // What comes out of it is copied, as a file made now.
@@ -392,7 +392,7 @@ impl<'a> Copier<'a> {
         }
         if meta.kind == FileKind::Regular && original.is_none() {
             Self::refuse_own_image(item)?;
-            let reader = item.source.open(item.path)?;
+            let reader = item.source.open(item.path, meta)?;
             return self.make_regular(&mut Content::File(item, &*reader), place, sync);
         }
         self.make_and_rename(place, |copier, at| {
@@ -614,7 +614,7 @@ mod tests {
         fn attributes(&self, _: &Path) -> Result<Attributes, Error> {
             Ok(Attributes::new())
         }
-        fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>, Error> {
+        fn open(&self, path: &Path, _: &Meta) -> Result<Box<dyn ReadFile>, Error> {
             Err(Error::NotRegular { name: self.name_of(path) })
         }
     }
@@ -666,6 +666,60 @@ mod tests {
         let mut tail = [0; 4];
         copied.read_exact_at(&mut tail, 8 << 20).unwrap();
         assert_eq!(&tail, b"tail");
+    }
+
+    /// A tree of the host with a file that its owner replaces by something else as soon as it was looked at.
+    struct Swapped<'a>(HostTree, &'a dyn Fn(&Path));
+
+    impl Source for Swapped<'_> {
+        fn name_of(&self, path: &Path) -> String {
+            Source::name_of(&self.0, path)
+        }
+        fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error> {
+            let meta = self.0.meta(path, follow);
+            if path.ends_with("swapped") {
+                std::fs::remove_file(path).unwrap();
+                (self.1)(path);
+            }
+            meta
+        }
+        fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
+            self.0.names(path)
+        }
+        fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+            self.0.link_target(path)
+        }
+        fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
+            self.0.attributes(path)
+        }
+        fn open(&self, path: &Path, meta: &Meta) -> Result<Box<dyn ReadFile>, Error> {
+            self.0.open(path, meta)
+        }
+    }
+
+    /// The content of a file that only root may read went into a copy that belongs to the owner of the link.
+    #[test]
+    fn a_file_that_becomes_another_is_not_copied() {
+        let directory = tempfile::tempdir().unwrap();
+        let [from, to, secret] = ["from", "to", "secret"].map(|name| directory.path().join(name));
+        let write = |path: &Path, content: &[u8]| {
+            let file = std::fs::File::options().create_new(true).write(true).open(path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, content, 0).unwrap();
+        };
+        write(&secret, b"secret");
+        std::fs::create_dir(&from).unwrap();
+        let link = |path: &Path| std::os::unix::fs::symlink("../secret", path).unwrap();
+        let other = |path: &Path| std::fs::hard_link(&secret, path).unwrap();
+        for swap in [&link as &dyn Fn(&Path), &other] {
+            write(&from.join("swapped"), b"harmless");
+            let options = CopyOptions { depth: Depth::Tree, ..CopyOptions::default() };
+            let sink = HostTree::new();
+            let mut copier = Copier::new(&sink, options, &Unwatched);
+            let copied = copier.copy(&Swapped(HostTree::new(), swap), &from, &to);
+            assert!(!to.join("swapped").exists());
+            assert!(copied.unwrap_err().to_string().contains("another file"));
+            std::fs::remove_file(from.join("swapped")).unwrap();
+        }
     }
 
     /// The content went through the link, and the attributes onto it.
