@@ -210,7 +210,9 @@ impl State {
             Lower::Unopened | Lower::Execute => !self.granted.is_empty(),
         };
         let is_alone = !is_needed && parts.iter().all(|part| self.parts[part.0].is_granted);
-        parts.iter().for_each(|part| self.parts[part.0].is_executed = is_alone);
+        for part in parts {
+            self.parts[part.0].is_executed = is_alone;
+        }
         is_alone
     }
 
@@ -252,7 +254,9 @@ impl State {
         self.waiters.iter_mut().for_each(|waiter| waiter.is_sleeping = false);
         let executed = |part: &PartIndex| self.parts[part.0].is_executed;
         let lost: Vec<_> = (0..self.parts.len()).map(PartIndex).filter(executed).collect();
-        lost.into_iter().for_each(|part| self.part_ended(part, now()));
+        for part in lost {
+            self.part_ended(part, now());
+        }
     }
 
     /// The transfer of a granted part; none if it is a parent's, which has ended then.

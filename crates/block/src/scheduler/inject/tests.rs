@@ -142,7 +142,7 @@ fn late_requests_of_two_places_take_turns_of_some_length() {
         if place != (request.sector.0 >= 1 << 40) {
             (place, turns, since) = (!place, turns + 1, now);
         }
-        longest = longest.max(now - since);
+        longest = longest.max(now.saturating_sub(since));
         now += ms(1);
         scheduler.completed(request.id, now);
     }
