@@ -167,9 +167,12 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         on_failure: OnFailure::GoOn,
     };
     let total = if CopyProgress::is_visible() {
-        jobs.iter()
-            .map(|(from, side)| diorite_copy::data_bytes(side.source(), path_of(from), options.depth))
-            .sum()
+        let cancel = interrupt::cancel();
+        let is_cancelled = || cancel.is_cancelled();
+        let bytes = |(from, side): &(&Location, Side)| {
+            diorite_copy::data_bytes(side.source(), path_of(from), options.depth, &is_cancelled)
+        };
+        jobs.iter().map(bytes).sum()
     } else {
         0
     };

@@ -172,7 +172,7 @@ impl<'a> Copier<'a> {
         }
         Self::refuse_own_image(item)?;
         if !is_stream {
-            let reader = source.open(from)?;
+            let reader = source.open(from, &meta)?;
             return self.put(&mut Content::File(item, &*reader), special, to);
         }
         // What comes out of it is copied, as a file made now.
@@ -392,7 +392,7 @@ impl<'a> Copier<'a> {
         }
         if meta.kind == FileKind::Regular && original.is_none() {
             Self::refuse_own_image(item)?;
-            let reader = item.source.open(item.path)?;
+            let reader = item.source.open(item.path, meta)?;
             return self.make_regular(&mut Content::File(item, &*reader), place, sync);
         }
         self.make_and_rename(place, |copier, at| {
@@ -543,19 +543,23 @@ pub fn is_within(sink: &dyn Sink, at: &Path, directory: (u64, u64)) -> bool {
     false
 }
 
-/// Bytes that a copy of `path` will move, for a progress bar: what cannot be read counts as nothing.
-pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth) -> u64 {
+/// Bytes that a copy of `path` will move, for a progress bar: what cannot be read, or lies deeper than a copy goes, counts as nothing. Once
+/// `is_cancelled` says so, nothing more is counted.
+pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth, is_cancelled: &dyn Fn() -> bool) -> u64 {
     let follow = if depth == Depth::File { Follow::Yes } else { Follow::No };
-    let mut waiting = vec![path.to_owned()];
+    let mut waiting = vec![(path.to_owned(), 0)];
     let mut seen = HashSet::new();
     let mut bytes = 0u64;
-    while let Some(path) = waiting.pop() {
+    while let Some((path, level)) = waiting.pop()
+        && !is_cancelled()
+    {
         let Ok(meta) = source.meta(&path, follow) else { continue };
+        let is_entered = depth == Depth::Tree && level < DEPTH_MAX;
         match meta.kind {
             FileKind::Regular => bytes = bytes.saturating_add(meta.size),
-            FileKind::Directory if depth == Depth::Tree && seen.insert(meta.identity) => {
+            FileKind::Directory if is_entered && seen.insert(meta.identity) => {
                 let names = source.names(&path).unwrap_or_default();
-                waiting.extend(names.iter().map(|name| path.join(OsStr::from_bytes(name))));
+                waiting.extend(names.iter().map(|name| (path.join(OsStr::from_bytes(name)), level + 1)));
             }
             _ => {}
         }
@@ -585,6 +589,46 @@ mod tests {
         assert_eq!(name.parent(), Some(Path::new("/a")));
         assert!(name.file_name().unwrap().len() <= NAME_BYTES_MAX);
         assert_ne!(name.file_name().unwrap(), OsStr::new(&long));
+    }
+
+    /// A directory in a directory, without end, with a file of one byte in each. Panics when asked for more than a copy would copy.
+    struct Deep(std::cell::Cell<usize>);
+
+    impl Source for Deep {
+        fn name_of(&self, path: &Path) -> String {
+            path.display().to_string()
+        }
+        fn meta(&self, path: &Path, _: Follow) -> Result<Meta, Error> {
+            let kind = if path.ends_with("file") { FileKind::Regular } else { FileKind::Directory };
+            let meta = crate::StandardInput::meta();
+            Ok(Meta { kind, size: 1, identity: (0, path.as_os_str().len() as u64), ..meta })
+        }
+        fn names(&self, _: &Path) -> Result<Vec<Vec<u8>>, Error> {
+            self.0.set(self.0.get() + 1);
+            assert!(self.0.get() < 2 * DEPTH_MAX, "counted deeper than a copy goes");
+            Ok(vec![b"d".to_vec(), b"file".to_vec()])
+        }
+        fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+            Err(Error::NotRegular { name: self.name_of(path) })
+        }
+        fn attributes(&self, _: &Path) -> Result<Attributes, Error> {
+            Ok(Attributes::new())
+        }
+        fn open(&self, path: &Path, _: &Meta) -> Result<Box<dyn ReadFile>, Error> {
+            Err(Error::NotRegular { name: self.name_of(path) })
+        }
+    }
+
+    /// Paths of a hostile image, each looked up from its root, took hours to count before anything was copied, and no signal ended it.
+    #[test]
+    fn bytes_are_counted_no_deeper_than_a_copy_goes_and_until_it_is_cancelled() {
+        let count = |source: &Deep, is_cancelled: &dyn Fn() -> bool| {
+            data_bytes(source, Path::new("/"), Depth::Tree, is_cancelled)
+        };
+        let deep = Deep(std::cell::Cell::new(0));
+        assert_eq!(count(&deep, &|| false), DEPTH_MAX as u64);
+        let deep = Deep(std::cell::Cell::new(0));
+        assert_eq!(count(&deep, &|| deep.0.get() == 3), 2);
     }
 
     /// Holes, hard links, symbolic links, permissions and times, from host to host.
@@ -622,6 +666,60 @@ mod tests {
         let mut tail = [0; 4];
         copied.read_exact_at(&mut tail, 8 << 20).unwrap();
         assert_eq!(&tail, b"tail");
+    }
+
+    /// A tree of the host with a file that its owner replaces by something else as soon as it was looked at.
+    struct Swapped<'a>(HostTree, &'a dyn Fn(&Path));
+
+    impl Source for Swapped<'_> {
+        fn name_of(&self, path: &Path) -> String {
+            Source::name_of(&self.0, path)
+        }
+        fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error> {
+            let meta = self.0.meta(path, follow);
+            if path.ends_with("swapped") {
+                std::fs::remove_file(path).unwrap();
+                (self.1)(path);
+            }
+            meta
+        }
+        fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
+            self.0.names(path)
+        }
+        fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+            self.0.link_target(path)
+        }
+        fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
+            self.0.attributes(path)
+        }
+        fn open(&self, path: &Path, meta: &Meta) -> Result<Box<dyn ReadFile>, Error> {
+            self.0.open(path, meta)
+        }
+    }
+
+    /// The content of a file that only root may read went into a copy that belongs to the owner of the link.
+    #[test]
+    fn a_file_that_becomes_another_is_not_copied() {
+        let directory = tempfile::tempdir().unwrap();
+        let [from, to, secret] = ["from", "to", "secret"].map(|name| directory.path().join(name));
+        let write = |path: &Path, content: &[u8]| {
+            let file = std::fs::File::options().create_new(true).write(true).open(path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, content, 0).unwrap();
+        };
+        write(&secret, b"secret");
+        std::fs::create_dir(&from).unwrap();
+        let link = |path: &Path| std::os::unix::fs::symlink("../secret", path).unwrap();
+        let other = |path: &Path| std::fs::hard_link(&secret, path).unwrap();
+        for swap in [&link as &dyn Fn(&Path), &other] {
+            write(&from.join("swapped"), b"harmless");
+            let options = CopyOptions { depth: Depth::Tree, ..CopyOptions::default() };
+            let sink = HostTree::new();
+            let mut copier = Copier::new(&sink, options, &Unwatched);
+            let copied = copier.copy(&Swapped(HostTree::new(), swap), &from, &to);
+            assert!(!to.join("swapped").exists());
+            assert!(copied.unwrap_err().to_string().contains("another file"));
+            std::fs::remove_file(from.join("swapped")).unwrap();
+        }
     }
 
     /// The content went through the link, and the attributes onto it.

@@ -120,6 +120,12 @@ pub enum Error {
         /// The file.
         name: String,
     },
+    /// A file that another one has replaced since it was looked at.
+    #[error("{name}: not copied: another file took its place meanwhile; copy it again")]
+    Replaced {
+        /// The file.
+        name: String,
+    },
     /// A file of the host holds an image that the copy reads or writes.
     #[error("{name}: {what}: this copy uses it as an image; a file in it is {name}:/PATH")]
     OwnImage {

@@ -334,7 +334,7 @@ mod tests {
     fn a_file_that_changes_is_copied_up_to_its_end() {
         use std::os::unix::fs::FileExt;
 
-        use crate::{HostTree, Source};
+        use crate::{Follow, HostTree, Source};
         const FIRST: u64 = 3 * CHUNK_BYTES as u64 + 1000;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("from");
@@ -348,7 +348,8 @@ mod tests {
         for change in [append, cut] {
             let file = std::fs::File::options().create(true).truncate(true).write(true).open(&path).unwrap();
             file.write_all_at(&vec![1; FIRST as usize], 0).unwrap();
-            let tree = HostTree::new().open(&path).unwrap();
+            let meta = HostTree::new().meta(&path, Follow::No).unwrap();
+            let tree = HostTree::new().open(&path, &meta).unwrap();
             let log = Log::default();
             let changing = Changing { file, tree, change };
             let copied = FileData::new().copy(&changing, &log, FIRST, &Unwatched).unwrap();

@@ -163,8 +163,16 @@ impl Source for HostTree {
         Ok(attributes)
     }
 
-    fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>, Error> {
-        let file = fs::File::open(path).map_err(|error| Error::host(path, "open", error))?;
+    /// Of a file that its owner replaced by a link, the content of what only this user may read would go into a copy that its owner may read.
+    fn open(&self, path: &Path, meta: &Meta) -> Result<Box<dyn ReadFile>, Error> {
+        let failed = |error| Error::host(path, "open", error);
+        // A pipe in its place is not waited for.
+        let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32;
+        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let opened = meta_of(&file.metadata().map_err(failed)?);
+        if (opened.identity, opened.kind) != (meta.identity, meta.kind) {
+            return Err(Error::Replaced { name: path.display().to_string() });
+        }
         Ok(Box::new(HostFile { file, path: path.to_owned() }))
     }
 

@@ -183,11 +183,9 @@ impl Source for ImageTree {
         read().map_err(self.error(path, "read the attributes"))
     }
 
-    fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>, Error> {
-        let opened = self
-            .filesystem
-            .metadata(path)
-            .and_then(|attributes| self.options(attributes.size).read(true).open(path));
+    /// No other process has the image open.
+    fn open(&self, path: &Path, meta: &Meta) -> Result<Box<dyn ReadFile>, Error> {
+        let opened = self.options(meta.size).read(true).open(path);
         Ok(Box::new(self.file(opened.map_err(self.error(path, "open"))?, path)))
     }
 }

@@ -31,7 +31,7 @@ pub fn needs(source: &dyn Source, top: &Path, volume: &MkfsReport) -> Needs {
             if is_directory {
                 waiting.push(path);
             } else if meta.kind == FileKind::Regular
-                && let Ok(file) = source.open(&path)
+                && let Ok(file) = source.open(&path, &meta)
             {
                 needs.bytes += volume.content_bytes(meta.size, data_ranges(file.as_ref(), meta.size));
             }

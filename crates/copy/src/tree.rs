@@ -55,8 +55,8 @@ pub trait Source {
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error>;
     /// Extended attributes, sorted by name.
     fn attributes(&self, path: &Path) -> Result<Attributes, Error>;
-    /// Open a regular file (links followed) for reading.
-    fn open(&self, path: &Path) -> Result<Box<dyn ReadFile>, Error>;
+    /// Open a regular file (links followed) for reading. It is the one that `meta` describes: another that has its name by now is not opened.
+    fn open(&self, path: &Path, meta: &Meta) -> Result<Box<dyn ReadFile>, Error>;
     /// Open a pipe or a device (links followed), to read what comes out of it.
     fn open_stream(&self, path: &Path) -> Result<Box<dyn ReadStream>, Error> {
         Err(Error::NotRegular { name: self.name_of(path) })

@@ -6,6 +6,7 @@ mod child;
 mod common;
 
 use std::cell::RefCell;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,9 +18,10 @@ use child::{in_child, in_child_after};
 use common::image;
 use diorite_block::scheduler::SchedulerKind;
 use diorite_block::{
-    BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, QueuedMemory, ScheduledDevice, Sector,
+    Bio, BioFlags, BlockDevice, Geometry, IoCounters, IoError, IoOwner, IoQueue, Op, Piece, QueuedIo,
+    QueuedMemory, ScheduledDevice, Sector,
 };
-use diorite_device::{AlignedBuf, Backend, FileDevice, NbdDevice, OpenOptions};
+use diorite_device::{AlignedBuf, Backend, FileDevice, MemoryDevice, NbdDevice, OpenOptions};
 
 const LEN: usize = 1 << 20;
 
@@ -195,4 +197,108 @@ fn a_child_gets_no_answers_of_its_parents_server() {
         reading.join().unwrap();
         in_it.unwrap();
     });
+}
+
+/// A device with a scheduler that takes four requests at once, used once.
+fn scheduled(backend: Backend) -> (tempfile::TempDir, Arc<dyn BlockDevice>) {
+    let (directory, path) = image(8 << 20);
+    let device = FileDevice::open(path, &OpenOptions::read_write().backend(backend)).unwrap();
+    let scheduler = SchedulerKind::Deadline.build().unwrap();
+    let device: Arc<dyn BlockDevice> = ScheduledDevice::new(device, scheduler, 4);
+    device.read_bytes(0, &mut AlignedBuf::zeroed(LEN, 4096)).unwrap();
+    (directory, device)
+}
+
+/// A read that ends well.
+fn read_by(queue: &mut dyn IoQueue, tag: u64) {
+    let mut done = Vec::new();
+    queue.submit(read(tag)).unwrap();
+    assert_eq!(queue.reap(1, &mut done).unwrap(), 1);
+    assert_eq!(done[0].io.tag, tag);
+    done[0].result.as_ref().unwrap();
+}
+
+/// The first transfer that a child submitted was taken for one of its parent, and failed with `ECANCELED`.
+#[test]
+fn a_child_submits_to_a_queue_with_a_scheduler() {
+    let _alone = child::alone();
+    for backend in [Backend::Threads, Backend::Auto] {
+        let (_directory, device) = scheduled(backend);
+        let mut inherited = Arc::clone(&device).open_queue(4).unwrap();
+        in_child(|| {
+            read_by(&mut *inherited, 1);
+            read_by(&mut *inherited, 2);
+        });
+        in_child(|| {
+            let mut own = Arc::clone(&device).open_queue(4).unwrap();
+            read_by(&mut *own, 3);
+        });
+    }
+}
+
+/// A child that waited on a watched queue waited for a thread that it did not have.
+#[test]
+fn a_child_uses_a_watched_queue_with_a_scheduler() {
+    let _alone = child::alone();
+    let (_directory, device) = scheduled(Backend::Threads);
+    let mut queue = device.open_queue(4).unwrap();
+    queue.watch(Arc::new(|| ())).unwrap();
+    read_by(&mut *queue, 0);
+    // The thread that watches has no lock by then.
+    std::thread::sleep(Duration::from_millis(100));
+    let mut queue = Some(queue);
+    in_child(|| {
+        let mut queue = queue.take().unwrap();
+        read_by(&mut *queue, 1);
+        read_by(&mut *queue, 2);
+    });
+}
+
+/// Memory, the first sector of which is read only when the other end of a socket allows it.
+#[derive(Debug)]
+struct Gate {
+    memory: Arc<MemoryDevice>,
+    socket: UnixStream,
+}
+
+impl BlockDevice for Gate {
+    fn geometry(&self) -> &Geometry {
+        self.memory.geometry()
+    }
+    fn counters(&self) -> &IoCounters {
+        self.memory.counters()
+    }
+    fn name(&self) -> String {
+        "gate".to_owned()
+    }
+    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        if bios.iter().any(|bio| bio.sector == Sector(0)) {
+            (&self.socket).write_all(&[0]).unwrap();
+            // Nothing comes, but an end.
+            let _ = (&self.socket).read(&mut [0]);
+        }
+        self.memory.execute(bios)
+    }
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+    }
+}
+
+/// What a thread of the parent executed at the moment of the fork counted as in the device for ever: a child waited for its end.
+#[test]
+fn a_child_does_not_wait_for_what_a_thread_of_its_parent_executes() {
+    let _alone = child::alone();
+    let (socket, other_end) = UnixStream::pair().unwrap();
+    let gate = Arc::new(Gate { memory: MemoryDevice::new(1 << 20), socket });
+    let device = ScheduledDevice::new(gate, SchedulerKind::Deadline.build().unwrap(), 1);
+    let reads =
+        |sector| device.execute(&mut [Bio::read(Sector(sector), &mut AlignedBuf::zeroed(4096, 4096))]);
+    std::thread::scope(|scope| {
+        let mut other_end = other_end;
+        scope.spawn(|| reads(0).unwrap());
+        other_end.read_exact(&mut [0]).unwrap();
+        in_child(|| reads(8).unwrap());
+        assert_eq!(device.load().in_flight, 1, "in the parent it goes on");
+    });
+    assert_eq!(device.load().in_flight, 0);
 }

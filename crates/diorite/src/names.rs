@@ -50,7 +50,7 @@ impl Filesystem {
     ///
     /// # Errors
     /// As [`Self::create_dir`], but directories that exist are none; [`NotADirectory`](crate::ErrorKind::NotADirectory) if something else has
-    /// one of the names.
+    /// one of the names, [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if the last is a symbolic link that leads nowhere.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let mut at = PathBuf::new();
@@ -59,14 +59,21 @@ impl Filesystem {
             match self.find(&at, true) {
                 Ok(node) if node.kind() == FileKind::Directory => {}
                 Ok(_) => return Err(Error::from(diorite_ext::Error::NotADirectory).at(&at)),
-                Err(error) if error.is_not_found() => match self.create_dir(&at) {
-                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                    result => result?,
-                },
+                Err(error) if error.is_not_found() => self.create_missing_dir(&at)?,
                 Err(error) => return Err(error.at(&at)),
             }
         }
         Ok(())
+    }
+
+    /// Make a directory that was missing a moment ago, unless another thread has made it since.
+    fn create_missing_dir(&self, at: &Path) -> Result<()> {
+        let is_there = || self.find(at, true).is_ok_and(|node| node.kind() == FileKind::Directory);
+        match self.create_dir(at) {
+            // Also the name of a link that leads nowhere.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && is_there() => Ok(()),
+            result => result,
+        }
     }
 
     /// Make a file, directory or device node.

@@ -6,7 +6,7 @@
 //!
 //! Both hold the directories from the start to where they are, and look names up in them: no path is resolved for an entry.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::vec;
 
@@ -18,17 +18,41 @@ use crate::{Attributes, DirectoryEntry, FileKind, Filesystem, InodeNumber, Resul
 
 /// The directories that a walk has met.
 #[derive(Debug, Default)]
-pub struct SeenDirectories(HashSet<InodeNumber>);
+pub struct SeenDirectories(HashMap<InodeNumber, Met>);
+
+/// Where a directory was met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Met {
+    generation: u32,
+    parent: Option<InodeNumber>,
+}
 
 impl SeenDirectories {
-    /// Note a directory; an error if it was met before.
+    /// Note a directory of a volume that does not change meanwhile; an error if it was met before.
     ///
     /// # Errors
     /// It was met before: [`Corrupt`](crate::ErrorKind::Corrupt).
     pub fn note(&mut self, inode: InodeNumber) -> Result<()> {
-        if self.0.insert(inode) {
-            return Ok(());
+        if self.0.insert(inode, Met::default()).is_none() { Ok(()) } else { Self::has_more_names(inode) }
+    }
+
+    /// Note a directory found in `parent`; an error if it was met before. Other threads may have removed that one, so that a new one has its
+    /// number, or moved it. A second name on a damaged volume is taken for a move once at most: `..` names one parent.
+    fn note_in(&mut self, parent: Option<&NodeRef>, node: &NodeRef) -> Result<()> {
+        let (number, parent) = (node.number(), parent.map(NodeRef::number));
+        let met = Met { generation: node.attributes()?.generation, parent };
+        if let Some(before) = self.0.get(&number).filter(|before| before.generation == met.generation) {
+            // Where a walk begins is not found again below.
+            let is_elsewhere = before.parent.is_some() && before.parent != parent;
+            if !is_elsewhere || Some(node.lookup(b"..")?.number()) != parent {
+                return Self::has_more_names(number);
+            }
         }
+        self.0.insert(number, met);
+        Ok(())
+    }
+
+    fn has_more_names(inode: InodeNumber) -> Result<()> {
         let what = "a directory that has more than one name";
         Err(diorite_ext::Error::from(diorite_ext::Corrupt::Inode { inode, what }).into())
     }
@@ -76,7 +100,7 @@ impl Walk {
         let attributes = self.filesystem.symlink_metadata(path)?;
         if attributes.kind == FileKind::Directory {
             let node = self.filesystem.resolve(path)?;
-            self.enter(node, attributes.inode)?;
+            self.enter(node)?;
         }
         Ok(WalkEntry { path: path.to_owned(), depth: 0, attributes })
     }
@@ -88,14 +112,14 @@ impl Walk {
         let depth = self.directories.len();
         let (node, attributes) = while_stale(|| directory.node.lookup_attributes(name))?;
         if let Some(node) = node {
-            self.enter(node, attributes.inode)?;
+            self.enter(node)?;
         }
         Ok(WalkEntry { path: self.path.clone(), depth, attributes })
     }
 
     /// The path is that of `node`.
-    fn enter(&mut self, node: NodeRef, number: InodeNumber) -> Result<()> {
-        self.seen.note(number)?;
+    fn enter(&mut self, node: NodeRef) -> Result<()> {
+        self.seen.note_in(self.directories.last().map(|open| &open.node), &node)?;
         let names: Result<Vec<_>> = node.read_dir()?.map(|entry| Ok(entry?.name)).collect();
         let mut names = names?;
         names.sort_unstable();
@@ -148,50 +172,68 @@ struct Removal<'a> {
 
 impl Removal<'_> {
     fn enter(&mut self, name: Vec<u8>, node: NodeRef) -> Result<()> {
-        self.seen.note(node.number())?;
+        self.seen.note_in(self.directories.last().map(|above| &above.node), &node)?;
         let entries = node.read_dir()?;
         self.directories.push(Emptied { name, node, entries });
         Ok(())
     }
 
-    /// Remove what is in the directory: whether all was.
+    /// Remove what is in the directory: whether all was. What another thread removes meanwhile is gone as well.
     fn empty(&mut self) -> Result<bool> {
         while let Some(directory) = self.directories.last_mut() {
-            let Some(entry) = directory.entries.next() else {
-                let Emptied { name, node, entries } = self.directories.pop().expect("just seen");
-                drop((node, entries));
-                let Some(parent) = self.directories.last() else { return Ok(true) };
-                parent.node.remove_directory(&name)?;
-                self.path.pop();
-                if !(self.removed)(FileKind::Directory) {
-                    return Ok(false);
+            let removed = match directory.entries.next() {
+                Some(entry) => {
+                    let entry = entry?;
+                    self.path.push(crate::os_name(&entry.name));
+                    self.remove_entry(entry)
                 }
-                continue;
+                None if self.directories.len() == 1 => return Ok(true),
+                None => self.leave(),
             };
-            let DirectoryEntry { name, kind, .. } = entry?;
-            self.path.push(crate::os_name(&name));
-            let kind = match kind {
-                Some(kind) => kind,
-                None => directory.node.lookup(&name)?.kind(),
-            };
-            if kind == FileKind::Directory {
-                let node = directory.node.lookup(&name)?;
-                self.enter(name, node)?;
-                continue;
+            match removed {
+                Ok(None) => continue,
+                Ok(Some(kind)) if !(self.removed)(kind) => return Ok(false),
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
             }
-            directory.node.unlink(&name)?;
             self.path.pop();
-            if !(self.removed)(kind) {
-                return Ok(false);
-            }
         }
         Ok(true)
+    }
+
+    /// Remove an entry of the directory, and say what it was; a directory is entered instead.
+    fn remove_entry(
+        &mut self,
+        DirectoryEntry { name, kind, .. }: DirectoryEntry,
+    ) -> Result<Option<FileKind>> {
+        let Some(Emptied { node: directory, .. }) = self.directories.last() else { return Ok(None) };
+        let kind = match kind {
+            Some(kind) => kind,
+            None => directory.lookup(&name)?.kind(),
+        };
+        if kind == FileKind::Directory {
+            let node = directory.lookup(&name)?;
+            self.enter(name, node)?;
+            return Ok(None);
+        }
+        directory.unlink(&name)?;
+        Ok(Some(kind))
+    }
+
+    /// The directory is empty: remove it from the one before.
+    fn leave(&mut self) -> Result<Option<FileKind>> {
+        let Some(Emptied { name, .. }) = self.directories.pop() else { return Ok(None) };
+        if let Some(above) = self.directories.last() {
+            above.node.remove_directory(&name)?;
+        }
+        Ok(Some(FileKind::Directory))
     }
 }
 
 impl Filesystem {
     /// Everything beneath a path, the path itself first, parents before children, sorted by name; links are not followed. A
-    /// directory that was met before is an error: no sound volume has one, and a damaged one would have no end.
+    /// directory that was met before, and that no thread has moved since, is an error: no sound volume has one, and a damaged one would have
+    /// no end.
     pub fn walk(&self, path: impl AsRef<Path>) -> Walk {
         Walk::new(self.clone(), path.as_ref())
     }
@@ -201,7 +243,8 @@ impl Filesystem {
     /// # Errors
     /// [`NotADirectory`](crate::ErrorKind::NotADirectory); [`Busy`](crate::ErrorKind::Busy) for the root, and
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for `.`, [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty) for `..`: of these nothing is
-    /// removed. Otherwise the first thing that cannot be removed, and what was removed before it is gone.
+    /// removed. Otherwise the first thing that cannot be removed, and what was removed before it is gone; what another thread removes
+    /// meanwhile is no error.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.remove_dir_all_with(path, &mut |_| true)
     }
@@ -235,9 +278,17 @@ impl Filesystem {
         };
         let is_empty =
             removal.enter(Vec::new(), node).and_then(|()| removal.empty()).at_path(&removal.path)?;
-        if is_empty {
-            self.remove_dir(path)?;
-            (removal.removed)(FileKind::Directory);
+        drop(removal.directories);
+        if !is_empty {
+            return Ok(());
+        }
+        match self.remove_dir(path) {
+            // Another thread was faster.
+            Err(error) if error.is_not_found() => {}
+            result => {
+                result?;
+                (removal.removed)(FileKind::Directory);
+            }
         }
         Ok(())
     }

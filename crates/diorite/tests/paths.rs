@@ -72,6 +72,100 @@ fn a_tree_by_paths() {
     }
 }
 
+/// A link that leads nowhere is no directory: the call said that there was one.
+#[test]
+fn no_directory_is_made_in_place_of_a_link() {
+    let filesystem = common::open_memory(4, &MkfsOptions::default(), &FilesystemOptions::new());
+    filesystem.create_dir("/a").expect("directory");
+    filesystem.symlink("a", "/there").expect("link");
+    filesystem.symlink("nowhere", "/link").expect("link");
+    filesystem.create_dir_all("/there").expect("a directory");
+    filesystem.create_dir_all("/there/b/c").expect("directories");
+    let error = filesystem.create_dir_all("/link").expect_err("no directory");
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(
+        filesystem.create_dir_all("/link/c").expect_err("no directory").kind(),
+        ErrorKind::AlreadyExists
+    );
+    assert!(filesystem.exists("/a/b/c").expect("exists") && !filesystem.exists("/nowhere").expect("exists"));
+}
+
+/// A volume without a free inode but those of `directories`, which are there, and the file `/b`.
+fn volume_without_inodes(directories: &[&str]) -> diorite::Filesystem {
+    let options = MkfsOptions { inodes: Some(16), ..MkfsOptions::default() };
+    let filesystem = common::open_memory(4, &options, &FilesystemOptions::new());
+    for path in directories {
+        filesystem.create_dir_all(path).expect("a directory");
+    }
+    filesystem.write("/b", "").expect("a file");
+    let last = (0..1000).find_map(|nth| filesystem.write(format!("/z{nth}"), "").err()).expect("full");
+    assert_eq!(last.kind(), ErrorKind::StorageFull);
+    filesystem.sync().expect("sync");
+    filesystem
+}
+
+/// Make a directory that gets the number of one that is removed.
+fn make_instead(filesystem: &diorite::Filesystem, removed: &str, made: &str) {
+    let number = filesystem.metadata(removed).expect("there").inode;
+    filesystem.remove_dir(removed).expect("removed");
+    filesystem.sync().expect("sync");
+    filesystem.create_dir(made).expect("made");
+    assert_eq!(filesystem.metadata(made).expect("there").inode, number, "no other is free");
+}
+
+/// A directory that other threads remove or move while a tree is walked is no damage, whether its number is used again or it is met again.
+#[test]
+fn a_tree_that_changes_is_walked() {
+    let filesystem = volume_without_inodes(&["/a/moved", "/a/old", "/c"]);
+    let mut walk = filesystem.walk("/");
+    let mut next = || walk.next().map(|entry| entry.expect("no damage").path.display().to_string());
+    while next().is_some_and(|path| path != "/b") {}
+    filesystem.rename("/a/moved", "/c/moved").expect("moved");
+    make_instead(&filesystem, "/a/old", "/c/new");
+    let rest: Vec<String> = std::iter::from_fn(next).filter(|path| path.starts_with("/c")).collect();
+    assert_eq!(rest, ["/c", "/c/moved", "/c/new"]);
+}
+
+/// The same while a tree is removed.
+#[test]
+fn a_tree_that_changes_is_removed() {
+    let filesystem = volume_without_inodes(&["/tree/a", "/tree/c"]);
+    let mut is_first = true;
+    let mut change = |kind: FileKind| {
+        if kind == FileKind::Directory && std::mem::take(&mut is_first) {
+            let left = if filesystem.exists("/tree/a").expect("exists") { "/tree/a" } else { "/tree/c" };
+            filesystem.sync().expect("sync");
+            filesystem.create_dir(format!("{left}/new")).expect("the inode of the other");
+        }
+        true
+    };
+    filesystem.remove_dir_all_with("/tree", &mut change).expect("removed");
+    assert!(!is_first && !filesystem.exists("/tree").expect("exists"));
+}
+
+/// Two threads that remove one tree: what the other one has removed is gone, and no error.
+#[test]
+fn a_tree_is_removed_by_two_at_once() {
+    for victim in ["/tree/other", "/tree"] {
+        let filesystem = common::open_memory(4, &MkfsOptions::default(), &FilesystemOptions::new());
+        for directory in ["one", "two", "other"] {
+            filesystem.create_dir_all(format!("/tree/{directory}/deep")).expect("directories");
+            for nth in 0..10 {
+                filesystem.write(format!("/tree/{directory}/{nth}"), "text").expect("a file");
+            }
+        }
+        let mut is_first = true;
+        let mut other = |_: FileKind| {
+            if std::mem::take(&mut is_first) {
+                filesystem.remove_dir_all(victim).expect("removed by the other");
+            }
+            true
+        };
+        filesystem.remove_dir_all_with("/tree", &mut other).expect("removed by both");
+        assert!(!filesystem.exists("/tree").expect("exists"));
+    }
+}
+
 /// Times and sizes that are still in the cache are what `stat` returns, and what a later opening finds.
 /// Nothing is removed by what cannot be removed as a whole, nor by a name that is empty.
 #[test]

@@ -31,13 +31,15 @@ impl Core {
         Self { lower, state: Mutex::ranked(Rank::ScheduledDevice, state) }
     }
 
+    /// Enter the device. In a forked child everything in it was the parent's until then.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        let mut state = self.state.lock();
+        state.leave_parent();
+        state
     }
 
     /// Take what has ended and start what may go, for all owners.
     pub(super) fn turn(&self, state: &mut State, now: Duration) {
-        state.leave_parent();
         state.collect(now);
         state.dispatch(now);
         state.start_granted(&self.lower, now);
@@ -80,7 +82,7 @@ impl Core {
 
     /// Take turns until so many transfers of a waiter have ended.
     pub(super) fn wait(&self, waiter: WaiterIndex, wanted: usize) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.turn(&mut state, sync::now());
         if wanted == 0 {
             state = self.execute_granted(state);
@@ -111,7 +113,7 @@ impl Core {
 
     /// Take turns, and take what has ended of a waiter whose transfers another thread waits for ([`Core::wait_for_any`]).
     pub(super) fn take_ended(&self, waiter: WaiterIndex, take: impl FnOnce(&mut Vec<Completed>)) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.turn(&mut state, sync::now());
         state = self.execute_granted(state);
         Self::depart(&mut state);
@@ -120,7 +122,7 @@ impl Core {
 
     /// Take turns until a transfer of a waiter has ended, or none is in flight.
     pub(super) fn wait_for_any(&self, waiter: WaiterIndex, in_flight: &AtomicU32) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.turn(&mut state, sync::now());
         let is_over =
             |state: &mut State| in_flight.load(Ordering::Acquire) == 0 || state.has_ended(waiter, 1);

@@ -171,7 +171,7 @@ impl BlockDevice for ScheduledDevice {
             ));
         }
         core.turn(&mut state, now);
-        if count == bios.len() && state.may_execute_alone(&parts) {
+        if count == bios.len() && state.execute_alone(&parts) {
             drop(state);
             let _ending = core.ending(waiter, parts);
             return core.lower.execute(bios);

@@ -43,7 +43,8 @@ impl IoQueue for ScheduledQueue {
             return Err(io);
         }
         self.in_flight += 1;
-        if let Some(watcher) = &self.watcher {
+        if let Some(watcher) = &mut self.watcher {
+            watcher.leave_parent();
             watcher.submitting();
         }
         let bytes: usize = io.pieces.iter().map(|piece| piece.memory.len()).sum();
@@ -80,7 +81,8 @@ impl IoQueue for ScheduledQueue {
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
         let wanted = wait_for.min(self.in_flight) as usize;
-        if let Some(watcher) = &self.watcher {
+        if let Some(watcher) = &mut self.watcher {
+            watcher.leave_parent();
             let before = done.len();
             loop {
                 let seen = watcher.ended();

@@ -5,7 +5,8 @@
 //! Invariants:
 //! 1. At most `depth` requests are granted and not completed.
 //! 2. If the scheduler has a deadline and a thread waits outside of the shared queue, some thread wakes at that deadline or before.
-//! 3. A forked child starts no part of its parent: it ends with `ECANCELED` there.
+//! 3. A forked child starts no part of its parent: it ends with `ECANCELED` there. One that a thread of the parent executes has ended for the
+//!    scheduler, so that nothing waits for it.
 //! 4. Only one thread waits on the shared queue (`is_watched`), and while it does, no other takes completions from it.
 
 use std::collections::{HashMap, VecDeque};
@@ -70,6 +71,8 @@ struct Part {
     number: u64,
     request: Option<RequestId>,
     is_granted: bool,
+    /// A thread executes it by itself.
+    is_executed: bool,
     /// While it is not in the lower device; of a bio, once its memory was lent.
     io: Option<QueuedIo>,
     process: Process,
@@ -161,6 +164,7 @@ impl State {
             number,
             request: Some(request),
             is_granted: false,
+            is_executed: false,
             io: None,
             process: self.process,
         });
@@ -177,6 +181,7 @@ impl State {
             number,
             request: None,
             is_granted: true,
+            is_executed: false,
             io: None,
             process: self.process,
         });
@@ -198,19 +203,25 @@ impl State {
         self.parts[part.0].number
     }
 
-    /// Whether the owner of these parts may execute them by itself at once: all are granted, and no other transfer needs this thread.
-    pub(super) fn may_execute_alone(&self, parts: &[PartIndex]) -> bool {
+    /// Whether the owner of these parts executes them by itself at once: all are granted, and no other transfer needs this thread.
+    pub(super) fn execute_alone(&mut self, parts: &[PartIndex]) -> bool {
         let is_needed = match &self.lower {
             Lower::Queue(queue) => !self.is_watched && queue.in_flight() > 0,
             Lower::Unopened | Lower::Execute => !self.granted.is_empty(),
         };
-        !is_needed && parts.iter().all(|part| self.parts[part.0].is_granted)
+        let is_alone = !is_needed && parts.iter().all(|part| self.parts[part.0].is_granted);
+        for part in parts {
+            self.parts[part.0].is_executed = is_alone;
+        }
+        is_alone
     }
 
     /// Account the end of a part.
     pub(super) fn part_ended(&mut self, part: PartIndex, now: Duration) {
         self.free_parts.push(part);
-        let Some(id) = self.parts[part.0].request else { return };
+        let this = &mut self.parts[part.0];
+        this.is_executed = false;
+        let Some(id) = this.request else { return };
         let parts = self.requests.get_mut(&id).expect("a request lasts until its last part has ended");
         parts.left -= 1;
         if parts.left == 0 {
@@ -241,6 +252,11 @@ impl State {
         self.process = Process::current();
         (self.is_watched, self.timekeeper) = (false, None);
         self.waiters.iter_mut().for_each(|waiter| waiter.is_sleeping = false);
+        let executed = |part: &PartIndex| self.parts[part.0].is_executed;
+        let lost: Vec<_> = (0..self.parts.len()).map(PartIndex).filter(executed).collect();
+        for part in lost {
+            self.part_ended(part, now());
+        }
     }
 
     /// The transfer of a granted part; none if it is a parent's, which has ended then.
@@ -326,6 +342,7 @@ impl State {
                 self.wake_a_sleeper();
             }
             if let Some(io) = self.take_granted(part, (lower, now())) {
+                self.parts[part.0].is_executed = true;
                 return Some(io);
             }
         }

@@ -1,6 +1,7 @@
 //! The thread of a watched queue: it waits in the device as long as transfers of the queue are in flight, and says when one has ended.
 //!
 //! The other threads of a device wait for transfers of their own; the submitter of a watched queue waits elsewhere, on many things.
+//! A forked child, which does not have the thread, starts one of its own.
 //!
 //! Locking: a leaf lock around what is wanted of the thread.
 
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::core::Core;
 use super::state::WaiterIndex;
+use crate::Process;
 use crate::queue::Notify;
 use crate::sync::{self, Condvar, JoinHandle, Mutex};
 
@@ -16,6 +18,7 @@ use crate::sync::{self, Condvar, JoinHandle, Mutex};
 pub(super) struct Watcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle>,
+    process: Process,
 }
 
 struct Shared {
@@ -43,7 +46,19 @@ impl Watcher {
         let shared = Arc::new(Shared { core, waiter, in_flight: AtomicU32::new(0), wanted, changed, notify });
         let of_thread = Arc::clone(&shared);
         let thread = sync::spawn("diorite-watch", move || of_thread.run()).ok()?;
-        Some(Self { shared, thread: Some(thread) })
+        Some(Self { shared, thread: Some(thread), process: Process::current() })
+    }
+
+    /// In a forked child, start a thread. That of the parent may have had the lock.
+    pub(super) fn leave_parent(&mut self) {
+        if self.process.is_current() {
+            return;
+        }
+        let Shared { core, waiter, in_flight, notify, .. } = &*self.shared;
+        if let Some(new) = Self::start(core, *waiter, Arc::clone(notify)) {
+            new.shared.in_flight.store(in_flight.load(Ordering::Acquire), Ordering::Release);
+            std::mem::forget(std::mem::replace(self, new));
+        }
     }
 
     /// A transfer is about to be submitted.
@@ -102,8 +117,10 @@ impl Shared {
 impl Drop for Watcher {
     /// Nothing is in flight.
     fn drop(&mut self) {
-        self.shared.wanted.lock().end = true;
-        self.shared.changed.notify_all();
+        if self.process.is_current() {
+            self.shared.wanted.lock().end = true;
+            self.shared.changed.notify_all();
+        }
         if let Some(thread) = self.thread.take() {
             thread.join();
         }

@@ -100,6 +100,8 @@ pub(super) struct Flow {
     /// End of the last request that was dispatched.
     pub(super) position: u64,
     pub(super) last_completion: Duration,
+    /// Until then no late request interrupts the stream.
+    pub(super) next_late: Duration,
     /// Number of the slice that it had last.
     pub(super) last_slice: u64,
     /// Number of streams' slices when it had one or began to wait.
@@ -124,6 +126,7 @@ impl Flow {
             last_end: u64::MAX,
             position: 0,
             last_completion: Duration::ZERO,
+            next_late: Duration::ZERO,
             last_slice: 0,
             waits_since: 0,
             is_last: false,

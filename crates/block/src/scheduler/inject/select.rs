@@ -412,28 +412,31 @@ impl Inject {
 
     /// The next request of a flow that is filed: from where the last one ended, or the first on the disk, if there is none or one has waited
     /// too long behind that place. Requests of a stream may arrive in another order than that of the disk, when several threads read
-    /// ahead for it: what is a little behind was late, and goes first.
-    fn next_of(&self, index: FlowIndex, now: Duration) -> Key {
+    /// ahead for it: what is a little behind was late, and goes first. Says also whether it is a late request far from the others of its stream.
+    fn next_of(&self, index: FlowIndex, now: Duration) -> (Key, bool) {
         let flow = self.flow(index);
-        let passed_over_before = |place: u64| {
-            flow.requests.oldest().filter(|oldest| {
-                let slot = self.table.slot(*oldest);
-                slot.expires <= now && slot.request.sector.0 < place
-            })
-        };
+        let start = |key: Key| self.table.request(key).sector.0;
+        let late = flow.requests.oldest().filter(|oldest| self.table.slot(*oldest).expires <= now);
+        let first = || flow.requests.first().expect("a filed flow has requests");
         if flow.is_sequential() {
             let place = flow.position.saturating_sub(BEHIND_SECTORS);
-            let here = passed_over_before(place).or_else(|| flow.requests.at_or_after(place));
-            return here.or_else(|| flow.requests.first()).expect("a filed flow has requests");
+            let next = flow.requests.at_or_after(place).unwrap_or_else(first);
+            let nearby = place..=start(next).saturating_add(BEHIND_SECTORS);
+            let far = late.filter(|late| now >= flow.next_late && !nearby.contains(&start(*late)));
+            return (far.unwrap_or(next), far.is_some());
         }
-        let is_passed_over = passed_over_before(flow.position).is_some();
+        let is_passed_over = late.is_some_and(|late| start(late) < flow.position);
         let onwards = flow.requests.at_or_after(flow.position).filter(|_| !is_passed_over);
-        onwards.or_else(|| flow.requests.first()).expect("a filed flow has requests")
+        (onwards.unwrap_or_else(first), false)
     }
 
     /// Take the next request of a flow out.
     fn take(&mut self, index: FlowIndex, mark: u32, now: Duration) -> Request {
-        let key = self.next_of(index, now);
+        let (key, is_far) = self.next_of(index, now);
+        if is_far {
+            // Where many are late in two places, the arm does not go to and fro for each.
+            self.flow_mut(index).next_late = now + self.tunables.expire;
+        }
         let is_newcomer = mark & FREE == 0 && !self.flow(index).is_known();
         let mark = if is_newcomer { mark | NEWCOMER } else { mark };
         self.newcomers_in_flight += u32::from(is_newcomer);

@@ -94,10 +94,10 @@ fn nothing_is_ordered_where_distance_costs_nothing() {
     assert_eq!(std::iter::from_fn(|| scheduler.dispatch(ms(0))).count(), 16);
 }
 
-/// A stream that always has requests pending does not starve one at a much lower sector.
+/// A stream that always has requests pending does not starve one at a much lower or much higher sector.
 #[test]
-fn a_request_far_behind_its_stream_is_served() {
-    for op in [Op::Read, Op::Write] {
+fn a_request_far_from_its_stream_is_served() {
+    for (op, far) in [(Op::Read, 0), (Op::Write, 0), (Op::Read, 1 << 40), (Op::Write, 1 << 40)] {
         let mut scheduler = Inject::new(InjectTunables::default());
         let (mut now, mut next, mut flying) = (ms(0), 1 << 20, Vec::new());
         let mut far_since = None;
@@ -105,7 +105,7 @@ fn a_request_far_behind_its_stream_is_served() {
             scheduler.insert(Request { sectors: 256, ..request(id, op, next, 1) }, now);
             next += 256;
             if id == 500 {
-                scheduler.insert(Request { sectors: 8, ..request(1 << 40, op, 0, 1) }, now);
+                scheduler.insert(Request { sectors: 8, ..request(1 << 40, op, far, 1) }, now);
                 far_since = Some(now);
             }
             if id < 4 {
@@ -120,11 +120,33 @@ fn a_request_far_behind_its_stream_is_served() {
             now += ms(1);
             flying.drain(..).for_each(|request| scheduler.completed(request.id, now));
             if let Some(since) = far_since {
-                assert!(now < since + ms(1000), "{op:?}: it waits since {since:?}");
+                assert!(now < since + ms(1000), "{op:?} at {far}: it waits since {since:?}");
             }
         }
         assert!(far_since.is_none());
     }
+}
+
+/// Two streams of one owner, far apart, of which many requests are late: the arm goes from one to the other now and then, not for each request.
+#[test]
+fn late_requests_of_two_places_take_turns_of_some_length() {
+    let mut scheduler = Inject::new(InjectTunables::default());
+    let places = [1 << 20, 1 << 40];
+    for id in 0..4000 {
+        let sector = places[id as usize / 8 % 2] + id * 256;
+        scheduler.insert(Request { sectors: 256, ..request(id, Op::Read, sector, 1) }, ms(0));
+    }
+    let (mut now, mut place, mut turns, mut longest, mut since) = (ms(1000), false, 0, ms(0), ms(1000));
+    for _ in 0..2000 {
+        let request = scheduler.dispatch(now).expect("a lone owner waits for nothing");
+        if place != (request.sector.0 >= 1 << 40) {
+            (place, turns, since) = (!place, turns + 1, now);
+        }
+        longest = longest.max(now.saturating_sub(since));
+        now += ms(1);
+        scheduler.completed(request.id, now);
+    }
+    assert!((4..=10).contains(&turns) && longest <= ms(400), "{turns} turns in 2 s, of {longest:?} at most");
 }
 
 /// Two sequential readers of a device that takes 100 us for a request, `seek` more after one of the other reader, and 4 ms more for one in
