@@ -40,6 +40,8 @@ pub use submit_error::SubmitError;
 /// - **Tags** are the caller's numbers. They come back with the transfer ([`Finished::tag`]) and mean nothing to the queue.
 /// - **Order**: transfers end in any order. Those of one thread on overlapping ranges, of which one writes, take effect in the order of their
 ///   submission.
+/// - **Batches**: what was submitted may wait for the queue's next call, while the device is busy or the caller is in the middle of submitting as
+///   much as it reaped. A caller that does other work first [issues](DirectQueue::issue) it.
 /// - **The end** of a transfer is when [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) returns it, not before:
 ///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
 /// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
