@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 /// Transfers that are given back, and submitted, together.
-pub(crate) const BATCH: usize = 3;
+const BATCH: usize = 3;
 /// Queues for fewer transfers than this have no batches.
 const DEPTH_MIN: u32 = 8;
 /// Transfers whose time is taken, after so many that still go the way of those before.

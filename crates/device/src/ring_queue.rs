@@ -4,10 +4,10 @@
 //! [`diorite_block::SharedQueue`], for all threads of a device with an I/O scheduler.
 //!
 //! Interface: submitting fills entries, and enters the kernel when they are as many as the device still works on, at the latest
-//! for every [`ISSUE_AT`], or for each write; issuing or reaping enters it once. What [`crate::pace`] says of batches comes before that. A device of which much is asked stays busier when it hears of new
+//! for every [`ISSUE_AT`], or for each write; issuing or reaping enters it once. A device of which much is asked stays busier when it hears of new
 //! work soon rather than of all of it at the next wait: at depth 32, that is worth a sixth of the rate
-//! (`examples/raw_bench.rs`). So a device with nothing to do hears of an entry at once, and one that is busy of several in one
-//! system call; the entry that fills the queue is left to the wait that has to follow.
+//! (`examples/raw_bench.rs`). So a device with nothing to do hears of an entry at once, or of the first few together where that is
+//! faster ([`crate::pace`]), and one that is busy of several in one system call; the entry that fills the queue is left to the wait that has to follow.
 //!
 //! A transfer of a file without asynchronous I/O is made when it is submitted, by calls of the submitter's thread, where those only copy
 //! ([`crate::calls`]).
@@ -408,6 +408,22 @@ impl RingQueue {
         if has_merged { transfers.min(1) as u32 } else { transfers as u32 }
     }
 
+    /// Enter the kernel, and wait for completions of so many transfers: whether there were none yet.
+    fn wait_for(&mut self, transfers: usize) -> bool {
+        match self.completions_of(transfers) {
+            _ if self.ring.in_flight() == 0 => false,
+            0 => {
+                self.ring.look();
+                false
+            }
+            completions => {
+                let has_to_wait = !self.ring.has_any();
+                self.ring.enter(completions, self.polling);
+                has_to_wait
+            }
+        }
+    }
+
     /// Append everything that has ended.
     fn take_ended(&mut self, done: &mut Vec<Completed>) {
         self.take_some(usize::MAX, done);
@@ -532,22 +548,13 @@ impl IoQueue for RingQueue {
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
         let (before, wanted) = (done.len(), wait_for.min(self.in_flight) as usize);
-        let (mut at_most, mut has_waited) = (usize::MAX, false);
+        let mut has_waited = false;
         self.pace.begin_reap();
         if self.has_ring() {
             self.push_held();
-            match self.completions_of(wanted.saturating_sub(self.ended.len())) {
-                _ if self.ring.in_flight() == 0 => {}
-                0 => self.ring.look(),
-                completions => {
-                    has_waited = !self.ring.has_any();
-                    self.ring.enter(completions, self.polling);
-                    if has_waited && self.ring.working() == 0 {
-                        at_most = self.pace.first(wanted);
-                    }
-                }
-            }
-            self.take_some(at_most, done);
+            has_waited = self.wait_for(wanted.saturating_sub(self.ended.len()));
+            let has_nothing_to_do = has_waited && self.ring.working() == 0;
+            self.take_some(if has_nothing_to_do { self.pace.first(wanted) } else { usize::MAX }, done);
             while done.len() - before < wanted {
                 self.ring.enter(self.completions_of(wanted - (done.len() - before)), self.polling);
                 self.take_ended(done);

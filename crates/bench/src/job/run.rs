@@ -315,9 +315,8 @@ mod tests {
         }
     }
 
-    /// Syncs of the time that is not to be counted were counted.
-    #[test]
-    fn a_ramp_has_no_syncs() {
+    /// What the only job does on a simulated disk.
+    fn on_slow_disk(text: &str) -> JobResult {
         let on = Simulated {
             disk: "sim:sata-2009".into(),
             flavor: Flavor::Ext4,
@@ -325,8 +324,14 @@ mod tests {
             read_ahead_bytes: None,
             seed: 1,
         };
+        run_simulated(&parse("x.fio", text).unwrap(), &on, &Silent).unwrap().results.remove(0)
+    }
+
+    /// Syncs of the time that is not to be counted were counted.
+    #[test]
+    fn a_ramp_has_no_syncs() {
         let text = "[j]\nrw=write\nsize=4m\nbs=4k\nfsync=1\ntime_based\nramp_time=2\nruntime=2\n";
-        let result = run_simulated(&parse("x.fio", text).unwrap(), &on, &Silent).unwrap().results.remove(0);
+        let result = on_slow_disk(text);
         let (writes, syncs) = (result.write.ios, result.sync_ns.ios);
         assert!(writes > 20 && syncs.abs_diff(writes) <= 1, "{writes} writes, {syncs} syncs");
     }
@@ -400,16 +405,9 @@ mod tests {
     /// Writes had the time in which they were read back, and reads that of the writes between them.
     #[test]
     fn each_direction_has_its_own_time() {
-        let on = Simulated {
-            disk: "sim:sata-2009".into(),
-            flavor: Flavor::Ext4,
-            scheduler: None,
-            read_ahead_bytes: None,
-            seed: 1,
-        };
         let result = |options: &str| {
             let text = format!("[j]\nrw=write\nsize=64m\nbs=1m\ndirect=1\nfilename=f\n{options}");
-            run_simulated(&parse("x.fio", &text).unwrap(), &on, &Silent).unwrap().results.remove(0)
+            on_slow_disk(&text)
         };
         let verified = result("verify=crc32c\nverify_backlog=8\n");
         let times = (verified.read.runtime, verified.write.runtime, verified.elapsed);

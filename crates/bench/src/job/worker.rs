@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use diorite_block::sync::now;
 use diorite_block::{IoOwner, TaskId};
+use rustix::io::Errno;
 
 use super::account::{Account, Transfer};
 use super::content::Contents;
@@ -403,8 +404,8 @@ impl<'a> Run<'a> {
 
     /// A transfer has failed. Whether that ends the job.
     pub(super) fn failed(&mut self, transfer: &Transfer, error: diorite::Error) -> Result<(), JobError> {
-        // ENOSPC and EDQUOT, of the volume or of the host.
-        const FULL: [i32; 2] = [28, 122];
+        // Of the volume, or of the host.
+        const FULL: [i32; 2] = [Errno::NOSPC.raw_os_error(), Errno::DQUOT.raw_os_error()];
         let job = &self.worker.job;
         self.pace.finished(job, now());
         let number = error.errno();

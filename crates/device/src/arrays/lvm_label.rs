@@ -8,7 +8,7 @@
 use crc::{Algorithm, Crc};
 use diorite_block::BlockDevice;
 
-use super::{Result, read};
+use super::{Result, long, read, word};
 
 const CRC: Crc<u32> = Crc::<u32>::new(&Algorithm {
     width: 32,
@@ -42,14 +42,6 @@ pub(super) struct Label {
     pub(super) texts: Vec<String>,
 }
 
-fn number(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
-}
-
 /// Whether one of the first sectors begins like a label, sound or not.
 pub(super) fn has_label(device: &dyn BlockDevice) -> bool {
     let is_large_enough = device.geometry().capacity_bytes >= (LABEL_SECTORS * SECTOR) as u64;
@@ -67,7 +59,7 @@ fn sound_label(sectors: &[u8]) -> Result<Option<&[u8]>> {
         }
         let problem = if CRC.checksum(&sector[20..]) != word(sector, 16) {
             "the checksum of its LVM2 label is wrong"
-        } else if number(sector, 8) != number_of {
+        } else if long(sector, 8) != number_of {
             "its LVM2 label was written for another sector"
         } else if &sector[24..32] != LABEL_TYPE {
             "its LVM2 label is of an unknown type"
@@ -92,8 +84,8 @@ pub(super) fn label(device: &dyn BlockDevice) -> Result<Option<Label>> {
     let mut at = 40;
     let mut areas = || {
         let mut list = Vec::new();
-        while at + 16 <= header.len() && number(header, at) != 0 {
-            list.push((number(header, at), number(header, at + 8)));
+        while at + 16 <= header.len() && long(header, at) != 0 {
+            list.push((long(header, at), long(header, at + 8)));
             at += 16;
         }
         at += 16;
@@ -123,12 +115,12 @@ fn text(device: &dyn BlockDevice, start: u64, size: u64) -> Result<Option<String
     if &header[4..20] != AREA_MAGIC || CRC.checksum(&header[4..]) != word(&header, 0) {
         return Err("the header of its LVM2 metadata is damaged".to_owned());
     }
-    let (offset, len) = (number(&header, 40), number(&header, 48));
+    let (offset, len) = (long(&header, 40), long(&header, 48));
     let (checksum, flags) = (word(&header, 56), word(&header, 60));
     if offset == 0 || flags & IGNORED != 0 {
         return Ok(None);
     }
-    if number(&header, 24) != start
+    if long(&header, 24) != start
         || offset < AREA_HEADER
         || offset >= size
         || len > (size - AREA_HEADER).min(TEXT_BYTES_MAX)

@@ -6,7 +6,7 @@
 
 use diorite_block::{BlockDevice, IoError};
 
-use super::read;
+use super::{long, read, word};
 
 /// `DmRd`.
 const MAGIC: u32 = 0x6452_6d44;
@@ -72,12 +72,4 @@ fn is_clean(device: &dyn BlockDevice) -> Result<bool, IoError> {
         *last &= (1 << (chunks % 8)) - 1;
     }
     Ok(bits.iter().all(|byte| *byte == 0))
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes)
-}
-
-fn long(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
 }

@@ -11,7 +11,7 @@
 
 use diorite_block::{BioFlags, BlockDevice, IoError};
 
-use super::{Result, read};
+use super::{Result, long, read, word};
 use crate::buffer::AlignedBuf;
 
 const MAGIC: u32 = 0xa92b_4efc;
@@ -153,11 +153,11 @@ impl Superblock {
     }
 
     fn word(&self, at: usize) -> u32 {
-        self.bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes)
+        word(&self.bytes, at)
     }
 
     fn long(&self, at: usize) -> u64 {
-        self.bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
+        long(&self.bytes, at)
     }
 
     /// The sum of all words but its own, folded once.

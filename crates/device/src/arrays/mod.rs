@@ -66,6 +66,16 @@ fn in_a_row(
     if parts.len() == 1 { Ok(parts.remove(0)) } else { Ok(JoinedDevice::linear(parts)?) }
 }
 
+/// A little-endian number of 32 bits, 0 where the bytes end before it.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+/// The same of 64 bits.
+fn long(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
 /// `len` bytes at a byte offset, whatever the device's blocks.
 pub(crate) fn read(
     device: &dyn BlockDevice,

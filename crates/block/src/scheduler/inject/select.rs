@@ -7,8 +7,8 @@ use super::{FREE, FlowIndex, Holder, Inject, NEWCOMER, SPARSE, Set, Slice};
 use crate::scheduler::Request;
 use crate::scheduler::table::{Ended, Key};
 
-/// A request of a stream that is so much behind the last one has come late.
-const BEHIND_SECTORS: u64 = 32_768;
+/// A request so near to the next one of a stream belongs to it: one below has come late.
+const NEARBY_SECTORS: u64 = 32_768;
 /// What a slice leaves of the cost of an injected write.
 const INJECTED_COST_KEPT: f64 = 0.99;
 /// Injected writes may come together if none came for so long.
@@ -411,17 +411,17 @@ impl Inject {
     // ---- common ----
 
     /// The next request of a flow that is filed: from where the last one ended, or the first on the disk, if there is none or one has waited
-    /// too long behind that place. Requests of a stream may arrive in another order than that of the disk, when several threads read
-    /// ahead for it: what is a little behind was late, and goes first. Says also whether it is a late request far from the others of its stream.
+    /// too long below that place. Requests of a stream may arrive in another order than that of the disk, when several threads read
+    /// ahead for it: what is a little below was late, and goes first. Says also whether it is a late request far from the others of its stream.
     fn next_of(&self, index: FlowIndex, now: Duration) -> (Key, bool) {
         let flow = self.flow(index);
         let start = |key: Key| self.table.request(key).sector.0;
         let late = flow.requests.oldest().filter(|oldest| self.table.slot(*oldest).expires <= now);
         let first = || flow.requests.first().expect("a filed flow has requests");
         if flow.is_sequential() {
-            let place = flow.position.saturating_sub(BEHIND_SECTORS);
+            let place = flow.position.saturating_sub(NEARBY_SECTORS);
             let next = flow.requests.at_or_after(place).unwrap_or_else(first);
-            let nearby = place..=start(next).saturating_add(BEHIND_SECTORS);
+            let nearby = place..=start(next).saturating_add(NEARBY_SECTORS);
             let far = late.filter(|late| now >= flow.next_late && !nearby.contains(&start(*late)));
             return (far.unwrap_or(next), far.is_some());
         }
