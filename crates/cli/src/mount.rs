@@ -41,13 +41,14 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         )),
         _ => Failure::host(arguments.directory.display(), "be mounted on", &error),
     })?;
-    let reason = match &directory {
-        directory if std::fs::metadata(directory).is_err_and(|error| is_left(&error)) => {
+    let reason = match std::fs::metadata(&directory) {
+        Err(error) if is_left(&error) => {
             Some("what is mounted on it has lost its daemon: unmount it first (`diorite umount`)")
         }
-        directory if !directory.is_dir() => Some("it is no directory"),
-        directory if directory.parent().is_none() => Some("it is the root of the host's tree"),
-        _ => None,
+        Err(error) => return Err(Failure::host(directory.display(), "be mounted on", &error)),
+        Ok(found) if !found.is_dir() => Some("it is no directory"),
+        Ok(_) if directory.parent().is_none() => Some("it is the root of the host's tree"),
+        Ok(_) => None,
     };
     if let Some(reason) = reason {
         return Err(Failure::Failed(format!("{}: cannot mount: {reason}", directory.display())));
