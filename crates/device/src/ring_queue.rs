@@ -10,7 +10,7 @@
 //! faster ([`crate::pace`]), and one that is busy of several in one system call; the entry that fills the queue is left to the wait that has to follow.
 //!
 //! A transfer of a file without asynchronous I/O is made when it is submitted, by calls of the submitter's thread, where those only copy
-//! ([`crate::calls`]).
+//! ([`crate::calls`]); in a deep queue, every other one by a second thread ([`crate::helper`]).
 //!
 //! Reads that go on where the last one ends, while the device has enough to do, become one entry ([`crate::merged`]).
 //!
@@ -19,7 +19,7 @@
 //!
 //! Invariants:
 //! 1. A slot is free, or holds a transfer whose memory stays where it is until all its entries were popped.
-//! 2. Dropping a queue waits for everything in flight.
+//! 2. Dropping a queue waits for everything in flight, also for what the second thread has.
 //! 3. In a forked child the queue has a ring of its own; what was in flight is the parent's, and fails here with `ECANCELED`.
 //!
 //! Safety policy: pieces become raw transfers ([`crate::route`]) into memory that the slot owns. `IoMemory` promises that the
@@ -36,6 +36,7 @@ use diorite_block::{
     SharedQueue, WaitOnQueue, Watch,
 };
 
+use crate::helper::{self, Helper, Job};
 use crate::layout::Layout;
 use crate::merged::{Held, Merged};
 use crate::options::Polling;
@@ -78,6 +79,7 @@ pub(crate) fn open_shared(
     let mut queue = RingQueue::new(Route { front, layout, targets }, depth, Ring::for_many_threads)?;
     queue.waiter = Some(queue.ring.waiter().ok()?);
     queue.pace = Pace::at_once();
+    queue.helper = Helper::never();
     Some(Box::new(queue))
 }
 
@@ -109,6 +111,8 @@ struct Slot {
 struct RingQueue {
     /// Before `slots`, so that it is drained before their memory goes.
     ring: Ring,
+    /// Before `slots`, for the same reason.
+    helper: Helper,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Reads that wait for those that go on where they end.
@@ -139,6 +143,7 @@ impl RingQueue {
         let polling = route.targets.first().map_or(Polling::Never, |target| target.file_device().polling());
         Some(Self {
             ring,
+            helper: Helper::new(depth),
             slots: Vec::new(),
             free: Vec::new(),
             held: Held::new(route.front.geometry()),
@@ -166,6 +171,7 @@ impl RingQueue {
     /// Invariant 3. Where the child can have no ring, its transfers fail, too.
     #[cold]
     fn leave_parent(&mut self) {
+        self.helper = Helper::never();
         for slot in &mut self.slots {
             if let Some(io) = slot.io.take() {
                 let result =
@@ -214,21 +220,40 @@ impl RingQueue {
         !needs_flush_after(io, parts) && parts.iter().all(by_calls)
     }
 
-    /// Make it.
-    fn run_by_calls(&mut self, op: Op, index: u32) -> Result<(), IoError> {
-        let mut result = Ok(());
-        for PartOf { transfer, target, start } in &mut self.slots[index as usize].parts {
-            let device = self.route.targets[*target].file_device();
-            device.counters().count(op, transfer.len());
-            let ended = transfer.run_by_calls(device).map_err(|kind| {
-                let (sector, len) = (Sector::containing(*start), transfer.len());
-                IoError { device: device.name(), op, sector, len, kind }
-            });
-            result = result.and(ended);
+    /// Make it, or let the second thread do so.
+    fn run_by_calls(&mut self, io: QueuedIo, index: u32) {
+        let (op, slot) = (io.op, &mut self.slots[index as usize]);
+        if self.helper.takes_next(op, &self.route.targets) {
+            slot.io = Some(io);
+            self.helper.give(Job::new(index, op, std::mem::take(&mut slot.parts)));
+            return;
         }
-        self.slots[index as usize].parts.clear();
+        let result = helper::run(&self.route.targets, op, &mut slot.parts);
+        slot.parts.clear();
         self.free.push(index);
-        result
+        self.end(io, result);
+    }
+
+    /// Take what the second thread has ended; wait for it until so many transfers have ended, or it has none.
+    fn take_helped(&mut self, wanted: usize) {
+        let mut collected = self.helper.take_collected();
+        for job in &mut collected {
+            job.run(&self.route.targets);
+        }
+        self.end_helped(collected);
+        while let Some(jobs) = self.helper.take_back(self.ended.len() < wanted) {
+            self.end_helped(jobs);
+        }
+    }
+
+    fn end_helped(&mut self, jobs: Vec<Job>) {
+        for Job { index, mut parts, result, .. } in jobs {
+            let slot = &mut self.slots[index as usize];
+            parts.clear();
+            slot.parts = parts;
+            self.free.push(index);
+            self.ended.extend(slot.io.take().map(|io| Completed { io, result }));
+        }
     }
 
     /// Hold the only part of a read back for those that may follow it.
@@ -506,8 +531,7 @@ impl IoQueue for RingQueue {
         match (prepared, stage) {
             (Ok(()), Some(_)) if by_calls => {
                 self.route.count_submitted(&io);
-                let result = self.run_by_calls(io.op, index);
-                self.end(io, result);
+                self.run_by_calls(io, index);
             }
             (Ok(()), Some(stage)) => {
                 self.route.count_submitted(&io);
@@ -539,6 +563,7 @@ impl IoQueue for RingQueue {
         if !self.has_ring() {
             return Ok(());
         }
+        self.helper.send();
         self.push_held();
         if self.ring.unsubmitted() > 0 {
             self.ring.enter(0, Polling::Never);
@@ -552,6 +577,7 @@ impl IoQueue for RingQueue {
         self.pace.begin_reap();
         if self.has_ring() {
             self.push_held();
+            self.take_helped(wanted);
             has_waited = self.wait_for(wanted.saturating_sub(self.ended.len()));
             let has_nothing_to_do = has_waited && self.ring.working() == 0;
             self.take_some(if has_nothing_to_do { self.pace.first(wanted) } else { usize::MAX }, done);
@@ -577,6 +603,7 @@ impl IoQueue for RingQueue {
         // Completions of this ring come at once, whatever the thread that submitted does meanwhile.
         self.make_ring = Ring::for_many_threads;
         self.pace = Pace::at_once();
+        self.helper = Helper::never();
         self.ring.unregister_files();
         self.ring = ring_for(&mut self.route, self.depth, self.make_ring).ok()?;
         let descriptor = self.ring.descriptor().ok()?;

@@ -19,7 +19,7 @@ use crate::transfer::{Direction, Transfer};
 use crate::under::file_under;
 
 /// A file that entries go to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// Keeps the file (and whatever window lies on it) open.
     device: Arc<dyn BlockDevice>,

@@ -1,5 +1,5 @@
 //! Queues over `io_uring` against a vector of bytes: random reads, writes and flushes in flight at once, of one or several pieces, in plain and
-//! registered memory, with queues that are dropped while transfers are in flight, on a file and on a loop device.
+//! registered memory, with queues that are dropped while transfers are in flight, on a file, on a loop device and in memory.
 //!
 //! Transfers in flight end in any order, so those that overlap never are in flight together where one of them writes.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
@@ -135,7 +135,8 @@ impl Model {
         assert_eq!(differs, None);
     }
 
-    fn run(&mut self, steps: u32) {
+    /// `abandons`: one step in a hundred drops the queue.
+    fn run(&mut self, steps: u32, abandons: bool) {
         for _ in 0..steps {
             if self.queue.in_flight() < DEPTH {
                 self.submit();
@@ -145,7 +146,7 @@ impl Model {
                 10..30 => self.reap(0),
                 30..50 => self.reap(1),
                 50..52 => self.reap(self.queue.in_flight()),
-                52 => {
+                52 if abandons => {
                     self.abandon();
                     self.compare();
                 }
@@ -167,7 +168,7 @@ fn run_on(path: &Path, direct: DirectIo, seeds: std::ops::Range<u64>) {
         let device: Arc<dyn BlockDevice> = FileDevice::open(path, &options).unwrap();
         device.write_bytes(0, &AlignedBuf::zeroed((UNIT * UNITS) as usize, 4096), BioFlags::NONE).unwrap();
         println!("{}, {direct:?}, seed {seed}", path.display());
-        Model::new(device, seed).run(400);
+        Model::new(device, seed).run(400, true);
     }
 }
 
@@ -176,6 +177,34 @@ fn a_file_holds_what_queues_wrote() {
     let (_directory, path) = image(UNIT * UNITS);
     run_on(&path, DirectIo::Preferred, 0..12);
     run_on(&path, DirectIo::Off, 12..24);
+}
+
+/// Transfers that are copies are made by the queue's thread at first; after some thousands, a second thread makes a part of them.
+#[test]
+fn a_file_in_memory_holds_what_two_threads_wrote() {
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+        return println!("SKIPPED: there is no /dev/shm");
+    };
+    let path = directory.path().join("image");
+    common::make_file(&path, UNIT * UNITS);
+    let device: Arc<dyn BlockDevice> = FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
+    let mut model = Model::new(device, 200);
+    model.run(8000, false);
+    let second_threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names =
+            tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+        names.filter(|name| name.trim() == "diorite-queue").count()
+    };
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        assert_eq!(second_threads(), 1);
+    } else {
+        println!("SKIPPED: a second thread has no CPU here");
+    }
+    (0..DEPTH).for_each(|_| model.submit());
+    model.abandon();
+    model.compare();
+    assert_eq!(second_threads(), 0, "it ends with its queue");
 }
 
 #[test]

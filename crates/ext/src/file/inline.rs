@@ -189,7 +189,7 @@ impl Files {
             bytes[start..start + rebuilt.len()].copy_from_slice(&rebuilt);
         }
         drop(bytes);
-        inode.runs.write().forget(0, u64::MAX);
+        inode.runs.forget(0, u64::MAX);
         state.flags &= !INLINE_FLAG;
         state.block = [0; 60];
         if self.core.features().has_incompat(crate::layout::Incompat::EXTENTS) {

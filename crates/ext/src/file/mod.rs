@@ -43,7 +43,7 @@ impl Files {
     /// beyond the end of the file are holes.
     pub fn map(&self, inode: &Inode, at: FileBlock, max_blocks: u64) -> Result<Mapping> {
         let max_blocks = max_blocks.max(1);
-        if let Some(mapping) = inode.runs.read().lookup(at, max_blocks) {
+        if let Some(mapping) = inode.runs.lookup(at, max_blocks) {
             return Ok(mapping);
         }
         let state = inode.read_in_use()?;

@@ -76,7 +76,7 @@ impl Files {
 
     fn shift(&self, inode: &Inode, state: &mut InodeState, shift: Shift, new_size: u64) -> Result<()> {
         let mut handle = self.core.begin(SHIFT_CREDITS * 4)?;
-        inode.runs.write().forget(0, u64::MAX);
+        inode.runs.forget(0, u64::MAX);
         inode.note_data_change(handle.changes_data());
         state.touch(self.core.now(), true);
         // The size is never smaller than what is mapped, whenever a transaction ends.

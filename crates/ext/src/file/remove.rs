@@ -134,7 +134,7 @@ impl Files {
         end: u64,
     ) -> Result<()> {
         let end = end.min(self.maps.tree(state).max_blocks());
-        inode.runs.write().forget(at, end);
+        inode.runs.forget(at, end);
         let mut at = at;
         while at < end {
             if !handle.has_credits(REMOVE_CREDITS) {

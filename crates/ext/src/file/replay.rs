@@ -50,7 +50,7 @@ impl FastReplay<'_> {
             let insert = match found.kind {
                 MappingKind::Mapped(block) | MappingKind::Unwritten(block) if block == due => {
                     if matches!((found.kind, extent.unwritten), (MappingKind::Unwritten(_), false)) {
-                        inode.runs.write().forget(at, found.end());
+                        inode.runs.forget(at, found.end());
                         self.volume.maps.tree(&state).convert(
                             &mut handle.on(&inode, &mut state),
                             FileBlock(at),
@@ -70,7 +70,7 @@ impl FastReplay<'_> {
                 }
             };
             if insert {
-                inode.runs.write().forget(at, found.end());
+                inode.runs.forget(at, found.end());
                 self.volume.maps.clusters().record_replayed(
                     &mut handle.on(&inode, &mut state),
                     at,

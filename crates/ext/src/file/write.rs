@@ -103,7 +103,7 @@ impl Files {
         let mut data_sectors = 0;
         for run in runs {
             self.ensure_credits(handle, inode, state, self.insert_credits(state, run.blocks))?;
-            inode.runs.write().forget(run.start.0, run.start.0 + run.blocks);
+            inode.runs.forget(run.start.0, run.start.0 + run.blocks);
             let before = state.sectors;
             self.maps.clusters().record(&mut handle.on(inode, state), run)?;
             data_sectors += state.sectors - before;
@@ -134,7 +134,7 @@ impl Files {
                 && mapping.kind != to(block)
             {
                 self.ensure_credits(handle, inode, state, self.insert_credits(state, 1))?;
-                inode.runs.write().forget(at, at + step);
+                inode.runs.forget(at, at + step);
                 self.maps.tree(state).convert(&mut handle.on(inode, state), FileBlock(at), step, to)?;
                 inode.note_data_change(handle.changes_data());
             }

@@ -37,7 +37,7 @@ impl Lifecycle {
         }
         self.inodes.cache.note_closed(inode);
         self.core.allocator.release_window(inode.number());
-        inode.runs.write().shrink();
+        inode.runs.shrink();
         self.release_if_unused(inode)
     }
 
@@ -101,7 +101,7 @@ impl Lifecycle {
         state.size = 0;
         state.sectors = 0;
         state.deletion_time = (self.core.now().seconds as u32).max(1);
-        inode.runs.write().forget(0, u64::MAX);
+        inode.runs.forget(0, u64::MAX);
         self.files.store(handle, inode, state)?;
         self.inodes.cache.remove(inode.number());
         self.core.allocator.free_inode(handle, inode.number(), inode.kind())?;

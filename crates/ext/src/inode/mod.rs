@@ -28,7 +28,7 @@ use diorite_block::sync::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 
 use crate::buffer::Buffer;
 use crate::map::Mappings;
-use crate::map::runs::RunCache;
+use crate::map::runs::Runs;
 use crate::names::DentryCache;
 use crate::transaction::TransactionId;
 use crate::volume::Core;
@@ -97,7 +97,7 @@ pub struct Inode {
     opens: AtomicU32,
     pub(crate) state: RwLock<InodeState>,
     /// Mappings of the mapping that were looked up.
-    pub(crate) runs: RwLock<RunCache>,
+    pub(crate) runs: Runs,
     /// The last transaction that changed anything of it, and the last that changed what reading data needs.
     sync_transaction: AtomicU64,
     data_transaction: AtomicU64,
@@ -145,18 +145,19 @@ impl Inode {
 
     fn new(number: InodeNumber, kind: FileKind, state: InodeState) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        let identity = NEXT.fetch_add(1, Ordering::Relaxed);
         Self {
             number,
             kind,
             opens: AtomicU32::new(0),
             state: RwLock::ranked(Rank::InodeState, state),
-            runs: RwLock::ranked(Rank::InodeRuns, RunCache::default()),
+            runs: Runs::new(identity),
             sync_transaction: AtomicU64::new(0),
             data_transaction: AtomicU64::new(0),
             names_changes: AtomicU64::new(0),
             used: AtomicBool::new(true),
             has_lazy_time: AtomicBool::new(false),
-            identity: NEXT.fetch_add(1, Ordering::Relaxed),
+            identity,
             dentry_hash: AtomicU64::new(0),
         }
     }

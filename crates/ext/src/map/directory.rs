@@ -67,7 +67,7 @@ impl Mappings {
     ) -> Result<Arc<Buffer>> {
         self.core.check_unclaimed_by_names()?;
         let (mapping, block) = self.clusters().allocate_next(on, at)?;
-        on.inode.runs.write().forget(at.0, at.0 + 1);
+        on.inode.runs.forget(at.0, at.0 + 1);
         self.tree(on.state).insert(on, mapping)?;
         on.note_data_change();
         on.handle.create(block, kind)

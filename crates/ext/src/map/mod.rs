@@ -1,7 +1,7 @@
 //! Where a file's data is: lookups in mapping trees, and how the trees change.
 //!
 //! Where it sits: over buffers and allocator; [`crate::Files`] decides what of a file is mapped and when. [`Mappings::find`] answers
-//! from the inode's [`runs::RunCache`]: one shared lock and a binary search. A miss walks the [`MappingTree`] and merges
+//! from the inode's [`runs::Runs`]: a binary search. A miss walks the [`MappingTree`] and merges
 //! what is contiguous.
 //!
 //! - `tree`: the interface of both kinds of trees; `extent`, `extent_change`, `node`: extents; `indirect`: indirect blocks
@@ -98,7 +98,7 @@ impl Mappings {
         at: FileBlock,
         max_blocks: u64,
     ) -> Result<Mapping> {
-        if let Some(mapping) = inode.runs.read().lookup(at, max_blocks) {
+        if let Some(mapping) = inode.runs.lookup(at, max_blocks) {
             return Ok(mapping);
         }
         if !has_mapping(inode, state) {
@@ -120,7 +120,7 @@ impl Mappings {
             run.blocks = next.end() - run.start.0;
             complete = run.end() >= tree.max_blocks();
         }
-        inode.runs.write().insert(run, complete);
+        inode.runs.insert(run, complete);
         Ok(run.part(at, max_blocks))
     }
 

@@ -2,8 +2,16 @@
 //!
 //! Invariants:
 //! 1. Mappings are sorted by file block and do not overlap.
-//! 2. Every mapping agrees with the mapping on disk: a change of the mapping calls [`RunCache::forget`] first,
+//! 2. Every mapping agrees with the mapping on disk: a change of the mapping calls [`Runs::forget`] first,
 //!    holding the inode's state for writing, and mappings are inserted by holders of the state only.
+//! 3. The version is another one before a change can be seen. Threads that look often keep a copy, and compare the version alone: a lock, even a
+//!    shared one, would go from processor to processor with each lookup, which costs a transfer to memory a tenth of its time.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use diorite_block::sync::{Rank, RwLock};
 
 use crate::{FileBlock, FsBlock, Mapping, MappingKind};
 
@@ -11,6 +19,10 @@ use crate::{FileBlock, FsBlock, Mapping, MappingKind};
 const CAPACITY: usize = if cfg!(test) { 6 } else { 1024 };
 /// Of those, kept while the file is not open.
 const CAPACITY_UNUSED: usize = 8;
+/// Copies that a thread keeps, of different inodes.
+const COPIES: usize = 4;
+/// Lookups of a thread that found the same version before it takes a copy.
+const LOOKUPS_BEFORE_COPY: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -26,10 +38,102 @@ impl Run {
     }
 }
 
+/// The mappings of one inode, for all threads.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    /// Of the inode; no other in memory has it, or had it.
+    identity: u64,
+    version: AtomicU64,
+    cache: RwLock<RunCache>,
+}
+
+/// What a thread has of an inode's mappings.
+#[derive(Default)]
+struct Seen {
+    /// Identity and version.
+    of: (u64, u64),
+    lookups: u32,
+    runs: Option<Arc<[Run]>>,
+}
+
+thread_local! {
+    static SEEN: RefCell<[Seen; COPIES]> = RefCell::default();
+}
+
+impl Runs {
+    /// None are known; the `identity` is the inode's own.
+    pub(crate) fn new(identity: u64) -> Self {
+        let cache = RwLock::ranked(Rank::InodeRuns, RunCache::default());
+        Self { identity, version: AtomicU64::new(0), cache }
+    }
+
+    /// The mapping at `at`, if it is known as far as `max_blocks`.
+    pub(crate) fn lookup(&self, at: FileBlock, max_blocks: u64) -> Option<Mapping> {
+        let copy = |seen: &RefCell<[Seen; COPIES]>| {
+            let seen = &mut seen.try_borrow_mut().ok()?[self.identity as usize % COPIES];
+            self.refresh(seen).map(|runs| lookup(runs, at, max_blocks))
+        };
+        let found = SEEN.try_with(copy).ok().flatten();
+        found.unwrap_or_else(|| lookup(&self.cache.read().runs, at, max_blocks))
+    }
+
+    /// The thread's copy, if it is of this version: it is made for one who looks often.
+    fn refresh<'a>(&self, seen: &'a mut Seen) -> Option<&'a [Run]> {
+        let of = (self.identity, self.version.load(Ordering::Acquire));
+        if seen.of != of {
+            *seen = Seen { of, ..Seen::default() };
+        }
+        if seen.runs.is_none() {
+            seen.lookups += 1;
+            if seen.lookups < LOOKUPS_BEFORE_COPY {
+                return None;
+            }
+            let cache = self.cache.read();
+            // Under the lock, nothing changes.
+            seen.of.1 = self.version.load(Ordering::Acquire);
+            seen.runs = Some(Arc::clone(cache.copy.get_or_init(|| cache.runs.as_slice().into())));
+        }
+        seen.runs.as_deref()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut RunCache)) {
+        let mut cache = self.cache.write();
+        self.version.fetch_add(1, Ordering::AcqRel);
+        cache.copy.take();
+        change(&mut cache);
+    }
+
+    /// As [`RunCache::insert`].
+    pub(crate) fn insert(&self, mapping: Mapping, complete: bool) {
+        self.change(|cache| cache.insert(mapping, complete));
+    }
+
+    /// The mapping of `[start, end)` is about to change.
+    pub(crate) fn forget(&self, start: u64, end: u64) {
+        self.change(|cache| cache.forget(start, end));
+    }
+
+    /// The file is not open any more: keep a little.
+    pub(crate) fn shrink(&self) {
+        self.change(RunCache::shrink);
+    }
+}
+
+/// The mapping at `at`, if it is known as far as `max_blocks`.
+fn lookup(runs: &[Run], at: FileBlock, max_blocks: u64) -> Option<Mapping> {
+    let index = runs.partition_point(|run| run.mapping.start <= at);
+    let run = runs.get(index.checked_sub(1)?)?;
+    let end = run.mapping.end();
+    let known = at.0 < end && (run.complete || end - at.0 >= max_blocks);
+    known.then(|| run.mapping.part(at, max_blocks))
+}
+
 /// The mappings of one inode.
 #[derive(Debug, Default)]
-pub(crate) struct RunCache {
+struct RunCache {
     runs: Vec<Run>,
+    /// Of `runs`, for threads.
+    copy: OnceLock<Arc<[Run]>>,
 }
 
 impl Mapping {
@@ -63,18 +167,9 @@ impl Mapping {
 }
 
 impl RunCache {
-    /// The mapping at `at`, if it is known as far as `max_blocks`.
-    pub(crate) fn lookup(&self, at: FileBlock, max_blocks: u64) -> Option<Mapping> {
-        let index = self.runs.partition_point(|run| run.mapping.start <= at);
-        let run = self.runs.get(index.checked_sub(1)?)?;
-        let end = run.mapping.end();
-        let known = at.0 < end && (run.complete || end - at.0 >= max_blocks);
-        known.then(|| run.mapping.part(at, max_blocks))
-    }
-
     /// Keep a mapping that was just looked up. `complete`: something else follows it. Neighbours that it joins become one
     /// mapping with it, so that a contiguous file is one, whatever blocks of pointers lie between.
-    pub(crate) fn insert(&mut self, mapping: Mapping, complete: bool) {
+    fn insert(&mut self, mapping: Mapping, complete: bool) {
         let mut new = Run { mapping, complete };
         let mut first = self.runs.partition_point(|run| run.mapping.end() <= mapping.start.0);
         let mut after = self.runs.partition_point(|run| run.mapping.start.0 < mapping.end());
@@ -105,7 +200,7 @@ impl RunCache {
     }
 
     /// The file is not open any more: keep a little.
-    pub(crate) fn shrink(&mut self) {
+    fn shrink(&mut self) {
         if self.runs.len() > CAPACITY_UNUSED {
             self.runs.truncate(CAPACITY_UNUSED);
             self.runs.shrink_to_fit();
@@ -113,7 +208,7 @@ impl RunCache {
     }
 
     /// The mapping of `[start, end)` is about to change.
-    pub(crate) fn forget(&mut self, start: u64, end: u64) {
+    fn forget(&mut self, start: u64, end: u64) {
         if self.runs.is_empty() {
             return;
         }
@@ -178,14 +273,59 @@ mod tests {
         }
         assert_eq!(cache.runs.len(), 1);
         assert_eq!(
-            cache.lookup(FileBlock(5), 100),
+            lookup(&cache.runs, FileBlock(5), 100),
             Some(Mapping { blocks: 45, ..leaf(0).part(FileBlock(5), 45) })
         );
         // What lies elsewhere on the device, or is not known in between, stays apart.
         cache.insert(Mapping { kind: MappingKind::Mapped(FsBlock(7)), ..leaf(50) }, false);
         cache.insert(leaf(70), false);
         assert_eq!(cache.runs.len(), 3);
-        assert_eq!(cache.lookup(FileBlock(65), 1), None);
+        assert_eq!(lookup(&cache.runs, FileBlock(65), 1), None);
+    }
+
+    /// An identity that no other test has.
+    fn identity() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What is known is found by a thread's copy as well, and not there any more once it was forgotten, by whatever thread.
+    #[test]
+    fn threads_find_nothing_that_was_forgotten_before_they_looked() {
+        const CHANGES: u64 = 20_000;
+        let (runs, forgotten) = (Runs::new(identity()), AtomicU64::new(0));
+        let copies = AtomicU64::new(0);
+        let look = || {
+            let mut found = 0;
+            while forgotten.load(Ordering::Acquire) < CHANGES {
+                let before = forgotten.load(Ordering::Acquire);
+                if let Some(mapping) = runs.lookup(FileBlock(3), 1) {
+                    let MappingKind::Mapped(block) = mapping.kind else { panic!("{mapping:?}") };
+                    assert!(block.0 >= before + 3, "{block:?} was forgotten: {before}");
+                    found += 1;
+                }
+                let has_copy = SEEN.with_borrow(|seen| {
+                    seen.iter().any(|seen| seen.of.0 == runs.identity && seen.runs.is_some())
+                });
+                copies.fetch_add(u64::from(has_copy), Ordering::Relaxed);
+            }
+            found
+        };
+        let found: u64 = std::thread::scope(|scope| {
+            let lookers = [(); 3].map(|()| scope.spawn(look));
+            for change in 1..=CHANGES {
+                runs.forget(0, 10);
+                forgotten.store(change, Ordering::Release);
+                let kind = MappingKind::Mapped(FsBlock(change));
+                runs.insert(Mapping { start: FileBlock(0), blocks: 10, kind }, true);
+                (0..change % 50).for_each(|_| std::hint::spin_loop());
+                if change.is_multiple_of(1000) {
+                    std::thread::yield_now();
+                }
+            }
+            lookers.map(|looker| looker.join().expect("no assertion failed")).iter().sum()
+        });
+        assert!(found > 0 && copies.into_inner() > 0);
     }
 
     proptest! {
@@ -195,22 +335,23 @@ mod tests {
             lens in proptest::collection::vec((0u8..20, any::<bool>()), 1..20),
             steps in proptest::collection::vec((any::<bool>(), 0u64..200, 1u64..30), 1..60),
         ) {
-            let mut cache = RunCache::default();
+            let runs = Runs::new(identity());
             for (insert, at, len) in steps {
                 if insert {
                     if let Some(run) = mapping_at(&lens, at) {
-                        cache.insert(run.part(FileBlock(at), len), at + len > run.end());
+                        runs.insert(run.part(FileBlock(at), len), at + len > run.end());
                     }
                 } else {
-                    cache.forget(at, at + len);
+                    runs.forget(at, at + len);
                 }
                 for at in 0..200 {
-                    if let Some(answer) = cache.lookup(FileBlock(at), 5) {
+                    if let Some(answer) = runs.lookup(FileBlock(at), 5) {
                         let right = mapping_at(&lens, at).unwrap();
                         prop_assert_eq!(answer.kind, right.part(FileBlock(at), 5).kind);
                         prop_assert!(answer.end() <= right.end());
                     }
                 }
+                let cache = runs.cache.read();
                 for pair in cache.runs.windows(2) {
                     prop_assert!(pair[0].mapping.end() <= pair[1].mapping.start.0);
                 }
