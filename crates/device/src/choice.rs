@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 /// For each so many transfers whose time is taken, one is left out before, which still goes the way of those before.
 const SETTLING: u32 = 8;
+/// Times of one way in a row: it may take a while until it is as fast as it can be.
+const IN_A_ROW: u32 = 2;
 /// Times that are taken at first, of both ways in turn.
-const LEARNING: u32 = 6;
-/// After those, one of so many is of the way that seems slower.
-const TRIED: u32 = 32;
+const LEARNING: u32 = 4 * IN_A_ROW;
+/// After those, so many are followed by those of the way that seems slower.
+const TRIED: u32 = 32 * IN_A_ROW;
 /// A time below the typical one counts for one in so many, and one above it for less: what held the caller up says little.
 const WEIGHT_BELOW: u32 = 4;
 const WEIGHT_ABOVE: u32 = 16;
@@ -75,8 +77,8 @@ impl Choice {
         let [first, second] = self.typical.map(u64::from);
         let second_is_better = second * 1000 < first * u64::from(self.limit);
         match self.count {
-            ..LEARNING => !self.count.is_multiple_of(2),
-            count => second_is_better != count.is_multiple_of(TRIED),
+            count @ ..LEARNING => !(count / IN_A_ROW).is_multiple_of(2),
+            count => second_is_better != (count % TRIED < IN_A_ROW),
         }
     }
 }

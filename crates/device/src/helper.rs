@@ -12,9 +12,9 @@
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diorite_block::{BlockDevice, IoError, IoErrorKind, Op, Sector};
 
@@ -28,12 +28,13 @@ const DEPTH_MIN: u32 = 8;
 const LIMIT: u32 = 900;
 /// Transfers whose time says so: until the thread runs, and on another CPU, hundreds are made.
 const MEASURED: u32 = 4096;
-/// A batch is given when it has an eighth of the queue's transfers, at most so many, or so many bytes.
-const PART: u32 = 8;
-const BATCH_MAX: u32 = 8;
+/// A batch is given when it has a quarter of the queue's transfers, at most so many, or so many bytes.
+const PART: u32 = 4;
+const BATCH_MAX: u32 = 16;
 const BATCH_BYTES: u64 = 64 << 10;
-/// So many batches come back together, if there are more to make.
-const BATCHES_BACK: usize = 2;
+/// To sleep and to be woken takes longer than most waits: threads stay awake so long, and let the other one have the memory between looks.
+const AWAKE: Duration = Duration::from_micros(50);
+const LOOKS_APART: u32 = 10;
 
 /// A transfer, and how it went.
 #[derive(Debug)]
@@ -52,7 +53,15 @@ impl Job {
 
     /// Make the transfer, by calls of this thread.
     pub(crate) fn run(&mut self, targets: &[Target]) {
+        count(targets, self.op, &self.parts);
         self.result = run(targets, self.op, &mut self.parts);
+    }
+}
+
+/// Count the parts of a transfer that is about to be made.
+pub(crate) fn count(targets: &[Target], op: Op, parts: &[PartOf]) {
+    for PartOf { transfer, target, .. } in parts {
+        targets[*target].file_device().counters().count(op, transfer.len());
     }
 }
 
@@ -61,7 +70,6 @@ pub(crate) fn run(targets: &[Target], op: Op, parts: &mut [PartOf]) -> Result<()
     let mut result = Ok(());
     for PartOf { transfer, target, start } in parts {
         let device = targets[*target].file_device();
-        device.counters().count(op, transfer.len());
         let ended = transfer.run_by_calls(device).map_err(|kind| {
             let (sector, len) = (Sector::containing(*start), transfer.len());
             IoError { device: device.name(), op, sector, len, kind }
@@ -71,6 +79,7 @@ pub(crate) fn run(targets: &[Target], op: Op, parts: &mut [PartOf]) -> Result<()
     result
 }
 
+/// Transfers that are given, and come back, together.
 type Batch = Vec<Job>;
 
 #[derive(Debug)]
@@ -83,38 +92,50 @@ struct Thread {
 }
 
 impl Thread {
-    fn start(targets: Vec<Target>, batch_len: usize) -> Option<Self> {
+    fn start(targets: Vec<Target>) -> Option<Self> {
         let ((given, jobs), (ended, back)) = (channel(), channel());
-        let work = move || work(&targets, batch_len * BATCHES_BACK, &jobs, &ended);
+        let work = move || work(&targets, &jobs, &ended);
         let handle = std::thread::Builder::new().name("diorite-queue".into()).spawn(work).ok()?;
         Some(Self { given, back, handle, fork: forks() })
     }
 }
 
-/// Make transfers until no more can come. So many go back together, or what there is when none is left to be made.
-fn work(targets: &[Target], together: usize, jobs: &Receiver<Batch>, ended: &Sender<Batch>) {
-    let mut done = Batch::new();
-    while let Ok(batch) = jobs.recv() {
-        let mut next = Some(batch);
-        while let Some(mut batch) = next {
-            for job in &mut batch {
-                run_guarded(targets, job);
+/// Wait for a batch.
+fn receive(batches: &Receiver<Batch>) -> Result<Batch, RecvError> {
+    let mut began = None;
+    loop {
+        match batches.try_recv() {
+            Ok(batch) => return Ok(batch),
+            Err(TryRecvError::Disconnected) => return Err(RecvError),
+            Err(TryRecvError::Empty) if began.get_or_insert_with(Instant::now).elapsed() < AWAKE => {
+                (0..LOOKS_APART).for_each(|_| std::hint::spin_loop());
             }
-            done.append(&mut batch);
-            next = jobs.try_recv().ok();
-            if (next.is_none() || done.len() >= together) && ended.send(mem::take(&mut done)).is_err() {
-                return;
-            }
+            Err(TryRecvError::Empty) => return batches.recv(),
+        }
+    }
+}
+
+/// Make transfers until no more can come.
+fn work(targets: &[Target], jobs: &Receiver<Batch>, ended: &Sender<Batch>) {
+    while let Ok(mut batch) = receive(jobs) {
+        // Brings the whole list to this processor at once: later, each would be waited for by itself.
+        batch.iter().for_each(|job| count(targets, job.op, &job.parts));
+        for job in &mut batch {
+            run_guarded(targets, job);
+        }
+        if ended.send(batch).is_err() {
+            return;
         }
     }
 }
 
 /// A transfer that panics has failed; the others go on.
 fn run_guarded(targets: &[Target], job: &mut Job) {
-    if catch_unwind(AssertUnwindSafe(|| job.run(targets))).is_err() {
+    let run = || run(targets, job.op, &mut job.parts);
+    job.result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         let (device, op) = (targets[0].file_device().name(), job.op);
-        job.result = Err(IoError { device, op, sector: Sector(0), len: 0, kind: IoErrorKind::Gone });
-    }
+        Err(IoError { device, op, sector: Sector(0), len: 0, kind: IoErrorKind::Gone })
+    });
 }
 
 /// See the module's head.
@@ -126,9 +147,11 @@ pub(crate) struct Helper {
     is_on: bool,
     thread: Option<Thread>,
     batch_len: usize,
-    /// Collected for the next batch.
+    /// What is collected for the next one.
     batch: Batch,
     batch_bytes: u64,
+    /// Empty, for later ones.
+    spare: Vec<Batch>,
     /// Transfers that the thread has.
     given: usize,
     /// Whether the last read was made by the queue's own thread.
@@ -145,6 +168,7 @@ impl Helper {
             batch_len: (depth / PART).clamp(1, BATCH_MAX) as usize,
             batch: Vec::new(),
             batch_bytes: 0,
+            spare: Vec::new(),
             given: 0,
             was_own: false,
         }
@@ -173,7 +197,7 @@ impl Helper {
     fn has_thread(&mut self, targets: &[Target]) -> bool {
         if self.thread.is_none() {
             let has_cpu = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-            self.thread = if has_cpu { Thread::start(targets.to_vec(), self.batch_len) } else { None };
+            self.thread = if has_cpu { Thread::start(targets.to_vec()) } else { None };
             self.is_on = self.thread.is_some();
         }
         self.is_on
@@ -193,27 +217,37 @@ impl Helper {
         if let (Some(thread), false) = (&self.thread, self.batch.is_empty()) {
             self.batch_bytes = 0;
             self.given += self.batch.len();
-            let sent = thread.given.send(mem::take(&mut self.batch));
+            let batch = mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
+            let sent = thread.given.send(batch);
             assert!(sent.is_ok(), "the thread ends after this");
         }
     }
 
-    /// What was collected and not given: the queue makes it itself.
-    pub(crate) fn take_collected(&mut self) -> Vec<Job> {
+    /// The queue waits for what it has submitted. What was collected is given to the thread if that is at work; the rest, which it gets, the
+    /// queue makes itself.
+    pub(crate) fn take_collected(&mut self) -> Batch {
+        if self.given > 0 {
+            self.send();
+        }
         self.batch_bytes = 0;
         mem::take(&mut self.batch)
     }
 
     /// What has ended; waits for something if there is nothing yet.
-    pub(crate) fn take_back(&mut self, has_to_wait: bool) -> Option<Vec<Job>> {
+    pub(crate) fn take_back(&mut self, has_to_wait: bool) -> Option<Batch> {
         let thread = self.thread.as_ref().filter(|_| self.given > 0)?;
         let jobs = if has_to_wait {
-            thread.back.recv().expect("the thread ends after this")
+            receive(&thread.back).expect("the thread ends after this")
         } else {
             thread.back.try_recv().ok()?
         };
         self.given -= jobs.len();
         Some(jobs)
+    }
+
+    /// The list of a batch that was taken is not needed any more.
+    pub(crate) fn keep(&mut self, list: Batch) {
+        self.spare.push(list);
     }
 }
 

@@ -228,6 +228,7 @@ impl RingQueue {
             self.helper.give(Job::new(index, op, std::mem::take(&mut slot.parts)));
             return;
         }
+        helper::count(&self.route.targets, op, &slot.parts);
         let result = helper::run(&self.route.targets, op, &mut slot.parts);
         slot.parts.clear();
         self.free.push(index);
@@ -246,14 +247,15 @@ impl RingQueue {
         }
     }
 
-    fn end_helped(&mut self, jobs: Vec<Job>) {
-        for Job { index, mut parts, result, .. } in jobs {
+    fn end_helped(&mut self, mut jobs: Vec<Job>) {
+        for Job { index, mut parts, result, .. } in jobs.drain(..) {
             let slot = &mut self.slots[index as usize];
             parts.clear();
             slot.parts = parts;
             self.free.push(index);
             self.ended.extend(slot.io.take().map(|io| Completed { io, result }));
         }
+        self.helper.keep(jobs);
     }
 
     /// Hold the only part of a read back for those that may follow it.
