@@ -119,7 +119,9 @@ fn receive(batches: &Receiver<Batch>) -> Result<Batch, RecvError> {
 fn work(targets: &[Target], jobs: &Receiver<Batch>, ended: &Sender<Batch>) {
     while let Ok(mut batch) = receive(jobs) {
         // Brings the whole list to this processor at once: later, each would be waited for by itself.
-        batch.iter().for_each(|job| count(targets, job.op, &job.parts));
+        for Job { op, parts, .. } in &batch {
+            count(targets, *op, parts);
+        }
         for job in &mut batch {
             run_guarded(targets, job);
         }
