@@ -109,15 +109,16 @@ impl Run {
         for number in 0..PAGES {
             self.check_page(number);
         }
-        let pins: Vec<_> =
-            (0..FRAMES as u64).map(|number| self.pool.pin(file.page(number)).unwrap()).collect();
-        drop(pins);
         // What was asked for ahead may still be read.
         let end = Instant::now() + Duration::from_secs(20);
         while let Err(what) = self.pool.check_invariants() {
             assert!(Instant::now() < end, "{what}");
             std::thread::sleep(Duration::from_millis(1));
         }
+        let pins: Vec<_> =
+            (0..FRAMES as u64).map(|number| self.pool.pin(file.page(number)).unwrap()).collect();
+        drop(pins);
+        self.pool.check_invariants().unwrap();
         let stats = self.pool.stats();
         assert_eq!((stats.dirty_pages, stats.write_errors), (0, self.failed_writes));
     }
