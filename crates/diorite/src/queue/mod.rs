@@ -42,6 +42,8 @@ pub use submit_error::SubmitError;
 ///   submission.
 /// - **Batches**: what was submitted may wait for the queue's next call, while the device is busy or the caller is in the middle of submitting as
 ///   much as it reaped. A caller that does other work first [issues](DirectQueue::issue) it.
+/// - **Threads**: where transfers are copies, as on a host's tmpfs, a queue for eight or more transfers lets a thread of its own make a part of them, if that
+///   is measured to be faster.
 /// - **The end** of a transfer is when [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) returns it, not before:
 ///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
 /// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
