@@ -241,7 +241,8 @@ pub fn run_on(
     }
     let counts = || devices.iter().map(|device| device.counters().snapshot()).collect::<Vec<_>>();
     let before = counts();
-    observer.begin("moving data", options.blocks * options.block_bytes as u64 * targets.len() as u64);
+    let each = options.blocks.saturating_mul(options.block_bytes as u64);
+    observer.begin("moving data", each.saturating_mul(targets.len() as u64));
     let mut test = Test { options, observer, cancel, latencies: Latencies::default(), bytes: 0, copied: 0 };
     // What is made ready takes none of the time.
     let files = if options.mode == DiskMode::Raw { Vec::new() } else { open_all(targets, &options)? };

@@ -1,6 +1,6 @@
 //! Commands that show names and what is known of them: ls, tree, stat, du, extents.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -501,9 +501,12 @@ fn du_bytes(attributes: &Attributes, apparent: bool) -> u64 {
 
 pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut totals = Vec::new();
+    // Files of several names count once, whatever argument they are found by.
+    let mut seen: HashMap<PathBuf, HashSet<InodeNumber>> = HashMap::new();
     let done = for_each(&arguments.paths, |location| {
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
+        let seen = seen.entry(image.to_owned()).or_default();
         let mut show = |bytes: u64, path: &Path| {
             if arguments.common.reporting.json {
                 totals.push(json!({
@@ -518,7 +521,6 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
             output.name(path.as_os_str().as_bytes())?;
             output.line("")
         };
-        let mut seen: HashSet<InodeNumber> = HashSet::new();
         // Directories from the top to where the walk is, with their sums.
         let mut stack: Vec<(PathBuf, u64, usize)> = Vec::new();
         let mut total = 0u64;

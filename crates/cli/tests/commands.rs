@@ -173,6 +173,8 @@ fn sums_and_free_space_follow_the_files() {
     let bytes = du["totals"][0]["bytes"].as_u64().expect("a number");
     assert!((1 << 20..(1 << 20) + (64 << 10)).contains(&bytes), "hard links count once: {bytes}");
     assert_eq!(bench.json("du -s --apparent-size a.img:/dir/one")["totals"][0]["bytes"], 1 << 20);
+    let both = bench.json("du -s --apparent-size a.img:/dir/one a.img:/dir/two");
+    assert_eq!(both["totals"][1]["bytes"], 0, "counted with the first: {both}");
     bench.run("rm -r a.img:/dir");
     assert_eq!(free(&bench), before);
 }

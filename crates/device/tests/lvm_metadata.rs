@@ -192,6 +192,23 @@ fn a_group_with_no_kind_of_lock_is_not_shared() {
     }
 }
 
+/// A physical volume that was away while the group changed was read as if it had everything; LVM2 leaves it alone, too.
+#[test]
+fn a_physical_volume_that_was_missing_is_not_used() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths: [PathBuf; 2] = paths(&directory);
+    let text = |volume: usize| {
+        let volumes = self::volume("lin", ", \"VISIBLE\"", &[(2, &linear(volume, 0))]);
+        group(1, EXTENT, 2, &volumes).replacen("pv1 {\n", "pv1 {\nflags = [\"MISSING\"]\n", 1)
+    };
+    for on in [0, 1] {
+        (0..2).for_each(|number| make(&paths[number], number, &[&text(on)]));
+        let opened = open(&paths, &OpenOptions::read_only());
+        let refused = opened.err().is_some_and(|why| why.contains("pv1") && why.contains("--restoremissing"));
+        assert_eq!(refused, on == 1);
+    }
+}
+
 const RAID1: &str = "type = \"raid1\"\ndevice_count = 2\nregion_size = 4096\nraids = [\"lin_rmeta_0\", \"lin_rimage_0\", \"lin_rmeta_1\", \"lin_rimage_1\"]";
 
 /// A mirror of two images with a bitmap of eight regions, of which these bits are set in the first.

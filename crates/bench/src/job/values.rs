@@ -147,12 +147,17 @@ pub(super) fn distribution(value: &str) -> Result<Distribution, &'static str> {
         })?),
         "pareto" => Distribution::Pareto(number(0.2, |skew| skew > 0.0 && skew < 1.0)?),
         "normal" | "gauss" => Distribution::Normal(number(0.0, |percent| (0.0..=100.0).contains(&percent))?),
-        "zoned" => Distribution::Zoned(zones(rest, |text| text.parse().ok(), 100.0, |sum, size| sum + size)?),
+        "zoned" => Distribution::Zoned(zones(rest, share, 100.0, |sum, size| sum + size)?),
         "zoned_abs" => {
             Distribution::ZonedAbsolute(zones(rest, |text| size(text).ok(), u64::MAX, u64::saturating_add)?)
         }
         _ => return Err(EXPECTED),
     })
+}
+
+/// A part of a hundred.
+fn share(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent))
 }
 
 /// Zones with shares of the accesses; a share that is left out is what remains of a hundred, a size what remains of the file.
@@ -168,8 +173,7 @@ fn zones<T: Copy + Default + PartialOrd + std::ops::Sub<Output = T>>(
     let mut zones = Vec::new();
     let (mut accesses, mut sizes) = (0.0, T::default());
     for (share, bytes) in parts {
-        let share =
-            if share.is_empty() { 100.0 - accesses } else { share.parse::<f64>().map_err(|_| EXPECTED)? };
+        let share = if share.is_empty() { 100.0 - accesses } else { self::share(share).ok_or(EXPECTED)? };
         let bytes = match bytes {
             "" if sizes > whole => return Err(EXPECTED),
             "" => whole - sizes,
@@ -402,7 +406,10 @@ mod tests {
         let expected = Distribution::Zoned(vec![(50.0, 5.0), (30.0, 15.0), (20.0, 80.0)]);
         assert_eq!(distribution("zoned:50/5:30/15:20/").unwrap(), expected);
         assert!(distribution("zoned:50/5:30/15").is_err());
-        assert!(distribution("zoned:50/60:50/60").is_err());
+        for wrong in ["zoned:50/60:50/60", "zoned:nan/50:50/50", "zoned:50/nan:50/50", "zoned:150/50:-50/50"]
+        {
+            assert!(distribution(wrong).is_err(), "{wrong}");
+        }
         assert_eq!(distribution("zipf:0.5").unwrap(), Distribution::Zipf(0.5));
     }
 

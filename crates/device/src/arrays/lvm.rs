@@ -304,6 +304,12 @@ impl Whole {
     }
 
     fn device_of(&self, name: &str, physical: &Physical) -> Result<Arc<dyn BlockDevice>> {
+        if physical.was_missing {
+            return Err(format!(
+                "the physical volume {name} ({}) was away when the group {} changed, so its data may be old; take it back with vgextend --restoremissing",
+                physical.id, self.group.name
+            ));
+        }
         let device = self.devices.iter().find(|(label, _)| label.id == physical.id);
         let missing = || {
             format!("the physical volume {name} ({}) is not among the devices; name it as well", physical.id)
@@ -386,7 +392,7 @@ mod tests {
                 Segment { extents, kind: SegmentKind::Striped { chunk_bytes: 0, areas } }
             };
             let segments = extents.into_iter().zip([0, 100]).map(segment).collect();
-            let physical = Physical { id: "id".to_owned(), start: 0, extents: 1024 };
+            let physical = Physical { id: "id".to_owned(), start: 0, extents: 1024, was_missing: false };
             let group = Group {
                 name: "vg".to_owned(),
                 version: 1,

@@ -28,6 +28,8 @@ pub(super) struct Physical {
     /// First byte of the first extent.
     pub(super) start: u64,
     pub(super) extents: u64,
+    /// Whether it was away when the group changed: what it has may be old.
+    pub(super) was_missing: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -74,7 +76,8 @@ impl Group {
         for (name, volume) in group.section("physical_volumes").into_iter().flat_map(Section::sections) {
             let start = volume.number("pe_start")?.checked_mul(SECTOR).ok_or("pe_start is too large")?;
             let id = volume.text("id")?.replace('-', "");
-            physical.insert(name.to_owned(), Physical { id, start, extents: volume.number("pe_count")? });
+            let (extents, was_missing) = (volume.number("pe_count")?, has_flag(volume, "flags", "MISSING"));
+            physical.insert(name.to_owned(), Physical { id, start, extents, was_missing });
         }
         let mut logical = BTreeMap::new();
         for (name, volume) in group.section("logical_volumes").into_iter().flat_map(Section::sections) {
@@ -89,7 +92,7 @@ impl Group {
             extent_bytes: extent_bytes.ok_or("the size of an extent makes no sense")?,
             physical,
             logical,
-            is_shared: has_lock || has_flag(group, "CLUSTERED"),
+            is_shared: has_lock || has_flag(group, "status", "CLUSTERED"),
         })
     }
 
@@ -126,9 +129,10 @@ pub(super) struct Snapshot<'a> {
     pub(super) is_merged: bool,
 }
 
-fn has_flag(section: &Section, wanted: &str) -> bool {
+/// Whether a list of the section has this word.
+fn has_flag(section: &Section, list: &str, wanted: &str) -> bool {
     let is_wanted = |value: &Value| matches!(value, Value::Text(flag) if flag == wanted);
-    section.list("status").is_ok_and(|flags| flags.iter().any(is_wanted))
+    section.list(list).is_ok_and(|flags| flags.iter().any(is_wanted))
 }
 
 impl Logical {
@@ -145,7 +149,11 @@ impl Logical {
             end = start.checked_add(extents).ok_or("a segment is too large")?;
             segments.push(Segment { extents, kind: SegmentKind::parse(segment)? });
         }
-        Ok(Self { is_visible: has_flag(volume, "VISIBLE"), is_writable: has_flag(volume, "WRITE"), segments })
+        Ok(Self {
+            is_visible: has_flag(volume, "status", "VISIBLE"),
+            is_writable: has_flag(volume, "status", "WRITE"),
+            segments,
+        })
     }
 }
 
