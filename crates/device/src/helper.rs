@@ -32,6 +32,8 @@ const MEASURED: u32 = 4096;
 const PART: u32 = 4;
 const BATCH_MAX: u32 = 16;
 const BATCH_BYTES: u64 = 64 << 10;
+/// Lists that are kept for later batches.
+const SPARE_MAX: usize = 16;
 /// To sleep and to be woken takes longer than most waits: threads stay awake so long, and let the other one have the memory between looks.
 const AWAKE: Duration = Duration::from_micros(50);
 const LOOKS_APART: u32 = 10;
@@ -249,7 +251,9 @@ impl Helper {
 
     /// The list of a batch that was taken is not needed any more.
     pub(crate) fn keep(&mut self, list: Batch) {
-        self.spare.push(list);
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(list);
+        }
     }
 }
 

@@ -238,10 +238,12 @@ impl RingQueue {
     /// Take what the second thread has ended; wait for it until so many transfers have ended, or it has none.
     fn take_helped(&mut self, wanted: usize) {
         let mut collected = self.helper.take_collected();
-        for job in &mut collected {
-            job.run(&self.route.targets);
+        if !collected.is_empty() {
+            for job in &mut collected {
+                job.run(&self.route.targets);
+            }
+            self.end_helped(collected);
         }
-        self.end_helped(collected);
         while let Some(jobs) = self.helper.take_back(self.ended.len() < wanted) {
             self.end_helped(jobs);
         }
