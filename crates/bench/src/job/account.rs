@@ -131,6 +131,21 @@ impl<'a> Account<'a> {
         is_steady == Some(true)
     }
 
+    /// A transfer that started then was submitted, and with it so many were in flight.
+    pub(super) fn record_submission(&mut self, start: Duration, in_flight: u32) {
+        if !self.is_in_ramp(start) {
+            self.result.levels.record_level(in_flight);
+            self.result.submitted.record_batch(1);
+        }
+    }
+
+    /// So many ended together, the first of which started then.
+    pub(super) fn record_completions(&mut self, start: Duration, count: u32) {
+        if !self.is_in_ramp(start) {
+            self.result.completed.record_batch(count);
+        }
+    }
+
     /// Whether what starts then does not count. Without a ramp all counts: what was submitted first may end after what was submitted later.
     fn is_in_ramp(&self, start: Duration) -> bool {
         !self.job.ramp_time.is_zero() && start < self.ramp_end

@@ -78,6 +78,12 @@ impl DepthCounts {
         self.0[(in_flight.max(1).ilog2() as usize).min(CLASSES - 1)] += 1;
     }
 
+    /// How many were recorded.
+    #[cfg(test)]
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
     /// One call submitted, or brought back, so many transfers.
     pub(crate) fn record_batch(&mut self, transfers: u32) {
         let class = match transfers {

@@ -327,13 +327,15 @@ mod tests {
         run_simulated(&parse("x.fio", text).unwrap(), &on, &Silent).unwrap().results.remove(0)
     }
 
-    /// Syncs of the time that is not to be counted were counted.
+    /// Syncs and depths of the time that is not to be counted were counted.
     #[test]
-    fn a_ramp_has_no_syncs() {
+    fn a_ramp_has_no_syncs_and_no_depths() {
         let text = "[j]\nrw=write\nsize=4m\nbs=4k\nfsync=1\ntime_based\nramp_time=2\nruntime=2\n";
         let result = on_slow_disk(text);
         let (writes, syncs) = (result.write.ios, result.sync_ns.ios);
         assert!(writes > 20 && syncs.abs_diff(writes) <= 1, "{writes} writes, {syncs} syncs");
+        let submitted = result.levels.total();
+        assert!(submitted.abs_diff(writes) <= 1, "{submitted} submitted, {writes} writes");
     }
 
     /// As in fio a quota is a limit as the end of the disk is one.

@@ -35,9 +35,8 @@ impl Run<'_> {
                 _ => handle.punch_hole(offset, len as u64).map(|()| len),
             };
             drop(own);
-            self.account.result.levels.record_level(1);
-            self.account.result.submitted.record_batch(1);
-            self.account.result.completed.record_batch(1);
+            self.account.record_submission(transfer.start, 1);
+            self.account.record_completions(transfer.start, 1);
             self.ended(&transfer, done, &memory)?;
             if self.must_settle() {
                 self.settle()?;
@@ -91,11 +90,11 @@ impl Run<'_> {
                 }
                 continue;
             };
-            if waits {
-                self.account.result.completed.record_batch(1 + queue.ended());
-            }
             let Finished { tag, memory, result } = finished;
             if let Some(transfer) = in_flight[tag as usize].take() {
+                if waits {
+                    self.account.record_completions(transfer.start, 1 + queue.ended());
+                }
                 self.ended(&transfer, result, &memory)?;
             }
             idle.push((memory, tag));
@@ -130,8 +129,7 @@ impl Run<'_> {
             return self.failed(&transfer, refused.into_error()).map(|()| None);
         }
         transfer.submitted = Some(now());
-        self.account.result.levels.record_level(queue.in_flight());
-        self.account.result.submitted.record_batch(1);
+        self.account.record_submission(transfer.start, queue.in_flight());
         Ok(Some(transfer))
     }
 
