@@ -11,6 +11,7 @@ mod watch;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use diorite_block::sync::{Work, work};
@@ -497,21 +498,41 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let id = self.pending.insert(pending);
         let memory = QueuedMemory::Owned(Box::new(memory));
         let mut io = QueuedIo { op, pieces, memory, flags, owner: IoOwner::current(), tag: id };
-        while let Err(back) = self.lanes[lane].queue.submit(io) {
+        while let Err(back) = self.submit_to(lane, io) {
             io = back;
             if let Err(error) = self.finish_some() {
-                if let Some(pending) = self.pending.remove(id) {
-                    pending.file.content().ranges.release(pending.lock);
-                }
+                self.withdraw(id);
                 return Err((Self::memory_of(io), error));
             }
         }
         Ok(())
     }
 
+    /// Submit to a device. A transfer whose memory panics is not in flight.
+    fn submit_to(&mut self, lane: usize, io: QueuedIo) -> std::result::Result<(), QueuedIo> {
+        let (id, queue) = (io.tag, &mut self.lanes[lane].queue);
+        let submitted = catch_unwind(AssertUnwindSafe(|| queue.submit(io)));
+        submitted.unwrap_or_else(|panic| {
+            self.withdraw(id);
+            resume_unwind(panic)
+        })
+    }
+
+    /// Forget a transfer that no device has taken.
+    fn withdraw(&mut self, id: u64) {
+        if let Some(pending) = self.pending.remove(id) {
+            pending.file.content().ranges.release(pending.lock);
+        }
+    }
+
     fn memory_of(io: QueuedIo) -> M {
         let memory = io.memory.into_owned().expect("a queue gives back what it was given");
         *memory.into_any().downcast::<M>().expect("the memory that was submitted")
+    }
+
+    /// Whether a device has something to give back.
+    fn is_in_flight(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.queue.in_flight() > 0)
     }
 
     /// Finish at least one transfer that is in flight.
@@ -640,12 +661,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
 impl<M: TransferMemory + 'static> Drop for DirectQueue<M> {
     fn drop(&mut self) {
-        while !self.pending.is_empty() {
-            if self.finish_some().is_err() {
-                break;
-            }
-        }
-        // A queue that cannot even wait any more still gives the ranges back.
+        while self.is_in_flight() && self.finish_some().is_ok() {}
+        self.finish_reaped();
+        // A queue that cannot even wait any more, or has lost a transfer by a panic, still gives the ranges back.
         for pending in self.pending.take_all() {
             pending.file.content().ranges.release(pending.lock);
         }
