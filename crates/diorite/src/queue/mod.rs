@@ -633,6 +633,10 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
         self.finish_reaped();
         done.extend(self.ready.drain(..));
+        if wait_for > 0 && done.len() - before >= wait_for as usize {
+            // No wait follows, which would do it.
+            self.issue()?;
+        }
         while ((done.len() - before) as u32) < wait_for && !self.pending.is_empty() {
             self.finish_some()?;
             done.extend(self.ready.drain(..));
@@ -647,6 +651,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     /// As [`Self::reap`].
     pub fn next_finished(&mut self) -> Result<Option<Finished<M>>> {
         if let Some(finished) = self.ready.pop_front() {
+            // A caller that always finds something here would never wait, which issues. What fails now fails in a wait as well.
+            let _ = self.issue();
             self.note_ended();
             return Ok(Some(finished));
         }
