@@ -667,6 +667,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
 impl<M: TransferMemory + 'static> Drop for DirectQueue<M> {
     fn drop(&mut self) {
+        if let Some(readiness) = &self.readiness {
+            readiness.leave();
+        }
         while self.is_in_flight() && self.finish_some().is_ok() {}
         self.finish_reaped();
         // A queue that cannot even wait any more, or has lost a transfer by a panic, still gives the ranges back.
