@@ -234,7 +234,7 @@ impl Helper {
             self.send();
         }
         self.batch_bytes = 0;
-        mem::take(&mut self.batch)
+        mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default())
     }
 
     /// What has ended; waits for something if there is nothing yet.
@@ -251,7 +251,7 @@ impl Helper {
 
     /// The list of a batch that was taken is not needed any more.
     pub(crate) fn keep(&mut self, list: Batch) {
-        if self.spare.len() < SPARE_MAX {
+        if list.capacity() > 0 && self.spare.len() < SPARE_MAX {
             self.spare.push(list);
         }
     }

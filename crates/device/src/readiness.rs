@@ -24,7 +24,7 @@ pub struct Readiness {
 /// A descriptor that is readable from a notification until it is cleared.
 ///
 /// States: not set -> being set -> set -> being cleared -> not set. Only the thread that began a step ends it, so the descriptor is never
-/// readable for long while the state is "not set", nor unreadable while it is "set".
+/// readable for long while the state is "not set", nor unreadable while it is "set". Or left: nothing changes any more.
 struct Event {
     descriptor: OwnedFd,
     state: AtomicU8,
@@ -34,6 +34,7 @@ const NOT_SET: u8 = 0;
 const SETTING: u8 = 1;
 const SET: u8 = 2;
 const CLEARING: u8 = 3;
+const LEFT: u8 = 4;
 
 impl Event {
     fn new() -> io::Result<Self> {
@@ -131,6 +132,11 @@ impl Readiness {
     /// Take notifications back. The caller looks for what they were about afterwards.
     pub fn clear(&self) {
         self.event.clear();
+    }
+
+    /// The queue is dropped: notifications are neither given nor taken back any more. In a forked child, they would be its parent's.
+    pub fn leave(&self) {
+        self.event.state.store(LEFT, Ordering::SeqCst);
     }
 
     /// Another descriptor of the same.

@@ -515,9 +515,8 @@ impl IoQueue for RingQueue {
         if self.in_flight >= self.depth {
             return Err(io);
         }
-        self.in_flight += 1;
-        self.pace.note_submitted();
         if !self.has_ring() {
+            self.in_flight += 1;
             let result = Err(whole_error(&self.route, io.op, io::Error::from_raw_os_error(libc::ECANCELED)));
             self.end(io, result);
             return Ok(());
@@ -526,6 +525,9 @@ impl IoQueue for RingQueue {
         let slot = &mut self.slots[index as usize];
         // SAFETY: the slot keeps `io` until the last of its transfers has ended; if there is an error, none is issued.
         let prepared = unsafe { prepare(&self.route, &mut io, &mut slot.parts) };
+        // Not before: a memory that panics is in no transfer, and its slot is not used again.
+        self.in_flight += 1;
+        self.pace.note_submitted();
         let stage = match (io.op, slot.parts.is_empty()) {
             (Op::Flush, _) => Some(Stage::FlushBefore),
             _ if io.flags.contains(BioFlags::PREFLUSH) => Some(Stage::FlushBefore),

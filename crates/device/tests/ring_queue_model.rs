@@ -13,7 +13,7 @@ use common::{LoopDevice, image, is_root, second_threads};
 use diorite_block::{
     BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory, Sector,
 };
-use diorite_device::{AlignedBuf, Backend, DirectIo, FileDevice, OpenOptions};
+use diorite_device::{AlignedBuf, Backend, DirectIo, FileDevice, JoinedDevice, OpenOptions};
 
 const UNIT: u64 = 4096;
 const UNITS: u64 = 512;
@@ -179,18 +179,37 @@ fn a_file_holds_what_queues_wrote() {
     run_on(&path, DirectIo::Off, 12..24);
 }
 
+/// A device of images in these directories: one, or several that are striped.
+fn device_in(directories: &[&Path]) -> Arc<dyn BlockDevice> {
+    let bytes = UNIT * UNITS / directories.len() as u64;
+    let open = |directory: &&Path| -> Arc<dyn BlockDevice> {
+        let path = directory.join(format!("image{}", fastrand::u64(..)));
+        common::make_file(&path, bytes);
+        FileDevice::open(path, &OpenOptions::read_write()).unwrap()
+    };
+    let mut children: Vec<_> = directories.iter().map(open).collect();
+    if children.len() == 1 { children.remove(0) } else { JoinedDevice::striped(children, 64 << 10).unwrap() }
+}
+
 /// Transfers that are copies are made by the queue's thread at first; after some thousands, a second thread makes a part of them.
 #[test]
-fn a_file_in_memory_holds_what_two_threads_wrote() {
-    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+fn a_device_in_memory_holds_what_two_threads_wrote() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
         return println!("SKIPPED: there is no /dev/shm");
     };
-    let path = directory.path().join("image");
-    common::make_file(&path, UNIT * UNITS);
-    let device: Arc<dyn BlockDevice> = FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
-    let mut model = Model::new(device, 200);
+    let disk = tempfile::tempdir().unwrap();
+    let (memory, disk) = (memory.path(), disk.path());
+    for (directories, seed) in
+        [(&[memory][..], 200), (&[memory, memory][..], 201), (&[memory, disk, memory, memory][..], 202)]
+    {
+        println!("{directories:?}");
+        hold_what_two_threads_wrote(Model::new(device_in(directories), seed));
+    }
+}
+
+fn hold_what_two_threads_wrote(mut model: Model) {
     if std::thread::available_parallelism().unwrap().get() > 1 {
-        for _ in 0..100 {
+        for _ in 0..200 {
             model.run(500, false);
             if second_threads() > 0 {
                 break;
@@ -204,6 +223,7 @@ fn a_file_in_memory_holds_what_two_threads_wrote() {
     (0..DEPTH).for_each(|_| model.submit());
     model.abandon();
     model.compare();
+    drop(model);
     assert_eq!(second_threads(), 0, "it ends with its queue");
 }
 

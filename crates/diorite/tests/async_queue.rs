@@ -429,18 +429,28 @@ fn readers_of_a_growing_file_leave_nothing_out() {
         let mut reader = AsyncReader::new(&queue, file.clone(), 0, PAGE, 8).expect("reader");
         let mut other = DirectReader::new(file.clone(), 0, PAGE, 8).expect("reader");
         let (mut back, mut back_of_other) = (Vec::new(), Vec::new());
+        let limit = Instant::now() + Duration::from_secs(20);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 data[START..].chunks(7_001).for_each(|part| assert!(log.append(part).is_ok()));
             });
-            let limit = Instant::now() + Duration::from_secs(20);
-            while back.len() < LEN || back_of_other.len() < LEN {
+            // In a thread of its own: it would wait for an append that waits for what the queue has in flight.
+            scope.spawn(|| {
+                while back_of_other.len() < LEN {
+                    assert!(
+                        Instant::now() < limit,
+                        "{kind}: {} bytes of a DirectReader",
+                        back_of_other.len()
+                    );
+                    if let Some(chunk) = other.next_chunk().expect("read") {
+                        back_of_other.extend_from_slice(chunk);
+                    }
+                }
+            });
+            while back.len() < LEN {
                 assert!(Instant::now() < limit, "{kind}: {} bytes", back.len());
                 if let Some(chunk) = queue.run(reader.next_chunk()).expect("read") {
                     back.extend_from_slice(chunk);
-                }
-                if let Some(chunk) = other.next_chunk().expect("read") {
-                    back_of_other.extend_from_slice(chunk);
                 }
             }
         });

@@ -11,12 +11,16 @@ mod child;
 mod common;
 
 use std::cell::RefCell;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use child::{in_child, in_child_after};
 use common::assert_clean;
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{AlignedBuf, DirectIo, DirectQueue, ErrorKind, File, Filesystem, HostFile};
+use diorite::{
+    AlignedBuf, Backend, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, HostFile,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 #[test]
 fn a_child_drops_a_volume() {
@@ -115,6 +119,51 @@ fn a_child_drops_a_queue_with_a_write_in_flight() {
 fn a_child_drops_a_queue_with_a_batch_that_waits() {
     let _alone = child::alone();
     a_child_drops_a_queue(DirectQueue::batched(4));
+}
+
+/// A watched queue with a write that can be reaped.
+fn watched(filesystem: &Filesystem) -> (DirectQueue, OwnedFd) {
+    let options = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
+    let file = options.open("/file").unwrap();
+    let mut queue = DirectQueue::new(4);
+    let descriptor = queue.descriptor().unwrap().try_clone_to_owned().unwrap();
+    queue.write(&file, 0, file.buffer(4096).unwrap(), 4096, 0).unwrap();
+    queue.issue().unwrap();
+    assert!(is_readable(&descriptor, 5));
+    (queue, descriptor)
+}
+
+fn is_readable(descriptor: &OwnedFd, seconds: i64) -> bool {
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&timeout)).unwrap() > 0
+}
+
+/// The descriptor that says what can be reaped is the child's, too: its drop took back what its parent had been notified of, which waited for ever.
+#[test]
+fn a_child_that_drops_a_watched_queue_takes_no_notification_of_its_parent() {
+    let _alone = child::alone();
+    let device = common::memory_volume(8, &MkfsOptions::default());
+    let filesystem = FilesystemOptions::new().open_device(device).unwrap();
+    let (queue, descriptor) = watched(&filesystem);
+    let mut queue = Some(queue);
+    in_child(|| drop(queue.take()));
+    assert!(is_readable(&descriptor, 5));
+    assert_eq!(queue.as_mut().unwrap().reap(0, &mut Vec::new()).unwrap(), 1);
+}
+
+/// Its drop also notified its parent of transfers that it had canceled: the descriptor was readable from then on, with nothing to reap.
+#[test]
+fn a_child_that_drops_a_watched_queue_does_not_notify_its_parent() {
+    let _alone = child::alone();
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("disk.img");
+    Filesystem::create(&image, 8 << 20, &MkfsOptions::default()).unwrap().close().unwrap();
+    let filesystem = FilesystemOptions::new().backend(Backend::Threads).open(&image).unwrap();
+    let (queue, descriptor) = watched(&filesystem);
+    let queue = RefCell::new(queue);
+    let meanwhile = || assert_eq!(queue.borrow_mut().reap(0, &mut Vec::new()).unwrap(), 1);
+    in_child_after(meanwhile, || drop(queue.replace(DirectQueue::new(1))));
+    assert!(!is_readable(&descriptor, 0));
 }
 
 /// The child wrote back and committed what it had inherited, emptied the journal and marked the volume clean: what its parent went on

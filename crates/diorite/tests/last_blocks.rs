@@ -14,9 +14,13 @@ const FLAVORS: [Flavor; 3] = [Flavor::Ext2, Flavor::Ext3, Flavor::Ext4];
 
 /// An open volume on which nothing is kept for the superuser.
 fn small_volume(flavor: Flavor, block_size: u32) -> Filesystem {
+    small_volume_with_cache(flavor, block_size, 8 << 20)
+}
+
+fn small_volume_with_cache(flavor: Flavor, block_size: u32, cache_bytes: usize) -> Filesystem {
     let options =
         MkfsOptions { flavor, block_size: Some(block_size), reserved_percent: 0.0, ..MkfsOptions::default() };
-    FilesystemOptions::new().cache_bytes(8 << 20).open_device(memory_volume(12, &options)).unwrap()
+    FilesystemOptions::new().cache_bytes(cache_bytes).open_device(memory_volume(12, &options)).unwrap()
 }
 
 fn check(filesystem: Filesystem) {
@@ -112,7 +116,8 @@ fn a_file_that_grows_takes_the_last_block() {
 #[test]
 fn a_refused_change_leaves_the_promises_to_others() {
     const BLOCK: u64 = 1024;
-    let filesystem = small_volume(Flavor::Ext4, BLOCK as u32);
+    // So large that nothing is written back in the background meanwhile.
+    let filesystem = small_volume_with_cache(Flavor::Ext4, BLOCK as u32, 256 << 20);
     let written = filesystem.create_file("/written").unwrap();
     written.write_all_at(&pattern(64 << 10, 1), 0).unwrap();
     let filler = filesystem.create_file("/filler").unwrap();

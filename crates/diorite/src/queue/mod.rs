@@ -11,6 +11,7 @@ mod watch;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use diorite_block::sync::{Work, work};
@@ -47,7 +48,8 @@ pub use submit_error::SubmitError;
 /// - **The end** of a transfer is when [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) returns it, not before:
 ///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
 /// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
-///   another way (`read_at`, a second queue, a sync of a mapped view that was stored to there) waits for itself. Reap first. A sync waits for no
+///   another way (`read_at`, a second queue, a sync of a mapped view that was stored to there) waits for itself. So does one with a read in flight,
+///   where another thread waits to write there: ranges are given in the order in which they are asked for. Reap first. A sync waits for no
 ///   write in flight, and makes none durable. Submitting to the same queue is safe:
 ///   it finishes its own transfers that are in the way, and those that hold the last free blocks of a full volume.
 /// - Dropping the queue waits for everything in flight. Its results are lost.
@@ -499,21 +501,41 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let id = self.pending.insert(pending);
         let memory = QueuedMemory::Owned(Box::new(memory));
         let mut io = QueuedIo { op, pieces, memory, flags, owner: IoOwner::current(), tag: id };
-        while let Err(back) = self.lanes[lane].queue.submit(io) {
+        while let Err(back) = self.submit_to(lane, io) {
             io = back;
             if let Err(error) = self.finish_some() {
-                if let Some(pending) = self.pending.remove(id) {
-                    pending.file.content().ranges.release(pending.lock);
-                }
+                self.withdraw(id);
                 return Err((Self::memory_of(io), error));
             }
         }
         Ok(())
     }
 
+    /// Submit to a device. A transfer whose memory panics is not in flight.
+    fn submit_to(&mut self, lane: usize, io: QueuedIo) -> std::result::Result<(), QueuedIo> {
+        let (id, queue) = (io.tag, &mut self.lanes[lane].queue);
+        let submitted = catch_unwind(AssertUnwindSafe(|| queue.submit(io)));
+        submitted.unwrap_or_else(|panic| {
+            self.withdraw(id);
+            resume_unwind(panic)
+        })
+    }
+
+    /// Forget a transfer that no device has taken.
+    fn withdraw(&mut self, id: u64) {
+        if let Some(pending) = self.pending.remove(id) {
+            pending.file.content().ranges.release(pending.lock);
+        }
+    }
+
     fn memory_of(io: QueuedIo) -> M {
         let memory = io.memory.into_owned().expect("a queue gives back what it was given");
         *memory.into_any().downcast::<M>().expect("the memory that was submitted")
+    }
+
+    /// Whether a device has something to give back.
+    fn is_in_flight(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.queue.in_flight() > 0)
     }
 
     /// Finish at least one transfer that is in flight.
@@ -614,6 +636,10 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
         self.finish_reaped();
         done.extend(self.ready.drain(..));
+        if wait_for > 0 && done.len() - before >= wait_for as usize {
+            // No wait follows, which would do it.
+            self.issue()?;
+        }
         while ((done.len() - before) as u32) < wait_for && !self.pending.is_empty() {
             self.finish_some()?;
             done.extend(self.ready.drain(..));
@@ -628,6 +654,10 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     /// As [`Self::reap`].
     pub fn next_finished(&mut self) -> Result<Option<Finished<M>>> {
         if let Some(finished) = self.ready.pop_front() {
+            if self.ready.is_empty() {
+                // A caller that always finds something here would never wait, which issues. What fails now fails in a wait as well.
+                let _ = self.issue();
+            }
             self.note_ended();
             return Ok(Some(finished));
         }
@@ -642,12 +672,12 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
 impl<M: TransferMemory + 'static> Drop for DirectQueue<M> {
     fn drop(&mut self) {
-        while !self.pending.is_empty() {
-            if self.finish_some().is_err() {
-                break;
-            }
+        if let Some(readiness) = &self.readiness {
+            readiness.leave();
         }
-        // A queue that cannot even wait any more still gives the ranges back.
+        while self.is_in_flight() && self.finish_some().is_ok() {}
+        self.finish_reaped();
+        // A queue that cannot even wait any more, or has lost a transfer by a panic, still gives the ranges back.
         for pending in self.pending.take_all() {
             pending.file.content().ranges.release(pending.lock);
         }

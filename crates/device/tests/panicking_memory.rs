@@ -1,0 +1,83 @@
+//! Memory that panics when a queue asks it for its bytes: the caller hears of it, and the queue goes on.
+#![allow(unsafe_code, reason = "memory of a transfer is a promise")]
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod common;
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::image;
+use diorite_block::{BioFlags, BlockDevice, IoMemory, IoOwner, Op, Piece, QueuedIo, QueuedMemory, Sector};
+use diorite_device::{AlignedBuf, Backend, FileDevice, OpenOptions};
+
+/// Panics after so many calls.
+#[derive(Debug)]
+struct Panicking(AlignedBuf, Cell<u32>);
+
+impl Panicking {
+    fn count(&self) {
+        let left = self.1.get().checked_sub(1).expect("expected by the test");
+        self.1.set(left);
+    }
+}
+
+// SAFETY: as of the buffer, which no other value has.
+unsafe impl IoMemory for Panicking {
+    fn as_slice(&self) -> &[u8] {
+        self.count();
+        &self.0
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.count();
+        &mut self.0
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+fn io(op: Op, calls: u32) -> QueuedIo {
+    let memory = Panicking(AlignedBuf::zeroed(4096, 4096), Cell::new(calls));
+    QueuedIo {
+        op,
+        pieces: vec![Piece { sector: Sector(0), memory: 0..4096 }],
+        memory: QueuedMemory::Owned(Box::new(memory)),
+        flags: BioFlags::SYNC,
+        owner: IoOwner::default(),
+        tag: 0,
+    }
+}
+
+/// Such a transfer counted as in flight; a queue that was dropped later waited for it for ever.
+#[test]
+fn a_transfer_whose_memory_panics_is_not_waited_for() {
+    let (sender, has_ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (_directory, path) = image(1 << 20);
+        for (backend, op, calls) in [Backend::Auto, Backend::Threads].into_iter().flat_map(|backend| {
+            [Op::Read, Op::Write]
+                .into_iter()
+                .flat_map(move |op| (0..4).map(move |calls| (backend, op, calls)))
+        }) {
+            let options = OpenOptions::read_write().backend(backend);
+            let device: Arc<dyn BlockDevice> = FileDevice::open(&path, &options).unwrap();
+            let mut queue = device.open_queue(8).unwrap();
+            let mut done = Vec::new();
+            let submitted = catch_unwind(AssertUnwindSafe(|| queue.submit(io(op, calls)).unwrap()));
+            assert_eq!(queue.in_flight(), u32::from(submitted.is_ok()), "{backend:?} {op:?} {calls}");
+            queue.submit(io(op, u32::MAX)).unwrap();
+            while queue.in_flight() > 0 {
+                queue.reap(1, &mut done).unwrap();
+            }
+            assert!(done.last().is_some_and(|completed| completed.io.tag == 0));
+        }
+        sender.send(()).unwrap();
+    });
+    has_ended.recv_timeout(Duration::from_secs(60)).expect("all queues go on");
+}
