@@ -493,7 +493,7 @@ impl File {
     }
 
     /// Take a range out of the file: what follows it moves to the front, and the size shrinks by `len`. No data is copied; the move is durable when this returns.
-    /// Offset and length are multiples of the filesystem's block size, and the range ends before the end of the file
+    /// Offset and length are multiples of the filesystem's block size (of its clusters, with `bigalloc`), and the range ends before the end of the file
     /// ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
     ///
     /// # Errors
@@ -504,7 +504,7 @@ impl File {
     }
 
     /// Make a hole in the file: what is at `offset` and after it moves towards the end, and the size grows by `len`. No data is
-    /// copied; the move is durable when this returns. Offset and length are multiples of the filesystem's block size, and `offset` lies before the end of the
+    /// copied; the move is durable when this returns. Offset and length are multiples of the filesystem's block size (of its clusters, with `bigalloc`), and `offset` lies before the end of the
     /// file ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
     ///
     /// # Errors

@@ -13,7 +13,8 @@ use crate::{Error, File, RegisteredBuf, RegisteredBuffers, Result};
 /// [`next_chunk`](Self::next_chunk) and [`BufRead::fill_buf`] show the bytes where the device put them; [`Read::read`] copies them to the
 /// caller. After an error the stream is over. At the end of the file it goes on when the file has grown.
 ///
-/// While a reader is open, its transfers hold their ranges of the file: a write to them by the same thread would wait for itself.
+/// While a reader is open, its transfers hold their ranges of the file: a write to them by the same thread would wait for itself,
+/// and so would another way to read them, where another thread waits to write there.
 ///
 /// ```no_run
 /// use std::io::BufRead;
