@@ -51,6 +51,12 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
     let reader = format!("target/peers/release/natural stream {stripe} /file 0 {} {SECONDS}", FILE_MIB << 20);
     let jobs: Vec<_> = devices.paths.iter().map(|path| format!("--name={path} --filename={path}")).collect();
     let jobs = jobs.join(" ");
+    let one = format!(
+        "fio --output-format=json --rw=read --bs=512k --direct=1 --time_based --runtime={SECONDS} --size={}m --ioengine=io_uring --iodepth=32 \
+         --fixedbufs=1 --name=one --filename={} --file_service_type=roundrobin",
+        DEVICES * DEVICE_MIB,
+        devices.paths.join(":")
+    );
     let fio = format!(
         "fio --output-format=json --group_reporting --rw=read --bs=512k --direct=1 --time_based --runtime={SECONDS} --size={DEVICE_MIB}m \
          --ioengine=io_uring --iodepth=8 --fixedbufs=1 {jobs}"
@@ -72,13 +78,14 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
         title: "One stream over eight devices",
         about: format!(
             "{DEVICES} loop devices of {DEVICE_MIB} MiB on tmpfs, {rate}. `reader`: one `DirectReader`, 16 chunks of 1 MiB, of a file on \
-             an ext4 volume over the stripe of all (chunks of 1 MiB). `devices`: fio on all at once, a process and eight transfers of 512 KiB for each (what one request of a loop device takes). `nocopy`: one thread \
+             an ext4 volume over the stripe of all (chunks of 1 MiB). `devices`: fio on all at once, a process and eight transfers of 512 KiB for each (what one request of a loop device takes). `one`: fio as one process on all, 32 transfers. `nocopy`: one thread \
              reads them in turn into the kernel's page cache, without the copy to its memory.\n"
         ),
         rounds: None,
         runners: vec![
             runner("reader", reader),
             runner("devices", fio),
+            runner("one", one),
             Runner { before: forget, ..runner("nocopy", nocopy) },
         ],
         targets: vec![target("devices", 0.95), target("nocopy", 1.0)],
