@@ -527,7 +527,7 @@ impl IoQueue for RingQueue {
         let prepared = unsafe { prepare(&self.route, &mut io, &mut slot.parts) };
         // Not before: a memory that panics is in no transfer, and its slot is not used again.
         self.in_flight += 1;
-        self.pace.note_submitted();
+        self.pace.note_submitted(io.op);
         let stage = match (io.op, slot.parts.is_empty()) {
             (Op::Flush, _) => Some(Stage::FlushBefore),
             _ if io.flags.contains(BioFlags::PREFLUSH) => Some(Stage::FlushBefore),
