@@ -1,49 +1,22 @@
 //! Memory that panics when a queue asks it for its bytes: the caller hears of it, and the queue goes on.
-#![allow(unsafe_code, reason = "memory of a transfer is a promise")]
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod common;
+#[path = "common/panicking.rs"]
+mod panicking;
 
-use std::any::Any;
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use common::image;
 use diorite_block::{BioFlags, BlockDevice, IoMemory, IoOwner, Op, Piece, QueuedIo, QueuedMemory, Sector};
 use diorite_device::{AlignedBuf, Backend, FileDevice, OpenOptions};
-
-/// Panics after so many calls.
-#[derive(Debug)]
-struct Panicking(AlignedBuf, Cell<u32>);
-
-impl Panicking {
-    fn count(&self) {
-        let left = self.1.get().checked_sub(1).expect("expected by the test");
-        self.1.set(left);
-    }
-}
-
-// SAFETY: as of the buffer, which no other value has.
-unsafe impl IoMemory for Panicking {
-    fn as_slice(&self) -> &[u8] {
-        self.count();
-        &self.0
-    }
-
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.count();
-        &mut self.0
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
-}
+use panicking::Panicking;
 
 fn io(op: Op, calls: u32) -> QueuedIo {
-    let memory = Panicking(AlignedBuf::zeroed(4096, 4096), Cell::new(calls));
+    let memory = Panicking::new(&Arc::new(AtomicU32::new(calls)));
     QueuedIo {
         op,
         pieces: vec![Piece { sector: Sector(0), memory: 0..4096 }],

@@ -1,45 +1,16 @@
 //! Memory that panics when a queue asks it for its bytes: the caller hears of it, and the queue and the range of the file can be used.
-#![allow(unsafe_code, reason = "memory of a transfer is a promise")]
 
-use std::any::Any;
+#[path = "../../device/tests/common/panicking.rs"]
+mod panicking;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use diorite::{AlignedBuf, DirectIo, DirectQueue, File, HostFile, TransferMemory};
-
-/// Panics after so many calls.
-#[derive(Debug)]
-struct Panicking(AlignedBuf, Arc<AtomicU32>);
-
-impl Panicking {
-    fn new(calls: &Arc<AtomicU32>) -> Self {
-        Self(AlignedBuf::zeroed(4096, 4096), Arc::clone(calls))
-    }
-
-    fn count(&self) {
-        assert!(self.1.fetch_sub(1, Ordering::Relaxed) > 0, "expected by the test");
-    }
-}
-
-// SAFETY: as of the buffer, which no other value has.
-unsafe impl TransferMemory for Panicking {
-    fn as_slice(&self) -> &[u8] {
-        self.count();
-        &self.0
-    }
-
-    fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.count();
-        &mut self.0
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
-}
+use diorite::{AlignedBuf, DirectIo, DirectQueue, File, HostFile, TransferMemory as IoMemory};
+use panicking::Panicking;
 
 /// One transfer whose memory panics at the last of so many calls, and others in the same range; whether it panicked.
 fn panics(file: &File, is_write: bool, calls: u32) -> bool {
