@@ -55,20 +55,25 @@ impl Job {
 
     /// Make the transfer, by calls of this thread.
     pub(crate) fn run(&mut self, targets: &[Target]) {
-        count(targets, self.op, &self.parts);
-        self.result = run(targets, self.op, &mut self.parts);
+        self.result = make(targets, self.op, &mut self.parts);
     }
 }
 
+/// Count the parts of a transfer, and make them.
+pub(crate) fn make(targets: &[Target], op: Op, parts: &mut [PartOf]) -> Result<(), IoError> {
+    count(targets, op, parts);
+    run(targets, op, parts)
+}
+
 /// Count the parts of a transfer that is about to be made.
-pub(crate) fn count(targets: &[Target], op: Op, parts: &[PartOf]) {
+fn count(targets: &[Target], op: Op, parts: &[PartOf]) {
     for PartOf { transfer, target, .. } in parts {
         targets[*target].file_device().counters().count(op, transfer.len());
     }
 }
 
 /// Make the parts of a transfer by calls of this thread. The first error counts.
-pub(crate) fn run(targets: &[Target], op: Op, parts: &mut [PartOf]) -> Result<(), IoError> {
+fn run(targets: &[Target], op: Op, parts: &mut [PartOf]) -> Result<(), IoError> {
     let mut result = Ok(());
     for PartOf { transfer, target, start } in parts {
         let device = targets[*target].file_device();

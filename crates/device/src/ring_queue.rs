@@ -10,7 +10,7 @@
 //! faster ([`crate::pace`]), and one that is busy of several in one system call; the entry that fills the queue is left to the wait that has to follow.
 //!
 //! A transfer of a file without asynchronous I/O is made when it is submitted, by calls of the submitter's thread, where those only copy
-//! ([`crate::calls`]); in a deep queue, every other one by a second thread ([`crate::helper`]).
+//! ([`crate::calls`]); in a deep queue, a part of them by a second thread where that is faster ([`crate::helper`]).
 //!
 //! Reads that go on where the last one ends, while the device has enough to do, become one entry ([`crate::merged`]).
 //!
@@ -228,8 +228,7 @@ impl RingQueue {
             self.helper.give(Job::new(index, op, std::mem::take(&mut slot.parts)));
             return;
         }
-        helper::count(&self.route.targets, op, &slot.parts);
-        let result = helper::run(&self.route.targets, op, &mut slot.parts);
+        let result = helper::make(&self.route.targets, op, &mut slot.parts);
         slot.parts.clear();
         self.free.push(index);
         self.end(io, result);
