@@ -29,14 +29,14 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
         let target = |peer, bound| TargetRatio::of(figure, "diorite", peer, Bound::AtLeast(bound));
         targets.extend([target("kernel", 3.0), target("fuse2fs", 10.0)]);
     }
-    targets.push(TargetRatio::of("readdir", "diorite", "kernel", Bound::AtLeast(1.0)));
+    targets.push(TargetRatio::of("list", "diorite", "kernel", Bound::AtLeast(1.0)));
     let suite = RateSuite {
         name: "names",
         title: "Many small files: files a second, one thread",
         about: format!(
             "{FILES} empty files in one directory of an ext4 image (fuse2fs: {FUSE_FILES}, which favours it), by relative \
              paths. create is `open(O_CREAT|O_EXCL)` and close of each; create and unlink include the sync at the end \
-             (`syncfs`, or `Filesystem::sync`); stat and readdir follow with what the contender has in memory; mounting and \
+             (`syncfs`, or `Filesystem::sync`); stat and lists (`first_list`; `readdir`: names counted again; `list`: kept in memory) follow with what the contender has in memory; mounting and \
              closing are not on the clock. The kernel's loop device and the library both go past the host's page cache."
         ),
         rounds: None,

@@ -59,6 +59,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("tree", tree::run),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
+    ("mount-names", mounts::names),
     ("databases", databases::run),
 ];
 

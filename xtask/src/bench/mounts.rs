@@ -1,4 +1,5 @@
-//! Suites `mount` and `mount-tmpfs`: programs on a mount by `diorite mount`, on the kernel's and on fuse2fs's, of the same image.
+//! Suites `mount`, `mount-tmpfs` and `mount-names`: programs on a mount by `diorite mount`, on the kernel's and on fuse2fs's, of the same
+//! image.
 //!
 //! A run mounts the image and starts this program again (`cargo xtask bench-in DIRECTORY`), which runs the programs in the
 //! mounted directory, one after the other, and prints what they reached as a JSON object.
@@ -128,7 +129,8 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
          {SIZE}: 1 MiB transfers in bytes a second, 4 KiB in transfers a second. fuse2fs has no direct I/O: its transfers go through the \
          host's page cache, which is dropped before each job for all, and writers end with an fsync on the clock for all. cached_read_4k: \
          {CACHED_SIZE} from the kernel's page cache. names: {FILES} empty files (fuse2fs: {FUSE_FILES}, which favours it), one thread; stat \
-         is the first one after a file was closed. appends: 4 KiB and fsync, 8 threads, each with its file. single_bytes: `dd bs=1`, \
+         is the first one after a file was closed, first_list counts the names for the first time, readdir again, and list also keeps \
+         them. appends: 4 KiB and fsync, 8 threads, each with its file. single_bytes: `dd bs=1`, \
          writes a second. untar and remove: {TREE_FILES} files of 0.2 KB to 1.5 MB, a second, with `syncfs`. round_trip_us: `statfs`. \
          daemon_peak_mib: VmHWM of the daemon after all of these. `e2fsck -fn` after each run of ours."
     );
@@ -136,6 +138,56 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     let suite = RateSuite { name, title: "Programs on a mount", about, rounds: None, runners, targets };
     let result = suite.run(options);
     let _ = (std::fs::remove_file(&image), std::fs::remove_file(&archive));
+    result
+}
+
+/// As many names for fuse2fs as for the others: minutes, so there is one round.
+pub(super) fn names(options: &Options) -> Result<(), String> {
+    if !can_mount() {
+        println!("SKIPPED: mount-names: it needs root");
+        return Ok(());
+    }
+    let worker = build_worker()?;
+    build(&["--package", "diorite-cli"])?;
+    let directory = &options.directory;
+    let image = make_image(
+        &directory.join("mount.img"),
+        1024,
+        "-t ext4 -N 200000 -E lazy_itable_init=0,lazy_journal_init=0",
+    )?;
+    let mount = directory.join("mount").to_string_lossy().into_owned();
+    let workload = format!("names {FILES}");
+    let on_kernel = kernel(&worker, &workload, &image, &mount);
+    let mut runners = Vec::new();
+    for &(name, io_uring) in transports() {
+        let (before, after) = ours(&image, &mount, &format!("io_uring={io_uring}"))?;
+        runners.push(Runner { name, before: vec![before], command: on_kernel.command.clone(), after });
+    }
+    let bounds = [
+        ("create", 3.0),
+        ("stat", 10.0),
+        ("first_list", 0.0),
+        ("readdir", 3.0),
+        ("list", 0.0),
+        ("unlink", 4.0),
+    ];
+    let mut targets = Vec::new();
+    for runner in &runners {
+        for (figure, bound) in bounds {
+            targets.push(TargetRatio::of(figure, runner.name, "fuse2fs", Bound::AtLeast(bound)));
+            targets.push(TargetRatio::of(figure, runner.name, "kernel", Bound::AtLeast(0.0)));
+        }
+    }
+    runners.extend([on_kernel, fuse2fs(&worker, &workload, &image, &mount)]);
+    let about = format!(
+        "{FILES} empty files in one directory of an ext4 image on the disk, by one thread, a second: made, looked at (the first time after \
+         each was closed), names counted for the first time (first_list) and again (readdir), names kept in memory (list), removed. create \
+         and unlink end with a `syncfs`. One round: fuse2fs looks through the directory for each name."
+    );
+    let title = "Many names in a directory of a mount";
+    let suite = RateSuite { name: "mount-names", title, about, rounds: Some(1), runners, targets };
+    let result = suite.run(options);
+    let _ = std::fs::remove_file(&image);
     result
 }
 
@@ -187,7 +239,8 @@ fn targets(ours: &'static str) -> Vec<TargetRatio> {
         ("untar", 4.0),
         ("remove", 4.0),
     ];
-    // What the kernel reaches beside that is stated, and has no bound.
+    // The rest is stated, and has no bound.
+    let listed = ["first_list", "list"];
     let stated = [
         "randread_4k",
         "randwrite_4k",
@@ -196,7 +249,9 @@ fn targets(ours: &'static str) -> Vec<TargetRatio> {
         "appends",
         "create",
         "stat",
+        "first_list",
         "readdir",
+        "list",
         "unlink",
         "untar",
         "remove",
@@ -211,8 +266,9 @@ fn targets(ours: &'static str) -> Vec<TargetRatio> {
     });
     let kernel = kernel.map(|(figure, bound)| against("kernel", figure, bound));
     let fuse = fuse.map(|(figure, bound)| against("fuse2fs", figure, bound));
+    let listed = listed.map(|figure| against("fuse2fs", figure, 0.0));
     let stated = stated.map(|figure| against("kernel", figure, 0.0));
-    kernel.into_iter().chain(fuse).chain(stated).chain(own).collect()
+    kernel.into_iter().chain(fuse).chain(listed).chain(stated).chain(own).collect()
 }
 
 /// A tar file of a tree of files of mixed sizes, in the host's page cache.

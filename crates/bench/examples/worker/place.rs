@@ -4,8 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use diorite::{Filesystem, FilesystemOptions};
+use rustix::fs::RawDir;
 
 use crate::Failure;
+
+/// What the C library's `readdir` asks for at a time.
+const READDIR_BYTES: usize = 32 << 10;
 
 /// See the module's head.
 pub(crate) enum Place {
@@ -36,7 +40,7 @@ impl Place {
     pub(crate) fn sync(&self) -> Result<(), Failure> {
         match self {
             Self::Image(filesystem) => Ok(filesystem.sync()?),
-            Self::Host => Ok(rustix::fs::syncfs(open_directory()?)?),
+            Self::Host => Ok(rustix::fs::syncfs(open_directory(".")?)?),
         }
     }
 
@@ -75,7 +79,26 @@ impl Place {
         }
     }
 
-    /// Number of names in a directory.
+    /// Number of names in a directory, which are looked at and not kept: on the host as `readdir(3)` reads them.
+    pub(crate) fn count_names(&self, path: &str) -> Result<usize, Failure> {
+        match self {
+            Self::Image(filesystem) => {
+                Ok(filesystem.read_dir(path)?.try_fold(0, |count, entry| entry.map(|_| count + 1))?)
+            }
+            Self::Host => {
+                let mut memory = Vec::with_capacity(READDIR_BYTES);
+                let directory = open_directory(path)?;
+                let mut entries = RawDir::new(directory, memory.spare_capacity_mut());
+                let mut count = 0;
+                while let Some(entry) = entries.next() {
+                    count += usize::from(!matches!(entry?.file_name().to_bytes(), b"." | b".."));
+                }
+                Ok(count)
+            }
+        }
+    }
+
+    /// Number of names in a directory, once all are in memory.
     pub(crate) fn list(&self, path: &str) -> Result<usize, Failure> {
         match self {
             Self::Image(filesystem) => {
@@ -107,6 +130,6 @@ impl Place {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the host is what is measured")]
-fn open_directory() -> std::io::Result<fs::File> {
-    fs::File::open(".")
+fn open_directory(path: &str) -> std::io::Result<fs::File> {
+    fs::File::open(path)
 }

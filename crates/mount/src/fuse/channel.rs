@@ -18,7 +18,7 @@ use super::payload::{Payload, Payloads};
 use super::readers::{Readers, Work};
 use super::reply::Reply;
 use super::request::Message;
-use super::session::{Served, Session, Transport};
+use super::session::{MAX_CHANNEL_TRANSFER, MAX_TRANSFER, Served, Session, Transport};
 use super::sys;
 use super::threads::Threads;
 use super::uring::{self, PreparedRings};
@@ -50,8 +50,12 @@ impl Channels {
     /// # Errors
     /// There is none.
     pub(super) fn payloads(over_io_uring: bool) -> diorite::Result<Arc<Payloads>> {
-        let requests = if over_io_uring { uring::entries() + REQUESTS_BESIDE } else { THREADS_MAX };
-        Payloads::new(requests).map(Arc::new)
+        let payloads = if over_io_uring {
+            Payloads::new(MAX_TRANSFER, uring::entries() + REQUESTS_BESIDE)
+        } else {
+            Payloads::new(MAX_CHANNEL_TRANSFER, THREADS_MAX)
+        };
+        payloads.map(Arc::new)
     }
 
     pub(super) fn new(

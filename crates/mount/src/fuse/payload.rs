@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use diorite::{AlignedBuf, RegisteredBuf, RegisteredBuffers};
 
-use super::session::{MAX_TRANSFER, PAGE};
+use super::session::PAGE;
 
 /// So many requests at most have memory on huge pages that is registered with the rings, which more than doubles the speed of large
 /// transfers; that of others takes space when large transfers use it.
@@ -12,10 +12,11 @@ const REGISTERED_MAX: usize = 34;
 
 /// A session's memory for requests.
 pub(super) struct Payloads {
+    len: usize,
     pool: RegisteredBuffers,
 }
 
-/// [`MAX_TRANSFER`] bytes from a page boundary on.
+/// As many bytes as a request has at most, from a page boundary on.
 #[derive(Debug)]
 pub(super) enum Payload {
     Registered(RegisteredBuf),
@@ -23,13 +24,13 @@ pub(super) enum Payload {
 }
 
 impl Payloads {
-    /// Memory for so many requests at a time, and for more when they come.
+    /// Memory for so many requests of `len` bytes at a time, and for more when they come.
     ///
     /// # Errors
     /// There is no memory.
-    pub(super) fn new(requests: usize) -> diorite::Result<Self> {
+    pub(super) fn new(len: usize, requests: usize) -> diorite::Result<Self> {
         let registered = requests.min(REGISTERED_MAX) as u32;
-        Ok(Self { pool: RegisteredBuffers::new(MAX_TRANSFER, registered).map_err(no_memory)? })
+        Ok(Self { len, pool: RegisteredBuffers::new(len, registered).map_err(no_memory)? })
     }
 
     /// Memory for one more request at a time.
@@ -39,7 +40,7 @@ impl Payloads {
     pub(super) fn take(&self) -> diorite::Result<Payload> {
         match self.pool.try_take() {
             Some(buffer) => Ok(Payload::Registered(buffer)),
-            None => Ok(Payload::Plain(AlignedBuf::try_zeroed(MAX_TRANSFER, PAGE).map_err(no_memory)?)),
+            None => Ok(Payload::Plain(AlignedBuf::try_zeroed(self.len, PAGE).map_err(no_memory)?)),
         }
     }
 }

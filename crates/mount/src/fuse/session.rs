@@ -29,6 +29,9 @@ use crate::status::Status;
 
 /// Bytes of a write or read at most: 256 pages, what the kernel takes by default.
 pub(super) const MAX_TRANSFER: usize = 1 << 20;
+/// The same over `/dev/fuse`, where the halves of a transfer of 1 MiB come together and two threads copy them at a time: on tmpfs that is
+/// 1.4 times as fast. Over `io_uring` all requests of a CPU come to one thread, and halves cost more than they save.
+pub(super) const MAX_CHANNEL_TRANSFER: usize = MAX_TRANSFER / 2;
 pub(super) const PAGE: usize = 4096;
 /// Requests that the kernel sends without a caller that waits: read-ahead, write-back, asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 128;
@@ -442,6 +445,8 @@ impl Session {
             flags |= u64::from(offered.flags2) << 32;
         }
         let agreed = wanted & flags;
+        let is_by_channel = self.device.is_some() && agreed & init::OVER_IO_URING == 0;
+        let max_transfer = if is_by_channel { MAX_CHANNEL_TRANSFER } else { MAX_TRANSFER };
         reply.push(&InitOut {
             major: MAJOR,
             minor: MINOR,
@@ -450,9 +455,9 @@ impl Session {
             flags2: (agreed >> 32) as u32,
             max_background: BACKGROUND_MAX,
             congestion_threshold: BACKGROUND_MAX / 4 * 3,
-            max_write: MAX_TRANSFER as u32,
+            max_write: max_transfer as u32,
             time_granularity: self.operations.filesystem().time_granularity_ns(),
-            max_pages: (MAX_TRANSFER / PAGE) as u16,
+            max_pages: (max_transfer / PAGE) as u16,
             ..InitOut::default()
         });
         self.agreed.store(agreed, Ordering::Release);

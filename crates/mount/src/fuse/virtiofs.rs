@@ -29,7 +29,7 @@ use super::abi::{InHeader, Opcode, WriteIn};
 use super::payload::{Payload, Payloads};
 use super::reply::Reply;
 use super::request::Message;
-use super::session::{Manner, Served, Session, Transport, status_of};
+use super::session::{MAX_TRANSFER, Manner, Served, Session, Transport, status_of};
 use super::threads::Threads;
 use crate::MountOptions;
 use crate::limited_log::Log;
@@ -206,7 +206,7 @@ impl VirtioFs {
     ) -> Result<(), VirtioFsError> {
         let device_error = |said: String| VirtioFsError::Device { socket: self.control.socket.clone(), said };
         let receiver = Arc::new(Mutex::new(receiver));
-        let payloads = Payloads::new(THREADS)?;
+        let payloads = Payloads::new(MAX_TRANSFER, THREADS)?;
         let misunderstood = Arc::default();
         for _ in 0..THREADS {
             let mut worker = Worker {
