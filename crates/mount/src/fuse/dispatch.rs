@@ -400,9 +400,7 @@ impl Session {
         let new = new_node(FileKind::Regular, mode, umask, 0);
         let made = self.operations().create_nameless(request.node, &new, &request.caller);
         let entry = self.checked(made)?;
-        self.reply_open(&entry, flags, &request.caller, reply)?;
-        self.operations().hold_nameless(&entry);
-        Ok(())
+        self.reply_open(&entry, flags, &request.caller, reply)
     }
 
     /// A file that was just made is opened.

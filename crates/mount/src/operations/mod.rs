@@ -161,6 +161,10 @@ impl Operations {
     /// A client knows the inode once more.
     pub fn retain(&self, entry: &Entry) {
         self.known.retain(entry.node.number());
+        // One that was made without a name; or that was found by its number, and forgotten since, with which it was no longer held.
+        if entry.attributes.links == 0 {
+            self.known.hold_nameless(&entry.node);
+        }
     }
 
     /// A client knows the inode so many times less.
