@@ -160,6 +160,9 @@ impl Mount {
         let is_read_only = options.read_only || filesystem.read_only_reason().is_some();
         let mut images = diorite::host_paths(target);
         let checks_permissions = options.checks_permissions();
+        // Before it is in the tree: without them, it would be there and not answer.
+        let threads = Arc::<Threads>::default();
+        let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
         let has_loop = images.len() == 1 && !is_read_only && options.source_name.is_none();
         let wish = Wish {
             directory,
@@ -168,10 +171,8 @@ impl Mount {
             flags: options.flags(is_read_only),
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
+            max_read: payloads.bytes_of_each(),
         };
-        // Before it is in the tree: without them, it would be there and not answer.
-        let threads = Arc::<Threads>::default();
-        let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
         let device = Arc::new(attach(&wish)?);
         let manner = Manner {
             write_back: options.write_back(),
