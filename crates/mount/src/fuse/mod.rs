@@ -34,6 +34,7 @@ mod write_back;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use diorite::Filesystem;
 
@@ -111,7 +112,8 @@ pub enum MountError {
     },
 }
 
-/// A volume that is mounted, and served by [`Mount::serve`]. Dropped before that, it is unmounted.
+/// A volume that is mounted, and served by [`Mount::serve`]. Dropped before that, it is unmounted; programs that use it then are served until
+/// they end, and waited for.
 pub struct Mount {
     session: Arc<Session>,
     channels: Arc<Channels>,
@@ -129,7 +131,7 @@ impl std::fmt::Debug for Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if !self.session.is_closed() {
-            let _ = detach(&self.directory, true);
+            self.end();
         }
     }
 }
@@ -202,6 +204,30 @@ impl Mount {
         Ok(mount)
     }
 
+    /// Unmount what is not served. The kernel unmounts with requests, and waits for the answers.
+    fn end(&self) {
+        self.end_watch();
+        let (session, channels, threads) =
+            (Arc::clone(&self.session), Arc::clone(&self.channels), Arc::clone(&self.threads));
+        let serve = move || {
+            let served = channels.serve();
+            threads.wait_until_ended();
+            if let Err(error) = served.and(session.close()) {
+                session.log(&error.to_string());
+            }
+        };
+        // Without a thread that answers, a mount without a daemon is left, which is better than a wait without end.
+        let Ok(served) = thread::Builder::new().name("fuse-end".to_owned()).spawn(serve) else { return };
+        match detach(&self.directory, true) {
+            Ok(()) => drop(served.join()),
+            Err(error) => self.session.log(&error.to_string()),
+        }
+    }
+
+    fn end_watch(&self) {
+        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -219,7 +245,7 @@ impl Mount {
     pub fn serve(&self) -> Result<(), MountError> {
         let served = self.channels.serve();
         self.threads.wait_until_ended();
-        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.end_watch();
         log::info!("{}: unmounted", self.directory.display());
         Ok(served.and(self.session.close())?)
     }
