@@ -101,30 +101,30 @@ impl Channels {
         Ok(())
     }
 
-    /// One thread more, once there may be.
-    fn add_thread(self: &Arc<Self>) {
+    /// One thread more, once there may be. Returns whether there is one, or are as many as there may be.
+    fn add_thread(self: &Arc<Self>) -> bool {
         if !self.session.is_set_up() {
-            return;
+            return false;
         }
         let one_more = |serving| (serving < THREADS_MAX).then_some(serving + 1);
         if self.serving.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
-            return;
+            return true;
         }
-        let started = sys::clone_channel(&self.device).map_err(std::io::Error::from).and_then(|channel| {
-            let channels = Arc::clone(self);
-            self.threads.spawn(move || match Worker::new(Arc::clone(&channels), Some(channel)) {
-                Ok(mut worker) => worker.work(),
-                Err(error) => {
-                    channels.session.log(&error.to_string());
-                    channels.serving.fetch_sub(1, Ordering::AcqRel);
-                }
-            })
-        });
-        if let Err(error) = started {
+        let started = self.start_thread();
+        if let Err(error) = &started {
             self.serving.fetch_sub(1, Ordering::AcqRel);
             // Those that there are serve on.
             self.session.log(&format!("cannot start one more thread: {error}"));
         }
+        started.is_ok()
+    }
+
+    fn start_thread(self: &Arc<Self>) -> diorite::Result<()> {
+        // Without a descriptor for a channel of its own a thread reads from the session's, as the first one does.
+        let channel = sys::clone_channel(&self.device).ok();
+        let mut worker = Worker::new(Arc::clone(self), channel)?;
+        let started = self.threads.spawn(move || worker.work());
+        started.map_err(|source| diorite::Error::Os { what: "no thread", source })
     }
 
     /// Threads were added while others waited ([`Transport::while_others_serve`]), which are back: whether this one ends, so that no more than
@@ -143,13 +143,15 @@ impl Channels {
 }
 
 impl Transport for Arc<Channels> {
-    fn while_others_serve(&self, wait: &mut dyn FnMut()) {
+    fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool {
         self.serving.fetch_sub(1, Ordering::AcqRel);
-        if self.readers.are_none() && !self.readers.wake_parked() {
-            self.add_thread();
+        // One that reads comes back, also from a request like this one: it finds that no other reads.
+        let are_others = !self.readers.are_none() || self.readers.wake_parked() || self.add_thread();
+        if are_others {
+            wait();
         }
-        wait();
         self.serving.fetch_add(1, Ordering::AcqRel);
+        are_others
     }
 }
 

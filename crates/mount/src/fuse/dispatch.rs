@@ -545,7 +545,10 @@ impl Session {
         };
         if self.takes_notifications() && self.operations().has_writers(request.node) {
             // What the kernel has not written would be a hole. Without a write-back cache it has what was stored through a mapping.
-            request.transport.while_others_serve(&mut || self.write_back_cached(request.node));
+            let transport = request.transport;
+            if !transport.while_others_serve(&mut || self.write_back_cached(request.node)) {
+                return Err(Errno::AGAIN);
+            }
         }
         let offset = self.checked(self.operations().seek(FileHandle(handle), offset, whence))?;
         reply.push(&LSeekOut { offset });

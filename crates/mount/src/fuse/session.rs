@@ -54,8 +54,9 @@ pub(super) struct Manner {
 
 /// How requests come in.
 pub(super) trait Transport {
-    /// Carry out what ends when other requests of the client were served: another thread is there for them.
-    fn while_others_serve(&self, wait: &mut dyn FnMut());
+    /// Carry out what ends when other requests of the client were served: another thread is there for them. Returns whether it was carried out: not
+    /// where there is no such thread.
+    fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool;
 }
 
 /// What is left to do for a request.
@@ -478,8 +479,9 @@ mod tests {
     struct Alone;
 
     impl Transport for Alone {
-        fn while_others_serve(&self, wait: &mut dyn FnMut()) {
+        fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool {
             wait();
+            true
         }
     }
 
