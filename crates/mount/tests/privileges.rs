@@ -72,3 +72,31 @@ fn no_caller_keeps_capabilities() {
         operations.close_file(handle);
     }
 }
+
+/// A kernel's cache writes later than the program, and takes capabilities when that writes: those that were given meanwhile, as by `cp -a` over a file,
+/// were gone.
+#[test]
+fn capabilities_that_a_file_was_given_stay_when_a_cache_writes_what_was_written_before() {
+    let (_place, operations, made) = program();
+    let flags = OpenFlags { write: true, ..OpenFlags::default() };
+    let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
+    let written = operations.write(handle, b"content", 0, Source::Cache).expect("write");
+    assert!(written.is_first && has_capabilities(&operations, made.inode));
+    operations.close_file(handle);
+}
+
+/// The first write by a handle took them, and no later one did.
+#[test]
+fn capabilities_that_a_file_was_given_between_two_writes_are_gone_after_the_second() {
+    let (_place, operations, made) = program();
+    let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE };
+    for is_new in [false, true] {
+        let flags = OpenFlags { write: true, is_new, ..OpenFlags::default() };
+        let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
+        operations.write(handle, b"content", 0, source).expect("write");
+        operations.set_xattr(made.inode, CAPABILITY, &[1; 20], XattrMode::Set, false).expect("setcap");
+        operations.write(handle, b"another", 0, source).expect("write");
+        assert!(!has_capabilities(&operations, made.inode), "another content has them");
+        operations.close_file(handle);
+    }
+}

@@ -21,7 +21,6 @@ use rustix::net::{
     socketpair,
 };
 
-use super::session::MAX_TRANSFER;
 use super::{MountError, sys};
 use crate::mounted::device_numbers;
 
@@ -36,6 +35,9 @@ pub(super) struct Wish<'a> {
     pub(super) flags: MountFlags,
     pub(super) allow_other: bool,
     pub(super) default_permissions: bool,
+    /// Bytes of a read at most: as much as there is memory for. The kernel's limit in pages depends on their size, and does not hold for what it reads
+    /// for itself (`kernel_read`) past its cache.
+    pub(super) max_read: usize,
 }
 
 /// Mount: the descriptor through which requests come.
@@ -65,8 +67,9 @@ fn mount_as(kind: &str, source: &str, device: &OwnedFd, wish: &Wish<'_>) -> rust
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
     let mut data = format!(
-        "fd={},rootmode=40000,user_id={user},group_id={group},max_read={MAX_TRANSFER}",
-        device.as_raw_fd()
+        "fd={},rootmode=40000,user_id={user},group_id={group},max_read={}",
+        device.as_raw_fd(),
+        wish.max_read
     );
     for (is_wanted, word) in
         [(wish.allow_other, ",allow_other"), (wish.default_permissions, ",default_permissions")]
@@ -86,7 +89,7 @@ fn attach_by_helper(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|error| failed(error.into()))?;
     fcntl_setfd(&theirs, FdFlags::empty()).map_err(|error| failed(error.into()))?;
-    let mut options = format!("fsname={},subtype=diorite,max_read={MAX_TRANSFER}", escaped(wish.source));
+    let mut options = format!("fsname={},subtype=diorite,max_read={}", escaped(wish.source), wish.max_read);
     let words = [
         (wish.flags.contains(MountFlags::RDONLY), "ro"),
         (wish.flags.contains(MountFlags::NOEXEC), "noexec"),

@@ -79,10 +79,15 @@ impl Channels {
     /// Agree with the kernel on what each can: its first message. Without that, it would not wait for this program when it unmounts.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is no memory; the kernel is too old.
     pub(super) fn set_up(self: &Arc<Self>) -> diorite::Result<()> {
         let mut worker = Worker::new(Arc::clone(self), None)?;
-        while !self.session.is_set_up() && worker.serve_next() {}
+        while !self.session.is_set_up() && worker.serve_next() {
+            if self.session.is_refused() {
+                let what = "cannot serve this kernel's version of FUSE (Linux 4.20 is the oldest)";
+                return Err(diorite::Error::Os { what, source: Errno::PROTO.into() });
+            }
+        }
         let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(rings) = rings.filter(|_| self.session.is_over_io_uring()) {
             rings.start(&self.session, &self.device);
@@ -101,30 +106,30 @@ impl Channels {
         Ok(())
     }
 
-    /// One thread more, once there may be.
-    fn add_thread(self: &Arc<Self>) {
+    /// One thread more, once there may be. Returns whether there is one, or are as many as there may be.
+    fn add_thread(self: &Arc<Self>) -> bool {
         if !self.session.is_set_up() {
-            return;
+            return false;
         }
         let one_more = |serving| (serving < THREADS_MAX).then_some(serving + 1);
         if self.serving.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
-            return;
+            return true;
         }
-        let started = sys::clone_channel(&self.device).map_err(std::io::Error::from).and_then(|channel| {
-            let channels = Arc::clone(self);
-            self.threads.spawn(move || match Worker::new(Arc::clone(&channels), Some(channel)) {
-                Ok(mut worker) => worker.work(),
-                Err(error) => {
-                    channels.session.log(&error.to_string());
-                    channels.serving.fetch_sub(1, Ordering::AcqRel);
-                }
-            })
-        });
-        if let Err(error) = started {
+        let started = self.start_thread();
+        if let Err(error) = &started {
             self.serving.fetch_sub(1, Ordering::AcqRel);
             // Those that there are serve on.
             self.session.log(&format!("cannot start one more thread: {error}"));
         }
+        started.is_ok()
+    }
+
+    fn start_thread(self: &Arc<Self>) -> diorite::Result<()> {
+        // Without a descriptor for a channel of its own a thread reads from the session's, as the first one does.
+        let channel = sys::clone_channel(&self.device).ok();
+        let mut worker = Worker::new(Arc::clone(self), channel)?;
+        let started = self.threads.spawn(move || worker.work());
+        started.map_err(|source| diorite::Error::Os { what: "no thread", source })
     }
 
     /// Threads were added while others waited ([`Transport::while_others_serve`]), which are back: whether this one ends, so that no more than
@@ -143,13 +148,15 @@ impl Channels {
 }
 
 impl Transport for Arc<Channels> {
-    fn while_others_serve(&self, wait: &mut dyn FnMut()) {
+    fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool {
         self.serving.fetch_sub(1, Ordering::AcqRel);
-        if self.readers.are_none() && !self.readers.wake_parked() {
-            self.add_thread();
+        // One that reads comes back, also from a request like this one: it finds that no other reads.
+        let are_others = !self.readers.are_none() || self.readers.wake_parked() || self.add_thread();
+        if are_others {
+            wait();
         }
-        wait();
         self.serving.fetch_add(1, Ordering::AcqRel);
+        are_others
     }
 }
 
@@ -275,5 +282,48 @@ fn work_of(message: &[u8]) -> Work {
         ) => Work::Long,
         Some(Opcode::Forget | Opcode::BatchForget | Opcode::Release | Opcode::Interrupt) => Work::Unawaited,
         _ => Work::Short,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::time::Duration;
+
+    use diorite::Filesystem;
+    use diorite::device::MemoryDevice;
+    use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+    use zerocopy::IntoBytes;
+
+    use super::super::abi::{InitIn, MAJOR, MINOR_MIN, OutHeader};
+    use super::super::session::Manner;
+    use super::*;
+    use crate::operations::{Operations, Settings};
+
+    /// A kernel that was refused asks for nothing more, and the mount waited for that.
+    #[test]
+    fn a_kernel_that_is_too_old_is_an_error() {
+        let volume = MemoryDevice::new(16 << 20);
+        mkfs(&*volume, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
+        let filesystem = Filesystem::options().open_device(volume).expect("open");
+        let operations = Operations::new(filesystem, Settings::default());
+        let (kernel, device) = UnixDatagram::pair().expect("sockets");
+        let device = Arc::new(OwnedFd::from(device));
+        let log = Arc::new(|_: &str| {});
+        let session = Session::new(operations, Manner::default(), Some(Arc::clone(&device)), None, log);
+        let payloads = Channels::payloads(false).expect("memory");
+        let channels = Channels::new(&Arc::new(session), device, &Arc::default(), payloads, None);
+        let len = (size_of::<InHeader>() + size_of::<InitIn>()) as u32;
+        let header = InHeader { len, opcode: Opcode::Init as u32, unique: 1, ..InHeader::default() };
+        let init = InitIn { major: MAJOR, minor: MINOR_MIN - 1, ..InitIn::default() };
+        kernel.send(&[header.as_bytes(), init.as_bytes()].concat()).expect("send");
+        let (sender, set_up) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(channels.set_up().map_err(|error| error.errno())));
+        let set_up = set_up.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
+        assert_eq!(set_up, Err(Errno::PROTO.raw_os_error()));
+        let mut reply = [0; size_of::<OutHeader>() + 1];
+        let len = kernel.recv(&mut reply).expect("an answer");
+        let reply = OutHeader::read_from_bytes(&reply[..len]).expect("a header alone");
+        assert_eq!((reply.unique, reply.error), (1, -Errno::PROTO.raw_os_error()));
     }
 }

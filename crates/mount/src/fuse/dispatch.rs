@@ -400,9 +400,7 @@ impl Session {
         let new = new_node(FileKind::Regular, mode, umask, 0);
         let made = self.operations().create_nameless(request.node, &new, &request.caller);
         let entry = self.checked(made)?;
-        self.reply_open(&entry, flags, &request.caller, reply)?;
-        self.operations().hold_nameless(&entry);
-        Ok(())
+        self.reply_open(&entry, flags, &request.caller, reply)
     }
 
     /// A file that was just made is opened.
@@ -547,7 +545,10 @@ impl Session {
         };
         if self.takes_notifications() && self.operations().has_writers(request.node) {
             // What the kernel has not written would be a hole. Without a write-back cache it has what was stored through a mapping.
-            request.transport.while_others_serve(&mut || self.write_back_cached(request.node));
+            let transport = request.transport;
+            if !transport.while_others_serve(&mut || self.write_back_cached(request.node)) {
+                return Err(Errno::AGAIN);
+            }
         }
         let offset = self.checked(self.operations().seek(FileHandle(handle), offset, whence))?;
         reply.push(&LSeekOut { offset });

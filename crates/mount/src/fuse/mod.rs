@@ -34,6 +34,7 @@ mod write_back;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use diorite::Filesystem;
 
@@ -111,7 +112,8 @@ pub enum MountError {
     },
 }
 
-/// A volume that is mounted, and served by [`Mount::serve`]. Dropped before that, it is unmounted.
+/// A volume that is mounted, and served by [`Mount::serve`]. Dropped before that, it is unmounted; programs that use it then are served until
+/// they end, and waited for.
 pub struct Mount {
     session: Arc<Session>,
     channels: Arc<Channels>,
@@ -129,7 +131,7 @@ impl std::fmt::Debug for Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if !self.session.is_closed() {
-            let _ = detach(&self.directory, true);
+            self.end();
         }
     }
 }
@@ -160,6 +162,9 @@ impl Mount {
         let is_read_only = options.read_only || filesystem.read_only_reason().is_some();
         let mut images = diorite::host_paths(target);
         let checks_permissions = options.checks_permissions();
+        // Before it is in the tree: without them, it would be there and not answer.
+        let threads = Arc::<Threads>::default();
+        let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
         let has_loop = images.len() == 1 && !is_read_only && options.source_name.is_none();
         let wish = Wish {
             directory,
@@ -168,10 +173,8 @@ impl Mount {
             flags: options.flags(is_read_only),
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
+            max_read: payloads.bytes_of_each(),
         };
-        // Before it is in the tree: without them, it would be there and not answer.
-        let threads = Arc::<Threads>::default();
-        let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
         let device = Arc::new(attach(&wish)?);
         let manner = Manner {
             write_back: options.write_back(),
@@ -201,6 +204,30 @@ impl Mount {
         Ok(mount)
     }
 
+    /// Unmount what is not served. The kernel unmounts with requests, and waits for the answers.
+    fn end(&self) {
+        self.end_watch();
+        let (session, channels, threads) =
+            (Arc::clone(&self.session), Arc::clone(&self.channels), Arc::clone(&self.threads));
+        let serve = move || {
+            let served = channels.serve();
+            threads.wait_until_ended();
+            if let Err(error) = served.and(session.close()) {
+                session.log(&error.to_string());
+            }
+        };
+        // Without a thread that answers, a mount without a daemon is left, which is better than a wait without end.
+        let Ok(served) = thread::Builder::new().name("fuse-end".to_owned()).spawn(serve) else { return };
+        match detach(&self.directory, true) {
+            Ok(()) => drop(served.join()),
+            Err(error) => self.session.log(&error.to_string()),
+        }
+    }
+
+    fn end_watch(&self) {
+        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -218,7 +245,7 @@ impl Mount {
     pub fn serve(&self) -> Result<(), MountError> {
         let served = self.channels.serve();
         self.threads.wait_until_ended();
-        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.end_watch();
         log::info!("{}: unmounted", self.directory.display());
         Ok(served.and(self.session.close())?)
     }

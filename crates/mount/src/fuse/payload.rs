@@ -33,6 +33,11 @@ impl Payloads {
         Ok(Self { len, pool: RegisteredBuffers::new(len, registered).map_err(no_memory)? })
     }
 
+    /// Bytes of each.
+    pub(super) fn bytes_of_each(&self) -> usize {
+        self.len
+    }
+
     /// Memory for one more request at a time.
     ///
     /// # Errors

@@ -54,8 +54,9 @@ pub(super) struct Manner {
 
 /// How requests come in.
 pub(super) trait Transport {
-    /// Carry out what ends when other requests of the client were served: another thread is there for them.
-    fn while_others_serve(&self, wait: &mut dyn FnMut());
+    /// Carry out what ends when other requests of the client were served: another thread is there for them. Returns whether it was carried out: not
+    /// where there is no such thread.
+    fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool;
 }
 
 /// What is left to do for a request.
@@ -114,6 +115,8 @@ pub(super) struct Session {
     log: LimitedLog,
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
+    /// The client speaks a version of the protocol that is not served.
+    is_refused: AtomicBool,
     is_closed: AtomicBool,
     /// Why the volume could not be closed when the kernel asked for it.
     close_error: Mutex<Option<diorite::Error>>,
@@ -149,6 +152,7 @@ impl Session {
             idle_polling,
             log: LimitedLog::new(log),
             agreed,
+            is_refused: AtomicBool::new(false),
             is_closed,
             close_error: Mutex::default(),
         }
@@ -209,6 +213,11 @@ impl Session {
     /// Whether the client has agreed on how it is served.
     pub(super) fn is_set_up(&self) -> bool {
         self.agreed.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the client cannot be served, and will ask for nothing more.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Acquire)
     }
 
     /// Whether the client will send requests over `io_uring`.
@@ -410,6 +419,7 @@ impl Session {
                 reply.push(&InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() });
                 return Ok(());
             }
+            self.is_refused.store(true, Ordering::Release);
             return Err(Errno::PROTO);
         }
         if self.device.is_none() && self.is_set_up() {
@@ -478,8 +488,9 @@ mod tests {
     struct Alone;
 
     impl Transport for Alone {
-        fn while_others_serve(&self, wait: &mut dyn FnMut()) {
+        fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool {
             wait();
+            true
         }
     }
 

@@ -249,12 +249,13 @@ fn bytes_of(message: &Message<'_>) -> usize {
 }
 
 impl Transport for Lane {
-    fn while_others_serve(&self, wait: &mut dyn FnMut()) {
+    fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool {
         if self.serving().fetch_sub(1, Ordering::AcqRel) <= self.rings.of_queue {
             self.add_thread();
         }
         wait();
         self.serving().fetch_add(1, Ordering::AcqRel);
+        true
     }
 }
 

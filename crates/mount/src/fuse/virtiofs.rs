@@ -464,8 +464,9 @@ struct Worker {
 struct Queue;
 
 impl Transport for Queue {
-    fn while_others_serve(&self, wait: &mut dyn FnMut()) {
+    fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool {
         wait();
+        true
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite::{
     Attributes, DirectIo, Error, ErrorKind, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks,
@@ -34,8 +34,10 @@ pub(super) struct OpenFile {
     is_append_only: bool,
     /// See [`Opened::is_written_through`].
     is_written_through: bool,
-    /// It was written by this handle, or made for it: it has no capabilities since then.
+    /// It was written by this handle, or made for it.
     is_written: AtomicBool,
+    /// [`Operations::capabilities_given`] when this handle was found to have no capabilities of its file left; 0: it was not.
+    capabilities_cleared: AtomicU64,
     /// The process that opened it.
     opener: u32,
 }
@@ -99,7 +101,7 @@ pub struct OpenFlags {
 /// Where the data of a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The front end's cache, which sends the times itself.
+    /// The front end's cache, which sends the times itself, and takes capabilities when a program writes to it.
     Cache,
     /// A program.
     Caller {
@@ -183,6 +185,7 @@ impl Operations {
         let is_append_only = flags.write && attributes.is_append_only();
         let is_written_through = flags.write && is_written_through(&attributes);
         let is_written = AtomicBool::new(flags.is_new);
+        let capabilities_cleared = AtomicU64::new(if flags.is_new { self.capabilities_given() } else { 0 });
         let reserved_blocks = self.reserved_blocks(caller);
         let opener = caller.pid;
         let file = OpenFile {
@@ -193,6 +196,7 @@ impl Operations {
             is_append_only,
             is_written_through,
             is_written,
+            capabilities_cleared,
             opener,
         };
         if flags.write {
@@ -276,11 +280,7 @@ impl Operations {
             Source::Caller { .. } => self.file(handle)?,
         };
         let cached = file.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
-        let privileges = match source {
-            Source::Caller { clear_privileges: true, .. } => clear_for_content(&file.node, SetIds::Cleared)?,
-            _ if !file.is_written.load(Ordering::Acquire) => clear_for_content(&file.node, SetIds::Kept)?,
-            _ => Privileges::Kept,
-        };
+        let privileges = self.clear_for_write(&file, source)?;
         // Not before they are gone: where that fails, the next write is the first.
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
         let len = match source {
@@ -292,6 +292,22 @@ impl Operations {
             }
         };
         Ok(Written { len, privileges, is_first })
+    }
+
+    /// What a write takes from a file. What a cache sends was taken when the program wrote: what the file was given since then stays.
+    fn clear_for_write(&self, file: &OpenFile, source: Source) -> Result<Privileges> {
+        let Source::Caller { clear_privileges, .. } = source else { return Ok(Privileges::Kept) };
+        if clear_privileges {
+            return clear_for_content(&file.node, SetIds::Cleared);
+        }
+        // Before they are looked for: one that is given meanwhile is looked for by the next write.
+        let given = self.capabilities_given();
+        if file.capabilities_cleared.load(Ordering::Acquire) == given {
+            return Ok(Privileges::Kept);
+        }
+        let privileges = clear_for_content(&file.node, SetIds::Kept)?;
+        file.capabilities_cleared.store(given, Ordering::Release);
+        Ok(privileges)
     }
 
     /// Data of a front end's cache could not be written. Its program has written on meanwhile, and gets the error at a later write

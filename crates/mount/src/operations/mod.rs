@@ -23,6 +23,7 @@ pub(crate) mod permissions;
 mod privileges;
 mod table;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, ReservedBlocks, Result};
@@ -111,13 +112,26 @@ pub struct Operations {
     known: Known,
     files: Table<OpenFile>,
     listing_ahead: ListingAhead,
+    /// How often capabilities were given to any file, from 1 on.
+    capabilities_given: AtomicU64,
 }
 
 impl Operations {
     /// Serve this volume.
     pub fn new(filesystem: Filesystem, settings: Settings) -> Self {
         let listing_ahead = ListingAhead::new(filesystem.clone());
-        Self { filesystem, settings, known: Known::default(), files: Table::new(OPEN_MAX), listing_ahead }
+        Self {
+            filesystem,
+            settings,
+            known: Known::default(),
+            files: Table::new(OPEN_MAX),
+            listing_ahead,
+            capabilities_given: AtomicU64::new(1),
+        }
+    }
+
+    fn capabilities_given(&self) -> u64 {
+        self.capabilities_given.load(Ordering::Acquire)
     }
 
     /// The volume.
@@ -147,6 +161,10 @@ impl Operations {
     /// A client knows the inode once more.
     pub fn retain(&self, entry: &Entry) {
         self.known.retain(entry.node.number());
+        // One that was made without a name; or that was found by its number, and forgotten since, with which it was no longer held.
+        if entry.attributes.links == 0 {
+            self.known.hold_nameless(&entry.node);
+        }
     }
 
     /// A client knows the inode so many times less.

@@ -66,11 +66,6 @@ impl Operations {
         self.entry(self.node(directory)?.create_nameless(&new.spec(caller))?)
     }
 
-    /// A file that [`Self::create_nameless`] made, and that a client knows now.
-    pub fn hold_nameless(&self, entry: &Entry) {
-        self.known.hold_nameless(&entry.node);
-    }
-
     /// Make a symbolic link.
     ///
     /// # Errors

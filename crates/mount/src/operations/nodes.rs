@@ -1,5 +1,7 @@
 //! Inodes: attributes, extended attributes, flags.
 
+use std::sync::atomic::Ordering;
+
 use diorite::{Attributes, InodeNumber, NodeRef, Result, SetAttributes, SetTime, Timestamp, XattrMode};
 
 use super::files::is_written_through;
@@ -7,6 +9,8 @@ use super::{Caller, Entry, Operations, not_permitted, privileges};
 
 /// The extended attribute that is the access control list of a file or directory.
 pub(crate) const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
 /// Flags and project of an inode, as `chattr` knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +97,9 @@ impl Operations {
     ) -> Result<()> {
         let node = self.node(number)?;
         node.set_xattr(name, value, mode)?;
+        if name == XATTR_CAPABILITY {
+            self.capabilities_given.fetch_add(1, Ordering::AcqRel);
+        }
         if clear_group_id && name == XATTR_ACCESS_LIST {
             let permissions = node.attributes()?.permissions;
             let changes = SetAttributes { permissions: Some(permissions & !0o2000), ..Default::default() };
