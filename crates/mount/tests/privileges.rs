@@ -100,3 +100,34 @@ fn capabilities_that_a_file_was_given_between_two_writes_are_gone_after_the_seco
         operations.close_file(handle);
     }
 }
+
+/// Of nodes that are not regular files they stayed.
+#[test]
+fn a_change_of_owner_clears_set_ids_of_all_but_directories() {
+    let (_place, operations, _) = program();
+    let nodes =
+        [(FileKind::Fifo, 0o0755), (FileKind::CharacterDevice, 0o0755), (FileKind::Directory, 0o6755)];
+    for (kind, left) in nodes {
+        let name = format!("{kind:?}").into_bytes();
+        let new = NewNode { kind, permissions: 0o6755, umask: 0, device: (1, 3) };
+        let made = operations.create(InodeNumber::ROOT, &name, &new, &ROOT).expect("create").attributes;
+        let chown = SetAttributes { uid: Some(1000), clear_privileges: true, ..SetAttributes::default() };
+        let now = operations.set_attributes(made.inode, &chown).expect("chown");
+        assert_eq!(now.permissions, left, "{kind:?}");
+    }
+}
+
+/// As on Linux: there was an error where there is no list.
+#[test]
+fn a_list_that_is_not_there_can_be_removed() {
+    let (_place, operations, made) = program();
+    for name in [&b"system.posix_acl_access"[..], b"system.posix_acl_default"] {
+        operations.remove_xattr(InodeNumber::ROOT, name).expect("remove");
+        for empty in [&b""[..], &[2, 0, 0, 0]] {
+            operations
+                .set_xattr(InodeNumber::ROOT, name, empty, XattrMode::Set, false)
+                .expect("an empty list");
+        }
+    }
+    operations.remove_xattr(made.inode, b"user.none").expect_err("another attribute that is not there");
+}

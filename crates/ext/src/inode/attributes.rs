@@ -212,7 +212,7 @@ impl SetAttributes {
 
     /// The permission bits that are left, where a change takes some.
     fn privileges_cleared(&self, inode: &Inode, state: &InodeState) -> Option<u16> {
-        if !self.clear_privileges || inode.kind() != FileKind::Regular {
+        if !self.clear_privileges || inode.kind() == FileKind::Directory {
             return None;
         }
         let set_group = if state.permissions & 0o010 != 0 { 0o2000 } else { 0 };

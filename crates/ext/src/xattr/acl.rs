@@ -36,6 +36,11 @@ fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
+/// Whether a list in the form of Linux is one without entries, which stands for none.
+pub(super) fn is_empty_in_linux(bytes: &[u8]) -> bool {
+    bytes.is_empty() || bytes.len() == 4 && get_u32(bytes, 0) == Some(LINUX_VERSION)
+}
+
 impl Acl {
     /// From the form of Linux.
     pub(super) fn from_linux(bytes: &[u8]) -> Result<Self, &'static str> {

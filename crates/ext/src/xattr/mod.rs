@@ -91,6 +91,9 @@ impl Volume {
             ACL_DEFAULT if inode.kind() != FileKind::Directory => {
                 return Err(Error::InvalidArgument("only a directory has a default access control list"));
             }
+            ACL_ACCESS | ACL_DEFAULT if acl::is_empty_in_linux(value) => {
+                return self.change_attribute(inode, &mut state, (index, rest), None, XattrMode::Set, None);
+            }
             ACL_ACCESS | ACL_DEFAULT => {
                 let list = acl::Acl::from_linux(value).map_err(Error::InvalidArgument)?;
                 if index == ACL_ACCESS {
@@ -110,7 +113,10 @@ impl Volume {
         self.core.check_writable()?;
         let mut state = inode.write_in_use()?;
         check_may_change(inode, &state, index)?;
-        self.change_attribute(inode, &mut state, (index, rest), None, XattrMode::Replace, None)
+        // As on Linux, a list that is not there can be removed.
+        let is_list = matches!(index, ACL_ACCESS | ACL_DEFAULT);
+        let mode = if is_list { XattrMode::Set } else { XattrMode::Replace };
+        self.change_attribute(inode, &mut state, (index, rest), None, mode, None)
     }
 
     /// Set an attribute, or remove it (`value` is `None`), and set the permission bits that go with it.

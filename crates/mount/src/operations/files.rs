@@ -144,6 +144,18 @@ pub(super) fn is_written_through(attributes: &Attributes) -> bool {
 }
 
 impl OpenFile {
+    /// What a cache has may begin with content that the file can have, which its program need not have written with what it cannot: that
+    /// part is written before the error.
+    fn write_of_cache(&self, cached: &File, data: &[u8], offset: u64) -> Result<usize> {
+        let _right = self.reserved_blocks.enter();
+        let target = if data.len() < DIRECT_FROM { cached } else { &self.direct };
+        let fitting = usize::try_from(target.max_size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        if (1..data.len()).contains(&fitting) {
+            target.write_all_at(&data[..fitting], offset)?;
+        }
+        target.write_all_at(data, offset).map(|()| data.len())
+    }
+
     /// Write what a program gave: all of it, or where it is written through, what there is space for. The kernel takes less for an error where
     /// it has the data in its cache as well, but must know of each byte where it has not: a client that believes an append-only file to be shorter
     /// could never write to it again. So there, a part that was written before an error is the result, and the next write has the error.
@@ -285,11 +297,7 @@ impl Operations {
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
         let len = match source {
             Source::Caller { flags, .. } => file.write_of_caller(data, offset, flags)?,
-            Source::Cache => {
-                let _right = file.reserved_blocks.enter();
-                let target = if data.len() < DIRECT_FROM { cached } else { &file.direct };
-                target.write_all_at(data, offset).map(|()| data.len())?
-            }
+            Source::Cache => file.write_of_cache(cached, data, offset)?,
         };
         Ok(Written { len, privileges, is_first })
     }
