@@ -549,6 +549,22 @@ fn partitions_and_offsets_of_an_export() {
     assert_eq!(back, [9; 512]);
 }
 
+/// Two programs that wrote to one volume destroyed it.
+#[test]
+fn one_writer_of_an_export_at_a_time() {
+    let (_images, path) = image(BYTES);
+    let (_directory, socket) = scratch();
+    let Some(server) = Server::qemu(&socket, &path, &[]) else { return };
+    let uri = server.uri();
+    let read_write = OpenOptions::read_write();
+    let writer = NbdDevice::open(&uri, &read_write).expect("the first");
+    let refused = NbdDevice::open(&uri, &read_write).map(drop);
+    assert!(matches!(refused, Err(OpenError::Locked { .. })), "{refused:?}");
+    NbdDevice::open(&uri, &OpenOptions::read_only()).map(drop).expect("readers");
+    drop(writer);
+    NbdDevice::open(&uri, &read_write).map(drop).expect("it is closed");
+}
+
 /// With TLS, a client that trusts the authority gets in, one that does not stays out, and so does one without TLS.
 #[cfg(feature = "nbd-tls")]
 #[test]

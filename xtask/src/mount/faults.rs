@@ -114,7 +114,7 @@ pub(crate) fn small_memory(settings: &Settings) -> Result<String, String> {
     served.mount()?;
     let at = served.at();
     shell(&format!(
-        "cd {}; mkdir many; seq 20000 | xargs -n 500 sh -c 'for i; do echo $i > many/$i; done' sh; cp -r /usr/include include; diff -r /usr/include include; \
+        "cd {}; mkdir many; seq 20000 | xargs -n 500 sh -c 'for i; do echo $i > many/$i; done' sh; cp -r /usr/include include; diff -r --no-dereference /usr/include include; \
          dd if=/dev/urandom of=a bs=1M count=64; cp a b; cmp a b; [ $(ls many | wc -l) = 20000 ]",
         at.display()
     ))?;

@@ -18,6 +18,7 @@
 //!
 //! Locking: plain locks, for the simulation never comes here. `sessions` is held exclusively while connections are made again.
 
+mod claim;
 mod handshake;
 mod session;
 #[cfg(feature = "nbd-tls")]
@@ -38,12 +39,14 @@ use diorite_block::{
     SharedQueue,
 };
 
+use self::claim::Claim;
 use self::handshake::Export;
 use self::session::{BATCH, Lost, Session, Transfer};
 use self::uri::NbdUri;
 use self::wire::Command;
 use crate::error::{OpenError, os_error};
-use crate::options::{Access, OpenOptions};
+use crate::lock_holder::LockHolder;
+use crate::options::{Access, OpenOptions, Sharing};
 use crate::thread_queue;
 
 pub(crate) use self::uri::{SCHEMES, is_nbd, parse};
@@ -75,6 +78,8 @@ pub struct NbdDevice {
     /// Whether acknowledged writes may have been lost with a connection.
     unflushed_lost: AtomicBool,
     process: Process,
+    /// None for readers, and for writers that cooperate.
+    _claim: Option<Claim>,
 }
 
 #[derive(Debug)]
@@ -91,7 +96,8 @@ impl NbdDevice {
     ///
     /// # Errors
     /// [`OpenError::BadTarget`] for a URI that cannot be understood, [`OpenError::Os`] where there is no server or it refuses, and
-    /// [`OpenError::ReadOnly`] where a read-only export is to be written.
+    /// [`OpenError::ReadOnly`] where a read-only export is to be written, and [`OpenError::Locked`] where it is open for writing on this host,
+    /// by the same socket, or the same host and port.
     pub fn open(uri: &str, options: &OpenOptions) -> Result<Arc<Self>, OpenError> {
         let (parsed, window) =
             parse(uri).map_err(|why| OpenError::BadTarget { spec: uri.to_owned(), why })?;
@@ -104,6 +110,7 @@ impl NbdDevice {
 
     pub(crate) fn open_parsed(uri: NbdUri, options: &OpenOptions) -> Result<Arc<Self>, OpenError> {
         let path = uri.text.clone();
+        let claim = claim(&uri, options)?;
         let (transport, export) =
             handshake::connect(&uri).map_err(os_error(path.as_ref(), "connect to the NBD server"))?;
         let geometry = geometry_of(&export, options.access)
@@ -129,6 +136,7 @@ impl NbdDevice {
             flushed: AtomicU64::new(0),
             unflushed_lost: AtomicBool::new(false),
             process: Process::current(),
+            _claim: claim,
         }))
     }
 
@@ -335,6 +343,21 @@ impl Sessions {
     /// The sessions, if they are still those of `generation`.
     fn of(&self, generation: u64) -> &[Arc<Session>] {
         if self.generation == generation && self.failed.is_none() { &self.open } else { &[] }
+    }
+}
+
+/// The right to write, if that is to be this device's alone.
+fn claim(uri: &NbdUri, options: &OpenOptions) -> Result<Option<Claim>, OpenError> {
+    if options.access != Access::ReadWrite || options.sharing != Sharing::Exclusive {
+        return Ok(None);
+    }
+    let path = || uri.text.clone().into();
+    match Claim::take(uri) {
+        Ok(claim) => Ok(Some(claim)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            Err(OpenError::Locked { path: path(), holder: LockHolder::Unknown, used: "open" })
+        }
+        Err(source) => Err(OpenError::NoLocks { path: path(), source }),
     }
 }
 

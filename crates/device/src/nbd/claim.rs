@@ -1,0 +1,66 @@
+//! One writer of an export on this host.
+//!
+//! Servers let any number of clients write. What a file is locked for is a name here: that of an abstract socket, which one process at a time
+//! can have, and which is free again when that ends, however it does. It holds among the processes of a network namespace that reach the server
+//! by the same socket or the same name and port.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use super::uri::{Endpoint, NbdUri};
+
+/// The right to write to an export, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    _socket: UnixDatagram,
+}
+
+impl Claim {
+    /// # Errors
+    /// `AddrInUse`: another device has it.
+    pub(super) fn take(uri: &NbdUri) -> io::Result<Self> {
+        let address = SocketAddr::from_abstract_name(name_of(uri))?;
+        UnixDatagram::bind_addr(&address).map(|socket| Self { _socket: socket })
+    }
+}
+
+/// Names of sockets are short; those of exports and paths need not be.
+fn name_of(uri: &NbdUri) -> String {
+    let mut hasher = DefaultHasher::new();
+    match &uri.endpoint {
+        // A server that was started again has the same path, and another inode.
+        Endpoint::Unix(path) => path.canonicalize().unwrap_or_else(|_| path.clone()).hash(&mut hasher),
+        Endpoint::Tcp(host, port) => (host_of(host), port).hash(&mut hasher),
+    }
+    uri.export.hash(&mut hasher);
+    format!("diorite-nbd-writer-{:016x}", hasher.finish())
+}
+
+/// This host has several names.
+fn host_of(host: &str) -> String {
+    let host = host.to_ascii_lowercase();
+    let is_loopback =
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if is_loopback { "localhost".to_owned() } else { host }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::uri::parse;
+    use super::*;
+
+    fn name(uri: &str) -> String {
+        name_of(&parse(uri).expect("a URI").0)
+    }
+
+    #[test]
+    fn an_export_has_one_name_however_it_is_reached() {
+        assert_eq!(name("nbd://localhost/a"), name("nbds://127.0.0.1:10809/a?reconnect=1"));
+        assert_eq!(name("nbd+unix:///a?socket=/tmp/../dev/null"), name("nbd+unix:///a?socket=/dev/null"));
+        assert_ne!(name("nbd://localhost/a"), name("nbd://localhost/b"));
+        assert_ne!(name("nbd://localhost:1/a"), name("nbd://localhost:2/a"));
+    }
+}
