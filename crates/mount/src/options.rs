@@ -230,7 +230,9 @@ impl MountOptions {
                 let kind = value.parse().map_err(|error: UnknownScheduler| wrong(&error.to_string()))?;
                 self.scheduler = Some(kind);
             }
+            "partition" if self.offset.is_some() => return Err(wrong("there is an offset already")),
             "partition" => self.partition = Some(number()?),
+            "offset" if self.partition.is_some() => return Err(wrong("there is a partition already")),
             "offset" => self.offset = Some(value.to_owned()),
             "fsname" if value.is_empty() => return Err(wrong("a name is needed")),
             "fsname" => self.source_name = Some(value.to_owned()),

@@ -16,9 +16,10 @@ Options of -o:
   times     relatime (default), noatime, strictatime, lazytime
   name      fsname=NAME (the source in the list of mounts, whose type is fuse.diorite then)
   access    allow_other, default_permissions, nosuid, nodev, noexec
-  fstab     words for others (defaults, noauto, user, nofail, _netdev, x-...), errors=remount-ro: no effect
+  fstab     words for others (defaults, noauto, user, nofail, _netdev, acl, user_xattr, nodiratime, x-...), errors=remount-ro: no effect
 
-Without allow_other only the user who mounts it can use it. Permissions are checked with default_permissions only.
+Without allow_other only the user who mounts it can use it. Permissions are checked with allow_other or
+default_permissions. All files show the owner of uid= and gid= and lack the bits of umask=; what they have stays.
 As `mount -t fuse.diorite IMAGE DIR` and in fstab: make /sbin/mount.fuse.diorite a link to this program.
 Root's mounts are of type fuseblk, and sync(1) and umount(8) wait for them. Others need fusermount3 (package fuse3);
 for them fsync makes a file durable, and sync(1) does not wait.

@@ -72,6 +72,7 @@ opcodes! {
     Access = 34,
     Create = 35,
     Interrupt = 36,
+    Bmap = 37,
     Destroy = 38,
     Ioctl = 39,
     BatchForget = 42,
@@ -228,6 +229,8 @@ structures! {
     FAllocateIn { handle: u64, offset: u64, len: u64, mode: u32, padding: u32, }
     LSeekIn { handle: u64, offset: u64, whence: u32, padding: u32, }
     LSeekOut { offset: u64, }
+    BmapIn { block: u64, block_size: u32, padding: u32, }
+    BmapOut { block: u64, }
     /// A message of our own: the kernel is to write back and drop cached pages (with a negative offset none), and to forget attributes.
     NotifyInvalInode { node: u64, offset: i64, len: i64, }
     /// A message of our own: the kernel is to drop inodes that are not in use, here one.

@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::abi::{
-    AccessIn, AttrOut, BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn,
-    FSYNC_DATA_ONLY, FSyncIn, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn, GetXattrOut, LSeekIn,
-    LSeekOut, LinkIn, MkDirIn, MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn,
-    Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, ShortSetXattrIn, StatFsOut, StatxIn,
-    StatxOut, WriteIn, WriteOut, fattr, fopen, init, write_flags,
+    AccessIn, AttrOut, BatchForgetIn, BmapIn, BmapOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut,
+    FAllocateIn, FSYNC_DATA_ONLY, FSyncIn, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn,
+    GetXattrOut, LSeekIn, LSeekOut, LinkIn, MkDirIn, MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut,
+    ReadIn, ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, ShortSetXattrIn,
+    StatFsOut, StatxIn, StatxOut, WriteIn, WriteOut, fattr, fopen, init, write_flags,
 };
 use super::ioctl;
 use super::reply::{
@@ -219,6 +219,7 @@ impl Session {
             Opcode::ReadDirPlus => self.read_directory_plus(request, reply),
             Opcode::FAllocate => self.allocate(request),
             Opcode::LSeek => self.seek(request, reply),
+            Opcode::Bmap => self.block_of(request, reply),
             Opcode::CopyFileRange => self.copy_range(request, reply),
             Opcode::Ioctl => ioctl::ioctl(self, request, reply),
             // Without an answer the kernel would cache listings.
@@ -552,6 +553,14 @@ impl Session {
         }
         let offset = self.checked(self.operations().seek(FileHandle(handle), offset, whence))?;
         reply.push(&LSeekOut { offset });
+        Ok(())
+    }
+
+    /// Where a block of a file is on the device (`FIBMAP`, which the kernel sends for mounts on block devices).
+    fn block_of(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
+        let BmapIn { block, block_size, .. } = request.arguments.structure();
+        let block = self.checked(self.operations().block_of(request.node, block, block_size))?;
+        reply.push(&BmapOut { block });
         Ok(())
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite::{
-    Attributes, DirectIo, Error, ErrorKind, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks,
-    Result, SetAttributes, SpaceUse,
+    Attributes, DirectIo, Error, ErrorKind, Extent, ExtentKind, File, FileKind, InodeNumber, IoFlags,
+    NodeRef, ReservedBlocks, Result, SetAttributes, SpaceUse,
 };
 
 use super::privileges::{Privileges, SetIds, clear_for_content};
@@ -389,6 +389,20 @@ impl Operations {
             Whence::Data => file.direct.seek_data(offset),
             Whence::Hole => file.direct.seek_hole(offset),
         }
+    }
+
+    /// The block of the device that has a block of a file, both counted in `block_size` bytes; 0 where none has written content of it.
+    ///
+    /// # Errors
+    /// As [`diorite::OpenOptions::open`] and [`File::extents`].
+    pub fn block_of(&self, number: InodeNumber, block: u64, block_size: u32) -> Result<u64> {
+        let block_size = u64::from(block_size.max(1));
+        let offset = block.saturating_mul(block_size);
+        let extents = self.node(number)?.open_options().read(true).open()?.extents()?;
+        let has = |extent: &&Extent| (extent.offset..extent.offset + extent.len).contains(&offset);
+        let place = extents.iter().find(has).filter(|extent| extent.kind == ExtentKind::Data);
+        let place = place.and_then(|extent| Some(extent.sector?.to_bytes() + (offset - extent.offset)));
+        Ok(place.map_or(0, |place| place / block_size))
     }
 
     /// Copy a range from one open file to another, whose set-user-ID and set-group-ID are cleared; returns how much, less where the first
