@@ -222,12 +222,18 @@ fn reserved_blocks_are_for_those_who_may_use_them() {
 
 /// `sync`, `syncfs` and `fsync` wait for the daemon; a daemon that is killed afterwards has lost nothing, and the journal is replayed.
 fn what_was_synced_survives_a_killed_daemon() {
+    survives_a_killed_daemon(|options| Served::new("ext4", "64M", options));
+    survives_a_killed_daemon(Served::striped);
+    survives_a_killed_daemon(mount::on_nbd);
+}
+
+fn survives_a_killed_daemon(new: fn(&str) -> Option<Served>) {
     for how in ["sync", "syncfs", "fsync"] {
         if how != "fsync" && !mount::kernel_is_at_least(6, 18) {
             eprintln!("SKIPPED: {how} does not wait for fuseblk before Linux 6.18");
             continue;
         }
-        let Some(served) = Served::new("ext4", "64M", "commit=300") else { return };
+        let Some(served) = new("commit=300") else { return };
         let name = |index: u64| served.path(&format!("file{index}"));
         for index in 0..20 {
             fs::write(name(index), pattern(index as usize * 5000, index)).expect("write");

@@ -21,8 +21,9 @@ Options of -o:
 Without allow_other only the user who mounts it can use it. Permissions are checked with allow_other or
 default_permissions. All files show the owner of uid= and gid= and lack the bits of umask=; what they have stays.
 As `mount -t fuse.diorite IMAGE DIR` and in fstab: make /sbin/mount.fuse.diorite a link to this program.
-Root's mounts are of type fuseblk, and sync(1) and umount(8) wait for them. Others need fusermount3 (package fuse3);
-for them fsync makes a file durable, and sync(1) does not wait.
+Root's mounts are of type fuseblk on a loop device, and sync(1) (Linux 6.18) and umount(8) wait for them. With ro or
+fsname= they are of type fuse, as others' are, which need fusermount3 (package fuse3): for these fsync makes a file
+durable, and sync(1) and umount(8) do not wait.
 Requests come over io_uring on Linux 6.14 and later once root has written Y to /sys/module/fuse/parameters/enable_uring.
 Root's mounts keep idle CPUs (of up to 8) from halting while requests follow one another; idle_polling=off saves their power.";
 

@@ -225,6 +225,11 @@ pub(crate) fn on_slow_device(options: &str) -> Option<Served> {
     NbdKit::new(&["--filter=delay"], "wdelay=100ms").map(|server| server.mount(options))
 }
 
+/// A volume behind a server.
+pub(crate) fn on_nbd(options: &str) -> Option<Served> {
+    NbdKit::new(&[], "").map(|server| server.mount(options))
+}
+
 /// An image of 64 MiB behind a server of `nbdkit`.
 struct NbdKit {
     bench: Bench,

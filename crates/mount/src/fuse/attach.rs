@@ -1,8 +1,9 @@
 //! How a filesystem comes into the tree of the host, and out of it.
 //!
-//! The superuser mounts it as `fuseblk`, on a loop device over the image: then the kernel's `sync`, `syncfs` and `umount` wait for this
-//! program, which they do not for the plain type `fuse`. Others mount it as `fuse` with the help of `fusermount3`; for them `fsync` is what
-//! makes a file durable. The loop device is a token: nothing is read or written through it.
+//! The superuser mounts it as `fuseblk`, on a loop device: then the kernel's `sync`, `syncfs` and `umount` wait for this program, which they do
+//! not for the plain type `fuse`. Others mount it as `fuse` with the help of `fusermount3`; for them `fsync` is what makes a file durable.
+//! Nothing is read or written through the loop device. It is over the image, so that others see that the image is in use; over a memfd where
+//! no single file is the image. Read-only mounts, and those with `fsname=`, are of the plain type.
 
 use std::ffi::CString;
 use std::fmt::Write as _;
@@ -13,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{
@@ -24,14 +25,48 @@ use rustix::net::{
 use super::{MountError, sys};
 use crate::mounted::device_numbers;
 
+/// What the loop device of a mount is over.
+#[derive(Debug)]
+pub(super) enum Backing {
+    /// The host's file that holds the image.
+    Image(PathBuf),
+    /// A memfd: the image is no file of the host, or several.
+    Memory,
+}
+
+impl Backing {
+    fn open(&self) -> rustix::io::Result<OwnedFd> {
+        match self {
+            Self::Image(path) => rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()),
+            Self::Memory => {
+                let file = memfd_create(c"diorite", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+                ftruncate(&file, BLOCK_SIZE)?;
+                fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+                Ok(file)
+            }
+        }
+    }
+
+    /// As programs that list loop devices may show it.
+    fn name(&self) -> &[u8] {
+        match self {
+            Self::Image(path) => path.as_os_str().as_bytes(),
+            Self::Memory => b"diorite",
+        }
+    }
+}
+
+/// What the kernel is told of the loop device, which has one block at least.
+const BLOCK_SIZE: u64 = 4096;
+
 /// What the kernel gets when it mounts.
 #[derive(Debug)]
 pub(super) struct Wish<'a> {
     pub(super) directory: &'a Path,
     /// What the image is called in the list of mounts.
     pub(super) source: &'a str,
-    /// The host's file that holds the image, where one does.
-    pub(super) image: Option<PathBuf>,
+    /// What a loop device of the superuser's mount is over; `None`: the plain type.
+    pub(super) backing: Option<Backing>,
     pub(super) flags: MountFlags,
     pub(super) allow_other: bool,
     pub(super) default_permissions: bool,
@@ -48,9 +83,9 @@ pub(super) fn attach(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
     let failed =
         |source: Errno| MountError::Attach { directory: wish.directory.to_owned(), source: source.into() };
     let device = sys::open_fuse().map_err(|source| MountError::NoFuse { source: source.into() })?;
-    if let Some(image) = &wish.image
-        && let Ok(file) = rustix::fs::open(image, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        && let Ok((path, _keep)) = sys::attach_loop(&file, image.as_os_str().as_bytes())
+    if let Some(backing) = &wish.backing
+        && let Ok(file) = backing.open()
+        && let Ok((path, _keep)) = sys::attach_loop(&file, backing.name())
     {
         match mount_as("fuseblk.diorite", &path, &device, wish) {
             Ok(()) => return Ok(device),
@@ -77,7 +112,7 @@ fn mount_as(kind: &str, source: &str, device: &OwnedFd, wish: &Wish<'_>) -> rust
         data += if is_wanted { word } else { "" };
     }
     if kind.starts_with("fuseblk") {
-        data += ",blksize=4096";
+        let _ = write!(data, ",blksize={BLOCK_SIZE}");
     }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
     mount(source, wish.directory, kind, wish.flags, data.as_c_str())

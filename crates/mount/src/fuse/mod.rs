@@ -44,7 +44,7 @@ use crate::operations::Operations;
 use crate::options::{IoUring, MountOptions};
 use crate::watch::{Name, Watch};
 pub use attach::detach;
-use attach::{Wish, attach, is_over_io_uring_allowed, tune_writeback};
+use attach::{Backing, Wish, attach, is_over_io_uring_allowed, tune_writeback};
 use channel::Channels;
 use payload::Payloads;
 use session::{Manner, Session};
@@ -165,11 +165,12 @@ impl Mount {
         // Before it is in the tree: without them, it would be there and not answer.
         let threads = Arc::<Threads>::default();
         let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
-        let has_loop = images.len() == 1 && !is_read_only && options.source_name.is_none();
+        let has_loop = !is_read_only && options.source_name.is_none();
+        let image = if images.len() == 1 { images.pop() } else { None };
         let wish = Wish {
             directory,
             source: options.source_name.as_deref().unwrap_or(target),
-            image: if has_loop { images.pop() } else { None },
+            backing: has_loop.then(|| image.map_or(Backing::Memory, Backing::Image)),
             flags: options.flags(is_read_only),
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
