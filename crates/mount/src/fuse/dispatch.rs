@@ -228,7 +228,7 @@ impl Session {
                 Ok(())
             }
             // Without an answer to these the kernel does without them: directories need no state here, what would be flushed at a close
-            // is written already, and operations do not wait for anything that an interrupt could end.
+            // is written already, and an operation that was begun is carried out to its end, also for a caller that is interrupted.
             Opcode::OpenDir | Opcode::ReleaseDir | Opcode::Interrupt => Err(Errno::NOSYS),
             // These are taken care of before.
             Opcode::Forget | Opcode::BatchForget | Opcode::Read | Opcode::Init | Opcode::Destroy => {
