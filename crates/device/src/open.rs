@@ -35,7 +35,7 @@ const FILE_BYTES_MAX: u64 = 1 << 62;
 /// How long to retry where the holder is about to let go (udev's probes, a request that is being freed).
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long to retry for the lock of a dead process: the kernel releases it when its transfers in flight are done.
-const STALE_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const STALE_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An opened and locked file, ready to be used.
 #[derive(Debug)]

@@ -46,6 +46,7 @@ use self::uri::NbdUri;
 use self::wire::Command;
 use crate::error::{OpenError, os_error};
 use crate::lock_holder::LockHolder;
+use crate::open::STALE_LOCK_TIMEOUT;
 use crate::options::{Access, OpenOptions, Sharing};
 use crate::thread_queue;
 
@@ -352,7 +353,17 @@ fn claim(uri: &NbdUri, options: &OpenOptions) -> Result<Option<Claim>, OpenError
         return Ok(None);
     }
     let path = || uri.text.clone().into();
-    match Claim::take(uri) {
+    let give_up = Instant::now() + STALE_LOCK_TIMEOUT;
+    let taken = loop {
+        match Claim::take(uri) {
+            // A process that was killed has it until it is gone.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < give_up => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            taken => break taken,
+        }
+    };
+    match taken {
         Ok(claim) => Ok(Some(claim)),
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             Err(OpenError::Locked { path: path(), holder: LockHolder::Unknown, used: "open" })
