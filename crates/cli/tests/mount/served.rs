@@ -119,9 +119,9 @@ impl Served {
             std::thread::yield_now();
         }
         *self.daemon.borrow_mut() = Some(child);
+        // It is there before it is agreed on how it is served, and before the daemon can be asked for its status.
+        std::fs::metadata(self.at()).expect("it is served");
         if let Some(was_enabled) = was_enabled {
-            // Answered, so agreed on.
-            std::fs::read_dir(self.at()).expect("it is served");
             std::fs::write(ENABLE_IO_URING, was_enabled).expect("as it was");
         }
     }
