@@ -379,7 +379,7 @@ fn a_daemon_that_waits_for_write_back_can_be_killed() {
     });
     served.kill();
     Served::wait_until(|| perl.try_wait().expect("wait").is_some());
-    served.mount_again("").must_end_clean();
+    served.on_the_image().mount_again("").must_end_clean();
 }
 
 /// Who looks for data waits until the kernel has written back what it caches, by requests: however many wait, those are served.

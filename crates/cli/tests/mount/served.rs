@@ -215,6 +215,20 @@ impl Served {
         self
     }
 
+    /// End the server, and go on with the image itself: `nbdkit` may end by itself (an assertion) when a client is killed in a transfer.
+    pub(crate) fn on_the_image(mut self) -> Self {
+        self.end_server();
+        "a.img".clone_into(&mut self.target);
+        self
+    }
+
+    fn end_server(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
     /// Kill the daemon, which ends.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
@@ -262,9 +276,6 @@ impl Drop for Served {
             let _ = child.wait();
             eprintln!("{}", text(&self.bench.read("log")));
         }
-        if let Some(mut server) = self.server.take() {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
+        self.end_server();
     }
 }
