@@ -11,7 +11,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use diorite_mount::fuse::{detach, keep_descriptors_here, keep_few_arenas, raise_descriptor_limit};
+use diorite_mount::fuse::{
+    detach, detach_own, keep_descriptors_here, keep_few_arenas, raise_descriptor_limit,
+};
 use diorite_mount::{MountError, MountOptions, mounted};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -219,8 +221,8 @@ fn end(directory: &Path, is_unmounted: &Mutex<bool>) {
         );
         return;
     }
-    let detached = detach(directory, false).or_else(|_| {
-        let detached = detach(directory, true);
+    let detached = detach_own(directory, false).or_else(|_| {
+        let detached = detach_own(directory, true);
         if detached.is_ok() {
             log::warn!("{shown}: unmounted; files are open, and the volume is closed when they are");
         }

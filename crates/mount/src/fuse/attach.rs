@@ -11,8 +11,9 @@ use std::io::{IoSliceMut, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
@@ -138,7 +139,7 @@ fn attach_by_helper(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
     let mut helper = Command::new("fusermount3");
     helper.arg("-o").arg(options).arg("--").arg(wish.directory);
     helper.env("_FUSE_COMMFD", theirs.as_raw_fd().to_string());
-    helper.stderr(std::process::Stdio::piped());
+    helper.stderr(Stdio::piped());
     let mut child = helper.spawn().map_err(|source| MountError::NoHelper { source })?;
     drop(theirs);
     let received = receive_descriptor(&ours);
@@ -171,6 +172,49 @@ fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
     })
 }
 
+/// Unmount what this process serves, as [`detach`], by a process of its own.
+///
+/// The kernel's call waits until this program has answered what is still to be written. Made here, it would hold the descriptors of `/dev/fuse` open
+/// when this process is killed meanwhile, and so wait for ever, with each `sync(2)` of the host. A child that is left waits until they are closed, no
+/// longer.
+///
+/// # Errors
+/// What `umount` or `fusermount3` says.
+pub fn detach_own(directory: &Path, lazily: bool) -> Result<(), MountError> {
+    if !rustix::process::geteuid().is_root() {
+        return detach_by_helper(directory, lazily);
+    }
+    // The kernel's list has the directory as it is, and no other program is to be asked.
+    let mut command = Command::new("umount");
+    command.args(["--no-canonicalize", "--internal-only"]).args(lazily.then_some("--lazy"));
+    command.arg("--").arg(directory).stdin(Stdio::null());
+    // A terminal's signals are for this program.
+    command.process_group(0);
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(refused(directory, &output)),
+        // Not even `umount`: there is no other way.
+        Err(_) => detach(directory, lazily),
+    }
+}
+
+fn detach_by_helper(directory: &Path, lazily: bool) -> Result<(), MountError> {
+    let mut helper = Command::new("fusermount3");
+    helper.arg(if lazily { "-uz" } else { "-u" }).arg("--").arg(directory);
+    helper.stdin(Stdio::null()).process_group(0);
+    let output = helper.output().map_err(|source| MountError::NoHelper { source })?;
+    if output.status.success() { Ok(()) } else { Err(refused(directory, &output)) }
+}
+
+/// What a program said that did not unmount.
+fn refused(directory: &Path, output: &Output) -> MountError {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim().trim_start_matches("fusermount3: ").trim_start_matches("umount: ");
+    let source =
+        std::io::Error::other(said.trim_start_matches(&format!("{}: ", directory.display())).to_owned());
+    MountError::Detach { directory: directory.to_owned(), source }
+}
+
 /// Unmount a directory; with `lazily` it is out of the tree at once, and goes when the last open file in it is closed.
 ///
 /// # Errors
@@ -180,16 +224,7 @@ pub fn detach(directory: &Path, lazily: bool) -> Result<(), MountError> {
     let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match unmount(directory, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => {
-            let mut helper = Command::new("fusermount3");
-            helper.arg(if lazily { "-uz" } else { "-u" }).arg("--").arg(directory);
-            let output = helper.output().map_err(|source| MountError::NoHelper { source })?;
-            if output.status.success() {
-                return Ok(());
-            }
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(failed(std::io::Error::other(said.trim_start_matches("fusermount3: ").to_owned())))
-        }
+        Err(Errno::PERM) => detach_by_helper(directory, lazily),
         Err(Errno::INVAL) => Err(failed(std::io::Error::other("nothing is mounted on it"))),
         Err(error) => Err(failed(error.into())),
     }

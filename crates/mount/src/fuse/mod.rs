@@ -43,8 +43,8 @@ use crate::mounted::device_number;
 use crate::operations::Operations;
 use crate::options::{IoUring, MountOptions};
 use crate::watch::{Name, Watch};
-pub use attach::detach;
 use attach::{Backing, Wish, attach, is_over_io_uring_allowed, tune_writeback};
+pub use attach::{detach, detach_own};
 use channel::Channels;
 use payload::Payloads;
 use session::{Manner, Session};
@@ -219,7 +219,7 @@ impl Mount {
         };
         // Without a thread that answers, a mount without a daemon is left, which is better than a wait without end.
         let Ok(served) = thread::Builder::new().name("fuse-end".to_owned()).spawn(serve) else { return };
-        match detach(&self.directory, true) {
+        match detach_own(&self.directory, true) {
             Ok(()) => drop(served.join()),
             Err(error) => self.session.log(&error.to_string()),
         }
