@@ -202,10 +202,15 @@ fn lock_backing_file(path: &Path, options: &OpenOptions, fd: &OwnedFd) -> Result
 /// A device that is opened for writing is writable, and locked against other writers.
 fn check_writable(path: &Path, fd: &OwnedFd, kind: Kind) -> Result<(), OpenError> {
     match kind {
-        Kind::File => match busy_loop_device(fd) {
-            Some(device) => Err(OpenError::Busy { path: path.to_owned(), through: Some(device) }),
-            None => Ok(()),
-        },
+        Kind::File => {
+            let mut through = None;
+            // After `umount` a loop device keeps its file, and its claim, for a moment; or it is another mount's when it is asked.
+            let free = retry_while(BUSY_TIMEOUT, Errno::BUSY, || {
+                through = busy_loop_device(fd);
+                if through.is_none() { Ok(()) } else { Err(Errno::BUSY) }
+            });
+            free.map_err(|_| OpenError::Busy { path: path.to_owned(), through })
+        }
         // The kernel lets some read-only devices be opened for writing, and refuses each write.
         Kind::BlockDevice if sys::is_read_only(fd.as_fd()) => {
             let why = "the device is read-only; open it read-only, or make it writable (blockdev --setrw)";

@@ -321,6 +321,21 @@ fn block_device_in_use_is_refused_for_writing() {
     assert!(matches!(FileDevice::open(disk.path(), &options), Err(OpenError::CannotGrow { .. })));
 }
 
+/// A loop device is claimed for a moment after `umount`: the image was in use, once in a thousand times.
+#[test]
+fn a_loop_device_that_is_about_to_be_free_is_waited_for() {
+    let (_directory, path) = image(8 << 20);
+    let Some(disk) = LoopDevice::attach(&path, 512) else { return };
+    let holder = claimed(disk.path());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            drop(holder);
+        });
+        FileDevice::open(&path, &OpenOptions::read_write()).unwrap();
+    });
+}
+
 /// The device, claimed as a mount claims it.
 fn claimed(device: &Path) -> rustix::fd::OwnedFd {
     use rustix::fs::{Mode, OFlags};
