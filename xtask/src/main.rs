@@ -12,8 +12,8 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   setup   install the Debian packages that the tests use (needs root), or name those that are missing
-  test    [--no-skip]: setup, then every test of the workspace; skipped tests are named; with --no-skip one that
-          xtask/expected_skips.txt does not list is a failure
+  test    [--no-skip] [--seed N]: setup, then every test of the workspace, and fsx on mounts for two minutes (with a new seed, or N);
+          skipped tests are named; with --no-skip one that xtask/expected_skips.txt does not list is a failure
   miri    the unsafe memory code under Miri; says what to install where there is no nightly toolchain
   asan    queues, the arena, mapped views and the buffer pool under AddressSanitizer; as miri
   tsan    locks, states of pages and the scheduled device on real threads under ThreadSanitizer; as miri
@@ -67,13 +67,28 @@ fn ci() -> Result<(), String> {
 }
 
 fn test(arguments: &[String]) -> Result<(), String> {
-    let no_skip = match arguments {
-        [] => false,
-        [argument] if argument == "--no-skip" => true,
-        other => return Err(format!("test: {other:?}: only --no-skip is known")),
-    };
+    let mut no_skip = false;
+    let mut seed = None;
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--no-skip" => no_skip = true,
+            "--seed" => {
+                let value = arguments.next().and_then(|value| value.parse().ok());
+                seed = Some(value.ok_or("test: --seed: a number is needed")?);
+            }
+            other => return Err(format!("test: {other}: only --no-skip and --seed are known")),
+        }
+    }
     setup::install_packages()?;
-    skips::test(&["--workspace"], no_skip)
+    let seed = seed.unwrap_or_else(new_seed);
+    skips::test(&["--workspace"], no_skip, |skips| mount::fsx(seed, skips))
+}
+
+/// A seed that no run before had: the seconds since 1970.
+fn new_seed() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(1, |since| since.as_secs() as u32)
 }
 
 /// A long suite of `crates/torture`, built with assertions.

@@ -61,6 +61,17 @@ pub(crate) fn install_packages() -> Result<(), String> {
     install(TOOLS.iter())
 }
 
+/// Where the crate `fsx` installs its program, below the workspace.
+const FSX: &str = "target/tools/bin/fsx";
+
+/// Install the program of the crate `fsx`, which no Debian package has.
+pub(crate) fn install_fsx() -> Result<(), String> {
+    if Path::new(FSX).exists() {
+        return Ok(());
+    }
+    super::cargo(&["install", "--quiet", "--root", "target/tools", "fsx", "--version", "0.3.2"], &[])
+}
+
 fn install<'a>(tools: impl Iterator<Item = &'a Tool>) -> Result<(), String> {
     let missing: Vec<&Tool> = tools.filter(|tool| !is_installed(tool.program)).collect();
     if missing.is_empty() {

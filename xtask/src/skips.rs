@@ -13,7 +13,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(420);
 
 /// What the output of tests says of skips, line by line.
 #[derive(Debug, Default)]
-struct Skips {
+pub(crate) struct Skips {
     /// Test and reason.
     found: Vec<(String, String)>,
     /// Within what tests that passed have printed.
@@ -22,6 +22,11 @@ struct Skips {
 }
 
 impl Skips {
+    /// Count what is no test of cargo's.
+    pub(crate) fn add(&mut self, test: &str, why: &str) {
+        self.found.push((test.to_owned(), why.to_owned()));
+    }
+
     /// Take a line; whether a reader wants to see it.
     fn take(&mut self, line: &str) -> bool {
         if line == "successes:" {
@@ -33,8 +38,8 @@ impl Skips {
             test.clone_into(&mut self.test);
         }
         if let Some((_, why)) = line.split_once("SKIPPED: ") {
-            let test = if self.in_passed { self.test.as_str() } else { "a thread of some test" };
-            self.found.push((test.to_owned(), why.to_owned()));
+            let test = if self.in_passed { self.test.clone() } else { "a thread of some test".to_owned() };
+            self.add(&test, why);
         }
         !self.in_passed
     }
@@ -50,9 +55,13 @@ impl Skips {
     }
 }
 
-/// `cargo test` with these arguments, all programs of it although one fails. The skipped tests are counted and named at the end; with `no_skip` one that is not
-/// expected (`expected_skips.txt`) is a failure. Tests that hang are ended.
-pub(crate) fn test(arguments: &[&str], no_skip: bool) -> Result<(), String> {
+/// `cargo test` with these arguments, all programs of it although one fails, and `then`. The skipped tests are counted and named at the end; with `no_skip` one
+/// that is not expected (`expected_skips.txt`) is a failure. Tests that hang are ended.
+pub(crate) fn test(
+    arguments: &[&str],
+    no_skip: bool,
+    then: impl FnOnce(&mut Skips) -> Result<(), String>,
+) -> Result<(), String> {
     println!("--- cargo test {}", arguments.join(" "));
     // Apart from the tests, of which none takes long.
     crate::cargo(&[&["test", "--no-run"], arguments].concat(), &[])?;
@@ -82,6 +91,7 @@ pub(crate) fn test(arguments: &[&str], no_skip: bool) -> Result<(), String> {
         }
     }
     let status = child.wait().map_err(|error| format!("cargo: {error}"))?;
+    let then = then(&mut skips);
     println!("--- {} skipped", skips.found.len());
     for (test, why) in &skips.found {
         println!("SKIPPED: {test}: {why}");
@@ -89,6 +99,7 @@ pub(crate) fn test(arguments: &[&str], no_skip: bool) -> Result<(), String> {
     if !status.success() {
         return Err(format!("cargo test: {status}"));
     }
+    then?;
     let unexpected = skips.unexpected(EXPECTED);
     if no_skip && !unexpected.is_empty() {
         return Err(format!("skipped, and not in xtask/expected_skips.txt: {}", unexpected.join(", ")));

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::setup;
+use crate::skips::Skips;
 use served::Served;
 
 /// How long a part of the suite runs where the command does not say.
@@ -57,28 +58,65 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         return Err("mount: this needs root".to_owned());
     }
     setup::install_mount_packages()?;
-    super::cargo(&["build", "--quiet", "--package", "diorite-cli"], &[])?;
-    settings.diorite = std::path::absolute("target/debug/diorite").map_err(|error| error.to_string())?;
+    settings.diorite = build_diorite()?;
     let is_wanted =
         |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| name.starts_with(wanted.as_str()));
     let mut failed = Vec::new();
-    let mut report = |name: &str, start: Instant, result: Result<String, String>| {
-        let seconds = start.elapsed().as_secs();
-        match result {
-            Ok(said) => println!("{name:24} {seconds:5} s  passed  {said}"),
-            Err(said) => {
-                println!("{name:24} {seconds:5} s  FAILED  {said}");
-                failed.push(name.to_owned());
-            }
-        }
-    };
     for program in programs::PROGRAMS.iter().filter(|program| is_wanted(program.name)) {
-        let start = Instant::now();
-        report(program.name, start, programs::run(program, &settings));
+        match program.missing() {
+            Some(why) => println!("SKIPPED: {}: {why}", program.name),
+            None => report(program.name, &mut failed, || programs::run(program, &settings)),
+        }
     }
     for (name, part) in PARTS.iter().filter(|(name, _)| is_wanted(name)) {
-        let start = Instant::now();
-        report(name, start, part(&settings));
+        report(name, &mut failed, || part(&settings));
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("mount: {} failed", failed.join(", "))) }
+}
+
+/// fsx on mounts, for `cargo xtask test`: two minutes. What this machine cannot run is added to `skips`.
+pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
+    println!("--- fsx on mounts, --seed {seed}");
+    let mut parts: Vec<_> =
+        programs::PROGRAMS.iter().filter(|program| program.name.starts_with("fsx")).collect();
+    let installed = setup::install_fsx();
+    parts.retain(|part| {
+        let why = part.missing().or(installed.is_err().then_some("the crate fsx cannot be installed"));
+        why.is_none_or(|why| {
+            skips.add(part.name, why);
+            false
+        })
+    });
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let (time, seed) = (Duration::from_secs(SECONDS), u64::from(seed));
+    let settings = Settings { time, seed, diorite: build_diorite()? };
+    let mut failed = Vec::new();
+    for part in parts {
+        report(part.name, &mut failed, || programs::run(part, &settings));
+    }
+    let Some(first) = failed.first() else { return Ok(()) };
+    let all = failed.join(", ");
+    Err(format!("{all} failed with --seed {seed}; `cargo xtask mount --seed {seed} {first}` repeats it"))
+}
+
+/// The program under test, built.
+fn build_diorite() -> Result<PathBuf, String> {
+    super::cargo(&["build", "--quiet", "--package", "diorite-cli"], &[])?;
+    std::path::absolute("target/debug/diorite").map_err(|error| error.to_string())
+}
+
+/// Run a part, and say what came of it.
+fn report(name: &str, failed: &mut Vec<String>, part: impl FnOnce() -> Result<String, String>) {
+    let start = Instant::now();
+    let result = part();
+    let seconds = start.elapsed().as_secs();
+    match result {
+        Ok(said) => println!("{name:24} {seconds:5} s  passed  {said}"),
+        Err(said) => {
+            println!("{name:24} {seconds:5} s  FAILED  {said}");
+            failed.push(name.to_owned());
+        }
+    }
 }
