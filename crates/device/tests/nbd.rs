@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod common;
+#[path = "common/nbd.rs"]
+mod nbd;
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+#[cfg(feature = "nbd-tls")]
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,65 +18,10 @@ use std::time::{Duration, Instant};
 use common::{image, suite};
 use diorite_block::{BioFlags, BlockDevice};
 use diorite_device::{NbdDevice, OpenError, OpenOptions, open_target};
+use nbd::Server;
 use tempfile::TempDir;
 
 const BYTES: u64 = 8 << 20;
-
-/// A server process on a Unix socket, ended when dropped.
-struct Server {
-    process: Child,
-    socket: PathBuf,
-}
-
-impl Server {
-    /// None, with a visible reason, where the program is not installed.
-    fn start(program: &str, socket: &Path, arguments: &[&str]) -> Option<Self> {
-        let _ = std::fs::remove_file(socket);
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = match command.spawn() {
-            Ok(process) => process,
-            Err(error) => {
-                println!("SKIPPED: no {program}: {error}");
-                return None;
-            }
-        };
-        let server = Self { process, socket: socket.to_owned() };
-        let give_up = Instant::now() + Duration::from_secs(20);
-        while UnixStream::connect(socket).is_err() {
-            assert!(Instant::now() < give_up, "{program} does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Some(server)
-    }
-
-    fn nbdkit(socket: &Path, arguments: &[&str]) -> Option<Self> {
-        let path = socket.to_str().unwrap();
-        Self::start("nbdkit", socket, &[&["-f", "-U", path], arguments].concat())
-    }
-
-    fn qemu(socket: &Path, image: &Path, arguments: &[&str]) -> Option<Self> {
-        let (path, image) = (socket.to_str().unwrap(), image.to_str().unwrap());
-        let always = ["--persistent", "--shared=16", "--format=raw", "--discard=unmap", "-k", path];
-        Self::start("qemu-nbd", socket, &[&always[..], arguments, &[image]].concat())
-    }
-
-    fn uri(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.socket.display())
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 fn scratch() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
