@@ -23,6 +23,7 @@ use mount::flags::{
     what_a_full_disk_takes_is_the_size, what_is_taken_away_stays_away_on_a_synchronous_mount,
     what_was_written_before_a_file_became_immutable_is_kept,
 };
+use mount::killed::a_daemon_that_is_killed_while_it_unmounts_ends;
 use mount::{Served, Transport};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
@@ -70,6 +71,7 @@ over_both_transports! {
     what_cannot_be_mounted_is_an_error,
     a_signal_unmounts_and_open_files_go_on,
     further_signals_lose_nothing,
+    a_daemon_that_is_killed_while_it_unmounts_ends,
     all_ways_to_a_file_show_the_same_bytes,
     calls_end_as_on_the_kernels_ext4,
     blocks_and_access_times_are_told_of_open_files,

@@ -3,6 +3,7 @@
 mod commands;
 pub(crate) mod exercise;
 pub(crate) mod flags;
+pub(crate) mod killed;
 mod posix;
 mod served;
 mod watch;
