@@ -225,7 +225,20 @@ pub(crate) fn on_slow_device(options: &str) -> Option<Served> {
     NbdKit::new(&["--filter=delay"], "wdelay=100ms").map(|server| server.mount(options))
 }
 
-/// A volume behind a server.
+/// A volume of 128 groups, whose bitmaps have to be read, on a device that takes 50 ms for each transfer.
+pub(crate) fn on_large_slow_device() -> Option<Served> {
+    let kit = NbdKit::of(&["--filter=delay"], "rdelay=50ms wdelay=50ms", |bench| {
+        let image = bench.path("a.img");
+        let image = image.to_str().expect("text");
+        let features = "^uninit_bg,^metadata_csum,^flex_bg,^resize_inode";
+        let made = tool("mke2fs", ["-q", "-F", "-t", "ext4", "-O", features, "-N", "2048", image, "16G"]);
+        assert!(made.expect("it is there").status.success());
+        ["file".to_owned(), "a.img".to_owned()]
+    });
+    kit.map(|kit| kit.mount(""))
+}
+
+/// A volume on a server.
 pub(crate) fn on_nbd(options: &str) -> Option<Served> {
     NbdKit::new(&[], "").map(|server| server.mount(options))
 }

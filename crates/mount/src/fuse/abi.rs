@@ -229,6 +229,8 @@ structures! {
     FAllocateIn { handle: u64, offset: u64, len: u64, mode: u32, padding: u32, }
     LSeekIn { handle: u64, offset: u64, whence: u32, padding: u32, }
     LSeekOut { offset: u64, }
+    /// The `unique` of the request whose caller has a signal.
+    InterruptIn { unique: u64, }
     BmapIn { block: u64, block_size: u32, padding: u32, }
     BmapOut { block: u64, }
     /// A message of our own: the kernel is to write back and drop cached pages (with a negative offset none), and to forget attributes.

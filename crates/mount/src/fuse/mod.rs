@@ -6,6 +6,7 @@
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
 //! - `idle_polling`: CPUs that do not halt between requests
 //! - `write_back`: has the kernel write back what it caches; `forget_times`: has it forget times that it does not keep
+//! - `interrupts`: requests that end early at a signal
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
 //! - `attach`: mounting and unmounting
@@ -17,6 +18,7 @@ mod channel;
 mod dispatch;
 mod forget_times;
 mod idle_polling;
+mod interrupts;
 mod ioctl;
 mod payload;
 mod readers;

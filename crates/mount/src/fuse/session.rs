@@ -13,12 +13,13 @@ use rustix::io::{Errno, IoSlice};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::abi::{
-    InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode, OutHeader,
-    ReadIn, WriteIn, init,
+    InitIn, InitOut, InterruptIn, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode,
+    OutHeader, ReadIn, WriteIn, init,
 };
 use super::dispatch::{Request, errno};
 use super::forget_times::ForgetTimes;
 use super::idle_polling::IdlePolling;
+use super::interrupts::Interrupts;
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use super::write_back::{Node, WriteBack};
@@ -112,6 +113,7 @@ pub(super) struct Session {
     started: Instant,
     accounting: Accounting,
     idle_polling: Option<IdlePolling>,
+    interrupts: Interrupts,
     log: LimitedLog,
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
@@ -150,6 +152,7 @@ impl Session {
             started: Instant::now(),
             accounting: Accounting::new(processes),
             idle_polling,
+            interrupts: Interrupts::default(),
             log: LimitedLog::new(log),
             agreed,
             is_refused: AtomicBool::new(false),
@@ -160,6 +163,10 @@ impl Session {
 
     pub(super) fn operations(&self) -> &Operations {
         &self.operations
+    }
+
+    pub(super) fn interrupts(&self) -> &Interrupts {
+        &self.interrupts
     }
 
     pub(super) fn block_size(&self) -> u32 {
@@ -240,11 +247,16 @@ impl Session {
         let (unique, opcode) = (message.header.unique, message.opcode());
         reply.clear();
         if let Some(opcode @ (Opcode::Forget | Opcode::BatchForget)) = opcode {
-            if let Ok(request) = Request::new(message, transport) {
+            if let Ok(request) = Request::new(message, 0, transport) {
                 self.forget(opcode, request);
             }
             return Served::Silent;
         }
+        if opcode == Some(Opcode::Interrupt) && self.takes_notifications() {
+            self.interrupts.interrupt(peek::<InterruptIn>(&message).unique);
+            return Served::Silent;
+        }
+        let thread = message.header.pid;
         let begun = self.begin(&message);
         message.header.pid = begun.pid();
         let bytes = match opcode {
@@ -262,7 +274,8 @@ impl Session {
             Some(Opcode::Destroy) => self.destroy(),
             Some(opcode) => {
                 let _owner = self.owner(begun.pid());
-                Request::new(message, transport).and_then(|request| self.dispatch(opcode, request, reply))
+                let request = Request::new(message, thread, transport);
+                request.and_then(|request| self.dispatch(opcode, request, reply))
             }
         };
         let class = match opcode {
