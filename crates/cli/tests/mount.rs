@@ -27,6 +27,7 @@ use mount::interrupts::{
     a_handled_signal_ends_a_copy_and_no_allocation, a_program_that_is_killed_in_a_long_request_ends,
 };
 use mount::killed::a_daemon_that_is_killed_while_it_unmounts_ends;
+use mount::names::names_are_those_of_the_volume_after_a_late_failure;
 use mount::{Served, Transport};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
@@ -77,6 +78,7 @@ over_both_transports! {
     a_daemon_that_is_killed_while_it_unmounts_ends,
     a_program_that_is_killed_in_a_long_request_ends,
     a_handled_signal_ends_a_copy_and_no_allocation,
+    names_are_those_of_the_volume_after_a_late_failure,
     all_ways_to_a_file_show_the_same_bytes,
     calls_end_as_on_the_kernels_ext4,
     blocks_and_access_times_are_told_of_open_files,

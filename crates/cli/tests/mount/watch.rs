@@ -103,12 +103,7 @@ fn other_users_learn_nothing() {
 /// A mount where a write of metadata failed is read-only; the log and `status` say why, `top` too.
 #[test]
 fn why_a_volume_became_read_only_is_told() {
-    let Some(server) =
-        NbdKit::new(&["--filter=error"], "error-pwrite=EIO error-pwrite-rate=100% error-file=broken")
-    else {
-        return;
-    };
-    let served = server.mount("commit=300");
+    let Some(served) = on_breakable("commit=300") else { return };
     fs::write(served.path("before"), b"x").expect("write");
     fs::write(served.bench().path("broken"), "").expect("create");
     fs::create_dir(served.path("directory")).expect("mkdir");
@@ -223,6 +218,12 @@ fn unmounted_is_written() {
 /// A volume on a device that takes a tenth of a second for each write.
 pub(crate) fn on_slow_device(options: &str) -> Option<Served> {
     NbdKit::new(&["--filter=delay"], "wdelay=100ms").map(|server| server.mount(options))
+}
+
+/// A volume whose device fails each write while there is a file `broken`.
+pub(crate) fn on_breakable(options: &str) -> Option<Served> {
+    let parameters = "error-pwrite=EIO error-pwrite-rate=100% error-file=broken";
+    NbdKit::new(&["--filter=error"], parameters).map(|server| server.mount(options))
 }
 
 /// A volume of 128 groups, whose bitmaps have to be read, on a device that takes 50 ms for each transfer.

@@ -111,10 +111,14 @@ impl Session {
             | Opcode::Rename2 => Some(request.node),
             _ => None,
         };
+        let arguments = request.arguments;
         let done = self.carry_out(opcode, request, reply);
         if let Some(directory) = changed {
             // Also where it failed, it may have changed names.
             self.forget_listing(directory);
+            if let Err(error) = done {
+                self.forget_changed_names(opcode, directory, arguments, error);
+            }
         }
         done
     }

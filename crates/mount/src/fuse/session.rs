@@ -4,7 +4,7 @@
 //! into memory of the transport's own, by a second call, so that it lies where it is sent from.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -17,6 +17,7 @@ use super::abi::{
     OutHeader, ReadIn, WriteIn, init,
 };
 use super::dispatch::{Request, errno};
+use super::forget_names::{changed_names, forget_names};
 use super::forget_times::ForgetTimes;
 use super::idle_polling::IdlePolling;
 use super::interrupts::Interrupts;
@@ -117,6 +118,8 @@ pub(super) struct Session {
     log: LimitedLog,
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
+    /// The minor version of the protocol that both speak.
+    minor: AtomicU32,
     /// The client speaks a version of the protocol that is not served.
     is_refused: AtomicBool,
     is_closed: AtomicBool,
@@ -155,6 +158,7 @@ impl Session {
             interrupts: Interrupts::default(),
             log: LimitedLog::new(log),
             agreed,
+            minor: AtomicU32::new(0),
             is_refused: AtomicBool::new(false),
             is_closed,
             close_error: Mutex::default(),
@@ -394,6 +398,22 @@ impl Session {
         }
     }
 
+    /// A request failed. Where the volume could not be written, the names that it changes may have changed, which the kernel does not know.
+    pub(super) fn forget_changed_names(
+        &self,
+        opcode: Opcode,
+        directory: InodeNumber,
+        arguments: Arguments<'_>,
+        error: Errno,
+    ) {
+        let is_late = error == Errno::IO || self.operations.filesystem().read_only_reason().is_some();
+        let Some(device) = self.device.as_ref().filter(|_| is_late) else { return };
+        let names = changed_names(opcode, node_of(directory), arguments);
+        if !names.is_empty() {
+            forget_names(device, self.minor.load(Ordering::Acquire), names);
+        }
+    }
+
     /// Whether the kernel takes notifications of what it does not know. One that does not may cache no listings, for example.
     pub(super) fn takes_notifications(&self) -> bool {
         self.device.is_some()
@@ -483,6 +503,7 @@ impl Session {
             max_pages: (max_transfer / PAGE) as u16,
             ..InitOut::default()
         });
+        self.minor.store(offered.minor.min(MINOR), Ordering::Release);
         self.agreed.store(agreed, Ordering::Release);
         Ok(())
     }
