@@ -23,6 +23,11 @@ use mount::flags::{
     what_a_full_disk_takes_is_the_size, what_is_taken_away_stays_away_on_a_synchronous_mount,
     what_was_written_before_a_file_became_immutable_is_kept,
 };
+use mount::interrupts::{
+    a_handled_signal_ends_a_copy_and_no_allocation, a_program_that_is_killed_in_a_long_request_ends,
+};
+use mount::killed::a_daemon_that_is_killed_while_it_unmounts_ends;
+use mount::names::names_are_those_of_the_volume_after_a_late_failure;
 use mount::{Served, Transport};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::Errno;
@@ -70,6 +75,10 @@ over_both_transports! {
     what_cannot_be_mounted_is_an_error,
     a_signal_unmounts_and_open_files_go_on,
     further_signals_lose_nothing,
+    a_daemon_that_is_killed_while_it_unmounts_ends,
+    a_program_that_is_killed_in_a_long_request_ends,
+    a_handled_signal_ends_a_copy_and_no_allocation,
+    names_are_those_of_the_volume_after_a_late_failure,
     all_ways_to_a_file_show_the_same_bytes,
     calls_end_as_on_the_kernels_ext4,
     blocks_and_access_times_are_told_of_open_files,

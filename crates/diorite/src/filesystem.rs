@@ -304,9 +304,23 @@ impl Filesystem {
     /// [`Error::InvalidArgument`]: the range begins after the volume or is shorter than a block, or `shortest` is longer than any free
     /// space can be; the device failed.
     pub fn trim(&self, range: std::ops::Range<u64>, shortest: u64) -> Result<u64> {
+        self.trim_while(range, shortest, || true)
+    }
+
+    /// As [`Self::trim`], for as long as `goes_on` says so, which is asked between two steps: a step looks at the free space of a group of
+    /// blocks, and discards 64 MiB at most.
+    ///
+    /// # Errors
+    /// As [`Self::trim`].
+    pub fn trim_while(
+        &self,
+        range: std::ops::Range<u64>,
+        shortest: u64,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<u64> {
         let mut trim = self.volume().trim(range, shortest)?;
         // A thread that takes the last blocks waits for a step to end, and none begins until it has them.
-        while self.nodes.engine.taking_shared(|| self.volume().trim_step(&mut trim))? {}
+        while self.nodes.engine.taking_shared(|| self.volume().trim_step(&mut trim))? && goes_on() {}
         Ok(trim.discarded())
     }
 

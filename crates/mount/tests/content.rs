@@ -34,7 +34,9 @@ fn a_block_is_where_its_content_is() {
     let data: Vec<u8> = (0..3).flat_map(|block| vec![b'a' + block; len]).collect();
     operations.write(handle, &data, 2 * u64::from(block_size), Source::Cache).expect("write");
     let unwritten = Allocation::Allocate { keep_size: false };
-    let _ = operations.allocate(handle, (8 * u64::from(block_size), 1), unwritten, &ROOT).expect("allocate");
+    let _ = operations
+        .allocate(handle, (8 * u64::from(block_size), 1), unwritten, &ROOT, &|| false)
+        .expect("allocate");
     operations.sync().expect("sync");
     let blocks: Vec<u64> =
         (0..9).map(|block| operations.block_of(inode, block, block_size).expect("bmap")).collect();

@@ -58,11 +58,11 @@ fn no_caller_keeps_capabilities() {
                 let _ = operations.set_attributes(made.inode, &emptied).expect("truncate");
             }
             "copy" => {
-                let _ = operations.copy_range((handle, 0), (handle, 8), 4, &ROOT).expect("copy");
+                let _ = operations.copy_range((handle, 0), (handle, 8), 4, &ROOT, &|| false).expect("copy");
             }
             "allocate" => {
                 let what = diorite_mount::operations::Allocation::Allocate { keep_size: false };
-                let _ = operations.allocate(handle, (0, 4096), what, &ROOT).expect("allocate");
+                let _ = operations.allocate(handle, (0, 4096), what, &ROOT, &|| false).expect("allocate");
             }
             _ => {}
         }

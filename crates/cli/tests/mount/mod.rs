@@ -3,6 +3,9 @@
 mod commands;
 pub(crate) mod exercise;
 pub(crate) mod flags;
+pub(crate) mod interrupts;
+pub(crate) mod killed;
+pub(crate) mod names;
 mod posix;
 mod served;
 mod watch;
@@ -10,7 +13,7 @@ mod watch;
 pub(crate) use exercise::exercise;
 pub(crate) use posix::posix_calls;
 pub(crate) use served::{Alone, Served, Transport, alone, can_mount};
-pub(crate) use watch::{on_nbd, on_slow_device};
+pub(crate) use watch::{on_breakable, on_large_slow_device, on_nbd, on_slow_device};
 
 /// Whether the host's kernel is of this version or a later one.
 pub(crate) fn kernel_is_at_least(major: u32, minor: u32) -> bool {

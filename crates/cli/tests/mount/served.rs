@@ -237,6 +237,21 @@ impl Served {
         self.bench.run("umount -l at");
     }
 
+    /// Kill the daemon, and leave the mount as it is: whether the daemon ends within a time.
+    pub(crate) fn kill_only(&self, limit: Duration) -> bool {
+        self.signal(Signal::KILL);
+        let start = Instant::now();
+        let mut daemon = self.daemon.borrow_mut();
+        let has_ended = |child: &mut Child| child.try_wait().expect("wait").is_some();
+        while daemon.as_mut().is_some_and(|child| !has_ended(child)) && start.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if daemon.as_mut().is_some_and(has_ended) {
+            *daemon = None;
+        }
+        daemon.is_none()
+    }
+
     /// Kill the daemon, and mount once more, which replays the journal.
     pub(crate) fn kill_and_again(self) -> Self {
         self.kill();

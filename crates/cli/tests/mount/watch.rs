@@ -103,12 +103,7 @@ fn other_users_learn_nothing() {
 /// A mount where a write of metadata failed is read-only; the log and `status` say why, `top` too.
 #[test]
 fn why_a_volume_became_read_only_is_told() {
-    let Some(server) =
-        NbdKit::new(&["--filter=error"], "error-pwrite=EIO error-pwrite-rate=100% error-file=broken")
-    else {
-        return;
-    };
-    let served = server.mount("commit=300");
+    let Some(served) = on_breakable("commit=300") else { return };
     fs::write(served.path("before"), b"x").expect("write");
     fs::write(served.bench().path("broken"), "").expect("create");
     fs::create_dir(served.path("directory")).expect("mkdir");
@@ -225,7 +220,26 @@ pub(crate) fn on_slow_device(options: &str) -> Option<Served> {
     NbdKit::new(&["--filter=delay"], "wdelay=100ms").map(|server| server.mount(options))
 }
 
-/// A volume behind a server.
+/// A volume whose device fails each write while there is a file `broken`.
+pub(crate) fn on_breakable(options: &str) -> Option<Served> {
+    let parameters = "error-pwrite=EIO error-pwrite-rate=100% error-file=broken";
+    NbdKit::new(&["--filter=error"], parameters).map(|server| server.mount(options))
+}
+
+/// A volume of 128 groups, whose bitmaps have to be read, on a device that takes 50 ms for each transfer.
+pub(crate) fn on_large_slow_device() -> Option<Served> {
+    let kit = NbdKit::of(&["--filter=delay"], "rdelay=50ms wdelay=50ms", |bench| {
+        let image = bench.path("a.img");
+        let image = image.to_str().expect("text");
+        let features = "^uninit_bg,^metadata_csum,^flex_bg,^resize_inode";
+        let made = tool("mke2fs", ["-q", "-F", "-t", "ext4", "-O", features, "-N", "2048", image, "16G"]);
+        assert!(made.expect("it is there").status.success());
+        ["file".to_owned(), "a.img".to_owned()]
+    });
+    kit.map(|kit| kit.mount(""))
+}
+
+/// A volume on a server.
 pub(crate) fn on_nbd(options: &str) -> Option<Served> {
     NbdKit::new(&[], "").map(|server| server.mount(options))
 }

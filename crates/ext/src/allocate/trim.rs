@@ -61,11 +61,11 @@ impl Volume {
         Ok(Trim { rest, shortest: shortest.div_ceil(block).max(1), is_within: false, discarded: 0 })
     }
 
-    /// Discard the next run; `false` at the end. While this runs, no thread can allocate its blocks, and a promise may fail that would not
+    /// Discard the next run, if there is one in the group; `false` at the end. While this runs, no thread can allocate its blocks, and a promise may fail that would not
     /// otherwise.
     pub fn trim_step(&self, trim: &mut Trim) -> Result<bool> {
         let most = (RUN_BYTES_MAX / self.core.block_size().bytes()).max(self.core.blocks_per_cluster());
-        let Some(run) = self.core.allocator.take_free(trim, most)? else { return Ok(false) };
+        let Some(run) = self.core.allocator.take_free(trim, most)? else { return Ok(!trim.rest.is_empty()) };
         let bytes = run.blocks * self.core.block_size().bytes();
         let sector = Sector::containing(self.core.block_size().address_of(run.start));
         let done = self.core.device.execute(&mut [Bio::without_memory(Op::Discard, sector, bytes)]);
@@ -77,13 +77,15 @@ impl Volume {
 }
 
 impl Allocator {
-    /// Make the next run of free clusters busy, of at most `most` blocks.
+    /// Make the next run of free clusters of a group busy, of at most `most` blocks.
     fn take_free(&self, trim: &mut Trim, most: u64) -> Result<Option<BlockRun>> {
         let per_cluster = self.blocks_per_cluster();
-        while !trim.rest.is_empty() {
+        let group = self.layout.group_of(FsBlock(trim.rest.start));
+        while !trim.rest.is_empty() && self.layout.group_of(FsBlock(trim.rest.start)) == group {
             let share = self.unpromised() / SHARE_LEFT;
             let clusters = (most / per_cluster).min(share);
             if clusters == 0 || !self.claim_for_metadata(clusters) {
+                trim.rest.start = trim.rest.end;
                 return Ok(None);
             }
             let taken = self.take_free_at(trim, clusters as u32);

@@ -14,6 +14,7 @@ use super::abi::{
     ReadIn, ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, ShortSetXattrIn,
     StatFsOut, StatxIn, StatxOut, WriteIn, WriteOut, fattr, fopen, init, write_flags,
 };
+use super::interrupts::Interruptible;
 use super::ioctl;
 use super::reply::{
     Reply, VALID_SECONDS, VALID_SECONDS_WRITTEN, attr_out, device_of, entry_out, inode_of, kind_of, statx,
@@ -59,20 +60,27 @@ pub(super) struct Request<'a> {
     pub(super) node: InodeNumber,
     pub(super) caller: Caller,
     pub(super) arguments: Arguments<'a>,
+    unique: u64,
+    /// Who waits for it; 0: not known.
+    thread: u32,
     transport: &'a dyn Transport,
 }
 
 impl<'a> Request<'a> {
-    /// From a message.
+    /// From a message of a thread.
     ///
     /// # Errors
     /// `ESTALE`: no volume has the inode.
-    pub(super) fn new(message: Message<'a>, transport: &'a dyn Transport) -> Result<Self, Errno> {
+    pub(super) fn new(
+        message: Message<'a>,
+        thread: u32,
+        transport: &'a dyn Transport,
+    ) -> Result<Self, Errno> {
         let Message { header, arguments } = message;
         let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
         // Requests about no inode, as `FUSE_INIT`, name none.
         let node = if header.node == 0 { InodeNumber::ROOT } else { inode_of(header.node)? };
-        Ok(Self { node, caller, arguments, transport })
+        Ok(Self { node, caller, arguments, unique: header.unique, thread, transport })
     }
 }
 
@@ -103,10 +111,14 @@ impl Session {
             | Opcode::Rename2 => Some(request.node),
             _ => None,
         };
+        let arguments = request.arguments;
         let done = self.carry_out(opcode, request, reply);
         if let Some(directory) = changed {
             // Also where it failed, it may have changed names.
             self.forget_listing(directory);
+            if let Err(error) = done {
+                self.forget_changed_names(opcode, directory, arguments, error);
+            }
         }
         done
     }
@@ -227,8 +239,7 @@ impl Session {
                 reply.push(&OpenOut::default());
                 Ok(())
             }
-            // Without an answer to these the kernel does without them: directories need no state here, what would be flushed at a close
-            // is written already, and an operation that was begun is carried out to its end, also for a caller that is interrupted.
+            // Without an answer to these the kernel does without them: directories need no state here. Guests do not interrupt.
             Opcode::OpenDir | Opcode::ReleaseDir | Opcode::Interrupt => Err(Errno::NOSYS),
             // These are taken care of before.
             Opcode::Forget | Opcode::BatchForget | Opcode::Read | Opcode::Init | Opcode::Destroy => {
@@ -520,8 +531,16 @@ impl Session {
             // The kernel sends no others.
             _ => return Err(Errno::OPNOTSUPP),
         };
-        let done = self.operations().allocate(FileHandle(handle), (offset, len), what, &request.caller);
+        let interruptible = self.interruptible(request);
+        let is_over = || interruptible.is_killed();
+        let range = (offset, len);
+        let done = self.operations().allocate(FileHandle(handle), range, what, &request.caller, &is_over);
         self.changed_content(request.node, done, |privileges| *privileges).map(drop)
+    }
+
+    /// As the kernel's ext4, what copies ends early at any signal, and what allocates or trims only at one that kills.
+    pub(super) fn interruptible(&self, request: &Request<'_>) -> Interruptible<'_> {
+        self.interrupts().begin(request.unique, request.thread)
     }
 
     /// What changes content takes permission bits before that, also where it fails then. The kernel keeps them for long, and does not know that.
@@ -571,7 +590,9 @@ impl Session {
         let (from, to) =
             ((FileHandle(copy.handle), copy.offset), (FileHandle(copy.to_handle), copy.to_offset));
         let to_node = inode_of(copy.to_node)?;
-        let copied = self.operations().copy_range(from, to, len, &request.caller);
+        let interruptible = self.interruptible(request);
+        let is_over = || interruptible.has_signal();
+        let copied = self.operations().copy_range(from, to, len, &request.caller, &is_over);
         let (copied, _) = self.changed_content(to_node, copied, |(_, privileges)| *privileges)?;
         reply.push(&WriteOut { size: copied as u32, padding: 0 });
         Ok(())

@@ -88,7 +88,10 @@ pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Re
         FITRIM => {
             let wanted: TrimRange = request.arguments.structure();
             let range = wanted.start..wanted.start.saturating_add(wanted.len);
-            let len = session.checked(operations.trim(range, wanted.shortest, &request.caller))?;
+            let interruptible = session.interruptible(request);
+            let is_over = || interruptible.is_killed();
+            let trimmed = operations.trim(range, wanted.shortest, &request.caller, &is_over);
+            let len = session.checked(trimmed)?;
             out.extend(TrimRange { len, ..wanted }.as_bytes());
         }
         _ => return Err(Errno::NOTTY),

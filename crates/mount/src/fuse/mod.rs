@@ -5,7 +5,9 @@
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
 //! - `idle_polling`: CPUs that do not halt between requests
-//! - `write_back`: has the kernel write back what it caches; `forget_times`: has it forget times that it does not keep
+//! - `write_back`: has the kernel write back what it caches; `forget_times`, `forget_names`: have it forget what it
+//!   does not know to have changed
+//! - `interrupts`: requests that end early at a signal
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
 //! - `attach`: mounting and unmounting
@@ -15,8 +17,10 @@ mod abi;
 mod attach;
 mod channel;
 mod dispatch;
+mod forget_names;
 mod forget_times;
 mod idle_polling;
+mod interrupts;
 mod ioctl;
 mod payload;
 mod readers;

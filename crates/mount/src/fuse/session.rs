@@ -4,7 +4,7 @@
 //! into memory of the transport's own, by a second call, so that it lies where it is sent from.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -13,12 +13,14 @@ use rustix::io::{Errno, IoSlice};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::abi::{
-    InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode, OutHeader,
-    ReadIn, WriteIn, init,
+    InitIn, InitOut, InterruptIn, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode,
+    OutHeader, ReadIn, WriteIn, init,
 };
 use super::dispatch::{Request, errno};
+use super::forget_names::{changed_names, forget_names};
 use super::forget_times::ForgetTimes;
 use super::idle_polling::IdlePolling;
+use super::interrupts::Interrupts;
 use super::reply::{Reply, VALID_SECONDS, node_of};
 use super::request::{Arguments, Message};
 use super::write_back::{Node, WriteBack};
@@ -112,9 +114,12 @@ pub(super) struct Session {
     started: Instant,
     accounting: Accounting,
     idle_polling: Option<IdlePolling>,
+    interrupts: Interrupts,
     log: LimitedLog,
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
+    /// The minor version of the protocol that both speak.
+    minor: AtomicU32,
     /// The client speaks a version of the protocol that is not served.
     is_refused: AtomicBool,
     is_closed: AtomicBool,
@@ -150,8 +155,10 @@ impl Session {
             started: Instant::now(),
             accounting: Accounting::new(processes),
             idle_polling,
+            interrupts: Interrupts::default(),
             log: LimitedLog::new(log),
             agreed,
+            minor: AtomicU32::new(0),
             is_refused: AtomicBool::new(false),
             is_closed,
             close_error: Mutex::default(),
@@ -160,6 +167,10 @@ impl Session {
 
     pub(super) fn operations(&self) -> &Operations {
         &self.operations
+    }
+
+    pub(super) fn interrupts(&self) -> &Interrupts {
+        &self.interrupts
     }
 
     pub(super) fn block_size(&self) -> u32 {
@@ -240,11 +251,16 @@ impl Session {
         let (unique, opcode) = (message.header.unique, message.opcode());
         reply.clear();
         if let Some(opcode @ (Opcode::Forget | Opcode::BatchForget)) = opcode {
-            if let Ok(request) = Request::new(message, transport) {
+            if let Ok(request) = Request::new(message, 0, transport) {
                 self.forget(opcode, request);
             }
             return Served::Silent;
         }
+        if opcode == Some(Opcode::Interrupt) && self.takes_notifications() {
+            self.interrupts.interrupt(peek::<InterruptIn>(&message).unique);
+            return Served::Silent;
+        }
+        let thread = message.header.pid;
         let begun = self.begin(&message);
         message.header.pid = begun.pid();
         let bytes = match opcode {
@@ -262,7 +278,8 @@ impl Session {
             Some(Opcode::Destroy) => self.destroy(),
             Some(opcode) => {
                 let _owner = self.owner(begun.pid());
-                Request::new(message, transport).and_then(|request| self.dispatch(opcode, request, reply))
+                let request = Request::new(message, thread, transport);
+                request.and_then(|request| self.dispatch(opcode, request, reply))
             }
         };
         let class = match opcode {
@@ -381,6 +398,22 @@ impl Session {
         }
     }
 
+    /// A request failed. Where the volume could not be written, the names that it changes may have changed, which the kernel does not know.
+    pub(super) fn forget_changed_names(
+        &self,
+        opcode: Opcode,
+        directory: InodeNumber,
+        arguments: Arguments<'_>,
+        error: Errno,
+    ) {
+        let is_late = error == Errno::IO || self.operations.filesystem().read_only_reason().is_some();
+        let Some(device) = self.device.as_ref().filter(|_| is_late) else { return };
+        let names = changed_names(opcode, node_of(directory), arguments);
+        if !names.is_empty() {
+            forget_names(device, self.minor.load(Ordering::Acquire), names);
+        }
+    }
+
     /// Whether the kernel takes notifications of what it does not know. One that does not may cache no listings, for example.
     pub(super) fn takes_notifications(&self) -> bool {
         self.device.is_some()
@@ -470,6 +503,7 @@ impl Session {
             max_pages: (max_transfer / PAGE) as u16,
             ..InitOut::default()
         });
+        self.minor.store(offered.minor.min(MINOR), Ordering::Release);
         self.agreed.store(agreed, Ordering::Release);
         Ok(())
     }

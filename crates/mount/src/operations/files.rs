@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite::{
-    Attributes, DirectIo, Error, ErrorKind, Extent, ExtentKind, File, FileKind, InodeNumber, IoFlags,
-    NodeRef, ReservedBlocks, Result, SetAttributes, SpaceUse,
+    Attributes, DirectIo, Error, Extent, ExtentKind, File, FileKind, InodeNumber, IoFlags, NodeRef,
+    ReservedBlocks, Result, SetAttributes, SpaceUse,
 };
 
 use super::privileges::{Privileges, SetIds, clear_for_content};
@@ -17,8 +17,6 @@ use super::{Caller, Operations, privileges, too_many_open};
 
 /// From so many bytes on, a write of a front end's cache goes to the device directly.
 const DIRECT_FROM: usize = 64 << 10;
-/// Bytes that one step of a copy moves.
-const COPY_STEP: usize = 1 << 20;
 
 /// A file that a client has open.
 #[derive(Debug)]
@@ -112,23 +110,6 @@ pub enum Source {
     },
 }
 
-/// What is done to a range of a file (`fallocate`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allocation {
-    /// The range has blocks.
-    Allocate {
-        /// Also beyond the end, which stays.
-        keep_size: bool,
-    },
-    /// The range is a hole.
-    Punch,
-    /// The range is zero and has blocks.
-    Zero {
-        /// The end stays.
-        keep_size: bool,
-    },
-}
-
 /// What is looked for (`lseek`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whence {
@@ -144,6 +125,20 @@ pub(super) fn is_written_through(attributes: &Attributes) -> bool {
 }
 
 impl OpenFile {
+    pub(super) fn node(&self) -> &NodeRef {
+        &self.node
+    }
+
+    /// For aligned transfers from the device.
+    pub(super) fn direct(&self) -> &File {
+        &self.direct
+    }
+
+    /// For transfers through the cache, and changes of blocks.
+    pub(super) fn writable(&self) -> Result<&File> {
+        self.cached.as_ref().ok_or(Error::NotOpenFor("writing"))
+    }
+
     /// What a cache has may begin with content that the file can have, which its program need not have written with what it cannot: that
     /// part is written before the error.
     fn write_of_cache(&self, cached: &File, data: &[u8], offset: u64) -> Result<usize> {
@@ -256,7 +251,7 @@ impl Operations {
         self.known.has_writers(number)
     }
 
-    fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
+    pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
         self.files.get(handle.0).ok_or(Error::NotOpenFor("anything: it is closed"))
     }
 
@@ -291,7 +286,7 @@ impl Operations {
             Source::Cache => self.file_of_cache(handle)?,
             Source::Caller { .. } => self.file(handle)?,
         };
-        let cached = file.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
+        let cached = file.writable()?;
         let privileges = self.clear_for_write(&file, source)?;
         // Not before they are gone: where that fails, the next write is the first.
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
@@ -343,42 +338,6 @@ impl Operations {
         if data_only { file.sync_data() } else { file.sync_all() }
     }
 
-    /// Change where a file has blocks.
-    ///
-    /// # Errors
-    /// As [`File::allocate`], [`File::punch_hole`], [`File::zero_range`].
-    pub fn allocate(
-        &self,
-        handle: FileHandle,
-        (offset, len): (u64, u64),
-        what: Allocation,
-        caller: &Caller,
-    ) -> Result<Privileges> {
-        let open = self.file(handle)?;
-        let file = open.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
-        let privileges = clear_for_content(&open.node, caller.set_ids())?;
-        match what {
-            Allocation::Allocate { keep_size: false } => file.allocate(offset, len),
-            Allocation::Allocate { keep_size: true } => file.allocate_keep_size(offset, len),
-            Allocation::Punch => file.punch_hole(offset, len),
-            Allocation::Zero { keep_size } => {
-                let (end, size) = (offset.saturating_add(len), file.size());
-                if end > size && !keep_size {
-                    file.allocate(size.max(offset), end - size.max(offset))?;
-                } else if end > size {
-                    match file.allocate_keep_size(size.max(offset), end - size.max(offset)) {
-                        // Not all files can have blocks beyond their end.
-                        Err(error) if error.kind() == ErrorKind::Unsupported => {}
-                        allocated => allocated?,
-                    }
-                }
-                if offset < size { file.zero_range(offset, len.min(size - offset)) } else { Ok(()) }
-            }
-        }?;
-        self.inode_changed(&open.node)?;
-        Ok(privileges)
-    }
-
     /// The first data or hole at or after `offset`.
     ///
     /// # Errors
@@ -403,40 +362,6 @@ impl Operations {
         let place = extents.iter().find(has).filter(|extent| extent.kind == ExtentKind::Data);
         let place = place.and_then(|extent| Some(extent.sector?.to_bytes() + (offset - extent.offset)));
         Ok(place.map_or(0, |place| place / block_size))
-    }
-
-    /// Copy a range from one open file to another, whose set-user-ID and set-group-ID are cleared; returns how much, less where the first
-    /// one ends or the volume fills up.
-    ///
-    /// # Errors
-    /// As [`File::read_at`] and [`File::write_at`], where nothing was copied.
-    pub fn copy_range(
-        &self,
-        (from, from_offset): (FileHandle, u64),
-        (to, to_offset): (FileHandle, u64),
-        len: u64,
-        caller: &Caller,
-    ) -> Result<(u64, Privileges)> {
-        let (from, to) = (self.file(from)?, self.file(to)?);
-        let target = to.cached.as_ref().ok_or(Error::NotOpenFor("writing"))?;
-        let privileges = clear_for_content(&to.node, caller.set_ids())?;
-        let mut memory = from.direct.buffer(COPY_STEP.min(len as usize).next_multiple_of(4096))?;
-        let mut copied = 0;
-        while copied < len {
-            let step = memory.len().min((len - copied) as usize);
-            let result = from
-                .direct
-                .read_at(&mut memory[..step], from_offset + copied)
-                .and_then(|got| target.write_at(&memory[..got], to_offset + copied));
-            match result {
-                // The end of the source.
-                Ok(0) => break,
-                Ok(written) => copied += written as u64,
-                Err(_) if copied > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((copied, privileges))
     }
 
     /// Space and inodes.

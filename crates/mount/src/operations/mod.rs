@@ -21,6 +21,7 @@ mod names;
 mod nodes;
 pub(crate) mod permissions;
 mod privileges;
+mod ranges;
 mod table;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,12 +30,13 @@ use std::time::{Duration, Instant};
 use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, ReservedBlocks, Result};
 
 pub use access_time::AccessTimes;
-pub use files::{Allocation, Closed, FileHandle, OpenFlags, Opened, Source, Whence, Written};
+pub use files::{Closed, FileHandle, OpenFlags, Opened, Source, Whence, Written};
 pub use listing_ahead::Listed;
 pub use names::NewNode;
 pub use nodes::FileFlags;
 pub(crate) use nodes::XATTR_ACCESS_LIST;
 pub use privileges::Privileges;
+pub use ranges::{Allocation, IsOver};
 
 use rustix::io::Errno;
 
@@ -195,15 +197,21 @@ impl Operations {
         if is_usable { ReservedBlocks::Usable } else { ReservedBlocks::Kept }
     }
 
-    /// Tell the device of free space, for the superuser.
+    /// Tell the device of free space, for the superuser, until the caller wants no more.
     ///
     /// # Errors
-    /// `EPERM`; as [`Filesystem::trim`].
-    pub fn trim(&self, range: std::ops::Range<u64>, shortest: u64, caller: &Caller) -> Result<u64> {
+    /// `EPERM`; as [`Filesystem::trim_while`].
+    pub fn trim(
+        &self,
+        range: std::ops::Range<u64>,
+        shortest: u64,
+        caller: &Caller,
+        is_over: IsOver<'_>,
+    ) -> Result<u64> {
         if !caller.is_superuser() {
             return Err(not_permitted("only the superuser trims"));
         }
-        self.filesystem.trim(range, shortest)
+        self.filesystem.trim_while(range, shortest, || !is_over())
     }
 
     /// Make everything durable.
@@ -252,6 +260,11 @@ fn too_many_open() -> Error {
 /// `EPERM`.
 fn not_permitted(what: &'static str) -> Error {
     os_error(Errno::PERM, what)
+}
+
+/// `EINTR`.
+fn interrupted() -> Error {
+    os_error(Errno::INTR, "the caller wants no more")
 }
 
 /// `ESTALE`.

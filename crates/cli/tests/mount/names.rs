@@ -1,0 +1,53 @@
+//! Names, where a change of them fails.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::{Served, kernel_is_at_least, on_breakable};
+
+type Change = fn(&Served) -> io::Result<()>;
+
+const CHANGES: [(&str, Change); 5] = [
+    ("create", |served| fs::File::create_new(served.path("new")).map(drop)),
+    ("mkdir", |served| fs::create_dir(served.path("new"))),
+    ("unlink", |served| fs::remove_file(served.path("file"))),
+    ("rmdir", |served| fs::remove_dir(served.path("directory"))),
+    ("rename", |served| fs::rename(served.path("file"), served.path("new"))),
+];
+
+/// A change of names that is to be durable at once, and could not be written, was an error, and had been made. The kernel believed for a day
+/// that it had not: a name that was listed did not exist, and one that did was not listed.
+pub(crate) fn names_are_those_of_the_volume_after_a_late_failure() {
+    for (what, change) in CHANGES {
+        let Some(served) = on_breakable("dirsync,commit=300") else { return };
+        fs::write(served.path("file"), b"x").expect("write");
+        fs::create_dir(served.path("directory")).expect("mkdir");
+        fs::symlink_metadata(served.path("new")).expect_err("the kernel knows that it is not there");
+        fs::write(served.bench().path("broken"), "").expect("create");
+        let error = change(&served).expect_err("it cannot be written");
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::IO), "{what}");
+        // Before the listing, which says what there is.
+        let found = || -> BTreeSet<_> {
+            let names = ["file", "directory", "new"].into_iter();
+            names.filter(|name| fs::symlink_metadata(served.path(name)).is_ok()).map(str::to_owned).collect()
+        };
+        let mut found_at_last = found();
+        if !kernel_is_at_least(6, 16) {
+            // The kernel gets to know by a thread that waits for the end of the call.
+            std::thread::sleep(Duration::from_secs(1));
+            found_at_last = found();
+        }
+        let listed: BTreeSet<_> = fs::read_dir(served.at())
+            .expect("list")
+            .map(|entry| entry.expect("entry").file_name().into_string().expect("text"))
+            .filter(|name| name != "lost+found")
+            .collect();
+        assert_eq!(found_at_last, listed, "{what}");
+        fs::remove_file(served.bench().path("broken")).expect("remove");
+        served.end_with_log();
+    }
+}

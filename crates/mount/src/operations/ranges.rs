@@ -1,0 +1,186 @@
+//! What takes long over a range of a file, in steps: between two of them the caller may want no more.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use diorite::{ErrorKind, File, Result};
+
+use super::privileges::{Privileges, clear_for_content};
+use super::{Caller, FileHandle, Operations, interrupted};
+
+/// Bytes that one step of a copy moves.
+const COPY_STEP: usize = 1 << 20;
+/// Bytes of the first steps otherwise, and of any.
+const STEP: u64 = 128 << 20;
+const STEP_MAX: u64 = 16 << 30;
+/// After a step that was faster, the next one is twice as large: a hole of terabytes is no work.
+const FAST: Duration = Duration::from_millis(10);
+
+/// Says whether the caller wants no more.
+pub type IsOver<'a> = &'a dyn Fn() -> bool;
+
+/// What is done to a range of a file (`fallocate`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// The range has blocks.
+    Allocate {
+        /// Also beyond the end, which stays.
+        keep_size: bool,
+    },
+    /// The range is a hole.
+    Punch,
+    /// The range is zero and has blocks.
+    Zero {
+        /// The end stays.
+        keep_size: bool,
+    },
+}
+
+impl Operations {
+    /// Change where a file has blocks. `is_over` is asked between steps.
+    ///
+    /// # Errors
+    /// As [`File::allocate`], [`File::punch_hole`], [`File::zero_range`]; `EINTR`: a part was done when it was over.
+    pub fn allocate(
+        &self,
+        handle: FileHandle,
+        (offset, len): (u64, u64),
+        what: Allocation,
+        caller: &Caller,
+        is_over: IsOver<'_>,
+    ) -> Result<Privileges> {
+        let open = self.file(handle)?;
+        let file = open.writable()?;
+        let privileges = clear_for_content(open.node(), caller.set_ids())?;
+        let (end, size) = (offset.saturating_add(len), file.size());
+        match what {
+            Allocation::Allocate { keep_size } => allocate(file, offset..end, keep_size, is_over),
+            Allocation::Punch => punch(file, offset..end, is_over),
+            Allocation::Zero { keep_size } => {
+                if end > size {
+                    match allocate(file, size.max(offset)..end, keep_size, is_over) {
+                        // Not all files can have blocks beyond their end.
+                        Err(error) if keep_size && error.kind() == ErrorKind::Unsupported => {}
+                        allocated => allocated?,
+                    }
+                }
+                let zero = |part: Range<u64>| file.zero_range(part.start, part.end - part.start);
+                in_steps(offset..end.min(size), is_over, zero)
+            }
+        }?;
+        self.inode_changed(open.node())?;
+        Ok(privileges)
+    }
+
+    /// Copy a range from one open file to another, whose set-user-ID and set-group-ID are cleared; returns how much, less where the first
+    /// one ends, the volume fills up, or the caller wants no more, which is asked after each step.
+    ///
+    /// # Errors
+    /// As [`File::read_at`] and [`File::write_at`], where nothing was copied.
+    pub fn copy_range(
+        &self,
+        (from, from_offset): (FileHandle, u64),
+        (to, to_offset): (FileHandle, u64),
+        len: u64,
+        caller: &Caller,
+        is_over: IsOver<'_>,
+    ) -> Result<(u64, Privileges)> {
+        let (from, to) = (self.file(from)?, self.file(to)?);
+        let target = to.writable()?;
+        let privileges = clear_for_content(to.node(), caller.set_ids())?;
+        let mut memory = from.direct().buffer(COPY_STEP.min(len as usize).next_multiple_of(4096))?;
+        let mut copied = 0;
+        while copied < len {
+            let step = memory.len().min((len - copied) as usize);
+            let result = from
+                .direct()
+                .read_at(&mut memory[..step], from_offset + copied)
+                .and_then(|got| target.write_at(&memory[..got], to_offset + copied));
+            match result {
+                // The end of the source.
+                Ok(0) => break,
+                Ok(written) => copied += written as u64,
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if is_over() {
+                break;
+            }
+        }
+        Ok((copied, privileges))
+    }
+}
+
+fn allocate(file: &File, range: Range<u64>, keep_size: bool, is_over: IsOver<'_>) -> Result<()> {
+    let part_of = |part: Range<u64>| {
+        let len = part.end - part.start;
+        if keep_size { file.allocate_keep_size(part.start, len) } else { file.allocate(part.start, len) }
+    };
+    // Not a part of what no file can have.
+    if range.end > file.max_size() { part_of(range) } else { in_steps(range, is_over, part_of) }
+}
+
+/// After the end of the file there is nothing that takes long.
+fn punch(file: &File, range: Range<u64>, is_over: IsOver<'_>) -> Result<()> {
+    let punch = |part: Range<u64>| file.punch_hole(part.start, part.end - part.start);
+    let end = range.end.min(file.size().next_multiple_of(STEP));
+    in_steps(range.start..end, is_over, punch)?;
+    let rest = range.start.max(end)..range.end;
+    if rest.is_empty() { Ok(()) } else { punch(rest) }
+}
+
+/// Do it to one part of a range after the other.
+fn in_steps(
+    range: Range<u64>,
+    is_over: IsOver<'_>,
+    mut step: impl FnMut(Range<u64>) -> Result<()>,
+) -> Result<()> {
+    let (mut at, mut len) = (range.start, STEP);
+    while at < range.end {
+        if at > range.start && is_over() {
+            return Err(interrupted());
+        }
+        let began = Instant::now();
+        let end = (at / STEP * STEP).saturating_add(len).min(range.end);
+        step(at..end)?;
+        at = end;
+        if began.elapsed() < FAST {
+            len = (len * 2).min(STEP_MAX);
+        } else {
+            len = STEP;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    #[test]
+    fn steps_are_the_whole_range_and_few_where_they_are_fast() {
+        let steps = RefCell::new(Vec::new());
+        let note = |part: Range<u64>| {
+            steps.borrow_mut().push(part);
+            Ok(())
+        };
+        in_steps(5..1 << 44, &|| false, note).expect("nothing fails");
+        let steps = steps.into_inner();
+        assert!(steps.windows(2).all(|pair| pair[0].end == pair[1].start && !pair[0].is_empty()));
+        assert_eq!((steps[0].start, steps.last().map(|step| step.end)), (5, Some(1 << 44)));
+        assert!(steps.len() < 10_000, "{}", steps.len());
+        in_steps(7..7, &|| true, |_| panic!("nothing is to be done")).expect("nothing fails");
+    }
+
+    #[test]
+    fn no_step_begins_when_it_is_over() {
+        let count = Cell::new(0);
+        let ended = in_steps(0..1 << 40, &|| count.get() == 3, |_| {
+            count.set(count.get() + 1);
+            Ok(())
+        });
+        assert_eq!((ended.map_err(|error| error.errno()), count.get()), (Err(4), 3));
+    }
+}
