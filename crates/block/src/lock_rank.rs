@@ -131,6 +131,8 @@ pub enum Rank {
     DirtyFiles,
     /// Unreported error of a file.
     ContentErrors,
+    /// Parts of appends that are under way.
+    WriteParts,
     /// Pending modification time of a file.
     Modified,
     /// Modification time of a raw file.

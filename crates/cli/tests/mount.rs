@@ -15,6 +15,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Mounted, pattern, text};
+use mount::appends::{
+    a_kill_in_an_append_leaves_no_hole, a_reader_sees_no_gap_in_an_append_that_is_under_way,
+    a_size_that_a_file_cannot_have_is_gone_after_the_close,
+    an_allocation_has_its_time_without_the_kernels_cache,
+    an_allocation_that_fails_leaves_the_size_and_gives_back_blocks,
+};
 use mount::flags::{
     an_append_only_file_has_the_time_of_its_last_append,
     an_append_only_file_is_written_again_after_the_disk_was_full, an_append_only_file_keeps_what_it_has,
@@ -82,6 +88,11 @@ over_both_transports! {
     all_ways_to_a_file_show_the_same_bytes,
     calls_end_as_on_the_kernels_ext4,
     blocks_and_access_times_are_told_of_open_files,
+    a_reader_sees_no_gap_in_an_append_that_is_under_way,
+    a_kill_in_an_append_leaves_no_hole,
+    an_allocation_that_fails_leaves_the_size_and_gives_back_blocks,
+    a_size_that_a_file_cannot_have_is_gone_after_the_close,
+    an_allocation_has_its_time_without_the_kernels_cache,
 }
 
 /// Content goes in and comes out, the volume is closed when `umount` returns, and nothing of it is left on the host.
@@ -393,7 +404,7 @@ fn a_daemon_that_waits_for_write_back_can_be_killed() {
 
 /// Who looks for data waits until the kernel has written back what it caches, by requests: however many wait, those are served.
 fn many_look_for_data_at_once() {
-    const PROGRAMS: usize = 40;
+    const PROGRAMS: usize = 80;
     let Some(served) = Served::new("ext4", "128M", "") else { return };
     let (at, together) = (&served.at(), &std::sync::Barrier::new(PROGRAMS));
     let look = |index: usize| {
@@ -414,7 +425,7 @@ fn many_look_for_data_at_once() {
         // Threads were added for those that waited, and stayed.
         Served::wait_until(|| {
             fs::read_dir(at).expect("list");
-            served.threads() <= 24
+            served.threads() <= 64
         });
     }
     served.must_end_clean();

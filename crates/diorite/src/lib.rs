@@ -117,6 +117,7 @@ pub use stream::{DirectReader, DirectWriter};
 pub use volume_target::{open_volume_target, partitions_with_volumes};
 pub use walk::{SeenDirectories, Walk, WalkEntry};
 pub use what_is_on::{FoundContent, what_is_on};
+pub use write::AnnouncedWrite;
 
 /// A name of a directory as part of a path.
 pub(crate) fn os_name(name: &[u8]) -> &std::ffi::OsStr {

@@ -11,8 +11,9 @@ use crate::operations::{AccessTimes, Settings};
 
 /// Memory for the page cache: small, for content is in the kernel's.
 const CACHE_BYTES: usize = 12 << 20;
-/// Memory for metadata; it takes two and a half times this.
+/// Memory for metadata, and the least where the page cache is smaller than usual; it takes two and a half times this.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
+const METADATA_CACHE_BYTES_MIN: usize = 1 << 20;
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// Options with a value.
 const VALUES: &[&str] = &[
@@ -83,7 +84,7 @@ pub struct MountOptions {
     pub commit: Duration,
     /// How file data and the journal go together, where the volume's own default is not wanted.
     pub data_mode: Option<DataMode>,
-    /// Memory for the page cache.
+    /// Memory for the page cache; where it is less than 12 MiB, metadata takes less in proportion.
     pub cache_bytes: usize,
     /// Whether requests come over `io_uring`.
     pub io_uring: IoUring,
@@ -295,12 +296,19 @@ impl MountOptions {
         self.served_filesystem().content_times(times)
     }
 
+    /// Memory for metadata: as much less than usual as the page cache has.
+    fn metadata_cache_bytes(&self) -> usize {
+        let share =
+            METADATA_CACHE_BYTES as u64 * self.cache_bytes.min(CACHE_BYTES) as u64 / CACHE_BYTES as u64;
+        (share as usize).max(METADATA_CACHE_BYTES_MIN)
+    }
+
     /// For clients that write through.
     pub(crate) fn served_filesystem(&self) -> FilesystemOptions {
         let options = Filesystem::options()
             .access(if self.read_only { Access::ReadOnly } else { Access::ReadWrite })
             .cache_bytes(self.cache_bytes)
-            .metadata_cache_bytes(METADATA_CACHE_BYTES)
+            .metadata_cache_bytes(self.metadata_cache_bytes())
             .commit_interval(self.commit);
         let options = match self.data_mode {
             Some(mode) => options.data_mode(mode),

@@ -29,6 +29,25 @@ impl Content {
         if len == 0 {
             return Ok(Written { offset: self.store.offset_of(position), len: 0, stopped: None });
         }
+        let Some(turn) = self.store.parts.claim_at(position, len) else {
+            return self.write_cached_steps(data, position, growth);
+        };
+        // What readers see grows with each page: so a part of an append that is not aligned waits for all before it.
+        let written = turn.wait_to_lock(true).and_then(|()| self.write_cached_steps(data, position, growth));
+        match written.as_ref().map(|written| written.stopped.as_ref()) {
+            Ok(None) => turn.finish(),
+            Ok(Some(error)) | Err(error) => turn.fail(error),
+        }
+        written
+    }
+
+    fn write_cached_steps(
+        self: &Arc<Self>,
+        data: &[IoSlice<'_>],
+        position: Position,
+        growth: Growth,
+    ) -> Result<Written> {
+        let len = len_of(data);
         if self.engine.cache.dirty() > self.engine.dirty_limit() {
             self.engine.write_back_to(self.engine.dirty_limit());
             if self.engine.cache.dirty() > self.engine.dirty_limit() && self.cache.retry.is_waiting() {

@@ -69,6 +69,8 @@ pub(crate) struct Engine {
     pub(crate) errors: ErrorLatch,
     /// See `write/space.rs`.
     pub(crate) taking: RwLock<()>,
+    /// Threads that wait to have it exclusively.
+    pub(crate) taking_wanted: AtomicUsize,
     /// Queued writes that have blocks reserved and are not reaped.
     queued_reservations: AtomicUsize,
     read_ahead_pages: u64,
@@ -93,6 +95,7 @@ impl Engine {
             zeros,
             errors: ErrorLatch::default(),
             taking: RwLock::ranked(Rank::Taking, ()),
+            taking_wanted: AtomicUsize::new(0),
             queued_reservations: AtomicUsize::new(0),
             read_ahead_pages,
             dirty_files: Mutex::ranked(Rank::DirtyFiles, BTreeMap::new()),

@@ -13,6 +13,7 @@ use crate::content::store::BackingStore;
 use crate::content::{Content, pages_of};
 use crate::map::{MappingKind, WriteCommit};
 use crate::placement::write_zeros;
+use crate::range_lock::LockMode;
 use crate::write::space::Blocks;
 use crate::write::{Position, WriteRange};
 use crate::{Error, ErrorKind, Result};
@@ -148,21 +149,34 @@ impl Content {
         self.zero_mapped(whole.end, end.min(self.store.size()))
     }
 
-    /// Give a range blocks. It keeps its content; the file grows if it ends before the range does, or gets blocks beyond its end.
+    /// Give a range blocks. It keeps its content; the file grows if it ends before the range does, or gets blocks beyond its end. Where that fails the
+    /// size stays, and what was allocated beyond it is given back.
     pub(crate) fn allocate(self: &Arc<Self>, offset: u64, len: u64, beyond: BeyondEnd) -> Result<()> {
         if len == 0 {
             return Err(Error::InvalidArgument("the range to allocate is empty"));
         }
-        let (range, _lock) = self.lock_range(Position::At(offset), len)?;
+        let keeps_size = beyond == BeyondEnd::KeepSize;
+        let may_grow = !keeps_size && offset.saturating_add(len) > self.store.size();
+        // What is given back is no other call's.
+        let to_lock = |range: Range<u64>| if may_grow { range.start..u64::MAX } else { range };
+        let acquire = |range| Ok(self.ranges.acquire(to_lock(range), LockMode::Exclusive));
+        let (range, id) = self.lock_range_with(Position::At(offset), len, acquire)?;
+        let _lock = self.ranges.guard(id);
+        let old = self.store.size();
         self.store.move_out_of_inode()?;
         self.cache.write_back(range.whole.clone(), BioFlags::SYNC)?;
-        let keeps_size = beyond == BeyondEnd::KeepSize;
         let file_end = if keeps_size { range.end.min(self.store.size()) } else { range.end };
         let mut blocks = Blocks::unclaimed(&self.engine);
         let allocated = blocks.attempt(|blocks| self.store.allocate_locked(&range, file_end, blocks));
-        // What there was space for is recorded, and the file ends there.
-        let end = if allocated.is_ok() { file_end } else { file_end.min(self.store.map.recorded_size()) };
-        self.store.grow(end);
+        if allocated.is_ok() {
+            self.store.grow(file_end);
+            self.store.note_modified();
+        } else if may_grow && self.store.map.recorded_size() > old {
+            // Where there are no unwritten blocks, zeros were written to what there was space for, and recorded.
+            self.store.map.truncate(old)?;
+        } else {
+            self.store.grow(file_end.min(self.store.map.recorded_size()));
+        }
         allocated
     }
 

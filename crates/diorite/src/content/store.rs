@@ -19,6 +19,7 @@ use crate::content::pending_time::PendingTime;
 use crate::map::{MapBlocks, WriteCommit};
 use crate::placement::{PlugReads, ReadFound, place_read};
 use crate::write::Position;
+use crate::write::parts::Parts;
 use crate::write::space::Blocks;
 use crate::{ContentTimes, Error, Result, SetTime};
 
@@ -31,6 +32,7 @@ pub(crate) struct BackingStore {
     pub(crate) time: PendingTime,
     /// See `write/end.rs`.
     pub(crate) end_is_zero: AtomicBool,
+    pub(crate) parts: Parts,
     /// The content may lie in the inode.
     may_be_inline: AtomicBool,
 }
@@ -51,6 +53,7 @@ impl BackingStore {
             engine,
             time: PendingTime::default(),
             end_is_zero: AtomicBool::new(false),
+            parts: Parts::default(),
             may_be_inline: AtomicBool::new(is_inline),
         })
     }
@@ -71,6 +74,7 @@ impl BackingStore {
     /// The mapping has this size now. The caller has everything after the smaller size exclusively.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
+        self.parts.forget_failure();
     }
 
     /// The device.

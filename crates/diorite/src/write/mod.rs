@@ -14,12 +14,15 @@
 //! 7. *Invalidate* ([`Content::invalidate`]): cached pages of the range are dropped once more.
 //! 8. *Make durable* ([`BackingStore::make_durable`], `durable.rs`), as far as the handle wants it.
 //!
+//! Parts of one append that were announced as such commit in the order of their offsets (`parts.rs`).
+//!
 //! Write-back holds its range shared, its pages are the data, and in place of 7 they become clean.
 
 mod atomic;
 pub(crate) mod bounce;
 pub(crate) mod durable;
 mod end;
+pub(crate) mod parts;
 pub(crate) mod space;
 
 use std::io::IoSlice;
@@ -35,6 +38,8 @@ use crate::placement::{PlugWrites, place_write};
 use crate::range_lock::{LockId, LockMode, RangeGuard};
 use crate::{Error, IoFlags, Result};
 use durable::Durable;
+pub use parts::AnnouncedWrite;
+use parts::Turn;
 use space::Blocks;
 
 /// Where a write goes.
@@ -160,8 +165,7 @@ impl Content {
             let offset = position.offset(size);
             let end = self.store.end_of_write(offset, len)?;
             // The first write by which the file grows also has the block in which it ends.
-            let has_more = || !self.store.end_is_zero() || !self.cache.live.is_empty();
-            let start = if end > size && has_more() { offset.min(size) } else { offset };
+            let start = if end > size && self.locks_the_end() { offset.min(size) } else { offset };
             let id = acquire(self.store.locked_range(start, end))?;
             let guard = self.ranges.guard(id);
             let size = self.store.size();
@@ -170,7 +174,7 @@ impl Content {
             if position == Position::End && size != offset {
                 continue;
             }
-            if end > size && has_more() {
+            if end > size && self.locks_the_end() {
                 if size < start {
                     continue;
                 }
@@ -180,6 +184,11 @@ impl Content {
             guard.keep();
             return Ok((WriteRange { offset, end, whole: self.store.locked_range(offset, end) }, id));
         }
+    }
+
+    /// Whether a write by which the file grows locks the range from its end on.
+    fn locks_the_end(&self) -> bool {
+        !self.store.end_is_zero() || !self.cache.live.is_empty()
     }
 
     /// Step 2. The caller has the range exclusively.
@@ -201,7 +210,7 @@ impl Content {
         position: Position,
         mode: WriteMode,
         check: impl Fn(u64) -> Result<()>,
-        mut window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
+        window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
     ) -> Result<Written> {
         let offset = self.store.offset_of(position);
         let len = len_of(data);
@@ -209,10 +218,34 @@ impl Content {
             return Ok(Written { offset, len: 0, stopped: None });
         }
         check(offset)?;
+        let Some(turn) = self.store.parts.claim_at(position, len) else {
+            return self.write_steps(data, position, mode, None, check, window);
+        };
+        let written = self.write_steps(data, position, mode, Some(&turn), check, window);
+        if let Ok(Written { stopped: Some(error), .. }) | Err(error) = &written {
+            turn.fail(error);
+        }
+        written
+    }
+
+    fn write_steps(
+        &self,
+        data: &[IoSlice<'_>],
+        position: Position,
+        mode: WriteMode,
+        turn: Option<&Turn<'_>>,
+        check: impl Fn(u64) -> Result<()>,
+        mut window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
+    ) -> Result<Written> {
+        let len = len_of(data);
         let no_wait = mode.flags.contains(IoFlags::NOWAIT);
+        if let Some(turn) = turn {
+            turn.wait_to_lock(self.locks_the_end())?;
+        }
         let (range, lock) =
             if no_wait { self.try_lock_write(position, len)? } else { self.lock_range(position, len)? };
         check(range.offset)?;
+        turn.inspect(|turn| turn.note_range());
         if no_wait {
             self.check_settled(&pages_of(range.whole.start, range.whole.end))?;
             self.check_mapped(range.offset..range.end)?;
@@ -222,7 +255,7 @@ impl Content {
         if mode.flags.contains(IoFlags::ATOMIC) {
             self.store.prepare_atomic(&range)?;
         }
-        let mut blocks = Blocks::unclaimed(&self.engine);
+        let mut blocks = Blocks::unclaimed(&self.engine).in_turn(turn);
         let (end, stopped) =
             blocks.write_windows(range.offset, range.end, |at, blocks| window(&range, at, blocks));
         drop(blocks);
@@ -230,6 +263,9 @@ impl Content {
             self.store.grow(end);
         }
         self.invalidate(&range.whole);
+        if let Some(turn) = turn.filter(|_| end == range.end) {
+            turn.finish();
+        }
         drop(lock);
         let written = Written::up_to(range.offset, end, stopped)?;
         self.store.make_durable(mode.sync, Durable::ByFua)?;
@@ -326,6 +362,7 @@ impl BackingStore {
         self.engine.counters.bios.add(summary.bios);
         self.engine.counters.direct_bios.add(summary.bios);
         let end = placed.end.min(end);
+        blocks.wait_for_turn()?;
         self.commit_written(placed.commit, end)?;
         Ok(end)
     }

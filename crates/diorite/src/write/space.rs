@@ -10,12 +10,14 @@
 //! that a transfer which no thread reaps stops no other. No thread waits for it to be shared: where it is taken, there is no space at
 //! this moment.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use diorite_block::sync::{ReadGuard, WriteGuard, sleep};
 
 use crate::content::engine::Engine;
 use crate::map::{MapBlocks, Reserved};
+use crate::write::parts::Turn;
 use crate::{Error, Result};
 
 /// After what time, and how often, it is looked again whether other threads have given back what was promised to them.
@@ -27,6 +29,8 @@ const TRIES: u32 = 50;
 pub(crate) struct Blocks<'e> {
     engine: &'e Engine,
     right: Right<'e>,
+    /// Of a write that is a part of an append.
+    turn: Option<&'e Turn<'e>>,
 }
 
 #[derive(Debug)]
@@ -46,12 +50,32 @@ enum Right<'e> {
 impl<'e> Blocks<'e> {
     /// Blocks that no data has claimed.
     pub(crate) fn unclaimed(engine: &'e Engine) -> Self {
-        Self { engine, right: Right::NotYet }
+        Self { engine, right: Right::NotYet, turn: None }
     }
 
     /// Blocks that the data has claimed.
     pub(crate) fn claimed(engine: &'e Engine) -> Self {
-        Self { engine, right: Right::Claimed }
+        Self { engine, right: Right::Claimed, turn: None }
+    }
+
+    /// The same for a write that is a part of an append.
+    pub(crate) fn in_turn(self, turn: Option<&'e Turn<'e>>) -> Self {
+        Self { turn, ..self }
+    }
+
+    /// Before the size is committed: wait for the parts of the append that come before this one.
+    ///
+    /// # Errors
+    /// One of them failed; `NoSpace` where another thread is to have the blocks that there are: it may be one of them.
+    pub(crate) fn wait_for_turn(&self) -> Result<()> {
+        match self.turn {
+            // They were waited for before the right was exclusive.
+            Some(turn) if !self.is_exclusive() => {
+                let wanted = &self.engine.taking_wanted;
+                turn.wait_with_blocks(&|| wanted.load(Ordering::Acquire) > 0)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether no other thread takes blocks.
@@ -133,7 +157,14 @@ impl<'e> Blocks<'e> {
         while at < end {
             match window(at, self) {
                 Ok(next) => at = next,
-                Err(error) if error.is_no_space() && !self.is_exclusive() => self.make_exclusive(),
+                Err(error) if error.is_no_space() && !self.is_exclusive() => {
+                    self.give_up();
+                    // One of them may need the same right.
+                    if let Err(error) = self.turn.map_or(Ok(()), Turn::wait_with_range) {
+                        return (at, Some(error));
+                    }
+                    self.make_exclusive();
+                }
                 Err(error) => return (at, Some(error)),
             }
         }
@@ -144,7 +175,9 @@ impl<'e> Blocks<'e> {
     /// in which nothing is dirty.
     pub(crate) fn make_exclusive(&mut self) {
         self.give_up();
+        self.engine.taking_wanted.fetch_add(1, Ordering::AcqRel);
         self.right = Right::Exclusive { _guard: self.engine.taking.write() };
+        self.engine.taking_wanted.fetch_sub(1, Ordering::AcqRel);
         self.engine.settle_promises();
     }
 }

@@ -26,8 +26,10 @@ use super::uring::{self, PreparedRings};
 /// What comes before the payload of a write, and is the first piece of any message.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
-/// Threads at most; each has memory for one transfer, from the start: of the heap it would take more.
-const THREADS_MAX: usize = 24;
+/// Threads at most.
+const THREADS_MAX: usize = 64;
+/// So many of them have memory for one transfer from the start, which is registered with the rings; others get it when there is so much to do.
+const REGISTERED: usize = 24;
 /// Requests of `/dev/fuse` beside those of `io_uring`.
 const REQUESTS_BESIDE: usize = 4;
 
@@ -53,7 +55,7 @@ impl Channels {
         let payloads = if over_io_uring {
             Payloads::new(MAX_TRANSFER, uring::entries() + REQUESTS_BESIDE)
         } else {
-            Payloads::new(MAX_CHANNEL_TRANSFER, THREADS_MAX)
+            Payloads::new(MAX_CHANNEL_TRANSFER, REGISTERED)
         };
         payloads.map(Arc::new)
     }

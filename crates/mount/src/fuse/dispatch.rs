@@ -195,8 +195,8 @@ impl Session {
             Opcode::Write => self.write(request, reply),
             Opcode::Release => {
                 let ReleaseIn { handle, .. } = request.arguments.structure();
-                if operations.close_file(FileHandle(handle)).has_unknown_times {
-                    self.forget_times(request.node);
+                if operations.close_file(FileHandle(handle)).has_unknown_attributes {
+                    self.forget_inode(request.node);
                 }
                 Ok(())
             }

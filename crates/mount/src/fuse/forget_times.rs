@@ -1,7 +1,7 @@
-//! Has the kernel forget the times of files that were written past its cache.
+//! Has the kernel forget the times of files that were written past its cache, and the size of those of which its cache lost a part.
 //!
 //! Where the kernel caches what is written it keeps the times of files, and believes no others while it knows an inode. It does not count
-//! direct writes, which go past its cache. So when such a file is closed, the kernel is to drop the inode: it asks for it again at the
+//! direct writes, which go past its cache; and a size that it has given a file stays, also where what was to be there cannot be written. So when such a file is closed, the kernel is to drop the inode: it asks for it again at the
 //! next use. Before Linux 6.18 it has no such message, and the times that it shows are old until it drops the inode by itself.
 //!
 //! The kernel reports a close before it has given up the file, and drops nothing that is in use: so it is asked more than once, by a thread of its

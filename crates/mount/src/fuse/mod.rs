@@ -3,6 +3,7 @@
 //! - `abi`, `request`, `reply`: the protocol's structures, taken apart and made
 //! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
 //! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
+//! - `arrivals`: which requests have come, so that parts of an append are carried out in order
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
 //! - `idle_polling`: CPUs that do not halt between requests
 //! - `write_back`: has the kernel write back what it caches; `forget_times`, `forget_names`: have it forget what it
@@ -14,6 +15,7 @@
 //! - `sys`: the `ioctl`s of the devices
 
 mod abi;
+mod arrivals;
 mod attach;
 mod channel;
 mod dispatch;

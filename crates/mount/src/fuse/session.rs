@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use diorite::{ErrorKind, InodeNumber, IoOwner, TaskId};
+use diorite::{AnnouncedWrite, ErrorKind, InodeNumber, IoOwner, TaskId};
 use rustix::io::{Errno, IoSlice};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::abi::{
     InitIn, InitOut, InterruptIn, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode,
-    OutHeader, ReadIn, WriteIn, init,
+    OutHeader, ReadIn, WriteIn, init, write_flags,
 };
+use super::arrivals::Arrivals;
 use super::dispatch::{Request, errno};
 use super::forget_names::{changed_names, forget_names};
 use super::forget_times::ForgetTimes;
@@ -111,6 +112,7 @@ pub(super) struct Session {
     device: Option<Arc<OwnedFd>>,
     write_back: Option<WriteBack>,
     forget_times: Option<ForgetTimes>,
+    arrivals: Arrivals,
     started: Instant,
     accounting: Accounting,
     idle_polling: Option<IdlePolling>,
@@ -152,6 +154,7 @@ impl Session {
             device,
             write_back,
             forget_times,
+            arrivals: Arrivals::default(),
             started: Instant::now(),
             accounting: Accounting::new(processes),
             idle_polling,
@@ -250,6 +253,8 @@ impl Session {
     ) -> Served {
         let (unique, opcode) = (message.header.unique, message.opcode());
         reply.clear();
+        // Until it is carried out.
+        let _announced = self.arrive(&message);
         if let Some(opcode @ (Opcode::Forget | Opcode::BatchForget)) = opcode {
             if let Ok(request) = Request::new(message, 0, transport) {
                 self.forget(opcode, request);
@@ -304,6 +309,22 @@ impl Session {
         self.finish(begun, Class::Read, done.map(|len| len as u64));
         reply.finish(*unique, done.err(), len);
         len
+    }
+
+    /// A request has come. Of an append by direct I/O that the kernel has cut into several, each part is announced, so that they have an effect in their order;
+    /// one that comes before the part before it waits for that to come.
+    fn arrive(&self, message: &Message<'_>) -> Option<AnnouncedWrite> {
+        let unique = message.header.unique;
+        let announced = (message.opcode() == Some(Opcode::Write)).then(|| peek::<WriteIn>(message));
+        let announced = announced.filter(|write| write.write_flags & write_flags::CACHE == 0);
+        let announced = announced.and_then(|write| {
+            self.operations.announce_write(FileHandle(write.handle), write.offset, write.size as usize)
+        });
+        self.arrivals.note(unique);
+        if let Some(announced) = &announced {
+            self.arrivals.wait_for_earlier(unique, || announced.has_gap());
+        }
+        announced
     }
 
     /// A request is taken. It is charged to its caller, or for what the kernel's cache does by itself, to the opener of the file.
@@ -383,8 +404,8 @@ impl Session {
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: -1, len: 0 });
     }
 
-    /// A file that was written past the kernel's cache is closed ([`ForgetTimes`]).
-    pub(super) fn forget_times(&self, inode: InodeNumber) {
+    /// A file that was written past the kernel's cache, or of which that has lost a part, is closed ([`ForgetTimes`]).
+    pub(super) fn forget_inode(&self, inode: InodeNumber) {
         if let Some(kernel) = self.forget_times.as_ref().filter(|_| self.manner.write_back) {
             kernel.of(node_of(inode));
         }
@@ -456,6 +477,7 @@ impl Session {
             return Err(Errno::PROTO);
         }
         if self.device.is_none() && self.is_set_up() {
+            self.arrivals.clear();
             // It has started again without a word. Where that fails, what can be read can be read: the log has the error.
             let _ = self.checked_of_volume(self.end_client());
         }
@@ -500,7 +522,7 @@ impl Session {
             congestion_threshold: BACKGROUND_MAX / 4 * 3,
             max_write: max_transfer as u32,
             time_granularity: self.operations.filesystem().time_granularity_ns(),
-            max_pages: (max_transfer / PAGE) as u16,
+            max_pages: (max_transfer / rustix::param::page_size()).max(1) as u16,
             ..InitOut::default()
         });
         self.minor.store(offered.minor.min(MINOR), Ordering::Release);

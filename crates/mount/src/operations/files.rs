@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite::{
-    Attributes, DirectIo, Error, Extent, ExtentKind, File, FileKind, InodeNumber, IoFlags, NodeRef,
-    ReservedBlocks, Result, SetAttributes, SpaceUse,
+    AnnouncedWrite, Attributes, DirectIo, Error, Extent, ExtentKind, File, FileKind, InodeNumber, IoFlags,
+    NodeRef, ReservedBlocks, Result, SetAttributes, SpaceUse,
 };
 
 use super::privileges::{Privileges, SetIds, clear_for_content};
@@ -70,8 +70,8 @@ pub struct Opened {
 /// A file that was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// It has times that a client that keeps times does not know, and no handle is left that writes.
-    pub has_unknown_times: bool,
+    /// It has times, or a size, that a client that keeps them does not know, and no handle is left that writes.
+    pub has_unknown_attributes: bool,
 }
 
 /// A client's open file.
@@ -237,13 +237,14 @@ impl Operations {
 
     /// Close a file.
     pub fn close_file(&self, handle: FileHandle) -> Closed {
-        let Some(file) = self.files.remove(handle.0) else { return Closed { has_unknown_times: false } };
+        let Some(file) = self.files.remove(handle.0) else {
+            return Closed { has_unknown_attributes: false };
+        };
         let number = file.node.number();
-        if file.cached.is_some() {
-            self.known.remove_writer(number);
-        }
+        // What a cache lost may have been beyond what became the end.
+        let has_lost = file.cached.is_some() && self.known.remove_writer(number);
         let has_written = file.is_written_through && file.is_written.load(Ordering::Acquire);
-        Closed { has_unknown_times: has_written && !self.has_writers(number) }
+        Closed { has_unknown_attributes: has_lost || (has_written && !self.has_writers(number)) }
     }
 
     /// Whether the file is open for writing, so that a front end's cache may have what is not written yet.
@@ -275,6 +276,11 @@ impl Operations {
     /// As [`File::read_at`].
     pub fn read(&self, handle: FileHandle, memory: &mut [u8], offset: u64) -> Result<usize> {
         self.file(handle)?.direct.read_at(memory, offset)
+    }
+
+    /// Announce a write that a program is about to make, if the file grows by it: see [`File::announce_write`].
+    pub fn announce_write(&self, handle: FileHandle, offset: u64, len: usize) -> Option<AnnouncedWrite> {
+        self.files.get(handle.0)?.direct.announce_write(offset, len)
     }
 
     /// Write `data`: all of it, or perhaps less where a program writes to a file that is written through ([`Opened::is_written_through`]).

@@ -1,6 +1,6 @@
 //! The inodes that clients know, with how often they have looked each up.
 //!
-//! Of most only the count is kept, 16 bytes or so, however many there are. An inode that loses its last name while it is known is kept
+//! Of most only the count is kept, in one byte, in blocks for inodes whose numbers follow one another. An inode that loses its last name while it is known is kept
 //! alive here until it is forgotten. Of directories it is known which a client may have cached a listing of.
 
 use std::collections::{HashMap, HashSet};
@@ -9,6 +9,10 @@ use diorite::{Error, InodeNumber, NodeRef};
 use diorite_block::sync::{Mutex, MutexGuard, Rank};
 
 const SHARDS: usize = 64;
+/// Inodes of a block of counts.
+const BLOCK: usize = 64;
+/// The count of this inode is in [`Lookups::large`].
+const LARGE: u8 = u8::MAX;
 
 #[derive(Debug)]
 pub(super) struct Known {
@@ -17,7 +21,7 @@ pub(super) struct Known {
 
 #[derive(Debug, Default)]
 struct Shard {
-    lookups: HashMap<InodeNumber, u64>,
+    lookups: Lookups,
     /// Inodes without names.
     nameless: HashMap<InodeNumber, NodeRef>,
     /// Directories that were listed since their names last changed.
@@ -26,6 +30,59 @@ struct Shard {
     writers: HashMap<InodeNumber, usize>,
     /// Why data of a front end's cache could not be written, of files whose writers have not heard of it.
     lost_writes: HashMap<InodeNumber, Error>,
+    /// Files that are open for writing, and have lost such data.
+    with_losses: HashSet<InodeNumber>,
+}
+
+/// How often inodes were looked up.
+#[derive(Debug, Default)]
+struct Lookups {
+    /// By the number of the first inode, divided by [`BLOCK`].
+    blocks: HashMap<u32, Box<Block>>,
+    /// Counts that a byte does not hold.
+    large: HashMap<InodeNumber, u64>,
+}
+
+#[derive(Debug)]
+struct Block {
+    /// Counts that are not 0.
+    used: u8,
+    counts: [u8; BLOCK],
+}
+
+impl Lookups {
+    fn place(number: InodeNumber) -> (u32, usize) {
+        (number.0 / BLOCK as u32, number.0 as usize % BLOCK)
+    }
+
+    fn get(&self, number: InodeNumber) -> u64 {
+        let (block, at) = Self::place(number);
+        match self.blocks.get(&block).map_or(0, |block| block.counts[at]) {
+            LARGE => self.large.get(&number).copied().unwrap_or(0),
+            count => count.into(),
+        }
+    }
+
+    fn set(&mut self, number: InodeNumber, count: u64) {
+        let (first, at) = Self::place(number);
+        let block =
+            self.blocks.entry(first).or_insert_with(|| Box::new(Block { used: 0, counts: [0; BLOCK] }));
+        let old = block.counts[at];
+        block.counts[at] = u8::try_from(count).unwrap_or(LARGE);
+        match (old, count) {
+            (0, 1..) => block.used += 1,
+            (1.., 0) => block.used -= 1,
+            _ => {}
+        }
+        if block.counts[at] == LARGE {
+            self.large.insert(number, count);
+        } else if old == LARGE {
+            self.large.remove(&number);
+        }
+        if block.used == 0 {
+            self.blocks.remove(&first);
+        }
+    }
 }
 
 impl Default for Known {
@@ -36,21 +93,25 @@ impl Default for Known {
 
 impl Known {
     fn shard(&self, number: InodeNumber) -> MutexGuard<'_, Shard> {
-        self.shards[number.0 as usize % SHARDS].lock()
+        self.shards[number.0 as usize / BLOCK % SHARDS].lock()
     }
 
     pub(super) fn retain(&self, number: InodeNumber) {
-        *self.shard(number).lookups.entry(number).or_default() += 1;
+        let mut shard = self.shard(number);
+        let lookups = shard.lookups.get(number);
+        shard.lookups.set(number, lookups + 1);
     }
 
     pub(super) fn forget(&self, number: InodeNumber, times: u64) {
         let mut shard = self.shard(number);
-        let Some(lookups) = shard.lookups.get_mut(&number) else { return };
-        *lookups = lookups.saturating_sub(times);
-        if *lookups > 0 {
+        let lookups = shard.lookups.get(number);
+        let left = lookups.saturating_sub(times);
+        if lookups > 0 {
+            shard.lookups.set(number, left);
+        }
+        if lookups == 0 || left > 0 {
             return;
         }
-        shard.lookups.remove(&number);
         shard.listed.remove(&number);
         let last_use = shard.nameless.remove(&number);
         drop(shard);
@@ -61,7 +122,7 @@ impl Known {
     /// The inode has lost its last name: it lives on if a client knows it.
     pub(super) fn hold_nameless(&self, node: &NodeRef) {
         let mut shard = self.shard(node.number());
-        if shard.lookups.contains_key(&node.number()) {
+        if shard.lookups.get(node.number()) > 0 {
             shard.nameless.insert(node.number(), node.clone());
         }
     }
@@ -91,19 +152,23 @@ impl Known {
         *self.shard(number).writers.entry(number).or_default() += 1;
     }
 
-    pub(super) fn remove_writer(&self, number: InodeNumber) {
+    /// Returns whether it was the last one of a file that has lost data of a front end's cache.
+    pub(super) fn remove_writer(&self, number: InodeNumber) -> bool {
         let mut shard = self.shard(number);
-        if let Some(writers) = shard.writers.get_mut(&number) {
-            *writers -= 1;
-            if *writers == 0 {
-                shard.writers.remove(&number);
-                shard.lost_writes.remove(&number);
-            }
+        let Some(writers) = shard.writers.get_mut(&number) else { return false };
+        *writers -= 1;
+        if *writers > 0 {
+            return false;
         }
+        shard.writers.remove(&number);
+        shard.lost_writes.remove(&number);
+        shard.with_losses.remove(&number)
     }
 
     pub(super) fn note_lost_write(&self, number: InodeNumber, error: Error) {
-        self.shard(number).lost_writes.insert(number, error);
+        let mut shard = self.shard(number);
+        shard.lost_writes.insert(number, error);
+        shard.with_losses.insert(number);
     }
 
     pub(super) fn take_lost_write(&self, number: InodeNumber) -> Option<Error> {
@@ -120,5 +185,28 @@ impl Known {
             let shard = std::mem::take(&mut *shard.lock());
             drop(shard);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_any_size_are_kept_and_none_stays() {
+        let mut lookups = Lookups::default();
+        let counts = [(2, 1), (63, 254), (64, 255), (65, 1000), (u32::MAX, u64::MAX)];
+        for (number, count) in counts {
+            lookups.set(InodeNumber(number), count);
+        }
+        for (number, count) in counts {
+            assert_eq!(lookups.get(InodeNumber(number)), count);
+        }
+        lookups.set(InodeNumber(65), 254);
+        assert_eq!((lookups.get(InodeNumber(65)), lookups.get(InodeNumber(66))), (254, 0));
+        for (number, _) in counts {
+            lookups.set(InodeNumber(number), 0);
+        }
+        assert!(lookups.blocks.is_empty() && lookups.large.is_empty());
     }
 }

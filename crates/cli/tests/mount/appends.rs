@@ -1,0 +1,178 @@
+//! Appends by direct I/O that come in several requests; allocation, and sizes that files cannot have.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use diorite::AlignedBuf;
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+
+use super::Served;
+use crate::common::tool;
+
+/// Bytes of one append: several requests by every transport.
+const APPEND: usize = 8 << 20;
+
+/// The size was that of the request that was carried out first, and a reader saw zeros in place of those before it.
+pub(crate) fn a_reader_sees_no_gap_in_an_append_that_is_under_way() {
+    let Some(served) = Served::new("ext4", "256M", "direct") else { return };
+    let path = served.path("file");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut memory = vec![0; 1 << 20];
+            let mut at = 0;
+            while !is_over.load(Ordering::Acquire) {
+                let Ok(file) = fs::File::open(&path) else { continue };
+                // Up to the end of this moment, which this read sees; and on from there.
+                while let Ok(len @ 1..) = file.read_at(&mut memory, at) {
+                    if let Some(zero) = memory[..len].iter().position(|byte| *byte == 0) {
+                        return Err(format!("a zero at {} before {}", at + zero as u64, at + len as u64));
+                    }
+                    at += len as u64;
+                }
+            }
+            Ok(at)
+        });
+        // Asynchronous: the kernel sends the requests of other writes one after the other here.
+        let job = "--name=append --ioengine=libaio --direct=1 --rw=write --bs=8M --size=192M --iodepth=1 --buffer_pattern=0xa5 \
+                   --fallocate=none --create_on_open=1";
+        let name = format!("--filename={}", path.display());
+        let output = tool("fio", job.split_whitespace().chain([&name[..]]));
+        is_over.store(true, Ordering::Release);
+        let seen = reader.join().expect("the reader");
+        let Some(output) = output else { return };
+        assert!(output.status.success(), "{output:?}");
+        assert!(seen.expect("no gap") > 0, "it has read nothing");
+    });
+    served.must_end_clean();
+}
+
+/// The journal had the size of a later request and not the blocks of an earlier one: after a kill the file had a hole before its last data.
+pub(crate) fn a_kill_in_an_append_leaves_no_hole() {
+    for round in 0..6 {
+        let Some(served) = Served::new("ext4", "256M", "") else { return };
+        let (path, other) = (served.path("file"), served.path("other"));
+        let (is_over, appended) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .custom_flags(OFlags::DIRECT.bits() as i32)
+                    .open(&path)
+                    .expect("create");
+                let mut data = AlignedBuf::zeroed(APPEND, 4096);
+                data.fill(0xa5);
+                while !is_over.load(Ordering::Acquire) && (&file).write(&data).is_ok() {
+                    if appended.fetch_add(1, Ordering::AcqRel) > 24 {
+                        file.set_len(0).ok();
+                        appended.store(1, Ordering::Release);
+                    }
+                }
+            });
+            // Each sync commits what the append has recorded so far.
+            scope.spawn(|| {
+                let file = fs::File::create(&other).expect("create");
+                let mut at = 0;
+                while !is_over.load(Ordering::Acquire)
+                    && file.write_all_at(b"synced", at).and_then(|()| file.sync_all()).is_ok()
+                {
+                    at += 6;
+                }
+            });
+            Served::wait_until(|| appended.load(Ordering::Acquire) > 0);
+            thread::sleep(Duration::from_millis(50 + 37 * round));
+            served.kill();
+            is_over.store(true, Ordering::Release);
+        });
+        let served = served.mount_again("");
+        // Without a commit before the kill it is not there.
+        let data = fs::read(served.path("file")).unwrap_or_default();
+        let zero = data.iter().position(|byte| *byte == 0);
+        assert_eq!(zero, None, "round {round}: a hole in {} bytes", data.len());
+        served.must_end_clean();
+    }
+}
+
+/// Where the volume has no unwritten blocks, zeros were written to all that there was, and the file had their size after the next mount.
+pub(crate) fn an_allocation_that_fails_leaves_the_size_and_gives_back_blocks() {
+    for kind in ["ext2", "ext4"] {
+        let Some(served) = Served::new(kind, "64M", "") else { return };
+        let file = fs::File::create(served.path("file")).expect("create");
+        file.write_all_at(&[7; 10_000], 0).and_then(|()| file.sync_all()).expect("write");
+        let free = || rustix::fs::statvfs(served.at()).expect("statvfs").f_bfree;
+        let before = free();
+        for (flags, offset) in [
+            (FallocateFlags::empty(), 0),
+            (FallocateFlags::empty(), 1 << 20),
+            (FallocateFlags::ZERO_RANGE, 0),
+        ] {
+            assert_eq!(rustix::fs::fallocate(&file, flags, offset, 200 << 20), Err(Errno::NOSPC));
+            assert_eq!(file.metadata().expect("stat").len(), 10_000);
+            // But for those in the block in which the file ends.
+            assert!(
+                before - free() < 8,
+                "{kind}: {flags:?} {offset}: {before} blocks were free, and now {}",
+                free()
+            );
+        }
+        drop(file);
+        let served = served.again("");
+        assert_eq!(fs::read(served.path("file")).expect("read"), [7; 10_000], "{kind}");
+        served.must_end_clean();
+    }
+}
+
+/// The kernel went on showing a size that the file cannot have, of data that it could not write.
+pub(crate) fn a_size_that_a_file_cannot_have_is_gone_after_the_close() {
+    if !super::kernel_is_at_least(6, 18) {
+        return eprintln!("SKIPPED: the kernel cannot be made to drop an inode (Linux 6.18)");
+    }
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let path = served.path("file");
+    let file = fs::File::create(&path).expect("create");
+    file.write_all_at(b"content", 0).and_then(|()| file.sync_all()).expect("write");
+    file.write_all_at(b"lost", 1 << 44).expect("it is in the kernel's cache");
+    let error = file.sync_all().expect_err("it cannot be written");
+    assert_eq!(error.raw_os_error(), Some(Errno::FBIG.raw_os_error()));
+    drop(file);
+    Served::wait_until(|| fs::metadata(&path).expect("stat").len() == 7);
+    assert_eq!(fs::read(&path).expect("read"), b"content");
+    served.must_end_clean();
+}
+
+/// An older time that waited to be recorded was shown in place of that of the allocation.
+pub(crate) fn an_allocation_has_its_time_without_the_kernels_cache() {
+    let Some(served) = Served::new("ext4", "64M", "direct") else { return };
+    let file = fs::File::create(served.path("file")).expect("create");
+    file.write_all_at(&[7; 10_000], 0).expect("write");
+    let keep = FallocateFlags::KEEP_SIZE;
+    for (flags, offset, len) in [
+        (keep, 0, 4096),
+        (keep, 0, 1 << 20),
+        (keep, 0, 1 << 20),
+        (keep | FallocateFlags::PUNCH_HOLE, 0, 4096),
+        (keep | FallocateFlags::PUNCH_HOLE, 1 << 20, 4096),
+        (keep | FallocateFlags::ZERO_RANGE, 4096, 4096),
+        (keep | FallocateFlags::ZERO_RANGE, 1 << 20, 1 << 20),
+        (FallocateFlags::empty(), 0, 4096),
+        (FallocateFlags::empty(), 0, 20_000),
+    ] {
+        let times = || {
+            let stat = file.metadata().expect("stat");
+            ((stat.mtime(), stat.mtime_nsec()), (stat.ctime(), stat.ctime_nsec()))
+        };
+        let before = times();
+        thread::sleep(Duration::from_millis(20));
+        rustix::fs::fallocate(&file, flags, offset, len).expect("fallocate");
+        let after = times();
+        assert!(after.0 > before.0 && after.1 > before.1, "{flags:?} {offset} {len}: {before:?} {after:?}");
+    }
+    drop(file);
+    served.must_end_clean();
+}
