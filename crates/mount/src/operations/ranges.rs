@@ -53,12 +53,14 @@ impl Operations {
         let file = open.writable()?;
         let privileges = clear_for_content(open.node(), caller.set_ids())?;
         let (end, size) = (offset.saturating_add(len), file.size());
+        let space = self.space();
+        let free = space.blocks_available.saturating_mul(space.block_size);
         match what {
-            Allocation::Allocate { keep_size } => allocate(file, offset..end, keep_size, is_over),
+            Allocation::Allocate { keep_size } => allocate(file, offset..end, keep_size, free, is_over),
             Allocation::Punch => punch(file, offset..end, is_over),
             Allocation::Zero { keep_size } => {
                 if end > size {
-                    match allocate(file, size.max(offset)..end, keep_size, is_over) {
+                    match allocate(file, size.max(offset)..end, keep_size, free, is_over) {
                         // Not all files can have blocks beyond their end.
                         Err(error) if keep_size && error.kind() == ErrorKind::Unsupported => {}
                         allocated => allocated?,
@@ -111,13 +113,23 @@ impl Operations {
     }
 }
 
-fn allocate(file: &File, range: Range<u64>, keep_size: bool, is_over: IsOver<'_>) -> Result<()> {
-    let part_of = |part: Range<u64>| {
-        let len = part.end - part.start;
-        if keep_size { file.allocate_keep_size(part.start, len) } else { file.allocate(part.start, len) }
+/// The size changes when all of it has blocks. `free`: bytes that the volume has free; what may not fit is asked for at once, for then what there is
+/// when it fails is given back.
+fn allocate(file: &File, range: Range<u64>, keep_size: bool, free: u64, is_over: IsOver<'_>) -> Result<()> {
+    let len = range.end - range.start;
+    let all = || {
+        if keep_size { file.allocate_keep_size(range.start, len) } else { file.allocate(range.start, len) }
     };
-    // Not a part of what no file can have.
-    if range.end > file.max_size() { part_of(range) } else { in_steps(range, is_over, part_of) }
+    if range.end > file.max_size() || len > free {
+        return all();
+    }
+    match in_steps(range.clone(), is_over, |part| file.allocate_keep_size(part.start, part.end - part.start))
+    {
+        // Not all files can have blocks beyond their end.
+        Err(error) if error.kind() == ErrorKind::Unsupported => all(),
+        Ok(()) if !keep_size => all(),
+        allocated => allocated,
+    }
 }
 
 /// After the end of the file there is nothing that takes long.
