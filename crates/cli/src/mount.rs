@@ -80,8 +80,9 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     interrupt::is_changing();
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
         .map_err(|error| failure(&arguments.image, error))?;
-    let is_unmounted = Mutex::new(false);
-    let action: interrupt::Action = Arc::new(move |_| end(&directory, &is_unmounted));
+    let is_unmounted = Arc::<Mutex<bool>>::default();
+    let unmounts = Arc::clone(&is_unmounted);
+    let action: interrupt::Action = Arc::new(move |_| end(&directory, &unmounts));
     interrupt::act(Arc::clone(&action));
     if interrupt::cancel().is_cancelled() {
         // The kernel unmounts with requests, which are answered below.
@@ -94,11 +95,14 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     if let Some(null) = null {
         leave_caller(&null)?;
     }
-    mount.serve().map_err(|error| failure(&arguments.image, error)).inspect_err(|failed| {
+    let served = mount.serve().map_err(|error| failure(&arguments.image, error)).inspect_err(|failed| {
         if let (true, Failure::Failed(text)) = (is_daemon, failed) {
             log::error!("{text}");
         }
-    })
+    });
+    // Until a program that unmounts has ended, the image is in use by the loop device.
+    drop(is_unmounted.lock());
+    served
 }
 
 /// A mount whose daemon was killed says so.
