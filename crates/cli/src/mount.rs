@@ -30,18 +30,26 @@ const IS_DAEMON: &str = "DIORITE_MOUNT_DAEMON";
 
 /// `diorite mount`.
 pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
+    if arguments.options.iter().flat_map(|words| words.split(',')).any(|word| word == "remount") {
+        return remount(arguments);
+    }
+    let Some(directory) = &arguments.directory else {
+        return Err(Failure::Usage(format!(
+            "{}: where to mount it is missing: a directory",
+            arguments.image
+        )));
+    };
     let mut options = MountOptions { read_only: arguments.read_only, ..MountOptions::default() };
     for words in &arguments.options {
         let wrong = |error| Failure::Usage(format!("{error} (the options: `diorite help mount`)"));
         options.set(words).map_err(wrong)?;
     }
     // As the kernel's list of mounts has it, so that others find the daemon.
-    let directory = arguments.directory.canonicalize().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Failure::Failed(format!(
-            "{}: cannot mount: there is no such directory",
-            arguments.directory.display()
-        )),
-        _ => Failure::host(arguments.directory.display(), "be mounted on", &error),
+    let directory = directory.canonicalize().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            Failure::Failed(format!("{}: cannot mount: there is no such directory", directory.display()))
+        }
+        _ => Failure::host(directory.display(), "be mounted on", &error),
     })?;
     let reason = match std::fs::metadata(&directory) {
         Err(error) if is_left(&error) => {
@@ -103,6 +111,21 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     // Until a program that unmounts has ended, the image is in use by the loop device.
     drop(is_unmounted.lock());
     served
+}
+
+/// Change options of what is mounted. `mount(8)` gives the source as well, and all options that there are.
+fn remount(arguments: &args::Mount) -> Result<()> {
+    let directory = arguments.directory.clone().unwrap_or_else(|| arguments.image.clone().into());
+    // As the kernel's list of mounts has it.
+    let directory = directory.canonicalize().unwrap_or(directory);
+    let mut words = arguments.options.join(",");
+    if arguments.read_only {
+        words += ",ro";
+    }
+    if arguments.fake {
+        return Ok(());
+    }
+    diorite_mount::remount(&directory, &words).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// A mount whose daemon was killed says so.

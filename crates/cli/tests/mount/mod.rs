@@ -7,6 +7,7 @@ pub(crate) mod interrupts;
 pub(crate) mod killed;
 pub(crate) mod names;
 mod posix;
+mod remount;
 mod served;
 mod watch;
 
