@@ -30,18 +30,26 @@ const IS_DAEMON: &str = "DIORITE_MOUNT_DAEMON";
 
 /// `diorite mount`.
 pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
+    if arguments.options.iter().flat_map(|words| words.split(',')).any(|word| word == "remount") {
+        return remount(arguments);
+    }
+    let Some(directory) = &arguments.directory else {
+        return Err(Failure::Usage(format!(
+            "{}: where to mount it is missing: a directory",
+            arguments.image
+        )));
+    };
     let mut options = MountOptions { read_only: arguments.read_only, ..MountOptions::default() };
     for words in &arguments.options {
         let wrong = |error| Failure::Usage(format!("{error} (the options: `diorite help mount`)"));
         options.set(words).map_err(wrong)?;
     }
     // As the kernel's list of mounts has it, so that others find the daemon.
-    let directory = arguments.directory.canonicalize().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Failure::Failed(format!(
-            "{}: cannot mount: there is no such directory",
-            arguments.directory.display()
-        )),
-        _ => Failure::host(arguments.directory.display(), "be mounted on", &error),
+    let directory = directory.canonicalize().map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            Failure::Failed(format!("{}: cannot mount: there is no such directory", directory.display()))
+        }
+        _ => Failure::host(directory.display(), "be mounted on", &error),
     })?;
     let reason = match std::fs::metadata(&directory) {
         Err(error) if is_left(&error) => {
@@ -80,8 +88,9 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     interrupt::is_changing();
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
         .map_err(|error| failure(&arguments.image, error))?;
-    let is_unmounted = Mutex::new(false);
-    let action: interrupt::Action = Arc::new(move |_| end(&directory, &is_unmounted));
+    let is_unmounted = Arc::<Mutex<bool>>::default();
+    let unmounts = Arc::clone(&is_unmounted);
+    let action: interrupt::Action = Arc::new(move |_| end(&directory, &unmounts));
     interrupt::act(Arc::clone(&action));
     if interrupt::cancel().is_cancelled() {
         // The kernel unmounts with requests, which are answered below.
@@ -94,11 +103,29 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     if let Some(null) = null {
         leave_caller(&null)?;
     }
-    mount.serve().map_err(|error| failure(&arguments.image, error)).inspect_err(|failed| {
+    let served = mount.serve().map_err(|error| failure(&arguments.image, error)).inspect_err(|failed| {
         if let (true, Failure::Failed(text)) = (is_daemon, failed) {
             log::error!("{text}");
         }
-    })
+    });
+    // Until a program that unmounts has ended, the image is in use by the loop device.
+    drop(is_unmounted.lock());
+    served
+}
+
+/// Change options of what is mounted. `mount(8)` gives the source as well, and all options that there are.
+fn remount(arguments: &args::Mount) -> Result<()> {
+    let directory = arguments.directory.clone().unwrap_or_else(|| arguments.image.clone().into());
+    // As the kernel's list of mounts has it.
+    let directory = directory.canonicalize().unwrap_or(directory);
+    let mut words = arguments.options.join(",");
+    if arguments.read_only {
+        words += ",ro";
+    }
+    if arguments.fake {
+        return Ok(());
+    }
+    diorite_mount::remount(&directory, &words).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// A mount whose daemon was killed says so.

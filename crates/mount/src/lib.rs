@@ -23,8 +23,10 @@ pub mod mounted;
 pub mod nfs;
 pub mod operations;
 mod options;
+mod remount;
 pub mod status;
 mod watch;
 
 pub use fuse::{Mount, MountError};
 pub use options::{IoUring, MountOptions};
+pub use remount::{RemountError, remount};

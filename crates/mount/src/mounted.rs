@@ -13,6 +13,8 @@ pub(crate) struct Mounted {
     pub(crate) directory: PathBuf,
     /// The user who mounted it.
     pub(crate) user: u32,
+    /// Those of the mount and those of its filesystem.
+    pub(crate) options: String,
 }
 
 /// What is mounted on a directory or on one above it, if it is a mount of Diorite. The mount itself is not asked: it may be stuck.
@@ -50,6 +52,12 @@ pub fn is_own(kind: &str) -> bool {
     matches!(kind, "fuse.diorite" | "fuseblk.diorite")
 }
 
+/// What is mounted on exactly this directory, if it is a mount of Diorite.
+pub(crate) fn exactly_on(directory: &Path) -> Option<Mounted> {
+    let (mounted, kind) = mounted_on(directory)?;
+    std::str::from_utf8(&kind).is_ok_and(is_own).then_some(mounted)
+}
+
 /// The same as one number, as `stat` has it.
 pub(crate) fn device_number(directory: &Path) -> Option<u64> {
     let numbers = device_numbers(directory)?;
@@ -75,12 +83,14 @@ fn parse(line: &[u8]) -> Option<(Mounted, Vec<u8>)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let numbers = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let directory = PathBuf::from(OsString::from_vec(unescaped(fields.nth(1)?)));
+    let own = String::from_utf8_lossy(fields.next()?).into_owned();
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = rest.next()?.to_vec();
-    let options = rest.nth(1).unwrap_or_default();
-    let user = options.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
+    let all = rest.nth(1).unwrap_or_default();
+    let user = all.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
     let user = user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()).unwrap_or(0);
-    Some((Mounted { numbers, directory, user }, kind))
+    let options = format!("{own},{}", String::from_utf8_lossy(all));
+    Some((Mounted { numbers, directory, user, options }, kind))
 }
 
 /// Spaces and their like are written as `\040`.

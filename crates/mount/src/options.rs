@@ -7,7 +7,7 @@ use diorite::{
 };
 use rustix::mount::MountFlags;
 
-use crate::operations::{AccessTimes, Settings};
+use crate::operations::{AccessTimes, LiveSettings, Settings};
 
 /// Memory for the page cache: small, for content is in the kernel's.
 const CACHE_BYTES: usize = 12 << 20;
@@ -321,12 +321,13 @@ impl MountOptions {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        Settings {
-            access_times: self.access_times,
+        Settings { live: self.live(), uid: self.uid, gid: self.gid, umask: self.umask }
+    }
+
+    pub(crate) fn live(&self) -> LiveSettings {
+        LiveSettings {
+            access_times: if self.read_only { AccessTimes::Never } else { self.access_times },
             lazy_times: self.lazy_time,
-            uid: self.uid,
-            gid: self.gid,
-            umask: self.umask,
             sync: self.sync,
             dir_sync: self.dir_sync,
         }

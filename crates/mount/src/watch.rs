@@ -1,7 +1,8 @@
 //! How others on this host learn what a mount or a server is doing: over a Unix socket whose name follows from the mount, or from the image.
 //!
 //! The name is in the abstract namespace, so it goes with the daemon, and has the device numbers of the mount in it, or those of the image. A
-//! connection gets one JSON object, a [`Status`], and ends. A thread of its own answers, so that a mount whose requests are all stuck says so.
+//! connection sends one line, `status` or a [`Step`] of a change of options, gets one JSON object, and ends. A thread of its own answers, so that a
+//! mount whose requests are all stuck says so; a change has a thread of its own.
 //!
 //! Between users: a daemon answers its own user and the superuser. Any user may take a name first, so who asks believes
 //! only the user who mounted, which the kernel says, or for a server the own user, and the superuser.
@@ -19,13 +20,20 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, shutdown, socket_with};
+use rustix::net::{
+    AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, send, shutdown, socket_with,
+};
 
 use crate::mounted::{self, Mounted};
 use crate::status::Status;
 
 /// One that does not read, or whose answer has not ended, is given up.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// The same for a change of options, which may wait for the volume.
+const REMOUNT_TIME_LIMIT: Duration = Duration::from_secs(600);
+/// A request comes with its connection; one that sends none in this time gets the status.
+const REQUEST_TIME: Duration = Duration::from_millis(200);
+const REQUEST_MAX: usize = 16 << 10;
 /// After a connection that could not be accepted, as without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The longest answer that is read.
@@ -66,6 +74,31 @@ pub enum StatusError {
         said: String,
     },
 }
+
+/// A step of `mount -o remount`, as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Whether it is possible.
+    Check,
+    /// What is the daemon's part of it.
+    Remount,
+}
+
+impl Step {
+    const ALL: [(Self, &str); 2] = [(Self::Check, "check "), (Self::Remount, "remount ")];
+
+    fn request(self, words: &str) -> String {
+        let (_, word) = Self::ALL.into_iter().find(|(step, _)| *step == self).expect("each is listed");
+        format!("{word}{words}\n")
+    }
+
+    fn parse(line: &str) -> Option<(Self, &str)> {
+        Self::ALL.into_iter().find_map(|(step, word)| Some((step, line.strip_prefix(word)?)))
+    }
+}
+
+/// Carries out a step: its error is why it cannot be done.
+pub(crate) type Remount = Arc<dyn Fn(Step, &str) -> Result<(), String> + Send + Sync>;
 
 /// Whose status it is, as the name of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,16 +143,29 @@ impl Name {
         suffixes.map(|suffix| SocketAddr::from_abstract_name(format!("{}{suffix}", self.0)))
     }
 
-    /// What the daemon at the first address says that has one.
     fn read_status(&self, of: &Path, user: u32) -> Result<Status, StatusError> {
+        let (answer, daemon) = self.ask(of, user, "status\n", TIME_LIMIT)?;
+        let status: Status = understood(of, &answer)?;
+        // As the kernel has it: a signal or a wait is for no process that an answer names.
+        Ok(Status { daemon, ..status })
+    }
+
+    /// What the daemon at the first address says that has one, and its process.
+    fn ask(
+        &self,
+        of: &Path,
+        user: u32,
+        request: &str,
+        limit: Duration,
+    ) -> Result<(Vec<u8>, u32), StatusError> {
         let mut first_error = None;
         for address in self.addresses() {
             let connected = address.and_then(|address| connect(&address));
             let answer = connected
                 .map_err(|source| StatusError::NoAnswer { directory: of.to_owned(), source })
-                .and_then(|stream| read_status(&stream, of, user));
+                .and_then(|stream| converse(&stream, of, user, request, limit));
             match answer {
-                Ok(status) => return Ok(status),
+                Ok(answer) => return Ok(answer),
                 Err(error) => _ = first_error.get_or_insert(error),
             }
         }
@@ -165,7 +211,7 @@ fn read_within(mut stream: &UnixStream, limit: Duration) -> io::Result<Vec<u8>> 
 pub fn ask(path: &Path) -> Result<Status, StatusError> {
     let own = rustix::process::geteuid().as_raw();
     // By its name alone: a mount may be stuck.
-    if let Some(Mounted { numbers, directory, user }) = mounted::find(path) {
+    if let Some(Mounted { numbers, directory, user, .. }) = mounted::find(path) {
         if own != 0 && own != user {
             return Err(StatusError::OfAnother { directory, user });
         }
@@ -179,8 +225,33 @@ pub fn ask(path: &Path) -> Result<Status, StatusError> {
     }
 }
 
-/// What a daemon says that is to be of this user.
-fn read_status(stream: &UnixStream, of: &Path, user: u32) -> Result<Status, StatusError> {
+/// Have the daemon of a mount carry out a step of a change of its options. The inner error is its own.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_remount(of: &Mounted, step: Step, words: &str) -> Result<Result<(), String>, StatusError> {
+    let (own, directory) = (rustix::process::geteuid().as_raw(), of.directory.clone());
+    if own != 0 && own != of.user {
+        return Err(StatusError::OfAnother { directory, user: of.user });
+    }
+    let name = Name::of_mount(&of.numbers);
+    let (answer, _) = name.ask(&directory, of.user, &step.request(words), REMOUNT_TIME_LIMIT)?;
+    understood(&directory, &answer)
+}
+
+fn understood<T: serde::de::DeserializeOwned>(of: &Path, answer: &[u8]) -> Result<T, StatusError> {
+    let strange = |said: String| StatusError::Strange { directory: of.to_owned(), said };
+    serde_json::from_slice(answer).map_err(|error| strange(error.to_string()))
+}
+
+/// Ask a daemon that is to be of this user: its answer, and its process.
+fn converse(
+    stream: &UnixStream,
+    of: &Path,
+    user: u32,
+    request: &str,
+    limit: Duration,
+) -> Result<(Vec<u8>, u32), StatusError> {
     let no_answer = |source| StatusError::NoAnswer { directory: of.to_owned(), source };
     let strange = |said: String| StatusError::Strange { directory: of.to_owned(), said };
     let credentials = socket_peercred(stream).map_err(|error| no_answer(error.into()))?;
@@ -188,10 +259,13 @@ fn read_status(stream: &UnixStream, of: &Path, user: u32) -> Result<Status, Stat
     if peer != 0 && peer != user {
         return Err(strange(format!("user {peer} has taken the name of the daemon's socket")));
     }
-    let answer = read_within(stream, TIME_LIMIT).map_err(no_answer)?;
-    let status: Status = serde_json::from_slice(&answer).map_err(|error| strange(error.to_string()))?;
-    // As the kernel has it: a signal or a wait is for no process that an answer names.
-    Ok(Status { daemon: credentials.pid.as_raw_nonzero().get().unsigned_abs(), ..status })
+    // It fits into what the kernel keeps for the connection: there is no wait. Where the daemon is gone, there is no answer.
+    let _ = send(stream, request.as_bytes(), SendFlags::NOSIGNAL);
+    let answer = read_within(stream, limit).map_err(no_answer)?;
+    if answer.is_empty() {
+        return Err(strange("it is empty".to_owned()));
+    }
+    Ok((answer, credentials.pid.as_raw_nonzero().get().unsigned_abs()))
 }
 
 /// Take the first address that is free. The kernel may use the numbers of a mount again before its daemon has given its address back.
@@ -215,13 +289,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Answer under this name, until there is no `status` any more.
+    /// Answer under this name, until there is no `status` any more. Options change by `remount`, where they can.
     ///
     /// # Errors
     /// The name of the socket is taken, or there are no threads.
     pub(crate) fn start(
         name: &Name,
         status: impl Fn() -> Option<Status> + Send + 'static,
+        remount: Option<Remount>,
     ) -> io::Result<Self> {
         let listener = bind(name)?;
         let (own, is_over) = (listener.try_clone()?, Arc::<AtomicBool>::default());
@@ -236,6 +311,11 @@ impl Watch {
                 };
                 // Before anything is done for it: any user can connect.
                 if !may_ask(&stream) {
+                    continue;
+                }
+                let request = read_request(&stream);
+                if let (Some((step, words)), Some(remount)) = (Step::parse(&request), &remount) {
+                    change(stream, Arc::clone(remount), step, words.to_owned());
                     continue;
                 }
                 let Some(status) = status() else { return };
@@ -263,9 +343,36 @@ fn may_ask(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
-fn answer(mut stream: &UnixStream, status: &Status) -> io::Result<()> {
+/// The line that a program has sent with its connection, without its end; empty if it sent none in time.
+fn read_request(mut stream: &UnixStream) -> String {
+    let (end, mut line, mut part) = (Instant::now() + REQUEST_TIME, Vec::new(), [0; 1024]);
+    while !line.ends_with(b"\n") && line.len() < REQUEST_MAX {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+            break;
+        }
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(len) => line.extend_from_slice(&part[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    // Not a part of a line.
+    line.pop().filter(|last| *last == b'\n').and_then(|_| String::from_utf8(line).ok()).unwrap_or_default()
+}
+
+/// Change options by a thread of its own: it may wait for the volume. Without a thread there is no answer.
+fn change(stream: UnixStream, remount: Remount, step: Step, words: String) {
+    let body = move || {
+        let _ = answer(&stream, &remount(step, &words));
+    };
+    let _ = thread::Builder::new().name("remount".to_owned()).spawn(body);
+}
+
+fn answer(mut stream: &UnixStream, what: &impl serde::Serialize) -> io::Result<()> {
     stream.set_write_timeout(Some(TIME_LIMIT))?;
-    stream.write_all(&serde_json::to_vec(status)?)
+    stream.write_all(&serde_json::to_vec(what)?)
 }
 
 #[cfg(test)]

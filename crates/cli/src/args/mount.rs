@@ -17,10 +17,13 @@ Options of -o:
   name      fsname=NAME (the source in the list of mounts, whose type is fuse.diorite then)
   access    allow_other, default_permissions, nosuid, nodev, noexec
   fstab     words for others (defaults, noauto, user, nofail, _netdev, acl, user_xattr, nodiratime, x-...), errors=remount-ro: no effect
+  in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw, sync, dirsync, noatime, relatime, strictatime,
+            lazytime, nosuid, nodev, noexec, and rejects what else differs; sync holds for files opened afterwards
 
 Without allow_other only the user who mounts it can use it. Permissions are checked with allow_other or
 default_permissions. All files show the owner of uid= and gid= and lack the bits of umask=; what they have stays.
-As `mount -t fuse.diorite IMAGE DIR` and in fstab: make /sbin/mount.fuse.diorite a link to this program.
+As `mount -t fuse.diorite IMAGE DIR` and in fstab: make /sbin/mount.fuse.diorite a link to this program; for
+`mount -o remount` of root's mounts also /sbin/mount.fuseblk.diorite, without which it changes the kernel's part alone.
 Root's mounts are of type fuseblk on a loop device, and sync(1) (Linux 6.18) and umount(8) wait for them. With ro or
 fsname= they are of type fuse, as others' are, which need fusermount3 (package fuse3): for these fsync makes a file
 durable, and sync(1) and umount(8) do not wait.
@@ -47,12 +50,12 @@ pub(crate) struct Mount {
     /// What is logged: error, warn, info, or debug, which is every request
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LogLevel,
-    /// Image file or block device; `?partition=N` or `?offset=BYTES` after it chooses a part
+    /// Image file or block device; `?partition=N` or `?offset=BYTES` after it chooses a part [with remount: not needed]
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: String,
     /// Directory of the host
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) directory: PathBuf,
+    pub(crate) directory: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ pub(crate) mod interrupts;
 pub(crate) mod killed;
 pub(crate) mod names;
 mod posix;
+mod remount;
 mod served;
 mod watch;
 

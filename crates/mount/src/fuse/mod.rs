@@ -48,12 +48,14 @@ use crate::limited_log::Log;
 use crate::mounted::device_number;
 use crate::operations::Operations;
 use crate::options::{IoUring, MountOptions};
+use crate::remount::Remounts;
 use crate::watch::{Name, Watch};
 use attach::{Backing, Wish, attach, is_over_io_uring_allowed, tune_writeback};
 pub use attach::{detach, detach_own};
 use channel::Channels;
 use payload::Payloads;
-use session::{Manner, Session};
+use session::Manner;
+pub(crate) use session::Session;
 pub use sys::{keep_descriptors_here, keep_few_arenas};
 use threads::Threads;
 pub use threads::raise_descriptor_limit;
@@ -200,7 +202,14 @@ impl Mount {
         let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), write_back, log));
         let watch = Name::mounted_on(directory)
             .and_then(|name| {
-                Watch::start(&name, session::status_of(&session, target, &directory.to_string_lossy()))
+                let options = MountOptions { read_only: is_read_only, ..options.clone() };
+                let remounts = Remounts::new(Arc::downgrade(&session), options);
+                let status = session::status_of(&session, target, &directory.to_string_lossy());
+                Watch::start(
+                    &name,
+                    status,
+                    Some(Arc::new(move |step, words: &str| remounts.carry_out(step, words))),
+                )
             })
             .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
         let channels = Channels::new(&session, device, &threads, payloads, rings);

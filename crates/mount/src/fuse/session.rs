@@ -103,7 +103,7 @@ pub(super) fn status_of(
 }
 
 /// See the module's head.
-pub(super) struct Session {
+pub(crate) struct Session {
     operations: Operations,
     manner: Manner,
     block_size: u32,
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    pub(super) fn operations(&self) -> &Operations {
+    pub(crate) fn operations(&self) -> &Operations {
         &self.operations
     }
 

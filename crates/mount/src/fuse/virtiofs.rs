@@ -152,7 +152,7 @@ impl VirtioFs {
             })?;
         let session = Arc::new(session);
         let status = status_of(&session, target, &format!("virtiofs {}", socket.display()));
-        let watch = Watch::start(&Name::served(&options.target(target)), status)
+        let watch = Watch::start(&Name::served(&options.target(target)), status, None)
             .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
         log::info!("{target}: virtio-fs on {}", socket.display());
         Ok(Self { _watch: watch.ok(), session, listener, control: Arc::new(control) })

@@ -180,8 +180,9 @@ impl NfsServer {
             warnings: LimitedLog::new(Arc::new(|said: &str| log::warn!("{said}"))),
         };
         let shared = Arc::new(shared);
-        let watch = Watch::start(&Name::served(&options.target(target)), status_of(&shared, target, address))
-            .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
+        let watch =
+            Watch::start(&Name::served(&options.target(target)), status_of(&shared, target, address), None)
+                .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
         Ok(Self { _watch: watch.ok(), shared, listener, address })
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use diorite::{Attributes, NodeRef, Result, Timestamp};
 
-use super::Operations;
+use super::{LiveSettings, Operations};
 
 /// Under `relatime` an access time that is older than this is renewed.
 const RELATIVE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -47,14 +47,14 @@ impl Operations {
     /// The content is about to be read: record it where that is wanted. What the front end's cache answers is not seen here, so this is
     /// called when a file is opened for reading. Returns whether a time was recorded.
     pub(super) fn note_access(&self, node: &NodeRef) -> Result<bool> {
-        let policy = self.settings.access_times;
+        let LiveSettings { access_times: policy, lazy_times, .. } = self.live();
         if policy == AccessTimes::Never || self.filesystem.read_only_reason().is_some() {
             return Ok(false);
         }
         if !policy.are_due(&node.attributes()?, SystemTime::now()) {
             return Ok(false);
         }
-        if self.settings.lazy_times { node.note_access_lazily() } else { node.note_access() }.map(|()| true)
+        if lazy_times { node.note_access_lazily() } else { node.note_access() }.map(|()| true)
     }
 }
 

@@ -177,7 +177,7 @@ impl Operations {
             return Err(Error::InvalidArgument("a directory is not opened as a file"));
         }
         let append = flags.append && !flags.truncate;
-        let sync = self.settings.sync || node.attributes()?.is_synchronous();
+        let sync = self.live().sync || node.attributes()?.is_synchronous();
         let options = || {
             let options = node.open_options().read(true).sync(sync);
             if append { options.append(flags.write) } else { options.write(flags.write) }

@@ -9,7 +9,7 @@
 //! - Permission bits and access control lists are not checked here: the kernel does it for FUSE.
 //! - Errors are the library's; [`diorite::Error::errno`] is what a front end sends.
 //!
-//! Locking: each table is in shards with a lock of their own, held for a look or a change of the table alone; so is the state of listings that
+//! Locking: live settings have a lock that is held for a copy. Each table is in shards with a lock of their own, held for a look or a change of the table alone; so is the state of listings that
 //! are made ahead, by a thread of their own (`listing_ahead.rs`).
 
 mod access_time;
@@ -25,6 +25,7 @@ mod ranges;
 mod table;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, ReservedBlocks, Result};
@@ -90,16 +91,23 @@ pub struct Entry {
 /// How a volume is shown.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Which reads record an access time.
-    pub access_times: AccessTimes,
-    /// An access time alone waits in memory.
-    pub lazy_times: bool,
+    /// What may change later ([`Operations::set_live`]).
+    pub live: LiveSettings,
     /// All files are owned by this user.
     pub uid: Option<u32>,
     /// All files are of this group.
     pub gid: Option<u32>,
     /// Permission bits that no file shows.
     pub umask: u16,
+}
+
+/// What of the settings may change while clients use the volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveSettings {
+    /// Which reads record an access time.
+    pub access_times: AccessTimes,
+    /// An access time alone waits in memory.
+    pub lazy_times: bool,
     /// A change of content is durable when it returns.
     pub sync: bool,
     /// A change of names is durable when it returns.
@@ -111,6 +119,7 @@ pub struct Settings {
 pub struct Operations {
     filesystem: Filesystem,
     settings: Settings,
+    live: RwLock<LiveSettings>,
     known: Known,
     files: Table<OpenFile>,
     listing_ahead: ListingAhead,
@@ -124,6 +133,7 @@ impl Operations {
         let listing_ahead = ListingAhead::new(filesystem.clone());
         Self {
             filesystem,
+            live: RwLock::new(settings.live),
             settings,
             known: Known::default(),
             files: Table::new(OPEN_MAX),
@@ -134,6 +144,15 @@ impl Operations {
 
     fn capabilities_given(&self) -> u64 {
         self.capabilities_given.load(Ordering::Acquire)
+    }
+
+    fn live(&self) -> LiveSettings {
+        *self.live.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Change what may change. Files that are open stay as durable as they were opened.
+    pub fn set_live(&self, live: LiveSettings) {
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
     }
 
     /// The volume.

@@ -2,7 +2,7 @@
 
 use diorite::{FileKind, InodeNumber, NodeRef, NodeSpec, RenameMode, Result};
 
-use super::{Caller, Entry, Operations};
+use super::{Caller, Entry, LiveSettings, Operations};
 
 /// What is to be made.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +157,8 @@ impl Operations {
 
     /// Names of directories have changed: durable before the reply where the volume is mounted so, or a directory has that flag.
     fn names_changed(&self, directories: &[&NodeRef]) -> Result<()> {
-        let is_synchronous = self.settings.sync || self.settings.dir_sync;
+        let LiveSettings { sync, dir_sync, .. } = self.live();
+        let is_synchronous = sync || dir_sync;
         for directory in directories {
             if is_synchronous || directory.attributes()?.has_synchronous_names() {
                 directory.sync()?;

@@ -152,7 +152,7 @@ impl Operations {
 
     /// An inode has changed: durable before the reply where the volume is mounted so, or the inode has that flag.
     pub(super) fn inode_changed(&self, node: &NodeRef) -> Result<()> {
-        let is_synchronous = self.settings.sync || node.attributes()?.is_synchronous();
+        let is_synchronous = self.live().sync || node.attributes()?.is_synchronous();
         if is_synchronous { node.sync() } else { Ok(()) }
     }
 

@@ -1,0 +1,241 @@
+//! Options of a mount that is in use are changed (`mount -o remount`).
+//!
+//! The kernel has a part of the options, and the daemon has one. The program that is asked for the change asks the daemon first whether it can be,
+//! then makes the kernel's call, and then has the daemon take it over. The daemon does not make the call itself: it waits until the daemon has
+//! written what the kernel caches, and a daemon that waits for itself cannot be killed.
+//!
+//! Where it sits: [`remount`] is for programs; [`Remounts`] is in the daemon, and is asked over the socket of the status (`watch.rs`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, Weak};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount_remount};
+
+use crate::fuse::Session;
+use crate::mounted::{self, Mounted};
+use crate::options::MountOptions;
+use crate::watch::{self, StatusError, Step};
+
+/// Why the options of a mount cannot be changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemountError {
+    /// The daemon cannot be asked.
+    #[error(transparent)]
+    Daemon(#[from] StatusError),
+    /// An option cannot be changed.
+    #[error("{}: cannot remount: {said}", directory.display())]
+    Rejected {
+        /// The mount.
+        directory: PathBuf,
+        /// The option, and why.
+        said: String,
+    },
+    /// The kernel does not.
+    #[error("{}: cannot remount: {source}{}", directory.display(), hint(source))]
+    Kernel {
+        /// The mount.
+        directory: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::BUSY) => ": files are open for writing",
+        _ => "",
+    }
+}
+
+/// What the kernel keeps for itself in the list of mounts, and what asks for all this.
+const OF_OTHERS: &[&str] = &["remount", "user_id", "group_id", "fd", "rootmode", "nosymfollow", "symfollow"];
+
+/// Change options of what is mounted on a directory, for the user who mounted it and the superuser. Those that are given and are so already
+/// are no change.
+///
+/// # Errors
+/// It is no mount of Diorite; its daemon does not answer; an option cannot be changed while it is mounted.
+pub fn remount(directory: &Path, words: &str) -> Result<(), RemountError> {
+    let found = mounted::exactly_on(directory);
+    let mounted = found.ok_or_else(|| StatusError::NotMounted { path: directory.to_owned() })?;
+    let rejected = |said| RemountError::Rejected { directory: directory.to_owned(), said };
+    let ask = |step| watch::ask_remount(&mounted, step, words)?.map_err(rejected);
+    ask(Step::Check)?;
+    remount_in_kernel(directory, &mounted, words)?;
+    ask(Step::Remount)
+}
+
+fn remount_in_kernel(directory: &Path, mounted: &Mounted, words: &str) -> Result<(), RemountError> {
+    let now = flags_of(mounted);
+    let wanted = words.split(',').fold(now, with_word);
+    let changes = wanted.symmetric_difference(now);
+    let is_superuser = rustix::process::geteuid().is_root();
+    if !is_superuser && changes.intersects(for_superuser()) {
+        let said = "ro, rw, sync, async and what may be executed are for the superuser to change".to_owned();
+        return Err(RemountError::Rejected { directory: directory.to_owned(), said });
+    }
+    if !is_superuser || changes.is_empty() {
+        // The daemon does what there is.
+        return Ok(());
+    }
+    mount_remount(directory, wanted, c"")
+        .map_err(|error| RemountError::Kernel { directory: directory.to_owned(), source: error.into() })
+}
+
+/// What the kernel alone has, or must have as well.
+fn for_superuser() -> MountFlags {
+    MountFlags::RDONLY | MountFlags::SYNCHRONOUS | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC
+}
+
+fn flags_of(mounted: &Mounted) -> MountFlags {
+    let is_listed = |word| mounted.options.split(',').any(|option| option == word);
+    // Which of the access times is in force, the list says by two words of three.
+    let times = if is_listed("noatime") || is_listed("relatime") { "" } else { "strictatime" };
+    // It is read-only where either list says so.
+    let words = mounted.options.split(',').filter(|word| *word != "rw");
+    words.chain([times]).fold(MountFlags::empty(), with_word)
+}
+
+fn with_word(flags: MountFlags, word: &str) -> MountFlags {
+    let times = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
+    match word {
+        "ro" => flags | MountFlags::RDONLY,
+        "rw" => flags - MountFlags::RDONLY,
+        "sync" => flags | MountFlags::SYNCHRONOUS,
+        "async" => flags - MountFlags::SYNCHRONOUS,
+        "noatime" => (flags - times) | MountFlags::NOATIME,
+        "relatime" | "atime" => (flags - times) | MountFlags::RELATIME,
+        "strictatime" => (flags - times) | MountFlags::STRICTATIME,
+        "nodiratime" => flags | MountFlags::NODIRATIME,
+        "diratime" => flags - MountFlags::NODIRATIME,
+        "lazytime" => flags | MountFlags::LAZYTIME,
+        "nolazytime" => flags - MountFlags::LAZYTIME,
+        "nosuid" => flags | MountFlags::NOSUID,
+        "suid" => flags - MountFlags::NOSUID,
+        "nodev" => flags | MountFlags::NODEV,
+        "dev" => flags - MountFlags::NODEV,
+        "noexec" => flags | MountFlags::NOEXEC,
+        "exec" => flags - MountFlags::NOEXEC,
+        _ => flags,
+    }
+}
+
+/// The options of a mount with the changes in `words`.
+///
+/// # Errors
+/// Which word is wrong, or cannot be changed.
+fn changed(now: &MountOptions, words: &str) -> Result<MountOptions, String> {
+    let mut new = now.clone();
+    let is_for_others = |word: &str| OF_OTHERS.contains(&word.split('=').next().unwrap_or_default());
+    words.split(',').filter(|word| !is_for_others(word)).try_for_each(|word| new.set(word))?;
+    match fixed_change(now, &new) {
+        Some(name) => Err(format!("{name}: cannot be changed while it is mounted")),
+        None => Ok(new),
+    }
+}
+
+/// The first option that differs and cannot.
+fn fixed_change(now: &MountOptions, new: &MountOptions) -> Option<&'static str> {
+    let is_same = [
+        (now.direct == new.direct, "direct"),
+        (now.allow_other == new.allow_other, "allow_other"),
+        (now.default_permissions == new.default_permissions, "default_permissions"),
+        (now.uid == new.uid, "uid="),
+        (now.gid == new.gid, "gid="),
+        (now.umask == new.umask, "umask="),
+        (now.commit == new.commit, "commit="),
+        (now.data_mode == new.data_mode, "data="),
+        (now.cache_bytes == new.cache_bytes, "cache="),
+        (now.io_uring == new.io_uring, "io_uring="),
+        (now.idle_polling == new.idle_polling, "idle_polling="),
+        (now.scheduler == new.scheduler, "scheduler="),
+        (now.partition == new.partition, "partition="),
+        (now.offset == new.offset, "offset="),
+        (now.source_name == new.source_name, "fsname="),
+    ];
+    is_same.into_iter().find_map(|(is_same, name)| (!is_same).then_some(name))
+}
+
+/// The daemon's part.
+pub(crate) struct Remounts {
+    session: Weak<Session>,
+    options: Mutex<MountOptions>,
+}
+
+impl Remounts {
+    /// For a mount with these options.
+    pub(crate) fn new(session: Weak<Session>, options: MountOptions) -> Self {
+        Self { session, options: Mutex::new(options) }
+    }
+
+    /// Carry out a step.
+    ///
+    /// # Errors
+    /// Which option cannot be changed, and why; the volume could not be made durable.
+    pub(crate) fn carry_out(&self, step: Step, words: &str) -> Result<(), String> {
+        let session = self.session.upgrade().ok_or("it is being unmounted")?;
+        let operations = session.operations();
+        let mut options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = changed(&options, words)?;
+        if options.read_only
+            && !new.read_only
+            && let Some(reason) = operations.filesystem().read_only_reason()
+        {
+            return Err(format!("rw: the volume is read-only until it is mounted again: {reason}"));
+        }
+        if step == Step::Check {
+            return Ok(());
+        }
+        let becomes_read_only = new.read_only && !options.read_only;
+        operations.set_live(new.live());
+        *options = new;
+        drop(options);
+        log::info!("remounted: {words}");
+        if becomes_read_only { operations.sync().map_err(|error| error.to_string()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_changed_is_rejected_and_what_is_so_already_is_no_change() {
+        let mut now = MountOptions::default();
+        now.set("cache=8M,noatime,nosuid").expect("known");
+        let from_lists = "rw,remount,nosuid,noatime,user_id=0,group_id=0,cache=8M,max_read=524288";
+        let same = changed(&now, from_lists).expect("no change");
+        assert_eq!((same.live(), same.cache_bytes), (now.live(), now.cache_bytes));
+        let changes = changed(&now, "remount,ro,strictatime,dirsync").expect("they can be");
+        assert!(changes.read_only && changes.dir_sync && changes.cache_bytes == 8 << 20);
+        for (words, name) in [("cache=4M", "cache="), ("partition=2", "partition="), ("direct", "direct")] {
+            assert!(changed(&now, words).is_err_and(|said| said.starts_with(name)), "{words}");
+        }
+        assert!(changed(&now, "bogus").is_err_and(|said| said.starts_with("bogus")));
+    }
+
+    #[test]
+    fn the_kernels_flags_are_those_of_the_list_but_for_what_is_asked_for() {
+        let of = |options: &str| {
+            let mounted = Mounted {
+                numbers: String::new(),
+                directory: PathBuf::new(),
+                user: 0,
+                options: options.into(),
+            };
+            flags_of(&mounted)
+        };
+        let now = of("ro,nosuid,nodev,noatime,rw,user_id=0,lazytime");
+        assert!(
+            now.contains(
+                MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME | MountFlags::LAZYTIME
+            )
+        );
+        let new = "rw,relatime,exec".split(',').fold(now, with_word);
+        assert_eq!(new, MountFlags::NOSUID | MountFlags::NODEV | MountFlags::LAZYTIME | MountFlags::RELATIME);
+        assert!(of("rw,nosuid").contains(MountFlags::STRICTATIME));
+    }
+}
