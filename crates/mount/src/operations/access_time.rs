@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use diorite::{Attributes, NodeRef, Result, Timestamp};
+use diorite::{Attributes, FileKind, NodeRef, Result, Timestamp};
 
 use super::Operations;
 
@@ -48,7 +48,8 @@ impl Operations {
     /// called when a file is opened for reading. Returns whether a time was recorded.
     pub(super) fn note_access(&self, node: &NodeRef) -> Result<bool> {
         let policy = self.settings.access_times;
-        if policy == AccessTimes::Never || self.filesystem.read_only_reason().is_some() {
+        let has_none = self.settings.no_directory_times && node.kind() == FileKind::Directory;
+        if has_none || policy == AccessTimes::Never || self.filesystem.read_only_reason().is_some() {
             return Ok(false);
         }
         if !policy.are_due(&node.attributes()?, SystemTime::now()) {
@@ -61,7 +62,7 @@ impl Operations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite::{FileKind, InodeNumber, Owner};
+    use diorite::{InodeNumber, Owner};
 
     #[test]
     fn relatime_records_the_first_read_after_a_change_and_one_a_day() {

@@ -87,9 +87,12 @@ pub struct Entry {
 
 /// How a volume is shown.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub struct Settings {
     /// Which reads record an access time.
     pub access_times: AccessTimes,
+    /// Of directories no access time is recorded (`nodiratime`).
+    pub no_directory_times: bool,
     /// An access time alone waits in memory.
     pub lazy_times: bool,
     /// All files are owned by this user.
