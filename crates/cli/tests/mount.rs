@@ -29,16 +29,21 @@ use mount::flags::{
     what_a_full_disk_takes_is_the_size, what_is_taken_away_stays_away_on_a_synchronous_mount,
     what_was_written_before_a_file_became_immutable_is_kept,
 };
+use mount::flags::{
+    reads_of_directories_record_no_time_where_that_is_not_wanted,
+    times_that_the_kernel_does_not_know_are_shown,
+};
 use mount::interrupts::{
     a_handled_signal_ends_a_copy_and_no_allocation, a_program_that_is_killed_in_a_long_request_ends,
 };
 use mount::killed::a_daemon_that_is_killed_while_it_unmounts_ends;
 use mount::names::names_are_those_of_the_volume_after_a_late_failure;
-use mount::{Served, Transport};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom};
+use mount::{Served, Transport, User};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 const NOBODY: u32 = 65_534;
+const NO_DIRECT_MAPPING: &str = "files of mounts with -o direct cannot be mapped";
 
 /// Each of these over `/dev/fuse` and over `io_uring`.
 macro_rules! over_both_transports {
@@ -72,6 +77,8 @@ over_both_transports! {
     what_a_full_disk_takes_is_the_size,
     changes_are_durable_where_flags_of_the_inode_say_so,
     times_have_the_parts_of_seconds_that_inodes_have,
+    times_that_the_kernel_does_not_know_are_shown,
+    reads_of_directories_record_no_time_where_that_is_not_wanted,
     what_was_written_before_a_file_became_immutable_is_kept,
     what_is_taken_away_stays_away_on_a_synchronous_mount,
     set_user_id_that_a_call_takes_is_gone_at_once,
@@ -87,6 +94,7 @@ over_both_transports! {
     names_are_those_of_the_volume_after_a_late_failure,
     all_ways_to_a_file_show_the_same_bytes,
     calls_end_as_on_the_kernels_ext4,
+    calls_of_users_end_as_on_the_kernels_ext4,
     blocks_and_access_times_are_told_of_open_files,
     a_reader_sees_no_gap_in_an_append_that_is_under_way,
     a_kill_in_an_append_leaves_no_hole,
@@ -131,12 +139,16 @@ fn open_files_outlive_their_names() {
     let made = rustix::fs::openat(&held, "x", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR);
     assert_eq!(made.err(), Some(Errno::NOENT));
 
+    drop((file, held));
+    if !mount::has_kernel(6, 2, "FUSE has no O_TMPFILE") {
+        return served.must_end_clean();
+    }
     let nameless =
         rustix::fs::open(served.at(), OFlags::TMPFILE | OFlags::RDWR, Mode::from(0o666)).expect("open");
     rustix::io::write(&nameless, b"given a name").expect("write");
     let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&nameless));
     rustix::fs::linkat(CWD, by_descriptor, CWD, served.path("named"), AtFlags::SYMLINK_FOLLOW).expect("link");
-    drop((file, held, nameless));
+    drop(nameless);
     let served = served.again("");
     assert_eq!(fs::read(served.path("named")).expect("read"), b"given a name");
     served.must_end_clean();
@@ -249,8 +261,7 @@ fn what_was_synced_survives_a_killed_daemon() {
 
 fn survives_a_killed_daemon(new: fn(&str) -> Option<Served>) {
     for how in ["sync", "syncfs", "fsync"] {
-        if how != "fsync" && !mount::kernel_is_at_least(6, 18) {
-            eprintln!("SKIPPED: {how} does not wait for fuseblk before Linux 6.18");
+        if how != "fsync" && !mount::has_kernel(6, 18, &format!("{how} does not wait for fuseblk")) {
             continue;
         }
         let Some(served) = new("commit=300") else { return };
@@ -331,6 +342,9 @@ fn data_that_is_not_written_back_is_no_hole() {
 /// The same of what was stored through a mapping, where nothing else stays in the kernel's cache.
 fn data_that_was_stored_through_a_mapping_is_no_hole() {
     for options in ["direct", "sync"] {
+        if options == "direct" && !mount::has_kernel(6, 6, NO_DIRECT_MAPPING) {
+            continue;
+        }
         let Some(served) = Served::new("ext4", "64M", options) else { return };
         let path = served.path("sparse");
         let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).expect("create");
@@ -385,8 +399,7 @@ fn blocks_and_access_times_are_told_of_open_files() {
 fn a_daemon_that_waits_for_write_back_can_be_killed() {
     const WRITE_AND_LOOK: &str =
         "sysopen(F, $ARGV[0], 0102) or die; syswrite(F, 'x' x (16 << 20)) or die; sysseek(F, 1, 3)";
-    if !mount::kernel_is_at_least(6, 18) {
-        eprintln!("SKIPPED: before Linux 6.18 it is the daemon's own threads that wait");
+    if !mount::has_kernel(6, 18, "it is the daemon's own threads that wait") {
         return;
     }
     let Some(served) = mount::on_slow_device("cache=256K") else { return };
@@ -588,7 +601,11 @@ fn a_range_that_is_copied_takes_privileges() {
 
 /// The number of `FS_IOC_GETVERSION` says 8 bytes, and programs have 4 for it: `lsattr -v` ended with a smashed stack.
 fn generations_are_shown() {
-    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    const LABEL: &str =
+        "open F, '<', $ARGV[0] or die; $b = \"\\0\" x 256; ioctl F, 0x81009431, $b or die $!; print $b";
+    let Some(served) = Served::new("ext4 -L photos", "64M", "") else { return };
+    let label = Command::new("perl").args(["-e", LABEL]).arg(served.at()).output().expect("perl");
+    assert_eq!(text(&label.stdout).trim_end_matches('\0'), "photos", "{label:?}");
     fs::write(served.path("file"), "content").expect("write");
     let shown = Command::new("lsattr").arg("-v").arg(served.path("file")).output().expect("lsattr");
     let line = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -773,32 +790,38 @@ fn further_signals_lose_nothing() {
 /// Random reads, writes, mapped and direct, changes of size and of holes against a vector of bytes; then again without the kernel's cache.
 fn all_ways_to_a_file_show_the_same_bytes() {
     for (options, seed) in [("", 1), ("", 2), ("direct", 3), ("sync", 4)] {
+        if options == "direct" && !mount::has_kernel(6, 6, NO_DIRECT_MAPPING) {
+            continue;
+        }
         let Some(served) = Served::new("ext4", "64M", options) else { return };
         mount::exercise(&served.path("file"), seed, 250);
         served.must_end_clean();
     }
 }
 
-/// One table of calls, on the kernel's ext4 and here: the same results and the same error numbers, row by row.
-fn calls_end_as_on_the_kernels_ext4() {
-    let Some(served) = Served::new("ext4", "64M", "") else { return };
-    served.bench().image("kernel.img", "ext4", "64M");
+/// The same results and the same error numbers as on the kernel's ext4, row by row, for users of a mount with these options.
+fn end_as_on_the_kernels_ext4(options: &str, users: &[User]) {
+    let Some(served) = Served::new("ext4 -i 8192", "1G", options) else { return };
+    served.open_to_all();
+    served.bench().image("kernel.img", "ext4 -i 8192", "1G");
     let Some(kernel) = Mounted::new(&served.bench().path("kernel.img"), "rw") else { return };
-    let (theirs, ours) = (mount::posix_calls(kernel.at.path()), mount::posix_calls(&served.at()));
-    assert_eq!(theirs.len(), ours.len());
-    let differ = |(theirs, ours): (&(String, String), &(String, String))| {
-        (theirs != ours).then(|| format!("{}: the kernel {}, here {}", theirs.0, theirs.1, ours.1))
-    };
-    let differences: Vec<_> = theirs.iter().zip(&ours).filter_map(differ).collect();
-    assert!(differences.is_empty(), "of {} rows differ: {differences:#?}", theirs.len());
-    let whiteout = rustix::fs::renameat_with(
-        CWD,
-        served.path("rename-source"),
-        CWD,
-        served.path("x"),
-        RenameFlags::WHITEOUT,
-    );
-    assert_eq!(whiteout, Err(Errno::NOENT));
+    let (theirs, ours) =
+        (mount::posix_calls(kernel.at.path(), users), mount::posix_calls(&served.at(), users));
+    let differences = mount::posix_differences(&theirs, &ours);
+    let (count, all) = (differences.len(), theirs.len());
+    assert!(differences.is_empty(), "{count} of {all} rows differ:\n{}", differences.join("\n"));
     drop(kernel);
     served.must_end_clean();
+}
+
+const SUPERUSER: User = User { name: "root", id: 0, groups: &[] };
+
+/// One who mounts may do anything, as the superuser on the kernel's.
+fn calls_end_as_on_the_kernels_ext4() {
+    end_as_on_the_kernels_ext4("", &[SUPERUSER]);
+}
+
+fn calls_of_users_end_as_on_the_kernels_ext4() {
+    let user = User { name: "user", id: 1000, groups: &[2000] };
+    end_as_on_the_kernels_ext4("allow_other,default_permissions", &[SUPERUSER, user]);
 }

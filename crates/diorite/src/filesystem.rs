@@ -290,6 +290,11 @@ impl Filesystem {
         self.volume().space()
     }
 
+    /// The volume's label, as it was when the volume was opened.
+    pub fn label(&self) -> &[u8] {
+        self.volume().superblock().label()
+    }
+
     /// The user and the group who may use the blocks that are kept for the superuser; the group 0 stands for no group.
     pub fn reserved_blocks_owner(&self) -> Owner {
         self.volume().superblock().reserved_blocks_owner()

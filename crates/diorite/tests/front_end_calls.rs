@@ -150,13 +150,15 @@ fn a_rename_leaves_a_whiteout() {
         let root = filesystem.root().expect("root");
         for (from, to) in [("/a", "/b"), ("/c", "/b")] {
             filesystem.write(from, from).expect("write");
-            filesystem.rename_with(from, to, RenameMode::Whiteout).expect("rename");
+            let owner = Owner { uid: 7, gid: 8 };
+            filesystem.rename_with(from, to, RenameMode::Whiteout(owner)).expect("rename");
             assert_eq!(filesystem.read_to_string(to).expect("read"), from);
             let whiteout = root.lookup(&from.as_bytes()[1..]).expect("lookup").attributes().expect("stat");
             assert_eq!(
                 (whiteout.kind, whiteout.device, whiteout.links, whiteout.permissions),
                 (FileKind::CharacterDevice, (0, 0), 1, 0)
             );
+            assert_eq!(whiteout.owner, owner);
         }
         drop(root);
         filesystem.close().expect("close");

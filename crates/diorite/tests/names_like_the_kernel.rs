@@ -128,7 +128,7 @@ fn on_host(root: &OwnedFd, step: &Step) -> Outcome {
                 RenameMode::Replace => RenameFlags::empty(),
                 RenameMode::NoReplace => RenameFlags::NOREPLACE,
                 RenameMode::Exchange => RenameFlags::EXCHANGE,
-                RenameMode::Whiteout => RenameFlags::WHITEOUT,
+                RenameMode::Whiteout(_) => RenameFlags::WHITEOUT,
             };
             outcome_of(rustix::fs::renameat_with(root, from, root, to, flags))
         }

@@ -337,7 +337,9 @@ fn encode_time(time: Timestamp, with_extra: bool) -> (u32, u32) {
     let last = if with_extra { i64::from(i32::MAX) + (3 << 32) } else { i64::from(i32::MAX) };
     let seconds = time.seconds.clamp(first, last);
     let epoch = ((seconds - i64::from(seconds as i32)) >> 32) as u32 & 3;
-    (seconds as u32, epoch | time.nanoseconds.min(999_999_999) << 2)
+    // As in Linux, the first and the last second have no parts.
+    let nanoseconds = if seconds == first || seconds == last { 0 } else { time.nanoseconds.min(999_999_999) };
+    (seconds as u32, epoch | nanoseconds << 2)
 }
 
 /// What is read back of a time that was stored with or without the extra field.
@@ -358,15 +360,16 @@ mod tests {
             (i64::from(i32::MIN), 0),
             (1 << 31, 5),
             (1 << 32, 0),
-            (15_032_385_535, 7),
+            (15_032_385_534, 7),
         ] {
             let time = Timestamp { seconds, nanoseconds };
             let (low, extra) = encode_time(time, true);
             assert_eq!(decode_time(low, Some(extra)), time);
         }
-        let beyond = Timestamp { seconds: i64::MAX, nanoseconds: 0 };
+        let beyond = Timestamp { seconds: i64::MAX, nanoseconds: 5 };
         let (low, extra) = encode_time(beyond, true);
-        assert_eq!(decode_time(low, Some(extra)).seconds, 15_032_385_535, "the latest time that fits");
+        let latest = Timestamp { seconds: 15_032_385_535, nanoseconds: 0 };
+        assert_eq!(decode_time(low, Some(extra)), latest, "the latest time that fits");
         let (low, _) = encode_time(beyond, false);
         assert_eq!(decode_time(low, None).seconds, i64::from(i32::MAX));
     }

@@ -88,5 +88,17 @@ impl InodeFlags {
         .union(Self::DIR_SYNC)
         .union(Self::TOP_DIR)
         .union(Self::PROJECT_INHERIT)
+        .union(Self::DAX)
         .union(Self::CASEFOLD);
+
+    /// What a user may name to set it, whether it has an effect or not (`EXT4_FL_USER_VISIBLE`): others are rejected.
+    pub const USER_KNOWN: Self = Self::from_bits_retain(0x725b_dfff);
+
+    /// What only directories have.
+    pub const OF_DIRECTORIES: Self =
+        Self::DIR_SYNC.union(Self::TOP_DIR).union(Self::PROJECT_INHERIT).union(Self::CASEFOLD);
+
+    /// Content that cannot be used in place (DAX).
+    pub const NOT_IN_PLACE: Self =
+        Self::ENCRYPTED.union(Self::JOURNAL_DATA).union(Self::VERITY).union(Self::INLINE_DATA);
 }

@@ -61,6 +61,8 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Which reads record an access time.
     pub access_times: AccessTimes,
+    /// No read of a directory records an access time.
+    pub no_directory_times: bool,
     /// Times alone wait in memory for another change of their inode (`lazytime`).
     pub lazy_time: bool,
     /// Users other than the one who mounts may use it.
@@ -109,6 +111,7 @@ impl Default for MountOptions {
             sync: false,
             dir_sync: false,
             access_times: AccessTimes::Relative,
+            no_directory_times: false,
             lazy_time: false,
             allow_other: false,
             default_permissions: false,
@@ -169,6 +172,8 @@ impl MountOptions {
             "noatime" => self.access_times = AccessTimes::Never,
             "relatime" | "atime" => self.access_times = AccessTimes::Relative,
             "strictatime" => self.access_times = AccessTimes::Strict,
+            "diratime" => self.no_directory_times = false,
+            "nodiratime" => self.no_directory_times = true,
             "lazytime" => self.lazy_time = true,
             "nolazytime" => self.lazy_time = false,
             "allow_other" => self.allow_other = true,
@@ -180,7 +185,7 @@ impl MountOptions {
             "exec" => self.no_exec = false,
             "noexec" => self.no_exec = true,
             "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail"
-            | "_netdev" | "diratime" | "nodiratime" | "acl" | "user_xattr" => {}
+            | "_netdev" | "acl" | "user_xattr" => {}
             word if word.starts_with("x-") || word.starts_with("X-") => {}
             word if VALUES.contains(&word) => {
                 return Err(format!("{word}: a value is needed, as in {word}=..."));
@@ -327,6 +332,7 @@ impl MountOptions {
     pub(crate) fn live(&self) -> LiveSettings {
         LiveSettings {
             access_times: if self.read_only { AccessTimes::Never } else { self.access_times },
+            no_directory_times: self.no_directory_times,
             lazy_times: self.lazy_time,
             sync: self.sync,
             dir_sync: self.dir_sync,
@@ -341,6 +347,7 @@ impl MountOptions {
             (self.dir_sync, MountFlags::DIRSYNC),
             (self.access_times == AccessTimes::Never, MountFlags::NOATIME),
             (self.access_times == AccessTimes::Strict, MountFlags::STRICTATIME),
+            (self.no_directory_times, MountFlags::NODIRATIME),
             (self.lazy_time, MountFlags::LAZYTIME),
             (self.no_suid, MountFlags::NOSUID),
             (self.no_dev, MountFlags::NODEV),

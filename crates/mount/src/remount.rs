@@ -209,8 +209,13 @@ mod tests {
         let from_lists = "rw,remount,nosuid,noatime,user_id=0,group_id=0,cache=8M,max_read=524288";
         let same = changed(&now, from_lists).expect("no change");
         assert_eq!((same.live(), same.cache_bytes), (now.live(), now.cache_bytes));
-        let changes = changed(&now, "remount,ro,strictatime,dirsync").expect("they can be");
-        assert!(changes.read_only && changes.dir_sync && changes.cache_bytes == 8 << 20);
+        let changes = changed(&now, "remount,ro,strictatime,nodiratime,dirsync").expect("they can be");
+        assert!(
+            changes.read_only
+                && changes.dir_sync
+                && changes.live().no_directory_times
+                && changes.cache_bytes == 8 << 20
+        );
         for (words, name) in [("cache=4M", "cache="), ("partition=2", "partition="), ("direct", "direct")] {
             assert!(changed(&now, words).is_err_and(|said| said.starts_with(name)), "{words}");
         }

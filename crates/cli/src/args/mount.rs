@@ -13,12 +13,12 @@ Options of -o:
   caching   direct (the kernel caches no content), cache=SIZE, scheduler=NAME
   requests  io_uring=auto (where the kernel offers it), on, off; idle_polling=auto, off
   safety    sync, dirsync, commit=SECONDS, data=ordered, writeback, journal
-  times     relatime (default), noatime, strictatime, lazytime
+  times     relatime (default), noatime, nodiratime (none of directories), strictatime, lazytime
   name      fsname=NAME (the source in the list of mounts, whose type is fuse.diorite then)
   access    allow_other, default_permissions, nosuid, nodev, noexec
-  fstab     words for others (defaults, noauto, user, nofail, _netdev, acl, user_xattr, nodiratime, x-...), errors=remount-ro: no effect
+  fstab     words for others (defaults, noauto, user, nofail, _netdev, acl, user_xattr, x-...), errors=remount-ro: no effect
   in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw, sync, dirsync, noatime, relatime, strictatime,
-            lazytime, nosuid, nodev, noexec, and rejects what else differs; sync holds for files opened afterwards
+            nodiratime, lazytime, nosuid, nodev, noexec, and rejects what else differs; sync holds for files opened afterwards
 
 Without allow_other only the user who mounts it can use it. Permissions are checked with allow_other or
 default_permissions. All files show the owner of uid= and gid= and lack the bits of umask=; what they have stays.

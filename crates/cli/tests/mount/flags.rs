@@ -12,6 +12,8 @@ use super::Served;
 use super::exercise::Aligned;
 use crate::common::{pattern, text};
 
+const OLD_TIMES: &str = "the kernel shows the times that it has until it drops the inode";
+
 /// What is appended to an append-only file changes its time, though the time is written back later and no caller may set it.
 pub(crate) fn an_append_only_file_has_the_time_of_its_last_append() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
@@ -47,6 +49,7 @@ pub(crate) fn appends_to_an_append_only_file_change_its_times() {
     };
     fs::write(&path, "first,").expect("write");
     set_flag(&fs::File::open(&path).expect("open"), rustix::fs::IFlags::APPEND);
+    let shows_times = super::has_kernel(6, 18, OLD_TIMES);
     for _ in 0..20 {
         let before = times();
         // Longer than a tick of the clock by which files are stamped.
@@ -54,7 +57,7 @@ pub(crate) fn appends_to_an_append_only_file_change_its_times() {
         let mut log = OpenOptions::new().append(true).open(&path).expect("open");
         log.write_all(b"another,").expect("append");
         drop(log);
-        if super::kernel_is_at_least(6, 18) {
+        if shows_times {
             // The kernel drops what it knows of a file when it is not in use.
             Served::wait_until(|| {
                 std::thread::sleep(Duration::from_millis(5));
@@ -209,6 +212,77 @@ pub(crate) fn times_have_the_parts_of_seconds_that_inodes_have() {
     let before = time(&path);
     let served = served.again("");
     assert_eq!(time(&served.path("file")), before);
+    served.must_end_clean();
+}
+
+/// The kernel keeps times: it went on showing those before `chattr` and `truncate` to the same size, and times that no inode can hold.
+pub(crate) fn times_that_the_kernel_does_not_know_are_shown() {
+    const FIRST: i64 = -1 << 31;
+    if !super::has_kernel(6, 18, OLD_TIMES) {
+        return;
+    }
+    for (kind, last) in [("ext4", FIRST + (1 << 34) - 1), ("ext4 --inode-size 128", i64::from(i32::MAX))] {
+        let Some(served) = Served::new(kind, "64M", "") else { return };
+        let path = served.path("file");
+        fs::write(&path, "content").expect("write");
+        let times = |path| {
+            let stat = fs::metadata(path).expect("stat");
+            ((stat.mtime(), stat.mtime_nsec()), (stat.ctime(), stat.ctime_nsec()))
+        };
+        let open = || OpenOptions::new().write(true).open(&path).expect("open");
+        // As long as a tick of the clock of inodes with whole seconds.
+        let pause = || std::thread::sleep(Duration::from_millis(1010));
+        let wait_until = |condition: &dyn Fn() -> bool| {
+            Served::wait_until(|| {
+                std::thread::sleep(Duration::from_millis(5));
+                condition()
+            });
+        };
+        let before = times(&path);
+        pause();
+        set_flag(&open(), rustix::fs::IFlags::NODUMP);
+        wait_until(&|| times(&path).1 > before.1);
+        assert_eq!(times(&path).0, before.0, "chattr changes no content");
+        let before = times(&path);
+        pause();
+        open().set_len(7).expect("truncate");
+        wait_until(&|| times(&path).0 > before.0 && times(&path).1 > before.1);
+        for (set, stored) in [(FIRST - 1, FIRST), (FIRST, FIRST), (last, last), (last + 1, last)] {
+            let time = rustix::fs::Timespec { tv_sec: set, tv_nsec: 999_999_999 };
+            let times_set = rustix::fs::Timestamps { last_access: time, last_modification: time };
+            rustix::fs::futimens(open(), &times_set).expect("set");
+            wait_until(&|| times(&path).0 == (stored, 0));
+        }
+        let before = times(&path);
+        let served = served.again("");
+        assert_eq!(times(&served.path("file")), before);
+        served.must_end_clean();
+    }
+}
+
+/// `-o nodiratime` had no effect.
+pub(crate) fn reads_of_directories_record_no_time_where_that_is_not_wanted() {
+    let Some(mut served) = Served::new("ext4", "64M", "strictatime,nodiratime") else { return };
+    fs::create_dir(served.path("directory")).expect("mkdir");
+    fs::write(served.path("directory/file"), "content").expect("write");
+    for (options, of_directory) in [("strictatime,diratime", false), ("", true)] {
+        let accessed = |name: &str| {
+            let stat = fs::metadata(served.path(name)).expect("stat");
+            (stat.atime(), stat.atime_nsec())
+        };
+        let before = ["directory", "directory/file"].map(accessed);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(fs::read_dir(served.path("directory")).expect("list").count(), 1);
+        fs::read(served.path("directory/file")).expect("read");
+        // The kernel keeps attributes, and is asked anew after the next mount.
+        served = served.again(options);
+        let accessed = |name: &str| {
+            let stat = fs::metadata(served.path(name)).expect("stat");
+            (stat.atime(), stat.atime_nsec())
+        };
+        assert!(accessed("directory/file") > before[1]);
+        assert_eq!(accessed("directory") > before[0], of_directory);
+    }
     served.must_end_clean();
 }
 

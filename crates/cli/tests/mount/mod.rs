@@ -13,7 +13,7 @@ mod served;
 mod watch;
 
 pub(crate) use exercise::exercise;
-pub(crate) use posix::posix_calls;
+pub(crate) use posix::{User, differences as posix_differences, posix_calls};
 pub(crate) use served::{Alone, Served, Transport, alone, can_mount};
 pub(crate) use watch::{on_breakable, on_large_slow_device, on_nbd, on_slow_device};
 
@@ -23,4 +23,13 @@ pub(crate) fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     let release = uname.release().to_string_lossy();
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
     (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
+/// The same; a visible line says what is not tried with an older one.
+pub(crate) fn has_kernel(major: u32, minor: u32, lack: &str) -> bool {
+    let has = kernel_is_at_least(major, minor);
+    if !has {
+        eprintln!("SKIPPED: before Linux {major}.{minor} {lack}");
+    }
+    has
 }

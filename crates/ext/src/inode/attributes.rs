@@ -105,6 +105,9 @@ impl Volume {
     /// Refuse what the flags of the inode, its kind or the volume do not allow.
     fn check_changes(&self, inode: &Inode, state: &InodeState, changes: &SetAttributes) -> Result<()> {
         let flags = InodeFlags::from_bits_retain(state.flags);
+        if let Some(wanted) = changes.flags {
+            check_flags(inode.kind(), flags, InodeFlags::from_bits_retain(wanted))?;
+        }
         if changes.flags.is_none() && !changes.are_allowed(flags) {
             return Err(Error::NotPermitted("immutable or append-only"));
         }
@@ -137,9 +140,6 @@ impl Volume {
         if self.core.format.encoding().is_none() {
             return Err(Error::Unsupported("the volume has no names that ignore case (feature `casefold`)"));
         }
-        if inode.kind() != FileKind::Directory {
-            return Err(Error::NotADirectory);
-        }
         if self.names.is_empty_directory(inode, state)? { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
@@ -158,6 +158,29 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// Refuse flags that an inode of this kind cannot have, as ext4 does. What it has already is no matter.
+fn check_flags(kind: FileKind, now: InodeFlags, wanted: InodeFlags) -> Result<()> {
+    let added = wanted - now;
+    let is_possible = match kind {
+        FileKind::Directory => true,
+        FileKind::Regular => !added.intersects(InodeFlags::OF_DIRECTORIES),
+        _ => {
+            let others = added & InodeFlags::USER_SETTABLE;
+            (others - (InodeFlags::NO_DUMP | InodeFlags::NO_ATIME)).is_empty()
+        }
+    };
+    if !is_possible || !(added - InodeFlags::USER_KNOWN).is_empty() {
+        return Err(Error::Unsupported("an inode of this kind cannot have these flags"));
+    }
+    let inline = if kind == FileKind::Directory { InodeFlags::INLINE_DATA } else { InodeFlags::empty() };
+    let is_used_elsewhere = |flags: InodeFlags| flags.intersects(InodeFlags::NOT_IN_PLACE - inline);
+    let has_dax = |flags: InodeFlags| flags.contains(InodeFlags::DAX);
+    if has_dax(wanted) && is_used_elsewhere(now) || has_dax(now) && is_used_elsewhere(wanted) {
+        return Err(Error::Unsupported("content of this file cannot be used in place (DAX)"));
+    }
+    Ok(())
 }
 
 /// Major and minor number, which a device node has in place of a mapping: in the old form of 16 bits or the new of 32.

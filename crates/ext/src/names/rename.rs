@@ -11,6 +11,7 @@ use super::{Locked, Names, check_name, check_new_name, finish, is_directory};
 use crate::directory::{Found, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, InodeState};
 use crate::transaction::Handle;
+use crate::xattr::CHANGE_CREDITS;
 use crate::{
     Corrupt, Error, FileBlock, FileKind, FsBlock, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Result,
 };
@@ -66,7 +67,13 @@ impl Names {
                 continue;
             }
             self.check_rename(&rename, &ends, &mut locked)?;
-            let mut handle = self.core.begin(2 * ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + 8)?;
+            if let RenameMode::Whiteout(owner) = mode {
+                let (owner, project) = locked.state(from).owner_within(owner);
+                self.quotas.check_new(owner, project)?;
+                self.quotas.prepare(owner, project)?;
+            }
+            let credits = 2 * ADD_NAME_CREDITS + ALLOCATE_INODE_CREDITS + CHANGE_CREDITS + 8;
+            let mut handle = self.core.begin(credits)?;
             let mut whiteout = None;
             let result = match (mode, &ends.target) {
                 (RenameMode::Exchange, Some(target)) => {
@@ -231,8 +238,10 @@ impl Names {
         whiteout: &mut Option<Arc<Inode>>,
     ) -> Result<()> {
         let (from, to, source) = (rename.from, rename.to, &ends.source);
-        if rename.mode == RenameMode::Whiteout {
-            *whiteout = Some(self.make_whiteout(handle, from, locked.state(from))?);
+        if let RenameMode::Whiteout(owner) = rename.mode {
+            let (made, inherited) = self.make_whiteout(handle, from, locked.state(from), owner)?;
+            *whiteout = Some(made);
+            inherited?;
         }
         let state = locked.state(to);
         if ends.target.is_some() {
@@ -275,26 +284,25 @@ impl Names {
         }
     }
 
-    /// A whiteout that has no name yet, recorded as an orphan. The directory is locked.
+    /// A whiteout that has no name yet, recorded as an orphan, and whether it could take the directory's default access control list. The
+    /// directory is locked.
     fn make_whiteout(
         &self,
         handle: &mut Handle<'_>,
         directory: &Inode,
         parent: &InodeState,
-    ) -> Result<Arc<Inode>> {
-        let spec = NodeSpec {
-            kind: FileKind::CharacterDevice,
-            permissions: 0,
-            umask: 0,
-            owner: Owner::default(),
-            device: (0, 0),
-        };
+        owner: Owner,
+    ) -> Result<(Arc<Inode>, Result<()>)> {
+        let spec =
+            NodeSpec { kind: FileKind::CharacterDevice, permissions: 0, umask: 0, owner, device: (0, 0) };
         let whiteout = self.inodes.allocate(handle, directory.number(), parent, &spec)?;
         let mut state = whiteout.state.write();
+        let inherited =
+            self.xattrs.inherit_acl(handle, (directory, parent), &whiteout, &mut state, spec.umask);
         self.inodes.add_orphan(handle, &whiteout, &mut state)?;
         self.files.store(handle, &whiteout, &mut state)?;
         drop(state);
-        Ok(whiteout)
+        Ok((whiteout, inherited))
     }
 
     /// Without a journal: the new name, which is there, is to be on the disk before the old one goes.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::allocate::Allocator;
 use crate::{
-    Clock, DataMode, FileBlock, FileKind, FsBlock, InodeNumber, ReservedBlocks, SetTime, SystemClock,
+    Clock, DataMode, FileBlock, FileKind, FsBlock, InodeNumber, Owner, ReservedBlocks, SetTime, SystemClock,
 };
 
 pub use diorite_block::Access;
@@ -283,7 +283,8 @@ pub enum RenameMode {
     /// Exchange the two.
     Exchange,
     /// Replace it, and leave a whiteout under the old name: a character device 0:0, by which overlayfs hides a name of a lower layer.
-    Whiteout,
+    /// It is this owner's, as what else the caller makes in the directory.
+    Whiteout(Owner),
 }
 
 /// What setting an extended attribute does when it exists or not.

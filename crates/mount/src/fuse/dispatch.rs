@@ -331,8 +331,15 @@ impl Session {
     fn set_attributes(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let set: SetAttrIn = request.arguments.structure();
         let changes = changes_of(&set);
+        if is_chown_of_none(&set) && self.checked(self.operations().attributes(request.node))?.is_immutable()
+        {
+            return Err(Errno::PERM);
+        }
         let attributes = self.checked(self.operations().set_attributes(request.node, &changes))?;
         reply.push(&self.attr_out(&attributes));
+        if has_unknown_times(&set, &attributes) {
+            self.forget_inode(request.node);
+        }
         Ok(())
     }
 
@@ -352,7 +359,9 @@ impl Session {
             RENAME_NOREPLACE => RenameMode::NoReplace,
             RENAME_EXCHANGE => RenameMode::Exchange,
             // That the new name is free, the kernel has seen itself.
-            flags if flags & !RENAME_NOREPLACE == RENAME_WHITEOUT => RenameMode::Whiteout,
+            flags if flags & !RENAME_NOREPLACE == RENAME_WHITEOUT => {
+                RenameMode::Whiteout(request.caller.owner())
+            }
             _ => return Err(Errno::INVAL),
         };
         let (name, to_name) = (request.arguments.name()?, request.arguments.name()?);
@@ -471,6 +480,11 @@ impl Session {
         };
         let name = request.arguments.name()?;
         let value = request.arguments.bytes(set.size as usize)?;
+        if set.flags & (CREATE | REPLACE) == CREATE | REPLACE {
+            // As in ext4: neither is possible, whether it is there or not.
+            self.checked(self.operations().xattr(request.node, name))?;
+            return Err(Errno::EXIST);
+        }
         let mode = match set.flags & (CREATE | REPLACE) {
             CREATE => XattrMode::Create,
             REPLACE => XattrMode::Replace,
@@ -599,10 +613,28 @@ impl Session {
     }
 }
 
+/// A time of a request.
+fn stamp(seconds: u64, nanoseconds: u32) -> Timestamp {
+    Timestamp { seconds: seconds as i64, nanoseconds }
+}
+
+/// Whether a file has times now that a kernel which keeps times does not know: one that was set and is none that the volume can hold, or that of
+/// a change of size to what it was.
+fn has_unknown_times(set: &SetAttrIn, now: &Attributes) -> bool {
+    let has = |flag| set.valid & flag != 0;
+    let is_set = has(fattr::MTIME) && !has(fattr::MTIME_NOW) && !has(fattr::FH);
+    let is_other = is_set && stamp(set.mtime, set.mtime_nsec) != now.modified;
+    now.kind == FileKind::Regular && (is_other || has(fattr::SIZE) && !has(fattr::MTIME))
+}
+
+/// Whether it is `chown` with -1 for both, which takes set-user-ID as any other does: no other call comes with nothing or the change time alone.
+fn is_chown_of_none(set: &SetAttrIn) -> bool {
+    set.valid & !fattr::CTIME == 0
+}
+
 /// What a `FUSE_SETATTR` changes.
 fn changes_of(set: &SetAttrIn) -> SetAttributes {
     let has = |flag| set.valid & flag != 0;
-    let stamp = |seconds: u64, nanoseconds| Timestamp { seconds: seconds as i64, nanoseconds };
     let accessed = stamp(set.atime, set.atime_nsec);
     let (modified, changed) = (stamp(set.mtime, set.mtime_nsec), stamp(set.ctime, set.ctime_nsec));
     // With a write-back cache the kernel says what time it is, and not that it is now. A user cannot set the change time: where both
@@ -610,11 +642,12 @@ fn changes_of(set: &SetAttrIn) -> SetAttributes {
     let is_touch = has(fattr::ATIME_NOW) && has(fattr::CTIME) && modified == changed;
     // Times of the cache that is written back come with an open file, and never with an access time.
     let is_write_back = has(fattr::FH) && !has(fattr::ATIME) && !has(fattr::SIZE);
-    let kernels = |time| if is_touch || is_write_back { SetTime::Observed(time) } else { SetTime::To(time) };
+    let is_observed = is_touch || is_write_back || is_chown_of_none(set);
+    let kernels = |time| if is_observed { SetTime::Observed(time) } else { SetTime::To(time) };
     let or_now = |flag, time| if has(flag) { SetTime::Now } else { time };
     SetAttributes {
         size: has(fattr::SIZE).then_some(set.size),
-        clear_privileges: has(fattr::KILL_SUIDGID),
+        clear_privileges: has(fattr::KILL_SUIDGID) || is_chown_of_none(set),
         permissions: has(fattr::MODE).then_some((set.mode & 0o7777) as u16),
         uid: has(fattr::UID).then_some(set.uid),
         gid: has(fattr::GID).then_some(set.gid),

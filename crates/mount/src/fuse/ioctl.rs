@@ -1,7 +1,8 @@
-//! `ioctl`s on files: flags, project, generation; trim on any of them.
+//! `ioctl`s on files: flags, project, generation; the label of the volume and trim on any of them.
 //!
 //! `FIEMAP` does not come here: the kernel answers it itself for filesystems in user space, with `EOPNOTSUPP`.
 
+use diorite::InodeNumber;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -13,17 +14,27 @@ use super::session::Session;
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_GETVERSION: u32 = 0x8008_7601;
+const FS_IOC_SETVERSION: u32 = 0x4008_7602;
+/// The same by other numbers.
+const EXT4_IOC_GETVERSION: u32 = 0x8008_6603;
+const EXT4_IOC_SETVERSION: u32 = 0x4008_6604;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const FS_IOC_GETFSLABEL: u32 = 0x8100_9431;
 const FITRIM: u32 = 0xc018_5879;
 
+/// Bytes that a label may have (`FSLABEL_MAX`).
+const LABEL_LEN: usize = 256;
+/// Flags of an inode that `lsattr` is given (`EXT4_FL_USER_VISIBLE`).
+const VISIBLE_FLAGS: u32 = 0x725b_dfff;
 /// Flags of an inode, as `chattr` has them, and what they are in `struct fsxattr`.
-const SHARED_FLAGS: [(u32, u32); 6] = [
+const SHARED_FLAGS: [(u32, u32); 7] = [
     (0x10, 0x8),          // immutable
     (0x20, 0x10),         // append-only
     (0x8, 0x20),          // synchronous
     (0x80, 0x40),         // no access times
     (0x40, 0x80),         // not dumped
+    (0x200_0000, 0x8000), // DAX
     (0x2000_0000, 0x200), // the project is inherited
 ];
 
@@ -47,6 +58,12 @@ struct TrimRange {
     shortest: u64,
 }
 
+/// Other flags and another change time, which a kernel that keeps times does not know.
+fn flags_have_changed(session: &Session, node: InodeNumber) {
+    session.forget_attributes(node);
+    session.forget_inode(node);
+}
+
 /// Carry out an `ioctl`.
 ///
 /// # Errors
@@ -56,14 +73,23 @@ pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Re
     let (operations, node) = (session.operations(), request.node);
     let mut out = Vec::new();
     match command {
-        FS_IOC_GETFLAGS => out.extend(session.checked(operations.flags(node))?.flags.to_ne_bytes()),
+        FS_IOC_GETFLAGS => {
+            let flags = session.checked(operations.flags(node))?.flags & VISIBLE_FLAGS;
+            out.extend(flags.to_ne_bytes());
+        }
         FS_IOC_SETFLAGS => {
             let flags: u32 = request.arguments.structure();
             session.checked(operations.set_flags(node, Some(flags), None, &request.caller))?;
-            session.forget_attributes(node);
+            flags_have_changed(session, node);
         }
-        FS_IOC_GETVERSION => {
+        FS_IOC_GETVERSION | EXT4_IOC_GETVERSION => {
             out.extend(session.checked(operations.attributes(node))?.generation.to_ne_bytes());
+        }
+        FS_IOC_SETVERSION | EXT4_IOC_SETVERSION => {
+            let owner = session.checked(operations.attributes(node))?.owner;
+            let may = request.caller.is_superuser() || request.caller.uid == owner.uid;
+            // As ext4 on volumes with checksums of metadata.
+            return Err(if may { Errno::NOTTY } else { Errno::PERM });
         }
         FS_IOC_FSGETXATTR => {
             let now = session.checked(operations.flags(node))?;
@@ -83,7 +109,11 @@ pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Re
                 Some(wanted.project),
                 &request.caller,
             ))?;
-            session.forget_attributes(node);
+            flags_have_changed(session, node);
+        }
+        FS_IOC_GETFSLABEL => {
+            out.extend(operations.filesystem().label());
+            out.resize(LABEL_LEN, 0);
         }
         FITRIM => {
             let wanted: TrimRange = request.arguments.structure();

@@ -6,7 +6,7 @@
 //! - `arrivals`: which requests have come, so that parts of an append are carried out in order
 //! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
 //! - `idle_polling`: CPUs that do not halt between requests
-//! - `write_back`: has the kernel write back what it caches; `forget_times`, `forget_names`: have it forget what it
+//! - `write_back`: has the kernel write back what it caches; `forget_inodes`, `forget_names`: have it forget what it
 //!   does not know to have changed
 //! - `interrupts`: requests that end early at a signal
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
@@ -19,8 +19,8 @@ mod arrivals;
 mod attach;
 mod channel;
 mod dispatch;
+mod forget_inodes;
 mod forget_names;
-mod forget_times;
 mod idle_polling;
 mod interrupts;
 mod ioctl;

@@ -18,8 +18,8 @@ use super::abi::{
 };
 use super::arrivals::Arrivals;
 use super::dispatch::{Request, errno};
+use super::forget_inodes::ForgetInodes;
 use super::forget_names::{changed_names, forget_names};
-use super::forget_times::ForgetTimes;
 use super::idle_polling::IdlePolling;
 use super::interrupts::Interrupts;
 use super::reply::{Reply, VALID_SECONDS, node_of};
@@ -111,7 +111,7 @@ pub(crate) struct Session {
     /// Where notifications of changes go, if the client takes any.
     device: Option<Arc<OwnedFd>>,
     write_back: Option<WriteBack>,
-    forget_times: Option<ForgetTimes>,
+    forget_inodes: Option<ForgetInodes>,
     arrivals: Arrivals,
     started: Instant,
     accounting: Accounting,
@@ -144,7 +144,7 @@ impl Session {
         // Without a kernel here, processes are those of a guest.
         let processes = if device.is_some() { Processes::OfThisHost } else { Processes::OfOthers };
         let idle_polling = if manner.idle_polling { IdlePolling::start() } else { None };
-        let forget_times = device.clone().map(ForgetTimes::new);
+        let forget_inodes = device.clone().map(ForgetInodes::new);
         let (agreed, is_closed) = (AtomicU64::new(0), AtomicBool::new(false));
         Self {
             operations,
@@ -153,7 +153,7 @@ impl Session {
             name_valid,
             device,
             write_back,
-            forget_times,
+            forget_inodes,
             arrivals: Arrivals::default(),
             started: Instant::now(),
             accounting: Accounting::new(processes),
@@ -404,9 +404,9 @@ impl Session {
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: -1, len: 0 });
     }
 
-    /// A file that was written past the kernel's cache, or of which that has lost a part, is closed ([`ForgetTimes`]).
+    /// Of an inode the kernel has times or a size that are not the volume's ([`ForgetInodes`]).
     pub(super) fn forget_inode(&self, inode: InodeNumber) {
-        if let Some(kernel) = self.forget_times.as_ref().filter(|_| self.manner.write_back) {
+        if let Some(kernel) = self.forget_inodes.as_ref().filter(|_| self.manner.write_back) {
             kernel.of(node_of(inode));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use diorite::{Attributes, NodeRef, Result, Timestamp};
+use diorite::{Attributes, FileKind, NodeRef, Result, Timestamp};
 
 use super::{LiveSettings, Operations};
 
@@ -47,8 +47,9 @@ impl Operations {
     /// The content is about to be read: record it where that is wanted. What the front end's cache answers is not seen here, so this is
     /// called when a file is opened for reading. Returns whether a time was recorded.
     pub(super) fn note_access(&self, node: &NodeRef) -> Result<bool> {
-        let LiveSettings { access_times: policy, lazy_times, .. } = self.live();
-        if policy == AccessTimes::Never || self.filesystem.read_only_reason().is_some() {
+        let LiveSettings { access_times: policy, no_directory_times, lazy_times, .. } = self.live();
+        let has_none = no_directory_times && node.kind() == FileKind::Directory;
+        if has_none || policy == AccessTimes::Never || self.filesystem.read_only_reason().is_some() {
             return Ok(false);
         }
         if !policy.are_due(&node.attributes()?, SystemTime::now()) {
@@ -61,7 +62,7 @@ impl Operations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite::{FileKind, InodeNumber, Owner};
+    use diorite::{InodeNumber, Owner};
 
     #[test]
     fn relatime_records_the_first_read_after_a_change_and_one_a_day() {

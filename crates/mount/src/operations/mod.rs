@@ -103,9 +103,12 @@ pub struct Settings {
 
 /// What of the settings may change while clients use the volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub struct LiveSettings {
     /// Which reads record an access time.
     pub access_times: AccessTimes,
+    /// Of directories no access time is recorded (`nodiratime`).
+    pub no_directory_times: bool,
     /// An access time alone waits in memory.
     pub lazy_times: bool,
     /// A change of content is durable when it returns.

@@ -1,4 +1,4 @@
-//! A table of calls with what they give: run on two filesystems, it must be the same.
+//! Calls that follow one another, on the files that the ones before have made.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -103,7 +103,7 @@ impl Table<'_> {
 }
 
 /// The rows of all calls.
-pub(crate) fn posix_calls(root: &Path) -> Vec<(String, String)> {
+pub(super) fn rows(root: &Path) -> super::Rows {
     let mut table = Table { root, rows: Vec::new() };
     names(&mut table);
     renames(&mut table);

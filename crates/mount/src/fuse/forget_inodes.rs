@@ -1,8 +1,9 @@
-//! Has the kernel forget the times of files that were written past its cache, and the size of those of which its cache lost a part.
+//! Has the kernel forget inodes whose times or size it does not know.
 //!
 //! Where the kernel caches what is written it keeps the times of files, and believes no others while it knows an inode. It does not count
-//! direct writes, which go past its cache; and a size that it has given a file stays, also where what was to be there cannot be written. So when such a file is closed, the kernel is to drop the inode: it asks for it again at the
-//! next use. Before Linux 6.18 it has no such message, and the times that it shows are old until it drops the inode by itself.
+//! direct writes, which go past its cache, nor other changes of the daemon's; and a size that it has given a file stays, also where what was
+//! to be there cannot be written. So the kernel is to drop such an inode when it is not in use: it asks for it again at the next use. Before
+//! Linux 6.18 it has no such message, and what it shows is old until it drops the inode by itself.
 //!
 //! The kernel reports a close before it has given up the file, and drops nothing that is in use: so it is asked more than once, by a thread of its
 //! own, which may wait for the kernel.
@@ -24,18 +25,18 @@ const LAST_ROUND: u32 = 64;
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct ForgetTimes {
+pub(super) struct ForgetInodes {
     device: Arc<OwnedFd>,
     thread: Mutex<Option<Sender<u64>>>,
 }
 
-impl ForgetTimes {
+impl ForgetInodes {
     /// With the kernel that has this session.
     pub(super) fn new(device: Arc<OwnedFd>) -> Self {
         Self { device, thread: Mutex::default() }
     }
 
-    /// The kernel is to forget the times of a file, by its number in the protocol. Without a thread it does not.
+    /// The kernel is to forget an inode, by its number in the protocol. Without a thread it does not.
     pub(super) fn of(&self, node: u64) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
