@@ -25,13 +25,11 @@ use mount::flags::{
     an_append_only_file_has_the_time_of_its_last_append,
     an_append_only_file_is_written_again_after_the_disk_was_full, an_append_only_file_keeps_what_it_has,
     appends_to_an_append_only_file_change_its_times, changes_are_durable_where_flags_of_the_inode_say_so,
-    set_user_id_that_a_call_takes_is_gone_at_once, times_have_the_parts_of_seconds_that_inodes_have,
-    what_a_full_disk_takes_is_the_size, what_is_taken_away_stays_away_on_a_synchronous_mount,
-    what_was_written_before_a_file_became_immutable_is_kept,
-};
-use mount::flags::{
     reads_of_directories_record_no_time_where_that_is_not_wanted,
-    times_that_the_kernel_does_not_know_are_shown,
+    set_user_id_that_a_call_takes_is_gone_at_once, times_have_the_parts_of_seconds_that_inodes_have,
+    times_that_the_kernel_does_not_know_are_shown, what_a_full_disk_takes_is_the_size,
+    what_is_taken_away_stays_away_on_a_synchronous_mount,
+    what_was_written_before_a_file_became_immutable_is_kept,
 };
 use mount::interrupts::{
     a_handled_signal_ends_a_copy_and_no_allocation, a_program_that_is_killed_in_a_long_request_ends,

@@ -16,19 +16,22 @@ Options of -o:
   times     relatime (default), noatime, nodiratime (none of directories), strictatime, lazytime
   name      fsname=NAME (the source in the list of mounts, whose type is fuse.diorite then)
   access    allow_other, default_permissions, nosuid, nodev, noexec
-  fstab     words for others (defaults, noauto, user, nofail, _netdev, acl, user_xattr, x-...), errors=remount-ro: no effect
-  in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw, sync, dirsync, noatime, relatime, strictatime,
-            nodiratime, lazytime, nosuid, nodev, noexec, and rejects what else differs; sync holds for files opened afterwards
+  fstab     words for others have no effect: defaults, noauto, user, nofail, _netdev, acl,
+            user_xattr, x-..., errors=remount-ro
+  in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw, sync (of files opened
+            afterwards), dirsync, times and access but for the first two; rejects what else differs
 
-Without allow_other only the user who mounts it can use it. Permissions are checked with allow_other or
-default_permissions. All files show the owner of uid= and gid= and lack the bits of umask=; what they have stays.
-As `mount -t fuse.diorite IMAGE DIR` and in fstab: make /sbin/mount.fuse.diorite a link to this program; for
-`mount -o remount` of root's mounts also /sbin/mount.fuseblk.diorite, without which it changes the kernel's part alone.
-Root's mounts are of type fuseblk on a loop device, and sync(1) (Linux 6.18) and umount(8) wait for them. With ro or
-fsname= they are of type fuse, as others' are, which need fusermount3 (package fuse3): for these fsync makes a file
-durable, and sync(1) and umount(8) do not wait.
-Requests come over io_uring on Linux 6.14 and later once root has written Y to /sys/module/fuse/parameters/enable_uring.
-Root's mounts keep idle CPUs (of up to 8) from halting while requests follow one another; idle_polling=off saves their power.";
+Without allow_other only the user who mounts it can use it. Permissions are checked with allow_other or default_permissions. \
+All files show the owner of uid= and gid= and lack the bits of umask=; what they have stays.
+
+As `mount -t fuse.diorite IMAGE DIR`, and in fstab: make /sbin/mount.fuse.diorite a link to this program, and for `mount -o remount` \
+/sbin/mount.fuseblk.diorite, too.
+
+Root's mounts are of type fuseblk on a loop device, and sync(1) (Linux 6.18) and umount(8) wait for them. With ro or fsname= they are of \
+type fuse, as others' are, which need fusermount3 (package fuse3): for these fsync makes a file durable, and sync(1) and umount(8) do not wait.
+
+Requests come over io_uring on Linux 6.14 and later once root has written Y to /sys/module/fuse/parameters/enable_uring. Root's mounts keep \
+idle CPUs (of up to 8) from halting while requests follow one another; idle_polling=off saves their power.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
