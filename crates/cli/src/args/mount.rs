@@ -11,15 +11,19 @@ pub(super) const MOUNT_OPTIONS: &str = "\
 Options of -o:
   what      ro, rw, partition=N, offset=BYTES, uid=N, gid=N, umask=OCTAL
   caching   direct (the kernel caches no content), cache=SIZE, scheduler=NAME
-  requests  io_uring=auto (where the kernel offers it), on, off; idle_polling=auto, off
+  requests  io_uring=auto (where the kernel offers it), on, off;
+            idle_polling=auto, off
   safety    sync, dirsync, commit=SECONDS, data=ordered, writeback, journal
-  times     relatime (default), noatime, nodiratime (none of directories), strictatime, lazytime
-  name      fsname=NAME (the source in the list of mounts, whose type is fuse.diorite then)
+  times     relatime (default), noatime, strictatime, lazytime,
+            nodiratime (none of directories)
+  name      fsname=NAME (the source in the list of mounts; its type is
+            fuse.diorite then)
   access    allow_other, default_permissions, nosuid, nodev, noexec
-  fstab     words for others have no effect: defaults, noauto, user, nofail, _netdev, acl,
+  fstab     no effect: defaults, noauto, user, nofail, _netdev, acl,
             user_xattr, x-..., errors=remount-ro
-  in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw, sync (of files opened
-            afterwards), dirsync, times and access but for the first two; rejects what else differs
+  in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw,
+            sync (of files opened afterwards), dirsync, times, nosuid,
+            nodev, noexec; what else differs is rejected
 
 Without allow_other only the user who mounts it can use it. Permissions are checked with allow_other or default_permissions. \
 All files show the owner of uid= and gid= and lack the bits of umask=; what they have stays.
