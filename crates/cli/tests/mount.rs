@@ -19,7 +19,7 @@ use mount::appends::{
     a_kill_in_an_append_leaves_no_hole, a_reader_sees_no_gap_in_an_append_that_is_under_way,
     a_size_that_a_file_cannot_have_is_gone_after_the_close,
     an_allocation_has_its_time_without_the_kernels_cache,
-    an_allocation_that_fails_leaves_the_size_and_gives_back_blocks,
+    an_allocation_that_fails_leaves_the_size_and_gives_back_blocks, an_append_without_space_leaves_no_hole,
 };
 use mount::flags::{
     an_append_only_file_has_the_time_of_its_last_append,
@@ -96,6 +96,7 @@ over_both_transports! {
     blocks_and_access_times_are_told_of_open_files,
     a_reader_sees_no_gap_in_an_append_that_is_under_way,
     a_kill_in_an_append_leaves_no_hole,
+    an_append_without_space_leaves_no_hole,
     an_allocation_that_fails_leaves_the_size_and_gives_back_blocks,
     a_size_that_a_file_cannot_have_is_gone_after_the_close,
     an_allocation_has_its_time_without_the_kernels_cache,

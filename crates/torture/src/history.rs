@@ -429,12 +429,16 @@ fn fill(filesystem: &Filesystem, random: &mut Random) -> Outcome {
     let file = filesystem.create_file("/filler").map_err(|error| format!("create: {error}"))?;
     let space = filesystem.statfs();
     let leave = random.within(4..24);
-    let len = space.blocks_available.saturating_sub(leave) * space.block_size;
-    match file.allocate(0, len) {
-        Ok(()) => Ok(()),
-        Err(error) if is_full(&error) => Ok(()),
-        Err(error) => Err(format!("fill: {error}")),
+    let mut blocks = space.blocks_available.saturating_sub(leave);
+    // What its mapping takes, it does not know, and one that does not fit takes nothing.
+    while blocks > 0 {
+        match file.allocate(0, blocks * space.block_size) {
+            Ok(()) => break,
+            Err(error) if is_full(&error) => blocks -= 1 + blocks / 256,
+            Err(error) => return Err(format!("fill: {error}")),
+        }
     }
+    Ok(())
 }
 
 /// What a thread has called, what first words of units have seen of it, and how it ended.

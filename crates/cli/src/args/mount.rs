@@ -10,7 +10,8 @@ use clap::{Args, ValueEnum, ValueHint};
 pub(super) const MOUNT_OPTIONS: &str = "\
 Options of -o:
   what      ro, rw, partition=N, offset=BYTES, uid=N, gid=N, umask=OCTAL
-  caching   direct (the kernel caches no content), cache=SIZE, scheduler=NAME
+  caching   direct (the kernel caches no content), scheduler=NAME,
+            cache=SIZE (12M; with less, that of metadata is smaller too)
   requests  io_uring=auto (where the kernel offers it), on, off;
             idle_polling=auto, off
   safety    sync, dirsync, commit=SECONDS, data=ordered, writeback, journal

@@ -99,6 +99,40 @@ pub(crate) fn a_kill_in_an_append_leaves_no_hole() {
     }
 }
 
+/// Of an append that the volume has no space for, the parts after the one that failed left their data after a hole until the kernel truncated the file.
+pub(crate) fn an_append_without_space_leaves_no_hole() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let mut data = AlignedBuf::zeroed(APPEND, 4096);
+    data.fill(0xa5);
+    let at = served.at();
+    let append = |name: &str| {
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).custom_flags(OFlags::DIRECT.bits() as i32);
+        let (path, mut written) = (at.join(name), 0);
+        let mut file = options.open(&path).expect("create");
+        let error = loop {
+            match file.write(&data) {
+                Ok(len) => written += len,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        let found = fs::read(&path).expect("read");
+        assert_eq!((found.len(), found.iter().position(|byte| *byte == 0)), (written, None));
+        fs::remove_file(&path).expect("remove");
+    };
+    for _ in 0..3 {
+        // Each may need what another has, to the last block.
+        thread::scope(|scope| {
+            for name in ["a", "b", "c"] {
+                let append = &append;
+                scope.spawn(move || append(name));
+            }
+        });
+    }
+    served.must_end_clean();
+}
+
 /// Where the volume has no unwritten blocks, zeros were written to all that there was, and the file had their size after the next mount.
 pub(crate) fn an_allocation_that_fails_leaves_the_size_and_gives_back_blocks() {
     // The largest is allocated in steps, of which the first have what they need.
