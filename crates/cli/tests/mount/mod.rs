@@ -3,6 +3,8 @@
 mod commands;
 pub(crate) mod exercise;
 pub(crate) mod flags;
+#[path = "../../../device/tests/common/nbd.rs"]
+mod nbd;
 mod posix;
 mod served;
 mod watch;
