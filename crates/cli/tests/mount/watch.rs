@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
-use super::nbd::{Cut, Proxy, ROTATIONAL, SEND_FLUSH, SEND_FUA};
+use super::nbd::{Loss, Proxy, ROTATIONAL, SEND_FLUSH, SEND_FUA};
 use super::{Alone, Served, alone};
 use crate::common::{Bench, is_root, pattern, text, tool};
 
@@ -211,17 +211,17 @@ fn verified_transfers_go_on_over_lost_connections() {
         random ^= random >> 7;
         random ^= random << 17;
         let bytes = (random >> 8) % 300_000;
-        let before = proxy.cuts();
-        proxy.lose_at(if random.is_multiple_of(2) { Cut::Requests(bytes) } else { Cut::Replies(bytes) });
+        let before = proxy.losses();
+        proxy.lose_at(if random.is_multiple_of(2) { Loss::Requests(bytes) } else { Loss::Replies(bytes) });
         Served::wait_until(|| {
             std::thread::sleep(Duration::from_millis(2));
-            proxy.cuts() > before || fio.try_wait().expect("wait").is_some()
+            proxy.losses() > before || fio.try_wait().expect("wait").is_some()
         });
         // A request that loses its connection again and again fails.
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(fio.wait().expect("wait").success(), "fio, with {} lost connections", proxy.cuts());
-    assert!(proxy.cuts() >= LOST_AT_LEAST, "{} lost connections", proxy.cuts());
+    assert!(fio.wait().expect("wait").success(), "fio, with {} lost connections", proxy.losses());
+    assert!(proxy.losses() >= LOST_AT_LEAST, "{} lost connections", proxy.losses());
     assert!(status(&served)["volume"]["read_only"].is_null());
     served.must_end_clean();
 }
