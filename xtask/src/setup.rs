@@ -50,6 +50,14 @@ const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "pg_ctlcluster", package: "postgresql" },
 ];
 
+/// What only `cargo xtask bench mount-profile` calls.
+const PROFILE_TOOLS: &[Tool] = &[Tool { program: "perf", package: "linux-perf" }];
+
+/// Install what profiles are made with.
+pub(crate) fn install_perf() -> Result<(), String> {
+    install(PROFILE_TOOLS.iter())
+}
+
 /// As [`install_packages`], with those that the mount's suite calls.
 pub(crate) fn install_mount_packages() -> Result<(), String> {
     install(TOOLS.iter().chain(MOUNT_TOOLS))

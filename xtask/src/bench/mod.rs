@@ -16,6 +16,7 @@ mod mixed;
 mod mounts;
 mod natural;
 mod pool;
+mod profile;
 mod rates;
 mod readers;
 mod schedulers;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 
 pub(crate) use databases::run_in as run_databases_in;
 pub(crate) use mounts::run_in;
+pub(crate) use profile::run_step;
 
 /// What the command line asks for.
 pub(crate) struct Options {
@@ -60,6 +62,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
     ("mount-names", mounts::names),
+    ("mount-profile", profile::run),
     ("databases", databases::run),
 ];
 

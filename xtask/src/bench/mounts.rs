@@ -17,13 +17,13 @@ use super::rates::{
 };
 
 /// Bytes of the file that fio moves, as fio writes them: more than a job of 4 KiB transfers touches.
-const SIZE: &str = "1G";
+pub(super) const SIZE: &str = "1G";
 /// Bytes of it that are read from memory.
 const CACHED_SIZE: &str = "256M";
 /// Seconds of each fio job.
 const SECONDS: u32 = 2;
 /// Files that are created, looked at and removed.
-const FILES: u32 = 50_000;
+pub(super) const FILES: u32 = 50_000;
 /// Files of fuse2fs, which takes its time.
 const FUSE_FILES: u32 = 5000;
 /// Bytes that are written one by one, for each of the files.
@@ -32,7 +32,7 @@ const SINGLE_BYTES_PER_FILE: u32 = 8;
 const DAEMON_MIB_MAX: u32 = 100;
 const ROUND_TRIP_US_MAX: u32 = 12;
 /// Files of the tree that is unpacked and removed.
-const TREE_FILES: u32 = 8000;
+pub(super) const TREE_FILES: u32 = 8000;
 
 /// A job of fio.
 struct Job {
@@ -82,16 +82,34 @@ pub(super) fn on_disk(options: &Options) -> Result<(), String> {
 
 /// On tmpfs, where the CPU is what there is.
 pub(super) fn on_tmpfs(options: &Options) -> Result<(), String> {
+    with_tmpfs("mount-tmpfs", options, |directory| suite("mount-tmpfs", "on tmpfs", directory, options))
+}
+
+/// Run a suite in a directory on tmpfs; or say that it needs root.
+pub(super) fn with_tmpfs(
+    name: &str,
+    options: &Options,
+    suite: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<(), String> {
     let directory = options.directory.join("tmpfs");
     if !can_mount() {
-        println!("SKIPPED: mount-tmpfs: it needs root");
+        println!("SKIPPED: {name}: it needs root");
         return Ok(());
     }
     let path = directory.to_string_lossy();
     shell(&format!("mkdir -p {path} && mount -t tmpfs -o size=4G tmpfs {path}"))?;
-    let result = suite("mount-tmpfs", "on tmpfs", &directory, options);
+    let result = suite(&directory);
     call(&["umount", &path])?;
     result
+}
+
+/// The image of the suites.
+pub(super) fn image(directory: &Path) -> Result<String, String> {
+    make_image(
+        &directory.join("mount.img"),
+        1536,
+        "-t ext4 -N 200000 -E lazy_itable_init=0,lazy_journal_init=0",
+    )
 }
 
 fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -> Result<(), String> {
@@ -102,11 +120,7 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     let worker = build_worker()?;
     build(&["--package", "diorite-cli"])?;
     let archive = make_archive(directory)?;
-    let image = make_image(
-        &directory.join("mount.img"),
-        1536,
-        "-t ext4 -N 200000 -E lazy_itable_init=0,lazy_journal_init=0",
-    )?;
+    let image = image(directory)?;
     let mount = directory.join("mount").to_string_lossy().into_owned();
     let this = std::env::current_exe().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
     let command = |files: u32, daemon: &str| {
@@ -272,7 +286,7 @@ fn targets(ours: &'static str) -> Vec<TargetRatio> {
 }
 
 /// A tar file of a tree of files of mixed sizes, in the host's page cache.
-fn make_archive(directory: &Path) -> Result<String, String> {
+pub(super) fn make_archive(directory: &Path) -> Result<String, String> {
     let tree = directory.join("source");
     super::tree::make_mixed_tree(&tree, TREE_FILES)?;
     let archive = directory.join("source.tar").to_string_lossy().into_owned();

@@ -7,6 +7,8 @@ pub(crate) mod flags;
 pub(crate) mod interrupts;
 pub(crate) mod killed;
 pub(crate) mod names;
+#[path = "../../../device/tests/common/nbd.rs"]
+mod nbd;
 mod posix;
 mod remount;
 mod served;

@@ -80,7 +80,7 @@ impl Drop for Server {
 
 /// Where the next connection is lost: when so many bytes have passed from now on, on all connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cut {
+pub(crate) enum Loss {
     /// Of requests.
     Requests(u64),
     /// Of replies.
@@ -111,10 +111,10 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    cut: Option<Cut>,
+    loss: Option<Loss>,
     /// Each request waits so long.
     delay: Duration,
-    cuts: usize,
+    losses: usize,
     requests: Vec<Request>,
     connections: Vec<Arc<Connection>>,
 }
@@ -146,14 +146,14 @@ impl Proxy {
     }
 
     /// Lose the connection that gets there.
-    pub(crate) fn lose_at(&self, cut: Cut) {
-        self.shared.state().cut = Some(cut);
+    pub(crate) fn lose_at(&self, loss: Loss) {
+        self.shared.state().loss = Some(loss);
     }
 
     /// Lose all connections.
     pub(crate) fn lose(&self) {
         let mut state = self.shared.state();
-        state.cuts += 1;
+        state.losses += 1;
         for connection in std::mem::take(&mut state.connections) {
             connection.lose();
         }
@@ -164,8 +164,8 @@ impl Proxy {
     }
 
     /// How often connections were lost.
-    pub(crate) fn cuts(&self) -> usize {
-        self.shared.state().cuts
+    pub(crate) fn losses(&self) -> usize {
+        self.shared.state().losses
     }
 
     /// How often a request was sent, or its beginning.
@@ -247,17 +247,17 @@ impl Shared {
                 state.delay
             };
             std::thread::sleep(delay);
-            let (allowed, is_cut) = self.state().allow(bytes.len(), |cut| match cut {
-                Cut::Requests(left) => Some(left),
-                Cut::Replies(_) => None,
+            let (allowed, ends) = self.state().allow(bytes.len(), |loss| match loss {
+                Loss::Requests(left) => Some(left),
+                Loss::Replies(_) => None,
             });
             if connection.is_lost() {
                 return Ok(());
             }
             // From here on no reply passes, though the server may carry out what it has got whole.
-            connection.is_lost.fetch_or(is_cut, Ordering::SeqCst);
+            connection.is_lost.fetch_or(ends, Ordering::SeqCst);
             server.write_all(&bytes[..allowed])?;
-            if is_cut {
+            if ends {
                 return Ok(());
             }
         }
@@ -274,12 +274,12 @@ impl Shared {
             if connection.is_lost() {
                 continue;
             }
-            let (allowed, is_cut) = self.state().allow(len, |cut| match cut {
-                Cut::Replies(left) => Some(left),
-                Cut::Requests(_) => None,
+            let (allowed, ends) = self.state().allow(len, |loss| match loss {
+                Loss::Replies(left) => Some(left),
+                Loss::Requests(_) => None,
             });
             client.write_all(&bytes[..allowed])?;
-            if is_cut {
+            if ends {
                 connection.lose();
             }
         }
@@ -288,15 +288,15 @@ impl Shared {
 
 impl State {
     /// How many of `len` bytes pass, and whether the connection is lost then.
-    fn allow(&mut self, len: usize, of: fn(&mut Cut) -> Option<&mut u64>) -> (usize, bool) {
-        let Some(left) = self.cut.as_mut().and_then(of) else { return (len, false) };
+    fn allow(&mut self, len: usize, of: fn(&mut Loss) -> Option<&mut u64>) -> (usize, bool) {
+        let Some(left) = self.loss.as_mut().and_then(of) else { return (len, false) };
         if *left > len as u64 {
             *left -= len as u64;
             return (len, false);
         }
         let allowed = *left as usize;
-        self.cut = None;
-        self.cuts += 1;
+        self.loss = None;
+        self.losses += 1;
         (allowed, true)
     }
 }
