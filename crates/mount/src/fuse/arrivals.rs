@@ -1,6 +1,6 @@
 //! Which requests have come, so that a part of an append knows whether there may be another before it.
 //!
-//! The kernel cuts a large direct write into several requests, sends them all, and numbers requests in the order in which it sends them. Threads
+//! The kernel splits a large direct write into several requests, sends them all, and numbers requests in the order in which it sends them. Threads
 //! take them at once, and a short one is read faster than a long one: so the part after may be here before the part that it follows. A part that
 //! begins beyond all that the file has, or is about to get, is one of a sparse file, or its neighbour is among the earlier numbers that
 //! no thread has taken. Those it waits for, for a short time: a request may also have been withdrawn, or wait in another queue of `io_uring`.

@@ -311,7 +311,7 @@ impl Session {
         len
     }
 
-    /// A request has come. Of an append by direct I/O that the kernel has cut into several, each part is announced, so that they have an effect in their order;
+    /// A request has come. Of an append by direct I/O that the kernel has split into several requests, each part is announced, so that they have an effect in their order;
     /// one that comes before the part before it waits for that to come.
     fn arrive(&self, message: &Message<'_>) -> Option<AnnouncedWrite> {
         let unique = message.header.unique;
