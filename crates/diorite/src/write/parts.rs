@@ -289,7 +289,8 @@ impl Content {
 impl File {
     /// Announce the write of a range that makes the file longer; `None` where it does not. Of announced writes the size of the file passes none that is
     /// under way, and where one fails, those after it fail too: for front ends that get an append in parts, and carry them out in parallel. The
-    /// announcement holds for the next write of exactly this range.
+    /// announcement holds for the next write of exactly this range. Until those writes have returned, their threads neither truncate the file nor map it:
+    /// that may wait for a part which waits for them.
     pub fn announce_write(&self, offset: u64, len: usize) -> Option<AnnouncedWrite> {
         self.content().announce(offset, len)
     }
