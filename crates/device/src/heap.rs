@@ -8,7 +8,8 @@
 //! 2. What a chunk has above `used_to` was never given out, and is zero.
 //! 3. A chunk stays mapped as long as a buffer lies in it. One without buffers is kept, others are unmapped.
 //!
-//! Locking: one leaf lock around the list of chunks. Chunks are made and unmapped without it.
+//! Locking: one leaf lock around the list of chunks. Chunks are made and unmapped without it; made by one thread at a time, so that threads that
+//! come at once share the new one.
 //!
 //! Safety policy: a [`HeapBuf`] is the only owner of its range of a chunk (invariant 1), which the chunk keeps mapped; like
 //! [`Region`] it gives out nothing but a pointer and a length.
@@ -20,6 +21,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::arena::ArenaEntry;
+use crate::fork::OfProcess;
 use crate::region::{HUGE_PAGE, PageKind, Region, out_of_memory};
 
 /// Buffers begin and end at multiples of this.
@@ -57,6 +59,8 @@ struct Chunk {
 }
 
 static CHUNKS: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
+/// Held while a chunk is made.
+static GROWING: OfProcess<Mutex<()>> = OfProcess::new();
 
 fn chunks() -> MutexGuard<'static, Vec<Chunk>> {
     CHUNKS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,17 +85,26 @@ impl HeapBuf {
     fn take(len: usize, alignment: usize) -> io::Result<(Self, usize)> {
         let whole = len.max(1).checked_next_multiple_of(UNIT).filter(|&whole| whole <= LEN_MAX);
         let whole = whole.ok_or_else(out_of_memory)?;
-        let mapped = {
-            let mut chunks = chunks();
-            if let Some(found) = chunks.iter_mut().find_map(|chunk| chunk.take(whole, len, alignment)) {
-                return Ok(found);
-            }
-            chunks.iter().map(|chunk| chunk.region.len()).sum::<usize>()
+        if let Ok(found) = Self::take_free(whole, len, alignment) {
+            return Ok(found);
+        }
+        let _growing = GROWING.get().lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have made one meanwhile.
+        let mapped = match Self::take_free(whole, len, alignment) {
+            Ok(found) => return Ok(found),
+            Err(mapped) => mapped,
         };
         let mut chunk = Chunk::new(whole.max((mapped / 4).min(CHUNK_BYTES_MAX)))?;
         let found = chunk.take(whole, len, alignment).expect("a new chunk has space for what it is made for");
         chunks().push(chunk);
         Ok(found)
+    }
+
+    /// The same of the chunks that there are, or how long they are together.
+    fn take_free(whole: usize, len: usize, alignment: usize) -> Result<(Self, usize), usize> {
+        let mut chunks = chunks();
+        let found = chunks.iter_mut().find_map(|chunk| chunk.take(whole, len, alignment));
+        found.ok_or_else(|| chunks.iter().map(|chunk| chunk.region.len()).sum())
     }
 
     pub(crate) fn address(&self) -> NonNull<u8> {
@@ -191,6 +204,8 @@ fn place(from: usize, len: usize, alignment: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     fn check(chunk: &Chunk) {
@@ -264,6 +279,38 @@ mod tests {
             assert!(HeapBuf::zeroed(len, UNIT).is_err(), "{len}");
         }
         drop(first);
+    }
+
+    /// Each thread that found no space made a chunk of its own, of which it used one buffer.
+    #[test]
+    fn threads_that_come_at_once_share_a_new_chunk() {
+        const THREADS: usize = 24;
+        if cfg!(miri) {
+            return;
+        }
+        let len = CHUNK_UNIT / 4;
+        // So much that a new chunk has space for all.
+        let mapped = HeapBuf::zeroed(8 * THREADS * len, UNIT).expect("memory");
+        let (start, in_use) = (&Barrier::new(THREADS), &Barrier::new(THREADS + 1));
+        let sum = || chunks().iter().map(|chunk| chunk.region.len()).sum::<usize>();
+        let before = sum();
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(move || {
+                    start.wait();
+                    let buffer = HeapBuf::zeroed(len, UNIT).expect("memory");
+                    in_use.wait();
+                    in_use.wait();
+                    drop(buffer);
+                });
+            }
+            in_use.wait();
+            let grown = sum() - before;
+            in_use.wait();
+            // Other tests have buffers as well.
+            assert!(grown < THREADS * len * 4, "{grown} bytes for {}", THREADS * len);
+        });
+        drop(mapped);
     }
 
     #[test]

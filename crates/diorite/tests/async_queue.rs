@@ -543,7 +543,7 @@ fn what_a_refused_write_has_finished_is_delivered() {
 /// Have the file take all blocks of the volume.
 fn fill_from(file: &File, mut end: u64) {
     let mut step = 1 << 20;
-    while step >= PAGE as u64 {
+    while step >= 512 {
         match file.allocate(end, step) {
             Ok(()) => end += step,
             Err(error) if error.kind() == diorite::ErrorKind::StorageFull => step /= 2,
