@@ -182,7 +182,8 @@ fn write_back(directory: &Path) -> rustix::io::Result<()> {
         Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
         opened => opened?,
     };
-    if let Err(error) = rustix::fs::syncfs(&opened) {
+    // Once after a program was killed in a copy, the kernel says that it was interrupted, and that only.
+    if let Err(error) = rustix::io::retry_on_intr(|| rustix::fs::syncfs(&opened)) {
         // Of any time since it was mounted, such as when the volume was full: the programs that synced know of it.
         complain(&format!(
             "{}: some of what was written to it could not be written to the image: {}",

@@ -169,6 +169,7 @@ impl MountOptions {
             "sync" => self.sync = true,
             "async" => self.sync = false,
             "dirsync" => self.dir_sync = true,
+            "nodirsync" => self.dir_sync = false,
             "noatime" => self.access_times = AccessTimes::Never,
             "relatime" | "atime" => self.access_times = AccessTimes::Relative,
             "strictatime" => self.access_times = AccessTimes::Strict,

@@ -25,6 +25,12 @@ pub enum RemountError {
     /// The daemon cannot be asked.
     #[error(transparent)]
     Daemon(#[from] StatusError),
+    /// No volume is mounted on it.
+    #[error("{}: cannot remount: it is not the directory on which a volume was mounted by diorite", directory.display())]
+    NotMounted {
+        /// What was given.
+        directory: PathBuf,
+    },
     /// An option cannot be changed.
     #[error("{}: cannot remount: {said}", directory.display())]
     Rejected {
@@ -60,7 +66,7 @@ const OF_OTHERS: &[&str] = &["remount", "user_id", "group_id", "fd", "rootmode",
 /// It is no mount of Diorite; its daemon does not answer; an option cannot be changed while it is mounted.
 pub fn remount(directory: &Path, words: &str) -> Result<(), RemountError> {
     let found = mounted::exactly_on(directory);
-    let mounted = found.ok_or_else(|| StatusError::NotMounted { path: directory.to_owned() })?;
+    let mounted = found.ok_or_else(|| RemountError::NotMounted { directory: directory.to_owned() })?;
     let rejected = |said| RemountError::Rejected { directory: directory.to_owned(), said };
     let ask = |step| watch::ask_remount(&mounted, step, words)?.map_err(rejected);
     ask(Step::Check)?;
@@ -142,7 +148,8 @@ fn fixed_change(now: &MountOptions, new: &MountOptions) -> Option<&'static str> 
     let is_same = [
         (now.direct == new.direct, "direct"),
         (now.allow_other == new.allow_other, "allow_other"),
-        (now.default_permissions == new.default_permissions, "default_permissions"),
+        // The list of mounts has it with `allow_other`, too.
+        (now.checks_permissions() == new.checks_permissions(), "default_permissions"),
         (now.uid == new.uid, "uid="),
         (now.gid == new.gid, "gid="),
         (now.umask == new.umask, "umask="),
@@ -216,6 +223,8 @@ mod tests {
                 && changes.live().no_directory_times
                 && changes.cache_bytes == 8 << 20
         );
+        now.set("allow_other").expect("known");
+        assert!(changed(&now, "rw,allow_other,default_permissions").is_ok(), "one goes with the other");
         for (words, name) in [("cache=4M", "cache="), ("partition=2", "partition="), ("direct", "direct")] {
             assert!(changed(&now, words).is_err_and(|said| said.starts_with(name)), "{words}");
         }

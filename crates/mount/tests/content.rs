@@ -3,7 +3,9 @@
 use std::os::unix::fs::FileExt;
 
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{ErrorKind, FileKind, Filesystem, InodeNumber};
+use diorite::{
+    ContentTimes, ErrorKind, FileKind, Filesystem, InodeNumber, SetAttributes, SetTime, Timestamp,
+};
 use diorite_mount::operations::{
     Allocation, Caller, FileHandle, NewNode, OpenFlags, Operations, Settings, Source,
 };
@@ -66,5 +68,36 @@ fn the_part_that_the_file_can_have_is_written() {
         assert!(read.iter().all(|&byte| byte == b'w'), "{len} bytes");
     }
     operations.close_file(handle);
+    operations.close().expect("close");
+}
+
+/// The times of a copy were left to a client that keeps times. The kernel sends none for a program that was killed while it copied.
+#[test]
+fn a_copy_changes_the_times_of_its_target() {
+    let (place, operations, inode, handle) = empty_file();
+    operations.write(handle, b"content", 0, Source::Cache).expect("write");
+    operations.close_file(handle);
+    operations.close().expect("close");
+    let options = Filesystem::options().content_times(ContentTimes::ByCaller);
+    let filesystem = options.open(place.path().join("a.img")).expect("open");
+    let operations = Operations::new(filesystem, Settings::default());
+    let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
+    let made = operations.create(InodeNumber::ROOT, b"copy", &new, &ROOT).expect("create").attributes;
+    let old = SetTime::To(Timestamp { seconds: 1_000_000_000, nanoseconds: 0 });
+    let times = SetAttributes { modified: Some(old), changed: Some(old), ..SetAttributes::default() };
+    let _ = operations.set_attributes(made.inode, &times).expect("set");
+    let open = |inode, write| {
+        let flags = OpenFlags { write, ..OpenFlags::default() };
+        operations.open(inode, flags, &ROOT).expect("open").handle
+    };
+    let (from, to) = (open(inode, false), open(made.inode, true));
+    for (offset, changes) in [(7, false), (0, true)] {
+        let _ = operations.copy_range((from, offset), (to, 0), 7, &ROOT, &|| true).expect("copy");
+        let now = operations.attributes(made.inode).expect("attributes");
+        let is_new = |time: Timestamp| time.seconds > 1_000_000_000;
+        assert_eq!((is_new(now.modified), is_new(now.changed)), (changes, changes), "from {offset}");
+    }
+    operations.close_file(from);
+    operations.close_file(to);
     operations.close().expect("close");
 }

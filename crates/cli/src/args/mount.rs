@@ -23,8 +23,8 @@ Options of -o:
   fstab     no effect: defaults, noauto, user, nofail, _netdev, acl,
             user_xattr, x-..., errors=remount-ro
   in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw,
-            sync (of files opened afterwards), dirsync, times, nosuid,
-            nodev, noexec; what else differs is rejected
+            sync (of files opened afterwards), dirsync, nodirsync, times,
+            nosuid, nodev, noexec; what else differs is rejected
 
 Without allow_other only the user who mounts it can use it. Permissions are checked with allow_other or default_permissions. \
 All files show the owner of uid= and gid= and lack the bits of umask=; what they have stays.

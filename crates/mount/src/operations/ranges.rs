@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use diorite::{ErrorKind, File, Result};
+use diorite::{ErrorKind, File, Result, SetAttributes, SetTime};
 
 use super::privileges::{Privileges, clear_for_content};
 use super::{Caller, FileHandle, Operations, interrupted};
@@ -108,6 +108,15 @@ impl Operations {
             if is_over() {
                 break;
             }
+        }
+        if copied > 0 {
+            // The kernel, which sends times otherwise, sends none for a caller that is killed.
+            let now = Some(SetTime::Now);
+            to.node().set_attributes(&SetAttributes {
+                modified: now,
+                changed: now,
+                ..SetAttributes::default()
+            })?;
         }
         Ok((copied, privileges))
     }
