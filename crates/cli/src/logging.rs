@@ -6,6 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use rustix::fs::{Mode, OFlags};
 
 use crate::failure::{complain, visible};
 
@@ -46,6 +47,13 @@ pub(crate) fn install(destination: Destination, level: LevelFilter) {
     }
 }
 
+/// Where there is no system's log, as in a container, the superuser's messages go to the kernel's, which `dmesg` shows. There is nowhere to say that
+/// this fails.
+fn say_to_kernel(line: &str) {
+    let opened = rustix::fs::open("/dev/kmsg", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+    let _ = opened.and_then(|log| rustix::io::write(&log, line.as_bytes()));
+}
+
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         // Libraries beneath have much to say of themselves.
@@ -79,8 +87,12 @@ impl Log for Logger {
                 };
                 let id = std::process::id();
                 let line = format!("<{}>diorite[{id}]: {}", FACILITY_DAEMON | severity, visible(&text));
-                let _ =
+                let sent =
                     UnixDatagram::unbound().and_then(|socket| socket.send_to(line.as_bytes(), SYSTEM_LOG));
+                // What is said of each request would leave nothing else in the kernel's.
+                if sent.is_err() && record.level() <= Level::Info {
+                    say_to_kernel(&line);
+                }
             }
         }
     }

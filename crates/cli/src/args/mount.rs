@@ -52,7 +52,7 @@ pub(crate) struct Mount {
     /// Check the arguments, and mount nothing: `mount -f`
     #[arg(long, hide = true)]
     pub(crate) fake: bool,
-    /// In the background: log to this file [default: the system's log]
+    /// In the background: log to this file [default: the system's log; root's mounts: the kernel's where there is none]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "foreground")]
     pub(crate) log: Option<PathBuf>,
     /// What is logged: error, warn, info, or debug, which is every request
