@@ -51,7 +51,8 @@ pub(crate) fn install(destination: Destination, level: LevelFilter) {
 /// this fails.
 fn say_to_kernel(line: &str) {
     let opened = rustix::fs::open("/dev/kmsg", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-    let _ = opened.and_then(|log| rustix::io::write(&log, line.as_bytes()));
+    // Without its end it would be shown with the next message.
+    let _ = opened.and_then(|log| rustix::io::write(&log, format!("{line}\n").as_bytes()));
 }
 
 impl Log for Logger {
