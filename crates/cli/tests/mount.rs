@@ -437,7 +437,7 @@ fn many_look_for_data_at_once() {
         // Threads were added for those that waited, and stayed.
         Served::wait_until(|| {
             fs::read_dir(at).expect("list");
-            served.threads() <= 64
+            served.threads() <= 40
         });
     }
     served.must_end_clean();

@@ -27,7 +27,7 @@ use super::uring::{self, PreparedRings};
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
 /// Threads at most.
-const THREADS_MAX: usize = 64;
+const THREADS_MAX: usize = 40;
 /// So many of them have memory for one transfer from the start, which is registered with the rings; others get it when there is so much to do.
 const REGISTERED: usize = 24;
 /// Requests of `/dev/fuse` beside those of `io_uring`.
