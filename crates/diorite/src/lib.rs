@@ -119,6 +119,9 @@ pub use walk::{SeenDirectories, Walk, WalkEntry};
 pub use what_is_on::{FoundContent, what_is_on};
 pub use write::AnnouncedWrite;
 
+/// The flags of an inode that users see and name (`lsattr`, `chattr`); what else [`Attributes::flags`] has is the volume's own.
+pub const USER_FLAGS: u32 = diorite_ext::layout::InodeFlags::USER_KNOWN.bits();
+
 /// A name of a directory as part of a path.
 pub(crate) fn os_name(name: &[u8]) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)

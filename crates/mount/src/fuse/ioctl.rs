@@ -2,7 +2,7 @@
 //!
 //! `FIEMAP` does not come here: the kernel answers it itself for filesystems in user space, with `EOPNOTSUPP`.
 
-use diorite::InodeNumber;
+use diorite::{InodeNumber, USER_FLAGS};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -25,8 +25,6 @@ const FITRIM: u32 = 0xc018_5879;
 
 /// Bytes that a label may have (`FSLABEL_MAX`).
 const LABEL_LEN: usize = 256;
-/// Flags of an inode that `lsattr` is given (`EXT4_FL_USER_VISIBLE`).
-const VISIBLE_FLAGS: u32 = 0x725b_dfff;
 /// Flags of an inode, as `chattr` has them, and what they are in `struct fsxattr`.
 const SHARED_FLAGS: [(u32, u32); 7] = [
     (0x10, 0x8),          // immutable
@@ -74,7 +72,7 @@ pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Re
     let mut out = Vec::new();
     match command {
         FS_IOC_GETFLAGS => {
-            let flags = session.checked(operations.flags(node))?.flags & VISIBLE_FLAGS;
+            let flags = session.checked(operations.flags(node))?.flags & USER_FLAGS;
             out.extend(flags.to_ne_bytes());
         }
         FS_IOC_SETFLAGS => {
