@@ -9,7 +9,7 @@ use std::sync::Once;
 use diorite::{Access, DirectIo, Filesystem, MmpWait, ReservedBlocks, Timestamp};
 
 use crate::args::Opening;
-use crate::failure::{Failure, Result, complain, print_error, visible};
+use crate::failure::{Failure, Result, complain, print_error};
 use crate::interrupt;
 use crate::kernel_mount::warn_if_mounted;
 use crate::location::is_same_image;
@@ -99,7 +99,10 @@ impl Images {
             warn_if_mounted(Path::new(&device));
         }
         for defect in filesystem.defects() {
-            print_error(&format!("diorite: {}: {defect}", visible(&name.display().to_string())));
+            complain(&format!("{}: {defect}", name.display()));
+        }
+        if let Some(advice) = filesystem.check_advice() {
+            complain(&format!("{}: {advice}", name.display()));
         }
         self.open.push(Image { name: name.to_owned(), access, filesystem: filesystem.clone() });
         Ok(filesystem)

@@ -154,3 +154,42 @@ fn progress_fits_a_narrow_terminal() {
         assert!(visible.count() <= 50, "{line:?}");
     }
 }
+
+/// A volume that the kernel warns of when it mounts it was written without a word. What the kernel says, in its order.
+#[test]
+fn writers_say_that_a_volume_is_to_be_checked() {
+    let bench = Bench::new();
+    bench.write("data", b"content");
+    let states = [
+        ("", ""),
+        ("state 0", "it was not closed cleanly"),
+        ("state 3", "errors were found in it"),
+        ("max_mnt_count 1;mnt_count 1", "as often as it may be"),
+        ("checkinterval 86400;lastcheck 20200101", "as long ago as it may be"),
+        ("max_mnt_count -1;mnt_count 9", ""),
+    ];
+    for (values, reason) in states {
+        bench.image("a.img", "ext2", "16M");
+        if bench.set_super_values("a.img", values).is_none() {
+            return;
+        }
+        // The state that it was found in stays until a check.
+        for line in ["cp data a.img:/one", "ln -s one a.img:/two", "mkdir a.img:/three"] {
+            let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+            let said = text(&output.stderr);
+            assert!(output.status.success(), "{line}: {said}");
+            let is_said = said.starts_with("diorite: a.img: ") && said.contains(reason);
+            let has_cure = said.ends_with("; run e2fsck -f a.img\n");
+            assert!(
+                if reason.is_empty() { said.is_empty() } else { is_said && has_cure },
+                "{values}: {said}"
+            );
+        }
+        assert!(bench.diorite(["ls", "a.img:/"]).output().expect("it starts").stderr.is_empty(), "{values}");
+        if !reason.is_empty() && tool("e2fsck", ["-fy".as_ref(), bench.path("a.img").as_os_str()]).is_some() {
+            let output = bench.diorite(["mkdir", "a.img:/four"]).output().expect("the program starts");
+            assert_eq!(text(&output.stderr), "", "{values}: it is checked");
+        }
+        std::fs::remove_file(bench.path("a.img")).expect("remove");
+    }
+}

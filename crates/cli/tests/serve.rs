@@ -109,3 +109,24 @@ fn clients_need_a_privileged_port() {
     assert!(nfs.end(Signal::INT).success());
     nfs.bench.must_be_clean("a.img");
 }
+
+/// A volume with errors was served without a word.
+#[test]
+fn a_server_says_that_a_volume_is_to_be_checked() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    if bench.set_super_values("a.img", "state 3").is_none() {
+        return;
+    }
+    for line in ["nfs --listen 127.0.0.1:0", "virtiofs --socket socket"] {
+        let words = format!("serve {line} a.img");
+        let mut child =
+            bench.diorite(words.split(' ')).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut said = String::new();
+        BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut said).expect("a line");
+        let _ = child.kill();
+        let _ = child.wait();
+        assert!(said.starts_with("diorite: a.img: errors were found in it"), "{said}");
+        assert!(said.ends_with("; run e2fsck -f a.img\n"), "{said}");
+    }
+}

@@ -339,6 +339,16 @@ impl Filesystem {
         self.volume().defects()
     }
 
+    /// Why the volume should be checked before it is changed, and how, in words for its user: it was not closed cleanly, errors were found, or a
+    /// check is due. It can be changed all the same, as when the kernel mounts it.
+    pub fn check_advice(&self) -> Option<String> {
+        let reason = self.volume().check_reason()?;
+        let device = self.device().name();
+        // Parts of disks and what programs here put together have no name that e2fsck knows.
+        let object = if device.contains(['?', ':']) { "on it" } else { device.as_str() };
+        Some(format!("{reason}; run e2fsck -f {object}"))
+    }
+
     /// The largest size that a file can have, in bytes; [`File::max_size`] is that of one file, which may be less.
     pub fn max_file_size(&self) -> u64 {
         self.volume().files.max_file_size()

@@ -21,6 +21,7 @@ pub mod fuse;
 mod limited_log;
 pub mod mounted;
 pub mod nfs;
+mod opened;
 pub mod operations;
 mod options;
 mod remount;

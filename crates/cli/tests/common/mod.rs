@@ -70,6 +70,18 @@ impl Bench {
         Some(text(&output.stdout))
     }
 
+    /// Set fields of the superblock, as `debugfs` names them: `state 0;mnt_count 1`.
+    pub(crate) fn set_super_values(&self, image: &str, values: &str) -> Option<()> {
+        let image = self.path(image);
+        for value in values.split(';').filter(|value| !value.is_empty()) {
+            let request = format!("set_super_value {value}");
+            let words = ["-w".as_ref(), "-R".as_ref(), OsStr::new(&request), image.as_os_str()];
+            let said = text(&tool("debugfs", words)?.stderr);
+            assert_eq!(said.lines().count(), 1, "{request}: {said}");
+        }
+        Some(())
+    }
+
     /// A loop device with sectors of that size on a file; `None`, and a visible line, where that cannot be.
     pub(crate) fn loop_device(&self, name: &str, sector_bytes: u32) -> Option<LoopDevice> {
         if !is_root("a loop device") {

@@ -230,3 +230,23 @@ fn a_signal_at_any_moment_of_the_start_leaves_no_mount() {
     }
     bench.must_be_clean("a.img");
 }
+
+/// A volume that was not closed cleanly was mounted without a word.
+#[test]
+fn a_mount_says_that_a_volume_is_to_be_checked() {
+    let Some((bench, _alone)) = bench() else { return };
+    bench.image("b.img", "ext2", "16M");
+    if bench.set_super_values("b.img", "state 0").is_none() {
+        return;
+    }
+    for (option, is_said) in [("rw", true), ("ro", false)] {
+        let arguments = ["mount", "--log", "log", "-o", option, "b.img", "one"];
+        let output = bench.diorite(arguments).output().expect("the program starts");
+        bench.run("umount one");
+        for said in [text(&output.stderr), text(&bench.read("log"))] {
+            let warning = "b.img: it was not closed cleanly";
+            assert_eq!(said.contains(warning) && said.contains("; run e2fsck -f b.img\n"), is_said, "{said}");
+        }
+        fs::remove_file(bench.path("log")).expect("remove");
+    }
+}

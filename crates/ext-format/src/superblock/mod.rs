@@ -14,6 +14,8 @@ mod raw;
 pub(crate) mod tests;
 mod validate;
 
+use std::fmt;
+
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -346,6 +348,27 @@ impl Superblock {
         self.raw.state = U16::new(state);
     }
 
+    /// Why `e2fsck` is to run before the volume is changed, at a time in seconds since 1970: in the order in which the kernel asks when it
+    /// mounts one (`ext4_setup_super`).
+    pub fn check_reason(&self, now: i64) -> Option<CheckReason> {
+        let raw = &self.raw;
+        // A limit of -1, or 0: none.
+        let mounts_max = raw.max_mnt_count.get() as i16;
+        let interval = i64::from(raw.checkinterval.get());
+        let checked = i64::from(raw.lastcheck.get()) | i64::from(raw.lastcheck_hi) << 32;
+        if self.state() & STATE_VALID == 0 {
+            Some(CheckReason::NotClosed)
+        } else if self.state() & STATE_ERROR != 0 {
+            Some(CheckReason::Errors)
+        } else if mounts_max > 0 && raw.mnt_count.get() >= mounts_max as u16 {
+            Some(CheckReason::Mounts)
+        } else if interval > 0 && checked + interval <= now {
+            Some(CheckReason::Time)
+        } else {
+            None
+        }
+    }
+
     /// The inode of the journal, if it is on this volume.
     pub fn journal_inode(&self) -> Option<InodeNumber> {
         let inode = self.raw.journal_inum.get();
@@ -482,6 +505,30 @@ impl Superblock {
     /// Set the KiB written over the volume's life.
     pub fn set_kib_written(&mut self, kib: u64) {
         self.raw.kbytes_written = U64::new(kib);
+    }
+}
+
+/// Why a volume is to be checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckReason {
+    /// It has no journal, and was in use when the program or the machine stopped.
+    NotClosed,
+    /// Errors were found.
+    Errors,
+    /// It was mounted as often as it may be between two checks (`tune2fs -c`).
+    Mounts,
+    /// Its last check was as long ago as it may be (`tune2fs -i`).
+    Time,
+}
+
+impl fmt::Display for CheckReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotClosed => "it was not closed cleanly, and what it has recorded as free may be in use",
+            Self::Errors => "errors were found in it, and it was not checked since",
+            Self::Mounts => "it was mounted as often as it may be between two checks (tune2fs -c)",
+            Self::Time => "its last check is as long ago as it may be (tune2fs -i)",
+        })
     }
 }
 

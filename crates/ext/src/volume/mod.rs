@@ -17,6 +17,7 @@ use diorite_block::BlockDevice;
 
 use crate::file::Files;
 use crate::inode::{InodeStore, Lifecycle};
+use crate::layout::superblock::CheckReason;
 use crate::layout::{Features, Incompat, Superblock};
 use crate::map::Mappings;
 use crate::names::Names;
@@ -71,6 +72,15 @@ impl Volume {
     /// What was found damaged or missing when it was opened, so that what is read may not be the newest, nor everything.
     pub fn defects(&self) -> &[String] {
         &self.defects
+    }
+
+    /// Why `e2fsck` is to run before it is changed; `None` where it cannot be changed.
+    pub fn check_reason(&self) -> Option<CheckReason> {
+        if self.read_only_reason().is_some() {
+            None
+        } else {
+            self.core.format.check_reason(self.now().seconds)
+        }
     }
 
     /// What of the journal could not be replayed, or read at all: the volume is shown as it was before that, and is not written.

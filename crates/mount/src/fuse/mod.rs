@@ -46,6 +46,7 @@ use diorite::Filesystem;
 
 use crate::limited_log::Log;
 use crate::mounted::device_number;
+use crate::opened;
 use crate::operations::Operations;
 use crate::options::{IoUring, MountOptions};
 use crate::remount::Remounts;
@@ -164,9 +165,7 @@ impl Mount {
         options: &MountOptions,
         log: Log,
     ) -> Result<Self, MountError> {
-        if let Some(reason) = filesystem.read_only_reason().filter(|_| !options.read_only) {
-            log::warn!("{target}: read-only: {reason}");
-        }
+        opened::report(&filesystem, target, options, &log);
         let is_read_only = options.read_only || filesystem.read_only_reason().is_some();
         let mut images = diorite::host_paths(target);
         let checks_permissions = options.checks_permissions();
@@ -193,10 +192,6 @@ impl Mount {
             idle_polling: options.idle_polling,
         };
         tune_writeback(directory);
-        let at_failure = Arc::clone(&log);
-        filesystem.watch_abort(move |reason| {
-            at_failure(&format!("read-only from now on: a write failed: {reason}"));
-        });
         let operations = Operations::new(filesystem, options.settings());
         let write_back = device_number(directory).and_then(|number| WriteBack::new(directory, number));
         let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), write_back, log));

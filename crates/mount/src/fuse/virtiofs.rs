@@ -33,6 +33,7 @@ use super::session::{MAX_TRANSFER, Manner, Served, Session, Transport, status_of
 use super::threads::Threads;
 use crate::MountOptions;
 use crate::limited_log::Log;
+use crate::opened;
 use crate::operations::Operations;
 use crate::watch::{Name, Watch};
 
@@ -261,13 +262,7 @@ impl VirtioFs {
 fn session(filesystem: Filesystem, target: &str, options: &MountOptions) -> Session {
     let name = target.to_owned();
     let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
-    if let Some(reason) = filesystem.read_only_reason().filter(|_| !options.read_only) {
-        log::warn!("{target}: read-only: {reason}");
-    }
-    let at_failure = Arc::clone(&log);
-    filesystem.watch_abort(move |reason| {
-        at_failure(&format!("read-only from now on: a write failed: {reason}"));
-    });
+    opened::report(&filesystem, target, options, &log);
     // The guest's kernel always checks permissions of virtio-fs.
     let manner = Manner { uncached: options.direct, checks_permissions: true, ..Manner::default() };
     Session::new(Operations::new(filesystem, options.settings()), manner, None, None, log)

@@ -22,6 +22,7 @@ use super::xdr::Writer;
 use crate::MountOptions;
 use crate::accounting::Client;
 use crate::limited_log::{LimitedLog, Log};
+use crate::opened;
 use crate::operations::Operations;
 use crate::status::Status;
 use crate::watch::{Name, Watch};
@@ -154,15 +155,9 @@ impl NfsServer {
         let listener = TcpListener::bind(address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let filesystem = options.served_filesystem().open(options.target(target))?;
-        if let Some(reason) = filesystem.read_only_reason().filter(|_| !options.read_only) {
-            log::warn!("{target}: read-only: {reason}");
-        }
         let name = target.to_owned();
         let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
-        let at_failure = Arc::clone(&log);
-        filesystem.watch_abort(move |reason| {
-            at_failure(&format!("read-only from now on: a write failed: {reason}"));
-        });
+        opened::report(&filesystem, target, options, &log);
         let uuid = VolumeInfo::read(&**filesystem.device()).map_err(diorite::Error::from)?.uuid;
         let export = Export::new(
             Operations::new(filesystem, options.settings()),

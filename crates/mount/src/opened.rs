@@ -1,0 +1,24 @@
+//! What is logged of a volume that was opened to be mounted or served.
+
+use std::sync::Arc;
+
+use diorite::Filesystem;
+
+use crate::limited_log::Log;
+use crate::options::MountOptions;
+
+/// Log what its user is to know before using it, and from then on that it fails.
+pub(crate) fn report(filesystem: &Filesystem, target: &str, options: &MountOptions, log: &Log) {
+    let read_only = filesystem.read_only_reason().filter(|_| !options.read_only);
+    if let Some(reason) = &read_only {
+        log::warn!("{target}: read-only: {reason}");
+    }
+    for defect in filesystem.defects().iter().filter(|defect| Some(*defect) != read_only.as_ref()) {
+        log::warn!("{target}: {defect}");
+    }
+    if let Some(advice) = filesystem.check_advice() {
+        log::warn!("{target}: {advice}");
+    }
+    let log = Arc::clone(log);
+    filesystem.watch_abort(move |reason| log(&format!("read-only from now on: a write failed: {reason}")));
+}
