@@ -56,7 +56,7 @@ typedef enum {
     DIORITE_KIND_QUOTA_EXCEEDED = 8,
     /* The file cannot be that large (EFBIG). */
     DIORITE_KIND_FILE_TOO_LARGE = 9,
-    /* The volume, the device or the file is read-only (EROFS). */
+    /* The volume, the device or the file is read-only, or a write of the volume has failed before (EROFS). */
     DIORITE_KIND_READ_ONLY = 10,
     /* Not permitted (EPERM, EACCES). */
     DIORITE_KIND_PERMISSION_DENIED = 11,
@@ -82,7 +82,7 @@ typedef enum {
     DIORITE_KIND_NOT_OPEN = 21,
     /* No hole or no data at or after the offset (ENXIO). */
     DIORITE_KIND_BEYOND_END = 22,
-    /* The device failed, or the volume was shut down after an earlier failure (EIO). */
+    /* The device failed, or the volume is shut down after such a failure (EIO). */
     DIORITE_KIND_IO = 23,
     /* None of these; the error number says which. */
     DIORITE_KIND_OTHER = 24,

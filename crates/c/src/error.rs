@@ -32,7 +32,7 @@ pub enum diorite_kind {
     QuotaExceeded = 8,
     /// The file cannot be that large (EFBIG).
     FileTooLarge = 9,
-    /// The volume, the device or the file is read-only (EROFS).
+    /// The volume, the device or the file is read-only, or a write of the volume has failed before (EROFS).
     ReadOnly = 10,
     /// Not permitted (EPERM, EACCES).
     PermissionDenied = 11,
@@ -58,7 +58,7 @@ pub enum diorite_kind {
     NotOpen = 21,
     /// No hole or no data at or after the offset (ENXIO).
     BeyondEnd = 22,
-    /// The device failed, or the volume was shut down after an earlier failure (EIO).
+    /// The device failed, or the volume is shut down after such a failure (EIO).
     Io = 23,
     /// None of these; the error number says which.
     Other = 24,

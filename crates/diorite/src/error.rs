@@ -69,7 +69,7 @@ pub enum ErrorKind {
     QuotaExceeded,
     /// The format cannot address that offset, or the file cannot be that large (`EFBIG`).
     FileTooLarge,
-    /// The volume, the device or the file is read-only (`EROFS`).
+    /// The volume, the device or the file is read-only, or a write of the volume has failed before (`EROFS`).
     ReadOnly,
     /// The operation is not permitted (`EPERM`, `EACCES`).
     PermissionDenied,
@@ -95,7 +95,7 @@ pub enum ErrorKind {
     NotOpen,
     /// No hole or no data at or after the offset (`ENXIO`).
     BeyondEnd,
-    /// The device failed, or the volume was shut down after an earlier write failed (`EIO`; `ENOSPC` and `EDQUOT` of a host that has no
+    /// The device failed, or the volume is shut down after a write failed (`EIO`; `ENOSPC` and `EDQUOT` of a host that has no
     /// space for the image).
     Io,
     /// None of these; [`Error::errno`] says which.

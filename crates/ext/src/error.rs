@@ -98,7 +98,7 @@ pub enum Error {
     /// The volume is open read-only.
     #[error("the volume is read-only: {0}")]
     ReadOnly(String),
-    /// A write to the volume failed earlier; nothing more is written until it is opened again.
+    /// A write to the volume failed while the operation was under way; nothing more is written until it is opened again.
     #[error("the volume was shut down after an earlier write failed; open it again after checking it")]
     Aborted,
     /// The process was forked from the one that opened it, which goes on with changes and space that this one knows nothing of.

@@ -137,7 +137,7 @@ fn a_host_that_stood_still_loses_the_volume_and_learns_of_it() {
             assert!(matches!(&error, Error::InUse { node, .. } if node == "second"), "{error}");
             let reason = first.read_only_reason().unwrap();
             assert!(reason.contains("in use by second"), "{reason}");
-            assert!(matches!(create(&first, "c"), Err(Error::Aborted)));
+            assert!(matches!(create(&first, "c"), Err(Error::ReadOnly(_))));
             assert!(first.close().is_err());
             drop(first);
             assert_eq!(entry(&device, at), taken, "the other's mark is left alone");

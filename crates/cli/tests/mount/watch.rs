@@ -120,6 +120,54 @@ fn why_a_volume_became_read_only_is_told() {
     assert!(log.contains("read-only from now on"), "{log}");
 }
 
+/// The failed write is an error of the sync that met it. What begins later is refused as on a read-only volume, which ext4 does too (`EROFS`); it
+/// was `EIO`.
+#[test]
+fn a_volume_that_failed_is_read_only_for_what_begins_later() {
+    use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
+
+    use rustix::fs::{XattrFlags, setxattr};
+    use rustix::io::Errno;
+
+    let Some(served) = on_breakable("commit=300") else { return };
+    let (file, new) = (served.path("file"), served.path("new"));
+    fs::write(&file, b"x").expect("write");
+    fs::create_dir(served.path("empty")).expect("mkdir");
+    let root = fs::File::open(served.at()).expect("open");
+    let open = fs::File::options().write(true).open(&file).expect("open");
+    root.sync_all().expect("sync");
+    fs::write(served.bench().path("broken"), "").expect("create");
+    fs::create_dir(served.path("directory")).expect("mkdir");
+    let is = |result: std::io::Result<()>| result.err().and_then(|error| Errno::from_io_error(&error));
+    assert_eq!(is(root.sync_all()), Some(Errno::IO));
+    fs::remove_file(served.bench().path("broken")).expect("remove");
+    let changes = [
+        ("mkdir", is(fs::create_dir(&new))),
+        ("create", is(fs::File::create_new(&new).map(drop))),
+        ("symlink", is(symlink("file", &new))),
+        ("link", is(fs::hard_link(&file, &new))),
+        ("rename", is(fs::rename(&file, &new))),
+        ("unlink", is(fs::remove_file(&file))),
+        ("rmdir", is(fs::remove_dir(served.path("empty")))),
+        ("chmod", is(fs::set_permissions(&file, fs::Permissions::from_mode(0o600)))),
+        ("chown", is(std::os::unix::fs::chown(&file, Some(1), None))),
+        ("utimes", is(open.set_modified(std::time::UNIX_EPOCH))),
+        ("truncate", is(open.set_len(0))),
+        ("setxattr", setxattr(&file, "user.a", b"b", XattrFlags::empty()).err()),
+        ("open", is(fs::File::options().write(true).open(&file).map(drop))),
+        ("fallocate", rustix::fs::fallocate(&open, rustix::fs::FallocateFlags::empty(), 0, 4096).err()),
+    ];
+    for (what, error) in changes {
+        assert_eq!(error, Some(Errno::ROFS), "{what}");
+    }
+    assert_eq!(is(root.sync_all()), Some(Errno::ROFS));
+    open.write_all_at(b"y", 0).expect("the kernel takes it");
+    assert_eq!(is(open.sync_all()), Some(Errno::ROFS));
+    assert_eq!(fs::read(&file).expect("read").len(), 1);
+    drop((root, open));
+    served.end_with_log();
+}
+
 /// Under `inject` a program of many threads takes the device from one of a single thread no longer: threads of a program are one owner.
 /// The device is a rotating disk, which makes one transfer after another. A fair half is half of what the light one has alone.
 #[test]

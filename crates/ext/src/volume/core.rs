@@ -78,9 +78,13 @@ impl Core {
         self.block_size().bytes() / 512 * self.blocks_per_cluster()
     }
 
-    /// Refuse a change if the volume cannot be written.
+    /// Refuse a change if the volume cannot be written. The failure that made it so was an error of the operation that met it, and of those under way
+    /// ([`AbortLatch::check`]); for those that begin afterwards the volume is read-only, as in the kernel (`ext4_emergency_state`).
     pub(crate) fn check_writable(&self) -> Result<()> {
-        self.latch.check()?;
+        self.latch.check_process()?;
+        if let Some(reason) = self.failure() {
+            return Err(Error::ReadOnly(reason));
+        }
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::ReadOnly("it was closed".to_owned()));
         }
@@ -88,6 +92,22 @@ impl Core {
             Some(reason) => Err(Error::ReadOnly(reason.clone())),
             None => Ok(()),
         }
+    }
+
+    /// Whether a sync can have anything to write: not where the volume was never to be written.
+    ///
+    /// # Errors
+    /// A write failed, so that what was changed before may be lost; or this is a forked child.
+    pub(crate) fn can_sync(&self) -> Result<bool> {
+        match self.check_writable() {
+            Err(Error::ReadOnly(_)) if self.latch.reason().is_none() => Ok(false),
+            checked => checked.map(|()| true),
+        }
+    }
+
+    /// The write that failed, where nothing is written any more for that.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.latch.reason().map(|reason| format!("an earlier write failed: {reason}"))
     }
 
     /// Check that a run of blocks from a mapping is on the volume and not metadata of the volume itself.

@@ -63,10 +63,7 @@ impl Volume {
 
     /// Why nothing can be written, if so: as asked, or because of features, or after a failed write.
     pub fn read_only_reason(&self) -> Option<String> {
-        if let Some(reason) = self.core.latch.reason() {
-            return Some(format!("an earlier write failed: {reason}"));
-        }
-        self.core.read_only.get().cloned()
+        self.core.failure().or_else(|| self.core.read_only.get().cloned())
     }
 
     /// What was found damaged or missing when it was opened, so that what is read may not be the newest, nor everything.

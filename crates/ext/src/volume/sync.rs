@@ -12,8 +12,7 @@ impl Volume {
     /// Make an inode and its data durable (`fsync`, `fdatasync`): returns when the transaction that last changed what `kind`
     /// names is on the disk, and the device was flushed after this call began. File data must have been written before.
     pub fn sync_inode(&self, inode: &Inode, kind: SyncKind) -> Result<()> {
-        self.core.latch.check()?;
-        if self.core.check_writable().is_err() {
+        if !self.core.can_sync()? {
             return Ok(());
         }
         if kind == SyncKind::All {
@@ -25,8 +24,7 @@ impl Volume {
     /// As [`Volume::sync_inode`], for an inode whose data is durable already (written with FUA, or a directory): the device
     /// is flushed only if a transaction must be written.
     pub fn sync_inode_metadata(&self, inode: &Inode, kind: SyncKind) -> Result<()> {
-        self.core.latch.check()?;
-        if self.core.check_writable().is_err() {
+        if !self.core.can_sync()? {
             return Ok(());
         }
         if kind == SyncKind::All {
@@ -47,8 +45,7 @@ impl Volume {
 
     /// Make everything durable.
     pub fn sync(&self) -> Result<()> {
-        self.core.latch.check()?;
-        if self.core.check_writable().is_err() {
+        if !self.core.can_sync()? {
             return Ok(());
         }
         self.store_lazy_times()?;
