@@ -12,6 +12,7 @@ use diorite::{
     partitions_with_volumes,
 };
 
+use diorite_mount::MountOptions;
 use rustix::io::Errno;
 
 use crate::foreign;
@@ -63,15 +64,32 @@ impl Failure {
         {
             return Self::Failed(format!("{object}: cannot {what}: it is {}", visible(&array)));
         }
-        if error.is_no_volume()
-            && let Some(partitions) = partitions_text(&object)
-        {
-            return Self::Failed(format!(
-                "{object}: cannot {what}: it is a disk with partitions: {partitions}"
-            ));
+        if error.is_no_volume() {
+            let part = object.rsplit_once("?partition=");
+            let chosen = part.and_then(|(disk, number)| Some((disk, Some(number.parse().ok()?))));
+            let (disk, number) = chosen.unwrap_or((&object, None));
+            if let Some(found) = partitions_text(disk, number, "add ?partition=N to the name of the disk") {
+                return Self::Failed(format!("{object}: cannot {what}: {found}"));
+            }
         }
         let cure = if error.is_no_volume() && object.contains('?') { "" } else { cure(error) };
         Self::Failed(format!("{object}: cannot {what}: {bare}{cure}"))
+    }
+
+    /// As [`Failure::of`], for the volume of an image of which options choose the part.
+    pub(crate) fn of_mount(image: &str, options: &MountOptions, what: &str, error: &diorite::Error) -> Self {
+        if !error.is_no_volume() {
+            return Self::of(image, what, error);
+        }
+        if let Some(offset) = &options.offset {
+            return Self::Failed(format!(
+                "{image}: cannot {what}: no ext2, ext3 or ext4 volume begins at its byte {offset}; give another with -o offset=BYTES"
+            ));
+        }
+        match partitions_text(image, options.partition, "choose one with -o partition=N") {
+            Some(found) => Self::Failed(format!("{image}: cannot {what}: {found}")),
+            None => Self::of(image, what, error),
+        }
     }
 
     /// A map for `Result::map_err`, as [`Failure::of`].
@@ -148,16 +166,28 @@ fn array_text(name: &str) -> Option<String> {
     array_of(&*open_target(name, &DeviceOptions::read_only()).ok()?)
 }
 
-/// The partitions of the disk `name`, and how to name one.
-fn partitions_text(name: &str) -> Option<String> {
+/// What there is on the disk `name` instead of a volume, or of one in the partition that was `chosen`; `cure` says how to choose another.
+fn partitions_text(name: &str, chosen: Option<u32>, cure: &str) -> Option<String> {
     let device = open_target(name, &DeviceOptions::read_only()).ok()?;
     let partitions = partitions_with_volumes(&device).ok().filter(|list| !list.is_empty())?;
     let text = |(partition, volume): &(Partition, Option<VolumeInfo>)| {
         let holds = volume.as_ref().map_or("", VolumeInfo::flavor);
         format!("{partition} {holds}").trim_end().to_owned()
     };
-    let list: Vec<_> = partitions.iter().map(text).collect();
-    Some(format!("{}; add ?partition=N to the name", list.join(", ")))
+    let list_of = |with_volume: bool| -> String {
+        let shown = partitions.iter().filter(|(_, volume)| volume.is_some() || !with_volume);
+        shown.map(text).collect::<Vec<_>>().join(", ")
+    };
+    let (all, volumes) = (list_of(false), list_of(true));
+    Some(match chosen {
+        None => format!("it is a disk with partitions: {all}; {cure}"),
+        Some(number) if volumes.is_empty() => {
+            format!("partition {number} holds no ext2, ext3 or ext4 volume, and no other does: {all}")
+        }
+        Some(number) => {
+            format!("partition {number} holds no ext2, ext3 or ext4 volume, but there is {volumes}; {cure}")
+        }
+    })
 }
 
 /// What the user can do about an error of the library, if that is clear.

@@ -87,7 +87,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     // Ended between mounting and the first answer, it would leave a mount without a daemon.
     interrupt::is_changing();
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
-        .map_err(|error| failure(&arguments.image, error))?;
+        .map_err(|error| failure(&arguments.image, &options, error))?;
     let is_unmounted = Arc::<Mutex<bool>>::default();
     let unmounts = Arc::clone(&is_unmounted);
     let action: interrupt::Action = Arc::new(move |_| end(&directory, &unmounts));
@@ -103,11 +103,12 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     if let Some(null) = null {
         leave_caller(&null)?;
     }
-    let served = mount.serve().map_err(|error| failure(&arguments.image, error)).inspect_err(|failed| {
-        if let (true, Failure::Failed(text)) = (is_daemon, failed) {
-            log::error!("{text}");
-        }
-    });
+    let served =
+        mount.serve().map_err(|error| failure(&arguments.image, &options, error)).inspect_err(|failed| {
+            if let (true, Failure::Failed(text)) = (is_daemon, failed) {
+                log::error!("{text}");
+            }
+        });
     // Until a program that unmounts has ended, the image is in use by the loop device.
     drop(is_unmounted.lock());
     served
@@ -231,9 +232,9 @@ fn has_ended_within(process: &OwnedFd, limit: Duration) -> bool {
     }
 }
 
-fn failure(image: &str, error: MountError) -> Failure {
+fn failure(image: &str, options: &MountOptions, error: MountError) -> Failure {
     match error {
-        MountError::Volume(error) => Failure::of(image, "mount", &error),
+        MountError::Volume(error) => Failure::of_mount(image, options, "mount", &error),
         error => Failure::Failed(error.to_string()),
     }
 }

@@ -52,7 +52,7 @@ fn nfs(arguments: &args::Nfs) -> Result<()> {
     };
     let image = &arguments.served.image;
     let failure = |error| match error {
-        ServeError::Volume(error) => Failure::of(image, "serve", &error),
+        ServeError::Volume(error) => Failure::of_mount(image, &options, "serve", &error),
         error => Failure::Failed(error.to_string()),
     };
     let nfs = NfsOptions { squash, insecure: arguments.insecure };
@@ -66,7 +66,7 @@ fn virtiofs(arguments: &args::Virtiofs) -> Result<()> {
     let options = options(&arguments.served)?;
     let image = &arguments.served.image;
     let failure = |error| match error {
-        VirtioFsError::Volume(error) => Failure::of(image, "serve", &error),
+        VirtioFsError::Volume(error) => Failure::of_mount(image, &options, "serve", &error),
         error => Failure::Failed(error.to_string()),
     };
     let server = VirtioFs::new(image, &arguments.socket, &options).map_err(failure)?;

@@ -224,7 +224,20 @@ fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
         &bench.fail("ls disk.img?partition=2", 1),
         &["no partition 2", "1 (FAT32, 4 MiB), 3 (Linux, 8 MiB)"],
     );
+    // The user chose one already, and is to see which another one is, in words that fit: those of the option for a mount.
+    let neither =
+        "partition 1 holds no ext2, ext3 or ext4 volume, and no other does: 1 (FAT32, 4 MiB), 3 (Linux";
+    let serve = "serve nfs --listen 127.0.0.1:0 -o partition=1 disk.img";
+    expect(&bench.fail("ls disk.img?partition=1", 1), &["disk.img?partition=1: cannot open: ", neither]);
+    expect(&bench.fail(serve, 1), &["disk.img: cannot serve: ", neither]);
     bench.run("mkfs -t ext2 -L here disk.img?partition=3");
+    let other = "partition 1 holds no ext2, ext3 or ext4 volume, but there is 3 (Linux, 8 MiB) ext2; ";
+    expect(&bench.fail("ls disk.img?partition=1", 1), &[other, "; add ?partition=N to the name of the disk"]);
+    let said = bench.fail(serve, 1);
+    expect(&said, &["disk.img: cannot serve: ", other, "; choose one with -o partition=N"]);
+    assert!(!said.contains('?'), "{said}");
+    let said = bench.fail("serve nfs --listen 127.0.0.1:0 -o offset=4K disk.img", 1);
+    expect(&said, &["no ext2, ext3 or ext4 volume begins at its byte 4K", "-o offset=BYTES"]);
     let table = bench.run("info disk.img");
     assert!(table.contains("FAT32") && table.contains("Linux: ext2 \"here\""), "{table}");
     let json = bench.json("info disk.img");

@@ -250,3 +250,25 @@ fn a_mount_says_that_a_volume_is_to_be_checked() {
         fs::remove_file(bench.path("log")).expect("remove");
     }
 }
+
+/// A user who gave `-o partition=` was advised to add `?partition=N`.
+#[test]
+fn a_mount_names_the_partitions_as_its_options_do() {
+    let Some((bench, _alone)) = bench() else { return };
+    let mut disk = vec![0; 16 << 20];
+    for (index, start) in [2048_u32, 16384].into_iter().enumerate() {
+        let at = 446 + 16 * index;
+        disk[at + 4] = 0x83;
+        disk[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        disk[at + 12..at + 16].copy_from_slice(&8192_u32.to_le_bytes());
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bench.write("disk.img", &disk);
+    let said = bench.fail("mount disk.img one", 1);
+    assert!(said.contains("a disk with partitions") && said.contains("-o partition=N"), "{said}");
+    bench.run("mkfs -t ext2 disk.img?partition=2");
+    let said = bench.fail("mount -o partition=1 disk.img one", 1);
+    assert!(said.contains("there is 2 (Linux, 4 MiB) ext2; choose one with -o partition=N"), "{said}");
+    bench.run("mount -o partition=2 disk.img one");
+    bench.run("umount one");
+}
