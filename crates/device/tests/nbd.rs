@@ -79,6 +79,20 @@ fn what_the_server_refuses_is_said() {
     assert!(error.contains("connect to the NBD server"), "{error}");
 }
 
+/// The second client was said to have no answer, as from a server that does not run.
+#[test]
+fn a_server_that_serves_another_client_is_said_to() {
+    let (_images, path) = image(BYTES);
+    let (_directory, socket) = scratch();
+    let Some(server) = Server::qemu(&socket, &path, &["--shared=1"]) else { return };
+    let uri = format!("{}&timeout=1&connections=1", server.uri());
+    let first = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap();
+    let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
+    assert!(error.contains("another client may be using it") && error.contains("--shared=N"), "{error}");
+    drop(first);
+    NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap();
+}
+
 /// The timeout was only that of requests: connecting took ten seconds, and the reason was "Resource temporarily unavailable".
 #[test]
 fn a_server_that_does_not_greet_is_given_up_in_time() {
@@ -87,7 +101,7 @@ fn a_server_that_does_not_greet_is_given_up_in_time() {
     let uri = format!("nbd+unix:///?socket={}&timeout=1", socket.display());
     let before = Instant::now();
     let error = NbdDevice::open(&uri, &OpenOptions::read_only()).unwrap_err().to_string();
-    assert!(error.contains("did not answer within 1 s"), "{error}");
+    assert!(error.contains("did not greet within 1 s"), "{error}");
     assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
     // One that closes the connection was said not to fill a buffer.
     let closing = std::thread::spawn(move || {

@@ -41,9 +41,14 @@ fn explained(error: io::Error, uri: &NbdUri, timeout: Duration) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             let seconds = timeout.as_secs();
-            let why = format!(
-                "the server did not answer within {seconds} s; check that it runs and can be reached"
-            );
+            let why = if error.get_ref().and_then(|why| why.downcast_ref::<Silent>()).is_some() {
+                format!(
+                    "it can be reached and did not greet within {seconds} s; another client may be using it (qemu-nbd serves one connection at a \
+                     time, or N with --shared=N)"
+                )
+            } else {
+                format!("the server did not answer within {seconds} s; check that it runs and can be reached")
+            };
             io::Error::new(ErrorKind::TimedOut, why)
         }
         kind @ (ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
@@ -56,6 +61,18 @@ fn explained(error: io::Error, uri: &NbdUri, timeout: Duration) -> io::Error {
         kind @ (ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
             io::Error::new(kind, "the server closed the connection; its log may say why")
         }
+        _ => error,
+    }
+}
+
+/// The server sent nothing over a new connection: it waits in the queue of those that the server has not accepted.
+#[derive(Debug, thiserror::Error)]
+#[error("no greeting")]
+struct Silent;
+
+fn silent(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => io::Error::new(ErrorKind::TimedOut, Silent),
         _ => error,
     }
 }
@@ -74,7 +91,11 @@ fn connect_within(uri: &NbdUri, timeout: Duration) -> io::Result<(Transport, Exp
 
 /// Read the greeting and answer it. Returns the flags that both sides know.
 fn greet(transport: &Transport) -> io::Result<u16> {
-    if receive_u64(transport)? != wire::GREETING {
+    let mut greeting = [0; 8];
+    let (first, rest) = greeting.split_at_mut(1);
+    transport.receive(first).map_err(silent)?;
+    transport.receive(rest)?;
+    if u64::from_be_bytes(greeting) != wire::GREETING {
         return Err(refused("what answers there is no NBD server"));
     }
     match receive_u64(transport)? {
