@@ -83,6 +83,18 @@ fn a_server_says_what_its_clients_do() {
     server.must_end_clean();
 }
 
+/// `mount -t nfs host: DIR` names no path, which is the whole volume, as `/` is.
+#[test]
+fn an_empty_path_is_the_root() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    for path in ["", ".", "//", "/."] {
+        assert_eq!(client.mount(path).data, root.data, "{path:?}");
+    }
+    server.must_end_clean();
+}
+
 /// Every procedure once, and what it did is seen by others.
 #[test]
 fn every_procedure_does_what_it_says() {
