@@ -35,7 +35,7 @@ fn capabilities_are_gone_after_a_write_also_where_an_earlier_one_could_not_clear
     let (_place, operations, made) = program();
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
     let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
-    let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE };
+    let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE, takes_part: false };
     operations.set_flags(made.inode, Some(made.flags | IMMUTABLE), None, &ROOT).expect("chattr +i");
     operations.write(handle, b"content", 0, source).expect_err("capabilities of an immutable file stay");
     assert!(has_capabilities(&operations, made.inode));
@@ -89,7 +89,7 @@ fn capabilities_that_a_file_was_given_stay_when_a_cache_writes_what_was_written_
 #[test]
 fn capabilities_that_a_file_was_given_between_two_writes_are_gone_after_the_second() {
     let (_place, operations, made) = program();
-    let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE };
+    let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE, takes_part: false };
     for is_new in [false, true] {
         let flags = OpenFlags { write: true, is_new, ..OpenFlags::default() };
         let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;

@@ -133,6 +133,42 @@ pub(crate) fn an_append_without_space_leaves_no_hole() {
     served.must_end_clean();
 }
 
+/// What a write could not have as a whole was there in part, and the program did not know how much: it got an error. What the kernel's ext4 says, at
+/// the sync at the latest, is that of each write of a program without `O_DIRECT` the part counts for which there is space; with `O_DIRECT`, which
+/// is all or nothing there, nothing is counted here either.
+#[test]
+fn on_a_full_disk_the_part_that_is_written_is_counted() {
+    for (kind, len) in [("ext4", 1_000_000), ("ext4", 3 << 20), ("ext2", 1_000_000)] {
+        let Some(served) = Served::new(kind, "32M", "direct") else { return };
+        let data = vec![0xa5; len];
+        let mut file = fs::File::create(served.path("file")).expect("create");
+        let (mut written, mut parts) = (0, 0);
+        let error = loop {
+            match file.write(&data) {
+                Ok(count) => {
+                    written += count as u64;
+                    parts += u32::from(count < len);
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC));
+        assert_eq!((file.metadata().expect("stat").len(), parts), (written, 1), "{kind}, {len}");
+        let free = rustix::fs::statvfs(served.at()).expect("statvfs");
+        assert!(free.f_bfree * free.f_frsize < 64 << 10, "there is space for more");
+        drop(file);
+        let mut options = OpenOptions::new();
+        options.append(true).custom_flags(OFlags::DIRECT.bits() as i32);
+        let mut direct = options.open(served.path("file")).expect("open");
+        let error = direct.write(&AlignedBuf::zeroed(1 << 20, 4096)).expect_err("there is no space");
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC));
+        drop(direct);
+        let found = fs::read(served.path("file")).expect("read");
+        assert!(found.len() as u64 >= written && found.iter().all(|byte| *byte == 0xa5), "what was counted");
+        served.must_end_clean();
+    }
+}
+
 /// Where the volume has no unwritten blocks, zeros were written to all that there was, and the file had their size after the next mount.
 pub(crate) fn an_allocation_that_fails_leaves_the_size_and_gives_back_blocks() {
     // The largest is allocated in steps, of which the first have what they need.

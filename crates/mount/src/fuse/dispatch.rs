@@ -34,6 +34,7 @@ const O_APPEND: u32 = 0o2000;
 const O_DSYNC: u32 = 0o10_000;
 /// With the bit of [`O_DSYNC`].
 const O_SYNC: u32 = 0o4_010_000;
+const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
 const O_NOATIME: u32 = 0o1_000_000;
 
 /// Flags of `renameat2`.
@@ -447,7 +448,10 @@ impl Session {
                 _ => IoFlags::NONE,
             };
             let clear_privileges = write.write_flags & write_flags::KILL_SUIDGID != 0;
-            Source::Caller { clear_privileges, flags: durable }
+            // The kernel passes a smaller count on from files that it does not cache. With O_DIRECT such a write fails as a whole in ext4, and it may be
+            // asynchronous, for which the kernel takes a smaller count for an I/O error.
+            let takes_part = self.is_uncached() && write.flags & O_DIRECT == 0;
+            Source::Caller { clear_privileges, flags: durable, takes_part }
         };
         let written = self.operations().write(FileHandle(write.handle), data, write.offset, source);
         let len = match written {

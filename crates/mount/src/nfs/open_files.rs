@@ -208,7 +208,8 @@ mod tests {
         let number = make("written");
         let file = files.get(number, true).expect("open");
         file.note_write();
-        let source = Source::Caller { clear_privileges: false, flags: diorite::IoFlags::NONE };
+        let source =
+            Source::Caller { clear_privileges: false, flags: diorite::IoFlags::NONE, takes_part: false };
         let _ = operations.write(file.handle, b"content", 0, source).expect("space");
         for other in 0..OPEN_MAX {
             files.get(make(&format!("other-{other}")), false).expect("open");

@@ -135,7 +135,11 @@ impl Asked<'_> {
         // Before the data may be lost.
         let verifier = self.export.files.verifier.get();
         file.note_write();
-        let source = Source::Caller { clear_privileges: !self.who.is_superuser(), flags: IoFlags::NONE };
+        let source = Source::Caller {
+            clear_privileges: !self.who.is_superuser(),
+            flags: IoFlags::NONE,
+            takes_part: false,
+        };
         let written = self.operations().write(file.handle, data, offset, source)?.len;
         self.moved = written as u64;
         if stable != UNSTABLE {

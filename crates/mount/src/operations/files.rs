@@ -107,6 +107,8 @@ pub enum Source {
         clear_privileges: bool,
         /// What is durable when the write returns: no sync may follow.
         flags: IoFlags,
+        /// Where there is space for a part, that much is written, and the program gets to know how much.
+        takes_part: bool,
     },
 }
 
@@ -151,10 +153,13 @@ impl OpenFile {
         target.write_all_at(data, offset).map(|()| data.len())
     }
 
-    /// Write what a program gave: all of it, or where it is written through, what there is space for. The kernel takes less for an error where
+    /// Write what a program gave: all of it, or where it is written through or the program takes a part, what there is space for. The kernel takes less for an error where
     /// it has the data in its cache as well, but must know of each byte where it has not: a client that believes an append-only file to be shorter
     /// could never write to it again. So there, a part that was written before an error is the result, and the next write has the error.
-    fn write_of_caller(&self, data: &[u8], offset: u64, flags: IoFlags) -> Result<usize> {
+    fn write_of_caller(&self, data: &[u8], offset: u64, flags: IoFlags, takes_part: bool) -> Result<usize> {
+        if takes_part && !self.is_written_through {
+            return self.direct.write_with(&[IoSlice::new(data)], offset, flags);
+        }
         if !self.is_written_through {
             return self.direct.write_all_with(data, offset, flags).map(|()| data.len());
         }
@@ -283,7 +288,8 @@ impl Operations {
         self.files.get(handle.0)?.direct.announce_write(offset, len)
     }
 
-    /// Write `data`: all of it, or perhaps less where a program writes to a file that is written through ([`Opened::is_written_through`]).
+    /// Write `data`: all of it, or perhaps less where a program writes to a file that is written through ([`Opened::is_written_through`]), or takes
+    /// a part.
     ///
     /// # Errors
     /// As [`File::write_all_at`] and [`File::write_at`].
@@ -297,7 +303,9 @@ impl Operations {
         // Not before they are gone: where that fails, the next write is the first.
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
         let len = match source {
-            Source::Caller { flags, .. } => file.write_of_caller(data, offset, flags)?,
+            Source::Caller { flags, takes_part, .. } => {
+                file.write_of_caller(data, offset, flags, takes_part)?
+            }
             Source::Cache => file.write_of_cache(cached, data, offset)?,
         };
         Ok(Written { len, privileges, is_first })

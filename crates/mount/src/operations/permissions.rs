@@ -179,7 +179,7 @@ mod tests {
             let missing = operations.xattr(made.inode, b"user.missing").expect_err("it cannot be known");
             assert_eq!((missing.errno(), missing.kind()), (5, ErrorKind::Io), "{missing}");
             assert!(operations.granted(&attributes, &user(1, 5, &[])).is_err(), "there may be a list");
-            let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE };
+            let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE, takes_part: false };
             assert!(operations.write(handle, b"content", 0, source).is_err(), "it may have capabilities");
             device.clear();
             operations.close_file(handle);
