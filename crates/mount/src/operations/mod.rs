@@ -9,7 +9,7 @@
 //! - Permission bits and access control lists are not checked here: the kernel does it for FUSE.
 //! - Errors are the library's; [`diorite::Error::errno`] is what a front end sends.
 //!
-//! Locking: live settings have a lock that is held for a copy. Each table is in shards with a lock of their own, held for a look or a change of the table alone; so is the state of listings that
+//! Locking: live settings are one word, so that each operation reads them together. Each table is in shards with a lock of their own, held for a look or a change of the table alone; so is the state of listings that
 //! are made ahead, by a thread of their own (`listing_ahead.rs`).
 
 mod access_time;
@@ -24,8 +24,7 @@ mod privileges;
 mod ranges;
 mod table;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, ReservedBlocks, Result};
@@ -117,12 +116,34 @@ pub struct LiveSettings {
     pub dir_sync: bool,
 }
 
+impl LiveSettings {
+    const ACCESS_TIMES: [AccessTimes; 3] = [AccessTimes::Relative, AccessTimes::Strict, AccessTimes::Never];
+
+    /// All of them in one word: the access times in two bits, then a bit for each switch.
+    fn to_bits(self) -> u8 {
+        let switches = [self.no_directory_times, self.lazy_times, self.sync, self.dir_sync];
+        let bits = switches.into_iter().rev().fold(0, |bits, is_set| bits << 1 | u8::from(is_set));
+        bits << 2 | self.access_times as u8
+    }
+
+    fn from_bits(bits: u8) -> Self {
+        let is_set = |switch: u8| bits >> (2 + switch) & 1 == 1;
+        Self {
+            access_times: Self::ACCESS_TIMES[usize::from(bits & 3)],
+            no_directory_times: is_set(0),
+            lazy_times: is_set(1),
+            sync: is_set(2),
+            dir_sync: is_set(3),
+        }
+    }
+}
+
 /// A volume that a front end serves. See the module's head.
 #[derive(Debug)]
 pub struct Operations {
     filesystem: Filesystem,
     settings: Settings,
-    live: RwLock<LiveSettings>,
+    live: AtomicU8,
     known: Known,
     files: Table<OpenFile>,
     listing_ahead: ListingAhead,
@@ -136,7 +157,7 @@ impl Operations {
         let listing_ahead = ListingAhead::new(filesystem.clone());
         Self {
             filesystem,
-            live: RwLock::new(settings.live),
+            live: AtomicU8::new(settings.live.to_bits()),
             settings,
             known: Known::default(),
             files: Table::new(OPEN_MAX),
@@ -150,12 +171,12 @@ impl Operations {
     }
 
     fn live(&self) -> LiveSettings {
-        *self.live.read().unwrap_or_else(PoisonError::into_inner)
+        LiveSettings::from_bits(self.live.load(Ordering::Acquire))
     }
 
     /// Change what may change. Files that are open stay as durable as they were opened.
     pub fn set_live(&self, live: LiveSettings) {
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
+        self.live.store(live.to_bits(), Ordering::Release);
     }
 
     /// The volume.
@@ -296,4 +317,23 @@ fn stale() -> Error {
 
 fn os_error(errno: Errno, what: &'static str) -> Error {
     Error::Os { what, source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_settings_come_back_from_their_word() {
+        let words: Vec<u8> = (0..64).filter(|bits| bits & 3 < 3).collect();
+        assert!(words.iter().all(|bits| LiveSettings::from_bits(*bits).to_bits() == *bits));
+        let settings = LiveSettings {
+            access_times: AccessTimes::Never,
+            lazy_times: true,
+            dir_sync: true,
+            ..LiveSettings::default()
+        };
+        assert_eq!(LiveSettings::from_bits(settings.to_bits()), settings);
+        assert_eq!(LiveSettings::from_bits(0), LiveSettings::default());
+    }
 }
