@@ -6,6 +6,7 @@ pub(crate) mod exercise;
 pub(crate) mod flags;
 pub(crate) mod interrupts;
 pub(crate) mod killed;
+mod many_inodes;
 pub(crate) mod names;
 #[path = "../../../device/tests/common/nbd.rs"]
 mod nbd;

@@ -165,6 +165,14 @@ impl Served {
         names.filter(|name| name.as_ref().is_ok_and(|name| name == b"fuse\n")).count()
     }
 
+    /// The most memory that the daemon has had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon().as_raw_nonzero()));
+        let status = status.expect("procfs");
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a line");
+        line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("KiB") << 10
+    }
+
     /// The daemon may have so many descriptors, but for those that it has; returns how many it might have.
     pub(crate) fn limit_descriptors(&self, most: Option<u64>) -> Option<u64> {
         // It has inherited the other limit.
