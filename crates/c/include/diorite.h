@@ -56,7 +56,7 @@ typedef enum {
     DIORITE_KIND_QUOTA_EXCEEDED = 8,
     /* The file cannot be that large (EFBIG). */
     DIORITE_KIND_FILE_TOO_LARGE = 9,
-    /* The volume, the device or the file is read-only, or a write of the volume has failed before (EROFS). */
+    /* The volume, the device or the file is read-only, or a write failed before (EROFS). */
     DIORITE_KIND_READ_ONLY = 10,
     /* Not permitted (EPERM, EACCES). */
     DIORITE_KIND_PERMISSION_DENIED = 11,

@@ -32,7 +32,7 @@ pub enum diorite_kind {
     QuotaExceeded = 8,
     /// The file cannot be that large (EFBIG).
     FileTooLarge = 9,
-    /// The volume, the device or the file is read-only, or a write of the volume has failed before (EROFS).
+    /// The volume, the device or the file is read-only, or a write failed before (EROFS).
     ReadOnly = 10,
     /// Not permitted (EPERM, EACCES).
     PermissionDenied = 11,
