@@ -1,35 +1,40 @@
 //! Programs that live on a mount: what others wrote to exercise filesystems, databases whose daemon is killed under them, devices that
-//! fail. After each the volume is what `e2fsck -fn` likes.
+//! fail. Each over both transports. After each the volume is what `e2fsck -fn` likes.
 
 pub(crate) mod databases;
 mod faults;
 mod programs;
 mod served;
+mod transport;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::setup;
 use crate::skips::Skips;
+use programs::{PROGRAMS, Program};
 use served::Served;
+use transport::Transport;
 
 /// How long a part of the suite runs where the command does not say.
 const SECONDS: u64 = 20;
 
-/// What all parts know.
-#[derive(Debug)]
+/// What a part knows.
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// About how long each part runs.
     pub(crate) time: Duration,
     pub(crate) seed: u64,
     /// The program under test.
     pub(crate) diorite: PathBuf,
+    /// Of the mounts that it makes.
+    pub(crate) transport: Transport,
 }
 
-/// A part of the suite: what it did, or what went wrong.
-type Part = fn(&Settings) -> Result<String, String>;
+/// What is no program of [`PROGRAMS`]: what it did, or what went wrong.
+type Scenario = fn(&Settings) -> Result<String, String>;
 
-const PARTS: &[(&str, Part)] = &[
+const SCENARIOS: &[(&str, Scenario)] = &[
     ("sqlite-killed", databases::sqlite),
     ("postgresql-killed", databases::postgresql),
     ("mariadb-killed", databases::mariadb),
@@ -38,9 +43,64 @@ const PARTS: &[(&str, Part)] = &[
     ("small-memory", faults::small_memory),
 ];
 
+#[derive(Clone, Copy)]
+enum Work {
+    Program(&'static Program),
+    Scenario(Scenario),
+}
+
+/// A part of the suite: a program or a scenario, over a transport.
+struct Part {
+    name: String,
+    work: Work,
+    transport: Transport,
+}
+
+impl Part {
+    /// Those whose names begin with one of `wanted`; all if it has none.
+    fn select(wanted: &[String]) -> Vec<Self> {
+        let programs = PROGRAMS.iter().map(|program| (program.name, Work::Program(program)));
+        let scenarios = SCENARIOS.iter().map(|(name, scenario)| (*name, Work::Scenario(*scenario)));
+        let over_each = programs.chain(scenarios).flat_map(|(name, work)| {
+            Transport::ALL.map(|transport| Self {
+                name: format!("{name}{}", transport.suffix()),
+                work,
+                transport,
+            })
+        });
+        let is_wanted = |part: &Self| {
+            wanted.is_empty() || wanted.iter().any(|wanted| part.name.starts_with(wanted.as_str()))
+        };
+        over_each.filter(is_wanted).collect()
+    }
+
+    /// Why it cannot run on this machine.
+    fn missing(&self) -> Option<&'static str> {
+        if setup::is_root() { self.transport.missing() } else { Some("a mount by FUSE needs root") }
+    }
+
+    /// Run it, and say what came of it; its name is added to `failed` if it fails.
+    fn run(&self, settings: &Settings, failed: &mut Vec<String>) {
+        let settings = Settings { transport: self.transport, ..settings.clone() };
+        let start = Instant::now();
+        let result = match self.work {
+            Work::Program(program) => programs::run(program, &settings),
+            Work::Scenario(scenario) => scenario(&settings),
+        };
+        let (name, seconds) = (&self.name, start.elapsed().as_secs());
+        match result {
+            Ok(said) => println!("{name:24} {seconds:5} s  passed  {said}"),
+            Err(said) => {
+                println!("{name:24} {seconds:5} s  FAILED  {said}");
+                failed.push(name.clone());
+            }
+        }
+    }
+}
+
 /// `cargo xtask mount`: all parts, or those whose names begin with an argument.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let mut settings = Settings { time: Duration::from_secs(SECONDS), seed: 1, diorite: PathBuf::new() };
+    let (mut time, mut seed) = (Duration::from_secs(SECONDS), 1);
     let mut wanted = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -49,8 +109,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
             value.ok_or_else(|| format!("mount: {argument}: a number is needed"))
         };
         match argument.as_str() {
-            "--seconds" => settings.time = Duration::from_secs(number()?),
-            "--seed" => settings.seed = number()?,
+            "--seconds" => time = Duration::from_secs(number()?),
+            "--seed" => seed = number()?,
             name => wanted.push(name.to_owned()),
         }
     }
@@ -58,18 +118,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         return Err("mount: this needs root".to_owned());
     }
     setup::install_mount_packages()?;
-    settings.diorite = build_diorite()?;
-    let is_wanted =
-        |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| name.starts_with(wanted.as_str()));
+    let settings = Settings { time, seed, diorite: build_diorite()?, transport: Transport::DevFuse };
     let mut failed = Vec::new();
-    for program in programs::PROGRAMS.iter().filter(|program| is_wanted(program.name)) {
-        match program.missing() {
-            Some(why) => println!("SKIPPED: {}: {why}", program.name),
-            None => report(program.name, &mut failed, || programs::run(program, &settings)),
+    for part in Part::select(&wanted) {
+        match part.missing() {
+            Some(why) => println!("SKIPPED: {}: {why}", part.name),
+            None => part.run(&settings, &mut failed),
         }
-    }
-    for (name, part) in PARTS.iter().filter(|(name, _)| is_wanted(name)) {
-        report(name, &mut failed, || part(&settings));
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("mount: {} failed", failed.join(", "))) }
 }
@@ -77,13 +132,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
 /// fsx on mounts, for `cargo xtask test`: two minutes. What this machine cannot run is added to `skips`.
 pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
     println!("--- fsx on mounts, --seed {seed}");
-    let mut parts: Vec<_> =
-        programs::PROGRAMS.iter().filter(|program| program.name.starts_with("fsx")).collect();
+    let mut parts = Part::select(&["fsx".to_owned()]);
     let installed = setup::install_fsx();
     parts.retain(|part| {
         let why = part.missing().or(installed.is_err().then_some("the crate fsx cannot be installed"));
         why.is_none_or(|why| {
-            skips.add(part.name, why);
+            skips.add(&part.name, why);
             false
         })
     });
@@ -91,10 +145,10 @@ pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
         return Ok(());
     }
     let (time, seed) = (Duration::from_secs(SECONDS), u64::from(seed));
-    let settings = Settings { time, seed, diorite: build_diorite()? };
+    let settings = Settings { time, seed, diorite: build_diorite()?, transport: Transport::DevFuse };
     let mut failed = Vec::new();
     for part in parts {
-        report(part.name, &mut failed, || programs::run(part, &settings));
+        part.run(&settings, &mut failed);
     }
     let Some(first) = failed.first() else { return Ok(()) };
     let all = failed.join(", ");
@@ -105,18 +159,4 @@ pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
 fn build_diorite() -> Result<PathBuf, String> {
     super::cargo(&["build", "--quiet", "--package", "diorite-cli"], &[])?;
     std::path::absolute("target/debug/diorite").map_err(|error| error.to_string())
-}
-
-/// Run a part, and say what came of it.
-fn report(name: &str, failed: &mut Vec<String>, part: impl FnOnce() -> Result<String, String>) {
-    let start = Instant::now();
-    let result = part();
-    let seconds = start.elapsed().as_secs();
-    match result {
-        Ok(said) => println!("{name:24} {seconds:5} s  passed  {said}"),
-        Err(said) => {
-            println!("{name:24} {seconds:5} s  FAILED  {said}");
-            failed.push(name.to_owned());
-        }
-    }
 }

@@ -1,14 +1,10 @@
 //! Programs that end by themselves, each on a new volume.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{Served, Settings};
 use crate::mount::served::text;
 use crate::setup;
-
-/// Root may turn it on.
-const ENABLE_IO_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// A program, as a script that runs in the directory of the mount. `$SECONDS_TO_RUN`, `$SEED`, `$TOOLS` (programs of registries) and
 /// `$REPOSITORY` (a git repository) are set.
@@ -19,51 +15,6 @@ pub(crate) struct Program {
     mke2fs: &'static str,
     script: &'static str,
 }
-
-impl Program {
-    fn is_over_io_uring(&self) -> bool {
-        self.options.contains(IO_URING)
-    }
-
-    /// Why it cannot run on this machine.
-    pub(crate) fn missing(&self) -> Option<&'static str> {
-        if !setup::is_root() {
-            Some("a mount by FUSE needs root")
-        } else if !Path::new("/dev/fuse").exists() {
-            Some("there is no /dev/fuse")
-        } else if self.is_over_io_uring() && !Path::new(ENABLE_IO_URING).exists() {
-            Some("the kernel has no FUSE over io_uring (Linux 6.14)")
-        } else {
-            None
-        }
-    }
-}
-
-/// FUSE over `io_uring`, turned on if it was not; as it was when dropped.
-struct IoUring(Vec<u8>);
-
-#[expect(clippy::disallowed_methods, reason = "a parameter of the kernel")]
-impl IoUring {
-    fn enable() -> Result<Self, String> {
-        let error = |error: std::io::Error| format!("{ENABLE_IO_URING}: {error}");
-        let was = std::fs::read(ENABLE_IO_URING).map_err(error)?;
-        set_io_uring(b"Y").map_err(error)?;
-        Ok(Self(was))
-    }
-}
-
-impl Drop for IoUring {
-    fn drop(&mut self) {
-        let _ = set_io_uring(&self.0);
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a parameter of the kernel")]
-fn set_io_uring(value: &[u8]) -> std::io::Result<()> {
-    std::fs::write(ENABLE_IO_URING, value)
-}
-
-const IO_URING: &str = "io_uring=on";
 
 const fn program(name: &'static str, options: &'static str, script: &'static str) -> Program {
     Program { name, options, mke2fs: "-t ext4", script }
@@ -131,12 +82,9 @@ echo $count stressors
 "#;
 
 pub(crate) const PROGRAMS: &[Program] = &[
-    program("fsx", "io_uring=off", FSX),
-    program("fsx-direct", "direct,io_uring=off", FSX),
-    Program { name: "fsx-ext2", options: "io_uring=off", mke2fs: "-t ext2 -b 1024", script: FSX },
-    program("fsx-uring", IO_URING, FSX),
-    program("fsx-direct-uring", "direct,io_uring=on", FSX),
-    Program { name: "fsx-ext2-uring", options: IO_URING, mke2fs: "-t ext2 -b 1024", script: FSX },
+    program("fsx", "", FSX),
+    program("fsx-direct", "direct", FSX),
+    Program { name: "fsx-ext2", options: "", mke2fs: "-t ext2 -b 1024", script: FSX },
     program("fio", "", FIO),
     program("stress-ng", "", STRESS_NG),
     program(
@@ -173,7 +121,6 @@ pub(crate) fn run(program: &Program, settings: &Settings) -> Result<String, Stri
     if program.name.starts_with("fsx") {
         setup::install_fsx()?;
     }
-    let _io_uring = if program.is_over_io_uring() { Some(IoUring::enable()?) } else { None };
     let mut served = Served::new(settings, program.options, program.mke2fs, "1G")?;
     served.mount()?;
     let here = std::env::current_dir().map_err(|error| error.to_string())?;

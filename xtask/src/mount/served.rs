@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Settings;
+use super::{Settings, Transport};
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
@@ -33,6 +33,7 @@ pub(crate) struct Served {
     target: String,
     diorite: PathBuf,
     options: String,
+    transport: Transport,
     daemon: Option<Child>,
 }
 
@@ -49,7 +50,8 @@ impl Served {
             target: directory.join("a.img").display().to_string(),
             directory,
             diorite: settings.diorite.clone(),
-            options: options.to_owned(),
+            options: format!("{options},{}", settings.transport.option()),
+            transport: settings.transport,
             daemon: None,
         };
         shell(&format!("mke2fs -q -F {mke2fs} {} {size}", served.image().display()))?;
@@ -76,6 +78,7 @@ impl Served {
     pub(crate) fn mount(&mut self) -> Result<(), String> {
         let mut command = Command::new(&self.diorite);
         command.args(["mount", "-f", "-o", &self.options, &self.target]).arg(self.at());
+        let _enabled = self.transport.enable()?;
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", self.diorite.display()))?;
         let start = Instant::now();
         while !self.is_mounted() {
@@ -89,7 +92,8 @@ impl Served {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.daemon = Some(child);
-        Ok(())
+        // It is there before it is agreed on how requests come.
+        std::fs::metadata(self.at()).map(drop).map_err(|error| error.to_string())
     }
 
     pub(crate) fn is_mounted(&self) -> bool {

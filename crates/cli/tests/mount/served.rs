@@ -25,6 +25,15 @@ pub(crate) fn alone() -> Alone {
 /// Root may switch it on.
 const ENABLE_IO_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
+/// What the parameter was, and the lock by which programs that change it take turns.
+fn enable_io_uring() -> (Vec<u8>, std::fs::File) {
+    let lock = std::fs::File::open(ENABLE_IO_URING).expect("it was there");
+    lock.lock().expect("a lock");
+    let was = std::fs::read(ENABLE_IO_URING).expect("it was there");
+    std::fs::write(ENABLE_IO_URING, "Y").expect("root may");
+    (was, lock)
+}
+
 /// How the requests of a mount come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
@@ -104,10 +113,7 @@ impl Served {
     fn mount(&self, options: &str) {
         let over_io_uring = TRANSPORT.get() == Transport::IoUring;
         let options = format!("{options},io_uring={}", if over_io_uring { "on" } else { "off" });
-        let was_enabled = over_io_uring.then(|| std::fs::read(ENABLE_IO_URING).expect("it was there"));
-        if over_io_uring {
-            std::fs::write(ENABLE_IO_URING, "Y").expect("root may");
-        }
+        let was_enabled = over_io_uring.then(enable_io_uring);
         let mut command = self.bench.diorite(["mount", "-f", "-o", &options, &self.target, "at"]);
         let log = std::fs::File::options().create(true).append(true).open(self.bench.path("log"));
         command.stderr(log.expect("the log"));
@@ -121,7 +127,7 @@ impl Served {
         *self.daemon.borrow_mut() = Some(child);
         // It is there before it is agreed on how it is served, and before the daemon can be asked for its status.
         std::fs::metadata(self.at()).expect("it is served");
-        if let Some(was_enabled) = was_enabled {
+        if let Some((was_enabled, _lock)) = was_enabled {
             std::fs::write(ENABLE_IO_URING, was_enabled).expect("as it was");
         }
     }
