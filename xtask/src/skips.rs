@@ -1,15 +1,7 @@
-//! Runs the tests and counts those that were skipped: a test that cannot run here prints `SKIPPED: why` and passes.
-
-use std::io::{BufRead, BufReader};
-use std::process::{ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+//! Counts the tests that were skipped: one that cannot run here prints `SKIPPED: why` and passes.
 
 /// Skips that are no failure, a line each.
 const EXPECTED: &str = include_str!("../expected_skips.txt");
-
-/// A test hangs if no line has come for so long. libtest has named it then, as one that has been running for over a minute.
-const SILENCE_MAX: Duration = Duration::from_secs(420);
 
 /// What the output of tests says of skips, line by line.
 #[derive(Debug, Default)]
@@ -27,8 +19,26 @@ impl Skips {
         self.found.push((test.to_owned(), why.to_owned()));
     }
 
+    /// Count those of `other`, too.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.found.extend(other.found);
+    }
+
+    /// Say how many there are, and which; with `no_skip` one that is not expected (`expected_skips.txt`) is an error.
+    pub(crate) fn report(&self, no_skip: bool) -> Result<(), String> {
+        println!("--- {} skipped", self.found.len());
+        for (test, why) in &self.found {
+            println!("SKIPPED: {test}: {why}");
+        }
+        let unexpected = self.unexpected(EXPECTED);
+        if no_skip && !unexpected.is_empty() {
+            return Err(format!("skipped, and not in xtask/expected_skips.txt: {}", unexpected.join(", ")));
+        }
+        Ok(())
+    }
+
     /// Take a line; whether a reader wants to see it.
-    fn take(&mut self, line: &str) -> bool {
+    pub(crate) fn take(&mut self, line: &str) -> bool {
         if line == "successes:" {
             self.in_passed = true;
         } else if line == "failures:" || line.starts_with("test result:") {
@@ -53,72 +63,6 @@ impl Skips {
         let unexpected = self.found.iter().filter(|(test, why)| !is_expected(test, why));
         unexpected.map(|(test, _)| test.as_str()).collect()
     }
-}
-
-/// `cargo test` with these arguments, all programs of it although one fails, and `then`. The skipped tests are counted and named at the end; with `no_skip` one
-/// that is not expected (`expected_skips.txt`) is a failure. Tests that hang are ended.
-pub(crate) fn test(
-    arguments: &[&str],
-    no_skip: bool,
-    then: impl FnOnce(&mut Skips) -> Result<(), String>,
-) -> Result<(), String> {
-    println!("--- cargo test {}", arguments.join(" "));
-    // Apart from the tests, of which none takes long.
-    crate::cargo(&[&["test", "--no-run"], arguments].concat(), &[])?;
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["test", "--no-fail-fast"])
-        .args(arguments)
-        .args(["--", "--show-output"])
-        .stdout(Stdio::piped());
-    let mut child = cargo.spawn().map_err(|error| format!("cargo: {error}"))?;
-    let mut skips = Skips::default();
-    let lines = lines_of(child.stdout.take());
-    loop {
-        match lines.recv_timeout(SILENCE_MAX) {
-            Ok(line) if skips.take(&line) => println!("{line}"),
-            Ok(_) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                // They are not waited for: what hangs in the kernel cannot be killed.
-                let _ = Command::new("pkill").args(["-KILL", "-P", &child.id().to_string()]).status();
-                let _ = child.kill();
-                return Err(format!(
-                    "no test has ended for {} s: those that are named last above hang",
-                    SILENCE_MAX.as_secs()
-                ));
-            }
-        }
-    }
-    let status = child.wait().map_err(|error| format!("cargo: {error}"))?;
-    let then = then(&mut skips);
-    println!("--- {} skipped", skips.found.len());
-    for (test, why) in &skips.found {
-        println!("SKIPPED: {test}: {why}");
-    }
-    if !status.success() {
-        return Err(format!("cargo test: {status}"));
-    }
-    then?;
-    let unexpected = skips.unexpected(EXPECTED);
-    if no_skip && !unexpected.is_empty() {
-        return Err(format!("skipped, and not in xtask/expected_skips.txt: {}", unexpected.join(", ")));
-    }
-    Ok(())
-}
-
-/// The lines of an output as they come, until it ends or cannot be read.
-fn lines_of(output: Option<ChildStdout>) -> Receiver<String> {
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        let lines = output.map(BufReader::new).into_iter().flat_map(BufRead::lines);
-        for line in lines.map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("mount: {} failed", failed.join(", "))) }
 }
 
-/// fsx on mounts, for `cargo xtask test`: two minutes. What this machine cannot run is added to `skips`.
+/// fsx on mounts, for `cargo xtask test`: two minutes, of the program that was built for the tests. What this machine cannot run is added to
+/// `skips`.
 pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
     println!("--- fsx on mounts, --seed {seed}");
     let mut parts = Part::select(&["fsx".to_owned()]);
@@ -145,7 +146,7 @@ pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
         return Ok(());
     }
     let (time, seed) = (Duration::from_secs(SECONDS), u64::from(seed));
-    let settings = Settings { time, seed, diorite: build_diorite()?, transport: Transport::DevFuse };
+    let settings = Settings { time, seed, diorite: diorite()?, transport: Transport::DevFuse };
     let mut failed = Vec::new();
     for part in parts {
         part.run(&settings, &mut failed);
@@ -158,5 +159,9 @@ pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
 /// The program under test, built.
 fn build_diorite() -> Result<PathBuf, String> {
     super::cargo(&["build", "--quiet", "--package", "diorite-cli"], &[])?;
+    diorite()
+}
+
+fn diorite() -> Result<PathBuf, String> {
     std::path::absolute("target/debug/diorite").map_err(|error| error.to_string())
 }

@@ -1,6 +1,7 @@
 //! Compiles programs in C and C++ against the library, and runs them.
 //!
-//! Cargo builds a library that is no Rust library for no test: the first test that needs it does.
+//! Cargo builds a library that is no Rust library for no test: the first test that needs it does, unless `DIORITE_C_LIBRARY` is the directory
+//! of one that was built together with the tests. Alone it has other features of the crates that it shares with them, which are built once more.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ const SYSTEM_LIBRARIES: &[&str] = &["-lgcc_s", "-lpthread", "-lm", "-ldl"];
 pub(crate) fn library_directory() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        if let Some(built) = std::env::var_os("DIORITE_C_LIBRARY") {
+            return built.into();
+        }
         let test = std::env::current_exe().expect("the test's own path");
         // TARGET/debug/deps/programs-HASH
         let profile = test.ancestors().nth(2).expect("the directory of a profile");

@@ -1,0 +1,189 @@
+//! Runs the tests of the workspace: cargo builds their programs, which run side by side, as many at a time as there are processors. Many
+//! tests wait for a disk, a timer or another program, so that one program after the other leaves processors idle.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::skips::Skips;
+
+/// A test hangs if no line has come from its program for so long. libtest has named it then, as one that has been running for over a minute.
+const SILENCE_MAX: Duration = Duration::from_secs(420);
+
+/// What runs tests: a program that cargo has built, or cargo itself for the examples in the documentation.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    name: String,
+    path: PathBuf,
+    arguments: &'static [&'static str],
+    /// That of its package, as cargo has it.
+    directory: PathBuf,
+}
+
+impl Program {
+    /// The program that a message of cargo's is about, if it is one of tests.
+    fn of_message(message: &str) -> Option<Self> {
+        let message: Value = serde_json::from_str(message).ok()?;
+        if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+            return None;
+        }
+        let directory = Path::new(message["manifest_path"].as_str()?).parent()?;
+        let package = directory.file_name()?.to_string_lossy();
+        let target = &message["target"];
+        let (kind, name) = (target["kind"][0].as_str()?, target["name"].as_str()?);
+        Some(Self {
+            name: format!("{package}: {kind} {name}"),
+            path: message["executable"].as_str()?.into(),
+            arguments: &[],
+            directory: directory.to_owned(),
+        })
+    }
+
+    fn documentation() -> Result<Self, String> {
+        Ok(Self {
+            name: "documentation".to_owned(),
+            path: env!("CARGO").into(),
+            arguments: &["test", "--workspace", "--doc", "--quiet", "--no-fail-fast", "--"],
+            directory: std::env::current_dir().map_err(|error| error.to_string())?,
+        })
+    }
+
+    fn spawn(&self) -> std::io::Result<Child> {
+        let mut command = Command::new(&self.path);
+        command.args(self.arguments).arg("--show-output").current_dir(&self.directory);
+        command.env("CARGO", env!("CARGO")).env("CARGO_MANIFEST_DIR", &self.directory);
+        command.env("DIORITE_C_LIBRARY", std::path::absolute("target/debug")?);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
+    }
+}
+
+/// What a program did.
+struct Outcome {
+    /// What a reader wants to see.
+    lines: Vec<String>,
+    skips: Skips,
+    /// Why it failed.
+    failure: Option<String>,
+}
+
+/// Run all, although some fail. Programs that hang are ended.
+pub(crate) fn run(programs: Vec<Program>, skips: &mut Skips) -> Result<(), String> {
+    let (queue, results) = (Mutex::new(programs.into_iter()), Mutex::new((skips, Vec::new())));
+    let at_a_time = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(|| {
+                while let Some(program) = next(&queue) {
+                    let start = Instant::now();
+                    let outcome = watch(&program);
+                    let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                    println!("--- {} ({} s)", program.name, start.elapsed().as_secs());
+                    outcome.lines.iter().for_each(|line| println!("{line}"));
+                    results.0.extend(outcome.skips);
+                    results.1.extend(outcome.failure.map(|why| format!("{}: {why}", program.name)));
+                }
+            });
+        }
+    });
+    let (_, failed) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failed.is_empty() { Ok(()) } else { Err(format!("tests: {}", failed.join(", "))) }
+}
+
+fn next(queue: &Mutex<impl Iterator<Item = Program>>) -> Option<Program> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+/// The programs of all tests, built as `cargo test` would, and the library for C that some of them use.
+pub(crate) fn build() -> Result<Vec<Program>, String> {
+    let mut programs = vec![Program::documentation()?];
+    let messages = messages_of(&["test", "--workspace", "--no-run"])?;
+    programs.extend(messages.iter().filter_map(|message| Program::of_message(message)));
+    // With tests, so that dependencies have the same features and are not built once more.
+    messages_of(&["build", "--workspace", "--lib", "--tests"])?;
+    Ok(programs)
+}
+
+/// Run cargo, and take its messages to programs.
+fn messages_of(arguments: &[&str]) -> Result<Vec<String>, String> {
+    println!("--- cargo {}", arguments.join(" "));
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(arguments).arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
+    let mut child = cargo.spawn().map_err(|error| format!("cargo: {error}"))?;
+    let messages = lines_of(child.stdout.take()).iter().collect();
+    let status = child.wait().map_err(|error| format!("cargo: {error}"))?;
+    if status.success() { Ok(messages) } else { Err(format!("cargo {}: {status}", arguments.join(" "))) }
+}
+
+/// Run a program to its end, or until it has said nothing for too long.
+fn watch(program: &Program) -> Outcome {
+    let mut outcome = Outcome { lines: Vec::new(), skips: Skips::default(), failure: None };
+    let ended = match program.spawn() {
+        Ok(mut child) => watch_child(&mut child, &mut outcome),
+        Err(error) => Err(format!("{}: {error}", program.path.display())),
+    };
+    outcome.failure = match ended {
+        Ok(status) if status.success() => None,
+        Ok(status) => Some(status.to_string()),
+        Err(why) => Some(why),
+    };
+    outcome
+}
+
+fn watch_child(child: &mut Child, outcome: &mut Outcome) -> Result<ExitStatus, String> {
+    let lines = lines_of(child.stdout.take());
+    loop {
+        match lines.recv_timeout(SILENCE_MAX) {
+            Ok(line) if outcome.skips.take(&line) => outcome.lines.push(line),
+            Ok(_) => {}
+            Err(RecvTimeoutError::Disconnected) => return child.wait().map_err(|error| error.to_string()),
+            Err(RecvTimeoutError::Timeout) => {
+                // They are not waited for: what hangs in the kernel cannot be killed.
+                let _ = Command::new("pkill").args(["-KILL", "-P", &child.id().to_string()]).status();
+                let _ = child.kill();
+                return Err(format!(
+                    "no test has ended for {} s: those that are named last hang",
+                    SILENCE_MAX.as_secs()
+                ));
+            }
+        }
+    }
+}
+
+/// The lines of an output as they come, until it ends or cannot be read.
+fn lines_of(output: Option<ChildStdout>) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let lines = output.map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        for line in lines.map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cargo_built_as_a_test_is_run_in_the_directory_of_its_package() {
+        let message = |test: bool| {
+            serde_json::json!({
+                "reason": "compiler-artifact", "manifest_path": "/w/crates/ext/Cargo.toml", "profile": { "test": test },
+                "target": { "kind": ["test"], "name": "read" }, "executable": "/w/target/debug/deps/read-0",
+            })
+        };
+        let program = Program::of_message(&message(true).to_string()).expect("a program");
+        assert_eq!((program.name.as_str(), program.directory), ("ext: test read", "/w/crates/ext".into()));
+        assert_eq!(program.path, Path::new("/w/target/debug/deps/read-0"));
+        assert_eq!(Program::of_message(&message(false).to_string()), None);
+        assert_eq!(Program::of_message("no message"), None);
+    }
+}
