@@ -124,6 +124,7 @@ pub(crate) fn what_a_full_disk_takes_is_the_size() {
         let len = free.f_bfree * free.f_frsize - left;
         rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, len).expect("there is space");
     };
+    let free_before = rustix::fs::statvfs(served.at()).expect("statvfs").f_bfree;
     fill(1664 << 10);
     let direct =
         rustix::fs::open(served.path("direct"), OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT, Mode::RUSR);
@@ -135,7 +136,9 @@ pub(crate) fn what_a_full_disk_takes_is_the_size() {
         }
     };
     fs::remove_file(served.path("filler")).expect("remove");
-    rustix::fs::sync();
+    rustix::fs::syncfs(fs::File::open(served.at()).expect("open")).expect("syncfs");
+    // The blocks of the file that was removed are free a moment later.
+    Served::wait_until(|| rustix::fs::statvfs(served.at()).expect("statvfs").f_bfree > free_before / 2);
     fill(1664 << 10);
     let (source, copy) = (
         fs::File::open(served.path("source")).expect("open"),
