@@ -118,6 +118,8 @@ pub(crate) fn what_a_full_disk_takes_is_the_size() {
     memory.bytes().copy_from_slice(&pattern(4 << 20, 1));
     let data: &[u8] = memory.bytes();
     fs::write(served.path("source"), data).expect("write");
+    // What the kernel still had to write back would take the space that is counted.
+    fs::File::open(served.path("source")).expect("open").sync_all().expect("sync");
     let fill = |left: u64| {
         let filler = fs::File::create(served.path("filler")).expect("create");
         let free = rustix::fs::statvfs(served.at()).expect("statvfs");
