@@ -20,6 +20,8 @@ pub struct Status {
     pub image: String,
     /// Where it is mounted, or the address that it is served on.
     pub directory: String,
+    /// How requests come: `/dev/fuse`, `io_uring`, `virtio-fs` or `nfs`.
+    pub transport: String,
     /// Milliseconds since then.
     pub uptime_ms: u64,
     /// The volume.
@@ -144,18 +146,26 @@ pub struct OwnerState {
     pub wait_p99_us: u64,
 }
 
+/// What is served and how, as [`Status`] says it.
+pub(crate) struct Served<'a> {
+    pub(crate) image: &'a str,
+    pub(crate) directory: &'a str,
+    pub(crate) transport: &'a str,
+}
+
 impl Status {
     pub(crate) fn of(
         filesystem: &Filesystem,
         accounting: &Accounting,
         started: Instant,
-        (image, place): (&str, &str),
+        served: &Served<'_>,
     ) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             daemon: std::process::id(),
-            image: image.to_owned(),
-            directory: place.to_owned(),
+            image: served.image.to_owned(),
+            directory: served.directory.to_owned(),
+            transport: served.transport.to_owned(),
             uptime_ms: started.elapsed().as_millis() as u64,
             volume: VolumeState::of(filesystem),
             cache: CacheState::of(filesystem),

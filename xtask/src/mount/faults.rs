@@ -108,7 +108,7 @@ pub(crate) fn unmount_under_load(settings: &Settings) -> Result<String, String> 
     Ok(format!("{rounds} times, each clean"))
 }
 
-/// With a cache of 256 KiB and an address space that ends soon: slow, and right.
+/// With a cache of 256 KiB: slow, right, and within the memory that the documentation states.
 pub(crate) fn small_memory(settings: &Settings) -> Result<String, String> {
     let mut served = Served::new(settings, "cache=256K", "-t ext4", "512M")?;
     served.mount()?;

@@ -28,7 +28,7 @@ use super::write_back::{Node, WriteBack};
 use crate::accounting::{Accounting, Begun, Class, Processes};
 use crate::limited_log::{LimitedLog, Log};
 use crate::operations::{FileHandle, Operations};
-use crate::status::Status;
+use crate::status::{self, Status};
 
 /// Bytes of a write or read at most: 256 pages, what the kernel takes by default.
 pub(super) const MAX_TRANSFER: usize = 1 << 20;
@@ -98,7 +98,8 @@ pub(super) fn status_of(
     move || {
         let session = session.upgrade()?;
         let filesystem = session.operations.filesystem();
-        Some(Status::of(filesystem, &session.accounting, session.started, (&image, &place)))
+        let served = status::Served { image: &image, directory: &place, transport: session.transport() };
+        Some(Status::of(filesystem, &session.accounting, session.started, &served))
     }
 }
 
@@ -237,6 +238,17 @@ impl Session {
     /// Whether the client will send requests over `io_uring`.
     pub(super) fn is_over_io_uring(&self) -> bool {
         self.has_agreed(init::OVER_IO_URING)
+    }
+
+    /// As the status names it.
+    fn transport(&self) -> &'static str {
+        if self.device.is_none() {
+            "virtio-fs"
+        } else if self.is_over_io_uring() {
+            "io_uring"
+        } else {
+            "/dev/fuse"
+        }
     }
 
     /// Whether this flag of `FUSE_INIT` was agreed on.

@@ -24,7 +24,7 @@ use crate::accounting::Client;
 use crate::limited_log::{LimitedLog, Log};
 use crate::opened;
 use crate::operations::Operations;
-use crate::status::Status;
+use crate::status::{self, Status};
 use crate::watch::{Name, Watch};
 
 const THREADS: usize = 16;
@@ -104,7 +104,8 @@ fn status_of(
     move || {
         let shared = shared.upgrade()?;
         let Export { operations, accounting, .. } = &shared.export;
-        Some(Status::of(operations.filesystem(), accounting, started, (&image, &place)))
+        let served = status::Served { image: &image, directory: &place, transport: "nfs" };
+        Some(Status::of(operations.filesystem(), accounting, started, &served))
     }
 }
 
