@@ -87,7 +87,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     // Ended between mounting and the first answer, it would leave a mount without a daemon.
     interrupt::is_changing();
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
-        .map_err(|error| failure(&arguments.image, &options, error))?;
+        .map_err(|error| failure(&arguments.image, &options, "mount", error))?;
     let is_unmounted = Arc::<Mutex<bool>>::default();
     let unmounts = Arc::clone(&is_unmounted);
     let action: interrupt::Action = Arc::new(move |_| end(&directory, &unmounts));
@@ -103,8 +103,10 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     if let Some(null) = null {
         leave_caller(&null)?;
     }
-    let served =
-        mount.serve().map_err(|error| failure(&arguments.image, &options, error)).inspect_err(|failed| {
+    let served = mount
+        .serve()
+        .map_err(|error| failure(&arguments.image, &options, "close the volume", error))
+        .inspect_err(|failed| {
             if let (true, Failure::Failed(text)) = (is_daemon, failed) {
                 log::error!("{text}");
             }
@@ -161,11 +163,20 @@ fn unmount(directory: &Path, lazily: bool) -> Result<()> {
         )));
     }
     let daemon = if lazily { None } else { daemon_of(directory) };
+    let numbers = mounted::device_numbers(directory);
     // Of what the daemon cannot write when it ends, only its log would tell.
     let written = if daemon.is_some() { write_back(directory) } else { Ok(()) };
     detach(directory, lazily).map_err(|error| Failure::Failed(error.to_string()))?;
-    if let Some(daemon) = daemon {
-        wait_for_end(directory, &daemon)?;
+    // Also mounted elsewhere, as by `mount --bind`, it is served on.
+    let elsewhere = numbers.and_then(|numbers| mounted::directories_of(&numbers).into_iter().next());
+    match (daemon, elsewhere) {
+        (Some(_), Some(elsewhere)) => complain(&format!(
+            "{}: unmounted; the volume is still in use on {}",
+            directory.display(),
+            elsewhere.display()
+        )),
+        (Some(daemon), None) => wait_for_end(directory, &daemon)?,
+        (None, _) => {}
     }
     written.map_err(|error| {
         let why = std::io::Error::from(error);
@@ -232,9 +243,9 @@ fn has_ended_within(process: &OwnedFd, limit: Duration) -> bool {
     }
 }
 
-fn failure(image: &str, options: &MountOptions, error: MountError) -> Failure {
+fn failure(image: &str, options: &MountOptions, what: &str, error: MountError) -> Failure {
     match error {
-        MountError::Volume(error) => Failure::of_mount(image, options, "mount", &error),
+        MountError::Volume(error) => Failure::of_mount(image, options, what, &error),
         error => Failure::Failed(error.to_string()),
     }
 }

@@ -31,6 +31,9 @@ use mount::flags::{
     what_is_taken_away_stays_away_on_a_synchronous_mount,
     what_was_written_before_a_file_became_immutable_is_kept,
 };
+use mount::habits::{
+    handles_of_files_outlive_the_mount, locks_hold_between_programs, the_status_names_the_transport,
+};
 use mount::interrupts::{
     a_handled_signal_ends_a_copy_and_no_allocation, a_program_that_is_killed_in_a_long_request_ends,
 };
@@ -82,6 +85,9 @@ over_both_transports! {
     set_user_id_that_a_call_takes_is_gone_at_once,
     a_range_that_is_copied_takes_privileges,
     generations_are_shown,
+    handles_of_files_outlive_the_mount,
+    locks_hold_between_programs,
+    the_status_names_the_transport,
     a_listing_that_begins_after_a_change_shows_it,
     what_cannot_be_mounted_is_an_error,
     a_signal_unmounts_and_open_files_go_on,

@@ -38,8 +38,18 @@ fn mounted_on(directory: &Path) -> Option<(Mounted, Vec<u8>)> {
 }
 
 /// Major and minor number of what is mounted on exactly this directory.
-pub(crate) fn device_numbers(directory: &Path) -> Option<String> {
+pub fn device_numbers(directory: &Path) -> Option<String> {
     mounted_on(directory).map(|(mounted, _)| mounted.numbers)
+}
+
+/// The directories on which mounts of Diorite with this device (`MAJOR:MINOR`) are: more than one after `mount --bind`.
+pub fn directories_of(numbers: &str) -> Vec<PathBuf> {
+    let mounts = read_mounts().unwrap_or_default();
+    let of_device = |(mounted, kind): (Mounted, Vec<u8>)| {
+        let is_own = std::str::from_utf8(&kind).is_ok_and(is_own);
+        (is_own && mounted.numbers == numbers).then_some(mounted.directory)
+    };
+    lines(&mounts).filter_map(parse).filter_map(of_device).collect()
 }
 
 /// The type of what is mounted on exactly this directory.

@@ -39,6 +39,14 @@ pub enum RemountError {
         /// The option, and why.
         said: String,
     },
+    /// What was written before may be lost.
+    #[error("{}: remounted, but {said}", directory.display())]
+    Lost {
+        /// The mount.
+        directory: PathBuf,
+        /// What failed.
+        said: String,
+    },
     /// The kernel does not.
     #[error("{}: cannot remount: {source}{}", directory.display(), hint(source))]
     Kernel {
@@ -68,10 +76,10 @@ pub fn remount(directory: &Path, words: &str) -> Result<(), RemountError> {
     let found = mounted::exactly_on(directory);
     let mounted = found.ok_or_else(|| RemountError::NotMounted { directory: directory.to_owned() })?;
     let rejected = |said| RemountError::Rejected { directory: directory.to_owned(), said };
-    let ask = |step| watch::ask_remount(&mounted, step, words)?.map_err(rejected);
-    ask(Step::Check)?;
+    let lost = |said| RemountError::Lost { directory: directory.to_owned(), said };
+    watch::ask_remount(&mounted, Step::Check, words)?.map_err(rejected)?;
     remount_in_kernel(directory, &mounted, words)?;
-    ask(Step::Remount)
+    watch::ask_remount(&mounted, Step::Remount, words)?.map_err(lost)
 }
 
 fn remount_in_kernel(directory: &Path, mounted: &Mounted, words: &str) -> Result<(), RemountError> {
@@ -187,21 +195,23 @@ impl Remounts {
         let operations = session.operations();
         let mut options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
         let new = changed(&options, words)?;
-        if options.read_only
-            && !new.read_only
-            && let Some(reason) = operations.filesystem().read_only_reason()
-        {
+        let reason = operations.filesystem().read_only_reason();
+        if let (false, Some(reason)) = (new.read_only, &reason) {
             return Err(format!("rw: the volume is read-only until it is mounted again: {reason}"));
         }
         if step == Step::Check {
             return Ok(());
         }
-        let becomes_read_only = new.read_only && !options.read_only;
+        // Of what a volume that has failed lost, the programs that wrote and synced know.
+        let is_to_be_synced = new.read_only && !options.read_only && reason.is_none();
         operations.set_live(new.live());
         *options = new;
         drop(options);
         log::info!("remounted: {words}");
-        if becomes_read_only { operations.sync().map_err(|error| error.to_string()) } else { Ok(()) }
+        if !is_to_be_synced {
+            return Ok(());
+        }
+        operations.sync().map_err(|error| format!("what was not synced before may be lost: {error}"))
     }
 }
 

@@ -53,6 +53,22 @@ fn umount_goes_on_after_one_that_fails() {
     bench.must_be_clean("b.img");
 }
 
+/// It waited ten minutes for a daemon that serves on.
+#[test]
+fn umount_of_what_is_bound_elsewhere_says_so_and_ends() {
+    let Some((bench, _alone)) = bench() else { return };
+    bench.run("mount a.img one");
+    rustix::mount::mount_bind(bench.path("one"), bench.path("two")).expect("root may");
+    let output = bench.diorite(["umount", "one"]).output().expect("the program starts");
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let two = bench.path("two").display().to_string();
+    assert!(said.contains("one: unmounted; the volume is still in use on") && said.contains(&two), "{said}");
+    fs::write(bench.path("two/file"), "content").expect("it is served");
+    bench.run("umount two");
+    bench.must_be_clean("a.img");
+}
+
 /// What another program has mounted is not for `diorite umount`: it unmounted anything, the host's own filesystems too.
 #[test]
 fn umount_leaves_other_filesystems_alone() {
@@ -169,6 +185,20 @@ fn an_image_is_free_when_umount_returns() {
         bench.run("mkdir a.img:/directory");
         bench.run("rm -r a.img:/directory");
     }
+    bench.must_be_clean("a.img");
+}
+
+/// The kernel does not wait for the daemons of these mounts, which have the image locked for a moment longer: the next mount waits.
+#[test]
+fn what_was_just_unmounted_is_mounted_again() {
+    let Some((bench, _alone)) = bench() else { return };
+    for nth in 0..40 {
+        bench.run(&format!("mount -o {} a.img one", if nth % 2 == 0 { "ro" } else { "fsname=disk" }));
+        unmount(bench.path("one"), UnmountFlags::empty()).expect("it is not in use");
+    }
+    bench.run("mount a.img one");
+    bench.fail("mount a.img two", 1);
+    bench.run("umount one");
     bench.must_be_clean("a.img");
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod appends;
 mod commands;
 pub(crate) mod exercise;
 pub(crate) mod flags;
+pub(crate) mod habits;
 pub(crate) mod interrupts;
 pub(crate) mod killed;
 mod many_inodes;

@@ -165,6 +165,14 @@ fn a_volume_that_failed_is_read_only_for_what_begins_later() {
     assert_eq!(is(open.sync_all()), Some(Errno::ROFS));
     assert_eq!(fs::read(&file).expect("read").len(), 1);
     drop((root, open));
+    // It was said to be remounted `rw`, and for `ro` that it was not.
+    let bench = served.bench();
+    for options in ["remount,rw", "remount,noatime"] {
+        let said = bench.fail(&format!("mount -o {options} at"), 1);
+        assert!(said.contains("read-only until it is mounted again: an earlier write failed"), "{said}");
+    }
+    bench.run("mount -o remount,ro at");
+    bench.fail("mount -o remount,rw at", 1);
     served.end_with_log();
 }
 
