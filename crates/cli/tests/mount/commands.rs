@@ -188,20 +188,6 @@ fn an_image_is_free_when_umount_returns() {
     bench.must_be_clean("a.img");
 }
 
-/// The kernel does not wait for the daemons of these mounts, which have the image locked for a moment longer: the next mount waits.
-#[test]
-fn what_was_just_unmounted_is_mounted_again() {
-    let Some((bench, _alone)) = bench() else { return };
-    for nth in 0..40 {
-        bench.run(&format!("mount -o {} a.img one", if nth % 2 == 0 { "ro" } else { "fsname=disk" }));
-        unmount(bench.path("one"), UnmountFlags::empty()).expect("it is not in use");
-    }
-    bench.run("mount a.img one");
-    bench.fail("mount a.img two", 1);
-    bench.run("umount one");
-    bench.must_be_clean("a.img");
-}
-
 /// Requests wait until each queue of FUSE over `io_uring` has an entry. Without descriptors for all rings, the mount was there, and no call of it
 /// ended.
 #[test]

@@ -41,10 +41,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use diorite::Filesystem;
-use diorite::device::OpenError;
 
 use crate::limited_log::Log;
 use crate::mounted::device_number;
@@ -123,21 +121,6 @@ pub enum MountError {
     },
 }
 
-/// What was just unmounted is locked for a moment longer where the kernel does not wait for the daemon: read-only, and with `fsname=`.
-const LOCKED_MAX: Duration = Duration::from_millis(500);
-
-fn open(target: &str, options: &MountOptions) -> diorite::Result<Filesystem> {
-    let start = Instant::now();
-    loop {
-        match options.filesystem().open(options.target(target)) {
-            Err(diorite::Error::Open(OpenError::Locked { .. })) if start.elapsed() < LOCKED_MAX => {
-                thread::sleep(Duration::from_millis(10));
-            }
-            opened => return opened,
-        }
-    }
-}
-
 /// A volume that is mounted, and served by [`Mount::serve`]. Dropped before that, it is unmounted; programs that use it then are served until
 /// they end, and waited for.
 pub struct Mount {
@@ -171,7 +154,7 @@ impl Mount {
     pub fn new(target: &str, directory: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let name = target.to_owned();
         let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
-        let filesystem = open(target, options)?;
+        let filesystem = options.filesystem().open(options.target(target))?;
         Self::attach(filesystem, target, directory, options, log)
     }
 
