@@ -128,10 +128,8 @@ fn a_daemon_connects_again_by_a_relative_path() {
     bench.must_be_clean("a.img");
 }
 
-/// A handle of a file is good for as long as the file is, also on the next mount; that of one that is gone is stale, although its inode is in use again.
-pub(crate) fn handles_of_files_outlive_the_mount() {
-    let Some(served) = Served::new("ext4", "32M", "") else { return };
-    const LIBRARY: &str = r#"
+/// `take(path)` keeps a handle in a file, and `name()` has what a file by that handle holds.
+const LIBRARY: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 class Handle(ctypes.Structure):
@@ -147,6 +145,10 @@ def name():
     file = libc.open_by_handle_at(at, ctypes.byref(handle), os.O_RDONLY)
     return os.read(file, 100).decode() if file >= 0 else os.strerror(ctypes.get_errno())
 "#;
+
+/// A handle of a file is good for as long as the file is, also on the next mount; that of one that is gone is stale, although its inode is in use again.
+pub(crate) fn handles_of_files_outlive_the_mount() {
+    let Some(served) = Served::new("ext4", "32M", "") else { return };
     let python = |served: &Served, call: &str| {
         succeed(served.bench(), "python3", &["-c", &format!("{LIBRARY}\n{call}"), "handle"])
     };
@@ -169,10 +171,8 @@ def name():
     served.must_end_clean();
 }
 
-/// Locks of both kinds hold against other programs, until they are given back or the program ends.
-pub(crate) fn locks_hold_between_programs() {
-    let Some(served) = Served::new("ext4", "32M", "") else { return };
-    const TRY: &str = r#"
+/// Whether a lock can be had.
+const TRY: &str = r#"
 import fcntl, sys
 file = open("at/file", "r+")
 try:
@@ -181,6 +181,10 @@ try:
 except BlockingIOError:
     print("held")
 "#;
+
+/// Locks of both kinds hold against other programs, until they are given back or the program ends.
+pub(crate) fn locks_hold_between_programs() {
+    let Some(served) = Served::new("ext4", "32M", "") else { return };
     let try_lock = |kind: &str| succeed(served.bench(), "python3", &["-c", TRY, kind]);
     let file = fs::File::options().create_new(true).write(true).read(true).open(served.path("file"));
     let file = file.expect("create");

@@ -81,7 +81,7 @@ pub(crate) fn parse(spec: &str) -> Result<(NbdUri, String), String> {
     for parameter in query.split(['&', '?']).filter(|parameter| !parameter.is_empty()) {
         let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         match key {
-            "socket" => socket = Some(absolute(decode(value)?)?),
+            "socket" => socket = Some(absolute(&decode(value)?)?),
             "connections" => uri.connections = Some(number(key, value, CONNECTIONS_MAX)?.max(1)),
             "reconnect" => uri.reconnect = Duration::from_secs(number(key, value, 86_400)?.into()),
             "timeout" => {
@@ -92,7 +92,7 @@ pub(crate) fn parse(spec: &str) -> Result<(NbdUri, String), String> {
                 let value = decode(value)?;
                 let tls = uri.tls.as_mut().ok_or_else(|| format!("{key} belongs to nbds:// (TLS)"))?;
                 match key {
-                    "tls-certificates" => tls.certificates = Some(absolute(value)?),
+                    "tls-certificates" => tls.certificates = Some(absolute(&value)?),
                     _ => tls.hostname = Some(value),
                 }
             }
@@ -110,8 +110,8 @@ pub(crate) fn parse(spec: &str) -> Result<(NbdUri, String), String> {
 }
 
 /// A path as it is now: a daemon that connects again may have left the directory that it was started in.
-fn absolute(path: String) -> Result<PathBuf, String> {
-    std::path::absolute(&path).map_err(|error| format!("{path:?} is no path: {error}"))
+fn absolute(path: &str) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{path:?} is no path: {error}"))
 }
 
 fn endpoint(scheme: &str, authority: &str, socket: Option<PathBuf>) -> Result<Endpoint, String> {
