@@ -6,21 +6,11 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::{Alone, alone, can_mount};
+use super::{Alone, bench_with};
 use crate::common::{Bench, text};
 
-/// A place for mounts that daemons serve in the background.
 fn bench() -> Option<(Bench, Alone)> {
-    if !can_mount() {
-        return None;
-    }
-    let alone = alone();
-    let bench = Bench::new();
-    bench.image("a.img", "ext4", "32M");
-    for name in ["one", "two", "three"] {
-        fs::create_dir(bench.path(name)).expect("mkdir");
-    }
-    Some((bench, alone))
+    bench_with(&["one", "two", "three"])
 }
 
 /// The daemon has a socket by the kernel's name of the mount, whatever name the user has for it.

@@ -7,20 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 
-use super::{Alone, Served, alone, can_mount};
+use super::{Served, bench_with};
 use crate::common::{Bench, text, tool};
-
-/// A place for mounts that daemons serve in the background.
-fn bench() -> Option<(Bench, Alone)> {
-    if !can_mount() {
-        return None;
-    }
-    let alone = alone();
-    let bench = Bench::new();
-    bench.image("a.img", "ext4", "32M");
-    fs::create_dir(bench.path("at")).expect("mkdir");
-    Some((bench, alone))
-}
 
 /// Run a script in the directory of a bench; what it prints.
 fn succeed(bench: &Bench, program: &str, arguments: &[&str]) -> String {
@@ -33,7 +21,7 @@ fn succeed(bench: &Bench, program: &str, arguments: &[&str]) -> String {
 /// With links to the program where `mount(8)` looks for helpers, in a mount namespace of its own.
 #[test]
 fn mount_and_fstab_start_the_program() {
-    let Some((bench, _alone)) = bench() else { return };
+    let Some((bench, _alone)) = bench_with(&["at"]) else { return };
     let program = bench.diorite(["--version"]).get_program().to_owned();
     fs::create_dir(bench.path("helpers")).expect("mkdir");
     std::os::unix::fs::symlink(program, bench.path("helpers/mount.fuse.diorite")).expect("symlink");
@@ -66,7 +54,7 @@ fn mount_and_fstab_start_the_program() {
 /// All files show the owner and lack the bits; what is on the volume stays as it is.
 #[test]
 fn owners_and_permissions_are_those_of_the_options() {
-    let Some((bench, _alone)) = bench() else { return };
+    let Some((bench, _alone)) = bench_with(&["at"]) else { return };
     bench.run("mount a.img at");
     fs::write(bench.path("at/file"), "content").expect("write");
     bench.run("umount at");
@@ -82,7 +70,7 @@ fn owners_and_permissions_are_those_of_the_options() {
 
 #[test]
 fn a_volume_that_begins_later_is_mounted_by_its_offset() {
-    let Some((bench, _alone)) = bench() else { return };
+    let Some((bench, _alone)) = bench_with(&["at"]) else { return };
     let image = bench.read("a.img");
     bench.write("disk.img", &[vec![0xee; 1 << 20], image].concat());
     bench.run("mount -o offset=1M disk.img at");
@@ -110,7 +98,7 @@ fn nbd_server(bench: &Bench) -> Child {
 /// A daemon leaves the directory that it was started in, and looked for the socket of a server that was started again elsewhere.
 #[test]
 fn a_daemon_connects_again_by_a_relative_path() {
-    let Some((bench, _alone)) = bench() else { return };
+    let Some((bench, _alone)) = bench_with(&["at"]) else { return };
     if tool("qemu-nbd", ["--version"]).is_none() {
         return;
     }

@@ -18,7 +18,7 @@ mod watch;
 
 pub(crate) use exercise::exercise;
 pub(crate) use posix::{User, differences as posix_differences, posix_calls};
-pub(crate) use served::{Alone, Served, Transport, alone, can_mount};
+pub(crate) use served::{Alone, Served, Transport, alone, bench_with, can_mount};
 pub(crate) use watch::{on_breakable, on_large_slow_device, on_nbd, on_slow_device};
 
 /// Whether the host's kernel is of this version or a later one.

@@ -64,6 +64,20 @@ pub(crate) fn can_mount() -> bool {
     has_fuse && is_root("a mount by FUSE")
 }
 
+/// An image `a.img` of 32 MiB and directories for mounts that daemons serve in the background; `None`, and a visible line, where that cannot be.
+pub(crate) fn bench_with(directories: &[&str]) -> Option<(Bench, Alone)> {
+    if !can_mount() {
+        return None;
+    }
+    let alone = alone();
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    for name in directories {
+        std::fs::create_dir(bench.path(name)).expect("mkdir");
+    }
+    Some((bench, alone))
+}
+
 impl Served {
     /// Run a test over a transport; or say, visibly, that it is not there.
     pub(crate) fn over(transport: Transport, test: fn()) {

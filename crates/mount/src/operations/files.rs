@@ -153,18 +153,20 @@ impl OpenFile {
         target.write_all_at(data, offset).map(|()| data.len())
     }
 
-    /// Write what a program gave: all of it, or where it is written through or the program takes a part, what there is space for. The kernel takes less for an error where
-    /// it has the data in its cache as well, but must know of each byte where it has not: a client that believes an append-only file to be shorter
-    /// could never write to it again. So there, a part that was written before an error is the result, and the next write has the error.
+    /// Write what a program gave: all of it, or where it is written through or the program takes a part, what there is space for. The kernel takes
+    /// less for an error where it has the data in its cache as well, but must know of each byte where it has not: a client that believes an
+    /// append-only file to be shorter could never write to it again. So there, a part that was written before an error is the result, and the
+    /// next write has the error.
     fn write_of_caller(&self, data: &[u8], offset: u64, flags: IoFlags, takes_part: bool) -> Result<usize> {
-        if takes_part && !self.is_written_through {
-            return self.direct.write_with(&[IoSlice::new(data)], offset, flags);
-        }
-        if !self.is_written_through {
+        if !self.is_written_through && !takes_part {
             return self.direct.write_all_with(data, offset, flags).map(|()| data.len());
         }
+        let write = || self.direct.write_with(&[IoSlice::new(data)], offset, flags);
+        if !self.is_written_through {
+            return write();
+        }
         self.node.note_modified()?;
-        self.direct.write_with(&[IoSlice::new(data)], offset, flags).or_else(|error| {
+        write().or_else(|error| {
             let written = self.direct.size().saturating_sub(offset) as usize;
             if self.is_append_only && (1..data.len()).contains(&written) { Ok(written) } else { Err(error) }
         })
