@@ -119,14 +119,14 @@ fn examples_do_what_they_say() {
     check(&image);
 }
 
-/// The program in README.md, as it stands there.
+/// The program in docs/c.md, as it stands there.
 #[test]
-fn the_readme_compiles_and_does_what_it_says() {
+fn the_page_compiles_and_does_what_it_says() {
     let directory = tempfile::tempdir().expect("a directory");
-    let readme = std::fs::read_to_string(support::source("../../README.md")).expect("README.md");
-    let (_, text) = readme.split_once("```c\n").expect("a program in C");
+    let page = std::fs::read_to_string(support::source("../../docs/c.md")).expect("docs/c.md");
+    let (_, text) = page.split_once("```c\n").expect("a program in C");
     let (text, _) = text.split_once("```").expect("its end");
-    let source = directory.path().join("readme.c");
+    let source = directory.path().join("page.c");
     std::fs::write(&source, text).expect("a source");
     let source = source.to_str().expect("text");
     let (Some(program), Some(store)) = (

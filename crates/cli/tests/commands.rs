@@ -782,3 +782,23 @@ fn names_are_spelled_anew_where_case_is_ignored() {
     assert_eq!(bench.run("ls a.img:/d/Sub"), "below\n");
     bench.must_be_clean("a.img");
 }
+
+/// Every command of README.md's block for people with an image, as it stands there.
+#[test]
+fn the_commands_of_the_readme_work() {
+    let bench = Bench::new();
+    bench.image("disk.img", "ext4", "64M");
+    bench.run("mkdir disk.img:/photos");
+    bench.write("a.raw", b"raw");
+    bench.run("cp a.raw disk.img:/photos/");
+    let readme = include_str!("../../../README.md");
+    let (_, block) = readme.split_once("```sh\n").expect("a block of commands");
+    let (block, _) = block.split_once("```").expect("its end");
+    let commands: Vec<_> = block.lines().filter_map(|line| line.strip_prefix("diorite ")).collect();
+    assert_eq!(commands.len(), block.lines().count(), "{block}");
+    for command in commands {
+        let (command, _) = command.split_once('#').unwrap_or((command, ""));
+        bench.run(command.trim_end());
+    }
+    assert_eq!(std::fs::read(bench.path("photos/a.raw")).expect("the copy"), b"raw");
+}

@@ -15,7 +15,7 @@ pub(crate) enum Linking {
     Static,
 }
 
-/// What the static library needs, as README.md says.
+/// What the static library needs, as docs/c.md says.
 const SYSTEM_LIBRARIES: &[&str] = &["-lgcc_s", "-lpthread", "-lm", "-ldl"];
 
 /// Where the library is, built as this test is: without or with `--release`.

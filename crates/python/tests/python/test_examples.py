@@ -40,3 +40,13 @@ def test_random_reads(examples, filled, name):
 def test_numpy_direct(examples, filled):
     pytest.importorskip("numpy", reason="numpy is not installed (python3-numpy)")
     assert "0 bytes copied" in run(examples, "numpy_direct.py", filled, "/photos/2024/a.raw")
+
+
+def test_the_readme(examples, image, tmp_path):
+    """The program in README.md runs as it stands there, beside an image of that name."""
+    text = (examples.parents[2] / "README.md").read_text()
+    program = text.split("```python\n")[1].split("```")[0]
+    assert image == tmp_path / "disk.img"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "notes" in ran.stdout
