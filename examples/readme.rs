@@ -5,7 +5,8 @@ use diorite::{DirectIo, Filesystem};
 fn main() -> diorite::Result<()> {
     let fs = Filesystem::open("disk.img")?;
     fs.write("/settings", "pages=1\n")?; // the calls of std::fs
-    let file = fs.open_options().read(true).write(true).create(true).direct(DirectIo::Required).open("/data")?;
+    let file =
+        fs.open_options().read(true).write(true).create(true).direct(DirectIo::Required).open("/data")?;
     let mut page = file.buffer(1 << 20)?; // memory that the disk reads and writes directly
     file.write_all_at(&page, 0)?; // no copy, no cache
     file.sync_data()?;
