@@ -16,7 +16,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test    [--no-skip] [--seed N]: setup, then every test of the workspace, and fsx on mounts for two minutes (with a new seed, or N);
           skipped tests are named; with --no-skip one that xtask/expected_skips.txt does not list is a failure
   miri    the unsafe memory code under Miri; says what to install where there is no nightly toolchain
-  asan    queues, the arena, mapped views and the buffer pool under AddressSanitizer; as miri
+  asan    queues, the arena and the buffer pool under AddressSanitizer; as miri
   tsan    locks, states of pages and the scheduled device on real threads under ThreadSanitizer; as miri
   ci      formatting, lints, documentation, then test: before a change lands
   bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs

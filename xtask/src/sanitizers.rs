@@ -11,14 +11,12 @@ const MIRI: &[&[&str]] = &[
     &["--package", "diorite-device", "--lib", "heap::"],
     &["--package", "diorite-device", "--lib", "buffers::"],
     &["--package", "diorite-device", "--lib", "arena::"],
-    &["--package", "diorite-device", "--lib", "shared_memory::"],
     &["--package", "diorite", "--lib", "cache::arena"],
-    &["--package", "diorite", "--lib", "cache::live"],
     &["--package", "diorite", "--lib", "range_lock::"],
     &["--package", "diorite-pool", "--lib", "memory::"],
 ];
 
-/// What moves memory by system calls, which Miri cannot: rings and queues, the arena, mapped views, the buffer pool.
+/// What moves memory by system calls, which Miri cannot: rings and queues, the arena, the buffer pool.
 const ADDRESSES: &[&[&str]] = &[
     &[
         "--package",
@@ -31,7 +29,7 @@ const ADDRESSES: &[&[&str]] = &[
         "--test",
         "rings",
     ],
-    &["--package", "diorite", "--test", "queue", "--test", "async_queue", "--test", "mapped_views"],
+    &["--package", "diorite", "--test", "queue", "--test", "async_queue"],
     &["--package", "diorite-pool", "--lib", "--test", "pages", "--test", "errors"],
 ];
 
@@ -40,8 +38,6 @@ const THREADS: &[&[&str]] = &[
     &["--package", "diorite-block", "--test", "scheduled"],
     &["--package", "diorite", "--lib", "range_lock::"],
     &["--package", "diorite", "--lib", "cache::"],
-    // ThreadSanitizer leaves no addresses for a view over a huge file.
-    &["--package", "diorite", "--test", "mapped_views", "--", "--skip", "huge_file"],
     &["--package", "diorite-torture", "--test", "history", "real_threads"],
     &["--package", "diorite-pool", "--lib", "memory::"],
     &["--package", "diorite-pool", "--test", "pages", "threads_lose_no_change"],

@@ -143,8 +143,6 @@ pub enum Rank {
     PageWaiters,
     /// Cached pages of a file.
     PageIndex,
-    /// Mappings of a file's live pages, and windows that wait to be closed.
-    LiveMappings,
     /// Ranges of a file that are held and waited for.
     RangeLists,
     /// Jobs of read-ahead and write-back.

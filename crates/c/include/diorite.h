@@ -346,9 +346,9 @@ int diorite_mkfs(const char *target,
 /*
  * Make everything durable, and close the filesystem.
  *
- * -EBUSY if files, directories or mappings are open or transfers of a queue in flight: nothing was
- * done, and the handle can be used. With any other result the handle is gone; an error says that
- * something written earlier, or the last metadata, is not on the device.
+ * -EBUSY if files or directories are open or transfers of a queue in flight: nothing was done, and
+ * the handle can be used. With any other result the handle is gone; an error says that something
+ * written earlier, or the last metadata, is not on the device.
  */
 int diorite_filesystem_close(diorite_filesystem *filesystem);
 
@@ -769,8 +769,8 @@ int diorite_raw_open(const char *target,
  * write-back failed and no diorite_fsync reported it, the error is the result's. Nothing is durable
  * by a close: diorite_fsync before, or diorite_filesystem_close later.
  *
- * -EBUSY if transfers of a queue on it are in flight or it has mappings: nothing was done. With any
- * other result the handle is gone.
+ * -EBUSY if transfers of a queue on it are in flight: nothing was done. With any other result the
+ * handle is gone.
  */
 int diorite_file_close(diorite_file *file);
 
@@ -1029,51 +1029,6 @@ int diorite_queue_descriptor(diorite_queue *queue);
  * as any. NULL is ignored.
  */
 void diorite_queue_close(diorite_queue *queue);
-
-
-/*
- * Mappings
- * --------
- *
- * A range of a file as memory: what is written to the file shows in it, and what is stored in it is
- * seen by every later read, buffered or direct. As mmap(2) with MAP_SHARED, on the library's own
- * page cache.
- *
- * Loads and stores need no call and take effect word by word (8 bytes), at any moment; threads that
- * share a word use atomics. What is stored is written back as other cached data: by
- * diorite_mapping_sync, diorite_fsync, in the background, and before a direct read.
- *
- * A mapping does not make the file longer. If the file is truncated under it, what is lost is
- * zeros: there is no SIGBUS. Do not give its memory to calls that read or write the same range.
- *
- * Threads: all calls on a mapping may run in many threads at once, but for diorite_unmap, which
- * must be the last.
- */
-
-/* A range of a file as memory. */
-typedef struct diorite_mapping diorite_mapping;
-
-/*
- * Map len bytes from offset of a file that is open for reading and writing (O_RDWR). offset is a
- * multiple of 8, and the range ends within the file. Holes in it get blocks, so that no store fails
- * for lack of space. All mappings together have at most a quarter of the page cache (-EINVAL
- * beyond).
- */
-int diorite_map(diorite_file *file,
-                uint64_t offset,
-                uint64_t len,
-                diorite_mapping **mapping);
-
-/* The memory of a mapping, valid until it is unmapped. */
-void *diorite_mapping_memory(diorite_mapping *mapping);
-
-/* Make durable what was stored (msync with MS_SYNC). */
-int diorite_mapping_sync(diorite_mapping *mapping);
-
-/*
- * End a mapping. What was stored stays in the page cache until it is written back. NULL is ignored.
- */
-void diorite_unmap(diorite_mapping *mapping);
 
 #ifdef __cplusplus
 }

@@ -282,7 +282,6 @@ mod tests {
         is_shared::<crate::file::diorite_file>();
         is_shared::<crate::directory::diorite_dir>();
         is_shared::<crate::queue::diorite_queue>();
-        is_shared::<crate::mapping::diorite_mapping>();
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::names::{diorite_attributes, permissions};
 #[derive(Debug)]
 pub struct diorite_file {
     pub(crate) file: File,
-    /// Clones are held by transfers in flight and by mappings.
+    /// Clones are held by transfers in flight.
     pub(crate) uses: Arc<()>,
 }
 
@@ -194,13 +194,13 @@ pub unsafe extern "C" fn diorite_raw_open(
 /// Close a file. Of the host or a device, cached data is written back. If that fails, or an earlier write-back failed and no `diorite_fsync` reported it,
 /// the error is the result's. Nothing is durable by a close: `diorite_fsync` before, or `diorite_filesystem_close` later.
 ///
-/// -EBUSY if transfers of a queue on it are in flight or it has mappings: nothing was done. With any other result the handle is gone.
+/// -EBUSY if transfers of a queue on it are in flight: nothing was done. With any other result the handle is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_file_close(file: *mut diorite_file) -> c_int {
     status(|| {
         let open = handle!(file);
         if Arc::strong_count(&open.uses) > 1 {
-            let text = "the file has transfers in flight or mappings: reap the queue, close the mappings";
+            let text = "the file has transfers in flight: reap the queue first";
             return Err(Failure::Call(libc::EBUSY, text));
         }
         let written = open.file.clone().close();

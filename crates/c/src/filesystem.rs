@@ -497,7 +497,7 @@ pub unsafe extern "C" fn diorite_mkfs(target: *const c_char, options: *const dio
 
 /// Make everything durable, and close the filesystem.
 ///
-/// -EBUSY if files, directories or mappings are open or transfers of a queue in flight: nothing was done, and the handle can be used. With
+/// -EBUSY if files or directories are open or transfers of a queue in flight: nothing was done, and the handle can be used. With
 /// any other result the handle is gone; an error says that something written earlier, or the last metadata, is not on the device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_filesystem_close(filesystem: *mut diorite_filesystem) -> c_int {

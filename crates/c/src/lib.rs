@@ -23,7 +23,6 @@ pub mod directory;
 pub mod error;
 pub mod file;
 pub mod filesystem;
-pub mod mapping;
 pub mod memory;
 pub mod names;
 pub mod queue;

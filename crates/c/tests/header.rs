@@ -17,7 +17,6 @@ const SECTIONS: &[(&str, &str)] = &[
     ("file", "Files"),
     ("memory", "Memory for direct I/O"),
     ("queue", "Queues"),
-    ("mapping", "Mappings"),
 ];
 
 /// Columns of a line.

@@ -42,7 +42,7 @@ fn wrong_calls_are_errors_with_a_message() {
 }
 
 #[test]
-fn threads_mappings_host_files_and_devices() {
+fn threads_host_files_and_devices() {
     program("tests/c/threads.c", Linking::Shared, &["host"]);
 }
 

@@ -46,7 +46,6 @@ mod registered;
 mod ring;
 mod ring_queue;
 mod route;
-mod shared_memory;
 mod single;
 mod sys;
 mod sysfs;
@@ -77,7 +76,6 @@ pub use partition::PartitionDevice;
 pub use readiness::{Readiness, Wakeup};
 pub use region::PageKind;
 pub use registered::RegisteredMemory;
-pub use shared_memory::{SharedMemory, SharedWords};
 pub use table::{Partition, PartitionKind, has_partitions, partitions};
 pub use target::{
     TargetKind, array_read_only_reason, end_of_target, host_paths, is_new_file, kind_of_target, open_target,

@@ -19,7 +19,7 @@ use crate::flags::DirectSwitch;
 use crate::map::SyncKind;
 use crate::options::Opening;
 use crate::write::durable::Durable;
-use crate::write::{Growth, Position, Written, len_of};
+use crate::write::{Position, Written, len_of};
 use crate::{AlignedBuf, Attributes, DirectIo, Error, IoFlags, Result, Stats};
 
 /// What direct I/O on a file needs.
@@ -303,7 +303,6 @@ impl File {
         &self,
         data: &[IoSlice<'_>],
         position: Position,
-        growth: Growth,
         flags: IoFlags,
     ) -> Result<Written> {
         let content = self.content();
@@ -315,7 +314,7 @@ impl File {
         let written = if flags.contains(IoFlags::NOWAIT) {
             content.write_cached_no_wait(data, position)?
         } else {
-            content.write_cached(data, position, growth)?
+            content.write_cached(data, position)?
         };
         let sync = flags.sync_kind(self.sync_mode());
         if sync.is_some() && written.len > 0 {
@@ -374,13 +373,6 @@ impl File {
             Some(error) => self.named(Err(error)),
             None => Ok(written.offset),
         }
-    }
-
-    /// Write all of `data` through the page cache.
-    pub(crate) fn write_all_cached(&self, data: &[u8], offset: u64, growth: Growth) -> Result<()> {
-        let data = [IoSlice::new(data)];
-        let written = self.write_cached(&data, Position::At(offset), growth, IoFlags::NONE);
-        self.named(written.and_then(|written| written.stopped.map_or(Ok(()), Err)))
     }
 
     /// Write all of `data`, of any alignment, past the page cache.

@@ -364,7 +364,7 @@ impl Filesystem {
         self.volume().superblock().encoding().is_some()
     }
 
-    /// Make everything durable. Reports also what was lost of stores to a [`MappedView`](crate::MappedView), if that was reported to no open file.
+    /// Make everything durable. Reports also errors of files that are no longer open, if no handle has reported them.
     ///
     /// # Errors
     /// The device failed: what is not on it stays in the cache, and the next sync tries again. The volume is read-only since an earlier write

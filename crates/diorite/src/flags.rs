@@ -8,7 +8,7 @@ use std::ops::BitOr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::map::SyncKind;
-use crate::write::{Growth, Position, WriteMode, Written};
+use crate::write::{Position, WriteMode, Written};
 use crate::{DirectIo, Error, File, Result, Unaligned};
 
 /// How one read or write is done, beside how the file is open. Flags are joined by `|`.
@@ -177,7 +177,7 @@ impl File {
         let (content, options, direct) = (self.content(), &self.handle.options, self.direct_io());
         let mode = WriteMode { sync: flags.sync_kind(options.sync_kind()), flags };
         let result = if direct == DirectIo::Off {
-            self.write_cached(data, position, Growth::Allowed, flags)
+            self.write_cached(data, position, flags)
         } else {
             match content.write_direct(data, position, mode) {
                 Err(Error::InvalidAlignment { .. })
@@ -188,7 +188,7 @@ impl File {
                 Err(Error::InvalidAlignment { .. })
                     if direct == DirectIo::Preferred && !flags.contains(IoFlags::ATOMIC) =>
                 {
-                    self.write_cached(data, position, Growth::Allowed, flags)
+                    self.write_cached(data, position, flags)
                 }
                 result => result,
             }

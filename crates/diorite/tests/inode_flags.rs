@@ -79,9 +79,6 @@ fn an_append_only_file_is_written_at_its_end_alone() {
         assert_refused(file.write_at(&page, 0));
         assert_refused(file.write_at(&page, 4096));
         assert_refused(file.punch_hole(0, 4096));
-        let view = file.map(0..8192).expect("map");
-        assert_refused(view.write_at(&page, 0));
-        assert_refused(view.window_mut(0..4096).map(drop));
         let end = file.size();
         file.write_all_at(&page, end).expect("at the end");
         assert_eq!(file.append(&page).expect("append"), end + 4096);

@@ -12,7 +12,6 @@ use pyo3::types::PyBytes;
 use crate::attributes::{Stat, Totals};
 use crate::errors::{Failure, from_io};
 use crate::guarded::Guarded;
-use crate::map::Map;
 use crate::memory::{Buffer, Lease, Use};
 use crate::numbers::Offset;
 use crate::open::Direct;
@@ -286,14 +285,6 @@ impl Handle {
             return Err(PyOverflowError::new_err("the buffer is too large"));
         }
         Ok(Buffer::of(self.on(py, |file| file.buffer(size))?))
-    }
-
-    fn map(&self, py: Python<'_>, offset: Offset, length: Offset) -> PyResult<Map> {
-        let end = offset
-            .0
-            .checked_add(length.0)
-            .ok_or_else(|| PyOverflowError::new_err("the range is too large"))?;
-        Ok(Map::of(self.on(py, |file| file.map(offset.0..end))?))
     }
 
     fn size(&self, py: Python<'_>) -> PyResult<u64> {

@@ -19,7 +19,6 @@ mod errors;
 mod file;
 mod filesystem;
 mod guarded;
-mod map;
 mod memory;
 mod mkfs;
 mod numbers;
@@ -44,8 +43,6 @@ mod _diorite {
     use crate::filesystem::Volume;
     #[pymodule_export]
     use crate::guarded::close_queues;
-    #[pymodule_export]
-    use crate::map::Map;
     #[pymodule_export]
     use crate::memory::Buffer;
     #[pymodule_export]

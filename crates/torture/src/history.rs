@@ -1,19 +1,12 @@
 //! Histories: several threads call everything on one file at once, and [`linear`](crate::linear) says whether an order explains it.
 //!
-//! The first word of each unit is stored to and loaded by windows of mapped views as well. They are no calls of several units, so those
-//! words have an order unit by unit, and the rest of the file has one as a whole.
-//!
 //! A case is a number. It runs in a simulation in shuffled order, or on real threads.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use diorite::mkfs::{MkfsOptions, mkfs};
-use diorite::{
-    AlignedBuf, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, MappedView,
-    MappedWindowMut, Unaligned,
-};
+use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Filesystem, FilesystemOptions, Unaligned};
 use diorite_block::{BlockDevice, IoOwner};
 use diorite_sim::{Order, Simulation, WorldOptions};
 
@@ -56,16 +49,10 @@ type Outcome<T = ()> = Result<T, String>;
 struct Caller {
     thread: usize,
     handles: Vec<File>,
-    view: MappedView,
-    window: Option<MappedWindowMut>,
-    /// Not on a full volume: what is stored where a hole is made under an open window finds no space, and only a sync can say so.
-    has_windows: bool,
     random: Random,
     clock: Arc<AtomicU64>,
     values: Arc<AtomicU64>,
     entries: Vec<Entry>,
-    /// The same calls, as the first words of the units have seen them.
-    words: Vec<Entry>,
     calls: usize,
 }
 
@@ -74,8 +61,8 @@ fn is_full(error: &diorite::Error) -> bool {
     error.kind() == diorite::ErrorKind::StorageFull
 }
 
-/// What the units hold, and their first words.
-fn units_of(bytes: &[u8]) -> Outcome<(Vec<u32>, Vec<u32>)> {
+/// What the units hold.
+fn units_of(bytes: &[u8]) -> Outcome<Vec<u32>> {
     if !bytes.len().is_multiple_of(UNIT) {
         return Err(format!("{} bytes are no whole units", bytes.len()));
     }
@@ -84,10 +71,9 @@ fn units_of(bytes: &[u8]) -> Outcome<(Vec<u32>, Vec<u32>)> {
             .chunks_exact(4)
             .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
             .collect();
-        match words[2..].iter().find(|word| **word != words[2]) {
-            Some(word) => Err(format!("one unit of bytes of two writes: {} and {word}", words[2])),
-            None if words[0] != words[1] => Err(format!("half a word: {} and {}", words[0], words[1])),
-            None => Ok((words[2], words[0])),
+        match words.iter().find(|word| **word != words[0]) {
+            Some(word) => Err(format!("one unit of bytes of two writes: {} and {word}", words[0])),
+            None => Ok(words[0]),
         }
     };
     bytes.chunks_exact(UNIT).map(unit).collect()
@@ -120,18 +106,13 @@ impl Caller {
     }
 
     fn note(&mut self, begin: u64, call: Call) {
-        self.note_both(begin, call.clone(), call);
-    }
-
-    fn note_both(&mut self, begin: u64, call: Call, words: Call) {
         let (end, thread) = (self.tick(), self.thread);
         self.entries.push(Entry { begin, end, thread, call });
-        self.words.push(Entry { begin, end, thread, call: words });
     }
 
     fn note_read(&mut self, begin: u64, at: usize, len: usize, bytes: &[u8]) -> Outcome {
-        let (found, words) = units_of(bytes)?;
-        self.note_both(begin, Call::Read { at, len, found }, Call::Read { at, len, found: words });
+        let found = units_of(bytes)?;
+        self.note(begin, Call::Read { at, len, found });
         Ok(())
     }
 
@@ -139,7 +120,7 @@ impl Caller {
         for _ in 0..self.calls {
             let handle = self.random.index(self.handles.len());
             let file = self.handles[handle].clone();
-            match self.random.below(24) {
+            match self.random.below(20) {
                 0..6 => self.write(&file)?,
                 6..11 => self.read(&file)?,
                 11..13 => self.append(&file)?,
@@ -148,9 +129,6 @@ impl Caller {
                 15 => self.size(&file),
                 16 => self.look(&file)?,
                 17 => self.settle(&file)?,
-                18 => self.mapped_read()?,
-                19 => self.mapped_write()?,
-                20..22 if self.has_windows => self.window()?,
                 _ => self.queue()?,
             }
         }
@@ -240,70 +218,6 @@ impl Caller {
         file.view((at * UNIT) as u64, len * UNIT, &mut |piece| bytes.extend_from_slice(piece))
             .map_err(|error| failed("view", &error))?;
         self.note_read(begin, at, len, &bytes)
-    }
-
-    fn mapped_read(&mut self) -> Outcome {
-        let (at, len) = self.range();
-        let mut memory = vec![0; len * UNIT];
-        let begin = self.tick();
-        match self.view.read_at(&mut memory, (at * UNIT) as u64) {
-            Ok(()) => return self.note_read(begin, at, len, &memory),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                self.note(begin, Call::EndsBefore(at + len));
-            }
-            Err(error) => return Err(failed("read of a view", &error)),
-        }
-        Ok(())
-    }
-
-    fn mapped_write(&mut self) -> Outcome {
-        let ((at, len), value) = (self.range(), self.value());
-        let memory = bytes_of(value, len);
-        let begin = self.tick();
-        let call = match self.view.write_at(&memory, (at * UNIT) as u64) {
-            Ok(()) => Call::WriteWithin(at..at + len, value),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Call::EndsBefore(at + len),
-            Err(error) => return Err(failed("write of a view", &error)),
-        };
-        self.note(begin, call);
-        Ok(())
-    }
-
-    /// Open a window; load and store first words of units; close it, perhaps much later.
-    fn window(&mut self) -> Outcome {
-        let Some(window) = &self.window else {
-            let (at, len) = self.range();
-            let range = (at * UNIT) as u64..((at + len) * UNIT) as u64;
-            match self.view.window_mut(range) {
-                Ok(window) => self.window = Some(window),
-                // Too many pages, or there is no file, or no space for it.
-                Err(error) if error.kind() == ErrorKind::InvalidInput => {}
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof || is_full(&error) => {}
-                Err(error) => return Err(failed("window", &error)),
-            }
-            return Ok(());
-        };
-        let first = window.offset() as usize / UNIT;
-        let unit = self.random.index(window.len() / UNIT);
-        let is_store = self.random.one_in(2);
-        let value = if is_store { self.values.fetch_add(1, Ordering::Relaxed) as u32 } else { 0 };
-        let begin = self.clock.fetch_add(1, Ordering::SeqCst);
-        let word = &window.words()[unit * UNIT / 8];
-        let call = if is_store {
-            word.store(u64::from(value) << 32 | u64::from(value), Ordering::SeqCst);
-            Call::Store(first + unit, value)
-        } else {
-            let word = word.load(Ordering::SeqCst);
-            if word >> 32 != word & u64::from(u32::MAX) {
-                return Err(format!("half a word in a window: {word:#x}"));
-            }
-            Call::Load(first + unit, word as u32)
-        };
-        self.note_both(begin, Call::Nothing, call);
-        if self.random.one_in(3) {
-            self.window = None;
-        }
-        Ok(())
     }
 
     /// What moves data about and changes nothing.
@@ -414,7 +328,7 @@ fn rounds_on(disk: Arc<Disk>, rounds: usize, threads: usize, full: bool, mut ran
     }
     let mut calls = 0;
     for round in 0..rounds {
-        calls += round_on(&filesystem, round, threads, !full, &mut random)
+        calls += round_on(&filesystem, round, threads, &mut random)
             .map_err(|what| format!("round {round}: {what}"))?;
     }
     filesystem.close().map_err(|error| format!("close: {error}"))?;
@@ -441,16 +355,10 @@ fn fill(filesystem: &Filesystem, random: &mut Random) -> Outcome {
     Ok(())
 }
 
-/// What a thread has called, what first words of units have seen of it, and how it ended.
-type Called = (Vec<Entry>, Vec<Entry>, Outcome);
+/// What a thread has called, and how it ended.
+type Called = (Vec<Entry>, Outcome);
 
-fn round_on(
-    filesystem: &Filesystem,
-    round: usize,
-    threads: usize,
-    has_windows: bool,
-    random: &mut Random,
-) -> Outcome<u64> {
+fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut Random) -> Outcome<u64> {
     let path = format!("/file-{}", round % 3);
     let open = |direct, unaligned| {
         let options = filesystem.open_options().read(true).write(true).create(true);
@@ -463,8 +371,6 @@ fn round_on(
         open(DirectIo::Required, Unaligned::Bounce)?,
     ];
     handles[0].set_len(0).map_err(|error| format!("set_len: {error}"))?;
-    let mapped = handles[round % 3].map(0..UNITS * 2 * UNIT as u64);
-    let view = mapped.map_err(|error| format!("map: {error}"))?;
     let (clock, values) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
     let entries: Arc<Mutex<Vec<Called>>> = Arc::default();
     let mut running = Vec::new();
@@ -472,21 +378,16 @@ fn round_on(
         let mut caller = Caller {
             thread,
             handles: handles.to_vec(),
-            view: view.clone(),
-            window: None,
-            has_windows,
             random: random.fork(),
             clock: Arc::clone(&clock),
             values: Arc::clone(&values),
             entries: Vec::new(),
-            words: Vec::new(),
             calls: 3 + random.index(3),
         };
         let entries = Arc::clone(&entries);
         let body = move || {
             let done = caller.run();
-            caller.window = None;
-            entries.lock().unwrap_or_else(PoisonError::into_inner).push((caller.entries, caller.words, done));
+            entries.lock().unwrap_or_else(PoisonError::into_inner).push((caller.entries, done));
         };
         running.push(diorite_block::sync::spawn("caller", body).map_err(|error| error.to_string())?);
     }
@@ -495,35 +396,21 @@ fn round_on(
     if results.len() < threads {
         return Err("a thread panicked".to_owned());
     }
-    let (mut history, mut words) = (Vec::new(), Vec::new());
-    for (entries, seen, done) in results {
+    let mut history = Vec::new();
+    for (entries, done) in results {
         match done {
             Err(what) if what == "SPACE" => return Ok(0),
             done => done?,
         }
         history.extend(entries);
-        words.extend(seen);
     }
     let mut last = AlignedBuf::zeroed(UNITS as usize * 2 * UNIT, 4096);
     let got =
         handles[random.index(3)].read_at(&mut last, 0).map_err(|error| format!("last read: {error}"))?;
-    let (found, found_words) = units_of(&last[..got])?;
     let now = clock.fetch_add(1, Ordering::SeqCst);
-    for (history, found) in [(&mut history, found), (&mut words, found_words)] {
-        let call = Call::Read { at: 0, len: UNITS as usize * 2, found };
-        history.push(Entry { begin: now, end: now + 1, thread: threads, call });
-    }
+    let call = Call::Read { at: 0, len: UNITS as usize * 2, found: units_of(&last[..got])? };
+    history.push(Entry { begin: now, end: now + 1, thread: threads, call });
     check_order(&history)?;
-    let in_windows = |entry: &Entry| match entry.call {
-        Call::Store(unit, _) | Call::Load(unit, _) => Some(unit),
-        _ => None,
-    };
-    let units: BTreeSet<usize> = words.iter().filter_map(in_windows).collect();
-    for unit in units {
-        let at_unit = |entry: &Entry| Entry { call: entry.call.at_unit(unit), ..entry.clone() };
-        check_order(&words.iter().map(at_unit).collect::<Vec<_>>())
-            .map_err(|what| format!("word of unit {unit}: {what}"))?;
-    }
     Ok(history.len() as u64)
 }
 

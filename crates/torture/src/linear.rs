@@ -41,14 +41,6 @@ pub enum Call {
     Allocate(usize),
     /// The size was this.
     Size(usize),
-    /// As `Write`, of a file that has all of the range.
-    WriteWithin(Range<usize>, u32),
-    /// The file ended before this unit.
-    EndsBefore(usize),
-    /// A window stored to one unit: lost where the file does not have it.
-    Store(usize, u32),
-    /// A window loaded one unit: it has anything where the file does not have it.
-    Load(usize, u32),
     /// It failed, or changes nothing.
     Nothing,
 }
@@ -67,20 +59,6 @@ pub struct Entry {
 }
 
 impl Call {
-    /// What of the call shows at one unit: all that it changes, and what it has seen there.
-    #[must_use]
-    pub fn at_unit(&self, unit: usize) -> Self {
-        match self {
-            Self::Read { at, len, found } if (*at..at + len).contains(&unit) => {
-                let found = found.get(unit - at).copied().into_iter().collect();
-                Self::Read { at: unit, len: 1, found }
-            }
-            Self::Read { .. } => Self::Nothing,
-            Self::Load(at, _) if *at != unit => Self::Nothing,
-            other => other.clone(),
-        }
-    }
-
     /// The state afterwards, if the answer fits the state before.
     fn apply(&self, state: &State) -> Option<State> {
         let mut next = state.clone();
@@ -104,21 +82,6 @@ impl Call {
             }
             Self::Allocate(size) => next.resize(next.len().max(*size), 0),
             Self::Size(size) => return (*size == state.len()).then_some(next),
-            Self::WriteWithin(range, value) => {
-                if state.len() < range.end {
-                    return None;
-                }
-                put(&mut next, range.clone(), *value);
-            }
-            Self::EndsBefore(end) => return (state.len() < *end).then_some(next),
-            Self::Store(at, value) => {
-                if let Some(unit) = next.get_mut(*at) {
-                    *unit = *value;
-                }
-            }
-            Self::Load(at, value) => {
-                return state.get(*at).is_none_or(|unit| unit == value).then_some(next);
-            }
             Self::Nothing => {}
         }
         Some(next)
@@ -206,36 +169,6 @@ mod tests {
         let append = |at, value| Call::Append { at, len: 1, value };
         assert!(is_linearizable(&vec![], &[entry(1, 4, append(1, 1)), entry(2, 3, append(0, 2))]));
         assert!(!is_linearizable(&vec![], &[entry(1, 4, append(0, 1)), entry(2, 3, append(0, 2))]));
-    }
-
-    #[test]
-    fn a_write_within_needs_the_file_to_be_that_long() {
-        let within = || entry(2, 3, Call::WriteWithin(0..2, 5));
-        assert!(is_linearizable(&vec![0, 0], &[within()]));
-        assert!(!is_linearizable(&vec![0], &[within()]));
-        assert!(is_linearizable(&vec![0], &[within(), entry(1, 4, Call::SetSize(2))]));
-        assert!(is_linearizable(&vec![0], &[entry(1, 2, Call::EndsBefore(2))]));
-        assert!(!is_linearizable(&vec![0, 0], &[entry(1, 2, Call::EndsBefore(2))]));
-    }
-
-    /// What a window stores is seen by every later read of the unit, and what is written shows in it.
-    #[test]
-    fn stores_and_loads_of_windows_have_an_order_at_each_unit() {
-        let stale = [entry(1, 2, Call::Store(0, 5)), entry(3, 4, read(0, &[0]))];
-        assert!(!is_linearizable(&vec![0], &stale));
-        let hidden = [entry(1, 2, Call::Write(0..2, 5)), entry(3, 4, Call::Load(1, 0))];
-        assert!(!is_linearizable(&vec![0, 0], &hidden));
-        let torn =
-            [entry(1, 9, Call::Write(0..2, 5)), entry(2, 3, Call::Load(0, 5)), entry(4, 5, Call::Load(1, 0))];
-        assert!(!is_linearizable(&vec![0, 0], &torn), "loads of two units are not one step");
-        for unit in 0..2 {
-            let at = torn.clone().map(|entry| Entry { call: entry.call.at_unit(unit), ..entry });
-            assert!(is_linearizable(&vec![0, 0], &at), "each by itself has an order");
-            let at = hidden.clone().map(|entry| Entry { call: entry.call.at_unit(unit), ..entry });
-            assert_eq!(is_linearizable(&vec![0, 0], &at), unit == 0);
-        }
-        let beyond = [entry(1, 2, Call::Store(3, 5)), entry(3, 4, Call::Load(3, 7))];
-        assert!(is_linearizable(&vec![0], &beyond), "there is nothing");
     }
 
     #[test]

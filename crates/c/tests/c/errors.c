@@ -50,10 +50,7 @@ static void null_pointers(diorite_filesystem *fs, diorite_file *file)
     FAILS(EINVAL, "file", diorite_fsync(NULL));
     FAILS(EINVAL, "alignment", diorite_get_alignment(file, NULL));
     FAILS(EINVAL, "memory", diorite_buffer_allocate(file, 4096, NULL));
-    FAILS(EINVAL, "mapping", diorite_map(file, 0, 8, NULL));
-    CHECK(diorite_mapping_memory(NULL) == NULL);
     diorite_closedir(NULL);
-    diorite_unmap(NULL);
 }
 
 /* Extreme numbers are errors, not crashes. */
@@ -61,7 +58,6 @@ static void extremes(diorite_filesystem *fs, diorite_file *file)
 {
     char text[8] = "12345678";
     void *memory;
-    diorite_mapping *mapping;
 
     IS(0, diorite_pread(file, text, 8, UINT64_MAX));
     IS(0, diorite_pread(file, text, 8, UINT64_MAX - 4));
@@ -81,10 +77,6 @@ static void extremes(diorite_filesystem *fs, diorite_file *file)
     CHECK(diorite_buffer_allocate(file, (size_t)1 << 60, &memory) < 0 && memory == NULL);
     CHECK(diorite_buffer_allocate(NULL, SIZE_MAX / 2, &memory) < 0 && memory == NULL);
     FAILS(EINVAL, "byte", diorite_buffer_allocate(file, 0, &memory));
-    FAILS(EINVAL, "", diorite_map(file, UINT64_MAX - 7, 8, &mapping));
-    FAILS(EINVAL, "multiple of 8", diorite_map(file, 4, 8, &mapping));
-    FAILS(EINVAL, "byte", diorite_map(file, 0, 0, &mapping));
-    CHECK(diorite_map(file, 0, 1 << 20, &mapping) < 0 && mapping == NULL); /* beyond the end */
     OK(diorite_chmod(fs, "/file", S_IFREG | 0640)); /* as of st_mode */
     FAILS(ENOENT, "empty", diorite_symlink(fs, "", "/link"));
     CHECK(diorite_trim(fs, UINT64_MAX) < 0);

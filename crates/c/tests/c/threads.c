@@ -51,40 +51,6 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void mapping(void)
-{
-    diorite_mapping *view;
-    diorite_file *counters;
-    uint64_t word;
-    void *memory;
-
-    OK(diorite_file_open(fs, "/counters", O_RDWR | O_CREAT, 0644, &counters));
-    OK(diorite_ftruncate(counters, 10000));
-    OK(diorite_map(counters, 8, 9992, &view));
-    uint64_t *words = diorite_mapping_memory(view);
-    CHECK(words != NULL && words[0] == 0 && words[1248] == 0);
-    words[1] = 42;
-    IS(8, diorite_pread(counters, &word, 8, 16));
-    CHECK(word == 42);
-    word = 43;
-    IS(8, diorite_pwrite(counters, &word, 8, 24));
-    CHECK(words[2] == 43);
-    FAILS(EBUSY, "mapping", diorite_file_close(counters));
-    /* A direct read sees what was stored. */
-    OK(diorite_buffer_allocate(counters, BLOCK, &memory));
-    OK(diorite_set_direct(counters, DIORITE_DIRECT_REQUIRED));
-    words[3] = 44;
-    IS(BLOCK, diorite_pread(counters, memory, BLOCK, 0));
-    CHECK(((uint64_t *)memory)[4] == 44);
-    OK(diorite_mapping_sync(view));
-    diorite_unmap(view);
-    OK(diorite_buffer_free(memory));
-    OK(diorite_file_close(counters));
-    OK(diorite_file_open(fs, "/counters", O_RDONLY, 0, &counters));
-    FAILS(EBADF, "writing", diorite_map(counters, 0, 8, &view));
-    OK(diorite_file_close(counters));
-}
-
 static void host_and_raw(const char *image, const char *path)
 {
     diorite_file *host, *raw;
@@ -128,7 +94,6 @@ int main(int argc, char **argv)
         OK(pthread_join(threads[number], NULL));
     diorite_queue_close(shared_queue);
     OK(diorite_file_close(file));
-    mapping();
     OK(diorite_filesystem_close(fs));
     host_and_raw(argv[1], argv[2]);
     return 0;

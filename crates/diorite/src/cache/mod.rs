@@ -6,7 +6,6 @@
 //! Locking: a hit takes neither the replacement lock nor any other that files share.
 
 pub(crate) mod arena;
-pub(crate) mod live;
 pub(crate) mod pages;
 pub(crate) mod replacement;
 
@@ -31,10 +30,8 @@ pub(crate) struct Cache {
     pub(crate) uses: Uses,
     replacement: Mutex<Replacement>,
     pub(crate) dirty_total: Arc<AtomicUsize>,
-    /// Frames that views have pinned, and live pages.
+    /// Frames that views have pinned.
     pinned: AtomicUsize,
-    /// Live pages of all files.
-    live: AtomicUsize,
     counters: Arc<Counters>,
 }
 
@@ -48,7 +45,6 @@ impl Cache {
             replacement: Mutex::ranked(Rank::CacheReplacement, Replacement::new(frames)),
             dirty_total: Arc::default(),
             pinned: AtomicUsize::new(0),
-            live: AtomicUsize::new(0),
             counters,
         })
     }
@@ -73,28 +69,6 @@ impl Cache {
         let mut gone = unused.to_vec();
         gone.retain(|(page, frame)| self.uses.get(*frame) == 0 && pages.evict(*page, *frame, &self.arena));
         self.release(gone.iter().map(|(_, frame)| *frame));
-    }
-
-    /// Live pages of all files.
-    pub(crate) fn live(&self) -> usize {
-        self.live.load(Ordering::Acquire)
-    }
-
-    /// Pages are to become live: whether they may. They count with what [`Cache::pin`] pins.
-    pub(crate) fn add_live(&self, pages: usize) -> bool {
-        let may = self.pinned.fetch_add(pages, Ordering::AcqRel) + pages <= self.frames() / 4;
-        if may {
-            self.live.fetch_add(pages, Ordering::AcqRel);
-        } else {
-            self.pinned.fetch_sub(pages, Ordering::AcqRel);
-        }
-        may
-    }
-
-    /// Pages are not live any more.
-    pub(crate) fn end_live(&self, pages: usize) {
-        self.pinned.fetch_sub(pages, Ordering::AcqRel);
-        self.live.fetch_sub(pages, Ordering::AcqRel);
     }
 
     /// Frames for `wanted` pages, by eviction where none are free. Fewer when too many are dirty or in use.

@@ -11,7 +11,7 @@
 //! States: absent -> loading -> clean <-> dirty; clean -> absent; loading -> absent where reading failed.
 //!
 //! Invariants:
-//! 1. `present`, `dirty` and `live` of a chunk have a bit exactly for the pages that are there, dirty, and live.
+//! 1. `present` and `dirty` of a chunk have a bit exactly for the pages that are there, and dirty.
 //! 2. The counts are the sums of those bits.
 //! 3. A loading page is not dirty.
 //!
@@ -47,29 +47,20 @@ pub(crate) struct PageState {
     pub(crate) mapped: bool,
     /// A writer is about to change it: it may not go.
     pub(crate) pinned: bool,
-    /// Its content is in the file's live memory; the frame has what the device has, or is being given.
-    pub(crate) live: bool,
-    /// Its live memory may be older than the device, which could not be read: it is read again before the page is used.
-    pub(crate) stale: bool,
-    /// Windows store to it, so that parts of it may be newer than the device without being dirty.
-    pub(crate) stored: bool,
     /// It is to go when it was used: only calls brought it in that leave nothing in the cache.
     pub(crate) uncached: bool,
-    /// Windows that show it: it may not go.
-    pub(crate) windows: u8,
 }
 
 #[derive(Debug)]
 struct Chunk {
     present: u64,
     dirty: u64,
-    live: u64,
     pages: [PageState; CHUNK as usize],
 }
 
 impl Chunk {
     fn empty() -> Box<Self> {
-        Box::new(Self { present: 0, dirty: 0, live: 0, pages: [PageState::default(); CHUNK as usize] })
+        Box::new(Self { present: 0, dirty: 0, pages: [PageState::default(); CHUNK as usize] })
     }
 }
 
@@ -154,14 +145,14 @@ impl Pages {
         (chunk.present >> at & 1 == 1).then(|| chunk.pages[at as usize])
     }
 
-    /// A page's content, if it is there and not live.
+    /// A page's content, if it is there.
     #[inline]
     pub(crate) fn read<'a>(&self, page: u64, arena: &'a Arena) -> Option<(FrameId, FrameRead<'a>)> {
         let index = self.index.read();
         let chunk = index.get(&(page / CHUNK))?;
         let at = page % CHUNK;
         let state = &chunk.pages[at as usize];
-        if chunk.present >> at & 1 == 0 || state.loading || state.live {
+        if chunk.present >> at & 1 == 0 || state.loading {
             return None;
         }
         Some((state.frame, arena.read(state.frame)?))
@@ -250,7 +241,6 @@ impl Pages {
             for at in ones(chunk.present & bits_in(*number, &range)) {
                 let state = &mut chunk.pages[at as usize];
                 change(number * CHUNK + at, state);
-                chunk.live = chunk.live & !(1 << at) | u64::from(state.live) << at;
                 match (chunk.dirty >> at & 1 == 1, state.dirty != 0) {
                     (false, true) => {
                         assert!(!state.loading, "a loading page is not dirty");
@@ -310,30 +300,17 @@ impl Pages {
         self.update(range, |_, state| state.pinned = false);
     }
 
-    /// The live pages of `range`, in order.
-    pub(crate) fn live_in(&self, range: Range<u64>) -> Vec<(u64, PageState)> {
-        let index = self.index.read();
-        index
-            .range(chunks_of(&range))
-            .flat_map(|(number, chunk)| {
-                let base = number * CHUNK;
-                ones(chunk.live & bits_in(*number, &range))
-                    .map(move |at| (base + at, chunk.pages[at as usize]))
-            })
-            .collect()
-    }
-
-    /// Take all pages of `range` out that are not live. Gives the lock up now and then on long ranges.
+    /// Take all pages of `range` out. Gives the lock up now and then on long ranges.
     pub(crate) fn remove(&self, range: Range<u64>) -> Vec<PageState> {
         if self.cached() == 0 {
             return Vec::new();
         }
-        self.remove_where(range, |state| !state.live)
+        self.remove_where(range, |_| true)
     }
 
     /// Take the clean pages of `range` out that are not loading.
     pub(crate) fn remove_clean(&self, range: Range<u64>) -> Vec<PageState> {
-        self.remove_where(range, |state| state.dirty == 0 && !state.loading && !state.pinned && !state.live)
+        self.remove_where(range, |state| state.dirty == 0 && !state.loading && !state.pinned)
     }
 
     fn remove_where(&self, range: Range<u64>, may: impl Fn(&PageState) -> bool) -> Vec<PageState> {
@@ -383,7 +360,7 @@ impl Pages {
         let index = self.index.read();
         let mut found = Vec::new();
         for (number, chunk) in index.range(chunks_of(&range)) {
-            for at in ones(chunk.present & !chunk.dirty & !chunk.live & bits_in(*number, &range)) {
+            for at in ones(chunk.present & !chunk.dirty & bits_in(*number, &range)) {
                 let state = &chunk.pages[at as usize];
                 if state.uncached {
                     found.push((number * CHUNK + at, state.frame));
@@ -405,7 +382,6 @@ impl Pages {
             && state.dirty == 0
             && state.claimed == 0
             && !state.pinned
-            && !state.live
             && arena.write(frame).is_some();
         if may_go {
             chunk.present &= !(1 << at);
@@ -451,11 +427,10 @@ impl Pages {
         let index = self.index.read();
         let (mut cached, mut dirty) = (0, 0);
         for chunk in index.values() {
-            assert_eq!((chunk.dirty | chunk.live) & !chunk.present, 0, "invariant 1");
+            assert_eq!(chunk.dirty & !chunk.present, 0, "invariant 1");
             for at in ones(chunk.present) {
                 let state = &chunk.pages[at as usize];
                 assert_eq!(chunk.dirty >> at & 1 == 1, state.dirty != 0, "invariant 1");
-                assert_eq!(chunk.live >> at & 1 == 1, state.live, "invariant 1");
                 assert!(!(state.loading && state.dirty != 0), "invariant 3");
             }
             cached += chunk.present.count_ones() as usize;

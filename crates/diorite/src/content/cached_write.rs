@@ -14,7 +14,7 @@ use crate::content::{Content, pages_of};
 use crate::map::MappingKind;
 use crate::write::bounce::{BounceBuffer, count_bounce};
 use crate::write::space::Blocks;
-use crate::write::{Growth, Position, WriteRange, Written, len_of};
+use crate::write::{Position, WriteRange, Written, len_of};
 use crate::{Error, Result};
 
 impl Content {
@@ -23,17 +23,16 @@ impl Content {
         self: &Arc<Self>,
         data: &[IoSlice<'_>],
         position: Position,
-        growth: Growth,
     ) -> Result<Written> {
         let len = len_of(data);
         if len == 0 {
             return Ok(Written { offset: self.store.offset_of(position), len: 0, stopped: None });
         }
         let Some(turn) = self.store.parts.claim_at(position, len) else {
-            return self.write_cached_steps(data, position, growth);
+            return self.write_cached_steps(data, position);
         };
         // What readers see grows with each page: so a part of an append that is not aligned waits for all before it.
-        let written = turn.wait_to_lock(true).and_then(|()| self.write_cached_steps(data, position, growth));
+        let written = turn.wait_to_lock(true).and_then(|()| self.write_cached_steps(data, position));
         match written.as_ref().map(|written| written.stopped.as_ref()) {
             Ok(None) => turn.finish(),
             Ok(Some(error)) | Err(error) => turn.fail(error),
@@ -41,12 +40,7 @@ impl Content {
         written
     }
 
-    fn write_cached_steps(
-        self: &Arc<Self>,
-        data: &[IoSlice<'_>],
-        position: Position,
-        growth: Growth,
-    ) -> Result<Written> {
+    fn write_cached_steps(self: &Arc<Self>, data: &[IoSlice<'_>], position: Position) -> Result<Written> {
         let len = len_of(data);
         if self.engine.cache.dirty() > self.engine.dirty_limit() {
             self.engine.write_back_to(self.engine.dirty_limit());
@@ -56,9 +50,6 @@ impl Content {
             }
         }
         let (range, _lock) = self.lock_range(position, len)?;
-        if growth == Growth::Refused {
-            self.check_within(range.end)?;
-        }
         self.store.move_out_of_inode()?;
         let (mut at, mut blocks) = (range.offset, Blocks::unclaimed(&self.engine));
         let copied =
@@ -113,7 +104,7 @@ impl Content {
             let to = end.min((page + 1) * PAGE_SIZE);
             let state = self.cache.pin_one(page)?;
             let zeros = &self.engine.zeros[..(to - at) as usize];
-            self.cache.put(page, &state, (at - page * PAGE_SIZE) as usize, zeros);
+            self.cache.put(&state, (at - page * PAGE_SIZE) as usize, zeros);
             // A part in a hole is dirty, with its claim, or zero anyway.
             let mask = if is_mapped { self.cache.parts(page, at, to) } else { 0 };
             self.cache.pages.update(page..page + 1, |_, state| {
@@ -180,9 +171,7 @@ mod tests {
     }
 
     fn write(content: &Arc<Content>, offset: u64, data: &[u8]) {
-        let written = content
-            .write_cached(&[IoSlice::new(data)], Position::At(offset), Growth::Allowed)
-            .expect("written");
+        let written = content.write_cached(&[IoSlice::new(data)], Position::At(offset)).expect("written");
         assert_eq!(written.len, data.len());
     }
 

@@ -191,13 +191,10 @@ impl Dirty for Engine {
     }
 
     fn may_be_dirty(&self) -> bool {
-        self.cache.dirty() > 0 || self.cache.live() > 0
+        self.cache.dirty() > 0
     }
 
     fn write_back_to(&self, target: usize) {
-        if self.cache.live() > 0 {
-            self.dirty_files().iter().for_each(|content| content.try_note_stores());
-        }
         while self.cache.dirty() > target {
             if self.write_back_round(0, BioFlags::NONE, |_| self.cache.dirty() <= target) == 0 {
                 break;

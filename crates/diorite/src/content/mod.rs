@@ -8,7 +8,6 @@
 //! | buffered | `cached_read.rs`, `cached_write.rs`, `write_back.rs` |
 //! | direct | `direct/`; what all writes share: `write/` |
 //! | without waiting, without leaving pages | `no_wait.rs` |
-//! | mapped views | `window.rs`, `file_cache/live.rs` |
 //! | sizes, holes, moved ranges | `resize.rs`, `shift.rs`, `seek.rs` |
 //!
 //! Locking: in the order of [`Rank`]. Ranges are locked in units of [`BackingStore::unit`]: whole pages and whole blocks. No thread that
@@ -30,7 +29,6 @@ mod shift;
 pub(crate) mod store;
 #[cfg(test)]
 pub(crate) mod toy_map;
-pub(crate) mod window;
 pub(crate) mod workers;
 mod write_back;
 mod write_back_together;

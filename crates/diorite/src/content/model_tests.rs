@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use super::engine::{Engine, EngineOptions};
 use super::toy_map::ToyMap;
-use super::window::{Window, WindowUse};
 use super::{Content, ReadAhead};
 use crate::map::SyncKind;
-use crate::write::{Growth, Position};
+use crate::write::Position;
 use crate::{AlignedBuf, IoFlags};
 
 /// xorshift: a seed gives a sequence.
@@ -46,7 +45,6 @@ struct Model {
     ahead: ReadAhead,
     random: Random,
     span: u64,
-    windows: Vec<(Window, WindowUse)>,
 }
 
 impl Model {
@@ -56,15 +54,7 @@ impl Model {
         let content = Content::new(Box::new(map), engine(256 << 10)).expect("content");
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let span = (block * 24).clamp(100_000, 600_000);
-        Self {
-            content,
-            view,
-            bytes: Vec::new(),
-            ahead: ReadAhead::default(),
-            random,
-            span,
-            windows: Vec::new(),
-        }
+        Self { content, view, bytes: Vec::new(), ahead: ReadAhead::default(), random, span }
     }
 
     fn range(&mut self) -> (u64, usize) {
@@ -105,7 +95,7 @@ impl Model {
         let slices = [IoSlice::new(&data)];
         let at = Position::At(offset);
         let result = match kind {
-            0 => self.content.write_cached(&slices, at, Growth::Allowed),
+            0 => self.content.write_cached(&slices, at),
             1 => self.content.write_direct(&slices, at, None),
             _ => self.content.write_bounced(&slices, at, None),
         };
@@ -166,53 +156,8 @@ impl Model {
         }
     }
 
-    /// Open a window, load all of one, store to one, or close one.
-    fn window(&mut self) -> String {
-        use crate::cache::live::{load_bytes, store_bytes};
-        let size = self.bytes.len() as u64;
-        let choice = self.random.below(8);
-        if self.windows.is_empty() || choice == 0 {
-            let (offset, len) = self.range();
-            let end = (offset + len as u64 % 20_000).min(size);
-            let range = offset.min(end)..end;
-            let usage = if self.random.below(2) == 0 { WindowUse::Load } else { WindowUse::Store };
-            let mapping = self.content.cache.live.map(super::pages_of(0, 1 << 22)).expect("map");
-            let opened = self.content.open_window(range.clone(), mapping, usage);
-            let what = format!("window {usage:?} on {range:?}: {}", opened.is_ok());
-            match opened {
-                Ok(window) => self.windows.push((window, usage)),
-                Err(error) => assert_eq!(error.kind(), crate::ErrorKind::InvalidInput, "{error}"),
-            }
-            return what;
-        }
-        let at = self.random.below(self.windows.len() as u64) as usize;
-        if choice == 1 {
-            let (window, _) = self.windows.swap_remove(at);
-            return format!("close {:?}", window.bytes);
-        }
-        let range = self.windows[at].0.bytes.clone();
-        let range = range.start..range.end.min(size).max(range.start);
-        let len = (range.end - range.start) as usize;
-        if self.windows[at].1 == WindowUse::Store && choice < 5 && len > 0 {
-            let from = self.random.below(len as u64) as usize;
-            let count = (self.random.below(200) as usize).min(len - from);
-            let data = self.data(count);
-            store_bytes(&self.windows[at].0.mapping, range.start + from as u64, &data);
-            self.apply(range.start + from as u64, &data);
-            return format!("store {count} at {}", range.start + from as u64);
-        }
-        let mut memory = vec![0xee; len];
-        load_bytes(&self.windows[at].0.mapping, range.start, &mut memory);
-        let expected = if len == 0 { &[] } else { &self.bytes[range.start as usize..range.end as usize] };
-        if let Some(at) = (0..len).find(|at| memory[*at] != expected[*at]) {
-            panic!("load of {range:?}: byte {at} is {:#x} in place of {:#x}", memory[at], expected[at]);
-        }
-        format!("load {range:?}")
-    }
-
     fn step(&mut self) -> String {
-        match self.random.below(20) {
-            16.. => self.window(),
+        match self.random.below(16) {
             0..=2 => self.write(0),
             3..=4 => self.write(1),
             5 => self.write(2),
@@ -228,9 +173,6 @@ impl Model {
     }
 
     fn check_reopened(&mut self) {
-        if self.random.below(2) == 0 {
-            self.windows.clear();
-        }
         self.content.sync(SyncKind::All).expect("sync");
         self.content.cache.pages.check_invariants();
         assert_eq!(self.view.claimed(), 0, "claims are given back");
@@ -299,7 +241,7 @@ fn threads_on_one_file_keep_to_their_stripes() {
                             let slices = [IoSlice::new(&memory)];
                             let at = Position::At(offset);
                             match random.below(3) {
-                                0 => content.write_cached(&slices, at, Growth::Allowed),
+                                0 => content.write_cached(&slices, at),
                                 1 => content.write_direct(&slices, at, None),
                                 _ => content.write_bounced(&slices, at, None),
                             }

@@ -50,11 +50,7 @@ impl Content {
 
     /// Fails where a range has data to write back. The caller holds it.
     pub(crate) fn check_settled(&self, pages: &Range<u64>) -> Result<()> {
-        let has_stores = || {
-            !self.cache.live.is_empty()
-                && self.cache.pages.live_in(pages.clone()).iter().any(|(_, state)| state.stored)
-        };
-        if self.cache.pages.first_dirty(pages.clone()).is_some() || has_stores() {
+        if self.cache.pages.first_dirty(pages.clone()).is_some() {
             return Err(Error::WouldBlock("data to be written back"));
         }
         Ok(())
@@ -133,7 +129,7 @@ impl Content {
             if state.loading {
                 return Err(Error::WouldBlock("pages to be read"));
             }
-            if !state.live && self.engine.cache.arena.write(state.frame).is_none() {
+            if self.engine.cache.arena.write(state.frame).is_none() {
                 return Err(Error::WouldBlock("a page that a view shows"));
             }
         }
@@ -184,7 +180,6 @@ mod tests {
     use super::*;
     use crate::content::engine::{Engine, EngineOptions};
     use crate::content::toy_map::ToyMap;
-    use crate::write::Growth;
 
     /// A write that must not wait looked at the frame of a page that could be evicted meanwhile: the frame was another page's by then, and
     /// the thread that was filling it ended in a panic. From the look to the copy no page may go.
@@ -201,7 +196,7 @@ mod tests {
         let engine = Engine::new(&options).expect("memory");
         let content = Content::new(Box::new(map), engine).expect("content");
         let old = [1; 4 * PAGE_SIZE as usize];
-        content.write_cached(&[IoSlice::new(&old)], Position::At(0), Growth::Allowed).expect("written");
+        content.write_cached(&[IoSlice::new(&old)], Position::At(0)).expect("written");
         content.write_back_all().expect("written back");
         let is_kept = std::thread::scope(|scope| {
             let stalled = view.stall();

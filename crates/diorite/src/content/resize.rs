@@ -71,7 +71,6 @@ impl Content {
         if size > old {
             self.store.move_out_of_inode()?;
             self.store.zero_end()?;
-            self.cache.zero_live(old..size);
         }
         if size < old && self.store.map.block_size() > PAGE_SIZE {
             // The page with the claim of the block that the file will end in may be one that is cut off.
@@ -90,7 +89,6 @@ impl Content {
         }
         if size < old {
             self.cache.drop_pages(size.div_ceil(PAGE_SIZE)..u64::MAX);
-            self.cache.zero_live(size.next_multiple_of(PAGE_SIZE)..u64::MAX);
             self.cache.zero_tail(size);
             self.store.forget_end();
             self.store.zero_end()?;
@@ -109,7 +107,6 @@ impl Content {
         if self.store.is_inline()? {
             self.store.map.zero_inline(offset, end)?;
             self.cache.drop_pages(pages_of(range.start, range.end));
-            self.cache.zero_live(offset..end);
             self.store.note_modified();
             return Ok(());
         }
@@ -130,17 +127,13 @@ impl Content {
                 Err(error) if error.is_no_space() => {
                     // Nothing stays cached: where that fails on the way, a part of the range is zero on the device.
                     self.settle_cached_pages(&range)?;
-                    let zeroed = self.store.overwrite_with_zeros(whole.clone());
-                    self.cache.reload_live(&range);
-                    zeroed?;
+                    self.store.overwrite_with_zeros(whole.clone())?;
                 }
                 punched => punched?,
             }
         }
         self.store.note_modified();
         self.cache.drop_pages(pages_of(range.start, range.end));
-        // Only where the blocks are gone. What shares a block with the range is zero in a page once it is dirty, and not where that fails.
-        self.cache.zero_live(whole.start..whole.end.min(end));
         if whole.start > whole.end {
             // Within one block.
             return self.zero_mapped(offset, end.min(self.store.size()));
@@ -200,10 +193,7 @@ impl Content {
             if end == self.store.size() { end.next_multiple_of(block) } else { end / block * block };
         self.store.note_modified();
         let mut blocks = Blocks::unclaimed(&self.engine);
-        let zeroed =
-            blocks.attempt(|blocks| self.store.zero_blocks(offset..end, whole_start..whole_end, blocks));
-        self.cache.reload_live(&range);
-        zeroed?;
+        blocks.attempt(|blocks| self.store.zero_blocks(offset..end, whole_start..whole_end, blocks))?;
         if whole_start > whole_end {
             return self.zero_mapped(offset, end);
         }

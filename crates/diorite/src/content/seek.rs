@@ -11,16 +11,8 @@ use crate::{Error, Result};
 const MANY_EXTENTS: usize = 1 << 16;
 
 impl Content {
-    /// What windows have stored in holes is data. A failure is the next sync's to report.
-    fn look_for_stores(&self) {
-        if !self.cache.live.is_empty() {
-            let _ = self.note_stores();
-        }
-    }
-
     /// First data at or after `offset`.
     pub(crate) fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.look_for_stores();
         let size = self.store.size();
         let _range = self.ranges.shared(self.store.locked_range(offset, size.max(offset)));
         for mapping in self.store.map.mappings(offset..size) {
@@ -40,7 +32,6 @@ impl Content {
 
     /// First hole at or after `offset`; the end of the file is one.
     pub(crate) fn seek_hole(&self, offset: u64) -> Result<u64> {
-        self.look_for_stores();
         let size = self.store.size();
         let _range = self.ranges.shared(self.store.locked_range(offset, size.max(offset)));
         if offset >= size {
@@ -64,7 +55,6 @@ impl Content {
 
     /// Everything that is not a hole.
     pub(crate) fn extents(&self) -> Result<Vec<Extent>> {
-        self.look_for_stores();
         let size = self.store.size();
         let _range = self.ranges.shared(0..u64::MAX);
         let mut extents: Vec<Extent> = Vec::new();

@@ -24,7 +24,6 @@ impl Content {
         self.write_back_from(offset)?;
         self.store.map.collapse_range(offset, len)?;
         self.store.set_size(size - len);
-        self.cache.reload_live(&(offset..u64::MAX));
         self.store.note_modified();
         self.store.map.sync(SyncKind::Data)
     }
@@ -43,7 +42,6 @@ impl Content {
         self.write_back_from(offset)?;
         self.store.map.insert_range(offset, len)?;
         self.store.set_size(grown);
-        self.cache.reload_live(&(offset..u64::MAX));
         self.store.note_modified();
         self.store.map.sync(SyncKind::Data)
     }

@@ -14,7 +14,7 @@ impl Content {
     /// Write back everything. No range without dirty pages is waited for: the caller may have a queued write in flight there.
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let mut from = 0;
-        let mut result = self.note_stores();
+        let mut result = Ok(());
         while let Some(page) = self.cache.pages.first_dirty(from..u64::MAX / PAGE_SIZE) {
             let (_range, range) = self.lock_batch(page);
             from = range.end / PAGE_SIZE;

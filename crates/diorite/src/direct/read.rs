@@ -37,7 +37,7 @@ impl Content {
         if offset >= size {
             return Ok(0);
         }
-        self.engine.beside_the_last(|| self.cache.write_back(range.clone(), BioFlags::SYNC))?;
+        self.cache.write_back(range, BioFlags::SYNC)?;
         let len = wanted.min(size - offset);
         // The device moves whole blocks; the caller's memory has space for them, its length being a multiple.
         let reach = len.next_multiple_of(self.store.logical());

@@ -48,7 +48,7 @@ pub use submit_error::SubmitError;
 /// - **The end** of a transfer is when [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) returns it, not before:
 ///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
 /// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
-///   another way (`read_at`, a second queue, a sync of a mapped view that was stored to there) waits for itself. So does one with a read in flight,
+///   another way (`read_at`, a second queue) waits for itself. So does one with a read in flight,
 ///   where another thread waits to write there: ranges are given in the order in which they are asked for. Reap first. A sync waits for no
 ///   write in flight, and makes none durable. Submitting to the same queue is safe:
 ///   it finishes its own transfers that are in the way, and those that hold the last free blocks of a full volume.

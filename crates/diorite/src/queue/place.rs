@@ -87,7 +87,7 @@ pub(super) fn read<M: TransferMemory>(
     }
     let segment = (memory.as_slice().as_ptr().addr(), len);
     check_alignment(content.store.geometry(), offset, [segment].into_iter())?;
-    content.engine.beside_the_last(|| content.cache.write_back(range.clone(), BioFlags::SYNC))?;
+    content.cache.write_back(range, BioFlags::SYNC)?;
     let keep = (len as u64).min(size - offset);
     let geometry = content.store.geometry();
     // The last block whole, where there is memory for it: what follows it on the device, the next small file perhaps, can

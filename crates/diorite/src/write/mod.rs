@@ -73,13 +73,6 @@ impl Position {
     }
 }
 
-/// Whether a write may make the file longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Growth {
-    Allowed,
-    Refused,
-}
-
 /// How a write is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteMode {
@@ -179,7 +172,6 @@ impl Content {
                     continue;
                 }
                 self.store.zero_end()?;
-                self.cache.zero_live(size..end);
             }
             guard.keep();
             return Ok((WriteRange { offset, end, whole: self.store.locked_range(offset, end) }, id));
@@ -188,18 +180,17 @@ impl Content {
 
     /// Whether a write by which the file grows locks the range from its end on.
     fn locks_the_end(&self) -> bool {
-        !self.store.end_is_zero() || !self.cache.live.is_empty()
+        !self.store.end_is_zero()
     }
 
     /// Step 2. The caller has the range exclusively.
     pub(crate) fn settle_cached_pages(&self, range: &Range<u64>) -> Result<()> {
-        self.engine.beside_the_last(|| self.cache.settle(range))
+        self.cache.settle(range)
     }
 
-    /// Step 7. Nothing can have come between, by the lock; this is what holds if that ever changes. Live pages show what was written.
+    /// Step 7. Nothing can have come between, by the lock; this is what holds if that ever changes.
     pub(crate) fn invalidate(&self, range: &Range<u64>) {
         self.cache.drop_pages(pages_of(range.start, range.end));
-        self.cache.reload_live(range);
     }
 
     /// All steps of a write whose caller waits: `check` looks at the offset, `window` as in [`Blocks::write_windows`]. Less than all of

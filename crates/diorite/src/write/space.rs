@@ -193,17 +193,6 @@ impl Engine {
         }
     }
 
-    /// Do what may need blocks for what windows have stored; again, while another thread takes the last ones. The caller may hold a range.
-    pub(crate) fn beside_the_last<T>(&self, mut step: impl FnMut() -> Result<T>) -> Result<T> {
-        for _ in 0..TRIES {
-            match step() {
-                Err(error) if error.is_no_space() && self.taking.try_read().is_none() => sleep(AGAIN),
-                done => return done,
-            }
-        }
-        step()
-    }
-
     /// Write back all dirty pages, and let queued writes be reaped. No range is waited for without end: it may be that of a transfer
     /// that only the caller's own thread would wait for. Failures are kept for the next sync.
     fn settle_promises(&self) {

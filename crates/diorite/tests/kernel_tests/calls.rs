@@ -101,17 +101,12 @@ fn g214_unwritten_blocks_around_data() {
 #[test]
 fn g219_every_way_takes_the_same_space() {
     for volume in Volume::all() {
-        let sectors: Vec<u64> = (0..3)
+        let sectors: Vec<u64> = (0..2)
             .map(|kind| {
                 volume.buffered().set_len(0).expect("empty");
                 match kind {
                     0 => volume.buffered().write_all_at(&vec![1; 48 << 10], 0).expect("write"),
-                    1 => volume.direct().write_all_at(&memory(1, 48 << 10), 0).expect("write"),
-                    _ => {
-                        volume.buffered().set_len(48 << 10).expect("size");
-                        let view = volume.buffered().map(0..48 << 10).expect("map");
-                        view.window_mut(0..48 << 10).expect("window").store(0, &vec![1; 48 << 10]);
-                    }
+                    _ => volume.direct().write_all_at(&memory(1, 48 << 10), 0).expect("write"),
                 }
                 volume.filesystem.sync().expect("sync");
                 volume.filesystem.metadata("/file").expect("stat").sectors

@@ -11,7 +11,6 @@ use super::{PAGE, Volume};
 struct Mixture {
     direct: bool,
     queued: bool,
-    mapped: bool,
     /// Offsets and lengths are multiples of this.
     unit: usize,
     operations: usize,
@@ -19,8 +18,7 @@ struct Mixture {
     longest: usize,
 }
 
-const MIXED: Mixture =
-    Mixture { direct: true, queued: true, mapped: true, unit: 1, operations: 400, longest: 60_000 };
+const MIXED: Mixture = Mixture { direct: true, queued: true, unit: 1, operations: 400, longest: 60_000 };
 
 struct Run<'v> {
     mixture: Mixture,
@@ -68,22 +66,6 @@ impl Run<'_> {
         let from = offset.min(self.model.len());
         let expected = &self.model[from..(from + len).min(self.model.len())];
         assert!(self.memory[..got] == *expected, "read of {len} at {offset}");
-    }
-
-    fn map(&mut self) {
-        let (offset, len) = self.range();
-        let len = len.min(self.model.len().saturating_sub(offset));
-        let view = self.file().map(offset as u64..(offset + len) as u64).expect("map");
-        let window = view.window_mut(0..len as u64);
-        let window = if offset + len > self.model.len() { return } else { window.expect("window") };
-        let mut shown = vec![0; len];
-        window.load(0, &mut shown);
-        assert!(shown == self.model[offset..offset + len], "window of {len} at {offset}");
-        if len > 10 {
-            let data = pattern(len / 2, self.random.next());
-            window.store(len / 4, &data);
-            self.model[offset + len / 4..][..data.len()].copy_from_slice(&data);
-        }
     }
 
     fn change(&mut self) {
@@ -134,7 +116,6 @@ fn fsx(mixture: Mixture, registered: bool) {
             match run.random.below(10) {
                 0..4 => run.write(),
                 4..7 => run.read(),
-                7 if mixture.mapped => run.map(),
                 _ => run.change(),
             }
         }
@@ -146,20 +127,20 @@ fn fsx(mixture: Mixture, registered: bool) {
     }
 }
 
-/// Direct I/O of parts of blocks beside buffered and mapped I/O.
+/// Direct I/O of parts of blocks beside buffered I/O.
 #[test]
-fn g091_direct_parts_of_blocks_with_buffered_and_mapped() {
+fn g091_direct_parts_of_blocks_with_buffered() {
     fsx(Mixture { queued: false, unit: 512, ..MIXED }, false);
 }
 
 #[test]
 fn g112_queued() {
-    fsx(Mixture { mapped: false, unit: 512, ..MIXED }, false);
+    fsx(Mixture { unit: 512, ..MIXED }, false);
 }
 
 #[test]
 fn g263_direct_blocks_beside_buffered_bytes() {
-    fsx(Mixture { queued: false, mapped: false, ..MIXED }, false);
+    fsx(Mixture { queued: false, ..MIXED }, false);
 }
 
 #[test]
@@ -179,12 +160,11 @@ fn g760_huge_pages() {
 fn g091_ext2_with_large_blocks() {
     let volume = Volume::new(Flavor::Ext2, 4096);
     let file = volume.direct();
-    let view = file.map(0..1 << 20).expect("map");
     file.write_all_at(&pattern(50_000, 1), 100).expect("write");
-    view.write_at(&pattern(5000, 2), 20_000).expect("write");
+    volume.buffered().write_all_at(&pattern(5000, 2), 20_000).expect("write");
     let mut expected = [vec![0; 100], pattern(50_000, 1)].concat();
     expected[20_000..25_000].copy_from_slice(&pattern(5000, 2));
     assert!(super::content(&file) == expected);
-    drop((file, view));
+    drop(file);
     volume.close();
 }

@@ -24,7 +24,7 @@ fn write_all(file: &File, writes: Vec<(u64, AlignedBuf)>) -> Vec<Result<usize, E
     done.into_iter().map(|finished| finished.result.map_err(|error| error.kind())).collect()
 }
 
-/// Queued, buffered and mapped I/O, and copies, of several threads on their regions of one file.
+/// Queued and buffered I/O, and copies, of several threads on their regions of one file.
 #[test]
 fn g095_all_kinds_of_io_on_one_file() {
     const REGION: usize = 9 * PAGE + 512;
@@ -39,12 +39,7 @@ fn g095_all_kinds_of_io_on_one_file() {
                         let data = aligned_pattern(REGION / 512 * 512, round * 4 + thread as u64);
                         match (round as usize + thread) % 3 {
                             0 => drop(write_all(&direct, vec![(base, data.clone_bytes())])),
-                            1 => buffered.write_all_at(&data, base).expect("write"),
-                            _ => {
-                                let view = buffered.map(base..base + data.len() as u64).expect("map");
-                                let window = view.window_mut(0..view.len()).expect("window");
-                                window.store(0, &data);
-                            }
+                            _ => buffered.write_all_at(&data, base).expect("write"),
                         }
                         let mut copy = AlignedBuf::zeroed(data.len(), PAGE);
                         direct.read_exact_at(&mut copy, base).expect("read");

@@ -232,37 +232,6 @@ fn g427_blocks_beyond_the_end_beside_extending_writes() {
     volume.close();
 }
 
-/// Direct reads beside stores of a window into a hole.
-#[test]
-fn g446_direct_reads_beside_stores_into_a_hole() {
-    for volume in Volume::all() {
-        let (direct, buffered) = (volume.direct(), volume.buffered());
-        for _ in 0..20 {
-            buffered.set_len(0).expect("empty");
-            buffered.set_len(64 << 10).expect("a hole");
-            let view = buffered.map(0..64 << 10).expect("map");
-            let window = view.window_mut(0..64 << 10).expect("window");
-            let mut at = 0;
-            beside(
-                || {
-                    for _ in 0..10 {
-                        let bytes = content(&direct);
-                        assert!(bytes.iter().all(|byte| [0, 5].contains(byte)));
-                    }
-                },
-                || {
-                    window.store(at % (64 << 10), &[5; 64]);
-                    at += 64;
-                },
-            );
-            window.store(0, &vec![5; 64 << 10]);
-            assert_all(&content(&direct), 5, "all that was stored");
-        }
-        drop((direct, buffered));
-        volume.close();
-    }
-}
-
 /// Class 3: buffered readers beside queued writes; what is cached afterwards is what was written.
 #[test]
 fn g451_class_3_buffered_reads_beside_queued_writes() {

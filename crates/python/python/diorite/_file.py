@@ -196,15 +196,6 @@ class File(io.RawIOBase):
         """A ``Buffer`` of ``size`` zeroed bytes that direct I/O on this file takes as it is."""
         return self._open().buffer(size)
 
-    def map(self, offset=0, length=None):
-        """A range of the file as a ``Map``, up to the end if no length is given."""
-        handle = self._for_reading()
-        if length is None:
-            length = max(handle.size() - offset, 0)
-        view = handle.map(offset, length)
-        _open_objects.add(view)
-        return view
-
     def fsync(self):
         """Make data and attributes durable."""
         self._open().fsync()

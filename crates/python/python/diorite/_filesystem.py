@@ -167,7 +167,7 @@ class Filesystem(_diorite.Volume):
     def close(self):
         """Close all files that are open, sync, and mark the volume clean. Closing it again does nothing.
 
-        Reports what could not be written. ``OSError`` with ``EBUSY`` while a ``Queue`` or a ``Map`` uses it: it stays open then.
+        Reports what could not be written. ``OSError`` with ``EBUSY`` while a ``Queue`` uses it: it stays open then.
         """
         first = self._files.close()
         self._close()

@@ -151,25 +151,6 @@ def test_a_bytearray_cannot_be_resized_under_a_transfer(fs, data):
     assert len(ends) == 50 and min(ends) >= MIB
 
 
-def test_a_map_is_read_and_written_by_slices(fs, data):
-    with data.map(4096, 8192) as view:
-        assert len(view) == 8192 and view[0:4] == (1).to_bytes(4, "little") and view[4096] == 2 and view[-1] == 0
-        view[0:4] = b"slic"
-        view[8191] = 9
-        assert data.pread(4096, 4096)[:4] == b"slic" and view[8190:] == b"\0\x09"
-        with pytest.raises(ValueError):
-            view[0:4] = b"longer"
-        with pytest.raises(IndexError):
-            view[8192]
-        with pytest.raises(ValueError):
-            view[::2]
-        with pytest.raises(TypeError):
-            memoryview(view)
-        view.flush()
-    with pytest.raises(ValueError):
-        view[0]
-
-
 def test_host_files_and_devices(tmp_path):
     path = tmp_path / "host"
     with diorite.open_host(path, "x+b", buffering=0) as file:

@@ -290,13 +290,12 @@ def test_a_close_flushes_and_closes_what_is_open(image):
         raw.write(b"")
     with diorite.Filesystem(image) as fs:
         assert fs.read_text("/text") == "not flushed"
-        queue_file = fs.open("/raw", "rb", buffering=0)
-        view = queue_file.map(0, 4096)
+        queue = diorite.Queue(fs.open("/raw", "rb", buffering=0, direct=True), 4)
         with pytest.raises(OSError) as error:
             fs.close()
         assert error.value.errno == errno.EBUSY and not fs.closed
         assert fs.listdir("/")
-        view.close()
+        queue.close()
 
 
 def test_a_new_owner_takes_the_privileges(fs):

@@ -202,19 +202,6 @@ for file in left:
         assert fs.read_bytes("/left") == b"left"
 
 
-def test_a_map_that_is_left_open_is_written_at_the_end(image):
-    with diorite.Filesystem(image) as fs:
-        fs.write_bytes("/mapped", bytes(8192))
-    ends_silently("""
-import sys, diorite
-fs = diorite.Filesystem(sys.argv[1])
-view = fs.open("/mapped", "r+b", buffering=0).map()
-view[4096:4100] = b"left"
-""", image)
-    with diorite.Filesystem(image, read_only=True) as fs:
-        assert fs.read_bytes("/mapped")[4096:4100] == b"left"
-
-
 def test_a_thread_that_opens_files_does_not_keep_what_was_written_from_the_disk(image):
     """A file that is opened while the files are closed made the close fail, and nothing was written."""
     program = """

@@ -57,7 +57,7 @@ impl FileCache {
         for (page, state) in pages.clone().zip(states) {
             let to = end.min((page + 1) * PAGE_SIZE);
             let now = &data[(at - offset) as usize..(to - offset) as usize];
-            self.put(page, &state, (at - page * PAGE_SIZE) as usize, now);
+            self.put(&state, (at - page * PAGE_SIZE) as usize, now);
             at = to;
         }
         let mut claims = claims.into_iter();
@@ -73,13 +73,9 @@ impl FileCache {
     }
 
     /// Change bytes of a page, from `at` on. The caller has it exclusively.
-    pub(crate) fn put(&self, page: u64, state: &PageState, at: usize, bytes: &[u8]) {
-        if state.live {
-            self.live.of_page(page).page(page).write(at, bytes);
-        } else {
-            let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
-            frame[at..at + bytes.len()].copy_from_slice(bytes);
-        }
+    pub(crate) fn put(&self, state: &PageState, at: usize, bytes: &[u8]) {
+        let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Pages were pinned for a write that does not happen. The clean ones go: what stands in the frames of new ones is anything.
@@ -155,10 +151,6 @@ impl FileCache {
     /// for that. The caller has the pages exclusively.
     pub(crate) fn prepare_change(&self, pages: &Range<u64>, states: &mut [PageState]) -> Result<bool> {
         for (page, state) in pages.clone().zip(states) {
-            if state.stale {
-                let _one_at_a_time = self.one_write_back.lock();
-                self.refresh_live(page, state)?;
-            }
             if !self.own_frame(page, state) {
                 return Ok(false);
             }
@@ -181,7 +173,7 @@ impl FileCache {
     /// Give a pinned page that a view shows another frame, which can be written; whether there was one. The caller has the page exclusively.
     pub(crate) fn own_frame(&self, page: u64, state: &mut PageState) -> bool {
         let cache = &self.engine.cache;
-        while !state.live && cache.arena.write(state.frame).is_none() {
+        while cache.arena.write(state.frame).is_none() {
             let Some((_, frame)) = cache.allocate(&self.pages, &[page]).pop() else { return false };
             let shown = cache.arena.read(state.frame).expect("the range is ours alone");
             cache.arena.write(frame).expect("a new frame").copy_from_slice(&shown);
@@ -257,7 +249,7 @@ impl FileCache {
     }
 
     /// What [`FileCache::claim_for`] would claim per page. A block that is larger than a page is claimed by one of its pages.
-    pub(crate) fn claims_needed(
+    fn claims_needed(
         &self,
         pages: &Range<u64>,
         states: &[PageState],
@@ -298,7 +290,7 @@ impl FileCache {
     }
 
     /// Whether a page of a block that is larger than a page has claimed it.
-    pub(crate) fn block_is_claimed(&self, number: u64) -> bool {
+    fn block_is_claimed(&self, number: u64) -> bool {
         let per_block = self.store.map.block_size() / PAGE_SIZE;
         let pages = number * per_block..(number + 1) * per_block;
         let dirty = self.pages.dirty_in(pages, per_block as usize);
@@ -315,10 +307,7 @@ impl FileCache {
         let mut unwanted = 0;
         self.pages.update(page..page + 1, |_, state| {
             let zeros = &self.engine.zeros[..PAGE_SIZE as usize - within];
-            self.put(page, state, within, zeros);
-            if state.live {
-                self.put(page, &PageState { live: false, ..*state }, within, zeros);
-            }
+            self.put(state, within, zeros);
             state.dirty &= ((1_u16 << keep) - 1) as u8;
             // The blocks after it are gone.
             state.mapped = false;

@@ -55,7 +55,7 @@ impl FileCache {
                 now.copy_from_slice(&content[within..within + take]);
                 drop(content);
                 self.count_use(page, frame, ahead);
-            } else if !self.read_live(page, within, now) {
+            } else {
                 return Err(page);
             }
             hits += 1;
@@ -87,10 +87,7 @@ impl FileCache {
             if let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) {
                 return Ok(PageRead::Cached(frame, content));
             }
-            if let Some(state) = self.pages.get(page) {
-                if state.live {
-                    return self.copy_live(page).map(PageRead::Own);
-                }
+            if self.pages.get(page).is_some() {
                 self.pages.wait_loaded(page);
             } else if self.load(&[page], BioFlags::SYNC)? == 0 && self.pages.get(page).is_none() {
                 return self.read_past_cache(page).map(PageRead::Own);

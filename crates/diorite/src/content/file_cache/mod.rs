@@ -2,7 +2,7 @@
 //!
 //! Where it sits: above [`BackingStore`] and the pages' memory (`cache/`), below the reads and writes of
 //! [`Content`](crate::content::Content), which hold the range locks. `load.rs` reads pages, `change.rs` makes them dirty, `write_back.rs`
-//! writes them, `live.rs` has those that windows of mapped views show.
+//! writes them.
 //!
 //! Invariants:
 //! 1. Page content is read under a shared range lock and changed under an exclusive one.
@@ -10,7 +10,6 @@
 //! 3. A dirty part whose block is a hole has a claim on it.
 
 mod change;
-mod live;
 mod load;
 mod write_back;
 
@@ -22,7 +21,6 @@ use diorite_block::sync::{Mutex, Rank, Work, work};
 
 use crate::Result;
 use crate::cache::arena::PAGE_SIZE;
-use crate::cache::live::LiveMemory;
 use crate::cache::pages::Pages;
 use crate::content::engine::Engine;
 use crate::content::errors::{ErrorLatch, Retry};
@@ -35,7 +33,6 @@ pub(crate) use write_back::BATCH_PAGES;
 #[derive(Debug)]
 pub(crate) struct FileCache {
     pub(crate) pages: Arc<Pages>,
-    pub(crate) live: LiveMemory,
     pub(crate) errors: ErrorLatch,
     pub(crate) retry: Retry,
     pub(crate) one_write_back: Mutex<()>,
@@ -49,7 +46,6 @@ impl FileCache {
         let engine = Arc::clone(&store.engine);
         Self {
             pages: Arc::new(Pages::new(Arc::clone(&engine.cache.dirty_total))),
-            live: LiveMemory::default(),
             errors: ErrorLatch::default(),
             retry: Retry::default(),
             one_write_back: Mutex::ranked(Rank::WritingBack, ()),
@@ -102,21 +98,16 @@ impl FileCache {
         }
     }
 
-    /// Write back the dirty pages of a range of bytes and drop its pages. The caller has it exclusively. What a window stores meanwhile
-    /// stays in a live page, also if the window is closed.
+    /// Write back the dirty pages of a range of bytes and drop its pages. The caller has it exclusively.
     pub(crate) fn settle(&self, range: &Range<u64>) -> Result<()> {
         let pages = pages_of(range.start, range.end);
-        self.end_windows(pages.clone());
         self.write_back(range.clone(), BioFlags::SYNC)?;
         self.drop_pages(pages);
         Ok(())
     }
 
-    /// Drop all pages, dirty or not. No window is open, and the caller has them all exclusively.
+    /// Drop all pages, dirty or not. The caller has them all exclusively.
     pub(crate) fn discard(&self) {
-        if !self.live.is_empty() {
-            self.end_live(&self.pages.live_in(0..u64::MAX));
-        }
         self.drop_pages(0..u64::MAX);
     }
 
@@ -128,12 +119,10 @@ impl FileCache {
 
     /// Whether nothing waits for write-back.
     pub(crate) fn is_clean(&self) -> bool {
-        // In this order: what is live becomes dirty before it is live no more.
-        self.live.is_empty() && self.pages.dirty() == 0
+        self.pages.dirty() == 0
     }
 
-    /// Drop the pages of a range (in pages), dirty or not, and their claims. The caller has the range exclusively. Live pages
-    /// stay; where their content changes below them, [`FileCache::reload_live`] or [`FileCache::zero_live`] follows.
+    /// Drop the pages of a range (in pages), dirty or not, and their claims. The caller has the range exclusively.
     pub(crate) fn drop_pages(&self, pages: Range<u64>) {
         let removed = self.pages.remove(pages);
         if removed.is_empty() {

@@ -29,10 +29,6 @@ impl FileCache {
     /// Write back the dirty pages of a range of bytes, which the caller holds. Returns how many.
     pub(crate) fn write_back(&self, range: Range<u64>, flags: BioFlags) -> Result<usize> {
         let mut pages = pages_of(range.start, range.end);
-        if !self.live.is_empty() {
-            let _one_at_a_time = self.one_write_back.lock();
-            self.note_stores(pages.clone())?;
-        }
         if self.pages.dirty() == 0 {
             return Ok(0);
         }
@@ -83,7 +79,6 @@ impl FileCache {
 
     /// The memory of the pages of a batch.
     pub(crate) fn frames_of(&self, batch: &[(u64, PageState)]) -> Vec<FrameRead<'_>> {
-        self.take_live(batch);
         let arena = &self.engine.cache.arena;
         let frame = |(_, state): &(u64, PageState)| arena.read(state.frame);
         batch

@@ -1,4 +1,4 @@
-//! An error of the device at every transfer of a workload that uses mapped views, windows, queues, and calls that do not wait or leave nothing
+//! An error of the device at every transfer of a workload that uses views, queues, and calls that do not wait or leave nothing
 //! in the cache, with more dirty pages than the cache keeps: the call that needs the transfer reports it, every way to read shows what was
 //! written, nothing stays pinned or claimed, and what could not be written back is on the device when it works again (ARCHITECTURE
 //! invariants 2 and 9).
@@ -11,7 +11,6 @@ use diorite::check::{CheckOptions, check};
 use diorite::mkfs::mkfs;
 use diorite::{
     AlignedBuf, BlockDevice, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, IoFlags,
-    MappedView, MappedWindowMut,
 };
 use diorite_sim::{Simulation, WorldOptions};
 use diorite_torture::disk::{Disk, Fault};
@@ -23,8 +22,6 @@ const BYTES: usize = 16 * PAGE;
 /// Of another file: more than may be dirty, and more than the cache has.
 const OTHER: usize = 40 * PAGE;
 const OTHER_ALL: usize = 80 * PAGE;
-/// A quarter of the cache, which windows may have.
-const PINNED: u64 = 16 * PAGE as u64;
 const STEPS: u8 = 52;
 
 type Outcome = Result<(), ErrorKind>;
@@ -35,8 +32,6 @@ struct World {
     direct: File,
     cached: File,
     other: File,
-    view: MappedView,
-    window: Option<MappedWindowMut>,
     /// What each byte may be: what it was, and what a call that failed was to make of it.
     old: Vec<u8>,
     new: Vec<u8>,
@@ -72,7 +67,6 @@ impl World {
         direct.set_len(BYTES as u64).expect("size");
         other.write_all_at(&memory(1, OTHER_ALL), 0).expect("write");
         filesystem.sync().expect("sync");
-        let view = cached.map(0..BYTES as u64).expect("map");
         let mut old = vec![1; BYTES / 2];
         old.resize(BYTES, 0);
         Self {
@@ -81,8 +75,6 @@ impl World {
             direct,
             cached,
             other,
-            view,
-            window: None,
             new: old.clone(),
             other_value: Some(1),
             since_flush: vec![old.clone()],
@@ -97,20 +89,13 @@ impl World {
         let none = IoFlags::NONE;
         match step % 13 {
             0 => self.write(&self.direct.clone(), at, &memory(value, 2 * PAGE), none),
-            1 => self.open_window(at),
-            2 => {
-                self.store(value);
-                Ok(())
-            }
+            1 => self.look(),
+            2 => self.write(&self.cached.clone(), at + 500, &[value; 4000], none),
             3 => self.write(&self.cached.clone(), at + 100, &[value; 3000], IoFlags::DONTCACHE),
             4 => self.write_other(value),
             5 => self.read(&self.direct.clone(), none),
             6 => self.write(&self.cached.clone(), at + 7, &[value; 50], IoFlags::NOWAIT),
-            7 => {
-                self.note(at + 50, &[value; 5000]);
-                let written = self.view.write_at(&[value; 5000], at as u64 + 50);
-                self.settle(written)
-            }
+            7 => self.write(&self.cached.clone(), at + 50, &[value; 5000], none),
             // Everything that is dirty is old enough to be written back.
             8 => {
                 diorite_block::sync::sleep(Duration::from_secs(7));
@@ -120,7 +105,7 @@ impl World {
             10 => self.read_other(),
             11 => self.read(&self.cached.clone(), IoFlags::DONTCACHE),
             _ => {
-                self.view.flush().map_err(|error| error.kind())?;
+                self.cached.sync_data().map_err(|error| error.kind())?;
                 self.since_flush = vec![self.old.clone()];
                 Ok(())
             }
@@ -186,20 +171,14 @@ impl World {
         self.settle(result)
     }
 
-    fn open_window(&mut self, at: usize) -> Outcome {
-        self.window = None;
-        let opened = self.view.window_mut(at as u64..at as u64 + 2 * PAGE as u64);
-        self.window = Some(opened.map_err(|error| error.kind())?);
+    /// A snapshot view of all.
+    fn look(&mut self) -> Outcome {
+        let mut found = Vec::new();
+        self.cached
+            .view(0, BYTES, &mut |piece| found.extend_from_slice(piece))
+            .map_err(|error| error.kind())?;
+        self.judge(&found, "a view");
         Ok(())
-    }
-
-    fn store(&mut self, value: u8) {
-        if let Some(window) = self.window.take() {
-            window.store(500, &[value; 4000]);
-            self.note(window.offset() as usize + 500, &[value; 4000]);
-            self.old.clone_from(&self.new);
-            self.window = Some(window);
-        }
     }
 
     fn judge(&self, found: &[u8], what: &str) {
@@ -215,7 +194,7 @@ impl World {
         if self.direct.read_at(&mut found, 0).is_ok() {
             self.judge(&found, "a direct read");
         }
-        if self.view.read_at(&mut found, 0).is_ok() {
+        if self.cached.read_exact_at(&mut found, 0).is_ok() {
             self.judge(&found, "a cached read");
         }
     }
@@ -225,14 +204,8 @@ impl World {
         let mut found = memory(0, BYTES);
         self.direct.read_exact_at(&mut found, 0).expect("the device works");
         self.judge(&found, "a direct read");
-        if let Some(window) = &self.window {
-            let mut shown = vec![0; window.len()];
-            window.load(0, &mut shown);
-            let at = window.offset() as usize;
-            assert!(shown[..] == found[at..at + shown.len()], "the window shows what direct reads find");
-        }
         let mut cached = vec![0; BYTES];
-        self.view.read_at(&mut cached, 0).expect("read");
+        self.cached.read_exact_at(&mut cached, 0).expect("read");
         assert!(cached[..] == found[..], "the cache has what direct reads find");
         self.read_other().expect("read");
         self.old.copy_from_slice(&found);
@@ -261,14 +234,12 @@ impl World {
         let is_writable = self.filesystem.read_only_reason().is_none();
         if is_writable {
             self.agree();
-            self.window = None;
-            self.view.window_mut(0..PINNED).expect("all that windows may have is free again");
             self.filesystem.sync().expect("the device works");
             self.agree();
         }
-        let World { disk, filesystem, direct, cached, other, view, window, old, since_flush, .. } = self;
+        let World { disk, filesystem, direct, cached, other, old, since_flush, .. } = self;
         let free = filesystem.statfs().blocks_available;
-        drop((direct, cached, other, view, window));
+        drop((direct, cached, other));
         let closed = filesystem.close();
         assert!(closed.is_ok() || !is_writable, "{closed:?}");
         let filesystem = open(&disk);
