@@ -62,9 +62,9 @@ impl Program {
     }
 }
 
-/// What a program did.
+/// The outcome of a program.
 struct Outcome {
-    /// What a reader wants to see.
+    /// The lines to print.
     lines: Vec<String>,
     skips: Skips,
     /// Why it failed.
@@ -146,7 +146,7 @@ fn watch_child(child: &mut Child, outcome: &mut Outcome) -> Result<ExitStatus, S
                 let _ = Command::new("pkill").args(["-KILL", "-P", &child.id().to_string()]).status();
                 let _ = child.kill();
                 return Err(format!(
-                    "no test has ended for {} s: those that are named last hang",
+                    "no test has ended for {} s: the tests named last hang",
                     SILENCE_MAX.as_secs()
                 ));
             }

@@ -32,13 +32,13 @@ const TOOLS: &[Tool] = &[
     Tool { program: "cc", package: "gcc" },
     Tool { program: "g++", package: "g++" },
     Tool { program: "valgrind", package: "valgrind" },
-    // Files instead of programs: what the tests of the Python package import.
+    // Files instead of programs: imports of the Python package's tests.
     Tool { program: "/usr/lib/python3/dist-packages/pytest/__init__.py", package: "python3-pytest" },
     Tool { program: "/usr/lib/python3/dist-packages/numpy/__init__.py", package: "python3-numpy" },
     Tool { program: "/usr/lib/python3/dist-packages/fsspec/__init__.py", package: "python3-fsspec" },
 ];
 
-/// What only `cargo xtask mount` calls.
+/// Programs that only `cargo xtask mount` calls.
 const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "stress-ng", package: "stress-ng" },
     Tool { program: "dbench", package: "dbench" },
@@ -50,15 +50,15 @@ const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "pg_ctlcluster", package: "postgresql" },
 ];
 
-/// What only `cargo xtask bench mount-profile` calls.
+/// Programs that only `cargo xtask bench mount-profile` calls.
 const PROFILE_TOOLS: &[Tool] = &[Tool { program: "perf", package: "linux-perf" }];
 
-/// Install what profiles are made with.
+/// Install the profiler.
 pub(crate) fn install_perf() -> Result<(), String> {
     install(PROFILE_TOOLS.iter())
 }
 
-/// As [`install_packages`], with those that the mount's suite calls.
+/// As [`install_packages`], and the packages of the mount's suite.
 pub(crate) fn install_mount_packages() -> Result<(), String> {
     install(TOOLS.iter().chain(MOUNT_TOOLS))
 }

@@ -3,7 +3,7 @@
 /// Skips that are no failure, a line each.
 const EXPECTED: &str = include_str!("../expected_skips.txt");
 
-/// What the output of tests says of skips, line by line.
+/// The skips that the output of tests names, line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Skips {
     /// Test and reason.
@@ -19,7 +19,7 @@ impl Skips {
         self.found.push((test.to_owned(), why.to_owned()));
     }
 
-    /// Count those of `other`, too.
+    /// Add the skips of `other`.
     pub(crate) fn extend(&mut self, other: Self) {
         self.found.extend(other.found);
     }

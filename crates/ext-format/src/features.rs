@@ -1,4 +1,4 @@
-//! Feature flags: what a volume uses, by the names that `mke2fs -O` knows.
+//! Feature flags of a volume, by the names of `mke2fs -O`.
 //!
 //! Three sets: `Compat` may be ignored, `RoCompat` must be known to write, `Incompat` must be known to read. Bits that
 //! have no name yet are kept and shown as `FEATURE_I17` (set and bit), as e2fsprogs does.
@@ -189,7 +189,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// What this crate can read.
+    /// The features that this crate can read.
     pub const READABLE: Incompat = Incompat::FILETYPE
         .union(Incompat::RECOVER)
         .union(Incompat::META_BG)

@@ -77,7 +77,7 @@ pub struct GroupDescriptor {
     pub free_inodes: u32,
     /// Inodes that are directories.
     pub used_directories: u32,
-    /// What has never been written.
+    /// The part that has never been written.
     pub flags: GroupFlags,
     /// CRC-32C of the block bitmap; the lower 16 bits only in a 32-byte descriptor.
     pub block_bitmap_checksum: u32,

@@ -1,11 +1,11 @@
-//! What can go wrong.
+//! Errors.
 
 use std::io;
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong in a pool.
+/// An error of a pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -50,9 +50,9 @@ pub enum Error {
     /// The system refused memory, a thread or what a descriptor was asked for.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The options contradict each other, or name something that cannot be.

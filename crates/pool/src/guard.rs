@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::files::PageId;
 use crate::memory::{ExclusiveHold, FrameIndex, Mapping, SharedHold, Undo};
 
-/// What a forked child is refused with where there is no error to return.
+/// The panic message for a forked child, where there is no error to return.
 const FORKED: &str = "a forked child does not use its parent's pool";
 
 /// A page that is read. Others may read it as well; it does not change as long as the guard lives.

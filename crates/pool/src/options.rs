@@ -1,4 +1,4 @@
-//! How a pool is to be.
+//! Options of a pool.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use crate::memory::{FrameIndex, Mapping, copy_racing};
 
-/// A page that may change while it is looked at. What is read counts only if [`BufferPool::peek`](crate::BufferPool::peek) returns it.
+/// A page that may change while it is read. The result counts only if [`BufferPool::peek`](crate::BufferPool::peek) returns it.
 #[derive(Debug)]
 pub struct Peek<'p> {
     pub(crate) mapping: &'p Mapping,

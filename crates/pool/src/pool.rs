@@ -192,7 +192,7 @@ impl BufferPool {
         if frame.is_version(version) { result } else { None }
     }
 
-    /// Have pages read ahead by a thread of the pool. A hint: what has no frame, or cannot be read, is left out.
+    /// Have pages read ahead by a thread of the pool. A hint: a page without a free frame, or one that cannot be read, is skipped.
     ///
     /// # Errors
     /// The thread cannot be started; [`Error::Forked`].
@@ -254,7 +254,7 @@ impl BufferPool {
         self.core.mapping.header().durable_lsn.fetch_max(lsn, Ordering::AcqRel);
     }
 
-    /// What the log is durable up to.
+    /// The position up to which the log is durable.
     pub fn durable_lsn(&self) -> u64 {
         self.core.mapping.header().durable_lsn.load(Ordering::Acquire)
     }
@@ -274,7 +274,7 @@ impl BufferPool {
         check::check(&self.core)
     }
 
-    /// What the pool did.
+    /// Counters of the pool.
     pub fn stats(&self) -> Stats {
         let header = self.core.mapping.header();
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -300,7 +300,7 @@ impl BufferPool {
     /// ([`std::mem::forget`]) is not waited for.
     ///
     /// # Errors
-    /// The first of those of [`BufferPool::flush`].
+    /// The first error of [`BufferPool::flush`].
     pub fn close(mut self) -> Result<()> {
         self.shut_down()
     }

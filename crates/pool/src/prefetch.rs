@@ -17,7 +17,7 @@ const BATCH: usize = 64;
 /// Bytes of one system call.
 const RUN_BYTES: usize = 1 << 20;
 
-/// What the thread of a pool does until no one can ask any more.
+/// The readahead thread of a pool; it ends when no request can come any more.
 pub(crate) fn run(core: &Core, requests: &Receiver<Vec<PageId>>) {
     let mut queue = DirectQueue::new(DEPTH);
     while let Ok(mut pages) = requests.recv() {

@@ -1,4 +1,4 @@
-//! The processes of a pool: who is attached, who is dead, and what the dead held.
+//! The processes of a pool: which are attached, which are dead, and which frames the dead ones held.
 //!
 //! A process is known by its number and its start time, so that a later process with the same number is not taken for it, and in a shared pool
 //! by a lock of the kernel ([`Life`]), which goes when it executes another program. All processes of a pool see each other's numbers: those

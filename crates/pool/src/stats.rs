@@ -1,4 +1,4 @@
-//! What a pool did.
+//! Counters of a pool.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -54,7 +54,7 @@ impl Wakeup {
     }
 }
 
-/// What the thread of a pool does until the pool is closed.
+/// The writeback thread of a pool; it ends when the pool is closed.
 pub(crate) fn run_writer(core: &Core) {
     while !core.is_closing.load(Ordering::SeqCst) {
         core.writer.wait();
@@ -83,7 +83,7 @@ struct Outcome {
     waits_for_log: Option<u64>,
 }
 
-/// What a flush left dirty.
+/// The pages that a flush left dirty.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
     /// The greatest log sequence number that a page waits for.

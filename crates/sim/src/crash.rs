@@ -23,7 +23,7 @@ use diorite_block::{
 
 use crate::image::{ImageDevice, SparseImage};
 
-/// What was written: bytes, or zeros of a length.
+/// The data of a write: bytes, or a number of zeros.
 #[derive(Clone, Debug)]
 enum Content {
     Bytes(Arc<[u8]>),
@@ -153,7 +153,7 @@ impl BlockDevice for RecordingDevice {
     }
 }
 
-/// What a [`RecordingDevice`] has seen.
+/// The writes and flushes that a [`RecordingDevice`] has recorded.
 #[derive(Clone, Debug)]
 pub struct Recording {
     base: SparseImage,

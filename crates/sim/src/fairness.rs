@@ -22,7 +22,7 @@ const WRITER_THINKS: Duration = Duration::from_micros(30);
 /// Where the files lie, in bytes: the writer's, then the readers'.
 const FILES: [u64; 3] = [0, 5_000_000_000, 8_000_000_000];
 
-/// What the job came to.
+/// The result of the job.
 #[derive(Clone, Debug)]
 pub struct Fairness {
     /// As fio printed it: 1024 bytes.

@@ -12,7 +12,7 @@ use diorite_block::{Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, 
 /// Bytes of one chunk.
 const CHUNK: u64 = 64 * 1024;
 
-/// Sparse bytes of a fixed size; what was never written reads as zeros.
+/// Sparse bytes of a fixed size; unwritten bytes read as zeros.
 #[derive(Clone, Debug, Default)]
 pub struct SparseImage {
     len: u64,

@@ -1,4 +1,4 @@
-//! Power cuts: what a drive with a volatile cache may hold when the power comes back.
+//! Power cuts: the legal contents of a drive with a volatile cache when power returns.
 //!
 //! The model, sector by sector (512 bytes):
 //! 1. A flush makes all that had ended before it was issued durable, once it has ended. So is a FUA write that has ended.
@@ -144,7 +144,7 @@ impl<'a> Replay<'a> {
         self.durable.write(sector * SECTOR as u64, bytes);
     }
 
-    /// Writes of which some sector is not durable.
+    /// Writes with at least one sector that is not durable.
     fn volatile_writes(&self) -> Vec<usize> {
         let mut writes: Vec<usize> = self
             .volatile
@@ -165,7 +165,7 @@ impl<'a> Replay<'a> {
         random.one_in(2)
     }
 
-    /// What may be found after a cut at this moment.
+    /// The legal contents after a cut at this moment.
     pub fn image(&self, loss: Loss, random: &mut Random) -> Image {
         let mut image = self.durable.clone();
         let writes = self.volatile_writes();

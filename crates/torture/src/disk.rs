@@ -26,7 +26,7 @@ pub const SECTOR: usize = 512;
 pub struct Write {
     /// First byte.
     pub at: u64,
-    /// What was written.
+    /// The data.
     pub bytes: Arc<[u8]>,
     /// Durable when it has ended.
     pub fua: bool,
@@ -36,7 +36,7 @@ pub struct Write {
     pub atomic: bool,
 }
 
-/// One entry of the record; numbers are those of writes and of flushes.
+/// One entry of the record; writes and flushes are numbered together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A write was handed to the drive.
@@ -78,7 +78,7 @@ pub enum Fault {
 /// A transfer that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// What it was.
+    /// The operation.
     pub op: Op,
     /// First byte.
     pub at: u64,
@@ -88,7 +88,7 @@ pub struct Failed {
     pub flags: BioFlags,
     /// Events before it.
     pub event: usize,
-    /// What a write was to write.
+    /// The data of a write.
     pub bytes: Option<Arc<[u8]>>,
 }
 
@@ -221,12 +221,12 @@ impl Disk {
         state.fault = fault;
     }
 
-    /// What it holds now.
+    /// Its present content.
     pub fn content(&self) -> Image {
         self.state().content.clone()
     }
 
-    /// What was seen so far.
+    /// The record so far.
     pub fn record(&self) -> Record {
         self.state().record.clone()
     }

@@ -45,7 +45,7 @@ impl Default for Options {
 
 type Outcome<T = ()> = Result<T, String>;
 
-/// What a thread uses in a round.
+/// The objects that a thread uses in a round.
 struct Caller {
     thread: usize,
     handles: Vec<File>,
@@ -61,7 +61,7 @@ fn is_full(error: &diorite::Error) -> bool {
     error.kind() == diorite::ErrorKind::StorageFull
 }
 
-/// What the units hold.
+/// The content of the units.
 fn units_of(bytes: &[u8]) -> Outcome<Vec<u32>> {
     if !bytes.len().is_multiple_of(UNIT) {
         return Err(format!("{} bytes are no whole units", bytes.len()));
@@ -79,7 +79,7 @@ fn units_of(bytes: &[u8]) -> Outcome<Vec<u32>> {
     bytes.chunks_exact(UNIT).map(unit).collect()
 }
 
-/// An error as the outcome; what was stored where a hole was made since may find no space.
+/// An error as the outcome; a store into a range that has become a hole may fail with no space.
 fn failed(what: &str, error: &diorite::Error) -> String {
     if is_full(error) { "SPACE".to_owned() } else { format!("{what}: {error}") }
 }
@@ -355,7 +355,7 @@ fn fill(filesystem: &Filesystem, random: &mut Random) -> Outcome {
     Ok(())
 }
 
-/// What a thread has called, and how it ended.
+/// A call of a thread, and its outcome.
 type Called = (Vec<Entry>, Outcome);
 
 fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut Random) -> Outcome<u64> {

@@ -24,13 +24,13 @@ pub enum Call {
         /// The number.
         value: u32,
     },
-    /// What was read from here on, at most so many units.
+    /// The units read from here on, up to a limit.
     Read {
         /// First unit.
         at: usize,
         /// Units asked for.
         len: usize,
-        /// What was read.
+        /// The result of the read.
         found: Vec<u32>,
     },
     /// The file was cut or grew to this size.
@@ -54,7 +54,7 @@ pub struct Entry {
     pub end: u64,
     /// Which thread called.
     pub thread: usize,
-    /// What it did.
+    /// The call.
     pub call: Call,
 }
 

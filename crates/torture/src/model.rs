@@ -1,4 +1,4 @@
-//! One byte model for every way in: what is read must be what a vector of bytes says, whichever way it was written.
+//! One byte model for every way of access: a read must return the bytes of the model, whichever call wrote them.
 //!
 //! Ways: cached, direct, bounced, vectored, queue, streams, snapshot views, calls that do not wait or
 //! leave nothing in the cache (`model/flagged.rs`), on files of a volume, of the host, and on a raw device; with
@@ -506,7 +506,7 @@ impl Subject {
         tell(done, "sync or drop")
     }
 
-    /// What is said to be a hole reads as zeros.
+    /// A reported hole reads as zeros.
     fn seek(&mut self) -> Outcome {
         let (_, file) = self.handle();
         let mut at = 0;

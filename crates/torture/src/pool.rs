@@ -1,4 +1,4 @@
-//! Processes that share a buffer pool, and are killed at random: what is left is whole, current, and held by no one.
+//! Processes that share a buffer pool and are killed at random: the remaining pages are whole, current and not pinned.
 //!
 //! Every page is one number, many times over. Children add one to pages under exclusive guards, word by word, and acknowledge on their output what they
 //! have done. After a kill every page must be of one number, which never goes back and is at least what was acknowledged; every frame must be
@@ -112,7 +112,7 @@ impl Arena {
     /// Kill one child among several that work, and judge. Returns the number of kills.
     ///
     /// # Errors
-    /// What was wrong.
+    /// The fault.
     pub fn run(&mut self, case: u64) -> Result<u64, String> {
         let mut random = Random::new(case);
         self.case(&mut random).map_err(|error| format!("kill {case}: {error}; {:?}", self.pool.stats()))
@@ -225,7 +225,7 @@ fn set(page: &mut impl DerefMut<Target = [u8]>, value: u64, random: &mut Random)
     words[..start].fill(value.to_le_bytes());
 }
 
-/// What a child does until it is killed: `memory path seed direct|cached`.
+/// The loop of a child until it is killed: `memory path seed direct|cached`.
 ///
 /// # Errors
 /// Anything that goes wrong; the parent is gone.

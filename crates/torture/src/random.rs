@@ -56,7 +56,7 @@ fn mix(value: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// What a device is filled with before it is used: no write contains it.
+/// The initial content of a device: no write contains it.
 pub const MARKER: u8 = 0xa5;
 
 /// The bytes that the write number `stamp` puts at `offset`: neither zero nor [`MARKER`].

@@ -38,7 +38,7 @@ fn tell<T>(result: diorite::Result<T>, what: impl std::fmt::Display) -> Outcome<
     result.map_err(|error| format!("{what}: {error}"))
 }
 
-/// What a thread has.
+/// The objects of a thread.
 #[derive(Clone)]
 struct Actor {
     filesystem: Filesystem,

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
-/// What is under way.
+/// The running case.
 struct Watched {
     number: u64,
     name: String,

@@ -10,7 +10,7 @@ use super::measure::{Run, call};
 pub(crate) struct Workload {
     /// Its name in reports.
     pub(crate) name: &'static str,
-    /// Its options, one a line, without those that say where.
+    /// Its options, one per line, without the options that name the target.
     pub(crate) options: &'static str,
     /// Threads that it keeps busy.
     pub(crate) threads: u32,

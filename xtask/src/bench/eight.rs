@@ -14,7 +14,7 @@ const DEVICES: u64 = 8;
 const DEVICE_MIB: u64 = 256;
 const FILE_MIB: u64 = 1536;
 const SECONDS: &str = "4";
-/// What a limited device gives.
+/// The rate of a limited device.
 const LIMIT_MB_PER_S: u64 = 100;
 
 pub(super) fn free(options: &Options) -> Result<(), String> {
@@ -148,7 +148,7 @@ impl Group {
         Ok(group)
     }
 
-    /// What a shell does to be in it.
+    /// The shell command that joins it.
     fn enter(&self) -> String {
         format!("echo $$ > {}/cgroup.procs && ", self.0.display())
     }

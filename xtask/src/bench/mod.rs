@@ -30,9 +30,9 @@ pub(crate) use databases::run_in as run_databases_in;
 pub(crate) use mounts::run_in;
 pub(crate) use profile::run_step;
 
-/// What the command line asks for.
+/// The arguments.
 pub(crate) struct Options {
-    /// Where images are made; on the disk that is to be measured. An absolute path.
+    /// Directory for images, on the measured disk; an absolute path.
     pub(crate) directory: PathBuf,
     /// Rounds.
     pub(crate) rounds: u32,

@@ -28,7 +28,7 @@ pub(super) const FILES: u32 = 50_000;
 const FUSE_FILES: u32 = 5000;
 /// Bytes that are written one by one, for each of the files.
 const SINGLE_BYTES_PER_FILE: u32 = 8;
-/// What a daemon is to take, and a round trip over `io_uring`.
+/// The targets for a daemon's memory and for a round trip over `io_uring`.
 const DAEMON_MIB_MAX: u32 = 100;
 const ROUND_TRIP_US_MAX: u32 = 12;
 /// Files of the tree that is unpacked and removed.
@@ -47,7 +47,7 @@ enum Unit {
     Transfers,
 }
 
-/// What is direct on one mount is from the host's page cache on another, so each begins without one, and a writer ends with a sync.
+/// Direct I/O of one mount is the host's page cache on another, so each round begins with an empty cache, and a writer ends with a sync.
 const JOBS: &[Job] = &[
     job("read_1m", "--rw=read --bs=1M --direct=1", Unit::Bytes),
     job("write_1m", "--rw=write --bs=1M --direct=1 --end_fsync=1", Unit::Bytes),

@@ -93,7 +93,7 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// What is measured on.
+/// The target of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Disk,

@@ -1,7 +1,7 @@
 //! Suite `mount-profile`: where the time of small calls on a mount goes, by `perf`, beside the kernel's own mount.
 //!
 //! Each step runs under `perf record -a`, which samples all CPUs. A sample belongs to the first class that its thread and the functions of
-//! its stack fit. What is stored is times, not shares alone, since a CPU that waits for the other one costs time, too.
+//! its stack fit. The run stores times, not shares alone, because a CPU that waits for the other one costs time as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -28,7 +28,7 @@ pub(super) struct TargetRatio {
     pub(super) ours: (&'static str, &'static str),
     /// Runner and figure of the peer.
     pub(super) peer: (&'static str, &'static str),
-    /// What the ratio is to be.
+    /// The target of the ratio.
     pub(super) bound: Bound,
 }
 
@@ -39,7 +39,7 @@ impl TargetRatio {
     }
 }
 
-/// The side of a bound on which a ratio is to be.
+/// The side of the bound on which a ratio must be.
 #[derive(Clone, Copy)]
 pub(super) enum Bound {
     AtLeast(f64),
@@ -70,7 +70,7 @@ pub(super) struct RateSuite {
     /// Its name, of the directory it is stored in too.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// What was done, and what is on the clock.
+    /// The work done, and the time measured.
     pub(super) about: String,
     /// Rounds where they are not what the command line says.
     pub(super) rounds: Option<u32>,

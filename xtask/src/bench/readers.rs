@@ -17,7 +17,7 @@ use super::{Options, store};
 const FILES: u32 = 5000;
 const LARGE_MIB: usize = 256;
 const WORKLOADS: &[(&str, &str)] = &[("small", "/many"), ("large", "/large")];
-/// Readers that Diorite is to be faster than: the published ones.
+/// The published readers that Diorite competes with.
 const PEERS: &[&str] = &["rust-fs-ext4", "ext4-view", "dissect.extfs"];
 
 /// Whether the host has the image in its page cache.
@@ -96,7 +96,7 @@ fn make_image(directory: &Path, image: &Path) -> Result<(), String> {
     call(&["sync"]).map(drop)
 }
 
-/// All readers that can be had here; those that cannot are named.
+/// All readers that are available here; the others are named.
 fn readers(directory: &Path, image: &Path) -> Vec<Reader> {
     let image = image.to_string_lossy().into_owned();
     let program = |path: &str| vec![path.to_owned(), image.clone()];

@@ -189,7 +189,7 @@ fn children_cpu_s() -> Result<f64, String> {
     Ok((fields.get(13).unwrap_or(&0.0) + fields.get(14).unwrap_or(&0.0)) / 100.0)
 }
 
-/// What the jobs read and wrote, without the real CPU time.
+/// Bytes that the jobs read and wrote, without the real CPU time.
 fn transfers(said: &str) -> Result<Vec<Value>, String> {
     let json: Value = serde_json::from_str(said).map_err(|error| format!("the job's JSON: {error}"))?;
     let jobs = json["jobs"].as_array().ok_or("the job's JSON has no jobs")?;

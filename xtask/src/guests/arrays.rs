@@ -25,7 +25,7 @@ for volume in lin str r1 mir; do fill /dev/mapper/vg-$volume; done
 for second in $(seq 1 60); do lvm lvs --noheadings -o copy_percent vg | grep -q '[0-9]' && ! lvm lvs --noheadings -o copy_percent vg | grep -v '100.00' | grep -q '[0-9]' && break; sleep 1; done
 lvm vgchange -q -an vg || fail vgchange
 ";
-/// The guest's second run: what was written here is there, and the mirror is in sync and the same everywhere.
+/// The guest's second run: the host's writes are there, and the mirror is in sync and equal on all members.
 const USE: &str = "\
 mkdir -p /etc/lvm /run/lock /run/lvm
 echo 'devices { use_devicesfile=0 } activation { udev_sync=0 udev_rules=0 } global { use_lvmpolld=0 }' > /etc/lvm/lvm.conf

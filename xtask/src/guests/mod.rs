@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::setup;
 
-/// What a guest may take, all together.
+/// The time limit of a guest.
 const TIME_LIMIT: &str = "300";
 /// The part of the guest's script that all have: the volume is on /mnt.
 const EXERCISE: &str = "\
@@ -77,7 +77,7 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// `cargo xtask guests`: all ways, or those that are named.
+/// `cargo xtask guests`: all parts, or the named ones.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if !setup::is_root() {
         return Err("guests: this needs root".to_owned());
@@ -167,7 +167,7 @@ fn use_volume(way: &Way, directory: &Path, diorite: &Path, kernel: &str) -> Resu
         .map(drop)
 }
 
-/// Run the script of the initial file tree to its end; what it prints.
+/// Run the script of the initial file tree to its end; returns its output.
 fn boot(directory: &Path, kernel: &str, machine: &[&str]) -> Result<String, String> {
     let machine = Command::new("timeout")
         .args([TIME_LIMIT, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])

@@ -1,4 +1,4 @@
-//! Databases that do transactions while the daemon is killed. What was acknowledged is there afterwards.
+//! Databases that do transactions while the daemon is killed. Acknowledged transactions are there afterwards.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -233,12 +233,12 @@ impl Database for Sqlite {
     }
 }
 
-/// What a server has for its pages and its log.
+/// The memory of a server for its pages and its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     /// So little that it writes pages and ends its log all the time.
     Small,
-    /// What it has without settings.
+    /// The defaults.
     Usual,
 }
 

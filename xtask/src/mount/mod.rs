@@ -19,7 +19,7 @@ use transport::Transport;
 /// How long a part of the suite runs where the command does not say.
 const SECONDS: u64 = 20;
 
-/// What a part knows.
+/// The arguments of a part.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// About how long each part runs.
@@ -31,7 +31,7 @@ pub(crate) struct Settings {
     pub(crate) transport: Transport,
 }
 
-/// What is no program of [`PROGRAMS`]: what it did, or what went wrong.
+/// A part that is not one of [`PROGRAMS`]: its result, or the error.
 type Scenario = fn(&Settings) -> Result<String, String>;
 
 const SCENARIOS: &[(&str, Scenario)] = &[

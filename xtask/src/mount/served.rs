@@ -172,7 +172,7 @@ impl Drop for Served {
     }
 }
 
-/// Run a script until it succeeds: what is busy still is for a moment after its last user has ended.
+/// Run a script until it succeeds: a device stays busy for a moment after its last user has ended.
 fn until_done(script: &str) -> Result<(), String> {
     let start = Instant::now();
     loop {
@@ -184,7 +184,7 @@ fn until_done(script: &str) -> Result<(), String> {
     }
 }
 
-/// Run a script; what it says is the error.
+/// Run a script; its output is the error.
 pub(crate) fn shell(script: &str) -> Result<(), String> {
     let output = run("sh", &["-ec", script])?;
     if output.status.success() {

@@ -1,4 +1,4 @@
-//! What a journal superblock says about the layout of the log.
+//! Features of the journal superblock: the layout of the log.
 
 use bitflags::bitflags;
 

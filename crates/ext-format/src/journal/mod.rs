@@ -1,4 +1,4 @@
-//! What the journal's blocks look like (jbd2).
+//! The blocks of the journal (jbd2).
 //!
 //! Where it sits: below replay and commit; everything that is read from or written into the log is taken apart and
 //! put together here. All numbers are big-endian. Source: the kernel's documentation of ext4, "Journal (jbd2)".

@@ -1,4 +1,4 @@
-//! What is known of a frame: which page it has, in which state, and how to get it back if its writer dies.
+//! The header of a frame: its page, its state, and how to restore it if its writer dies.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 

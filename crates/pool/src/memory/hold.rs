@@ -263,7 +263,7 @@ mod tests {
         assert!(!copy_racing(&mapping, 3, 0..8, &mut [0; 7]));
     }
 
-    /// What a dead process was changing is copied back from its before-image, which belongs to it as well.
+    /// A page that a dead process was changing is restored from its before-image, which that process owns as well.
     #[test]
     fn a_before_image_is_restored() {
         let mapping = mapping();

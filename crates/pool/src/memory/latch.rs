@@ -1,4 +1,4 @@
-//! Who may look at a frame, and who may change it: a latch over threads of several processes that survives the death of any.
+//! The latch of a frame: shared or exclusive access for threads of several processes. It survives the death of any process.
 //!
 //! States:
 //! - `owner` is the process that has the frame exclusively, or none. Threads of one process exclude each other by the same word.

@@ -30,7 +30,7 @@ pub(crate) struct Mapping {
     process: Process,
 }
 
-// SAFETY: what is given out are references to atomics, and bytes under a latch.
+// SAFETY: callers get references to atomics, and bytes under a latch.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -144,7 +144,7 @@ impl Mapping {
         }
     }
 
-    /// Whether this is a forked child of the process that mapped it: what is held belongs to the parent, and is not given back here.
+    /// Whether this is a forked child of the process that mapped it: its pins belong to the parent and are not released here.
     #[inline]
     pub(crate) fn is_of_parent(&self) -> bool {
         !self.process.is_current()

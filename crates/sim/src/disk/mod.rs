@@ -30,7 +30,7 @@ pub use parameters::{DISK_NAMES, DiskParameters, FlashParameters, ParameterError
 /// One command to a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// First byte.
     pub start: u64,
@@ -53,7 +53,7 @@ impl Command {
     }
 }
 
-/// What a drive does with commands, in time. Times are nanoseconds since the world began and never go backwards.
+/// How a drive executes commands over time. Times are nanoseconds since the world began and never go backwards.
 pub trait Model: Send + fmt::Debug {
     /// Take a command; `id` is not in use.
     fn submit(&mut self, id: u64, command: Command, now: u64);
@@ -81,7 +81,7 @@ pub struct Trace {
     pub task: u64,
 }
 
-/// What a drive did in the present world, as the kernel counts it of a real one.
+/// Counters of a drive in the current world, as the kernel keeps them for a real drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// Commands that have ended: reads, writes.
@@ -210,7 +210,7 @@ impl SimDisk {
         lock(&self.content).clone()
     }
 
-    /// Put other content on the disk; what lies beyond its end is cut off, what is missing reads as zeros.
+    /// Replace the content of the disk: bytes past its end are dropped, and missing bytes read as zeros.
     pub fn set_image(&self, image: SparseImage) {
         *lock(&self.content) = image.resized(self.geometry.capacity_bytes);
     }
@@ -225,7 +225,7 @@ impl SimDisk {
         lock(&self.drive).trace.take().unwrap_or_default()
     }
 
-    /// What the drive did in the latest world until `now`.
+    /// Counters of the drive in the latest world until `now`.
     pub fn activity(&self, now: Duration) -> Activity {
         let activity = lock(&self.drive).activity;
         let still = activity.busy_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));

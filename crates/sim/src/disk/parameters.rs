@@ -35,7 +35,7 @@ pub enum ParameterError {
         file: String,
         /// From 1.
         line: usize,
-        /// What is wrong.
+        /// The reason.
         problem: String,
         /// What would be right.
         cure: String,
@@ -45,7 +45,7 @@ pub enum ParameterError {
     Impossible {
         /// Which.
         key: &'static str,
-        /// What is wrong.
+        /// The reason.
         problem: String,
         /// What would be right.
         cure: String,
@@ -426,7 +426,7 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
     text.lines().position(is_key).map(|line| line + 1)
 }
 
-/// What should stand there, if a value is not like the one that it is to replace.
+/// The expected type, if a value does not have the type of the one that it replaces.
 fn is_not_like(value: &toml::Value, old: &toml::Value) -> Option<&'static str> {
     let is_number = |value: &toml::Value| matches!(value, toml::Value::Float(_));
     match old {

@@ -1,4 +1,4 @@
-//! What a simulation came to.
+//! The result of a simulation.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct Deadlock {
     pub waiting: String,
 }
 
-/// What a simulation came to.
+/// The result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Virtual time at the end.

@@ -12,7 +12,7 @@ use super::report::{Deadlock, ProcessReport, Report};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ProcessId(pub(super) usize);
 
-/// What a process does.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     Runnable,

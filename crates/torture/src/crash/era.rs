@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::oracle::{Change, Class, Operation, Rounding, Sync, Wrong};
 use crate::random::stamp_byte;
 
-/// What a file was when the era began, and the calls since.
+/// The state of a file at the start of the era, and the calls since.
 #[derive(Clone, Debug)]
 pub(super) struct Era {
     /// When the call began that made `base` of what was there.
@@ -24,10 +24,10 @@ impl Default for Era {
     }
 }
 
-/// What a byte may be.
+/// A legal value of a byte.
 #[derive(Clone, Copy, Debug)]
 enum Version {
-    /// What it was when the era began.
+    /// Its value at the start of the era.
     Base,
     /// Zero.
     Zero,
@@ -244,7 +244,7 @@ impl View<'_> {
         Err(Wrong::new(Class::Size, what))
     }
 
-    /// What was promised to be within the file.
+    /// The promised minimum size.
     fn least_size(&self, cut: usize) -> u64 {
         let mut least = self.era.base.len() as u64;
         for (number, operation) in self.begun(cut) {

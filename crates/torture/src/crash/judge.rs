@@ -17,7 +17,7 @@ use crate::formats::Format;
 use crate::image::{Image, PIECE};
 use crate::random::Random;
 
-/// An image file for e2fsck, of which only what differs is written again.
+/// An image file for e2fsck; only changed blocks are written again.
 #[derive(Debug)]
 pub struct Scratch {
     directory: tempfile::TempDir,
@@ -52,7 +52,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// What the file holds now.
+    /// The present content of the file.
     fn take(&mut self) -> std::io::Result<Image> {
         let mut image = self.held.take().expect("something was put");
         #[expect(clippy::disallowed_methods, reason = "what e2fsck has written")]

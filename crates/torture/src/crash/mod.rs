@@ -27,7 +27,7 @@ pub use judge::{Scratch, has_e2fsck};
 pub use oracle::{Class, Wrong};
 pub use workload::{Heard, Oracle, Plan, Ran};
 
-/// What a case may choose from, and how much of it is looked at.
+/// The choices of a case, and how many crash states it checks.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The volumes.

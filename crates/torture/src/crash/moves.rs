@@ -8,7 +8,7 @@ impl Worker {
     pub(super) fn shift(&mut self, slot: usize) -> Outcome {
         let (size, block) = (self.size(slot), self.block);
         let blocks = size / block;
-        // After a failure it is not known what there is to move.
+        // After a failure the content of the range is unknown.
         let is_known = self.shared.disk.failed() == 0;
         if !self.slots[slot].own || !self.shared.moves || blocks < 3 || !is_known {
             return self.write(slot);

@@ -10,7 +10,7 @@ struct Naming {
     name: Option<String>,
 }
 
-/// What was promised of a file's presence.
+/// The promise about a file's presence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// It is under one of these names.

@@ -1,4 +1,4 @@
-//! What a file may be after a power cut, from nothing but the calls that were made and what they promise.
+//! The legal states of a file after a power cut, derived from the calls and their promises alone.
 //!
 //! Each call is an operation with the moments (events and marks of the device) of its begin and end. After a cut:
 //! 1. Each byte is that of some operation that had begun, or zero where none wrote; but none older than the last one that a
@@ -51,7 +51,7 @@ pub(super) struct Operation {
     pub end: Option<usize>,
     /// Whether it is durable when it has returned.
     pub durable: bool,
-    /// What it does.
+    /// The effect.
     pub change: Change,
 }
 
@@ -94,7 +94,7 @@ impl Default for FileLog {
     }
 }
 
-/// What is wrong, by class: so that known failures are distinguished from new ones.
+/// The class of a fault, so that known failures can be told from new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A call failed or gave a wrong answer with the power on, or none ever.
@@ -105,11 +105,11 @@ pub enum Class {
     Check,
     /// e2fsck finds something, or cannot repair it.
     Fsck,
-    /// What the device held before is readable.
+    /// Old content of the device is readable.
     Stale,
     /// Truncated bytes came back.
     Truncated,
-    /// What was promised is not there.
+    /// Promised content is missing.
     Lost,
     /// Bytes that no write to the file has written.
     Foreign,
@@ -141,12 +141,12 @@ impl Class {
     ];
 }
 
-/// What is wrong.
+/// A fault.
 #[derive(Clone, Debug)]
 pub struct Wrong {
     /// Its class.
     pub class: Class,
-    /// What was found.
+    /// What was found, in words.
     pub what: String,
 }
 
@@ -176,7 +176,7 @@ impl FileLog {
         &mut self.eras.last_mut().expect("there is always one").operations
     }
 
-    /// A call begins; what it returns goes to [`FileLog::end`].
+    /// A call begins; its result goes to [`FileLog::end`].
     pub fn begin(&mut self, begin: usize, durable: bool, change: Change) -> usize {
         self.operations().push(Operation { begin, end: None, durable, change });
         self.operations().len() - 1
@@ -197,7 +197,7 @@ impl FileLog {
         self.eras.last_mut().expect("there is always one").end = Some(end);
     }
 
-    /// A call that moves bytes has failed on the way, for a transfer failed: what it has done is not known.
+    /// A call that moves bytes has failed in a transfer: its effect is unknown.
     pub fn forget_content(&mut self) {
         self.is_unknown = true;
     }
@@ -207,7 +207,7 @@ impl FileLog {
         self.syncs.push(Sync { begin, end, names });
     }
 
-    /// A sync has failed, and has said so: what was not promised before never will be.
+    /// A sync has failed and reported it: content that was not promised before never will be.
     pub fn give_up(&mut self) {
         let view = self.view();
         let lost: Vec<usize> =

@@ -25,7 +25,7 @@ const SYNC_EVERYTHING: &str = "Filesystem::sync";
 /// Files of each thread.
 const FILES: usize = 3;
 
-/// What is tried.
+/// The operations to try.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Decides everything.
@@ -49,7 +49,7 @@ pub struct Heard {
     pub end: usize,
     /// The file that the call was about; `None` for calls about the whole volume.
     pub file: Option<usize>,
-    /// What it said.
+    /// Its output.
     pub what: String,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Slot {
     part: std::ops::Range<u64>,
     /// Whether it is this thread's alone.
     pub(super) own: bool,
-    /// What was written last: writing it again, in another way, is what many bugs need.
+    /// The last write: many bugs need the same range to be written again by another call.
     last: (u64, u64),
 }
 
@@ -513,7 +513,7 @@ impl Worker {
     }
 }
 
-/// What a run leaves: the device with its record, and what was promised.
+/// The result of a run: the device with its record, and the promises that were made.
 #[derive(Debug)]
 pub struct Ran {
     /// The device.
@@ -522,7 +522,7 @@ pub struct Ran {
     pub oracle: Oracle,
     /// Events when the volume was first durable.
     pub start: usize,
-    /// What a call did wrong, with the power on.
+    /// A fault of a call before the cut.
     pub wrong: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The arm: what it does next, and when it has done it.
+//! The arm: its next action, and when that action ends.
 
 use super::{Arm, MediaJob, Rotational};
 

@@ -31,7 +31,7 @@ use super::link::SharedLink;
 use super::platter::Platter;
 use super::{Command, Model, RangeSet, RotationalParameters};
 
-/// What the firmware does next.
+/// The next action of the firmware.
 #[derive(Clone, Copy, Debug)]
 enum Job {
     /// Decode a read or flush.

@@ -30,7 +30,7 @@ impl Rotational {
         }
     }
 
-    /// How far a stream goes: what is asked for, and the read-ahead.
+    /// The end of a stream: the requested range plus the drive's readahead.
     pub(super) fn stream_limit(&self, segment: usize) -> u64 {
         let asked = self.segments[segment].asked;
         (asked + self.read_ahead()).min((self.parameters.capacity_gb * 1e9) as u64)

@@ -1,4 +1,4 @@
-//! The write-back cache: what it takes, what waits for space in it, and how it comes to the medium.
+//! The write cache of the drive: admission, commands that wait for space, and destaging to the medium.
 
 use std::collections::VecDeque;
 
