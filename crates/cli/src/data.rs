@@ -133,9 +133,11 @@ fn is_same_side(a: &Location, b: &Location) -> bool {
 
 pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Result<()> {
     let Some((to, sources)) = arguments.paths.split_last() else { return Ok(()) };
-    if image_of(to).is_none() && sources.iter().any(|from| image_of(from).is_none()) {
+    if image_of(to).is_none()
+        && let Some(from) = sources.iter().find(|from| image_of(from).is_none())
+    {
         return Err(Failure::Usage(format!(
-            "{to}: neither this nor all sources are in an image; write IMAGE:/path for what is in one"
+            "{from}: not copied to {to}: both are files of the host; write IMAGE:/path for a file in an image"
         )));
     }
     if let Location::Host(path) = to

@@ -15,7 +15,7 @@ use diorite_copy::{
     Unwatched, WatchedInput, decompressor, no_archive, unpack,
 };
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, complain};
 use crate::foreign;
 use crate::interrupt;
 use crate::location::is_same_image;
@@ -94,6 +94,18 @@ fn better_reason(from: &Path, start: &[u8]) -> Option<String> {
     foreign::describe(from)
 }
 
+/// Under fakeroot(1), attributes that were set in its session are in its memory only, and its library shows them to programs that call the C
+/// library for them. This program calls the kernel.
+fn report_fakeroot(from: &Path) {
+    if std::env::var_os("FAKEROOTKEY").is_some() {
+        complain(&format!(
+            "{name}: extended attributes and capabilities that were set under fakeroot are not kept; use \
+             `tar --xattrs -C {name} -c . | diorite mkfs -d - ...`",
+            name = from.display()
+        ));
+    }
+}
+
 /// Longer than any image takes to fill.
 const NEVER: Duration = Duration::from_secs(1 << 30);
 
@@ -136,6 +148,7 @@ pub(crate) fn fill(
         Content::Directory(from) => {
             // One sync at the end, by closing.
             let options = CopyOptions { depth: Depth::Tree, sync: Sync::Never, ..CopyOptions::default() };
+            report_fakeroot(&from);
             let mut copier = Copier::new(&tree, options, &progress);
             let host = HostTree::new().beside_images(host_paths(&image.to_string_lossy()));
             copier.copy_content(&host, &from, root).and_then(|()| copier.finish())

@@ -22,7 +22,7 @@ use crate::interrupt;
 use crate::journal_sizes::JournalSizes;
 use crate::location::name_of_image;
 use crate::output::{Output, json_name};
-use crate::size::{Size, human};
+use crate::size::{Size, counted, human, size_in_words};
 use crate::volume::uuid_text;
 
 /// Smaller images hold no filesystem at all, and are a forgotten unit.
@@ -133,6 +133,9 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
                      another filesystem"
                 ))
             }
+            OpenError::NotFound { .. } if is_new => Failure::Failed(format!(
+                "{name}: cannot make the image: its directory does not exist; make the directory first"
+            )),
             _ => Failure::open(&error),
         })
     };
@@ -320,11 +323,11 @@ fn show(
     }
     if let Some(summary) = summary {
         output.line(format!(
-            "Filled with {} files of {}, {} directories, {} other entries.",
-            summary.files,
-            human(summary.bytes),
-            summary.directories,
-            summary.others
+            "Filled with {} ({}), {} and {}.",
+            counted(summary.files, "file", "files"),
+            size_in_words(summary.bytes),
+            counted(summary.directories, "directory", "directories"),
+            counted(summary.others, "other entry", "other entries")
         ))?;
     }
     Ok(())

@@ -40,6 +40,16 @@ impl fmt::Display for Size {
     }
 }
 
+/// A count with its noun.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// A size in a sentence: `1 byte`, `1.5K`.
+pub(crate) fn size_in_words(bytes: u64) -> String {
+    if bytes < 1024 { counted(bytes, "byte", "bytes") } else { human(bytes) }
+}
+
 /// At most four characters and a unit: `1023`, `1.5K`, `512M`.
 pub(crate) fn human(bytes: u64) -> String {
     if bytes < 1024 {

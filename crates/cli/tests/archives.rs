@@ -188,3 +188,169 @@ fn what_is_wrong_with_an_archive_is_said() {
         }
     }
 }
+
+/// Records of pax headers, in a header of their own.
+fn records(records: &[(&str, &str)]) -> Vec<u8> {
+    let mut content = Vec::new();
+    for (keyword, value) in records {
+        let rest = format!(" {keyword}={value}\n");
+        // The length counts its own digits.
+        let digits = (1..5).find(|digits| (rest.len() + digits).to_string().len() == *digits);
+        let len = rest.len() + digits.expect("a short record");
+        content.extend(format!("{len}{rest}").into_bytes());
+    }
+    member("PaxHeaders/x", b'x', "", &content)
+}
+
+/// A member with the bytes of one field of its header replaced.
+fn with_field(kind: u8, at: usize, field: &[u8]) -> Vec<u8> {
+    let mut bytes = member("odd", kind, "", b"");
+    bytes[329..345].copy_from_slice(b"0000001\x000000003\0");
+    bytes[at..at + field.len()].copy_from_slice(field);
+    sum(&mut bytes[..512]);
+    bytes
+}
+
+/// Numbers were cut to the bits that an inode has: a uid of 2^32 with mode 4755 became a set-user-ID program of root.
+#[test]
+fn numbers_that_an_inode_cannot_hold_are_rejected() {
+    let bench = Bench::new();
+    let record = |keyword, value| [records(&[(keyword, value)]), member("odd", b'0', "", b"")].concat();
+    for (bytes, what) in [
+        (with_field(b'0', 100, b"\x80\0\0\0\0\x01\x0f\xed"), "mode"),
+        (with_field(b'0', 108, b"\x80\0\0\x01\0\0\0\0"), "uid"),
+        (with_field(b'0', 108, b"\xff\xff\xff\xff\xff\xff\xff\xff"), "uid"),
+        (with_field(b'0', 116, b"\x80\0\0\x01\0\0\0\0"), "gid"),
+        (with_field(b'0', 124, b"\x80\0\0\x01\0\0\0\0\0\0\0\0"), "size"),
+        (with_field(b'0', 136, b"\x80\0\0\x01\0\0\0\0\0\0\0\0"), "mtime"),
+        (with_field(b'3', 329, b"\x80\0\0\0\0\0\x10\0"), "major device number"),
+        (with_field(b'4', 337, b"\x80\0\0\0\0\x10\0\0"), "minor device number"),
+        (record("uid", "4294967296"), "uid"),
+        (record("gid", "4294967295"), "gid"),
+        (record("size", "99999999999999999999"), "size"),
+        (record("size", "-1"), "size"),
+        (record("mtime", "99999999999999999999"), "mtime"),
+        (record("SCHILY.devmajor", "5000"), "SCHILY.devmajor"),
+    ] {
+        bench.write("t.tar", &archive(&[bytes]));
+        let said = bench.fail("mkfs -d t.tar t.img 10M", 1);
+        assert!(said.contains("`odd`") && said.contains(&format!("its {what} ")), "{what}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(!bench.path("t.img").exists());
+    }
+    let largest = records(&[("uid", "4294967294"), ("gid", "1000240000"), ("mtime", "-1.5")]);
+    bench.write("t.tar", &archive(&[largest, member("odd", b'0', "", b"")]));
+    bench.run("mkfs -d t.tar t.img 10M");
+    let file = bench.json("stat t.img:/odd")["files"][0].clone();
+    let owner = (file["uid"].as_u64(), file["gid"].as_u64());
+    assert_eq!(owner, (Some(4_294_967_294), Some(1_000_240_000)), "{file}");
+    assert_eq!(file["modified"], "1969-12-31T23:59:58.500000000Z");
+}
+
+/// Labels, flags and attributes in the keywords of other programs went without a word.
+#[test]
+fn records_of_other_programs_are_kept_or_reported() {
+    let bench = Bench::new();
+    let other = [
+        ("RHT.security.selinux", "system_u:object_r:shadow_t:s0"),
+        ("LIBARCHIVE.xattr.user.bin%00", "Zm9v"),
+        ("LIBARCHIVE.xattr.user.name", "Zm9v"),
+        ("SCHILY.fflags", "nodump,schg,noatime"),
+        ("LIBARCHIVE.creationtime", "1700000000"),
+        ("MSWINDOWS.rawsd", "AQAAgA=="),
+        ("SCHILY.ino", "7"),
+    ];
+    let parts =
+        [records(&other), member("f", b'0', "", b"x"), records(&other[4..]), member("g", b'0', "", b"y")];
+    bench.write("t.tar", &archive(&parts));
+    let output =
+        bench.diorite(["mkfs", "-t", "ext4", "-d", "t.tar", "t.img", "10M"]).output().expect("starts");
+    let said = common::text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for lost in ["`LIBARCHIVE.creationtime` is not kept", "`MSWINDOWS.rawsd` is not kept"] {
+        assert_eq!(said.matches(lost).count(), 1, "{said}");
+    }
+    let file = bench.json("stat t.img:/f")["files"][0].clone();
+    let attributes = file["xattrs"].to_string();
+    assert!(attributes.contains("security.selinux") && attributes.contains("user.name"), "{file}");
+    if let Some(stat) = bench.debugfs("t.img", "stat /f") {
+        // nodump, noatime, immutable, extents.
+        assert!(stat.contains("Flags: 0x800d0"), "{stat}");
+        let label = bench.debugfs("t.img", "ea_get /f security.selinux").expect("debugfs");
+        assert!(label.contains("system_u:object_r:shadow_t:s0"), "{label}");
+    }
+    bench.must_be_clean("t.img");
+}
+
+/// What bsdtar writes of attributes, flags and sparse files.
+#[test]
+fn archives_of_bsdtar_keep_what_they_have() {
+    let bench = Bench::new();
+    bench.write("f", b"content");
+    let xattr = ["-n", "user.comment", "-v", "kept"].map(std::ffi::OsStr::new);
+    let path = bench.path("f");
+    tool("setfattr", xattr.into_iter().chain([path.as_os_str()]));
+    let has_flags =
+        tool("chattr", ["+d".as_ref(), path.as_os_str()]).is_some_and(|output| output.status.success());
+    let image = bench.path("b.tar");
+    let words = ["--format=pax", "-C"].map(std::ffi::OsStr::new);
+    let rest = [bench.directory.path().as_os_str(), "-cf".as_ref(), image.as_os_str(), "f".as_ref()];
+    if tool("bsdtar", words.into_iter().chain(rest)).is_none() {
+        return;
+    }
+    bench.run("mkfs -t ext4 -d b.tar o.img 20M");
+    assert_eq!(bench.json("stat o.img:/f")["files"][0]["xattrs"], serde_json::json!(["user.comment"]));
+    if has_flags && let Some(stat) = bench.debugfs("o.img", "stat /f") {
+        assert!(stat.contains("Flags: 0x80040"), "{stat}");
+    }
+    bench.must_be_clean("o.img");
+}
+
+/// Sparse files of GNU tar's first two pax forms were rejected.
+#[test]
+fn old_forms_of_sparse_files_are_unpacked() {
+    use std::os::unix::fs::FileExt;
+    let bench = Bench::new();
+    let file = std::fs::File::create(bench.path("s")).expect("a file");
+    file.write_all_at(&[1; 5000], 1 << 20).expect("space");
+    file.write_all_at(&[2; 100], 3 << 20).expect("space");
+    file.set_len(4 << 20).expect("a size");
+    for version in ["0.0", "0.1", "1.0"] {
+        let path = bench.path("s.tar");
+        let line = format!("--format=posix --sparse --sparse-version={version} -cf {} s", path.display());
+        if !tar(&bench, &line) {
+            return;
+        }
+        bench.run("mkfs -F -t ext4 -d s.tar s.img 20M");
+        assert_eq!(bench.run("ls s.img:/"), "lost+found\ns\n", "{version}");
+        bench.run("cp s.img:/s back");
+        assert!(bench.read("back") == bench.read("s"), "{version}");
+        bench.must_be_clean("s.img");
+    }
+}
+
+/// A member whose name goes through a link of the archive was rejected; `tar -x` takes it. No link leads out of the image.
+#[test]
+fn members_may_go_through_links_of_the_archive() {
+    let bench = Bench::new();
+    let link = |name, target| member(name, b'2', target, b"");
+    let file = |name| member(name, b'0', "", b"x");
+    let parts = [
+        member("usr/lib/", b'5', "", b""),
+        link("lib", "usr/lib"),
+        link("abs", "/usr"),
+        link("up", "../../../../etc"),
+        file("lib/a"),
+        file("abs/lib/b"),
+        file("up/diorite-test"),
+    ];
+    bench.write("t.tar", &archive(&parts));
+    bench.run("mkfs -t ext4 -d t.tar t.img 10M");
+    assert_eq!(bench.run("ls t.img:/usr/lib"), "a\nb\n");
+    assert_eq!(bench.run("cat t.img:/etc/diorite-test"), "x");
+    assert!(!std::path::Path::new("/etc/diorite-test").exists());
+    bench.must_be_clean("t.img");
+    bench.write("loop.tar", &archive(&[link("a", "b"), link("b", "a"), file("a/f")]));
+    let said = bench.fail("mkfs -d loop.tar loop.img 10M", 1);
+    assert!(said.contains("`a/f`") && said.contains("symbolic links"), "{said}");
+}

@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "names of users are looked up on the host")]
 
 /// The attribute that limits and grants access.
-pub(crate) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 const VERSION: u32 = 2;
 const TAG_GROUP: u16 = 0x04;
@@ -36,12 +36,16 @@ pub(crate) fn to_attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(value)
 }
 
-/// What the group of the file may, by the value of an attribute.
-pub(crate) fn group_permissions(value: &[u8]) -> Option<u16> {
-    let entries = value.get(4..)?.chunks_exact(8);
+/// The permission bits of a file that loses the attribute `name`. With an access control list, the bits of the group are the mask of the
+/// list; without it, they must be the permissions of the group.
+pub(crate) fn permissions_without(name: &[u8], value: &[u8], permissions: u16) -> u16 {
+    let entries = value.get(4..).unwrap_or_default().chunks_exact(8);
     let mut fields =
         entries.map(|entry| [[entry[0], entry[1]], [entry[2], entry[3]]].map(u16::from_le_bytes));
-    fields.find(|[tag, _]| *tag == TAG_GROUP).map(|[_, permissions]| permissions & 7)
+    match fields.find(|[tag, _]| *tag == TAG_GROUP) {
+        Some([_, group]) if name == ACCESS_LIST => permissions & !0o070 | (group & 7) << 3,
+        _ => permissions,
+    }
 }
 
 /// Tag, number and permissions of `kind:who:rwx`, after which star repeats the number.

@@ -1,35 +1,33 @@
 //! A tar stream as the source of a copy.
 //!
-//! The stream is read once, from front to back. Names are taken relative to the destination; an entry that points outside of it
-//! (`..`, or through a symbolic link that the archive brought) is refused.
+//! The stream is read once, from front to back. The destination is the root of all names. A symbolic link in the middle of a name is
+//! followed here and not by the sink: `/` and `..` in its target lead no further than the destination. A name with `..` is rejected.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
+use diorite::layout::InodeFlags;
 use diorite::{FileKind, Timestamp};
-use tar::{Archive, Entry, EntryType};
+use tar::{Archive, Entry, EntryType, Header};
 
-use crate::acl_text;
-use crate::pax::{Extra, PaxFilter, PaxRecords, Records, SparseMap, decoded};
-use crate::tree::{Attributes, Follow, Meta, Sink};
+use crate::copied_names::{Age, CopiedNames};
+use crate::numbers::{self, MAJORS, MINORS, MODES, OWNERS, SECONDS};
+use crate::pax::{Extra, PaxFilter, PaxRecords, SparseMap};
+use crate::records::{Extended, Sparse, last, leading_map};
+use crate::tree::{Attributes, Follow, LostAttribute, Meta, Sink};
 use crate::{Error, Summary, Watch};
 
 /// Size of a write; archives come through pipes in smaller pieces.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Prefix of extended attributes in pax headers.
-const XATTR_PREFIX: &[u8] = b"SCHILY.xattr.";
-/// Access control lists in pax headers, as text, and the attributes that they are.
-const ACLS: [(&[u8], &[u8]); 2] = [
-    (b"SCHILY.acl.access", b"system.posix_acl_access"),
-    (b"SCHILY.acl.default", b"system.posix_acl_default"),
-];
 /// Type of a directory in an incremental archive of GNU tar; its content is a list of names.
 const DUMP_DIRECTORY: u8 = b'D';
-/// Prefix of the keys of sparse files in the form that only pax archives have.
-const SPARSE_PREFIX: &[u8] = b"GNU.sparse.";
+/// As many symbolic links as Linux follows in a path.
+const LINKS_MAX: u32 = 40;
+/// Keywords that are reported once and not again; more than that come from a hostile archive.
+const KEYWORDS_MAX: usize = 1000;
 
 /// Put the content of a tar stream into the directory `to` of `sink`, which is not synced. `name` is what messages call
 /// the stream.
@@ -41,18 +39,22 @@ pub fn unpack(
     watch: &dyn Watch,
 ) -> Result<Summary, Error> {
     let (stream, records) = PaxFilter::new(stream);
-    let (summary, directories) = (Summary::default(), BTreeMap::new());
-    let current = String::new();
-    let mut unpacker = Unpacker { name, sink, to, watch, records, summary, directories, current };
+    let mut unpacker = Unpacker {
+        name,
+        sink,
+        to,
+        watch,
+        records,
+        summary: Summary::default(),
+        directories: BTreeMap::new(),
+        flags: BTreeMap::new(),
+        copied_names: CopiedNames::new(Age::Existing),
+        lost_keywords: HashSet::new(),
+        current: String::new(),
+    };
     let mut archive = Archive::new(stream);
     let unpacked = unpacker.entries(&mut archive);
-    // Whatever became of the entries (invariant 3). Deepest first, because making entries changed the times of their directories.
-    let finished = unpacker
-        .directories
-        .iter()
-        .rev()
-        .map(|(path, (meta, attributes))| unpacker.set_meta(path, meta, attributes))
-        .fold(Ok(()), Result::and);
+    let finished = unpacker.finish();
     unpacked.and(finished)?;
     Ok(unpacker.summary)
 }
@@ -66,6 +68,12 @@ struct Unpacker<'a> {
     summary: Summary,
     /// Attributes of directories, set at the end.
     directories: BTreeMap<PathBuf, (Meta, Attributes)>,
+    /// Inode flags, set after everything else: they forbid changes.
+    flags: BTreeMap<PathBuf, InodeFlags>,
+    /// What was made in directories that may take two names for one.
+    copied_names: CopiedNames,
+    /// Keywords of records that were reported as not kept.
+    lost_keywords: HashSet<String>,
     /// The name of the entry that is unpacked.
     current: String,
 }
@@ -111,28 +119,62 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    fn set_meta(&self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
-        match self.sink.set_meta(path, meta, attributes)?.into_iter().next() {
-            None => Ok(()),
-            Some(attribute) => Err(attribute.into_error(self.sink.name_of(path))),
+    /// Set what is set at the end, whatever became of the entries (invariant 3). Deepest first, because making entries changed the times of
+    /// their directories.
+    fn finish(&mut self) -> Result<(), Error> {
+        let mut finished = Ok(());
+        for (path, (meta, attributes)) in std::mem::take(&mut self.directories).iter().rev() {
+            finished = finished.and(self.set_meta(path, meta, attributes));
+        }
+        for (path, flags) in std::mem::take(&mut self.flags) {
+            if let Err(why) = self.sink.add_flags(&path, flags) {
+                self.report_lost(&path, [LostAttribute { attribute: format!("flags {flags:?}"), why }]);
+            }
+        }
+        finished
+    }
+
+    fn set_meta(&mut self, path: &Path, meta: &Meta, attributes: &Attributes) -> Result<(), Error> {
+        let lost = self.sink.set_meta(path, meta, attributes)?;
+        self.report_lost(path, lost);
+        Ok(())
+    }
+
+    fn report_lost(&mut self, path: &Path, lost: impl IntoIterator<Item = LostAttribute>) {
+        for attribute in lost {
+            self.summary.attributes_lost += 1;
+            self.watch.failed(attribute.into_error(self.sink.name_of(path)));
+        }
+    }
+
+    /// Report each keyword with data that is not kept, with the first entry that has it.
+    fn report_lost_keywords(&mut self, lost: Vec<(String, &'static str)>) {
+        for (keyword, why) in lost {
+            self.summary.attributes_lost += 1;
+            let is_full = self.lost_keywords.len() >= KEYWORDS_MAX;
+            if is_full || self.lost_keywords.insert(keyword.clone()) {
+                let (archive, entry) = (self.name.to_owned(), self.current.clone());
+                self.watch.failed(Error::RecordLost { archive, keyword, entry, why });
+            }
         }
     }
 
     fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
         let Extra { records, sparse } = self.records.next();
-        let name = last(&records, b"GNU.sparse.name").or_else(|| with_newlines(&records, b"path"));
-        let name = name.unwrap_or_else(|| entry.path_bytes().into_owned());
-        let link = || {
-            let whole = with_newlines(&records, b"linkpath");
-            whole.unwrap_or_else(|| entry.link_name_bytes().unwrap_or_default().into_owned())
-        };
-        let link = link();
+        let given = last(&records, "GNU.sparse.name").or_else(|| last(&records, "path"));
+        let name = given.map_or_else(|| entry.path_bytes().into_owned(), <[u8]>::to_vec);
         self.current = String::from_utf8_lossy(&name).into_owned();
         let path = self.destination(&name)?;
-        let mut extended = self.extended(&records, &name)?;
-        extended.sparse_size = sparse.as_ref().map(|map| map.size).or(extended.sparse_size);
-        let meta = self.meta(&entry, kind_of(entry.header().entry_type(), &name), &extended)?;
-        let attributes = std::mem::take(&mut extended.attributes);
+        let mut extended = Extended::of(&records).map_err(|why| self.entry_error(why))?;
+        self.report_lost_keywords(std::mem::take(&mut extended.lost));
+        let sparse = sparse.map(Sparse::Known).or_else(|| extended.sparse.take());
+        let size = match &sparse {
+            Some(Sparse::Known(map)) => map.size,
+            Some(Sparse::Leading(size)) => *size,
+            None => entry.size(),
+        };
+        let meta = self.meta(&entry, kind_of(entry.header().entry_type(), &name), size, &extended)?;
+        let attributes: Attributes = std::mem::take(&mut extended.attributes).into_iter().collect();
         let Some(path) = path else {
             // `./`: the destination itself is as it says.
             if meta.kind != FileKind::Directory {
@@ -144,10 +186,14 @@ impl Unpacker<'_> {
         self.make_parents(&path, meta.modified)?;
         if meta.kind == FileKind::Directory {
             self.make_directory(&path)?;
+            self.note_flags(&path, extended.flags);
             self.directories.insert(path, (meta, attributes));
             return Ok(());
         }
         let kind = entry.header().entry_type();
+        let link = last(&records, "linkpath");
+        let link =
+            link.map_or_else(|| entry.link_name_bytes().unwrap_or_default().into_owned(), <[u8]>::to_vec);
         if kind.is_hard_link() {
             return self.hard_link(&link, &path);
         }
@@ -155,19 +201,48 @@ impl Unpacker<'_> {
         match meta.kind {
             FileKind::Symlink => self.sink.make_link(&path, &link)?,
             FileKind::Regular => {
-                let map = match (sparse, extended.sparse_size) {
-                    (None, Some(size)) => {
-                        Some(sparse_map(&mut entry, size).map_err(|source| self.error(source))?)
+                let map = match sparse {
+                    Some(Sparse::Leading(size)) => {
+                        Some(leading_map(&mut entry, size).map_err(|source| self.error(source))?)
                     }
-                    (sparse, _) => sparse,
+                    Some(Sparse::Known(map)) => Some(map),
+                    None => None,
                 };
                 self.report_unknown(kind);
                 self.file(&mut entry, &path, map)?;
             }
             _ => self.sink.make_node(&path, &meta)?,
         }
+        self.note_made(&path)?;
+        self.note_flags(&path, extended.flags);
         self.summary.others += u64::from(meta.kind != FileKind::Regular);
         self.set_meta(&path, &meta, &attributes)
+    }
+
+    fn note_flags(&mut self, path: &Path, flags: InodeFlags) {
+        self.flags.remove(path);
+        if !flags.is_empty() {
+            self.flags.insert(path.to_owned(), flags);
+        }
+    }
+
+    fn may_fold_names(&self, path: &Path) -> Result<bool, Error> {
+        self.sink.may_fold_names(path.parent().unwrap_or(path))
+    }
+
+    /// Something new is at `path`.
+    fn note_made(&mut self, path: &Path) -> Result<(), Error> {
+        if self.may_fold_names(path)? { self.copied_names.note(self.sink, path) } else { Ok(()) }
+    }
+
+    /// What is at `path`, if it is not there under another name of the archive.
+    fn existing(&self, path: &Path) -> Result<Option<Meta>, Error> {
+        let existing = self.sink.existing(path, Follow::No)?;
+        if existing.is_some() && self.may_fold_names(path)? {
+            let archive = || format!("{}: `{}`", self.name, self.current);
+            self.copied_names.check(self.sink, archive, path)?;
+        }
+        Ok(existing)
     }
 
     /// Say that nothing more is known of an entry than its content.
@@ -192,32 +267,46 @@ impl Unpacker<'_> {
         }
         self.remove_existing(path)?;
         self.sink.make_hard_link(&original, path)?;
+        self.note_made(path)?;
         self.summary.others += 1;
         Ok(())
     }
 
-    /// Where an entry goes; `None` for the destination itself.
+    /// Where an entry goes, symbolic links followed in all of its name but the last part; `None` for the destination itself.
     fn destination(&self, name: &[u8]) -> Result<Option<PathBuf>, Error> {
-        let name = PathBuf::from(OsString::from_vec(name.to_vec()));
+        let name = Path::new(OsStr::from_bytes(name));
         let escapes = || Error::Escapes { archive: self.name.to_owned(), entry: name.display().to_string() };
-        let mut path = self.to.to_owned();
-        for component in name.components() {
-            match component {
-                Component::Normal(part) if part.as_bytes().contains(&0) => return Err(escapes()),
-                Component::Normal(part) => {
-                    // A symbolic link that the archive brought must not lead the next entries elsewhere.
-                    if path != self.to
-                        && self
-                            .sink
-                            .existing(&path, Follow::No)?
-                            .is_some_and(|at| at.kind == FileKind::Symlink)
-                    {
-                        return Err(escapes());
-                    }
-                    path.push(part);
+        let is_wrong = |part| match part {
+            Component::Normal(part) => part.as_bytes().contains(&0),
+            part => part == Component::ParentDir,
+        };
+        if name.components().any(is_wrong) {
+            return Err(escapes());
+        }
+        let (mut path, mut links) = (self.to.to_owned(), 0);
+        let mut waiting = parts_reversed(name);
+        while let Some(part) = waiting.pop() {
+            if part == ".." {
+                // The destination is its own parent, as a root is.
+                if path != self.to {
+                    path.pop();
                 }
-                Component::CurDir | Component::RootDir => {}
-                Component::ParentDir | Component::Prefix(_) => return Err(escapes()),
+                continue;
+            }
+            path.push(part);
+            let is_last = waiting.is_empty();
+            let existing = if is_last { None } else { self.sink.existing(&path, Follow::No)? };
+            if existing.is_some_and(|at| at.kind == FileKind::Symlink) {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(self.entry_error("there are too many symbolic links in its name"));
+                }
+                let target = PathBuf::from(OsString::from_vec(self.sink.link_at(&path)?));
+                path.pop();
+                if target.has_root() {
+                    self.to.clone_into(&mut path);
+                }
+                waiting.extend(parts_reversed(&target));
             }
         }
         Ok(Some(path).filter(|path| path != self.to))
@@ -238,6 +327,7 @@ impl Unpacker<'_> {
                     permissions: 0o755,
                     uid: 0,
                     gid: 0,
+                    has_unknown_owner: false,
                     size: 0,
                     accessed: modified,
                     modified,
@@ -253,11 +343,12 @@ impl Unpacker<'_> {
 
     /// Whether it was not there.
     fn make_directory(&mut self, path: &Path) -> Result<bool, Error> {
-        match self.sink.existing(path, Follow::No)? {
+        match self.existing(path)? {
             Some(existing) if existing.kind == FileKind::Directory => Ok(false),
             Some(_) => Err(self.two_kinds(path)),
             None => {
                 self.sink.make_directory(path)?;
+                self.note_made(path)?;
                 self.summary.directories += 1;
                 Ok(true)
             }
@@ -273,7 +364,7 @@ impl Unpacker<'_> {
 
     /// Later entries of an archive replace earlier ones.
     fn remove_existing(&self, path: &Path) -> Result<(), Error> {
-        match self.sink.existing(path, Follow::No)? {
+        match self.existing(path)? {
             Some(existing) if existing.kind == FileKind::Directory => Err(self.two_kinds(path)),
             Some(_) => self.sink.remove(path),
             None => Ok(()),
@@ -320,136 +411,67 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    fn meta(&self, entry: &Entry<'_, impl Read>, kind: FileKind, extended: &Extended) -> Result<Meta, Error> {
-        let header = entry.header();
-        let read = || -> io::Result<Meta> {
+    fn meta(
+        &self,
+        entry: &Entry<'_, impl Read>,
+        kind: FileKind,
+        size: u64,
+        extended: &Extended,
+    ) -> Result<Meta, Error> {
+        let read = || -> Result<Meta, String> {
+            let header = entry.header();
+            let old = header.as_old();
+            let field = |what, bytes| numbers::checked(what, numbers::field(bytes), &OWNERS);
             let modified = match extended.modified {
                 Some(modified) => modified,
-                None => Timestamp { seconds: header.mtime()? as i64, nanoseconds: 0 },
-            };
-            // Only entries of devices are sure to have numbers here.
-            let device = match kind {
-                FileKind::CharacterDevice | FileKind::BlockDevice => {
-                    (header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0))
+                None => {
+                    let seconds = numbers::checked("mtime", numbers::field(&old.mtime), &SECONDS)?;
+                    Timestamp { seconds, nanoseconds: 0 }
                 }
-                _ => (0, 0),
             };
             Ok(Meta {
                 kind,
-                permissions: (header.mode()? & 0o7777) as u16,
-                uid: header.uid()? as u32,
-                gid: header.gid()? as u32,
-                size: extended.sparse_size.unwrap_or(entry.size()),
+                permissions: numbers::checked::<u16>("mode", numbers::field(&old.mode), &MODES)? & 0o7777,
+                uid: extended.uid.map_or_else(|| field("uid", &old.uid), Ok)?,
+                gid: extended.gid.map_or_else(|| field("gid", &old.gid), Ok)?,
+                has_unknown_owner: false,
+                size,
                 accessed: extended.accessed.unwrap_or(modified),
                 modified,
                 links: 1,
                 identity: (0, 0),
-                device,
+                device: device_of(header, kind, extended)?,
             })
         };
-        read().map_err(|source| self.error(source))
-    }
-
-    fn extended(&self, records: &Records, name: &[u8]) -> Result<Extended, Error> {
-        let mut extended = Extended::default();
-        let time = |value: &[u8]| std::str::from_utf8(value).ok().and_then(time_of);
-        for (key, value) in records {
-            if key == b"mtime" {
-                extended.modified = time(value);
-            } else if key == b"atime" {
-                extended.accessed = time(value);
-            } else if let Some(name) = key.strip_prefix(XATTR_PREFIX) {
-                extended.attributes.push((decoded(name), value.clone()));
-            } else if let Some((_, attribute)) = ACLS.iter().find(|(known, _)| key == known) {
-                let value = acl_text::to_attribute(value).map_err(|why| {
-                    let name = String::from_utf8_lossy(name);
-                    self.error(io::Error::other(format!("the access control list of `{name}`: {why}")))
-                })?;
-                extended.attributes.push((attribute.to_vec(), value));
-            }
-        }
-        if records.iter().any(|(key, _)| key.starts_with(SPARSE_PREFIX)) {
-            let has = |key: &[u8], expected: &[u8]| last(records, key).is_some_and(|value| value == expected);
-            let is_known = has(b"GNU.sparse.major", b"1") && has(b"GNU.sparse.minor", b"0");
-            let size = last(records, b"GNU.sparse.realsize").filter(|_| is_known);
-            let size = size.and_then(|size| std::str::from_utf8(&size).ok()?.parse().ok());
-            extended.sparse_size = Some(size.ok_or_else(|| {
-                let name = String::from_utf8_lossy(name);
-                let why =
-                    format!("`{name}` is sparse in an old form; make the archive with --sparse-version=1.0");
-                self.error(io::Error::other(why))
-            })?);
-        }
-        // The same list may be there as text and as an attribute.
-        extended.attributes.sort();
-        extended.attributes.dedup_by(|a, b| a.0 == b.0);
-        Ok(extended)
+        read().map_err(|why| self.entry_error(why))
     }
 }
 
-/// Where the data of a sparse file of `size` bytes lies: the number of pieces, then offset and length of each, in decimal and a line each,
-/// in whole blocks before the data (GNU tar manual, "Storing Sparse Files", version 1.0).
-fn sparse_map(entry: &mut impl Read, size: u64) -> io::Result<SparseMap> {
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the map of a sparse file is malformed");
-    let (mut block, mut at) = ([0; 512], 512);
-    let mut number = || -> io::Result<u64> {
-        let mut number = None;
-        loop {
-            if at == block.len() {
-                entry.read_exact(&mut block)?;
-                at = 0;
-            }
-            let byte = block[at];
-            at += 1;
-            match (byte, number) {
-                (b'0'..=b'9', _) => {
-                    let digit = u64::from(byte - b'0');
-                    let more =
-                        number.unwrap_or(0u64).checked_mul(10).and_then(|more| more.checked_add(digit));
-                    number = Some(more.ok_or_else(wrong)?);
-                }
-                (b'\n', Some(number)) => return Ok(number),
-                _ => return Err(wrong()),
-            }
-        }
+/// Major and minor number of a device. Other entries may have anything in these fields.
+fn device_of(header: &Header, kind: FileKind, extended: &Extended) -> Result<(u32, u32), String> {
+    if !matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
+        return Ok((0, 0));
+    }
+    let fields = header.as_ustar().map(|header| (&header.dev_major, &header.dev_minor));
+    let fields = fields.or_else(|| header.as_gnu().map(|header| (&header.dev_major, &header.dev_minor)));
+    let number = |what, given: Option<u32>, field: Option<&[u8; 8]>, range| match (given, field) {
+        (Some(given), _) => Ok(given),
+        (None, Some(field)) => numbers::checked(what, numbers::field(field), range),
+        (None, None) => Ok(0),
     };
-    let mut map = SparseMap { size, pieces: Vec::new() };
-    for _ in 0..number()? {
-        map.push(number()?, number()?)?;
-    }
-    Ok(map)
+    Ok((
+        number("major device number", extended.major, fields.map(|(major, _)| major), &MAJORS)?,
+        number("minor device number", extended.minor, fields.map(|(_, minor)| minor), &MINORS)?,
+    ))
 }
 
-/// The last value of a key.
-fn last(records: &Records, key: &[u8]) -> Option<Vec<u8>> {
-    records.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.clone())
-}
-
-/// The last value of a key, where it is one that the crate `tar` does not see as it is.
-fn with_newlines(records: &Records, key: &[u8]) -> Option<Vec<u8>> {
-    last(records, key).filter(|value| value.contains(&b'\n'))
-}
-
-/// What the pax headers of an entry say beyond its own header.
-#[derive(Debug, Default)]
-struct Extended {
-    attributes: Attributes,
-    modified: Option<Timestamp>,
-    accessed: Option<Timestamp>,
-    /// The size of a sparse file whose map comes before its data.
-    sparse_size: Option<u64>,
-}
-
-/// Seconds since 1970 in decimal, perhaps negative, perhaps with a fraction.
-fn time_of(text: &str) -> Option<Timestamp> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let seconds: i64 = whole.parse().ok()?;
-    let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
-    let nanoseconds: u32 = digits.parse().ok()?;
-    if !whole.starts_with('-') || nanoseconds == 0 {
-        return Some(Timestamp { seconds, nanoseconds });
-    }
-    Some(Timestamp { seconds: seconds.checked_sub(1)?, nanoseconds: 1_000_000_000 - nanoseconds })
+/// The names in a path and its `..`, the first one last.
+fn parts_reversed(path: &Path) -> Vec<OsString> {
+    let is_part = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    let mut parts: Vec<_> =
+        path.components().filter(is_part).map(|part| part.as_os_str().to_owned()).collect();
+    parts.reverse();
+    parts
 }
 
 /// Read until the buffer is full or the entry ends.
@@ -531,23 +553,9 @@ mod tests {
     }
 
     #[test]
-    fn times_of_pax_headers_have_fractions_and_signs() {
-        let time = |text| time_of(text).map(|time| (time.seconds, time.nanoseconds));
-        assert_eq!(time("1234567890.5"), Some((1_234_567_890, 500_000_000)));
-        assert_eq!(time("9999999999.0123456789"), Some((9_999_999_999, 12_345_678)));
-        assert_eq!(time("-1.25"), Some((-2, 750_000_000)));
-        assert_eq!(time("-0.5"), Some((-1, 500_000_000)));
-        assert_eq!(time("-7"), Some((-7, 0)));
-        for wrong in ["", "x", "1.x", "1.-5", "99999999999999999999"] {
-            assert_eq!(time(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
     fn archive_cannot_write_outside_of_the_destination() {
         for entries in [
             &[(EntryType::Regular, "../evil", "", &b"x"[..])][..],
-            &[(EntryType::Symlink, "out", "/tmp", b""), (EntryType::Regular, "out/evil", "", b"x")],
             &[(EntryType::Link, "again", "../../etc/passwd", b"")],
         ] {
             let directory = tempfile::tempdir().unwrap();
@@ -557,5 +565,39 @@ mod tests {
             assert!(matches!(error, Error::Escapes { .. }), "{error}");
             assert!(!directory.path().join("evil").exists());
         }
+    }
+
+    /// An entry through a link of the archive was rejected, though `tar -x` takes it.
+    #[test]
+    fn links_lead_no_further_than_the_destination() {
+        let directory = tempfile::tempdir().unwrap();
+        let to = directory.path().join("to");
+        std::fs::create_dir(&to).unwrap();
+        let bytes = archive(&[
+            (EntryType::Directory, "usr/lib/", "", b""),
+            (EntryType::Symlink, "lib", "usr/lib", b""),
+            (EntryType::Symlink, "usr/up", "../../../lib/deep", b""),
+            (EntryType::Symlink, "root", "/usr", b""),
+            (EntryType::Symlink, "out", "/tmp/diorite", b""),
+            (EntryType::Regular, "lib/a", "", b"a"),
+            (EntryType::Regular, "usr/up/b", "", b"b"),
+            (EntryType::Regular, "root/lib/c", "", b"c"),
+            (EntryType::Regular, "out/d", "", b"d"),
+            (EntryType::Link, "root/lib/e", "lib/a", b""),
+        ]);
+        unpack_here(&bytes, &to).unwrap();
+        for (name, content) in
+            [("lib/a", "a"), ("lib/deep/b", "b"), ("lib/c", "c"), ("../tmp/diorite/d", "d"), ("lib/e", "a")]
+        {
+            let path = to.join("usr").join(name);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content, "{}", path.display());
+        }
+        let bytes = archive(&[
+            (EntryType::Symlink, "a", "b", b""),
+            (EntryType::Symlink, "b", "a", b""),
+            (EntryType::Regular, "a/file", "", b"x"),
+        ]);
+        let error = unpack_here(&bytes, &to).unwrap_err().to_string();
+        assert!(error.contains("too many symbolic links"), "{error}");
     }
 }

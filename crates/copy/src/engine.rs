@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use diorite::FileKind;
 
+use crate::copied_names::{Age, CopiedNames};
 use crate::file_data::{Copied, FileData};
 use crate::linked::Linked;
 use crate::tree::{
@@ -234,7 +235,7 @@ impl<'a> Copier<'a> {
         // The attributes are for what a link leads to, too, as the content is.
         let is_link = self.sink.existing(to, Follow::No)?.is_some_and(|at| at.kind == FileKind::Symlink);
         let itself = if is_link { to.join(".") } else { to.to_owned() };
-        self.copy_into(item, &itself, &source.names(from)?)
+        self.copy_into(item, &itself, &source.names(from)?, Age::Existing)
     }
 
     /// Directories are copied only where trees are.
@@ -263,13 +264,25 @@ impl<'a> Copier<'a> {
     }
 
     /// Copy what has these names in a directory.
-    fn copy_entries(&mut self, directory: Item<'_>, to: &Path, names: &[Vec<u8>]) -> Result<(), Error> {
+    fn copy_entries(
+        &mut self,
+        directory: Item<'_>,
+        to: &Path,
+        names: &[Vec<u8>],
+        age: Age,
+    ) -> Result<(), Error> {
         let source = directory.source;
+        let mut copied_names = self.sink.may_fold_names(to)?.then(|| CopiedNames::new(age));
         for name in names {
             let (path, to) = (directory.path.join(OsStr::from_bytes(name)), to.join(OsStr::from_bytes(name)));
             let meta = source.meta(&path, Follow::No);
-            let copied =
-                meta.and_then(|meta| self.copy_known(Item { source, path: &path, meta: &meta }, &to));
+            let copied = meta.and_then(|meta| {
+                let item = Item { source, path: &path, meta: &meta };
+                match &mut copied_names {
+                    Some(names) => self.copy_unless_folded(item, &to, names),
+                    None => self.copy_known(item, &to),
+                }
+            });
             match copied {
                 Err(error)
                     if self.options.on_failure == OnFailure::GoOn
@@ -282,6 +295,25 @@ impl<'a> Copier<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Copy an entry of a directory, unless its name is that of an entry that was copied before.
+    fn copy_unless_folded(
+        &mut self,
+        item: Item<'_>,
+        to: &Path,
+        names: &mut CopiedNames,
+    ) -> Result<(), Error> {
+        names.check(self.sink, || item.source.name_of(item.path), to)?;
+        let before = self.sink.existing(to, Follow::No)?;
+        let copied = self.copy_known(item, to);
+        // A file that stays is another name of one that was there: it may have many.
+        let is_directory = item.meta.kind == FileKind::Directory;
+        let after = self.sink.existing(to, Follow::No)?;
+        if is_directory || before.map(|meta| meta.identity) != after.map(|meta| meta.identity) {
+            names.note(self.sink, to)?;
+        }
+        copied
     }
 
     fn copy_known(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
@@ -425,8 +457,8 @@ impl<'a> Copier<'a> {
         let size = matches!(content, Content::File(..)).then(|| content.meta().size);
         let file = self.sink.create_new(place, size)?;
         self.copy_data(content, file.content(), sync)?;
-        let lost = file.set_meta(content.meta(), &content.attributes()?)?;
-        self.report_lost(lost, place.to)?;
+        let lost = file.set_meta(&content.meta().safe(), &content.attributes()?)?;
+        self.report_lost(content.meta(), lost, place.to);
         file.complete()
     }
 
@@ -483,9 +515,12 @@ impl<'a> Copier<'a> {
         // Before the directory is made: one that cannot be read leaves nothing.
         let names = item.source.names(item.path)?;
         // Nothing is written through a link: what it leads to may be outside of the destination.
-        match self.sink.existing(to, Follow::No)? {
+        let age = match self.sink.existing(to, Follow::No)? {
             // It may be the root of another filesystem.
-            Some(existing) if existing.kind == FileKind::Directory => self.note_destination(to),
+            Some(existing) if existing.kind == FileKind::Directory => {
+                self.note_destination(to);
+                Age::Existing
+            }
             Some(existing) => {
                 let why = match existing.kind {
                     FileKind::Symlink => "it is a symbolic link, and the source is a directory",
@@ -496,35 +531,42 @@ impl<'a> Copier<'a> {
             None => {
                 self.sink.make_directory(to)?;
                 self.summary.directories += 1;
+                Age::New
             }
-        }
-        self.copy_into(item, to, &names)
+        };
+        self.copy_into(item, to, &names, age)
     }
 
     /// Copy what a directory holds, and then its attributes, whatever became of the content (invariant 3).
-    fn copy_into(&mut self, directory: Item<'_>, to: &Path, names: &[Vec<u8>]) -> Result<(), Error> {
-        let copied = self.copy_entries(directory, to, names);
+    fn copy_into(
+        &mut self,
+        directory: Item<'_>,
+        to: &Path,
+        names: &[Vec<u8>],
+        age: Age,
+    ) -> Result<(), Error> {
+        let copied = self.copy_entries(directory, to, names, age);
         let finished = self.finish_attributes(directory, to, to);
         copied.and(finished)
     }
 
     /// Give the file `at`, which is or will be `to`, what the source knows of it besides its content.
     fn finish_attributes(&mut self, item: Item<'_>, at: &Path, to: &Path) -> Result<(), Error> {
-        let lost = self.sink.set_meta(at, item.meta, &item.source.attributes(item.path)?)?;
-        self.report_lost(lost, to)
+        let lost = self.sink.set_meta(at, &item.meta.safe(), &item.source.attributes(item.path)?)?;
+        self.report_lost(item.meta, lost, to);
+        Ok(())
     }
 
     /// An attribute that the destination does not take is no reason to do without the file.
-    fn report_lost(&mut self, lost: Vec<LostAttribute>, to: &Path) -> Result<(), Error> {
-        for attribute in lost {
-            let error = attribute.into_error(self.sink.name_of(to));
-            if self.options.on_failure == OnFailure::Stop {
-                return Err(error);
-            }
+    fn report_lost(&mut self, meta: &Meta, lost: Vec<LostAttribute>, to: &Path) {
+        let owner = meta.has_unknown_owner.then(|| LostAttribute {
+            attribute: "owner".to_owned(),
+            why: "this user namespace does not show it".to_owned(),
+        });
+        for attribute in owner.into_iter().chain(lost) {
             self.summary.attributes_lost += 1;
-            self.watch.failed(error);
+            self.watch.failed(attribute.into_error(self.sink.name_of(to)));
         }
-        Ok(())
     }
 }
 

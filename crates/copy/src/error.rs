@@ -88,6 +88,28 @@ pub enum Error {
         /// Why it was not set.
         why: String,
     },
+    /// A pax record with data that is not kept.
+    #[error("{archive}: the pax record `{keyword}` is not kept: {why} (first in `{entry}`)")]
+    RecordLost {
+        /// The name of the archive.
+        archive: String,
+        /// The keyword of the record.
+        keyword: String,
+        /// The first entry that has it.
+        entry: String,
+        /// Why it is not kept.
+        why: &'static str,
+    },
+    /// The destination takes two names of the source for one.
+    #[error(
+        "{name}: not copied: in the destination its name means `{other}`, which was copied before; copy it under another name"
+    )]
+    NameClash {
+        /// The file.
+        name: String,
+        /// The name that was copied before.
+        other: String,
+    },
     /// A pipe or a device that has no content of its own.
     #[error("{name}: not copied: it is a device, a pipe or a socket in an image; use -r to copy it as such")]
     NotRegular {

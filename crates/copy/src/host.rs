@@ -11,15 +11,18 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use diorite::layout::InodeFlags;
 use diorite::{FileKind, Timestamp};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::host_attributes::{Subject, cannot_see};
+use crate::host_path::reachable;
 use crate::host_stream::{HostStream, SpecialFile};
 use crate::tree::{
     Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
 };
+use crate::user_namespace::UnknownOwners;
 use crate::{Error, Watch};
 
 /// The host's filesystem as one side of a copy.
@@ -28,6 +31,7 @@ pub struct HostTree {
     is_root: bool,
     /// Whether open files can be found by [`path_of_open`].
     shows_open_files: bool,
+    unknown_owners: UnknownOwners,
     /// Files and devices that hold the images of this copy.
     images: Vec<Meta>,
 }
@@ -41,8 +45,12 @@ impl Default for HostTree {
 impl HostTree {
     /// As the user who runs this.
     pub fn new() -> Self {
-        let shows_open_files = Path::new("/proc/self/fd").exists();
-        Self { is_root: rustix::process::geteuid().is_root(), shows_open_files, images: Vec::new() }
+        Self {
+            is_root: rustix::process::geteuid().is_root(),
+            shows_open_files: Path::new("/proc/self/fd").exists(),
+            unknown_owners: UnknownOwners::of_process(),
+            images: Vec::new(),
+        }
     }
 
     /// The same; the files and devices `paths` hold the other side of the copy, and are neither copied nor replaced.
@@ -79,6 +87,7 @@ fn meta_of(metadata: &fs::Metadata) -> Meta {
         permissions: (metadata.mode() & 0o7777) as u16,
         uid: metadata.uid(),
         gid: metadata.gid(),
+        has_unknown_owner: false,
         size: metadata.len(),
         accessed: time(metadata.atime(), metadata.atime_nsec()),
         modified: time(metadata.mtime(), metadata.mtime_nsec()),
@@ -89,9 +98,10 @@ fn meta_of(metadata: &fs::Metadata) -> Meta {
 }
 
 fn look(path: &Path, follow: Follow) -> io::Result<Meta> {
+    let path = reachable(path)?;
     let metadata = match follow {
-        Follow::Yes => fs::metadata(path),
-        Follow::No => fs::symlink_metadata(path),
+        Follow::Yes => fs::metadata(&path),
+        Follow::No => fs::symlink_metadata(&path),
     };
     metadata.map(|metadata| meta_of(&metadata))
 }
@@ -128,12 +138,16 @@ impl Source for HostTree {
     }
 
     fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error> {
-        look(path, follow).map_err(|error| Error::host(path, "read", error))
+        let mut meta = look(path, follow).map_err(|error| Error::host(path, "read", error))?;
+        meta.has_unknown_owner = self.unknown_owners.has(meta.uid, meta.gid);
+        Ok(meta)
     }
 
     fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
         let list = || -> io::Result<Vec<Vec<u8>>> {
-            fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name().into_vec())).collect()
+            fs::read_dir(reachable(path)?)?
+                .map(|entry| entry.map(|entry| entry.file_name().into_vec()))
+                .collect()
         };
         let mut names = list().map_err(|error| Error::host(path, "list", error))?;
         names.sort();
@@ -141,19 +155,21 @@ impl Source for HostTree {
     }
 
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
-        let target = fs::read_link(path).map_err(|error| Error::host(path, "read the link", error))?;
+        let read = || fs::read_link(reachable(path)?);
+        let target = read().map_err(|error| Error::host(path, "read the link", error))?;
         Ok(OsString::from(target).into_vec())
     }
 
     fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
-        let names = match bytes_of(|buffer| rustix::fs::llistxattr(path, buffer)) {
+        let at = reachable(path).map_err(|error| Error::host(path, "list the attributes", error))?;
+        let names = match bytes_of(|buffer| rustix::fs::llistxattr(&*at, buffer)) {
             Ok(names) => names,
             Err(errno) if cannot_see(errno) => return Ok(Vec::new()),
             Err(errno) => return Err(Error::host(path, "list the attributes", errno)),
         };
         let mut attributes = Vec::new();
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            match bytes_of(|buffer| rustix::fs::lgetxattr(path, OsStr::from_bytes(name), buffer)) {
+            match bytes_of(|buffer| rustix::fs::lgetxattr(&*at, OsStr::from_bytes(name), buffer)) {
                 Ok(value) => attributes.push((name.to_vec(), value)),
                 Err(errno) if errno == Errno::NODATA || cannot_see(errno) => {}
                 Err(errno) => return Err(Error::host(path, "read an extended attribute", errno)),
@@ -168,7 +184,8 @@ impl Source for HostTree {
         let failed = |error| Error::host(path, "open", error);
         // A pipe in its place is not waited for.
         let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32;
-        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let at = reachable(path).map_err(failed)?;
+        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(at).map_err(failed)?;
         let opened = meta_of(&file.metadata().map_err(failed)?);
         if (opened.identity, opened.kind) != (meta.identity, meta.kind) {
             return Err(Error::Replaced { name: path.display().to_string() });
@@ -202,20 +219,28 @@ impl Sink for HostTree {
         }
     }
 
+    /// No system call says whether a directory folds names.
+    fn may_fold_names(&self, _: &Path) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    fn link_at(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        self.link_target(path)
+    }
+
     fn make_directory(&self, path: &Path) -> Result<(), Error> {
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(path)
-            .map_err(|error| Error::host(path, "make the directory", error))
+        let make = || fs::DirBuilder::new().mode(0o700).create(reachable(path)?);
+        make().map_err(|error| Error::host(path, "make the directory", error))
     }
 
     fn make_link(&self, path: &Path, target: &[u8]) -> Result<(), Error> {
-        std::os::unix::fs::symlink(OsStr::from_bytes(target), path)
-            .map_err(|error| Error::host(path, "make the link", error))
+        let make = || std::os::unix::fs::symlink(OsStr::from_bytes(target), reachable(path)?);
+        make().map_err(|error| Error::host(path, "make the link", error))
     }
 
     fn make_hard_link(&self, original: &Path, path: &Path) -> Result<(), Error> {
-        fs::hard_link(original, path).map_err(|error| Error::host(path, "make the link", error))
+        let make = || fs::hard_link(reachable(original)?, reachable(path)?);
+        make().map_err(|error| Error::host(path, "make the link", error))
     }
 
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
@@ -229,27 +254,25 @@ impl Sink for HostTree {
             }
         };
         let device = rustix::fs::makedev(meta.device.0, meta.device.1);
-        rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device)
+        let at = reachable(path).map_err(|error| Error::host(path, "make the node", error))?;
+        rustix::fs::mknodat(CWD, &*at, kind, Mode::from_raw_mode(0o600), device)
             .map_err(|errno| Error::host(path, "make the node", errno))
     }
 
     fn create(&self, path: &Path, _: u64) -> Result<Box<dyn WriteFile>, Error> {
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|error| Error::host(path, "create", error))?;
+        let open = || fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(reachable(path)?);
+        let file = open().map_err(|error| Error::host(path, "create", error))?;
         Ok(Box::new(HostFile { file, path: path.to_owned() }))
     }
 
     /// A file without a name (`O_TMPFILE`) where that can be had, so that nothing is left of it even if this process is killed.
     fn create_new(&self, place: &Place<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
         let directory = place.to.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        let directory = reachable(directory).map_err(|error| Error::host(place.to, "create", error))?;
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        let unnamed = self.shows_open_files.then(|| {
-            rustix::fs::open(directory.unwrap_or(Path::new(".")), flags, Mode::from_raw_mode(0o600))
-        });
+        let unnamed =
+            self.shows_open_files.then(|| rustix::fs::open(&*directory, flags, Mode::from_raw_mode(0o600)));
         let (file, name) = match unnamed {
             Some(Ok(file)) => (file.into(), None),
             _ => (create_at(&place.temporary)?, Some(place.temporary.clone())),
@@ -259,11 +282,13 @@ impl Sink for HostTree {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        fs::rename(from, to).map_err(|error| Error::host(to, "rename to", error))
+        let rename = || fs::rename(reachable(from)?, reachable(to)?);
+        rename().map_err(|error| Error::host(to, "rename to", error))
     }
 
     fn remove(&self, path: &Path) -> Result<(), Error> {
-        fs::remove_file(path).map_err(|error| Error::host(path, "remove", error))
+        let remove = || fs::remove_file(reachable(path)?);
+        remove().map_err(|error| Error::host(path, "remove", error))
     }
 
     fn open_special<'w>(
@@ -280,14 +305,19 @@ impl Sink for HostTree {
         meta: &Meta,
         attributes: &Attributes,
     ) -> Result<Vec<LostAttribute>, Error> {
-        Subject::At(path).set_all(path, meta, attributes, self.is_root)
+        let at = reachable(path).map_err(|error| Error::host(path, "set the attributes", error))?;
+        Subject::At(&at).set_all(path, meta, attributes, self.is_root)
+    }
+
+    fn add_flags(&self, _: &Path, _: InodeFlags) -> Result<(), String> {
+        Err("flags are set in images only".to_owned())
     }
 
     fn sync(&self, directory: &Path) -> Result<(), Error> {
         // The parent of a plain name is the empty path.
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
         let error = |error: io::Error| Error::host(directory, "sync", error);
-        match fs::File::open(directory) {
+        match reachable(directory).and_then(fs::File::open) {
             Ok(open) => rustix::fs::syncfs(&open).map_err(|errno| error(errno.into())),
             // A directory that may be written and not read: then everything, since one filesystem cannot be named.
             Err(denied) if denied.kind() == io::ErrorKind::PermissionDenied => {
@@ -358,10 +388,12 @@ fn path_of_open(file: &fs::File) -> PathBuf {
 
 /// Make a file under a temporary name. A killed run of a process with the same number may have left one.
 fn create_at(temporary: &Path) -> Result<fs::File, Error> {
-    let open = || fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary);
-    let opened = open().or_else(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => fs::remove_file(temporary).and_then(|()| open()),
-        _ => Err(error),
+    let open = |at: &Path| fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(at);
+    let opened = reachable(temporary).and_then(|at| match open(&at) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(&at).and_then(|()| open(&at))
+        }
+        opened => opened,
     });
     opened.map_err(|error| Error::host(temporary, "create", error))
 }
@@ -376,8 +408,9 @@ struct NewHostFile {
 }
 
 impl NewHostFile {
-    fn link(&self, name: &Path) -> Result<(), Errno> {
-        rustix::fs::linkat(CWD, path_of_open(&self.file.file), CWD, name, AtFlags::SYMLINK_FOLLOW)
+    fn link(&self, name: &Path) -> io::Result<()> {
+        let name = reachable(name)?;
+        Ok(rustix::fs::linkat(CWD, path_of_open(&self.file.file), CWD, &*name, AtFlags::SYMLINK_FOLLOW)?)
     }
 }
 
@@ -392,24 +425,27 @@ impl NewFile for NewHostFile {
 
     fn complete(mut self: Box<Self>) -> Result<(), Error> {
         let to = self.file.path.clone();
-        let error = |errno: Errno| Error::host(&to, "make the name", errno);
+        let error = |error| Error::host(&to, "make the name", error);
+        let exists = |linked: &io::Result<()>| {
+            linked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
+        };
         if self.name.is_none() {
-            match self.link(&to) {
-                // A link replaces nothing.
-                Err(Errno::EXIST) => {}
-                linked => return linked.map_err(error),
+            let linked = self.link(&to);
+            // A link replaces nothing.
+            if !exists(&linked) {
+                return linked.map_err(error);
             }
-            match self.link(&self.temporary) {
-                Err(Errno::EXIST) => {
-                    // A killed run of a process with the same number has left it.
-                    let _ = fs::remove_file(&self.temporary);
-                    self.link(&self.temporary).map_err(error)?;
-                }
-                linked => linked.map_err(error)?,
+            let mut linked = self.link(&self.temporary);
+            if exists(&linked) {
+                // A killed run of a process with the same number has left it.
+                let _ = reachable(&self.temporary).and_then(fs::remove_file);
+                linked = self.link(&self.temporary);
             }
+            linked.map_err(error)?;
             self.name = Some(self.temporary.clone());
         }
-        fs::rename(&self.temporary, &to).map_err(|error| Error::host(&to, "rename to", error))?;
+        let rename = || fs::rename(reachable(&self.temporary)?, reachable(&to)?);
+        rename().map_err(|error| Error::host(&to, "rename to", error))?;
         self.name = None;
         Ok(())
     }
@@ -419,7 +455,7 @@ impl Drop for NewHostFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // The error that counts is why it is not complete.
-            let _ = fs::remove_file(name);
+            let _ = reachable(name).and_then(fs::remove_file);
         }
     }
 }

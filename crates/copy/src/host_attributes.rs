@@ -68,26 +68,19 @@ impl Subject<'_> {
         attributes: &Attributes,
         is_root: bool,
     ) -> Result<Vec<LostAttribute>, Error> {
-        let mut permissions = meta.permissions;
-        match self.set_owner(meta) {
-            Ok(()) => {}
-            Err(error) if is_root && error.kind() != io::ErrorKind::PermissionDenied => {
-                return Err(Error::host(path, "set the owner", error));
-            }
+        let (mut permissions, mut lost) = (meta.permissions, Vec::new());
+        if let Err(error) = self.set_owner(meta) {
             // Without the owner, its set-user-ID and set-group-ID would give away this user's rights.
-            Err(_) => permissions &= 0o1777,
+            permissions &= 0o1777;
+            if is_root {
+                lost.push(lost_owner(path, meta, error)?);
+            }
         }
-        let mut lost = Vec::new();
         for (name, value) in attributes {
             match self.set_attribute(OsStr::from_bytes(name), value) {
                 Err(errno) if is_root || !is_for_root(name, errno) => {
                     lost.push(LostAttribute::extended(name, reason(errno)));
-                    if name == acl_text::ACCESS_LIST
-                        && let Some(group) = acl_text::group_permissions(value)
-                    {
-                        // With the list these bits are its mask; without it, the permissions of the group.
-                        permissions = permissions & !0o070 | group << 3;
-                    }
+                    permissions = acl_text::permissions_without(name, value, permissions);
                 }
                 _ => {}
             }
@@ -101,6 +94,16 @@ impl Subject<'_> {
         self.set_times(&times).map_err(|errno| Error::host(path, "set the times", errno))?;
         Ok(lost)
     }
+}
+
+/// The owner that root could not set: the user namespace does not have it, or the filesystem has no owners.
+fn lost_owner(path: &Path, meta: &Meta, error: io::Error) -> Result<LostAttribute, Error> {
+    let why = match Errno::from_io_error(&error) {
+        Some(Errno::INVAL) => "this user namespace has no such user or group".to_owned(),
+        Some(errno @ (Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)) => reason(errno),
+        _ => return Err(Error::host(path, "set the owner", error)),
+    };
+    Ok(LostAttribute { attribute: format!("owner {}:{}", meta.uid, meta.gid), why })
 }
 
 /// Whether only root may set such an attribute, and this user is refused for that reason.

@@ -104,6 +104,7 @@ impl StandardInput {
             permissions: PERMISSIONS,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
+            has_unknown_owner: false,
             size: 0,
             accessed: now(),
             modified: now(),

@@ -5,12 +5,14 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use diorite::layout::InodeFlags;
 use diorite::{
     DirectIo, Error as DioriteError, ErrorKind, File, FileKind, Filesystem, NodeRef, NodeSpec, Owner,
     SetAttributes, SetTime, Timestamp, Unaligned, XattrMode,
 };
 
 use crate::Error;
+use crate::acl_text;
 use crate::engine::temporary_name;
 use crate::tree::{
     Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, Sink, Source, WriteFile,
@@ -89,6 +91,7 @@ impl ImageTree {
         // First: setting an owner takes capabilities away.
         node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
         let (mut lost, mut failed) = (Vec::new(), Ok(()));
+        let mut permissions = meta.permissions;
         for (name, value) in attributes {
             match node.set_xattr(name, value, XattrMode::Set) {
                 Err(error) if error.is_about_attribute() => {
@@ -100,10 +103,15 @@ impl ImageTree {
                     };
                     let why = format!("{}{more}", error.without_path());
                     lost.push(LostAttribute::extended(name, why));
+                    permissions = acl_text::permissions_without(name, value, permissions);
                 }
                 Err(error) => failed = failed.and(Err(self.error(path, "set an extended attribute")(error))),
                 Ok(()) => {}
             }
+        }
+        if permissions != meta.permissions {
+            let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+            node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
         }
         // Inodes of 128 bytes have 32 bits for a time, larger ones 34.
         if i32::try_from(modified.seconds).is_err() {
@@ -133,6 +141,7 @@ impl ImageTree {
             permissions: attributes.permissions,
             uid: attributes.owner.uid,
             gid: attributes.owner.gid,
+            has_unknown_owner: false,
             size: attributes.size,
             accessed: attributes.accessed,
             modified: attributes.modified,
@@ -209,6 +218,15 @@ impl Sink for ImageTree {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(self.error(path, "look up")(error)),
         }
+    }
+
+    fn may_fold_names(&self, directory: &Path) -> Result<bool, Error> {
+        let attributes = self.filesystem.metadata(directory).map_err(self.error(directory, "look up"))?;
+        Ok(InodeFlags::from_bits_retain(attributes.flags).contains(InodeFlags::CASEFOLD))
+    }
+
+    fn link_at(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        self.link_target(path)
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), Error> {
@@ -297,6 +315,15 @@ impl Sink for ImageTree {
     ) -> Result<Vec<LostAttribute>, Error> {
         let node = self.filesystem.resolve_link(path).map_err(self.error(path, "set the attributes"))?;
         self.set_node_meta(&node, path, meta, attributes)
+    }
+
+    fn add_flags(&self, path: &Path, flags: InodeFlags) -> Result<(), String> {
+        let add = || {
+            let node = self.filesystem.resolve_link(path)?;
+            let flags = Some(node.attributes()?.flags | flags.bits());
+            node.set_attributes(&SetAttributes { flags, ..SetAttributes::default() })
+        };
+        add().map_err(|error: DioriteError| error.without_path().to_string())
     }
 
     fn sync(&self, _: &Path) -> Result<(), Error> {

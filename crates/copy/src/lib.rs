@@ -17,17 +17,22 @@
 
 mod acl_text;
 mod archive;
+mod copied_names;
 mod engine;
 mod error;
 mod file_data;
 mod host;
 mod host_attributes;
+mod host_path;
 mod host_stream;
 mod image;
 mod linked;
 mod needs;
+mod numbers;
 mod pax;
+mod records;
 mod tree;
+mod user_namespace;
 
 pub use archive::unpack;
 pub use engine::{Clobber, Copier, CopyOptions, Depth, OnFailure, Sync, data_bytes, is_within};

@@ -15,6 +15,9 @@ use std::rc::Rc;
 
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
+use crate::numbers::{self, SIZES, checked};
+use crate::records::last;
+
 /// Bytes of a header, and what data is rounded up to.
 const BLOCK: usize = 512;
 /// Longer headers are no headers: values have 64 KiB at most.
@@ -48,7 +51,9 @@ impl SparseMap {
     /// Add those of a header in the old form. Pieces that are not used are empty, and their numbers may be.
     fn extend(&mut self, headers: &[GnuSparseHeader]) -> io::Result<()> {
         let used = headers.iter().filter(|header| header.offset[0] != 0 && header.numbytes[0] != 0);
-        used.map(|header| (header.offset(), header.length()))
+        let number =
+            |field: &[u8]| checked("sparse map", numbers::field(field), &SIZES).map_err(|why| wrong(&why));
+        used.map(|header| (number(&header.offset), number(&header.numbytes)))
             .try_for_each(|(start, len)| self.push(start?, len?))
     }
 }
@@ -70,6 +75,12 @@ impl PaxRecords {
     pub(crate) fn next(&self) -> Extra {
         self.0.borrow_mut().pop_front().unwrap_or_default()
     }
+}
+
+/// A sentence about the entry of a header.
+fn about(header: &Header, what: &str) -> String {
+    let name = header.path_bytes();
+    format!("`{}`: {what}", String::from_utf8_lossy(&name))
 }
 
 fn wrong(what: &str) -> io::Error {
@@ -205,11 +216,7 @@ impl<R: Read> PaxFilter<R> {
             }
             _ => {}
         }
-        let Ok(mut size) = header.entry_size() else {
-            // The crate says what is wrong with it.
-            self.passing = u64::MAX;
-            return Ok(());
-        };
+        let mut size = numbers::size(&header).map_err(|why| wrong(&about(&header, &why)))?;
         match kind {
             EntryType::XHeader => {
                 let records = self.read_records(size)?;
@@ -225,9 +232,10 @@ impl<R: Read> PaxFilter<R> {
             EntryType::GNULongName | EntryType::GNULongLink => {}
             _ => {
                 let own = std::mem::take(&mut self.pending);
-                let given = own.iter().find(|(key, _)| key == b"size").map(|(_, value)| value);
-                let given = given.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
-                size = given.unwrap_or(size);
+                if let Some(given) = last(&own, "size") {
+                    size = checked("size", numbers::record(given), &SIZES)
+                        .map_err(|why| wrong(&about(&header, &why)))?;
+                }
                 let sparse = if kind == EntryType::GNUSparse { self.read_sparse(header)? } else { None };
                 let records = self.global.iter().cloned().chain(own).collect();
                 self.records.0.borrow_mut().push_back(Extra { records, sparse });
@@ -257,7 +265,9 @@ impl<R: Read> PaxFilter<R> {
     fn read_sparse(&mut self, mut header: Header) -> io::Result<Option<SparseMap>> {
         // The crate says what is wrong with others.
         let Some(gnu) = header.as_gnu() else { return Ok(None) };
-        let mut map = SparseMap { size: gnu.real_size()?, pieces: Vec::new() };
+        let size = checked("sparse size", numbers::field(&gnu.realsize), &SIZES);
+        let size = size.map_err(|why| wrong(&about(&header, &why)))?;
+        let mut map = SparseMap { size, pieces: Vec::new() };
         map.extend(&gnu.sparse)?;
         let mut continues = gnu.is_extended();
         while continues {
@@ -321,21 +331,6 @@ impl<R: Read> Read for PaxFilter<R> {
     }
 }
 
-/// The name of an extended attribute as GNU tar writes it into a key, where `=` and `%` cannot stand.
-pub(crate) fn decoded(name: &[u8]) -> Vec<u8> {
-    let (mut at, mut decoded) = (0, Vec::with_capacity(name.len()));
-    while at < name.len() {
-        let (byte, len) = match name.get(at..at + 3) {
-            Some(b"%3D") => (b'=', 3),
-            Some(b"%25") => (b'%', 3),
-            _ => (name[at], 1),
-        };
-        decoded.push(byte);
-        at += len;
-    }
-    decoded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,6 +345,5 @@ mod tests {
         for wrong in ["x", "5 a=b", "7 a=b\n", "0 a=b\n", "6 abc\n", "99999999999999999999 a=b\n", "3=a\n"] {
             assert!(parse(wrong.as_bytes()).is_none(), "{wrong:?}");
         }
-        assert_eq!(decoded(b"user.a%3Db%253D%"), b"user.a=b%3D%");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use diorite::layout::InodeFlags;
 use diorite::{FileKind, Timestamp};
 
 use crate::{Error, Watch};
@@ -17,6 +18,8 @@ pub struct Meta {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// User and group stand for numbers that are not known here, as in a user namespace that does not map them.
+    pub has_unknown_owner: bool,
     /// Size in bytes.
     pub size: u64,
     /// Last access.
@@ -29,6 +32,14 @@ pub struct Meta {
     pub identity: (u64, u64),
     /// Major and minor number of a device node.
     pub device: (u32, u32),
+}
+
+impl Meta {
+    /// The same without set-user-ID and set-group-ID where the owner is unknown: they would be for another one.
+    pub(crate) fn safe(&self) -> Self {
+        let kept = if self.has_unknown_owner { 0o1777 } else { 0o7777 };
+        Self { permissions: self.permissions & kept, ..self.clone() }
+    }
 }
 
 /// Extended attributes: names with their prefix, and values.
@@ -122,6 +133,10 @@ pub trait Sink {
     fn mark_of_incomplete(&self) -> String;
     /// What is at a path, if anything.
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error>;
+    /// Whether two names that differ may mean one file in a directory, because it ignores case or normalises names.
+    fn may_fold_names(&self, directory: &Path) -> Result<bool, Error>;
+    /// Where a symbolic link of this tree points.
+    fn link_at(&self, path: &Path) -> Result<Vec<u8>, Error>;
     /// Make a directory that only its owner may use until its attributes are set.
     fn make_directory(&self, path: &Path) -> Result<(), Error>;
     /// Make a symbolic link.
@@ -156,6 +171,8 @@ pub trait Sink {
         meta: &Meta,
         attributes: &Attributes,
     ) -> Result<Vec<LostAttribute>, Error>;
+    /// Set flags of an inode (`chattr`) beside those that it has. Returns why, if that cannot be.
+    fn add_flags(&self, path: &Path, flags: InodeFlags) -> Result<(), String>;
     /// Make everything durable that was written to the filesystem of `directory`.
     fn sync(&self, directory: &Path) -> Result<(), Error>;
 }

@@ -1,0 +1,61 @@
+//! Names of a source that are one name in the destination, because a directory there ignores case or normalises names.
+//!
+//! Where it sits: below the copier and the archive reader, which ask before they make something. Without it the second file would
+//! replace the first, and a second directory would be merged into the first.
+//!
+//! Invariant: the destination has one file for each name that was copied.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::tree::{Follow, Sink};
+
+/// Whether a directory of the destination was there before the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// It was made by the copy, so that everything in it was copied.
+    New,
+    /// It may hold other files.
+    Existing,
+}
+
+/// What was copied into one directory, or by one archive.
+#[derive(Debug)]
+pub(crate) struct CopiedNames {
+    age: Age,
+    /// Files of the destination, by device and inode, with their first names.
+    by_file: HashMap<(u64, u64), PathBuf>,
+    names: HashSet<PathBuf>,
+}
+
+impl CopiedNames {
+    /// Nothing was copied yet into a directory of this age.
+    pub(crate) fn new(age: Age) -> Self {
+        Self { age, by_file: HashMap::new(), names: HashSet::new() }
+    }
+
+    /// Fails if something that was copied under another name is at `to`. `source` is what messages call the file that is to be copied.
+    pub(crate) fn check(&self, sink: &dyn Sink, source: impl Fn() -> String, to: &Path) -> Result<(), Error> {
+        if self.names.contains(to) {
+            return Ok(());
+        }
+        let Some(existing) = sink.existing(to, Follow::No)? else { return Ok(()) };
+        let other = self.by_file.get(&existing.identity);
+        if other.is_none() && self.age == Age::Existing {
+            return Ok(());
+        }
+        // FAT and exFAT number an inode again when it was evicted from memory.
+        let other = other.and_then(|path| path.file_name()).unwrap_or("another file".as_ref());
+        Err(Error::NameClash { name: source(), other: other.display().to_string() })
+    }
+
+    /// Something new was copied to `to`.
+    pub(crate) fn note(&mut self, sink: &dyn Sink, to: &Path) -> Result<(), Error> {
+        if let Some(copied) = sink.existing(to, Follow::No)? {
+            self.by_file.entry(copied.identity).or_insert_with(|| to.to_owned());
+        }
+        self.names.insert(to.to_owned());
+        Ok(())
+    }
+}
