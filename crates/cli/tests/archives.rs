@@ -244,7 +244,7 @@ fn numbers_that_an_inode_cannot_hold_are_rejected() {
     let file = bench.json("stat t.img:/odd")["files"][0].clone();
     let owner = (file["uid"].as_u64(), file["gid"].as_u64());
     assert_eq!(owner, (Some(4_294_967_294), Some(1_000_240_000)), "{file}");
-    assert_eq!(file["modified"], "1969-12-31T23:59:58.500000000Z");
+    assert_eq!(file["modified"], "1969-12-31T23:59:58.5Z");
 }
 
 /// Labels, flags and attributes in the keywords of other programs went without a word.

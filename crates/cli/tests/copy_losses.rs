@@ -79,7 +79,7 @@ fn names_that_are_one_in_the_destination_are_reported() {
         must_report_clashes(status, &said);
         assert_eq!(bench.run("cat a.img:/d/t/README a.img:/d/t/other/file"), "one3");
         assert_eq!(bench.run("ls a.img:/d/t"), "LINK\nREADME\nSub\ncafe\u{301}\nother\n");
-        assert_eq!(bench.run("ls a.img:/d/t/Sub a.img:/d/t/other").matches('b').count(), 0);
+        assert_eq!(bench.run("ls a.img:/d/t/Sub"), "a\n");
         bench.must_be_clean("a.img");
     }
     let (status, _) = run(&bench, "cp -rn t a.img:/d");

@@ -600,4 +600,44 @@ mod tests {
         let error = unpack_here(&bytes, &to).unwrap_err().to_string();
         assert!(error.contains("too many symbolic links"), "{error}");
     }
+
+    /// The second of two entries whose names differ by case replaced the first. A later entry of the same name still does.
+    #[test]
+    fn entries_that_are_one_in_the_destination_are_errors() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = diorite::mkfs::MkfsOptions::new(diorite::mkfs::Flavor::Ext4);
+        options.features = "casefold".to_owned();
+        let image = directory.path().join("disk.img");
+        let filesystem = diorite::Filesystem::create(image, 32 << 20, &options).unwrap();
+        filesystem.create_dir("/to").unwrap();
+        let tree = crate::ImageTree::new(filesystem, "disk.img", None);
+        tree.add_flags(Path::new("/to"), InodeFlags::CASEFOLD).unwrap();
+        let unpack_into = |entries: &[(EntryType, &str, &str, &[u8])]| {
+            unpack(archive(entries).as_slice(), "t.tar", &tree, Path::new("/to"), &Unwatched)
+        };
+        let file = |name| (EntryType::Regular, name, "", &b"x"[..]);
+        let directory = |name| (EntryType::Directory, name, "", &b""[..]);
+        let link = |name| (EntryType::Symlink, name, "target", &b""[..]);
+        for entries in [
+            [file("README"), file("readme")],
+            [directory("Sub/"), directory("sub/")],
+            [directory("Deep/"), file("deep/file")],
+            [link("link"), file("LINK")],
+            [file("cafe\u{301}"), file("caf\u{e9}")],
+            [file("one"), (EntryType::Link, "ONE", "one", b"")],
+        ] {
+            let error = unpack_into(&entries).unwrap_err();
+            assert!(matches!(error, Error::NameClash { .. }), "{error}");
+        }
+        unpack_into(&[
+            file("twice"),
+            (EntryType::Link, "name", "twice", b""),
+            file("name"),
+            file("twice"),
+            directory("again/"),
+            file("again/file"),
+            directory("again/"),
+        ])
+        .unwrap();
+    }
 }
