@@ -7,6 +7,7 @@ mod runner;
 mod sanitizers;
 mod setup;
 mod skips;
+mod target;
 
 use std::process::{Command, ExitCode};
 
@@ -87,9 +88,9 @@ fn test(arguments: &[String]) -> Result<(), String> {
     let seed = seed.unwrap_or_else(new_seed);
     // Another build, where that of the tests leaves a processor idle. fsx itself reports a failure of it.
     let install_fsx = std::thread::spawn(setup::install_fsx);
-    let programs = runner::build()?;
+    let built = runner::build()?;
     let mut skips = skips::Skips::default();
-    let passed = runner::run(programs, &mut skips);
+    let passed = runner::run(built, &mut skips);
     let _ = install_fsx.join();
     let fsx = mount::fsx(seed, &mut skips);
     let expected = skips.report(no_skip);
@@ -114,9 +115,9 @@ const FUZZ_ADDRESS_SPACE_KIB: u32 = 6 << 20;
 
 fn fuzz(arguments: &[String]) -> Result<(), String> {
     cargo(&["build", "--release", "--package", "diorite", "--example", "fuzz"], &[])?;
-    let script = format!("ulimit -v {FUZZ_ADDRESS_SPACE_KIB} && exec target/release/examples/fuzz \"$@\"");
+    let script = format!("ulimit -v {FUZZ_ADDRESS_SPACE_KIB} && exec \"$0\" \"$@\"");
     let status = Command::new("sh")
-        .args(["-c", &script, "fuzz"])
+        .args(["-c", &script, &target::file("release/examples/fuzz")])
         .args(arguments)
         .status()
         .map_err(|error| format!("sh: {error}"))?;

@@ -53,13 +53,20 @@ impl Program {
         })
     }
 
-    fn spawn(&self) -> std::io::Result<Child> {
+    fn spawn(&self, library: Option<&Path>) -> std::io::Result<Child> {
         let mut command = Command::new(&self.path);
         command.args(self.arguments).arg("--show-output").current_dir(&self.directory);
         command.env("CARGO", env!("CARGO")).env("CARGO_MANIFEST_DIR", &self.directory);
-        command.env("DIORITE_C_LIBRARY", std::path::absolute("target/debug")?);
+        command.envs(library.map(|directory| ("DIORITE_C_LIBRARY", directory)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
     }
+}
+
+/// What cargo has built.
+pub(crate) struct Built {
+    programs: Vec<Program>,
+    /// The directory of the library for C.
+    library: Option<PathBuf>,
 }
 
 /// The outcome of a program.
@@ -72,7 +79,8 @@ struct Outcome {
 }
 
 /// Run all, although some fail. Programs that hang are ended.
-pub(crate) fn run(programs: Vec<Program>, skips: &mut Skips) -> Result<(), String> {
+pub(crate) fn run(built: Built, skips: &mut Skips) -> Result<(), String> {
+    let Built { programs, library } = built;
     let (queue, results) = (Mutex::new(programs.into_iter()), Mutex::new((skips, Vec::new())));
     let at_a_time = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
@@ -80,7 +88,7 @@ pub(crate) fn run(programs: Vec<Program>, skips: &mut Skips) -> Result<(), Strin
             scope.spawn(|| {
                 while let Some(program) = next(&queue) {
                     let start = Instant::now();
-                    let outcome = watch(&program);
+                    let outcome = watch(&program, library.as_deref());
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                     println!("--- {} ({} s)", program.name, start.elapsed().as_secs());
                     outcome.lines.iter().for_each(|line| println!("{line}"));
@@ -99,13 +107,23 @@ fn next(queue: &Mutex<impl Iterator<Item = Program>>) -> Option<Program> {
 }
 
 /// The programs of all tests, built as `cargo test` would, and the library for C that some of them use.
-pub(crate) fn build() -> Result<Vec<Program>, String> {
+pub(crate) fn build() -> Result<Built, String> {
     let mut programs = vec![Program::documentation()?];
     let messages = messages_of(&["test", "--workspace", "--no-run"])?;
     programs.extend(messages.iter().filter_map(|message| Program::of_message(message)));
     // With tests, so that dependencies have the same features and are not built once more.
-    messages_of(&["build", "--workspace", "--lib", "--tests"])?;
-    Ok(programs)
+    let messages = messages_of(&["build", "--workspace", "--lib", "--tests"])?;
+    let library = messages.iter().find_map(|message| library_directory(message));
+    Ok(Built { programs, library })
+}
+
+/// The directory of the library for C, if a message of cargo's is about it.
+fn library_directory(message: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    let built = message["reason"] == "compiler-artifact" && message["profile"]["test"] == false;
+    let files = message["filenames"].as_array().filter(|_| built)?;
+    let library = files.iter().filter_map(Value::as_str).find(|file| file.ends_with("/libdiorite_c.a"))?;
+    Some(Path::new(library).parent()?.to_owned())
 }
 
 /// Run cargo, and take its messages to programs.
@@ -120,9 +138,9 @@ fn messages_of(arguments: &[&str]) -> Result<Vec<String>, String> {
 }
 
 /// Run a program to its end, or until it has said nothing for too long.
-fn watch(program: &Program) -> Outcome {
+fn watch(program: &Program, library: Option<&Path>) -> Outcome {
     let mut outcome = Outcome { lines: Vec::new(), skips: Skips::default(), failure: None };
-    let ended = match program.spawn() {
+    let ended = match program.spawn(library) {
         Ok(mut child) => watch_child(&mut child, &mut outcome),
         Err(error) => Err(format!("{}: {error}", program.path.display())),
     };
@@ -185,5 +203,16 @@ mod tests {
         assert_eq!(program.path, Path::new("/w/target/debug/deps/read-0"));
         assert_eq!(Program::of_message(&message(false).to_string()), None);
         assert_eq!(Program::of_message("no message"), None);
+    }
+
+    /// It was expected in `target/debug`, wherever cargo built.
+    #[test]
+    fn library_for_c_is_where_cargo_built_it() {
+        let message = serde_json::json!({
+            "reason": "compiler-artifact", "profile": { "test": false },
+            "filenames": ["/elsewhere/debug/libdiorite_c.so", "/elsewhere/debug/libdiorite_c.a"],
+        });
+        assert_eq!(library_directory(&message.to_string()), Some("/elsewhere/debug".into()));
+        assert_eq!(library_directory("no message"), None);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use crate::target;
+
 const TOOLCHAIN: &str = "rustup toolchain install nightly --component miri --component rust-src";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -55,7 +57,8 @@ pub(crate) fn asan() -> Result<(), String> {
     need(&["--version"])?;
     // What lives as long as the process is no leak.
     let flags = [("RUSTFLAGS", "-Zsanitizer=address"), ("ASAN_OPTIONS", "detect_leaks=0")];
-    let build = ["test", "--target", TARGET, "--target-dir", "target/asan"];
+    let directory = target::file("asan");
+    let build = ["test", "--target", TARGET, "--target-dir", &directory];
     ADDRESSES.iter().try_for_each(|tests| run(&[&build, *tests].concat(), &flags))
 }
 
@@ -63,7 +66,8 @@ pub(crate) fn asan() -> Result<(), String> {
 pub(crate) fn tsan() -> Result<(), String> {
     need(&["--version"])?;
     let flags = [("RUSTFLAGS", "-Zsanitizer=thread"), ("TSAN_OPTIONS", "halt_on_error=1")];
-    let build = ["test", "-Zbuild-std", "--target", TARGET, "--target-dir", "target/tsan"];
+    let directory = target::file("tsan");
+    let build = ["test", "-Zbuild-std", "--target", TARGET, "--target-dir", &directory];
     THREADS.iter().try_for_each(|tests| run(&[&build, *tests].concat(), &flags))
 }
 

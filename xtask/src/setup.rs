@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::target;
+
 /// A program that tests call, and the Debian package that has it.
 struct Tool {
     program: &'static str,
@@ -72,15 +74,12 @@ pub(crate) fn install_packages() -> Result<(), String> {
     install(TOOLS.iter())
 }
 
-/// Where the crate `fsx` installs its program, below the workspace.
-const FSX: &str = "target/tools/bin/fsx";
-
 /// Install the program of the crate `fsx`, which no Debian package has.
 pub(crate) fn install_fsx() -> Result<(), String> {
-    if Path::new(FSX).exists() {
+    if target::directory().join("tools/bin/fsx").exists() {
         return Ok(());
     }
-    super::cargo(&["install", "--quiet", "--root", "target/tools", "fsx", "--version", "0.3.2"], &[])
+    super::cargo(&["install", "--quiet", "--root", &target::file("tools"), "fsx", "--version", "0.3.2"], &[])
 }
 
 fn install<'a>(tools: impl Iterator<Item = &'a Tool>) -> Result<(), String> {

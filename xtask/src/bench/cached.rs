@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::Options;
 use super::measure::{build, median};
 use super::store;
+use crate::target;
 
 /// At most so much of the kernel's time.
 const BOUND: f64 = 0.5;
@@ -15,7 +16,8 @@ const BOUND: f64 = 0.5;
 pub(super) fn run(options: &Options) -> Result<(), String> {
     build(&["--package", "diorite", "--example", "cached_read"])?;
     let store = store::directory("cached")?;
-    let command = "target/release/examples/cached_read --json";
+    let program = target::file("release/examples/cached_read");
+    let command = format!("{program} --json");
     let mut raw = String::new();
     let mut text = format!(
         "# Cached reads of 4 KiB\n\n{}\n| file, KiB | run | diorite, ns | pread, ns | ratio (target <= {BOUND}) | |\n\
@@ -23,7 +25,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         store::versions()
     );
     for round in 0..options.rounds {
-        let output = Command::new("target/release/examples/cached_read")
+        let output = Command::new(&program)
             .arg("--json")
             .env("TMPDIR", &options.directory)
             .output()

@@ -8,6 +8,7 @@ use super::contender::{CommandFor, Contender, Figures, Workload, figures, worklo
 use super::measure::{build, call, run as run_command, words};
 use super::rates::{can_mount, loop_mount, unmount_after_fio};
 use super::store::{self, Figure, Series, Target};
+use crate::target;
 
 const WORKLOADS: &[Workload] = &[
     workload("read-1m", "rw=read\nbs=1m\niodepth=1\n", 1),
@@ -68,9 +69,9 @@ fn format_command(image: &Path, directory: &Path) -> Result<Vec<String>, String>
     let text =
         format!("[layout]\nrw=write\nbs=1m\nsize={FILE_MIB}m\ndirect=1\nend_fsync=1\nfilename=/file\n");
     store::write(&layout, &text)?;
-    let (image, layout) = (image.display(), layout.display());
+    let (image, layout, diorite) = (image.display(), layout.display(), target::file("release/diorite"));
     let script = format!(
-        "mke2fs -q -t ext2 -b 4096 -E nodiscard -F {image} && target/release/diorite job {layout} --on {image} && \
+        "mke2fs -q -t ext2 -b 4096 -E nodiscard -F {image} && {diorite} job {layout} --on {image} && \
          e2fsck -fn {image}"
     );
     Ok(words(&["sh", "-c", &script]))
@@ -80,7 +81,7 @@ fn format_command(image: &Path, directory: &Path) -> Result<Vec<String>, String>
 /// transfer crosses the bounds of its own units. An index block lies between the first data and the rest, which most of the file is.
 fn data_offset(image: &Path) -> Result<u64, String> {
     let file = format!("{}:/file", image.display());
-    let text = call(&["target/release/diorite", "extents", "--json", &file])?;
+    let text = call(&[&target::file("release/diorite"), "extents", "--json", &file])?;
     let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("{file}: {error}"))?;
     let extents = json["extents"].as_array().map_or(&[][..], Vec::as_slice);
     let longest = extents.iter().max_by_key(|extent| extent["length"].as_u64());
@@ -97,7 +98,7 @@ fn contenders(image: &Path, offset: u64, directory: &Path, before: Option<&[Stri
         Box::new(move |job| {
             let job = job.to_string_lossy();
             // What a job on the bare image destroys is made anew before the next run.
-            words(&["target/release/diorite", "job", "--json", "--force", &job, "--on", &on])
+            words(&[&target::file("release/diorite"), "job", "--json", "--force", &job, "--on", &on])
         })
     };
     let fio =

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::Options;
 use super::measure::{build, build_peers, call, shell, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount};
+use crate::target;
 
 const DEVICES: u64 = 8;
 const DEVICE_MIB: u64 = 256;
@@ -36,9 +37,10 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
     let group = limit.map(|limit| Group::make(&devices, limit)).transpose()?;
     // In turns of what the reader asks for at once, so that each of its transfers is one of a device.
     let stripe = format!("stripe:{}?chunk=1M", devices.paths.join(","));
+    let diorite = target::file("release/diorite");
     let make = format!(
-        "target/release/diorite mkfs --force -t ext4 {stripe} && \
-         dd if=/dev/zero bs=1M count={FILE_MIB} status=none | target/release/diorite cp --direct - {stripe}:/file"
+        "{diorite} mkfs --force -t ext4 {stripe} && \
+         dd if=/dev/zero bs=1M count={FILE_MIB} status=none | {diorite} cp --direct - {stripe}:/file"
     );
     shell(&make)?;
     let enter = group.as_ref().map_or_else(String::new, Group::enter);
@@ -48,7 +50,11 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
         command: words(&["sh", "-c", &format!("{enter}exec {command}")]),
         after: Vec::new(),
     };
-    let reader = format!("target/peers/release/natural stream {stripe} /file 0 {} {SECONDS}", FILE_MIB << 20);
+    let reader = format!(
+        "{} stream {stripe} /file 0 {} {SECONDS}",
+        target::file("peers/release/natural"),
+        FILE_MIB << 20
+    );
     let jobs: Vec<_> = devices.paths.iter().map(|path| format!("--name={path} --filename={path}")).collect();
     let jobs = jobs.join(" ");
     let one = format!(
@@ -64,7 +70,7 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
     // At most as many blocks as the devices have, so that the page cache has none of them before; of one device after the other.
     let blocks = if limit.is_some() { LIMIT_MB_PER_S / 2 } else { DEVICE_MIB };
     let nocopy = format!(
-        "target/release/diorite diskperf --json blocks={blocks} bs=1m nocopy {}",
+        "{diorite} diskperf --json blocks={blocks} bs=1m nocopy {}",
         devices.paths.join(" ")
     );
     let forget = devices.paths.iter().map(|path| format!("blockdev --flushbufs {path}")).collect();

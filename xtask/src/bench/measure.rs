@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::Instant;
 
+use crate::target;
+
 /// What came of one run.
 pub(crate) struct Run {
     /// Standard output.
@@ -47,7 +49,8 @@ pub(crate) fn build(what: &[&str]) -> Result<(), String> {
 
 /// Build a program of `bench/peers`, or all.
 pub(crate) fn build_peers(program: Option<&str>) -> Result<(), String> {
-    let peers = ["--target-dir", "target/peers", "--manifest-path", "bench/peers/Cargo.toml"];
+    let directory = target::file("peers");
+    let peers = ["--target-dir", &directory, "--manifest-path", "bench/peers/Cargo.toml"];
     let program = program.map(|name| ["--bin", name]);
     build(&[&peers[..], program.as_ref().map_or(&[][..], |words| &words[..])].concat())
 }

@@ -3,16 +3,16 @@
 use super::Options;
 use super::measure::{build, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio};
-
-const PROGRAM: &str = "target/release/examples/mixed_modes";
+use crate::target;
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
     build(&["--package", "diorite", "--example", "mixed_modes"])?;
+    let program = target::file("release/examples/mixed_modes");
     let directory = options.directory.to_string_lossy().into_owned();
     let runner = |name: &'static str| Runner {
         name,
         before: Vec::new(),
-        command: words(&[PROGRAM, name, &directory]),
+        command: words(&[&program, name, &directory]),
         after: Vec::new(),
     };
     let target = |figure| TargetRatio::of(figure, "together", "apart", Bound::AtLeast(0.9));

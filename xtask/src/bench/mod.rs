@@ -26,6 +26,8 @@ mod volumes;
 
 use std::path::PathBuf;
 
+use crate::target;
+
 pub(crate) use databases::run_in as run_databases_in;
 pub(crate) use mounts::run_in;
 pub(crate) use profile::run_step;
@@ -68,7 +70,7 @@ const SUITES: &[(&str, Suite)] = &[
 
 /// Run the suites that `arguments` name, or all.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let mut options = Options { directory: PathBuf::from("target/bench"), rounds: 5, matrix: false };
+    let mut options = Options { directory: target::directory().join("bench"), rounds: 5, matrix: false };
     let mut names = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {

@@ -15,6 +15,7 @@ use super::measure::{build, call, run as run_command, shell, words};
 use super::rates::{
     Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, fuse2fs, kernel, make_image,
 };
+use crate::target;
 
 /// Bytes of the file that fio moves, as fio writes them: more than a job of 4 KiB transfers touches.
 pub(super) const SIZE: &str = "1G";
@@ -218,7 +219,7 @@ pub(super) fn transports() -> &'static [(&'static str, &'static str)] {
 
 /// How `diorite mount` is started, and how it is ended and the image checked.
 pub(super) fn ours(image: &str, mount: &str, options: &str) -> Result<(String, Vec<String>), String> {
-    let diorite = Path::new("target/release/diorite").canonicalize().map_err(|error| error.to_string())?;
+    let diorite = target::directory().join("release/diorite").canonicalize().map_err(|error| error.to_string())?;
     let before = format!("mkdir -p {mount} && {} mount -o {options} {image} {mount}", diorite.display());
     // The daemon goes when everything is on the image.
     let after = [

@@ -10,12 +10,12 @@ use super::direct::pinned;
 use super::measure::{Run, build, build_peers, call, run as run_command, shell, words};
 use super::rates::{can_mount, loop_mount, make_image, unmount_after_fio};
 use super::store::{self, Figure, Series, Target};
+use crate::target;
 
 use Engine::{Psync, Ring};
 
 const FILE_MIB: u32 = 1024;
 const SECONDS: &str = "1.5";
-const PROGRAM: &str = "target/peers/release/natural";
 /// Huge pages that are reserved for fio's memory while the suite runs.
 const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -170,13 +170,13 @@ impl Bytes {
         let features =
             "-t ext4 -b 4096 -G 64 -O sparse_super2 -E num_backup_sb=0,lazy_itable_init=0,nodiscard";
         make_image(image, FILE_MIB + FILE_MIB / 4, features)?;
-        let path = image.display();
+        let (path, diorite) = (image.display(), target::file("release/diorite"));
         let copy = format!(
-            "dd if=/dev/zero bs=1M count={FILE_MIB} status=none | target/release/diorite cp --direct - {path}:/file && \
+            "dd if=/dev/zero bs=1M count={FILE_MIB} status=none | {diorite} cp --direct - {path}:/file && \
              e2fsck -fn {path} && sync"
         );
         shell(&copy)?;
-        let text = call(&["target/release/diorite", "extents", "--json", &format!("{path}:/file")])?;
+        let text = call(&[&diorite, "extents", "--json", &format!("{path}:/file")])?;
         let json: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
         let mut runs: Vec<Self> = Vec::new();
@@ -203,7 +203,7 @@ fn command(contender: &str, place: Place, row: &Row, image: &Path, bytes: &Bytes
     let image_path = image.display().to_string();
     if contender == "diorite" {
         let (offset, span) = (bytes.in_file.to_string(), bytes.len.to_string());
-        return words(&[PROGRAM, row.name, &image_path, "/file", &offset, &span, SECONDS]);
+        return words(&[&target::file("peers/release/natural"), row.name, &image_path, "/file", &offset, &span, SECONDS]);
     }
     let (file, offset) = if contender == "fio" {
         (image_path, bytes.on_image)

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::Options;
 use super::measure::{build_peers, call, median};
 use super::store;
+use crate::target;
 
-const PROGRAM: &str = "target/peers/release/pool";
 /// At most so many nanoseconds for a fetch and release.
 const HIT_NS: f64 = 60.0;
 /// Frames of the pool: 32 MiB.
@@ -20,23 +20,27 @@ const ENGINES: [&str; 4] = ["pool-direct", "pool-shared", "pool-cached", "kernel
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
     build_peers(Some("pool"))?;
-    let store = store::directory("pool")?;
+    let (program, store) = (program(), store::directory("pool")?);
     let mut raw = String::new();
     let mut text = format!("# The buffer pool\n\n{}\n", store::versions());
     hits(options, &mut raw, &mut text)?;
     work(options, &mut raw, &mut text)?;
     let _ = write!(
         text,
-        "\nMedians of {} interleaved rounds. Commands: `{PROGRAM} hit`, `{PROGRAM} work ENGINE DIRECTORY {PAGES} {SECONDS}`.\n",
+        "\nMedians of {} interleaved rounds. Commands: `{program} hit`, `{program} work ENGINE DIRECTORY {PAGES} {SECONDS}`.\n",
         options.rounds
     );
     store::write(&store.join("pool.jsonl"), &raw)?;
     store::finish(&store, &text, &text)
 }
 
+fn program() -> String {
+    target::file("peers/release/pool")
+}
+
 /// A line of the program's output.
 fn parse(line: &str) -> Result<Value, String> {
-    serde_json::from_str(line).map_err(|error| format!("{PROGRAM}: {error}: {line}"))
+    serde_json::from_str(line).map_err(|error| format!("pool: {error}: {line}"))
 }
 
 fn verdict(holds: bool) -> &'static str {
@@ -47,7 +51,7 @@ fn verdict(holds: bool) -> &'static str {
 fn hits(options: &Options, raw: &mut String, text: &mut String) -> Result<(), String> {
     let mut lines = Vec::new();
     for _ in 0..options.rounds {
-        for line in call(&[PROGRAM, "hit"])?.lines() {
+        for line in call(&[&program(), "hit"])?.lines() {
             let _ = writeln!(raw, "{line}");
             lines.push(parse(line)?);
         }
@@ -130,5 +134,5 @@ fn work(options: &Options, raw: &mut String, text: &mut String) -> Result<(), St
 /// One engine, one round.
 fn one(engine: &str, directory: &Path) -> Result<String, String> {
     let directory = directory.to_string_lossy();
-    Ok(call(&[PROGRAM, "work", engine, &directory, PAGES, SECONDS])?.trim().to_owned())
+    Ok(call(&[&program(), "work", engine, &directory, PAGES, SECONDS])?.trim().to_owned())
 }

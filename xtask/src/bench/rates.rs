@@ -8,6 +8,7 @@ use super::Options;
 use super::contender::figures;
 use super::measure::{build, median, range, run as run_command, shell};
 use super::store;
+use crate::target;
 pub(super) use crate::setup::is_root as can_mount;
 
 /// Who takes part in a suite.
@@ -181,7 +182,7 @@ fn run_once(runner: &Runner, raw: &Path) -> Result<Figures, String> {
 /// The program that does the workloads through the library or the host's system calls, built.
 pub(super) fn build_worker() -> Result<String, String> {
     build(&["--package", "diorite-bench", "--example", "worker"])?;
-    let path = Path::new("target/release/examples/worker").canonicalize();
+    let path = target::directory().join("release/examples/worker").canonicalize();
     path.map(|path| path.to_string_lossy().into_owned()).map_err(|error| format!("the worker: {error}"))
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::measure::{build, build_peers, call, median, range, shell, words};
 use super::{Options, store};
+use crate::target;
 
 const FILES: u32 = 5000;
 const LARGE_MIB: usize = 256;
@@ -100,7 +101,7 @@ fn make_image(directory: &Path, image: &Path) -> Result<(), String> {
 fn readers(directory: &Path, image: &Path) -> Vec<Reader> {
     let image = image.to_string_lossy().into_owned();
     let program = |path: &str| vec![path.to_owned(), image.clone()];
-    let ours = "target/release/examples/read_tree";
+    let ours = &target::file("release/examples/read_tree");
     let mut list = vec![
         Reader {
             name: "diorite",
@@ -118,7 +119,7 @@ fn readers(directory: &Path, image: &Path) -> Vec<Reader> {
     match build_peers(None) {
         Ok(()) => {
             for name in ["rust-fs-ext4", "ext4-view"] {
-                let command = program(&format!("target/peers/release/{name}"));
+                let command = program(&target::file(&format!("peers/release/{name}")));
                 list.push(Reader { name, command, mount: None, through_cache: None });
             }
             list.extend(mounts(directory, &image));
@@ -148,7 +149,7 @@ fn mounts(directory: &Path, image: &str) -> Vec<Reader> {
         match call(&mount).and_then(|_| call(&unmount)) {
             Ok(_) => list.push(Reader {
                 name,
-                command: words(&["target/peers/release/host", &at]),
+                command: words(&[&target::file("peers/release/host"), &at]),
                 mount: Some([mount, unmount]),
                 through_cache: None,
             }),

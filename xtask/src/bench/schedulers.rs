@@ -12,6 +12,7 @@ use super::contender::{CommandFor, Contender, Workload, workload};
 use super::direct::take_rounds;
 use super::measure::{build, median, shell, words};
 use super::store::{self, Figure, Target};
+use crate::target;
 
 const WORKLOADS: &[Workload] = &[
     workload("read-128k", "rw=read\nbs=128k\niodepth=1\n", 1),
@@ -80,7 +81,8 @@ fn job_command(file: &Path, scheduler: &'static str) -> CommandFor {
     let on = format!("raw:{}", file.display());
     Box::new(move |job| {
         let job = job.to_string_lossy();
-        let mut line = vec!["target/release/diorite", "job", "--json", &job, "--on", &on];
+        let diorite = target::file("release/diorite");
+        let mut line = vec![diorite.as_str(), "job", "--json", &job, "--on", &on];
         if scheduler != SCHEDULERS[0] {
             line.extend(["--scheduler", scheduler]);
         }
@@ -158,7 +160,8 @@ fn simulation(store: &Path) -> Result<String, String> {
     for scheduler in ["cfq", "inject"] {
         let job = job.to_string_lossy();
         let command = format!(
-            "target/release/diorite job {job} --on sim:sata-2009 --scheduler {scheduler} --seed 1 --json"
+            "{} job {job} --on sim:sata-2009 --scheduler {scheduler} --seed 1 --json",
+            target::file("release/diorite")
         );
         let (mut seconds, mut cpu_s, mut moved) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..3 {

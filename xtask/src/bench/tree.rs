@@ -5,6 +5,7 @@ use std::path::Path;
 use super::Options;
 use super::measure::{build, call, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, make_image};
+use crate::target;
 
 /// Small files of the two trees whose CPU time a file is compared.
 const FEW: u32 = 10_000;
@@ -91,8 +92,9 @@ fn suite(directory: &Path, image: &str) -> RateSuite {
         command: measured(line, files),
         after: vec![format!("e2fsck -fn {image} >/dev/null 2>&1")],
     };
+    let diorite = target::file("release/diorite");
     let ours = |name, tree: &'static str, files| {
-        runner(name, tree, &format!("target/release/diorite cp -a {directory}/{tree} {image}:/{tree}"), files)
+        runner(name, tree, &format!("{diorite} cp -a {directory}/{tree} {image}:/{tree}"), files)
     };
     let mut runners =
         vec![ours("few", "few", FEW), ours("many", "many", MANY), ours("mixed", "mixed", MIXED)];

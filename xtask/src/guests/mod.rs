@@ -8,11 +8,11 @@
 mod arrays;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::setup;
+use crate::{setup, target};
 
 /// The time limit of a guest.
 const TIME_LIMIT: &str = "300";
@@ -95,8 +95,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         }
     }
     super::cargo(&["build", "--quiet", "--package", "diorite-cli"], &[])?;
-    let diorite = fs::canonicalize("target/debug/diorite").map_err(|error| error.to_string())?;
-    let directory = PathBuf::from("target/guests");
+    let diorite = fs::canonicalize(target::directory().join("debug/diorite")).map_err(|error| error.to_string())?;
+    let directory = target::directory().join("guests");
     fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
     let kernel = unpack_kernel(&directory)?;
     for way in WAYS.iter().filter(|way| arguments.is_empty() || arguments.iter().any(|name| name == way.name))

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::setup;
 use crate::skips::Skips;
+use crate::target;
 use programs::{PROGRAMS, Program};
 use served::Served;
 use transport::Transport;
@@ -163,5 +164,5 @@ fn build_diorite() -> Result<PathBuf, String> {
 }
 
 fn diorite() -> Result<PathBuf, String> {
-    std::path::absolute("target/debug/diorite").map_err(|error| error.to_string())
+    std::path::absolute(target::directory().join("debug/diorite")).map_err(|error| error.to_string())
 }

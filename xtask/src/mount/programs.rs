@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::{Served, Settings};
 use crate::mount::served::text;
-use crate::setup;
+use crate::{setup, target};
 
 /// A program, as a script that runs in the directory of the mount. `$SECONDS_TO_RUN`, `$SEED`, `$TOOLS` (programs of registries) and
 /// `$REPOSITORY` (a git repository) are set.
@@ -128,7 +128,7 @@ pub(crate) fn run(program: &Program, settings: &Settings) -> Result<String, Stri
     command.args(["-ec", program.script]).current_dir(served.at()).stdin(Stdio::null());
     command.env("SECONDS_TO_RUN", settings.time.as_secs().to_string()).env("SEED", settings.seed.to_string());
     command
-        .env("TOOLS", here.join("target/tools"))
+        .env("TOOLS", here.join(target::directory()).join("tools"))
         .env("REPOSITORY", &here)
         .env("OUTSIDE", served.directory());
     let output = command.output().map_err(|error| format!("sh: {error}"))?;

@@ -28,15 +28,21 @@ pub(crate) fn library_directory() -> &'static Path {
         let test = std::env::current_exe().expect("the test's own path");
         // TARGET/debug/deps/programs-HASH
         let profile = test.ancestors().nth(2).expect("the directory of a profile");
-        let target = profile.parent().expect("the target directory");
+        let name = profile.file_name().expect("its name").to_string_lossy();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "diorite-c", "--target-dir"]).arg(target);
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        succeeds(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
-        profile.to_owned()
+        cargo.args(["build", "--quiet", "--package", "diorite-c", "--message-format", "json"]);
+        cargo.args(["--profile", if name == "debug" { "dev" } else { &name }]);
+        cargo.arg("--target-dir").arg(profile.parent().expect("the target directory"));
+        let said = succeeds(cargo.current_dir(env!("CARGO_MANIFEST_DIR")));
+        directory_of_library(&String::from_utf8_lossy(&said.stdout)).expect("cargo names the library")
     })
+}
+
+/// Where the static library is, by the messages of the cargo that built it: its target directory can be anywhere.
+fn directory_of_library(messages: &str) -> Option<PathBuf> {
+    let end = messages.find("/libdiorite_c.a\"")?;
+    let start = messages[..end].rfind('"')? + 1;
+    Some(PathBuf::from(&messages[start..end]))
 }
 
 pub(crate) fn source(name: &str) -> PathBuf {
