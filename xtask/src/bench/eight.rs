@@ -69,10 +69,8 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
     );
     // At most as many blocks as the devices have, so that the page cache has none of them before; of one device after the other.
     let blocks = if limit.is_some() { LIMIT_MB_PER_S / 2 } else { DEVICE_MIB };
-    let nocopy = format!(
-        "{diorite} diskperf --json blocks={blocks} bs=1m nocopy {}",
-        devices.paths.join(" ")
-    );
+    let nocopy =
+        format!("{diorite} diskperf --json blocks={blocks} bs=1m nocopy {}", devices.paths.join(" "));
     let forget = devices.paths.iter().map(|path| format!("blockdev --flushbufs {path}")).collect();
     let target = |peer, bound| TargetRatio::of("mb_per_s", "reader", peer, Bound::AtLeast(bound));
     let rate = limit.map_or_else(

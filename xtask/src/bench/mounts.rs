@@ -219,7 +219,8 @@ pub(super) fn transports() -> &'static [(&'static str, &'static str)] {
 
 /// How `diorite mount` is started, and how it is ended and the image checked.
 pub(super) fn ours(image: &str, mount: &str, options: &str) -> Result<(String, Vec<String>), String> {
-    let diorite = target::directory().join("release/diorite").canonicalize().map_err(|error| error.to_string())?;
+    let diorite =
+        target::directory().join("release/diorite").canonicalize().map_err(|error| error.to_string())?;
     let before = format!("mkdir -p {mount} && {} mount -o {options} {image} {mount}", diorite.display());
     // The daemon goes when everything is on the image.
     let after = [

@@ -203,7 +203,15 @@ fn command(contender: &str, place: Place, row: &Row, image: &Path, bytes: &Bytes
     let image_path = image.display().to_string();
     if contender == "diorite" {
         let (offset, span) = (bytes.in_file.to_string(), bytes.len.to_string());
-        return words(&[&target::file("peers/release/natural"), row.name, &image_path, "/file", &offset, &span, SECONDS]);
+        return words(&[
+            &target::file("peers/release/natural"),
+            row.name,
+            &image_path,
+            "/file",
+            &offset,
+            &span,
+            SECONDS,
+        ]);
     }
     let (file, offset) = if contender == "fio" {
         (image_path, bytes.on_image)

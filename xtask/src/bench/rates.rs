@@ -8,8 +8,8 @@ use super::Options;
 use super::contender::figures;
 use super::measure::{build, median, range, run as run_command, shell};
 use super::store;
-use crate::target;
 pub(super) use crate::setup::is_root as can_mount;
+use crate::target;
 
 /// Who takes part in a suite.
 pub(super) struct Runner {

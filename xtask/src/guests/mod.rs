@@ -95,7 +95,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         }
     }
     super::cargo(&["build", "--quiet", "--package", "diorite-cli"], &[])?;
-    let diorite = fs::canonicalize(target::directory().join("debug/diorite")).map_err(|error| error.to_string())?;
+    let diorite =
+        fs::canonicalize(target::directory().join("debug/diorite")).map_err(|error| error.to_string())?;
     let directory = target::directory().join("guests");
     fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
     let kernel = unpack_kernel(&directory)?;
