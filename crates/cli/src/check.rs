@@ -3,8 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use diorite::DeviceOptions;
 use diorite::check::{CheckOptions, CheckPhase, CheckReport, Problem, check_replayed};
-use diorite::{DeviceOptions, open_volume_target};
+use diorite::front_end::open_volume_target;
 use diorite_bench::Observer as _;
 use serde_json::{Value, json};
 

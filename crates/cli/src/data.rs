@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, DirectIo, FileKind, Unaligned, host_paths};
+use diorite::front_end::host_paths;
+use diorite::{Access, DirectIo, FileKind, Unaligned};
 use diorite_copy::{
     Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, ReadStream as _, Sink,
     Source, StandardInput, Summary, Sync, Unwatched, is_within,

@@ -3,10 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::{
-    BlockDevice, DeviceOptions, DirectIo, FoundContent, SchedulerKind, TargetKind, host_paths,
-    kind_of_target, open_target, what_is_on,
-};
+use diorite::front_end::{TargetKind, host_paths, kind_of_target, what_is_on};
+use diorite::{BlockDevice, DeviceOptions, DirectIo, FoundContent, SchedulerKind, open_target};
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;

@@ -7,10 +7,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use diorite::{
-    DeviceOptions, ErrorKind, OpenError, Partition, VolumeInfo, array_of, open_target,
-    partitions_with_volumes,
-};
+use diorite::front_end::{Partition, array_of, partitions_with_volumes};
+use diorite::{DeviceOptions, ErrorKind, OpenError, VolumeInfo, open_target};
 
 use diorite_mount::MountOptions;
 use rustix::io::Errno;
@@ -48,7 +46,7 @@ impl Failure {
     /// `object: cannot {what}: why`, for an error of the library about `object`.
     pub(crate) fn of(object: impl fmt::Display, what: &str, error: &diorite::Error) -> Self {
         let bare = error.without_path();
-        if let diorite::Error::Open(error) = bare {
+        if let Some(error) = error.open_error() {
             return Self::open(error);
         }
         let object = object.to_string();
@@ -200,7 +198,7 @@ fn cure(error: &diorite::Error) -> &'static str {
         other => other,
     };
     match (cause, error.kind()) {
-        (diorite::Error::Io(_), _) if error.errno() == Errno::NOSPC.raw_os_error() => {
+        (cause, _) if cause.is_of_device() && error.errno() == Errno::NOSPC.raw_os_error() => {
             "; the host has no space for the image; free some there"
         }
         (diorite::Error::DirectRefused(_), _) => "; leave out --direct",

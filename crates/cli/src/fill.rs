@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use diorite::front_end::host_paths;
 use diorite::{
     Access, BlockDevice, Clock, DeviceOptions, DirectIo, Filesystem, Owner, ReservedBlocks, SetAttributes,
-    Timestamp, VolumeInfo, host_paths, open_target,
+    Timestamp, VolumeInfo, open_target,
 };
 use diorite_copy::{
     Copier, CopyOptions, Depth, HostTree, ImageTree, ReadStream, START_BYTES, StandardInput, Summary, Sync,

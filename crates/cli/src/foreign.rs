@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use diorite::{ForeignFormat, foreign_format};
+use diorite::front_end::{ForeignFormat, foreign_format};
 
 /// What the file or device at `path` is, and what to do about it, if that is known.
 pub(crate) fn describe(path: &Path) -> Option<String> {

@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use diorite::{Access, DirectIo, Filesystem, MmpWait, ReservedBlocks, Timestamp};
+use diorite::front_end::MmpWait;
+use diorite::{Access, DirectIo, Filesystem, ReservedBlocks, Timestamp};
 
 use crate::args::Opening;
 use crate::failure::{Failure, Result, complain, print_error};

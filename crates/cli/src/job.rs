@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::{Access, host_paths};
+use diorite::Access;
+use diorite::front_end::host_paths;
 use diorite_bench::job::{
     HostPlace, JobError, JobFile, JobFileError, JobOutcome, Place, RawPlace, Simulated, VolumePlace,
     parse_with, run, run_simulated,

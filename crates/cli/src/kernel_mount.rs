@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use diorite::host_paths;
+use diorite::front_end::host_paths;
 
 use crate::failure::complain;
 

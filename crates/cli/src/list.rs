@@ -6,9 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use diorite::{
-    Access, Attributes, DirectoryEntry, ExtentKind, FileKind, Filesystem, InodeNumber, SeenDirectories,
-};
+use diorite::front_end::SeenDirectories;
+use diorite::{Access, Attributes, DirEntry, ExtentKind, FileKind, Filesystem, InodeNumber};
 use serde_json::{Value, json};
 
 use crate::args::{Du, Ls, ManyPaths, OnePath, Tree};
@@ -56,7 +55,7 @@ impl Listing<'_> {
         let directory = self.filesystem.node(number).map_err(failure)?;
         let mut found = Vec::new();
         for entry in directory.read_dir().map_err(failure)? {
-            let DirectoryEntry { name, inode, kind, .. } = entry.map_err(failure)?;
+            let DirEntry { name, inode, kind, .. } = entry.map_err(failure)?;
             if self.hidden || !name.starts_with(b".") {
                 found.push((inode, kind, name));
             }

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParserFactory};
-use diorite::{end_of_target, host_paths};
+use diorite::front_end::{end_of_target, host_paths};
 
 use crate::failure::{Failure, Result};
 

@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use diorite::front_end::{host_paths, is_new_file};
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{
-    BlockDevice, Create, DeviceOptions, DirectIo, Geometry, OpenError, Owner, Timestamp, host_paths,
-    is_new_file, open_target,
+    BlockDevice, Create, DeviceOptions, DirectIo, Geometry, OpenError, Owner, Timestamp, open_target,
 };
 use diorite_copy::Summary;
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Names bound to devices.
 
-use diorite::RawBindings;
+use diorite::front_end::RawBindings;
 use serde_json::json;
 
 use crate::args::Raw;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diorite::host_paths;
+use diorite::front_end::host_paths;
 use diorite_bench::repro::{
     Options, Outcome, ReproError, boundary, fairness, fairness_on, matrix, odirect, odirect_here, page, raw,
     unwritten_bytes,

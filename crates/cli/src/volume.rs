@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use diorite::{
-    Access, DeviceOptions, Partition, SuperblockBackup, Timestamp, VolumeInfo, array_read_only_reason,
-    has_partitions, open_target, partitions_with_volumes,
+use diorite::front_end::{
+    Partition, SuperblockBackup, array_read_only_reason, has_partitions, partitions_with_volumes,
 };
+use diorite::{Access, DeviceOptions, Timestamp, VolumeInfo, open_target};
 use serde_json::json;
 
 use crate::args::{Df, Info, Trim};

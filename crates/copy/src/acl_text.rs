@@ -1,29 +1,29 @@
-//! Access control lists as tar streams have them: text, one entry a line or with commas, as `user:1000:rw-`.
+//! Access control lists of tar streams: text such as `user:1000:rw-`, with a newline or comma after each entry.
 //!
 //! Where it sits: below `archive.rs`. The result is the value of the attribute `system.posix_acl_access` or `system.posix_acl_default`
-//! as Linux gives it to programs (acl(5); `linux/posix_acl_xattr.h` for the shape): a version (4 bytes), then tag (2), permissions (2)
+//! as in Linux (acl(5); `linux/posix_acl_xattr.h` for the shape): a version (4 bytes), then tag (2), permissions (2)
 //! and number (4) of each entry, in the order of tags.
 #![allow(clippy::disallowed_methods, reason = "names of users are looked up on the host")]
 
-/// The attribute that limits and grants access.
+/// The attribute of the access list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 const VERSION: u32 = 2;
 const TAG_GROUP: u16 = 0x04;
 const NO_ID: u32 = u32::MAX;
 
-/// Which names a text may have, and where the host has their numbers.
+/// Tables of the host with the numbers of users and groups.
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 
-/// The value of the attribute; an error says which part of the text cannot be understood.
+/// The value of the attribute; an error names the part of the text that is malformed.
 pub(crate) fn to_attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     let text = std::str::from_utf8(text).map_err(|_| "it is not text".to_owned())?;
     let mut entries = Vec::new();
     for line in text.split(['\n', ',']) {
         let line = line.split('#').next().unwrap_or_default().trim();
         if !line.is_empty() {
-            entries.push(entry(line).ok_or_else(|| format!("`{line}` is not known here"))?);
+            entries.push(entry(line).ok_or_else(|| format!("`{line}` is malformed, or an unknown name"))?);
         }
     }
     entries.sort_unstable();

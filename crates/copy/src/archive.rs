@@ -20,7 +20,7 @@ use crate::records::{Extended, Sparse, last, leading_map};
 use crate::tree::{Attributes, Follow, LostAttribute, Meta, Sink};
 use crate::{Error, Summary, Watch};
 
-/// Size of a write; archives come through pipes in smaller pieces.
+/// Size of a write. Reads from a pipe are smaller.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Type of a directory in an incremental archive of GNU tar; its content is a list of names.
 const DUMP_DIRECTORY: u8 = b'D';
@@ -29,8 +29,7 @@ const LINKS_MAX: u32 = 40;
 /// Keywords that are reported once and not again; more than that come from a hostile archive.
 const KEYWORDS_MAX: usize = 1000;
 
-/// Put the content of a tar stream into the directory `to` of `sink`, which is not synced. `name` is what messages call
-/// the stream.
+/// Unpack a tar stream into the directory `to` of `sink`. Messages call the stream `name`. Nothing is synced.
 pub fn unpack(
     stream: impl Read,
     name: &str,
@@ -70,26 +69,26 @@ struct Unpacker<'a> {
     directories: BTreeMap<PathBuf, (Meta, Attributes)>,
     /// Inode flags, set after everything else: they forbid changes.
     flags: BTreeMap<PathBuf, InodeFlags>,
-    /// What was made in directories that may take two names for one.
+    /// Files made in directories that ignore case or normalise names.
     copied_names: CopiedNames,
     /// Keywords of records that were reported as not kept.
     lost_keywords: HashSet<String>,
-    /// The name of the entry that is unpacked.
+    /// The name of the current entry.
     current: String,
 }
 
-/// What an entry becomes. A hard link is what its file is.
+/// The kind of file that an entry becomes. A hard link has the kind of its file.
 fn kind_of(kind: EntryType, name: &[u8]) -> FileKind {
     match kind {
         EntryType::Directory => FileKind::Directory,
         kind if kind.as_byte() == DUMP_DIRECTORY => FileKind::Directory,
-        // Archives from before 1988 have no type for it.
+        // Archives from before 1988 have no type for directories.
         EntryType::Regular | EntryType::Continuous if name.ends_with(b"/") => FileKind::Directory,
         EntryType::Symlink => FileKind::Symlink,
         EntryType::Char => FileKind::CharacterDevice,
         EntryType::Block => FileKind::BlockDevice,
         EntryType::Fifo => FileKind::Fifo,
-        // Also of a type that is not known, as POSIX wants it.
+        // Also an unknown type, as POSIX says.
         _ => FileKind::Regular,
     }
 }
@@ -103,7 +102,7 @@ impl Unpacker<'_> {
         Error::Archive { archive, source }
     }
 
-    /// The entry that is unpacked cannot be made of what the archive has.
+    /// An error of the current entry.
     fn entry_error(&self, why: impl Into<String>) -> Error {
         Error::Entry { archive: self.name.to_owned(), entry: self.current.clone(), why: why.into() }
     }
@@ -119,8 +118,8 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// Set what is set at the end, whatever became of the entries (invariant 3). Deepest first, because making entries changed the times of
-    /// their directories.
+    /// Set the attributes of directories and the flags, also after an error (invariant 3). The deepest directories come first: entries change
+    /// the times of their directories.
     fn finish(&mut self) -> Result<(), Error> {
         let mut finished = Ok(());
         for (path, (meta, attributes)) in std::mem::take(&mut self.directories).iter().rev() {
@@ -176,7 +175,7 @@ impl Unpacker<'_> {
         let meta = self.meta(&entry, kind_of(entry.header().entry_type(), &name), size, &extended)?;
         let attributes: Attributes = std::mem::take(&mut extended.attributes).into_iter().collect();
         let Some(path) = path else {
-            // `./`: the destination itself is as it says.
+            // `./` sets the attributes of the destination itself.
             if meta.kind != FileKind::Directory {
                 return Err(self.entry_error("its name is that of the root, and it is no directory"));
             }
@@ -235,7 +234,7 @@ impl Unpacker<'_> {
         if self.may_fold_names(path)? { self.copied_names.note(self.sink, path) } else { Ok(()) }
     }
 
-    /// What is at `path`, if it is not there under another name of the archive.
+    /// The file at `path`. An error if the archive has it under another name.
     fn existing(&self, path: &Path) -> Result<Option<Meta>, Error> {
         let existing = self.sink.existing(path, Follow::No)?;
         if existing.is_some() && self.may_fold_names(path)? {
@@ -245,7 +244,7 @@ impl Unpacker<'_> {
         Ok(existing)
     }
 
-    /// Say that nothing more is known of an entry than its content.
+    /// Report an entry of an unknown type.
     fn report_unknown(&self, kind: EntryType) {
         if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
             let (archive, entry) = (self.name.to_owned(), self.current.clone());
@@ -272,7 +271,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// Where an entry goes, symbolic links followed in all of its name but the last part; `None` for the destination itself.
+    /// The path of an entry. Symbolic links are followed in all parts of its name but the last. `None` for the destination itself.
     fn destination(&self, name: &[u8]) -> Result<Option<PathBuf>, Error> {
         let name = Path::new(OsStr::from_bytes(name));
         let escapes = || Error::Escapes { archive: self.name.to_owned(), entry: name.display().to_string() };
@@ -312,7 +311,7 @@ impl Unpacker<'_> {
         Ok(Some(path).filter(|path| path != self.to))
     }
 
-    /// Directories that have no entry, or none yet, are those of an ordinary tree of root, as old as what is in them.
+    /// Make directories that have no entry yet, with mode 755, the owner root, and the time of this entry.
     fn make_parents(&mut self, path: &Path, modified: Timestamp) -> Result<(), Error> {
         let missing: Vec<PathBuf> = path
             .ancestors()

@@ -11,11 +11,11 @@ use crate::copied_names::{Age, CopiedNames};
 use crate::file_data::{Copied, FileData};
 use crate::linked::Linked;
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
 };
 use crate::{Error, Summary, Watch};
 
-/// Directories within directories.
+/// The deepest level of a directory below the first one.
 const DEPTH_MAX: usize = 2048;
 /// The longest name of a file.
 const NAME_BYTES_MAX: usize = 255;
@@ -26,7 +26,7 @@ pub enum Clobber {
     /// It is replaced.
     #[default]
     Replace,
-    /// It is left alone.
+    /// It is kept.
     Keep,
 }
 
@@ -50,13 +50,13 @@ pub enum Sync {
     Never,
 }
 
-/// What an error about one file of a tree means for the rest of the tree.
+/// What an error of one file means for the rest of its tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
-    /// It is not copied.
+    /// The rest is not copied.
     #[default]
     Stop,
-    /// It is copied; the error is reported to [`Watch::failed`].
+    /// The rest is copied. [`Watch::failed`] gets the error.
     GoOn,
 }
 
@@ -69,11 +69,11 @@ pub struct CopyOptions {
     pub depth: Depth,
     /// Whether the copy is durable when it returns.
     pub sync: Sync,
-    /// What an error about one file of a tree means for the rest.
+    /// What an error of one file means for the rest of its tree.
     pub on_failure: OnFailure,
 }
 
-/// A file or directory of a source that is to be copied.
+/// A file or directory of a source.
 #[derive(Clone, Copy)]
 struct Item<'s> {
     source: &'s dyn Source,
@@ -81,11 +81,11 @@ struct Item<'s> {
     meta: &'s Meta,
 }
 
-/// The content of a regular file that is to be made.
+/// The content of a new regular file.
 enum Content<'s> {
-    /// That of another.
+    /// The content of another file.
     File(Item<'s>, &'s dyn ReadFile),
-    /// All that comes out of a stream, which messages call `name`.
+    /// The bytes of a stream, which messages call `name`.
     Stream { stream: &'s mut dyn ReadStream, name: &'s Path, meta: &'s Meta },
 }
 
@@ -116,9 +116,9 @@ pub struct Copier<'a> {
     options: CopyOptions,
     watch: &'a dyn Watch,
     linked: Linked,
-    /// The filesystems of the sink that something was copied into, by their device numbers, each with a directory of it.
+    /// Device numbers of the filesystems that were written, each with a directory there.
     destinations: HashMap<Option<u64>, PathBuf>,
-    /// Directories of the source that the copy is in or has been in, and how deep it is.
+    /// Directories of the source that were entered, and the depth of the current one.
     directories: HashSet<(u64, u64)>,
     depth: usize,
     file_data: FileData,
@@ -176,14 +176,14 @@ impl<'a> Copier<'a> {
             let reader = source.open(from, &meta)?;
             return self.put(&mut Content::File(item, &*reader), special, to);
         }
-        // What comes out of it is copied, as a file made now.
+        // The bytes of the stream become a file with the time of the copy.
         let mut stream = source.open_stream(from)?;
         let now = crate::host_stream::now();
         let meta = Meta { kind: FileKind::Regular, size: 0, links: 1, accessed: now, modified: now, ..meta };
         self.put(&mut Content::Stream { stream: &mut *stream, name: from, meta: &meta }, special, to)
     }
 
-    /// Make a regular file at exactly `to` of all that comes out of `stream`, which messages call `name`.
+    /// Make a regular file at exactly `to` of the bytes of `stream`, which messages call `name`.
     pub fn copy_stream(
         &mut self,
         stream: &mut dyn ReadStream,
@@ -207,10 +207,10 @@ impl<'a> Copier<'a> {
             return self.copy_data(content, &*writer, self.options.sync);
         }
         let meta = content.meta().clone();
-        self.place(&meta, to, |copier, place, sync| copier.make_regular(content, place, sync)).map(drop)
+        self.make_at(&meta, to, |copier, target, sync| copier.make_regular(content, target, sync)).map(drop)
     }
 
-    /// The device or pipe at `to`, where the copy of a file is to be written into one.
+    /// The device or pipe at `to`, if a file is copied into one.
     fn special_target(&self, to: &Path) -> Result<Option<Box<dyn WriteFile + 'a>>, Error> {
         if self.options.depth == Depth::Tree || self.options.clobber == Clobber::Keep {
             return Ok(None);
@@ -225,20 +225,20 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Copy the content of the directory `from` into the directory `to`, which exists, and give `to` the attributes
-    /// of `from`. It may be a link to a directory.
+    /// Copy the entries of the directory `from` into the existing directory `to`, and give `to` the attributes of `from`. `to` can be a link
+    /// to a directory.
     pub fn copy_content(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
         let meta = source.meta(from, Follow::Yes)?;
         let item = Item { source, path: from, meta: &meta };
         self.refuse_directory(item)?;
         self.note_destination(to);
-        // The attributes are for what a link leads to, too, as the content is.
+        // If `to` is a link, its directory gets the attributes, too.
         let is_link = self.sink.existing(to, Follow::No)?.is_some_and(|at| at.kind == FileKind::Symlink);
         let itself = if is_link { to.join(".") } else { to.to_owned() };
         self.copy_into(item, &itself, &source.names(from)?, Age::Existing)
     }
 
-    /// Directories are copied only where trees are.
+    /// Only a copy of trees takes directories.
     fn refuse_directory(&self, item: Item<'_>) -> Result<(), Error> {
         if item.meta.kind == FileKind::Directory && self.options.depth == Depth::File {
             return Err(Error::IsDirectory { name: item.source.name_of(item.path) });
@@ -246,7 +246,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// End the copy: durable, unless durability was not requested.
+    /// End the copy, and make it durable if [`CopyOptions::sync`] says so.
     pub fn finish(self) -> Result<Summary, Error> {
         if self.options.sync == Sync::AtEnd {
             self.destinations.values().try_for_each(|directory| self.sink.sync(directory))?;
@@ -254,7 +254,7 @@ impl<'a> Copier<'a> {
         Ok(self.summary)
     }
 
-    /// The filesystem of a directory is made durable at the end.
+    /// [`Self::finish`] syncs the filesystem of this directory.
     fn note_destination(&mut self, directory: &Path) {
         // The parent of a plain name is the empty path.
         let at = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
@@ -263,7 +263,7 @@ impl<'a> Copier<'a> {
         self.destinations.entry(device).or_insert_with(|| directory.to_owned());
     }
 
-    /// Copy what has these names in a directory.
+    /// Copy the entries of these names.
     fn copy_entries(
         &mut self,
         directory: Item<'_>,
@@ -297,7 +297,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Copy an entry of a directory, unless its name is that of an entry that was copied before.
+    /// Copy an entry, unless its name means an entry that was copied before.
     fn copy_unless_folded(
         &mut self,
         item: Item<'_>,
@@ -307,7 +307,7 @@ impl<'a> Copier<'a> {
         names.check(self.sink, || item.source.name_of(item.path), to)?;
         let before = self.sink.existing(to, Follow::No)?;
         let copied = self.copy_known(item, to);
-        // A file that stays is another name of one that was there: it may have many.
+        // An unchanged file is a hard link that existed before, which can have other names here.
         let is_directory = item.meta.kind == FileKind::Directory;
         let after = self.sink.existing(to, Follow::No)?;
         if is_directory || before.map(|meta| meta.identity) != after.map(|meta| meta.identity) {
@@ -324,19 +324,19 @@ impl<'a> Copier<'a> {
         if meta.kind == FileKind::Directory {
             return self.copy_directory(item, to);
         }
-        let placed = self.place(meta, to, |copier, place, sync| copier.make(item, place, sync))?;
+        let placed = self.make_at(meta, to, |copier, target, sync| copier.make(item, target, sync))?;
         if placed && meta.links > 1 {
             self.linked.note(meta.identity, to);
         }
         Ok(())
     }
 
-    /// Have `make` make something like `meta` at `to`. Returns whether it was made, and not what is there kept.
-    fn place(
+    /// Call `make` for a file at `to`. Returns whether it was made; an existing file can be kept instead.
+    fn make_at(
         &mut self,
         meta: &Meta,
         to: &Path,
-        make: impl FnOnce(&mut Self, &Place<'_>, Sync) -> Result<(), Error>,
+        make: impl FnOnce(&mut Self, &Target<'_>, Sync) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         let existing = self.sink.existing(to, Follow::No)?;
         if existing.is_some() && self.options.clobber == Clobber::Keep {
@@ -348,32 +348,32 @@ impl<'a> Copier<'a> {
             self.linked.note_replacement(to, meta.identity);
         }
         let temporary = temporary_name(to, &self.sink.mark_of_incomplete());
-        let place = Place { to, temporary, is_taken: existing.is_some() };
-        // One that replaces another is durable before the other goes, whenever the power fails.
-        let sync = if place.is_taken { self.options.sync } else { Sync::Never };
-        make(self, &place, sync).map(|()| true)
+        let target = Target { to, temporary, is_taken: existing.is_some() };
+        // A replacement is durable before the old file is removed, in case the power fails.
+        let sync = if target.is_taken { self.options.sync } else { Sync::Never };
+        make(self, &target, sync).map(|()| true)
     }
 
-    /// Have `make` make something under the temporary name, and give it its own.
+    /// Call `make` with the temporary name, and rename the result.
     fn make_and_rename(
         &mut self,
-        place: &Place<'_>,
+        target: &Target<'_>,
         make: impl FnOnce(&mut Self, &Path) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let temporary = &place.temporary;
-        // A killed run may have left one.
+        let temporary = &target.temporary;
+        // A killed run can have left one.
         if self.sink.existing(temporary, Follow::No)?.is_some() {
             self.sink.remove(temporary)?;
         }
-        make(self, temporary).and_then(|()| self.sink.rename(temporary, place.to)).map_err(|error| {
-            // The first error is the one that counts; the temporary file may not even exist.
+        make(self, temporary).and_then(|()| self.sink.rename(temporary, target.to)).map_err(|error| {
+            // The first error is reported. The temporary file may not exist.
             let _ = self.sink.remove(temporary);
-            error.about(temporary, place.to)
+            error.about(temporary, target.to)
         })
     }
 
-    /// A directory is not replaced by a file; nor is a device or a pipe, which the user may have meant to be written to: through a
-    /// link, too, as `/dev/stdout` is one. In a tree they are replaced by their like.
+    /// A file replaces no directory, and no device or pipe either: the user may have wanted to write into it, also through a link such as
+    /// `/dev/stdout`. In a tree, a device replaces a device.
     fn refuse_to_replace(&self, to: &Path, existing: &Meta, new: &Meta) -> Result<(), Error> {
         self.refuse_image(to, existing)?;
         let why = if existing.kind == FileKind::Directory {
@@ -386,7 +386,7 @@ impl<'a> Copier<'a> {
         Err(Error::WrongKind { name: self.sink.name_of(to), why })
     }
 
-    /// What is copied may be in that very image.
+    /// The source can be in that image.
     fn refuse_image(&self, to: &Path, existing: &Meta) -> Result<(), Error> {
         if self.sink.is_image(existing) {
             return Err(Error::OwnImage { name: self.sink.name_of(to), what: "not replaced" });
@@ -394,7 +394,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// The content of the image that is written changes while it is read.
+    /// The image that is written changes while it is read.
     fn refuse_own_image(item: Item<'_>) -> Result<(), Error> {
         if item.source.is_image(item.meta) {
             return Err(Error::OwnImage { name: item.source.name_of(item.path), what: "not copied" });
@@ -402,7 +402,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Whether what is at `to` is a device or a pipe, or a link to one.
+    /// Whether `to` is a device or a pipe, or a link to one.
     fn leads_to_special(&self, to: &Path, existing: &Meta) -> bool {
         let followed = match existing.kind {
             FileKind::Symlink => self.sink.existing(to, Follow::Yes).unwrap_or_default(),
@@ -412,22 +412,22 @@ impl<'a> Copier<'a> {
     }
 
     /// Make a copy of anything but a directory. `sync`: whether its data is durable then.
-    fn make(&mut self, item: Item<'_>, place: &Place<'_>, sync: Sync) -> Result<(), Error> {
+    fn make(&mut self, item: Item<'_>, target: &Target<'_>, sync: Sync) -> Result<(), Error> {
         let meta = item.meta;
         let original = (meta.links > 1).then(|| self.linked.original(meta.identity)).flatten();
         if let Some(original) = original
-            && place.is_taken
-            && self.is_same_file(original, place.to)?
+            && target.is_taken
+            && self.is_same_file(original, target.to)?
         {
-            // A link would take no name away: `rename` of one name of a file to another of it does nothing.
+            // `rename` between two names of one file does nothing, so a temporary link would stay.
             return Ok(());
         }
         if meta.kind == FileKind::Regular && original.is_none() {
             Self::refuse_own_image(item)?;
             let reader = item.source.open(item.path, meta)?;
-            return self.make_regular(&mut Content::File(item, &*reader), place, sync);
+            return self.make_regular(&mut Content::File(item, &*reader), target, sync);
         }
-        self.make_and_rename(place, |copier, at| {
+        self.make_and_rename(target, |copier, at| {
             if let Some(original) = copier.linked.original(meta.identity).filter(|_| meta.links > 1) {
                 return copier.sink.make_hard_link(original, at);
             }
@@ -435,7 +435,7 @@ impl<'a> Copier<'a> {
                 FileKind::Symlink => copier.sink.make_link(at, &item.source.link_target(item.path)?)?,
                 _ => copier.sink.make_node(at, meta)?,
             }
-            copier.finish_attributes(item, at, place.to)
+            copier.finish_attributes(item, at, target.to)
         })?;
         self.summary.others += 1;
         Ok(())
@@ -451,14 +451,14 @@ impl<'a> Copier<'a> {
     fn make_regular(
         &mut self,
         content: &mut Content<'_>,
-        place: &Place<'_>,
+        target: &Target<'_>,
         sync: Sync,
     ) -> Result<(), Error> {
         let size = matches!(content, Content::File(..)).then(|| content.meta().size);
-        let file = self.sink.create_new(place, size)?;
+        let file = self.sink.create_new(target, size)?;
         self.copy_data(content, file.content(), sync)?;
         let lost = file.set_meta(&content.meta().safe(), &content.attributes()?)?;
-        self.report_lost(content.meta(), lost, place.to);
+        self.report_lost(content.meta(), lost, target.to);
         file.complete()
     }
 
@@ -490,7 +490,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// A tree without end is refused: a damaged image may have a directory below itself, or beyond what a call can hold.
+    /// Rejects a tree without end: a damaged image can have a directory below itself.
     fn enter(&mut self, item: Item<'_>) -> Result<(), Error> {
         let is_new = self.directories.insert(item.meta.identity) || item.source.may_repeat_directories();
         let why = if !is_new {
@@ -512,11 +512,11 @@ impl<'a> Copier<'a> {
     }
 
     fn copy_below(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
-        // Before the directory is made: one that cannot be read leaves nothing.
+        // Before the directory is made, so that an unreadable one leaves nothing.
         let names = item.source.names(item.path)?;
-        // Nothing is written through a link: what it leads to may be outside of the destination.
+        // A link is not followed: it can lead out of the destination.
         let age = match self.sink.existing(to, Follow::No)? {
-            // It may be the root of another filesystem.
+            // It can be the root of another filesystem.
             Some(existing) if existing.kind == FileKind::Directory => {
                 self.note_destination(to);
                 Age::Existing
@@ -537,7 +537,7 @@ impl<'a> Copier<'a> {
         self.copy_into(item, to, &names, age)
     }
 
-    /// Copy what a directory holds, and then its attributes, whatever became of the content (invariant 3).
+    /// Copy the entries of a directory, and then its attributes, even if an entry failed (invariant 3).
     fn copy_into(
         &mut self,
         directory: Item<'_>,
@@ -550,14 +550,14 @@ impl<'a> Copier<'a> {
         copied.and(finished)
     }
 
-    /// Give the file `at`, which is or will be `to`, what the source knows of it besides its content.
+    /// Set the attributes of the file `at`, which is renamed to `to` later.
     fn finish_attributes(&mut self, item: Item<'_>, at: &Path, to: &Path) -> Result<(), Error> {
         let lost = self.sink.set_meta(at, &item.meta.safe(), &item.source.attributes(item.path)?)?;
         self.report_lost(item.meta, lost, to);
         Ok(())
     }
 
-    /// An attribute that the destination does not take is no reason to do without the file.
+    /// A lost attribute does not end the copy.
     fn report_lost(&mut self, meta: &Meta, lost: Vec<LostAttribute>, to: &Path) {
         let owner = meta.has_unknown_owner.then(|| LostAttribute {
             attribute: "owner".to_owned(),
@@ -570,7 +570,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Whether the directory `at` of a sink is the one with that identity or below it, by whatever links and `..` its path leads there.
+/// Whether the directory `at` of a sink is, or is below, the directory with that identity. Links and `..` in `at` are followed.
 pub fn is_within(sink: &dyn Sink, at: &Path, directory: (u64, u64)) -> bool {
     let identity = |path: &Path| sink.existing(path, Follow::Yes).ok().flatten().map(|meta| meta.identity);
     let top = identity(Path::new("/"));
@@ -585,8 +585,8 @@ pub fn is_within(sink: &dyn Sink, at: &Path, directory: (u64, u64)) -> bool {
     false
 }
 
-/// Bytes that a copy of `path` will move, for a progress bar: what cannot be read, or lies deeper than a copy goes, counts as nothing. Once
-/// `is_cancelled` says so, nothing more is counted.
+/// Bytes that a copy of `path` will move, for a progress bar. Files that cannot be read or copied count as 0. Counting ends when
+/// `is_cancelled` returns `true`.
 pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth, is_cancelled: &dyn Fn() -> bool) -> u64 {
     let follow = if depth == Depth::File { Follow::Yes } else { Follow::No };
     let mut waiting = vec![(path.to_owned(), 0)];
@@ -609,7 +609,7 @@ pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth, is_cancelled: 
     bytes
 }
 
-/// The name under which a file is made before it gets its own: hidden, in the same directory.
+/// The name of an incomplete file: hidden, in the same directory.
 pub(crate) fn temporary_name(path: &Path, mark: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().as_bytes();
     let kept = name.len().min(NAME_BYTES_MAX - 1 - mark.len());

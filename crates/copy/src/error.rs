@@ -1,4 +1,4 @@
-//! What can go wrong in a copy: always with the file it happened to.
+//! Errors of a copy, each with its file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use diorite::ErrorKind;
 use rustix::io::Errno;
 
-/// Why something was not copied.
+/// Why a file was not copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -17,7 +17,7 @@ pub enum Error {
         path: PathBuf,
         /// What was tried.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The image refused.
@@ -40,15 +40,15 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// The archive wants a file outside of the destination.
-    #[error("{archive}: refused: the entry `{entry}` points outside of the destination")]
+    /// The name of an entry leads out of the destination.
+    #[error("{archive}: cannot unpack `{entry}`: its name leads out of the destination")]
     Escapes {
         /// Its name.
         archive: String,
         /// The name of the entry.
         entry: String,
     },
-    /// An archive of which the end is missing.
+    /// The end of the archive is missing.
     #[error(
         "{archive}: cannot read the archive: it ends in the middle of `{entry}`; it is not complete, make it or copy it again"
     )]
@@ -58,7 +58,7 @@ pub enum Error {
         /// The name of the last entry that was read.
         entry: String,
     },
-    /// An entry that cannot be made of what the archive has.
+    /// A malformed entry, or one that the destination cannot hold.
     #[error("{archive}: cannot unpack `{entry}`: {why}")]
     Entry {
         /// Its name.
@@ -68,8 +68,8 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// An entry of a type that is not known; its content is that of a regular file now.
-    #[error("{archive}: `{entry}`: unpacked as a regular file: its type `{kind}` is not known here")]
+    /// An entry of an unknown type, unpacked as a regular file.
+    #[error("{archive}: `{entry}`: unpacked as a regular file: its type `{kind}` is unknown")]
     UnknownType {
         /// Its name.
         archive: String,
@@ -78,7 +78,7 @@ pub enum Error {
         /// The type, as a character.
         kind: char,
     },
-    /// An attribute is more than the destination can hold.
+    /// An attribute that the destination cannot hold.
     #[error("{name}: cannot keep the {attribute}: {why}")]
     AttributeLost {
         /// The file.
@@ -100,7 +100,7 @@ pub enum Error {
         /// Why it is not kept.
         why: &'static str,
     },
-    /// The destination takes two names of the source for one.
+    /// Two names of the source mean one file in the destination.
     #[error(
         "{name}: not copied: in the destination its name means `{other}`, which was copied before; copy it under another name"
     )]
@@ -116,7 +116,7 @@ pub enum Error {
         /// The file.
         name: String,
     },
-    /// A directory without the wish to copy directories.
+    /// A directory, and the copy takes files only.
     #[error("{name}: not copied: it is a directory; use -r")]
     IsDirectory {
         /// The directory.
@@ -142,7 +142,7 @@ pub enum Error {
         /// The file.
         name: String,
     },
-    /// A file that another one has replaced since it was looked at.
+    /// Another file has got the name since the copy looked it up.
     #[error("{name}: not copied: another file took its place meanwhile; copy it again")]
     Replaced {
         /// The file.
@@ -156,15 +156,15 @@ pub enum Error {
         /// What was not done.
         what: &'static str,
     },
-    /// A file where a directory must be, or the other way round.
+    /// A file where a directory is needed, or a directory where a file is needed.
     #[error("{name}: cannot be replaced: {why}; remove it first or choose another destination")]
     WrongKind {
         /// What is there.
         name: String,
-        /// What it is, and what it would have to be.
+        /// What it is.
         why: &'static str,
     },
-    /// The user wants no more.
+    /// The user interrupted the copy.
     #[error("interrupted; complete files are kept, no file is half written")]
     Interrupted,
 }
@@ -174,7 +174,7 @@ impl Error {
         Self::Host { path: path.to_owned(), what, source: source.into() }
     }
 
-    /// What happened to the file `temporary` happened to `to`, as far as the user is concerned.
+    /// The same error with the name `to` in place of `temporary`.
     pub(crate) fn about(mut self, temporary: &Path, to: &Path) -> Self {
         if let Self::Host { path, .. } | Self::Image { path, .. } = &mut self
             && path == temporary
@@ -184,8 +184,8 @@ impl Error {
         self
     }
 
-    /// Whether nothing more can be copied after it: cancellation, or the destination's device fails or takes no writes. A lack of space
-    /// does not count, as a smaller file may fit; nor does what the device fails to read of one file, which messages call `source`.
+    /// Whether the error ends the copy: it was cancelled, or the device of the destination failed or is read-only. ENOSPC does not, because a
+    /// smaller file can fit. An error of the file that messages call `source` does not either.
     pub(crate) fn is_final(&self, source: &str) -> bool {
         matches!(self, Self::Interrupted)
             || self.kind() == Some(ErrorKind::ReadOnly)
@@ -199,15 +199,12 @@ impl Error {
                 let failures = [Errno::IO, Errno::NODEV, Errno::NOMEDIUM, Errno::SHUTDOWN, Errno::NOTCONN];
                 source.raw_os_error().is_some_and(|errno| failures.contains(&Errno::from_raw_os_error(errno)))
             }
-            // Whatever the device says: that of an image on a full filesystem of the host says `ENOSPC`.
-            Self::Image { source, .. } => {
-                matches!(source.without_path(), diorite::Error::Io(_)) || source.kind() == ErrorKind::Io
-            }
+            Self::Image { source, .. } => source.is_of_device() || source.kind() == ErrorKind::Io,
             _ => false,
         }
     }
 
-    /// Whether it happened to the file that messages call `name`.
+    /// Whether it is an error of the file that messages call `name`.
     fn is_about(&self, name: &str) -> bool {
         match self {
             Self::Host { path, .. } => path.display().to_string() == name,
@@ -216,7 +213,7 @@ impl Error {
         }
     }
 
-    /// The class of the failure, where it comes from a file.
+    /// The class of the error, if it is one of a file.
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Host { source, .. } | Self::Archive { source, .. } => {

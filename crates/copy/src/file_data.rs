@@ -1,9 +1,9 @@
 //! The data of one file: its data ranges, read and written in pieces.
 //!
-//! Where it sits: below the copier. A small file is read and written in turns. A large one is written by a second thread while
-//! the next piece is read, so that both devices work at once; pieces are written in their order.
+//! Where it sits: below the copier. A small file is read and written alternately. A second thread writes a large one while
+//! the next piece is read, so that both devices work at once. Pieces are written in order.
 //!
-//! Interface: [`FileData::copy`]. Whatever fails, both sides have ended when it returns.
+//! Interface: [`FileData::copy`]. Both sides have ended when it returns, also after an error.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
@@ -14,23 +14,23 @@ use crate::{Error, Watch};
 
 /// Size of a transfer: large enough for full bios, and on huge pages.
 pub(crate) const CHUNK_BYTES: usize = 4 << 20;
-/// Alignment that every direct device takes.
+/// Alignment for every direct device.
 const ALIGNMENT: usize = 4096;
 /// Pieces of a large file that are read, waiting, or written at once.
 const PIECES: usize = 3;
 
-/// Where data ended, and how much there was.
+/// The extent of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     /// End of the last data range.
     pub(crate) data_end: u64,
-    /// End of the file when it was reached, which is not where it was at first if others write to the file.
+    /// End of the file. Another process can have moved it during the copy.
     pub(crate) end: u64,
     /// Bytes of all data ranges.
     pub(crate) bytes: u64,
 }
 
-/// Memory for pieces, kept from file to file.
+/// Memory for pieces, reused for the next file.
 pub(crate) struct FileData {
     memories: Vec<AlignedBuf>,
 }
@@ -45,7 +45,7 @@ struct Piece {
 /// Why reading ended early.
 enum Stop {
     Failed(Error),
-    /// The writing thread has ended; it knows why.
+    /// The writing thread has ended; its error says why.
     WriterEnded,
 }
 
@@ -55,7 +55,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Takes pieces, and gives memory for the next.
+/// Takes pieces, and supplies memory for the next one.
 trait Outlet {
     fn memory(&mut self) -> Result<AlignedBuf, Stop>;
     fn put(&mut self, piece: Piece) -> Result<(), Stop>;
@@ -94,7 +94,7 @@ impl FileData {
         self.copy_with_worker(reader, writer, size, watch, memories)
     }
 
-    /// Copy all that comes out of a stream.
+    /// Copy the bytes of a stream.
     pub(crate) fn copy_stream(
         &mut self,
         reader: &mut dyn ReadStream,
@@ -157,7 +157,7 @@ impl FileData {
     }
 }
 
-/// The writing thread: until no more pieces come.
+/// The writing thread. Ends after the last piece.
 fn write_all(
     writer: &dyn WriteFile,
     pieces: &Receiver<Piece>,
@@ -165,7 +165,7 @@ fn write_all(
 ) -> Result<(), Error> {
     for Piece { memory, len, offset } in pieces {
         writer.write_at(&memory[..len], offset)?;
-        // It is not taken when the reader has failed.
+        // The receiver is gone when the reader has failed.
         let _ = written.send(memory);
     }
     Ok(())
@@ -189,7 +189,7 @@ impl Outlet for InTurns<'_> {
     }
 }
 
-/// Pieces go to another thread.
+/// Sends pieces to another thread.
 struct WorkerOutlet {
     pieces: SyncSender<Piece>,
     free: Receiver<AlignedBuf>,
@@ -213,7 +213,7 @@ fn read_all(
 ) -> Result<Copied, Stop> {
     let (mut offset, mut reported, mut copied) = (0, 0, Copied::default());
     while let Some((start, end)) = reader.next_data(offset)? {
-        // Whole pages keep direct transfers aligned where data begins in the middle of one.
+        // Whole pages keep direct transfers aligned when data begins in the middle of one.
         offset = (start - start % ALIGNMENT as u64).max(offset);
         while offset < end {
             if watch.is_cancelled() {

@@ -1,6 +1,6 @@
 //! A tree of the host.
 //!
-//! Data goes through the host's own page cache: a copy is no place to decide how the host caches its files.
+//! Data goes through the page cache of the host, which decides what it keeps.
 #![allow(clippy::disallowed_methods, reason = "the files of the host are the other side of a copy")]
 
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,7 @@ use crate::host_attributes::{Subject, cannot_see};
 use crate::host_path::reachable;
 use crate::host_stream::{HostStream, SpecialFile};
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, NewFile, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
 };
 use crate::user_namespace::UnknownOwners;
 use crate::{Error, Watch};
@@ -29,7 +29,7 @@ use crate::{Error, Watch};
 #[derive(Clone, Debug)]
 pub struct HostTree {
     is_root: bool,
-    /// Whether open files can be found by [`path_of_open`].
+    /// Whether [`path_of_open`] works.
     shows_open_files: bool,
     unknown_owners: UnknownOwners,
     /// Files and devices that hold the images of this copy.
@@ -43,7 +43,7 @@ impl Default for HostTree {
 }
 
 impl HostTree {
-    /// As the user who runs this.
+    /// With the rights of this process.
     pub fn new() -> Self {
         Self {
             is_root: rustix::process::geteuid().is_root(),
@@ -53,7 +53,7 @@ impl HostTree {
         }
     }
 
-    /// The same; the files and devices `paths` hold the other side of the copy, and are neither copied nor replaced.
+    /// The same, with the files and devices of the image on the other side. A copy neither copies nor replaces them.
     #[must_use]
     pub fn beside_images(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         self.images.extend(paths.into_iter().filter_map(|path| look(&path, Follow::Yes).ok()));
@@ -106,10 +106,10 @@ fn look(path: &Path, follow: Follow) -> io::Result<Meta> {
     metadata.map(|metadata| meta_of(&metadata))
 }
 
-/// Linux has no longer lists and values of extended attributes than this (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+/// The largest list and value of extended attributes in Linux (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 const ATTRIBUTE_BYTES_MAX: usize = 65536;
 
-/// The bytes that `read` puts into the memory that it is given.
+/// The bytes that `read` writes into its argument.
 fn bytes_of(read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
     let mut few = [0; 1024];
     match read(&mut few) {
@@ -128,7 +128,7 @@ impl Source for HostTree {
         self.holds_image(meta)
     }
 
-    /// A bind mount shows a directory again; the host's own paths end.
+    /// A bind mount shows a directory again. The length of a path ends a loop.
     fn may_repeat_directories(&self) -> bool {
         true
     }
@@ -179,10 +179,10 @@ impl Source for HostTree {
         Ok(attributes)
     }
 
-    /// Of a file that its owner replaced by a link, the content of what only this user may read would go into a copy that its owner may read.
+    /// The owner of a file can replace it by a link to a file that only this user can read. The copy would then belong to that owner.
     fn open(&self, path: &Path, meta: &Meta) -> Result<Box<dyn ReadFile>, Error> {
         let failed = |error| Error::host(path, "open", error);
-        // A pipe in its place is not waited for.
+        // Does not block if it is a pipe by now.
         let flags = OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32;
         let at = reachable(path).map_err(failed)?;
         let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(at).map_err(failed)?;
@@ -265,20 +265,20 @@ impl Sink for HostTree {
         Ok(Box::new(HostFile { file, path: path.to_owned() }))
     }
 
-    /// A file without a name (`O_TMPFILE`) where that can be had, so that nothing is left of it even if this process is killed.
-    fn create_new(&self, place: &Place<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
-        let directory = place.to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    /// A file without a name (`O_TMPFILE`), if the filesystem has them: a killed process leaves nothing.
+    fn create_new(&self, target: &Target<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
+        let directory = target.to.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        let directory = reachable(directory).map_err(|error| Error::host(place.to, "create", error))?;
+        let directory = reachable(directory).map_err(|error| Error::host(target.to, "create", error))?;
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let unnamed =
             self.shows_open_files.then(|| rustix::fs::open(&*directory, flags, Mode::from_raw_mode(0o600)));
         let (file, name) = match unnamed {
             Some(Ok(file)) => (file.into(), None),
-            _ => (create_at(&place.temporary)?, Some(place.temporary.clone())),
+            _ => (create_at(&target.temporary)?, Some(target.temporary.clone())),
         };
-        let file = HostFile { file, path: place.to.to_owned() };
-        Ok(Box::new(NewHostFile { file, name, temporary: place.temporary.clone(), is_root: self.is_root }))
+        let file = HostFile { file, path: target.to.to_owned() };
+        Ok(Box::new(NewHostFile { file, name, temporary: target.temporary.clone(), is_root: self.is_root }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
@@ -319,7 +319,7 @@ impl Sink for HostTree {
         let error = |error: io::Error| Error::host(directory, "sync", error);
         match reachable(directory).and_then(fs::File::open) {
             Ok(open) => rustix::fs::syncfs(&open).map_err(|errno| error(errno.into())),
-            // A directory that may be written and not read: then everything, since one filesystem cannot be named.
+            // A directory that cannot be opened for reading: sync all filesystems.
             Err(denied) if denied.kind() == io::ErrorKind::PermissionDenied => {
                 rustix::fs::sync();
                 Ok(())
@@ -358,7 +358,7 @@ impl ReadFile for HostFile {
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // A filesystem that does not know about holes, or something that has no size.
+            // A filesystem without holes, or a file without a size.
             Err(Errno::INVAL | Errno::SPIPE | Errno::OPNOTSUPP) => return Ok(Some((offset, u64::MAX))),
             Err(errno) => return Err(Error::host(&self.path, "look for data in", errno)),
         };
@@ -381,12 +381,12 @@ impl WriteFile for HostFile {
     }
 }
 
-/// Where the system shows an open file of this process.
+/// The path of an open file of this process.
 fn path_of_open(file: &fs::File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Make a file under a temporary name. A killed run of a process with the same number may have left one.
+/// Make a file under a temporary name. A killed process with the same number can have left one.
 fn create_at(temporary: &Path) -> Result<fs::File, Error> {
     let open = |at: &Path| fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(at);
     let opened = reachable(temporary).and_then(|at| match open(&at) {
@@ -398,10 +398,10 @@ fn create_at(temporary: &Path) -> Result<fs::File, Error> {
     opened.map_err(|error| Error::host(temporary, "create", error))
 }
 
-/// A file that is not complete.
+/// An incomplete file.
 struct NewHostFile {
     file: HostFile,
-    /// The name that it has, which goes with it.
+    /// Its temporary name, if it has one.
     name: Option<PathBuf>,
     temporary: PathBuf,
     is_root: bool,
@@ -437,7 +437,7 @@ impl NewFile for NewHostFile {
             }
             let mut linked = self.link(&self.temporary);
             if exists(&linked) {
-                // A killed run of a process with the same number has left it.
+                // A killed process with the same number has left it.
                 let _ = reachable(&self.temporary).and_then(fs::remove_file);
                 linked = self.link(&self.temporary);
             }
@@ -454,7 +454,7 @@ impl NewFile for NewHostFile {
 impl Drop for NewHostFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // The error that counts is why it is not complete.
+            // The caller reports why it is incomplete.
             let _ = reachable(name).and_then(fs::remove_file);
         }
     }

@@ -1,6 +1,6 @@
 //! Owner, extended attributes, permissions and times of a file of the host, by its path or as an open file.
 //!
-//! Where it sits: below `host.rs`. A path is never followed where it is a symbolic link.
+//! Where it sits: below `host.rs`. Symbolic links are not followed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,17 +16,17 @@ use crate::Error;
 use crate::acl_text;
 use crate::tree::{Attributes, LostAttribute, Meta};
 
-/// Errors that mean that a file has no attributes, or none that this user may see.
+/// Whether the error means that there are no attributes, or none that this user can see.
 pub(crate) fn cannot_see(errno: Errno) -> bool {
     matches!(errno, Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL)
 }
 
-/// What gets attributes.
+/// The file that gets attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject<'a> {
-    /// Whatever is at a path.
+    /// The file at a path.
     At(&'a Path),
-    /// An open regular file, which may have no name yet.
+    /// An open regular file, perhaps without a name.
     Open(&'a File),
 }
 
@@ -59,8 +59,8 @@ impl Subject<'_> {
         }
     }
 
-    /// Set everything; errors name `path`. The owner first: a change of it takes set-user-ID, set-group-ID and
-    /// `security.capability` away. `is_root`: whether this user may give any owner.
+    /// Set everything; errors name `path`. The owner is set first, because that removes set-user-ID, set-group-ID and `security.capability`.
+    /// `is_root`: whether this user can set any owner.
     pub(crate) fn set_all(
         self,
         path: &Path,
@@ -70,7 +70,7 @@ impl Subject<'_> {
     ) -> Result<Vec<LostAttribute>, Error> {
         let (mut permissions, mut lost) = (meta.permissions, Vec::new());
         if let Err(error) = self.set_owner(meta) {
-            // Without the owner, its set-user-ID and set-group-ID would give away this user's rights.
+            // With this user as the owner, set-user-ID and set-group-ID would give other users its rights.
             permissions &= 0o1777;
             if is_root {
                 lost.push(lost_owner(path, meta, error)?);
@@ -96,7 +96,7 @@ impl Subject<'_> {
     }
 }
 
-/// The owner that root could not set: the user namespace does not have it, or the filesystem has no owners.
+/// Reports an owner that root could not set: the user namespace does not have it, or the filesystem has no owners.
 fn lost_owner(path: &Path, meta: &Meta, error: io::Error) -> Result<LostAttribute, Error> {
     let why = match Errno::from_io_error(&error) {
         Some(Errno::INVAL) => "this user namespace has no such user or group".to_owned(),
@@ -106,13 +106,13 @@ fn lost_owner(path: &Path, meta: &Meta, error: io::Error) -> Result<LostAttribut
     Ok(LostAttribute { attribute: format!("owner {}:{}", meta.uid, meta.gid), why })
 }
 
-/// Whether only root may set such an attribute, and this user is refused for that reason.
+/// Whether the error is the one of a user other than root for such an attribute.
 fn is_for_root(name: &[u8], errno: Errno) -> bool {
     let is_protected = name.starts_with(b"trusted.") || name.starts_with(b"security.");
     is_protected && matches!(errno, Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
 }
 
-/// What the system says, without the number.
+/// The text of an error, without its number.
 fn reason(errno: Errno) -> String {
     let text = errno.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()

@@ -1,4 +1,4 @@
-//! Pipes and devices of the host: what comes out of one, and what is written into one.
+//! Pipes and devices of the host, read and written as streams.
 //!
 //! Where it sits: beside `host.rs`, which has the regular files.
 #![allow(clippy::disallowed_methods, reason = "the files of the host are the other side of a copy")]
@@ -19,13 +19,13 @@ use rustix::io::Errno;
 use crate::tree::{Meta, ReadStream, WriteFile};
 use crate::{Error, Watch};
 
-/// How long a read waits before it asks whether the copy goes on.
+/// How long a read waits before it asks whether the copy is cancelled.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// How often a pipe without a reader is tried.
+/// Time between attempts to open a pipe without a reader.
 const READER_WAIT: Duration = Duration::from_millis(50);
-/// Zeros that are written at once where the source has a hole.
+/// Zeros for holes of the source.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-/// What a file gets whose content has no permissions of its own.
+/// Permissions of a file that is made of a stream.
 const PERMISSIONS: u16 = 0o644;
 
 /// The time now.
@@ -42,7 +42,7 @@ pub(crate) struct HostStream {
 }
 
 impl HostStream {
-    /// Does not wait for a pipe's writer; the first read does.
+    /// Does not wait for a writer of the pipe; the first read does.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let file = fs::OpenOptions::new()
             .read(true)
@@ -80,10 +80,10 @@ impl ReadStream for HostStream {
 pub struct StandardInput(HostStream);
 
 impl StandardInput {
-    /// What messages call it.
+    /// Its name in messages.
     pub const NAME: &str = "standard input";
 
-    /// From where it stands.
+    /// From its current position.
     ///
     /// # Errors
     /// This process was started without one (`<&-`).
@@ -97,7 +97,7 @@ impl StandardInput {
         Ok(Self(HostStream { file: owned.into(), path: path.to_owned() }))
     }
 
-    /// What is kept of a file with this content.
+    /// The attributes of a file with this content.
     pub fn meta() -> Meta {
         Meta {
             kind: FileKind::Regular,
@@ -115,14 +115,14 @@ impl StandardInput {
     }
 }
 
-/// Standard input for what takes a [`Read`]; a read fails once `watch` ends the copy.
+/// Standard input as a [`Read`]. Reads fail when `watch` is cancelled.
 pub struct WatchedInput<'a> {
     input: StandardInput,
     watch: &'a dyn Watch,
 }
 
 impl<'a> WatchedInput<'a> {
-    /// From where it stands.
+    /// From its current position.
     pub fn new(input: StandardInput, watch: &'a dyn Watch) -> Self {
         Self { input, watch }
     }
@@ -163,7 +163,7 @@ impl ReadStream for StandardInput {
     }
 }
 
-/// A pipe or a device that is written, from front to back.
+/// A pipe or a device that is written from front to back.
 pub(crate) struct SpecialFile<'a> {
     file: Mutex<(fs::File, u64)>,
     path: PathBuf,
@@ -171,13 +171,13 @@ pub(crate) struct SpecialFile<'a> {
 }
 
 impl<'a> SpecialFile<'a> {
-    /// Waits for a pipe's reader, no longer than `watch` lets the copy go on.
+    /// Waits for a reader of the pipe until `watch` is cancelled.
     pub(crate) fn open(path: &Path, watch: &'a dyn Watch) -> Result<Self, Error> {
         let mut options = fs::OpenOptions::new();
         options.write(true).custom_flags(OFlags::NONBLOCK.union(OFlags::NOCTTY).bits() as i32);
         let file = loop {
             match options.open(path) {
-                // A pipe without a reader; that one comes cannot be waited for in another way that can be ended.
+                // A pipe without a reader. Only repeated attempts can be cancelled.
                 Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) && is_fifo(path) => {
                     if watch.is_cancelled() {
                         return Err(Error::Interrupted);
@@ -190,7 +190,7 @@ impl<'a> SpecialFile<'a> {
         Ok(Self { file: Mutex::new((file, 0)), path: path.to_owned(), watch })
     }
 
-    /// Write `data` at `offset`, which is not before what was written last; zeros in between.
+    /// Write `data` at `offset`, which must not be before the end of the last write. The gap becomes zeros.
     fn put(&self, data: &[u8], offset: u64) -> Result<(), Error> {
         let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, position) = &mut *held;

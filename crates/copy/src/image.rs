@@ -15,15 +15,14 @@ use crate::Error;
 use crate::acl_text;
 use crate::engine::temporary_name;
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, Sink, Source, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, NewFile, ReadFile, Sink, Source, Target, WriteFile,
 };
 
-/// Ends the names of files that are not complete. Always the same: no other process has the image open, and where a directory puts its entries
-/// depends on every name that it had.
+/// The suffix of incomplete files. It is constant, because the layout of a directory depends on every name that it had, and equal trees must
+/// make equal images. No other process has the image open.
 const MARK_OF_INCOMPLETE: &str = ".diorite-incomplete";
 
-/// The name under which something is made in an image before it takes the place of what is at `path`: hidden, in the same
-/// directory.
+/// The name of an incomplete file in an image that replaces `path` later: hidden, in the same directory.
 pub fn incomplete_name(path: &Path) -> PathBuf {
     temporary_name(path, MARK_OF_INCOMPLETE)
 }
@@ -41,14 +40,13 @@ pub struct ImageTree {
 }
 
 impl ImageTree {
-    /// The files of `filesystem`, which messages call `name`. `direct` is the way of the data; `None` chooses: large files
-    /// directly, small ones through the cache.
+    /// The files of `filesystem`, which messages call `name`. `direct` selects direct I/O; with `None`, large files are
+    /// written directly and small ones through the cache.
     pub fn new(filesystem: Filesystem, name: impl Into<String>, direct: Option<DirectIo>) -> Self {
         Self { filesystem, name: name.into(), direct, newest: None }
     }
 
-    /// The same, but no file gets a time after `newest`, and all have been accessed when they were modified: what was copied
-    /// does not show when, so that equal sources make equal images.
+    /// The same, but no file gets a time after `newest`, and access times equal modification times, so that equal sources make equal images.
     #[must_use]
     pub fn not_after(self, newest: Timestamp) -> Self {
         Self { newest: Some(newest), ..self }
@@ -88,7 +86,7 @@ impl ImageTree {
             modified: Some(SetTime::To(modified)),
             ..SetAttributes::default()
         };
-        // First: setting an owner takes capabilities away.
+        // First, because setting an owner removes capabilities.
         node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
         let (mut lost, mut failed) = (Vec::new(), Ok(()));
         let mut permissions = meta.permissions;
@@ -130,7 +128,7 @@ impl ImageTree {
         failed.map(|()| lost)
     }
 
-    /// One number for all trees of this open filesystem, as `st_dev` is on the host: files of different images have equal inode numbers.
+    /// The number of this open filesystem, as `st_dev`: inode numbers of different images are equal.
     fn filesystem_number(&self) -> u64 {
         Arc::as_ptr(self.filesystem.device()).addr() as u64
     }
@@ -263,12 +261,12 @@ impl Sink for ImageTree {
         Ok(Box::new(self.file(opened.map_err(self.error(path, "create"))?, path)))
     }
 
-    fn create_new(&self, place: &Place<'_>, size: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
+    fn create_new(&self, target: &Target<'_>, size: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
         let direct = self.direct(size.unwrap_or(0));
-        // The data of a small cached file is written back after it is complete, whatever name it has until then.
+        // The data of a small cached file is written back later in any case.
         let is_small = size.is_some_and(|size| size < DIRECT_FROM_BYTES) && direct == DirectIo::Off;
-        let has_name = is_small && !place.is_taken;
-        let name = if has_name { place.to.to_owned() } else { place.temporary.clone() };
+        let has_name = is_small && !target.is_taken;
+        let name = if has_name { target.to.to_owned() } else { target.temporary.clone() };
         let spec = NodeSpec {
             kind: FileKind::Regular,
             permissions: 0o600,
@@ -276,7 +274,7 @@ impl Sink for ImageTree {
             owner: Owner::default(),
             device: (0, 0),
         };
-        let error = || self.error(place.to, "create");
+        let error = || self.error(target.to, "create");
         let node = match self.filesystem.create_node(&name, &spec) {
             Err(there) if there.kind() == ErrorKind::AlreadyExists && !has_name => {
                 // A killed run has left it.
@@ -289,7 +287,7 @@ impl Sink for ImageTree {
         let options = node.open_options().write(true).direct(direct).unaligned(Unaligned::Bounce);
         match options.open() {
             Ok(file) => {
-                let file = self.file(file, place.to);
+                let file = self.file(file, target.to);
                 Ok(Box::new(NewImageFile { file, node, name: Some(name) }))
             }
             Err(refused) => {
@@ -360,7 +358,7 @@ impl ReadFile for ImageFile {
 
 impl WriteFile for ImageFile {
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
-        // Only the end of a file is not whole blocks; alone it costs the CPU a copy of itself, and not of the whole piece.
+        // Only the end of a file can be part of a block. It is written alone, so that only this part is bounced.
         let whole = data.len() - data.len() % self.file.alignment().offset as usize;
         let at = if self.file.direct_io() == DirectIo::Off { data.len() } else { whole };
         let (head, tail) = data.split_at(at);
@@ -381,11 +379,11 @@ impl WriteFile for ImageFile {
     }
 }
 
-/// A file that is not complete.
+/// An incomplete file.
 struct NewImageFile {
     file: ImageFile,
     node: NodeRef,
-    /// The name that it has, which goes with it; none when it is complete.
+    /// Its temporary name; none when it is complete.
     name: Option<PathBuf>,
 }
 
@@ -411,7 +409,7 @@ impl NewFile for NewImageFile {
 impl Drop for NewImageFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // The error that counts is why it is not complete.
+            // The caller reports why it is incomplete.
             let _ = self.file.tree.filesystem.remove_file(name);
         }
     }

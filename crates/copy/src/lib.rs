@@ -3,21 +3,21 @@
 //! Where it sits: beside the command line, above the library; the program and mkfs call it. A [`Source`] is read, a
 //! [`Sink`] is written; [`HostTree`] and [`ImageTree`] are both.
 //!
-//! What is kept: content with its holes, permissions, owners, times, extended attributes, device nodes, symbolic links, and
-//! hard links among the files of one copy. The host takes owners and some attributes from root only; that is no error. Any other
-//! attribute that the destination does not take is reported.
+//! A copy keeps content with its holes, permissions, owners, times, extended attributes, device nodes, symbolic links, and hard links
+//! among its files. Only root can set owners and some attributes on the host, so other users get no error there. Every other attribute
+//! that the destination cannot hold is reported.
 //!
 //! Invariants:
-//! 1. A regular file appears under its name when its content and attributes are complete, not before. (In an image, which no other
-//!    process reads meanwhile, a small one that replaces nothing is made under its name: its data is written back later in any case.)
-//! 2. What fails or is interrupted leaves no temporary file. Nor does a copy to the host that is killed, where the host's filesystem
-//!    has files without a name.
-//! 3. Every directory that was made gets its permissions, also when what is in it cannot be copied.
-//! 4. Directories are copied in the order of their names, so that equal trees make equal images.
+//! 1. A regular file gets its name when its content and attributes are complete. (Exception: a small new file in an image. No other process
+//!    reads the image, and the data is written back later in any case.)
+//! 2. A failed or interrupted copy leaves no temporary file. A killed copy leaves none on a host filesystem with `O_TMPFILE`.
+//! 3. Every new directory gets its permissions, even if copying its entries fails.
+//! 4. Entries are copied in the order of their names, so that equal trees make equal images.
 
 mod acl_text;
 mod archive;
 mod copied_names;
+mod copy_tree;
 mod engine;
 mod error;
 mod file_data;
@@ -35,6 +35,7 @@ mod tree;
 mod user_namespace;
 
 pub use archive::unpack;
+pub use copy_tree::CopyTree;
 pub use engine::{Clobber, Copier, CopyOptions, Depth, OnFailure, Sync, data_bytes, is_within};
 pub use error::Error;
 pub use host::HostTree;
@@ -43,7 +44,7 @@ pub use image::{ImageTree, incomplete_name};
 pub use needs::needs;
 pub use pax::{START_BYTES, decompressor, no_archive};
 pub use tree::{
-    Attributes, Follow, LostAttribute, Meta, NewFile, Place, ReadFile, ReadStream, Sink, Source, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, NewFile, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
 };
 
 /// What a copy did.
@@ -55,9 +56,9 @@ pub struct Summary {
     pub directories: u64,
     /// Symbolic links, hard links, device nodes and the like.
     pub others: u64,
-    /// Files left alone because they existed.
+    /// Existing files that were not replaced.
     pub skipped: u64,
-    /// Files and directories of a tree that could not be copied, where the copy went on without them.
+    /// Files and directories that could not be copied.
     pub failed: u64,
     /// Extended attributes that the destination did not take.
     pub attributes_lost: u64,
@@ -65,19 +66,19 @@ pub struct Summary {
     pub bytes: u64,
 }
 
-/// Is called with what is copied, and may stop it.
+/// Observes a copy, and can stop it.
 pub trait Watch: Send + std::marker::Sync {
-    /// A file of so many bytes begins.
+    /// The copy of a file of `size` bytes begins.
     fn begin(&self, name: &std::path::Path, size: u64);
-    /// So many bytes more of it are done.
+    /// `bytes` more of it are copied.
     fn advance(&self, bytes: u64);
-    /// Something in a tree, or an attribute of a file, is not copied, and the copy goes on with the rest.
+    /// A file of a tree, or an attribute of a file, could not be copied. The copy continues.
     fn failed(&self, _: Error) {}
     /// Whether to stop.
     fn is_cancelled(&self) -> bool;
 }
 
-/// Ignores it and never stops.
+/// Ignores all calls and never stops a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

@@ -1,11 +1,11 @@
 //! Files with several names: the first one that is copied is the original, and the others become hard links to it.
 //!
-//! Invariant: what an original's path names is the copy of its file. An original that is replaced later in the same copy is none any more.
+//! Invariant: the path of an original names the copy of its file. An original that is replaced later is forgotten.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// What tells a file of a source from all others.
+/// Filesystem and inode number of a file of a source.
 type Identity = (u64, u64);
 
 #[derive(Debug, Default)]
@@ -16,12 +16,12 @@ pub(crate) struct Linked {
 }
 
 impl Linked {
-    /// Where the file went under its first name.
+    /// The path of the first copy.
     pub(crate) fn original(&self, file: Identity) -> Option<&Path> {
         self.originals.get(&file).map(PathBuf::as_path)
     }
 
-    /// The file was copied to `to`; its original, if it has none yet.
+    /// The file was copied to `to`, which becomes its original if it has none.
     pub(crate) fn note(&mut self, file: Identity, to: &Path) {
         if let std::collections::hash_map::Entry::Vacant(entry) = self.originals.entry(file) {
             entry.insert(to.to_owned());
@@ -29,7 +29,7 @@ impl Linked {
         }
     }
 
-    /// What is at `to` is about to be replaced by a copy of `file`.
+    /// A copy of `file` is about to replace `to`.
     pub(crate) fn note_replacement(&mut self, to: &Path, file: Identity) {
         if self.files.get(to).is_some_and(|there| *there != file)
             && let Some(there) = self.files.remove(to)

@@ -1,5 +1,4 @@
-//! What a tree needs in an image, counted before it is copied, so that a copy that cannot end is not begun. What cannot be read counts as
-//! nothing.
+//! The space and inodes that a tree needs in an image, counted before the copy begins. Files that cannot be read count as nothing.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -12,7 +11,7 @@ use diorite::mkfs::{MkfsReport, Needs};
 
 use crate::tree::{Follow, ReadFile, Source};
 
-/// What the content of the directory `top` needs on a volume like `volume`.
+/// The needs of the entries of the directory `top` on a volume like `volume`.
 pub fn needs(source: &dyn Source, top: &Path, volume: &MkfsReport) -> Needs {
     let mut needs = Needs::default();
     let mut seen = HashSet::new();

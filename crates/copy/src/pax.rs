@@ -1,10 +1,11 @@
-//! The records of pax headers, whatever bytes their values have.
+//! The records of pax headers, with any bytes in their values.
 //!
-//! Where it sits: between a tar stream and the crate `tar`, which takes a record to end at its first newline; access control lists and
-//! names may have newlines. The stream passes through [`PaxFilter`], which keeps the records of each entry and shows the crate a space
-//! for each newline in them. It also takes the map out of the header of a sparse file in GNU tar's old form, of which the crate would make
-//! zeros, as many as the file seems to have; the crate sees a regular file that holds the data alone. What stands for no file is taken out
-//! of the stream: the label of a volume, whose numbers may be empty, and a header for all entries that follow.
+//! Where it sits: between a tar stream and the crate `tar`. The crate ends a record at its first newline, and values can have newlines. So the
+//! stream passes through [`PaxFilter`], which keeps the records of each entry and replaces each newline in them by a space.
+//!
+//! The filter also reads the map in the header of a sparse file in GNU tar's old form. The crate would write zeros for its holes; it gets
+//! the header of a regular file that has the data only. Labels of volumes and headers for all later entries are not passed on: they are no
+//! files, and the numbers of a label can be empty.
 //!
 //! On disk: a record is `LENGTH KEY=VALUE\n`, LENGTH in decimal and of the whole record (POSIX.1-2017, pax, "pax Extended Header").
 
@@ -18,11 +19,11 @@ use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 use crate::numbers::{self, SIZES, checked};
 use crate::records::last;
 
-/// Bytes of a header, and what data is rounded up to.
+/// Size of a header. Data is padded to a multiple of it.
 const BLOCK: usize = 512;
-/// Longer headers are no headers: values have 64 KiB at most.
+/// Limit of a pax header. Values have 64 KiB at most.
 const HEADER_BYTES_MAX: u64 = 64 << 20;
-/// Types that only GNU tar has: the label of a volume, and the rest of a file that began on another volume.
+/// Types of GNU tar: the label of a volume, and the rest of a file that began on another volume.
 const VOLUME_LABEL: u8 = b'V';
 const CONTINUED: u8 = b'M';
 
@@ -39,7 +40,7 @@ pub(crate) struct SparseMap {
 }
 
 impl SparseMap {
-    /// Add a piece, after those that are there and within the size.
+    /// Add a piece. It must follow the last one and end within the size.
     pub(crate) fn push(&mut self, start: u64, len: u64) -> io::Result<()> {
         let end = self.pieces.last().map_or(0, |(start, len)| start + len);
         let until = start.checked_add(len).filter(|until| start >= end && *until <= self.size);
@@ -48,7 +49,7 @@ impl SparseMap {
         Ok(())
     }
 
-    /// Add those of a header in the old form. Pieces that are not used are empty, and their numbers may be.
+    /// Add the pieces of a header in the old form. Unused pieces are empty.
     fn extend(&mut self, headers: &[GnuSparseHeader]) -> io::Result<()> {
         let used = headers.iter().filter(|header| header.offset[0] != 0 && header.numbytes[0] != 0);
         let number =
@@ -58,7 +59,7 @@ impl SparseMap {
     }
 }
 
-/// What stands before an entry, or in its header, and the crate does not show.
+/// Parts of an entry that the crate does not return.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extra {
     pub(crate) records: Records,
@@ -66,12 +67,12 @@ pub(crate) struct Extra {
     pub(crate) sparse: Option<SparseMap>,
 }
 
-/// That of the entries that went through, in their order.
+/// These parts of the entries that passed the filter, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PaxRecords(Rc<RefCell<VecDeque<Extra>>>);
 
 impl PaxRecords {
-    /// That of the next entry.
+    /// The parts of the next entry.
     pub(crate) fn next(&self) -> Extra {
         self.0.borrow_mut().pop_front().unwrap_or_default()
     }
@@ -87,7 +88,7 @@ fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// The sum of all bytes, those of the sum itself taken as spaces.
+/// Compares the sum of all bytes, with spaces for those of the sum itself.
 fn has_valid_checksum(header: &Header) -> bool {
     const SUM: std::ops::Range<usize> = 148..156;
     let bytes = header.as_bytes();
@@ -96,7 +97,7 @@ fn has_valid_checksum(header: &Header) -> bool {
     header.cksum().is_ok_and(|stored| stored == sum - own + 8 * u32::from(b' '))
 }
 
-/// Take the records of a header apart: the key and the value of each, as places in `data`.
+/// The ranges of key and value of each record in `data`.
 fn parse(data: &[u8]) -> Option<Vec<(std::ops::Range<usize>, std::ops::Range<usize>)>> {
     let (mut at, mut found) = (0, Vec::new());
     while at < data.len() {
@@ -111,10 +112,10 @@ fn parse(data: &[u8]) -> Option<Vec<(std::ops::Range<usize>, std::ops::Range<usi
     Some(found)
 }
 
-/// Bytes of a file or stream that show whether it is an archive: of one without entries, as many of its zeros.
+/// Bytes at the start of a file or stream that [`no_archive`] needs: an archive without entries is all zeros.
 pub const START_BYTES: usize = 1 << 20;
 
-/// Programs that compress, by the bytes that their files begin with.
+/// Decompressors, by the first bytes of compressed files.
 const COMPRESSED: [(&[u8], &str); 4] = [
     (b"\x1f\x8b", "gzip -dc"),
     (b"\xfd7zXZ\0", "xz -dc"),
@@ -122,12 +123,12 @@ const COMPRESSED: [(&[u8], &str); 4] = [
     (b"BZh", "bzip2 -dc"),
 ];
 
-/// The command that decompresses what begins with `start`, if it is compressed.
+/// The command that decompresses a file that begins with `start`, if it is compressed.
 pub fn decompressor(start: &[u8]) -> Option<&'static str> {
     COMPRESSED.iter().find(|(mark, _)| start.starts_with(mark)).map(|(_, command)| *command)
 }
 
-/// Why what begins with `start` is no tar archive. Of one that is shorter than [`START_BYTES`], `start` is all.
+/// Why a file that begins with `start` is no tar archive. `start` has [`START_BYTES`], or the whole file.
 pub fn no_archive(start: &[u8]) -> Option<String> {
     let text = |text: &str| Some(text.to_owned());
     if let Some(command) = decompressor(start) {
@@ -153,10 +154,10 @@ pub(crate) struct PaxFilter<R> {
     global: Records,
     /// Records for the next entry that is no header of another.
     pending: Records,
-    /// What is to be handed out before more is read.
+    /// Bytes to return before more are read.
     ready: Vec<u8>,
     given: usize,
-    /// Bytes of data that pass unseen.
+    /// Bytes of data that are passed on unchanged.
     passing: u64,
     is_at_start: bool,
     has_ended: bool,
@@ -179,12 +180,12 @@ impl<R: Read> PaxFilter<R> {
         (filter, records)
     }
 
-    /// Read `len` bytes more to hand out; fewer only at the end of the stream.
+    /// Read `len` bytes more to return; fewer only at the end of the stream.
     fn take(&mut self, len: u64) -> io::Result<usize> {
         (&mut self.inner).take(len).read_to_end(&mut self.ready)
     }
 
-    /// Read a header, and what must be seen with it. May leave nothing to hand out.
+    /// Read a header and its records. There can be nothing to return afterwards.
     fn advance(&mut self) -> io::Result<()> {
         self.ready.clear();
         self.given = 0;
@@ -245,7 +246,7 @@ impl<R: Read> PaxFilter<R> {
         Ok(())
     }
 
-    /// The first block is that of an archive. An archive without entries is zeros and nothing else; they are not handed out.
+    /// Check the first block. The zeros of an archive without entries are not passed on.
     fn check_start(&mut self) -> io::Result<()> {
         let is_zero = self.ready.iter().all(|byte| *byte == 0);
         if is_zero {
@@ -261,9 +262,9 @@ impl<R: Read> PaxFilter<R> {
         Ok(())
     }
 
-    /// Read the rest of the header of a sparse file in the old form, and hand out that of a regular file instead.
+    /// Read the rest of the header of a sparse file in the old form, and pass on the header of a regular file.
     fn read_sparse(&mut self, mut header: Header) -> io::Result<Option<SparseMap>> {
-        // The crate says what is wrong with others.
+        // The crate reports what is wrong with others.
         let Some(gnu) = header.as_gnu() else { return Ok(None) };
         let size = checked("sparse size", numbers::field(&gnu.realsize), &SIZES);
         let size = size.map_err(|why| wrong(&about(&header, &why)))?;
@@ -283,7 +284,7 @@ impl<R: Read> PaxFilter<R> {
         Ok(Some(map))
     }
 
-    /// The records of a pax header, which is handed out without the newlines in them.
+    /// The records of a pax header, which is passed on without the newlines in them.
     fn read_records(&mut self, size: u64) -> io::Result<Records> {
         if size > HEADER_BYTES_MAX {
             return Err(wrong("a pax header is too large"));

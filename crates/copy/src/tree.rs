@@ -7,10 +7,10 @@ use diorite::{FileKind, Timestamp};
 
 use crate::{Error, Watch};
 
-/// What is kept of a file besides its content and extended attributes.
+/// The attributes of a file, without the extended ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// What it is.
+    /// Kind.
     pub kind: FileKind,
     /// Permission bits: 12 bits.
     pub permissions: u16,
@@ -18,7 +18,7 @@ pub struct Meta {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// User and group stand for numbers that are not known here, as in a user namespace that does not map them.
+    /// The real user or group has no number in this user namespace.
     pub has_unknown_owner: bool,
     /// Size in bytes.
     pub size: u64,
@@ -28,14 +28,14 @@ pub struct Meta {
     pub modified: Timestamp,
     /// Hard links.
     pub links: u64,
-    /// Filesystem and inode: equal for names of one file, and different for all others that are open at the time.
+    /// Filesystem and inode number, the same for all names of one file.
     pub identity: (u64, u64),
     /// Major and minor number of a device node.
     pub device: (u32, u32),
 }
 
 impl Meta {
-    /// The same without set-user-ID and set-group-ID where the owner is unknown: they would be for another one.
+    /// The same without set-user-ID and set-group-ID if the owner is unknown: the bits would be for another user.
     pub(crate) fn safe(&self) -> Self {
         let kept = if self.has_unknown_owner { 0o1777 } else { 0o7777 };
         Self { permissions: self.permissions & kept, ..self.clone() }
@@ -45,18 +45,18 @@ impl Meta {
 /// Extended attributes: names with their prefix, and values.
 pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A tree that is read. Symbolic links are not followed, except where a method says so.
+/// A tree that is read. Methods follow symbolic links only if they say so.
 pub trait Source {
     /// Whether this holds the image that the copy writes.
     fn is_image(&self, meta: &Meta) -> bool {
         let _ = meta;
         false
     }
-    /// What it is called in messages.
+    /// The name of a file in messages.
     fn name_of(&self, path: &Path) -> String;
-    /// What `lstat` returns, or `stat` where `follow` says so.
+    /// As `stat` or `lstat`, by `follow`.
     fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error>;
-    /// Whether one directory may soundly be met in several places.
+    /// Whether a sound tree can show one directory in several places.
     fn may_repeat_directories(&self) -> bool {
         false
     }
@@ -66,9 +66,9 @@ pub trait Source {
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error>;
     /// Extended attributes, sorted by name.
     fn attributes(&self, path: &Path) -> Result<Attributes, Error>;
-    /// Open a regular file (links followed) for reading. It is the one that `meta` describes: another that has its name by now is not opened.
+    /// Open a regular file for reading; links are followed. Fails if another file than the one in `meta` has the name by now.
     fn open(&self, path: &Path, meta: &Meta) -> Result<Box<dyn ReadFile>, Error>;
-    /// Open a pipe or a device (links followed), to read what comes out of it.
+    /// Open a pipe or a device for reading; links are followed.
     fn open_stream(&self, path: &Path) -> Result<Box<dyn ReadStream>, Error> {
         Err(Error::NotRegular { name: self.name_of(path) })
     }
@@ -87,22 +87,22 @@ pub enum Follow {
 pub trait ReadFile {
     /// Read; fewer bytes only at the end.
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
-    /// Its size now: others may change it meanwhile.
+    /// The current size. Other programs can change it.
     fn size(&self) -> Result<u64, Error>;
     /// The next data range at or after `offset`, as start and end; `None` if only a hole follows.
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error>;
 }
 
-/// What comes out of a pipe or a device, from front to back.
+/// A pipe or a device that is read from front to back.
 pub trait ReadStream {
-    /// Read some bytes; 0 at the end. Waits for them no longer than `watch` lets the copy go on.
+    /// Read some bytes; 0 at the end. Stops waiting when `watch` is cancelled.
     fn read(&mut self, memory: &mut [u8], watch: &dyn Watch) -> Result<usize, Error>;
 }
 
-/// An attribute that the destination did not take, and why.
+/// An attribute that could not be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostAttribute {
-    /// What it is: an extended attribute with its name, or a time.
+    /// An extended attribute with its name, an owner, or a time.
     pub attribute: String,
     /// Why it was not set.
     pub why: String,
@@ -114,7 +114,7 @@ impl LostAttribute {
         Self { attribute: format!("extended attribute {}", String::from_utf8_lossy(name)), why }
     }
 
-    /// The error that says so of the file `name`.
+    /// The error for the file `name`.
     pub fn into_error(self, name: String) -> Error {
         Error::AttributeLost { name, attribute: self.attribute, why: self.why }
     }
@@ -127,17 +127,17 @@ pub trait Sink {
         let _ = meta;
         false
     }
-    /// What it is called in messages.
+    /// The name of a file in messages.
     fn name_of(&self, path: &Path) -> String;
-    /// Ends the names of files that are not complete; differs from that of others who may write here at the same time.
+    /// The suffix of incomplete files. Concurrent writers have different ones.
     fn mark_of_incomplete(&self) -> String;
-    /// What is at a path, if anything.
+    /// The file at a path, if there is one.
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error>;
-    /// Whether two names that differ may mean one file in a directory, because it ignores case or normalises names.
+    /// Whether two different names can mean one file in a directory that ignores case or normalises names.
     fn may_fold_names(&self, directory: &Path) -> Result<bool, Error>;
     /// Where a symbolic link of this tree points.
     fn link_at(&self, path: &Path) -> Result<Vec<u8>, Error>;
-    /// Make a directory that only its owner may use until its attributes are set.
+    /// Make a directory. Only its owner can use it until its attributes are set.
     fn make_directory(&self, path: &Path) -> Result<(), Error>;
     /// Make a symbolic link.
     fn make_link(&self, path: &Path, target: &[u8]) -> Result<(), Error>;
@@ -145,12 +145,12 @@ pub trait Sink {
     fn make_hard_link(&self, original: &Path, path: &Path) -> Result<(), Error>;
     /// Make a device node, pipe or socket.
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
-    /// Make a regular file that must not exist.
+    /// Make a regular file. It must not exist.
     fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error>;
-    /// Make a regular file that is to have the name of `place` when it is complete. `size`: how long it will be, if that is known.
-    fn create_new(&self, place: &Place<'_>, size: Option<u64>) -> Result<Box<dyn NewFile>, Error>;
-    /// Open a pipe or a device (links followed) for writing; `None` where content cannot be written to one. Waits for a reader, and
-    /// writes, no longer than `watch` lets the copy go on.
+    /// Make a regular file that gets the name of `target` when it is complete. `size` is its final size, if known.
+    fn create_new(&self, target: &Target<'_>, size: Option<u64>) -> Result<Box<dyn NewFile>, Error>;
+    /// Open a pipe or a device for writing; links are followed. `None` if this tree cannot write to one. Stops waiting for a reader when
+    /// `watch` is cancelled.
     fn open_special<'w>(
         &self,
         path: &Path,
@@ -163,47 +163,47 @@ pub trait Sink {
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
     /// Remove anything but a directory.
     fn remove(&self, path: &Path) -> Result<(), Error>;
-    /// Set owner, permissions, times and, where this user may, extended attributes of what was just made. Returns the attributes that
-    /// could not be set; everything else is set all the same, also where this fails.
+    /// Set owner, permissions, times and extended attributes of a new file. Returns the attributes that could not be set. All others are set,
+    /// even if this fails.
     fn set_meta(
         &self,
         path: &Path,
         meta: &Meta,
         attributes: &Attributes,
     ) -> Result<Vec<LostAttribute>, Error>;
-    /// Set flags of an inode (`chattr`) beside those that it has. Returns why, if that cannot be.
+    /// Add inode flags (`chattr`). The error is the reason as text.
     fn add_flags(&self, path: &Path, flags: InodeFlags) -> Result<(), String>;
-    /// Make everything durable that was written to the filesystem of `directory`.
+    /// Sync the filesystem of `directory`.
     fn sync(&self, directory: &Path) -> Result<(), Error>;
 }
 
-/// A file that is written from front to back, perhaps by another thread than the one that made it.
+/// A file that is written from front to back, perhaps by another thread.
 pub trait WriteFile: Sync {
     /// Write all of `data`.
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error>;
-    /// Set the size, which makes a hole at the end if that is needed.
+    /// Set the size. Growing makes a hole.
     fn set_size(&self, size: u64) -> Result<(), Error>;
     /// Make it durable.
     fn sync(&self) -> Result<(), Error>;
 }
 
-/// Where something new is to be.
+/// The name of a new file.
 #[derive(Clone, Debug)]
-pub struct Place<'p> {
-    /// The name that it gets.
+pub struct Target<'p> {
+    /// Its name when it is complete.
     pub to: &'p Path,
-    /// A name that it may have until it is complete: hidden, in the same directory. A killed run may have left something there.
+    /// Its name until then: hidden, in the same directory. A killed run can have left a file there.
     pub temporary: PathBuf,
-    /// Whether something has the name, and is replaced.
+    /// Whether it replaces an existing file.
     pub is_taken: bool,
 }
 
-/// A file that is not complete: dropped, it is gone.
+/// An incomplete file. Dropping it removes it.
 pub trait NewFile {
-    /// Where its content goes.
+    /// The file to write the content to.
     fn content(&self) -> &dyn WriteFile;
     /// As [`Sink::set_meta`].
     fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error>;
-    /// Give it its name, in place of what has it.
+    /// Give it its name. Replaces an existing file.
     fn complete(self: Box<Self>) -> Result<(), Error>;
 }

@@ -26,8 +26,8 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if there is a file, which stays as it is. [`Error::Mkfs`](crate::Error::Mkfs)
-    /// if there cannot be such a volume. After any other error than that there is no image. Otherwise as [`Filesystem::open`].
+    /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if there is a file, which stays as it is.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other. After any other error than that there is no image. Otherwise as [`Filesystem::open`].
     pub fn create(path: impl AsRef<Path>, size: u64, options: &MkfsOptions) -> Result<Self> {
         FilesystemOptions::new().create(path, size, options)
     }
@@ -45,8 +45,8 @@ pub enum Existing {
 /// Make a volume on a disk, a part of it, or an image that exists.
 ///
 /// # Errors
-/// [`Error::HasContent`](crate::Error::HasContent) if it holds [something that is known](crate::what_is_on) which is to be kept;
-/// [`Error::Mkfs`](crate::Error::Mkfs) if there cannot be such a volume; or it cannot be opened.
+/// [`Error::HasContent`](crate::Error::HasContent) if it holds [something that is known](crate::front_end::what_is_on) which is to be kept;
+/// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other; or it cannot be opened.
 pub fn mkfs_on(target: &str, options: &MkfsOptions, existing: Existing) -> Result<()> {
     // Before it is opened for writing, which shuts out others.
     let found = if existing == Existing::Keep { what_is_on(target) } else { None };
@@ -55,7 +55,7 @@ pub fn mkfs_on(target: &str, options: &MkfsOptions, existing: Existing) -> Resul
     }
     // Blocks may be smaller than what direct I/O moves.
     let device = open_target(target, &DeviceOptions::read_write().direct(DirectIo::Off))?;
-    mkfs(&*device, options).map_err(|error| Error::Mkfs(error).at(target))?;
+    mkfs(&*device, options).map_err(|error| Error::from(error).at(target))?;
     Ok(())
 }
 
@@ -73,7 +73,7 @@ impl FilesystemOptions {
         drop(device);
         if let Err(error) = made {
             let _ = std::fs::remove_file(path);
-            return Err(Error::Mkfs(error).at(path));
+            return Err(Error::from(error).at(path));
         }
         self.open(path).inspect_err(|_| {
             let _ = std::fs::remove_file(path);

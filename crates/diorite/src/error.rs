@@ -102,6 +102,28 @@ pub enum ErrorKind {
     Other,
 }
 
+/// An error of a layer below this library.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct StackError(Layer);
+
+/// The layer with the error.
+#[derive(Debug, thiserror::Error)]
+enum Layer {
+    /// The image or device cannot be opened.
+    #[error(transparent)]
+    Open(OpenError),
+    /// The volume: its format, its space or its names.
+    #[error(transparent)]
+    Volume(diorite_ext::Error),
+    /// The options of a new volume contradict each other, or its device failed.
+    #[error("cannot make the filesystem: {0}")]
+    Mkfs(#[source] MkfsError),
+    /// The device failed.
+    #[error(transparent)]
+    Io(IoError),
+}
+
 /// What can go wrong. Match on [`Error::kind`] where the class is enough.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -114,21 +136,12 @@ pub enum Error {
         /// What happened.
         source: Box<Error>,
     },
-    /// The image or device cannot be opened.
+    /// A layer below failed: the volume or its device. [`Error::kind`] has the class.
     #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The volume: its format, its space, its names, or its device.
-    #[error(transparent)]
-    Volume(diorite_ext::Error),
-    /// There cannot be a volume as it was asked for, or its device failed when it was made.
-    #[error("cannot make the filesystem: {0}")]
-    Mkfs(#[from] MkfsError),
+    Stack(StackError),
     /// A new volume would overwrite this (`EEXIST`).
     #[error("not made: {0}")]
     HasContent(FoundContent),
-    /// The device failed.
-    #[error(transparent)]
-    Io(#[from] IoError),
     /// The operating system refused something that is not a transfer.
     #[error("{what}: {source}")]
     Os {
@@ -229,14 +242,9 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Self::At { source, .. } => source.errno(),
-            Self::Open(error) => error.errno(),
-            Self::Volume(error) => error.errno(),
-            Self::Io(error) | Self::Mkfs(MkfsError::Io(error)) => error.kind.errno(),
+            Self::Stack(StackError(layer)) => layer.errno(),
             Self::Os { source, .. } => source.raw_os_error().unwrap_or(5),
-            Self::Mkfs(_)
-            | Self::InvalidAlignment { .. }
-            | Self::DirectRefused(_)
-            | Self::InvalidArgument(_) => 22,
+            Self::InvalidAlignment { .. } | Self::DirectRefused(_) | Self::InvalidArgument(_) => 22,
             Self::NotOpenFor(_) => 9,
             Self::HasContent(_) => 17,
             Self::Unsupported(_) => 95,
@@ -275,13 +283,42 @@ impl Error {
         }
     }
 
-    /// What the device said, where it is a transfer that failed.
+    /// The layer below that failed.
+    fn layer(&self) -> Option<&Layer> {
+        match self.without_path() {
+            Self::Stack(StackError(layer)) => Some(layer),
+            _ => None,
+        }
+    }
+
+    /// The error of a failed transfer.
     fn device_error(&self) -> Option<&IoError> {
-        match self {
-            Self::Io(error)
-            | Self::Mkfs(MkfsError::Io(error))
-            | Self::Open(OpenError::Io(error))
-            | Self::Volume(diorite_ext::Error::Io(error)) => Some(error),
+        match self.layer()? {
+            Layer::Io(error)
+            | Layer::Mkfs(MkfsError::Io(error))
+            | Layer::Open(OpenError::Io(error))
+            | Layer::Volume(diorite_ext::Error::Io(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether a transfer failed, whatever its `errno`: an image on a full filesystem of the host gives `ENOSPC`.
+    pub fn is_of_device(&self) -> bool {
+        self.device_error().is_some()
+    }
+
+    /// Why the image or device cannot be opened. The error names it.
+    pub fn open_error(&self) -> Option<&OpenError> {
+        match self.layer()? {
+            Layer::Open(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The error of the volume.
+    pub(crate) fn volume_error(&self) -> Option<&diorite_ext::Error> {
+        match self.layer()? {
+            Layer::Volume(error) => Some(error),
             _ => None,
         }
     }
@@ -297,10 +334,8 @@ impl Error {
 
     /// Whether this says that there is no ext2, ext3 or ext4 volume at all.
     pub fn is_no_volume(&self) -> bool {
-        matches!(
-            self.without_path(),
-            Self::Volume(diorite_ext::Error::Corrupt(diorite_ext::Corrupt::Magic { .. }))
-        )
+        use diorite_ext::{Corrupt, Error as Volume};
+        matches!(self.volume_error(), Some(Volume::Corrupt(Corrupt::Magic { .. })))
     }
 
     /// Whether this says that one extended attribute cannot be had here, whatever becomes of others: too large for the volume, of a
@@ -308,8 +343,8 @@ impl Error {
     pub fn is_about_attribute(&self) -> bool {
         use diorite_ext::Error as Volume;
         matches!(
-            self.without_path(),
-            Self::Volume(
+            self.volume_error(),
+            Some(
                 Volume::AttributeTooLarge
                     | Volume::Unsupported(_)
                     | Volume::InvalidArgument(_)
@@ -375,26 +410,55 @@ impl ErrorKind {
     }
 }
 
+impl Layer {
+    fn errno(&self) -> i32 {
+        match self {
+            Self::Open(error) => error.errno(),
+            Self::Volume(error) => error.errno(),
+            Self::Io(error) | Self::Mkfs(MkfsError::Io(error)) => error.kind.errno(),
+            Self::Mkfs(_) => 22,
+        }
+    }
+}
+
 impl From<diorite_ext::Error> for Error {
     fn from(error: diorite_ext::Error) -> Self {
-        match error {
-            diorite_ext::Error::Io(error) => Self::Io(error),
-            error => Self::Volume(error),
-        }
+        let layer = match error {
+            diorite_ext::Error::Io(error) => Layer::Io(error),
+            error => Layer::Volume(error),
+        };
+        Self::Stack(StackError(layer))
+    }
+}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        Self::Stack(StackError(Layer::Open(error)))
+    }
+}
+
+impl From<MkfsError> for Error {
+    fn from(error: MkfsError) -> Self {
+        Self::Stack(StackError(Layer::Mkfs(error)))
+    }
+}
+
+impl From<IoError> for Error {
+    fn from(error: IoError) -> Self {
+        Self::Stack(StackError(Layer::Io(error)))
     }
 }
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        let kind = match error.without_path() {
-            Error::UnexpectedEnd { .. } => io::ErrorKind::UnexpectedEof,
-            Error::Io(IoError { kind: IoErrorKind::Device(source), .. })
-                if source.raw_os_error().is_none() =>
-            {
-                source.kind()
-            }
-            other => io::Error::from_raw_os_error(other.errno()).kind(),
-        };
+        let kind =
+            match error.without_path() {
+                Error::UnexpectedEnd { .. } => io::ErrorKind::UnexpectedEof,
+                Error::Stack(StackError(Layer::Io(IoError {
+                    kind: IoErrorKind::Device(source), ..
+                }))) if source.raw_os_error().is_none() => source.kind(),
+                other => io::Error::from_raw_os_error(other.errno()).kind(),
+            };
         Self::new(kind, error)
     }
 }
@@ -428,10 +492,10 @@ mod tests {
 
     #[test]
     fn errors_keep_their_number_and_kind_on_the_way_to_std() {
-        let error = Error::Volume(diorite_ext::Error::NotFound).at("/x");
+        let error = Error::from(diorite_ext::Error::NotFound).at("/x");
         assert_eq!((error.errno(), error.kind()), (2, ErrorKind::NotFound));
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::NotFound);
-        let error = Error::Volume(diorite_ext::Error::NoSpace);
+        let error = Error::from(diorite_ext::Error::NoSpace);
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::StorageFull);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diorite_device::{Backend, OpenOptions as DeviceOptions, Polling, host_name};
-use diorite_ext::{MmpWatch, Volume, VolumeOptions};
+use diorite_ext::{MmpWait, MmpWatch, Volume, VolumeOptions};
 
 use crate::content::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
@@ -20,7 +20,7 @@ use crate::options::Opening;
 use crate::volume_target::open_volume_target;
 use crate::{
     Access, Attributes, BlockDevice, Clock, ContentTimes, DataMode, DirectIo, Error, File, FileKind,
-    InodeNumber, MmpWait, NodeSpec, OpenOptions, Owner, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
+    InodeNumber, NodeSpec, OpenOptions, Owner, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
     SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, XattrMode,
 };
 
@@ -187,7 +187,7 @@ impl FilesystemOptions {
     /// Open the volume on an image, a device or another target of `diorite_device::open_target`.
     ///
     /// # Errors
-    /// [`Error::Open`] if the image or device cannot be opened (it does not exist, is locked by another program, or direct I/O is required and not possible);
+    /// [`Error::open_error`] if the image or device does not exist, is locked by another program, or has no direct I/O and that is required;
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if it holds no volume ([`Error::is_no_volume`]) or a damaged one;
     /// [`Busy`](crate::ErrorKind::Busy) if another host uses the volume.
     pub fn open(&self, target: impl AsRef<Path>) -> Result<Filesystem> {
@@ -268,8 +268,7 @@ impl Filesystem {
         &self.nodes
     }
 
-    /// The volume beneath: for tests of this crate.
-    #[doc(hidden)]
+    /// The volume beneath, for tests. Its type may change in any release.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.nodes.volume
     }
@@ -485,7 +484,10 @@ impl Filesystem {
         };
         match self.nodes.create(&found.directory, &found.name, &spec) {
             // Another thread was faster. What it made may be a link, or be gone again: the caller looks again.
-            Err(Error::Volume(diorite_ext::Error::Exists)) if !options.create_new => {
+            Err(error)
+                if !options.create_new
+                    && matches!(error.volume_error(), Some(diorite_ext::Error::Exists)) =>
+            {
                 Err(diorite_ext::Error::Stale.into())
             }
             node => node.map(NodeRef::new),

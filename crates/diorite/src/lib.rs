@@ -44,6 +44,7 @@ mod ext_map;
 mod file;
 mod filesystem;
 mod flags;
+pub mod front_end;
 mod host;
 mod map;
 mod mmp_heartbeat;
@@ -86,35 +87,32 @@ pub use diorite_block::{
     ScheduledDevice, Sector, TaskId,
 };
 pub use diorite_device::{
-    AlignedBuf, Backend, Create, DirectIo, ForeignFormat, LockHolder, OpenError,
-    OpenOptions as DeviceOptions, Partition, Polling, RawBindings, RegisteredBuf, RegisteredBuffers,
-    TargetKind, array_of, array_read_only_reason, end_of_target, foreign_content, foreign_format,
-    has_partitions, host_paths, is_new_file, kind_of_target, open_target, partitions,
+    AlignedBuf, Backend, Create, DirectIo, OpenError, OpenOptions as DeviceOptions, Polling, RegisteredBuf,
+    RegisteredBuffers, open_target,
 };
 pub use diorite_ext::layout::uuid_text;
 pub use diorite_ext::{
-    Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, Error as VolumeError, FileKind,
-    Incompatible, InodeNumber, LogUse, MmpWait, NamesVersion, NodeSpec, Owner, QuotaLimits, RenameMode,
-    ReservedBlocks, ReservedBlocksGuard, SetAttributes, SetTime, SpaceUse, SuperblockBackup, SystemClock,
-    Timestamp, VolumeInfo, VolumeStatus, XattrMode,
+    Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, FileKind, Incompatible, InodeNumber,
+    NodeSpec, Owner, QuotaLimits, RenameMode, ReservedBlocks, SetAttributes, SetTime, SpaceUse, SystemClock,
+    Timestamp, VolumeInfo, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
-pub use error::{AlignedPart, Error, ErrorKind, Result};
+pub use error::{AlignedPart, Error, ErrorKind, Result, StackError};
 pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};
 pub use flags::IoFlags;
 pub use host::HostFile;
 pub use node::NodeRef;
-pub use options::{ContentTimes, Creates, OpenOptions, Unaligned};
+pub(crate) use options::ContentTimes;
+pub use options::{Creates, OpenOptions, Unaligned};
 pub use queue::{DirectQueue, Finished, SubmitError, TransferMemory};
 pub use raw::RawFile;
-pub use read_dir::ReadDir;
+pub use read_dir::{DirEntry, ReadDir};
 pub use stats::Stats;
 pub use status::{CacheUse, FilesystemStatus};
 pub use stream::{DirectReader, DirectWriter};
-pub use volume_target::{open_volume_target, partitions_with_volumes};
-pub use walk::{SeenDirectories, Walk, WalkEntry};
-pub use what_is_on::{FoundContent, what_is_on};
+pub use walk::{Walk, WalkEntry};
+pub use what_is_on::FoundContent;
 pub use write::AnnouncedWrite;
 
 /// The flags of an inode that users see and name (`lsattr`, `chattr`); what else [`Attributes::flags`] has is the volume's own.

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diorite_ext::{ContentUse, EntryBatch, Inode, Volume};
+use diorite_ext::{ContentUse, EntryBatch, Inode, NamesVersion, Volume};
 
 use crate::content::Content;
 use crate::file::FileOwner;
@@ -16,8 +16,8 @@ use crate::map::SyncKind;
 use crate::nodes::{NodeUse, Nodes, while_stale};
 use crate::options::Opening;
 use crate::{
-    Attributes, DirectIo, DirectoryEntry, Error, ErrorKind, File, FileKind, InodeNumber, NamesVersion,
-    NodeSpec, OpenOptions, Owner, RenameMode, Result, SetAttributes, XattrMode,
+    Attributes, DirectIo, DirectoryEntry, Error, ErrorKind, File, FileKind, InodeNumber, NodeSpec,
+    OpenOptions, Owner, RenameMode, Result, SetAttributes, XattrMode,
 };
 
 /// An inode that is kept alive. Clones share the reference.
@@ -101,7 +101,7 @@ impl NodeRef {
         }
     }
 
-    /// The content of a regular file is about to change, and the caller of [`ContentTimes::ByCaller`](crate::ContentTimes) does not keep the time
+    /// The content of a regular file is about to change, and the caller of [`ContentTimes::ByCaller`](crate::front_end::ContentTimes) does not keep the time
     /// of this change: it is now.
     ///
     /// # Errors

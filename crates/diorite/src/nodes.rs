@@ -511,7 +511,7 @@ impl Drop for NodeUse {
 pub(crate) fn while_stale<R>(mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
     for _ in 1..ATTEMPTS_MAX {
         match attempt() {
-            Err(Error::Volume(diorite_ext::Error::Stale)) => {}
+            Err(error) if matches!(error.volume_error(), Some(diorite_ext::Error::Stale)) => {}
             result => return result,
         }
     }

@@ -247,7 +247,7 @@ impl OpenOptions<HostFile> {
     ///
     /// # Errors
     /// What the host says, and [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other.
-    /// [`Error::Open`] where direct I/O is required and the host's filesystem does not have it.
+    /// [`Error::open_error`] where direct I/O is required and the host's filesystem does not have it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         HostFile::open_with(path.as_ref(), &self.opening)
     }

@@ -13,8 +13,8 @@ use std::vec;
 use crate::error::AtPath;
 use crate::node::NodeRef;
 use crate::nodes::while_stale;
-use crate::read_dir::ReadDir;
-use crate::{Attributes, DirectoryEntry, FileKind, Filesystem, InodeNumber, Result};
+use crate::read_dir::{DirEntry, ReadDir};
+use crate::{Attributes, FileKind, Filesystem, InodeNumber, Result};
 
 /// The directories that a walk has met.
 #[derive(Debug, Default)]
@@ -88,6 +88,23 @@ pub struct WalkEntry {
     pub depth: usize,
     /// What `lstat` returns.
     pub attributes: Attributes,
+}
+
+impl WalkEntry {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What `lstat` returned when the walk met it.
+    pub fn metadata(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// What it is; a symbolic link is not followed.
+    pub fn file_type(&self) -> FileKind {
+        self.attributes.kind
+    }
 }
 
 impl Walk {
@@ -202,10 +219,7 @@ impl Removal<'_> {
     }
 
     /// Remove an entry of the directory, and say what it was; a directory is entered instead.
-    fn remove_entry(
-        &mut self,
-        DirectoryEntry { name, kind, .. }: DirectoryEntry,
-    ) -> Result<Option<FileKind>> {
+    fn remove_entry(&mut self, DirEntry { name, kind, .. }: DirEntry) -> Result<Option<FileKind>> {
         let Some(Emptied { node: directory, .. }) = self.directories.last() else { return Ok(None) };
         let kind = match kind {
             Some(kind) => kind,

@@ -1,7 +1,7 @@
 //! New images: made whole, or not at all.
 
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{Access, Error, ErrorKind, Filesystem, FilesystemOptions};
+use diorite::{Access, ErrorKind, Filesystem, FilesystemOptions};
 
 mod common;
 
@@ -36,7 +36,7 @@ fn what_cannot_be_made_leaves_no_image() {
     let path = directory.path().join("disk.img");
     let options = MkfsOptions { block_size: Some(3000), ..MkfsOptions::default() };
     let error = Filesystem::create(&path, 32 << 20, &options).expect_err("no such block size");
-    assert!(matches!(error.without_path(), Error::Mkfs(_)), "{error}");
+    assert!(error.to_string().contains("cannot make the filesystem"), "{error}");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("disk.img"), "{error}");
     assert!(!path.exists());

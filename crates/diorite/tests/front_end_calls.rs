@@ -5,9 +5,10 @@ mod common;
 use std::sync::Arc;
 
 use common::{assert_device_clean, memory_volume};
+use diorite::front_end::ContentTimes;
 use diorite::{
-    ContentTimes, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner, RenameMode, SetAttributes,
-    SetTime, Timestamp, XattrMode,
+    FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner, RenameMode, SetAttributes, SetTime, Timestamp,
+    XattrMode,
 };
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 

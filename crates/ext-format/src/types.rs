@@ -1,7 +1,7 @@
 //! Numbers with a unit or an origin, and the small enums of the format.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A block of the filesystem: an address on the volume in units of the volume's block size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,6 +146,17 @@ impl Timestamp {
         let seconds = u64::try_from(self.seconds.checked_sub(earlier.seconds)?).ok()?;
         let whole = Duration::from_secs(seconds) + Duration::from_nanos(self.nanoseconds.into());
         whole.checked_sub(Duration::from_nanos(earlier.nanoseconds.into()))
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    /// A time that the host cannot have is 1970.
+    fn from(time: Timestamp) -> Self {
+        let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+        let whole =
+            if time.seconds < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
+        let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
+        whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use diorite::{
-    Access, ContentTimes, DataMode, Filesystem, FilesystemOptions, SchedulerKind, UnknownScheduler,
-};
+use diorite::front_end::ContentTimes;
+use diorite::{Access, DataMode, Filesystem, FilesystemOptions, SchedulerKind, UnknownScheduler};
 use rustix::mount::MountFlags;
 
 use crate::operations::{AccessTimes, LiveSettings, Settings};

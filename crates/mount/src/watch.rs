@@ -122,7 +122,7 @@ impl Name {
     /// The server of a target. Any path to an image will do.
     pub(crate) fn served(target: &str) -> Self {
         let (place, part) = target.split_once('?').unwrap_or((target, ""));
-        let paths = diorite::host_paths(target);
+        let paths = diorite::front_end::host_paths(target);
         let numbers = match &paths[..] {
             [path] => std::fs::metadata(path).ok().map(|found| format!("{}:{}", found.dev(), found.ino())),
             _ => None,

@@ -2,10 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 
+use diorite::front_end::ContentTimes;
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{
-    ContentTimes, ErrorKind, FileKind, Filesystem, InodeNumber, SetAttributes, SetTime, Timestamp,
-};
+use diorite::{ErrorKind, FileKind, Filesystem, InodeNumber, SetAttributes, SetTime, Timestamp};
 use diorite_mount::operations::{
     Allocation, Caller, FileHandle, NewNode, OpenFlags, Operations, Settings, Source,
 };

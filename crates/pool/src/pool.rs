@@ -269,7 +269,6 @@ impl BufferPool {
     ///
     /// # Errors
     /// The first contradiction.
-    #[doc(hidden)]
     pub fn check_invariants(&self) -> std::result::Result<(), String> {
         check::check(&self.core)
     }

@@ -212,7 +212,7 @@ impl Volume {
     fn _list<'py>(&self, py: Python<'py>, path: FsPath) -> PyResult<Vec<Entry<'py>>> {
         let at = self.path(&path)?;
         let entries = self.on(py, |filesystem| filesystem.read_dir(at)?.collect::<Result<Vec<_>, _>>())?;
-        let entry = |entry: diorite::DirectoryEntry| {
+        let entry = |entry: diorite::DirEntry| {
             let name = to_python(py, &entry.name, path.is_bytes)?;
             Ok((name, entry.inode.0, entry.kind.map(type_bits)))
         };

@@ -23,6 +23,7 @@ mod table_readahead;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
 use diorite_block::sync::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 
@@ -406,6 +407,42 @@ pub struct Attributes {
 }
 
 impl Attributes {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == FileKind::Regular
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.kind == FileKind::Symlink
+    }
+
+    /// Size in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "as std::fs::Metadata")]
+    pub fn len(&self) -> u64 {
+        self.size
+    }
+
+    /// Last change of content.
+    pub fn modified(&self) -> SystemTime {
+        self.modified.into()
+    }
+
+    /// Last access.
+    pub fn accessed(&self) -> SystemTime {
+        self.accessed.into()
+    }
+
+    /// Creation, where the inode is large enough to say.
+    pub fn created(&self) -> Option<SystemTime> {
+        self.created.map(Into::into)
+    }
+
     /// Whether nothing of the inode may be changed (`chattr +i`).
     pub fn is_immutable(&self) -> bool {
         crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::IMMUTABLE)

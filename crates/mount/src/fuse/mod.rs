@@ -167,7 +167,7 @@ impl Mount {
     ) -> Result<Self, MountError> {
         opened::report(&filesystem, target, options, &log);
         let is_read_only = options.read_only || filesystem.read_only_reason().is_some();
-        let mut images = diorite::host_paths(target);
+        let mut images = diorite::front_end::host_paths(target);
         let checks_permissions = options.checks_permissions();
         // Before it is in the tree: without them, it would be there and not answer.
         let threads = Arc::<Threads>::default();

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use diorite::{DirectoryEntry, FileKind, Filesystem, InodeNumber, IoOwner, NamesVersion, NodeRef, Result};
+use diorite::front_end::NamesVersion;
+use diorite::{DirectoryEntry, FileKind, Filesystem, InodeNumber, IoOwner, NodeRef, Result};
 use diorite_block::sync::{Condvar, JoinHandle, Mutex, MutexGuard, Rank, spawn};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
