@@ -315,6 +315,14 @@ impl Error {
         }
     }
 
+    /// Why a new volume cannot be made.
+    pub fn mkfs_error(&self) -> Option<&MkfsError> {
+        match self.layer()? {
+            Layer::Mkfs(error) => Some(error),
+            _ => None,
+        }
+    }
+
     /// The error of the volume.
     pub(crate) fn volume_error(&self) -> Option<&diorite_ext::Error> {
         match self.layer()? {
