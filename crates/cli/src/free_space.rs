@@ -1,9 +1,9 @@
-//! Before `mkfs -d DIRECTORY`: whether the tree can fit, and the size at which it would.
+//! Before `mkfs -d DIRECTORY`: whether the tree can fit.
 
 use std::path::Path;
 
 use diorite::Geometry;
-use diorite::mkfs::{Fit, MkfsOptions, fit, preview};
+use diorite::mkfs::{MkfsOptions, preview};
 use diorite_copy::{HostTree, needs};
 
 use crate::failure::{Failure, Result};
@@ -19,12 +19,11 @@ pub(crate) fn check(image: &Path, from: &Path, geometry: &Geometry, options: &Mk
     if volume.holds(needed) {
         return Ok(());
     }
-    let cure = match fit(options, &volume, sector, |volume| needs(&source, from, volume)) {
-        Some(Fit { bytes, inodes: None }) => format!("a size of {}M would do", bytes >> 20),
-        Some(Fit { bytes, inodes: Some(inodes) }) => {
-            format!("a size of {}M with -N {inodes} would do", bytes >> 20)
-        }
-        None => "make it larger".to_owned(),
+    // No size is proposed: what indexes and mappings take is known only when the tree is written.
+    let cure = match (needed.inodes > u64::from(volume.free_inodes), needed.bytes > volume.free_bytes()) {
+        (true, true) => "make the image larger, with more inodes (-N)",
+        (true, false) => "ask for more inodes (-N)",
+        _ => "make the image larger",
     };
     Err(Failure::Failed(format!(
         "{}: not made: {} needs {} inodes and more than {} of space, and there would be {} and {}; {cure}",

@@ -191,7 +191,9 @@ impl Filesystem {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (original, link) = (original.as_ref(), link.as_ref());
         let node = self.find(original, false).at_path(original)?;
-        let make = |at: Found<'_>| Ok(self.volume().names.link(node.inode(), &at.directory, &at.name)?);
+        let make = |at: Found<'_>| {
+            self.nodes().with_space(|volume| volume.names.link(node.inode(), &at.directory, &at.name))
+        };
         self.place_of_no_directory(link).and_then(make).at_path(link)
     }
 
@@ -202,7 +204,9 @@ impl Filesystem {
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
         let owner = Owner::default();
-        let make = |at: Found<'_>| Ok(self.volume().names.symlink(&at.directory, &at.name, target, owner)?);
+        let make = |at: Found<'_>| {
+            self.nodes().with_space(|volume| volume.names.symlink(&at.directory, &at.name, target, owner))
+        };
         self.place_of_no_directory(link).and_then(make).map(drop).at_path(link)
     }
 }

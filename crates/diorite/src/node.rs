@@ -90,7 +90,7 @@ impl NodeRef {
             self.clear_capabilities()?;
         }
         let changes = &SetAttributes { clear_privileges, ..*changes };
-        let set = || Ok(self.volume().set_attributes(self.inode(), changes)?);
+        let set = || self.nodes().with_space(|volume| volume.set_attributes(self.inode(), changes));
         let sets_modified = changes.modified.is_some();
         if let Some(size) = changes.size {
             return self.content()?.set_len_with(size, sets_modified, set);
@@ -248,7 +248,8 @@ impl NodeRef {
     /// # Errors
     /// As [`Self::create`].
     pub fn symlink(&self, name: &[u8], target: &[u8], owner: Owner) -> Result<NodeRef> {
-        self.found(self.volume().names.symlink(self.inode(), name, target, owner)?)
+        let make = |volume: &Volume| volume.names.symlink(self.inode(), name, target, owner);
+        self.found(self.nodes().with_space(make)?)
     }
 
     /// Where this symbolic link points.
@@ -267,7 +268,7 @@ impl NodeRef {
     /// # Errors
     /// As [`Self::create`]; [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if `original` is a directory.
     pub fn link(&self, original: &NodeRef, name: &[u8]) -> Result<()> {
-        Ok(self.volume().names.link(original.inode(), self.inode(), name)?)
+        self.nodes().with_space(|volume| volume.names.link(original.inode(), self.inode(), name))
     }
 
     /// Remove a name of anything but a directory.
@@ -339,7 +340,7 @@ impl NodeRef {
     /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) or [`NoAttribute`](crate::ErrorKind::NoAttribute) as `mode` says; the volume cannot
     /// hold the attribute, is full or read-only; the device failed.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        Ok(self.volume().set_xattr(self.inode(), name, value, mode)?)
+        self.nodes().with_space(|volume| volume.set_xattr(self.inode(), name, value, mode))
     }
 
     /// Remove an extended attribute.
@@ -347,7 +348,7 @@ impl NodeRef {
     /// # Errors
     /// [`NoAttribute`](crate::ErrorKind::NoAttribute), [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        Ok(self.volume().remove_xattr(self.inode(), name)?)
+        self.nodes().with_space(|volume| volume.remove_xattr(self.inode(), name))
     }
 
     /// Make a file or directory durable.

@@ -215,7 +215,7 @@ impl Nodes {
         mode: RenameMode,
     ) -> Result<()> {
         let _removal = self.removals.begin();
-        match self.volume.names.rename(from, name, to, to_name, mode)? {
+        match self.with_space(|volume| volume.names.rename(from, name, to, to_name, mode))? {
             Some(replaced) => self.name_removed(&replaced),
             None => Ok(()),
         }
@@ -235,6 +235,14 @@ impl Nodes {
         Ok(self.insert(shard, inode))
     }
 
+    /// See [`Engine::with_space`].
+    pub(crate) fn with_space<T>(
+        &self,
+        mut change: impl FnMut(&Volume) -> diorite_ext::Result<T>,
+    ) -> Result<T> {
+        self.engine.with_space(|| change(&self.volume))
+    }
+
     /// Make a file, directory or node, and refer to it before another thread can remove it.
     pub(crate) fn create(
         self: &Arc<Self>,
@@ -242,7 +250,7 @@ impl Nodes {
         name: &[u8],
         spec: &NodeSpec,
     ) -> Result<Arc<NodeUse>> {
-        let inode = self.volume.names.create_open(directory, name, spec)?;
+        let inode = self.with_space(|volume| volume.names.create_open(directory, name, spec))?;
         let mut shard = self.shard(inode.number());
         if let Some(node) = shard.use_node(&inode) {
             // Another thread has found it since, and the node has it open.
@@ -259,7 +267,7 @@ impl Nodes {
         directory: &Inode,
         spec: &NodeSpec,
     ) -> Result<Arc<NodeUse>> {
-        let inode = self.volume.names.create_nameless(directory, spec)?;
+        let inode = self.with_space(|volume| volume.names.create_nameless(directory, spec))?;
         let shard = self.shard(inode.number());
         Ok(self.insert(shard, inode))
     }

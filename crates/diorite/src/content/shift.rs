@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::content::Content;
 use crate::map::SyncKind;
+use crate::write::space::Blocks;
 use crate::{Error, Result};
 
 impl Content {
@@ -22,7 +23,7 @@ impl Content {
             ));
         }
         self.write_back_from(offset)?;
-        self.store.map.collapse_range(offset, len)?;
+        self.with_blocks(|| self.store.map.collapse_range(offset, len))?;
         self.store.set_size(size - len);
         self.store.note_modified();
         self.store.map.sync(SyncKind::Data)
@@ -40,10 +41,15 @@ impl Content {
         }
         let grown = self.store.end_of_write(size, len)?;
         self.write_back_from(offset)?;
-        self.store.map.insert_range(offset, len)?;
+        self.with_blocks(|| self.store.map.insert_range(offset, len))?;
         self.store.set_size(grown);
         self.store.note_modified();
         self.store.map.sync(SyncKind::Data)
+    }
+
+    /// A move cuts an extent, which may take a block.
+    fn with_blocks(&self, mut change: impl FnMut() -> Result<()>) -> Result<()> {
+        Blocks::unclaimed(&self.engine).attempt(|_| change())
     }
 
     fn check_blocks(&self, offset: u64, len: u64) -> Result<()> {

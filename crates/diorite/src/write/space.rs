@@ -183,6 +183,11 @@ impl<'e> Blocks<'e> {
 }
 
 impl Engine {
+    /// A change of names or attributes, which may take blocks of metadata: again, exclusively, where there were too few. `change` waits for no range.
+    pub(crate) fn with_space<T>(&self, mut change: impl FnMut() -> diorite_ext::Result<T>) -> Result<T> {
+        Blocks::unclaimed(self).attempt(|_| Ok(change()?))
+    }
+
     /// Do what makes blocks unavailable for a while, when no thread takes the last ones.
     pub(crate) fn taking_shared<T>(&self, mut step: impl FnMut() -> T) -> T {
         loop {

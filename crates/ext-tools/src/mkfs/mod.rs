@@ -9,8 +9,8 @@
 //! 3. What must be zero is zeroed by the device where it can: the cost follows what is on the volume.
 
 mod content;
-mod fit;
 mod mapping;
+mod needs;
 mod options;
 mod plan;
 mod quota;
@@ -24,7 +24,7 @@ use diorite_block::{BlockDevice, IoError};
 use zerocopy::byteorder::little_endian::U32;
 
 pub use diorite_ext_format::QuotaKind;
-pub use fit::{Fit, Needs, fit};
+pub use needs::Needs;
 pub use options::{Flavor, MkfsOptions};
 
 use content::Content;
