@@ -31,6 +31,8 @@ pub enum Rank {
     ProgramThreads,
     /// Command of a process.
     ProgramCommand,
+    /// Writes that make files longer, and wait for their turn.
+    GrowingWrites,
 
     // Handles and threads (`diorite`).
     /// Position of a handle: across I/O, for a read or write at it.
@@ -49,8 +51,8 @@ pub enum Rank {
     Range,
     /// Not a lock: the wait for a page that is being read.
     Page,
-    /// The right to reserve blocks, shared, or exclusive where space is short: across I/O. No range is waited for inside.
-    Taking,
+    /// Reservations of blocks, shared, or exclusive where space is short: across I/O. No range is waited for inside.
+    Reserving,
     /// Join handles of the threads of the cache.
     WorkerThreads,
     /// One write-back at a time of a file: across I/O. Of several files at once where it is only tried.
@@ -131,8 +133,6 @@ pub enum Rank {
     DirtyFiles,
     /// Unreported error of a file.
     ContentErrors,
-    /// Parts of appends that are under way.
-    WriteParts,
     /// Pending modification time of a file.
     Modified,
     /// Modification time of a raw file.

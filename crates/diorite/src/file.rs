@@ -272,8 +272,10 @@ impl File {
         flags: IoFlags,
     ) -> Result<usize> {
         if flags.contains(IoFlags::NOWAIT) {
-            self.content().read_cached_no_wait(memory, offset, &self.handle.ahead)
-        } else if flags.contains(IoFlags::DONTCACHE) {
+            let len = memory.iter().map(|segment| segment.len() as u64).sum();
+            self.content().check_cached_read(offset, len)?;
+        }
+        if flags.contains(IoFlags::DONTCACHE) {
             self.content().read_uncached(memory, offset, &self.handle.uncached)
         } else {
             self.content().read_cached_vectored(memory, offset, &self.handle.ahead)
@@ -309,13 +311,12 @@ impl File {
         if flags.contains(IoFlags::ATOMIC) {
             return Err(Error::Unsupported("only a direct write is atomic against power failures"));
         }
+        if flags.contains(IoFlags::NOWAIT) {
+            content.check_cached_write(position, len_of(data))?;
+        }
         let is_uncached = flags.contains(IoFlags::DONTCACHE);
         let new = if is_uncached { content.pages_to_make(position, len_of(data)) } else { Vec::new() };
-        let written = if flags.contains(IoFlags::NOWAIT) {
-            content.write_cached_no_wait(data, position)?
-        } else {
-            content.write_cached(data, position)?
-        };
+        let written = content.write_cached(data, position)?;
         let sync = flags.sync_kind(self.sync_mode());
         if sync.is_some() && written.len > 0 {
             let end = written.offset + written.len as u64;

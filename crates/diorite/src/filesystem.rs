@@ -324,7 +324,7 @@ impl Filesystem {
     ) -> Result<u64> {
         let mut trim = self.volume().trim(range, shortest)?;
         // A thread that takes the last blocks waits for a step to end, and none begins until it has them.
-        while self.nodes.engine.taking_shared(|| self.volume().trim_step(&mut trim))? && goes_on() {}
+        while self.nodes.engine.while_shared(|| self.volume().trim_step(&mut trim))? && goes_on() {}
         Ok(trim.discarded())
     }
 

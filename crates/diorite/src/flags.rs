@@ -20,6 +20,7 @@ impl IoFlags {
     pub const NONE: Self = Self(0);
     /// Fail with [`WouldBlock`](crate::ErrorKind::WouldBlock), having done nothing, where the call would have to wait before its own transfer (`RWF_NOWAIT`): for
     /// another call on the range, for dirty data to be written back, for pages that are not cached, for blocks or for a larger size.
+    /// This is checked once, when the call begins: what another thread does after the check may be waited for.
     /// A direct transfer itself is waited for. Mappings that are not cached may be read.
     pub const NOWAIT: Self = Self(1);
     /// Go through the page cache, and leave there what was there before, and no more (`RWF_DONTCACHE`). A write has been written back when it

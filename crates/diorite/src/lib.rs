@@ -113,7 +113,6 @@ pub use status::{CacheUse, FilesystemStatus};
 pub use stream::{DirectReader, DirectWriter};
 pub use walk::{Walk, WalkEntry};
 pub use what_is_on::FoundContent;
-pub use write::AnnouncedWrite;
 
 /// The flags of an inode that users see and name (`lsattr`, `chattr`); what else [`Attributes::flags`] has is the volume's own.
 pub const USER_FLAGS: u32 = diorite_ext::layout::InodeFlags::USER_KNOWN.bits();

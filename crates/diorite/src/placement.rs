@@ -1,8 +1,8 @@
 //! From ranges of a file to ranges of its device: the one walk over mappings, for every way to read and to write.
 //!
-//! Where it sits: between the content of a file and the device. A walk names ranges of the file; its target has the memory, in file
-//! order: [`PlugReads`] and [`PlugWrites`] have borrowed memory and make bios of it, the queue's target has memory that the queue
-//! owns. What is contiguous on the device becomes one transfer, whatever blocks of metadata lie between (ARCHITECTURE invariant 8).
+//! Where it sits: between the content of a file and the device. The walk of a read has a target with the memory, in file order: [`PlugReads`] has
+//! borrowed memory, the queue's target memory that the queue owns. The walk of a write makes a list of transfers ([`Placed`]), which become bios over
+//! borrowed memory or pieces of a queue's memory. What is contiguous on the device becomes one transfer, whatever blocks of metadata lie between (ARCHITECTURE invariant 8).
 //!
 //! Interface:
 //! - Holes and unwritten ranges are zeroed in memory at a read and cost no I/O (ARCHITECTURE invariant 7).
@@ -13,10 +13,10 @@
 use std::ops::Range;
 
 use diorite_block::sync::{Work, work};
-use diorite_block::{BioFlags, BlockDevice, Geometry, Plug, PlugSummary, Sector};
+use diorite_block::{BioFlags, BlockDevice, Geometry, Piece, Plug, PlugSummary, Sector};
 
 use crate::map::{MapBlocks, Mapping, MappingKind, WriteCommit};
-use crate::write::space::Blocks;
+use crate::write::reservation::Reservation;
 use crate::{Error, Result};
 
 /// How far a mapping is asked for beyond the part at hand, where more parts follow: that saves a walk for each.
@@ -32,14 +32,6 @@ pub(crate) trait ReadTarget {
     fn bytes(&mut self, bytes: &[u8]);
 }
 
-/// Memory that is written from, in file order.
-pub(crate) trait WriteTarget {
-    /// The next `len` bytes go here.
-    fn data(&mut self, to: Sector, len: u64);
-    /// Zeros go here.
-    fn zeros(&mut self, to: Sector, len: u64);
-}
-
 /// What a walk for a read found beside the data.
 #[derive(Debug, Default)]
 pub(crate) struct ReadFound {
@@ -51,9 +43,28 @@ pub(crate) struct ReadFound {
     pub(crate) bios: u64,
 }
 
-/// What a walk for a write reserved.
+/// Where the bytes of a [`Transfer`] come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The next ones of the caller's memory.
+    Data,
+    /// Zeros: the rest of a new block.
+    Zeros,
+}
+
+/// A range of the device that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) sector: Sector,
+    pub(crate) len: u64,
+    pub(crate) source: Source,
+}
+
+/// Where a write goes, and what it has reserved.
 #[derive(Debug)]
 pub(crate) struct Placed {
+    /// In file order.
+    pub(crate) transfers: Vec<Transfer>,
     /// What to record once the data has been written.
     pub(crate) commit: WriteCommit,
     /// The block where it begins.
@@ -155,21 +166,20 @@ impl Cursor<'_> {
 }
 
 /// Place writes of `parts`: in file order, none empty. Blocks are reserved for holes, and the rest of new blocks is zeroed. Where
-/// `blocks` gives fewer than a hole needs, what follows has no place.
+/// there are fewer blocks than a hole needs, what follows has no place.
 pub(crate) fn place_write(
     map: &dyn MapBlocks,
     parts: &[Range<u64>],
-    blocks: &mut Blocks<'_>,
-    target: &mut impl WriteTarget,
+    reservation: &mut Reservation<'_>,
 ) -> Result<Placed> {
     map.check_process()?;
     let begin = parts.first().map_or(0, |part| part.start) / map.block_size() * map.block_size();
     let end = parts.last().map_or(0, |part| part.end);
-    let mut placed = Placed { commit: WriteCommit::default(), begin, end };
+    let mut placed = Placed { transfers: Vec::new(), commit: WriteCommit::default(), begin, end };
     let mut cursor = Cursor { parts, used: 0 };
     while let Some(region) = cursor.region(map.block_size()) {
         placed.commit.reserved.extend(map.reserve_past_end(region.end)?);
-        if let Some(at) = placed.region(map, region, &mut cursor, blocks, target)? {
+        if let Some(at) = placed.region(map, region, &mut cursor, reservation)? {
             return Ok(Placed { end: at, ..placed });
         }
     }
@@ -184,8 +194,8 @@ impl Placed {
 
     /// Whether blocks at `at` must wait for a write of their own: recording them may fail, and then nothing of that write is seen, also not
     /// what is overwritten in its place.
-    fn must_wait(&self, at: u64, is_counted: bool, blocks: &Blocks<'_>) -> bool {
-        is_counted && blocks.is_exclusive() && at > self.begin
+    fn must_wait(&self, at: u64, is_counted: bool, reservation: &Reservation<'_>) -> bool {
+        is_counted && reservation.is_exclusive() && at > self.begin
     }
 
     /// One region of whole blocks. Returns where it stopped for lack of space, if it did.
@@ -194,12 +204,11 @@ impl Placed {
         map: &dyn MapBlocks,
         region: Range<u64>,
         cursor: &mut Cursor<'_>,
-        blocks: &mut Blocks<'_>,
-        target: &mut impl WriteTarget,
+        reservation: &mut Reservation<'_>,
     ) -> Result<Option<u64>> {
         let start = region.start;
-        let ends_here = |error: &Error, at: u64, blocks: &Blocks<'_>| {
-            error.is_no_space() && blocks.is_exclusive() && at > start
+        let ends_here = |error: &Error, at: u64, reservation: &Reservation<'_>| {
+            error.is_no_space() && reservation.is_exclusive() && at > start
         };
         for mapping in map.mappings(region) {
             let mapping = mapping?;
@@ -207,43 +216,43 @@ impl Placed {
             match mapping.kind {
                 MappingKind::Mapped(first) => {
                     while let Some(piece) = cursor.next_before(end) {
-                        target.data(first.after_bytes(piece.start - at), piece.end - piece.start);
+                        self.data(first.after_bytes(piece.start - at), piece.end - piece.start);
                     }
                 }
                 MappingKind::Unwritten(first) => {
-                    let promised = match blocks.reserve_conversion(map, at, mapping.len) {
-                        Err(error) if ends_here(&error, at, blocks) => return Ok(Some(at)),
+                    let promised = match reservation.reserve_conversion(map, at, mapping.len) {
+                        Err(error) if ends_here(&error, at, reservation) => return Ok(Some(at)),
                         promised => promised?,
                     };
                     let is_counted = promised.as_ref().is_some_and(|reserved| reserved.token.is_counted());
-                    if self.must_wait(at, is_counted, blocks) {
+                    if self.must_wait(at, is_counted, reservation) {
                         return Ok(Some(at));
                     }
                     self.commit.reserved.extend(promised);
-                    fill(at..end, first, cursor, target);
+                    self.fill(at..end, first, cursor);
                     self.commit.converted.push((at, mapping.len));
-                    if is_counted && blocks.is_exclusive() && !cursor.is_at_end() {
+                    if is_counted && reservation.is_exclusive() && !cursor.is_at_end() {
                         return Ok(Some(end));
                     }
                 }
                 MappingKind::Hole => {
-                    let reserved = match blocks.reserve(map, at, mapping.len) {
-                        Err(error) if ends_here(&error, at, blocks) => return Ok(Some(at)),
+                    let reserved = match reservation.reserve(map, at, mapping.len) {
+                        Err(error) if ends_here(&error, at, reservation) => return Ok(Some(at)),
                         reserved => reserved?,
                     };
                     let is_counted = reserved.token.is_counted();
-                    if self.must_wait(at, is_counted, blocks) {
+                    if self.must_wait(at, is_counted, reservation) {
                         return Ok(Some(at));
                     }
                     let mut next = at;
                     for run in &reserved.runs {
                         assert_eq!(run.offset, next, "a reservation covers the hole in order");
                         next = run.offset + run.len;
-                        fill(run.offset..next, run.sector, cursor, target);
+                        self.fill(run.offset..next, run.sector, cursor);
                     }
                     self.commit.reserved.push(reserved);
-                    assert!(next == end || blocks.is_exclusive(), "a reservation covers the whole hole");
-                    if next < end || is_counted && blocks.is_exclusive() && !cursor.is_at_end() {
+                    assert!(next == end || reservation.is_exclusive(), "a reservation covers the whole hole");
+                    if next < end || is_counted && reservation.is_exclusive() && !cursor.is_at_end() {
                         return Ok(Some(next));
                     }
                 }
@@ -256,16 +265,119 @@ impl Placed {
     }
 }
 
-/// Write a range that had no data: the parts in it, and zeros between them.
-fn fill(range: Range<u64>, first: Sector, cursor: &mut Cursor<'_>, target: &mut impl WriteTarget) {
-    let sector = |at: u64| first.after_bytes(at - range.start);
-    let mut at = range.start;
-    while let Some(piece) = cursor.next_before(range.end) {
-        target.zeros(sector(at), piece.start - at);
-        target.data(sector(piece.start), piece.end - piece.start);
-        at = piece.end;
+impl Placed {
+    /// An overwrite of blocks that are there, within the recorded size: one transfer, and nothing to record.
+    pub(crate) fn overwrite(window: &Range<u64>, sector: Sector) -> Self {
+        let len = window.end - window.start;
+        let transfers = vec![Transfer { sector, len, source: Source::Data }];
+        Self { transfers, commit: WriteCommit::default(), begin: window.start, end: window.end }
     }
-    target.zeros(sector(at), range.end - at);
+
+    fn data(&mut self, sector: Sector, len: u64) {
+        self.push(Transfer { sector, len, source: Source::Data });
+    }
+
+    fn zeros(&mut self, sector: Sector, len: u64) {
+        self.push(Transfer { sector, len, source: Source::Zeros });
+    }
+
+    fn push(&mut self, transfer: Transfer) {
+        match self.transfers.last_mut() {
+            _ if transfer.len == 0 => {}
+            Some(last)
+                if last.source == transfer.source && last.sector.after_bytes(last.len) == transfer.sector =>
+            {
+                last.len += transfer.len;
+            }
+            _ => self.transfers.push(transfer),
+        }
+    }
+
+    /// Write a range that had no data: the parts in it, and zeros between them.
+    fn fill(&mut self, range: Range<u64>, first: Sector, cursor: &mut Cursor<'_>) {
+        let sector = |at: u64| first.after_bytes(at - range.start);
+        let mut at = range.start;
+        while let Some(piece) = cursor.next_before(range.end) {
+            self.zeros(sector(at), piece.start - at);
+            self.data(sector(piece.start), piece.end - piece.start);
+            at = piece.end;
+        }
+        self.zeros(sector(at), range.end - at);
+    }
+
+    /// The bios that write `segments`, which have at least as many bytes, and zeros around them.
+    pub(crate) fn plug<'a, 's: 'a>(
+        &self,
+        geometry: &Geometry,
+        flags: BioFlags,
+        mut segments: impl Iterator<Item = &'s [u8]>,
+        zeros: &'a [u8],
+    ) -> Plug<'a> {
+        let mut plug = Plug::new(geometry, flags);
+        let mut rest: &'s [u8] = &[];
+        for transfer in &self.transfers {
+            let (mut to, mut len) = (transfer.sector, transfer.len);
+            if transfer.source == Source::Zeros {
+                write_zeros(&mut plug, zeros, to, len);
+                continue;
+            }
+            while len > 0 {
+                if rest.is_empty() {
+                    let Some(next) = segments.next() else { return plug };
+                    rest = next;
+                    continue;
+                }
+                let (now, later) = rest.split_at((rest.len() as u64).min(len) as usize);
+                plug.write(to, now);
+                (to, len, rest) = (to.after_bytes(now.len() as u64), len - now.len() as u64, later);
+            }
+        }
+        plug
+    }
+
+    /// The bios of the zeros alone.
+    pub(crate) fn plug_of_zeros<'a>(&self, geometry: &Geometry, zeros: &'a [u8]) -> Plug<'a> {
+        let mut plug = Plug::new(geometry, BioFlags::SYNC);
+        for transfer in self.transfers.iter().filter(|transfer| transfer.source == Source::Zeros) {
+            write_zeros(&mut plug, zeros, transfer.sector, transfer.len);
+        }
+        plug
+    }
+
+    /// The data as pieces of one memory, each at most `max` bytes.
+    pub(crate) fn pieces(&self, mut list: Vec<Piece>, max: usize) -> Vec<Piece> {
+        let mut at = 0;
+        for transfer in self.transfers.iter().filter(|transfer| transfer.source == Source::Data) {
+            push_pieces(&mut list, max, &mut at, transfer.sector, transfer.len);
+        }
+        list
+    }
+}
+
+/// Add pieces for the next `len` bytes of a memory, up to `at` of which has its place; what is contiguous on the device is merged up to `max` bytes.
+pub(crate) fn push_pieces(list: &mut Vec<Piece>, max: usize, at: &mut usize, mut sector: Sector, len: u64) {
+    let mut memory = *at..*at + len as usize;
+    *at = memory.end;
+    while !memory.is_empty() {
+        let taken = match list.last_mut() {
+            Some(last)
+                if last.memory.end == memory.start
+                    && last.memory.len() < max
+                    && last.sector.after_bytes(last.memory.len() as u64) == sector =>
+            {
+                let take = memory.len().min(max - last.memory.len());
+                last.memory.end += take;
+                take
+            }
+            _ => {
+                let take = memory.len().min(max);
+                list.push(Piece { sector, memory: memory.start..memory.start + take });
+                take
+            }
+        };
+        sector = sector.after_bytes(taken as u64);
+        memory.start += taken;
+    }
 }
 
 /// Borrowed memory that is read into.
@@ -329,58 +441,10 @@ impl<'a, I: Iterator<Item = &'a mut [u8]>> ReadTarget for PlugReads<'a, I> {
     }
 }
 
-/// Borrowed memory that is written from, and zeros of our own.
-#[derive(Debug)]
-pub(crate) struct PlugWrites<'a, I> {
-    plug: Plug<'a>,
-    segments: I,
-    rest: &'a [u8],
-    zeros: &'a [u8],
-}
-
-impl<'a, I: Iterator<Item = &'a [u8]>> PlugWrites<'a, I> {
-    /// What was placed, to be submitted with more.
-    pub(crate) fn into_plug(self) -> Plug<'a> {
-        self.plug
-    }
-
-    pub(crate) fn new(geometry: &Geometry, flags: BioFlags, segments: I, zeros: &'a [u8]) -> Self {
-        Self { plug: Plug::new(geometry, flags), segments, rest: &[], zeros }
-    }
-
-    /// Bios that submit what was placed.
-    pub(crate) fn bios(&self) -> usize {
-        self.plug.bios().len()
-    }
-
-    /// Submit what was placed, and wait for it.
-    pub(crate) fn submit(self, device: &dyn BlockDevice) -> Result<PlugSummary> {
-        submit(self.plug, device)
-    }
-}
-
-fn submit(plug: Plug<'_>, device: &dyn BlockDevice) -> Result<PlugSummary> {
+/// Submit bios, and wait for them.
+pub(crate) fn submit(plug: Plug<'_>, device: &dyn BlockDevice) -> Result<PlugSummary> {
     work(Work::Submit(plug.bios().len() as u64));
     Ok(plug.unplug(device)?)
-}
-
-impl<'a, I: Iterator<Item = &'a [u8]>> WriteTarget for PlugWrites<'a, I> {
-    fn data(&mut self, mut to: Sector, mut len: u64) {
-        while len > 0 {
-            if self.rest.is_empty() {
-                let Some(next) = self.segments.next() else { return };
-                self.rest = next;
-                continue;
-            }
-            let (now, later) = self.rest.split_at((self.rest.len() as u64).min(len) as usize);
-            self.plug.write(to, now);
-            (to, len, self.rest) = (to.after_bytes(now.len() as u64), len - now.len() as u64, later);
-        }
-    }
-
-    fn zeros(&mut self, to: Sector, len: u64) {
-        write_zeros(&mut self.plug, self.zeros, to, len);
-    }
 }
 
 /// Zeros of any length, from the few that there are.

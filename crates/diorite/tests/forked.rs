@@ -18,7 +18,8 @@ use child::{in_child, in_child_after};
 use common::assert_clean;
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{
-    AlignedBuf, Backend, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, HostFile,
+    AlignedBuf, AsyncQueue, Backend, DirectIo, DirectQueue, DirectReader, DirectWriter, ErrorKind, File,
+    Filesystem, FilesystemOptions, HostFile, RawFile,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -242,4 +243,75 @@ fn refuses_changes(file: &File, filesystem: &Filesystem) {
         assert!(error.to_string().contains("forked"), "{error}");
     }
     file.read_exact_at(&mut [0; 4096], 8192).unwrap();
+}
+
+/// The child's drop of a device wrote what it had inherited over what its parent has written since.
+#[test]
+fn a_child_that_drops_a_device_writes_nothing() {
+    let _alone = child::alone();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("device");
+    std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let file = RawFile::options().read(true).write(true).open(path.to_str().unwrap()).unwrap();
+    file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
+    let file = RefCell::new(Some(file));
+    let meanwhile = || {
+        let file = file.borrow();
+        file.as_ref().unwrap().write_all_at(&vec![2; 1 << 20], 0).unwrap();
+        file.as_ref().unwrap().sync_all().unwrap();
+    };
+    in_child_after(meanwhile, || drop(file.take()));
+    assert!(is_filled(&path, 1 << 20, 2));
+}
+
+/// Everything else that a child can drop: a stream with data that is not submitted, transfers that are under way, memory of the parent's queues, and a
+/// view that it is in the middle of. The parent goes on with its own.
+#[test]
+fn a_child_drops_streams_transfers_memory_and_views() {
+    const BYTES: usize = 64 << 10;
+    let _alone = child::alone();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    let filesystem = Filesystem::create(&path, 32 << 20, &MkfsOptions::new(Flavor::Ext4)).unwrap();
+    filesystem.write("/read", vec![1; 1 << 20]).unwrap();
+    filesystem.sync().unwrap();
+    let open = |path| -> File {
+        let options = filesystem.open_options().read(true).write(true).create(true);
+        options.direct(DirectIo::Required).open(path).unwrap()
+    };
+    let mut writer = DirectWriter::new(open("/written"), 0, BYTES, 2).unwrap();
+    writer.buffer().unwrap().fill(7);
+    writer.submit(BYTES).unwrap();
+    writer.buffer().unwrap().fill(8);
+    let mut reader = DirectReader::new(open("/read"), 0, BYTES, 2).unwrap();
+    let first = reader.next_chunk().unwrap().unwrap().len();
+    let queue = AsyncQueue::new(2).unwrap();
+    let queued = open("/queued");
+    let transfer = queue.write(&queued, 0, queued.buffer(BYTES).unwrap(), BYTES);
+    let all = RefCell::new(Some((writer, reader, queue, transfer, queued.buffer(BYTES).unwrap())));
+    let viewed = filesystem.open_file("/read").unwrap();
+    let mut seen = 0;
+    viewed
+        .view(0, BYTES, &mut |bytes| {
+            if seen == 0 {
+                in_child(|| drop(all.take()));
+            }
+            seen += bytes.iter().filter(|byte| **byte == 1).count();
+        })
+        .unwrap();
+    assert_eq!(seen, BYTES);
+    let (mut writer, mut reader, queue, transfer, memory) = all.take().unwrap();
+    writer.submit(BYTES).unwrap();
+    drop(writer.finish().unwrap());
+    let mut read = first;
+    while let Some(chunk) = reader.next_chunk().unwrap() {
+        assert!(chunk.iter().all(|byte| *byte == 1));
+        read += chunk.len();
+    }
+    assert_eq!(read, 1 << 20);
+    drop((reader, transfer, queue, queued, memory, viewed));
+    let written = filesystem.read("/written").unwrap();
+    assert!(written.len() == 2 * BYTES && written[..BYTES] == [7; BYTES] && written[BYTES..] == [8; BYTES]);
+    filesystem.close().unwrap();
+    assert_clean(&path);
 }

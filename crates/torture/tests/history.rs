@@ -34,10 +34,3 @@ fn calls_on_full_volumes_have_an_order() {
     let formats = ["ext4-1k", "ext4-4k-inline"].iter().filter_map(|name| Format::by_name(name)).collect();
     cases(&Options { formats, real_threads: true, full: true, ..Options::default() }, 600_000..600_400);
 }
-
-/// A store beside a direct write of another part of the page was lost if its window was closed before the write had ended.
-#[test]
-fn stores_beside_writes_are_there_when_their_window_is_closed() {
-    cases(&Options::default(), 700_306..700_307);
-    cases(&Options::default(), 701_259..701_260);
-}

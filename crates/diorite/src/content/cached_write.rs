@@ -13,8 +13,8 @@ use crate::content::workers::Dirty;
 use crate::content::{Content, pages_of};
 use crate::map::MappingKind;
 use crate::write::bounce::{BounceBuffer, count_bounce};
-use crate::write::space::Blocks;
-use crate::write::{Position, WriteRange, Written, len_of};
+use crate::write::reservation::Reservation;
+use crate::write::{LockedRange, Position, WriteMode, WriteOp, WriteRange, Written, bytes_from, len_of};
 use crate::{Error, Result};
 
 impl Content {
@@ -28,20 +28,6 @@ impl Content {
         if len == 0 {
             return Ok(Written { offset: self.store.offset_of(position), len: 0, stopped: None });
         }
-        let Some(turn) = self.store.parts.claim_at(position, len) else {
-            return self.write_cached_steps(data, position);
-        };
-        // What readers see grows with each page: so a part of an append that is not aligned waits for all before it.
-        let written = turn.wait_to_lock(true).and_then(|()| self.write_cached_steps(data, position));
-        match written.as_ref().map(|written| written.stopped.as_ref()) {
-            Ok(None) => turn.finish(),
-            Ok(Some(error)) | Err(error) => turn.fail(error),
-        }
-        written
-    }
-
-    fn write_cached_steps(self: &Arc<Self>, data: &[IoSlice<'_>], position: Position) -> Result<Written> {
-        let len = len_of(data);
         if self.engine.cache.dirty() > self.engine.dirty_limit() {
             self.engine.write_back_to(self.engine.dirty_limit());
             if self.engine.cache.dirty() > self.engine.dirty_limit() && self.cache.retry.is_waiting() {
@@ -49,43 +35,51 @@ impl Content {
                 self.write_back_all()?;
             }
         }
-        let (range, _lock) = self.lock_range(position, len)?;
+        let LockedRange { range, id } = self.lock_range(position, len)?;
+        let lock = self.ranges.guard(id);
         self.store.move_out_of_inode()?;
-        let (mut at, mut blocks) = (range.offset, Blocks::unclaimed(&self.engine));
-        let copied =
-            data.iter().try_for_each(|segment| self.write_locked(segment, &range, &mut at, &mut blocks));
+        let mut at = range.offset;
+        let copied = data.iter().try_for_each(|segment| self.write_locked(segment, &range, &mut at));
         if at > range.offset {
             self.store.note_modified();
             self.engine.note_dirty(self);
         }
         let (end, stopped) = match copied {
             Err(error) if error.is_out_of_space() => {
-                self.write_rest_through(data, &range, at, &mut blocks)?
+                let buffer = BounceBuffer::new(&self.store, range.end - at)?;
+                let rest = LockedRange { range: WriteRange { offset: at, ..range.clone() }, id: lock.keep() };
+                self.write_rest_through(data, range.offset, rest, buffer)?
             }
             copied => (at, copied.err()),
         };
         Written::up_to(range.offset, end, stopped)
     }
 
-    /// No space can be promised to what is left of a cached write: it goes to the device at once, as far as there is space.
+    /// No space can be reserved for what is left of a cached write: it goes to the device at once, as far as there is space. Returns where it ended, and
+    /// why there.
     fn write_rest_through(
         &self,
         data: &[IoSlice<'_>],
-        range: &WriteRange,
-        at: u64,
-        blocks: &mut Blocks<'_>,
+        begin: u64,
+        rest: LockedRange,
+        mut buffer: BounceBuffer<'_>,
     ) -> Result<(u64, Option<Error>)> {
-        self.settle_cached_pages(&range.whole)?;
-        let mut buffer = BounceBuffer::new(&self.store, range.end - at)?;
-        let (end, stopped) = blocks.write_windows(at, range.end, |at, blocks| {
-            buffer.write_window(data, range, at, blocks, BioFlags::SYNC)
+        let at = rest.range.offset;
+        let data: Vec<IoSlice<'_>> = bytes_from(data, (at - begin) as usize).map(IoSlice::new).collect();
+        let mut reservation = Reservation::new(&self.engine);
+        let begun = WriteOp::begin_locked(self, rest, WriteMode::from(None), buffer.step());
+        let written = begun.and_then(|mut op| {
+            reservation.retry(|reservation| op.place(reservation))?;
+            buffer.write(op, &data, reservation)
         });
-        if end > at {
-            self.store.grow(end);
+        match written {
+            Ok(written) => {
+                count_bounce(&self.store, written.len as u64);
+                Ok((at + written.len as u64, written.stopped))
+            }
+            Err(error) if error.is_out_of_space() => Ok((at, Some(error))),
+            Err(error) => Err(error),
         }
-        self.invalidate(&range.whole);
-        count_bounce(&self.store, end - at);
-        Ok((end, stopped))
     }
 
     /// Zero a part of one block in the cache, if there may be anything else on the device. The caller has the block exclusively.
@@ -123,17 +117,14 @@ impl Content {
         mut data: &[u8],
         range: &WriteRange,
         at: &mut u64,
-        blocks: &mut Blocks<'_>,
     ) -> Result<()> {
         while !data.is_empty() {
             let pages = pages_of(*at, *at + data.len() as u64);
             let last = pages.end.min(pages.start + self.engine.pages_per_step());
             let end = (*at + data.len() as u64).min(last * PAGE_SIZE);
             let (now, later) = data.split_at((end - *at) as usize);
-            let written = self.cache.write_step(now, *at, &range.whole, blocks);
-            // Only until what was promised has its pages: evicting pages must not stop other threads.
-            blocks.give_up();
-            written?;
+            // The reservation ends when its pages are dirty: evicting pages must not stop other threads.
+            self.cache.write_step(now, *at, &range.whole, &mut Reservation::new(&self.engine))?;
             (*at, data) = (end, later);
             if !data.is_empty() && self.engine.cache.dirty() > self.engine.dirty_limit() {
                 // Our own pages are the ones that no other thread can write back while we hold them, and the only ones that we hold.

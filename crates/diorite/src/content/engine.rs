@@ -67,10 +67,8 @@ pub(crate) struct Engine {
     pub(crate) zeros: AlignedBuf,
     /// Of files that are gone from memory.
     pub(crate) errors: ErrorLatch,
-    /// See `write/space.rs`.
-    pub(crate) taking: RwLock<()>,
-    /// Threads that wait to have it exclusively.
-    pub(crate) taking_wanted: AtomicUsize,
+    /// See `write/reservation.rs`.
+    pub(crate) reserving: RwLock<()>,
     /// Queued writes that have blocks reserved and are not reaped.
     queued_reservations: AtomicUsize,
     read_ahead_pages: u64,
@@ -94,8 +92,7 @@ impl Engine {
             content_times: options.content_times,
             zeros,
             errors: ErrorLatch::default(),
-            taking: RwLock::ranked(Rank::Taking, ()),
-            taking_wanted: AtomicUsize::new(0),
+            reserving: RwLock::ranked(Rank::Reserving, ()),
             queued_reservations: AtomicUsize::new(0),
             read_ahead_pages,
             dirty_files: Mutex::ranked(Rank::DirtyFiles, BTreeMap::new()),

@@ -14,8 +14,8 @@ use crate::content::{Content, pages_of};
 use crate::map::{MappingKind, WriteCommit};
 use crate::placement::write_zeros;
 use crate::range_lock::LockMode;
-use crate::write::space::Blocks;
-use crate::write::{Position, WriteRange};
+use crate::write::reservation::Reservation;
+use crate::write::{LockedRange, Position, WriteRange};
 use crate::{Error, ErrorKind, Result};
 
 /// What an allocation does beyond the end of the file.
@@ -151,16 +151,23 @@ impl Content {
         let keeps_size = beyond == BeyondEnd::KeepSize;
         let may_grow = !keeps_size && offset.saturating_add(len) > self.store.size();
         // What is given back is no other call's.
-        let to_lock = |range: Range<u64>| if may_grow { range.start..u64::MAX } else { range };
-        let acquire = |range| Ok(self.ranges.acquire(to_lock(range), LockMode::Exclusive));
-        let (range, id) = self.lock_range_with(Position::At(offset), len, acquire)?;
+        let LockedRange { range, id } = loop {
+            let wanted = self.wanted_range(Position::At(offset), len)?;
+            let stop = if may_grow { u64::MAX } else { wanted.lock.end };
+            let id = self.ranges.acquire(wanted.lock.start..stop, LockMode::Exclusive);
+            if let Some(locked) = self.confirm_range(&wanted, id)? {
+                break locked;
+            }
+        };
         let _lock = self.ranges.guard(id);
         let old = self.store.size();
         self.store.move_out_of_inode()?;
         self.cache.write_back(range.whole.clone(), BioFlags::SYNC)?;
         let file_end = if keeps_size { range.end.min(self.store.size()) } else { range.end };
-        let mut blocks = Blocks::unclaimed(&self.engine);
-        let allocated = blocks.attempt(|blocks| self.store.allocate_locked(&range, file_end, blocks));
+        let mut reservation = Reservation::new(&self.engine);
+        let allocated =
+            reservation.retry(|reservation| self.store.allocate_locked(&range, file_end, reservation));
+        drop(reservation);
         if allocated.is_ok() {
             self.store.grow(file_end);
             self.store.note_modified();
@@ -192,8 +199,10 @@ impl Content {
         let whole_end =
             if end == self.store.size() { end.next_multiple_of(block) } else { end / block * block };
         self.store.note_modified();
-        let mut blocks = Blocks::unclaimed(&self.engine);
-        blocks.attempt(|blocks| self.store.zero_blocks(offset..end, whole_start..whole_end, blocks))?;
+        let whole = whole_start..whole_end;
+        let mut reservation = Reservation::new(&self.engine);
+        reservation.retry(|reservation| self.store.zero_blocks(offset..end, whole.clone(), reservation))?;
+        drop(reservation);
         if whole_start > whole_end {
             return self.zero_mapped(offset, end);
         }
@@ -218,7 +227,12 @@ impl BackingStore {
         Ok(())
     }
 
-    fn allocate_locked(&self, range: &WriteRange, file_end: u64, blocks: &mut Blocks<'_>) -> Result<()> {
+    fn allocate_locked(
+        &self,
+        range: &WriteRange,
+        file_end: u64,
+        reservation: &mut Reservation<'_>,
+    ) -> Result<()> {
         let block = self.map.block_size();
         let (start, stop) = (range.offset / block * block, range.end.next_multiple_of(block));
         // Also where the size in memory is larger: blocks beyond the recorded one would be an error after a crash.
@@ -227,7 +241,7 @@ impl BackingStore {
         match self.map.allocate(start, stop - start, size_at_least) {
             Err(error) if error.kind() == ErrorKind::Unsupported && file_end == range.end => {
                 self.note_modified();
-                self.allocate_zeros(start..stop, file_end, Overwrite::No, blocks)
+                self.allocate_zeros(start..stop, file_end, Overwrite::No, reservation)
             }
             result => result,
         }
@@ -240,7 +254,7 @@ impl BackingStore {
         range: Range<u64>,
         file_end: u64,
         overwrite: Overwrite,
-        blocks: &mut Blocks<'_>,
+        reservation: &mut Reservation<'_>,
     ) -> Result<()> {
         for mapping in self.map.mappings(range) {
             let mapping = mapping?;
@@ -250,8 +264,8 @@ impl BackingStore {
             let mut at = mapping.offset;
             while at < mapping.end() {
                 let window = at..mapping.end().min(at + ALLOCATE_STEP);
-                let (zeros, stop) = (std::iter::repeat(&self.engine.zeros[..]), window.end.min(file_end));
-                let done = self.write_window(window.clone(), zeros, stop, blocks, BioFlags::SYNC)?;
+                let stop = window.end.min(file_end);
+                let done = self.write_zeros(window.clone(), stop, reservation)?;
                 at = if done == stop { window.end } else { done };
             }
         }
@@ -260,7 +274,12 @@ impl BackingStore {
     }
 
     /// Make the whole blocks of a range read as zeros, and give blocks to all of it.
-    fn zero_blocks(&self, range: Range<u64>, whole: Range<u64>, blocks: &mut Blocks<'_>) -> Result<()> {
+    fn zero_blocks(
+        &self,
+        range: Range<u64>,
+        whole: Range<u64>,
+        reservation: &mut Reservation<'_>,
+    ) -> Result<()> {
         let block = self.map.block_size();
         let (start, stop) = (range.start / block * block, range.end.next_multiple_of(block));
         self.map.check_quota(start, stop - start)?;
@@ -268,12 +287,17 @@ impl BackingStore {
             match self.map.zero(whole.start, whole.end - whole.start) {
                 // Also where no block is left to cut an extent: overwriting takes none.
                 Err(error) if error.kind() == ErrorKind::Unsupported || error.is_no_space() => {
-                    self.allocate_zeros(whole.clone(), range.end.min(whole.end), Overwrite::Yes, blocks)?;
+                    self.allocate_zeros(
+                        whole.clone(),
+                        range.end.min(whole.end),
+                        Overwrite::Yes,
+                        reservation,
+                    )?;
                 }
                 zeroed => zeroed?,
             }
         }
         // The blocks at the ends are there, if only in part within the range.
-        self.allocate_zeros(start..stop, range.end, Overwrite::No, blocks)
+        self.allocate_zeros(start..stop, range.end, Overwrite::No, reservation)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::content::Content;
 use crate::map::SyncKind;
-use crate::write::space::Blocks;
+use crate::write::reservation::Reservation;
 use crate::{Error, Result};
 
 impl Content {
@@ -49,7 +49,7 @@ impl Content {
 
     /// A move cuts an extent, which may take a block.
     fn with_blocks(&self, mut change: impl FnMut() -> Result<()>) -> Result<()> {
-        Blocks::unclaimed(&self.engine).attempt(|_| change())
+        Reservation::new(&self.engine).retry(|_| change())
     }
 
     fn check_blocks(&self, offset: u64, len: u64) -> Result<()> {

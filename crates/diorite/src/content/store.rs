@@ -19,8 +19,7 @@ use crate::content::pending_time::PendingTime;
 use crate::map::{MapBlocks, WriteCommit};
 use crate::placement::{PlugReads, ReadFound, place_read};
 use crate::write::Position;
-use crate::write::parts::Parts;
-use crate::write::space::Blocks;
+use crate::write::reservation::Reservation;
 use crate::{ContentTimes, Error, Result, SetTime};
 
 /// See the module's head.
@@ -32,7 +31,6 @@ pub(crate) struct BackingStore {
     pub(crate) time: PendingTime,
     /// See `write/end.rs`.
     pub(crate) end_is_zero: AtomicBool,
-    pub(crate) parts: Parts,
     /// The content may lie in the inode.
     may_be_inline: AtomicBool,
 }
@@ -53,7 +51,6 @@ impl BackingStore {
             engine,
             time: PendingTime::default(),
             end_is_zero: AtomicBool::new(false),
-            parts: Parts::default(),
             may_be_inline: AtomicBool::new(is_inline),
         })
     }
@@ -74,7 +71,6 @@ impl BackingStore {
     /// The mapping has this size now. The caller has everything after the smaller size exclusively.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Release);
-        self.parts.forget_failure();
     }
 
     /// The device.
@@ -161,7 +157,7 @@ impl BackingStore {
     pub(crate) fn move_out_of_inode(&self) -> Result<()> {
         if self.may_be_inline.load(Ordering::Acquire) {
             if self.map.is_inline()? {
-                Blocks::unclaimed(&self.engine).attempt(|_| self.map.make_not_inline())?;
+                Reservation::new(&self.engine).retry(|_| self.map.make_not_inline())?;
             }
             self.may_be_inline.store(false, Ordering::Release);
         }

@@ -7,16 +7,14 @@
 
 use std::sync::Arc;
 
-use diorite_block::sync::{MutexGuard, Work, work};
 use diorite_block::{BioFlags, Plug};
 
-use crate::cache::arena::{FrameRead, PAGE_SIZE};
-use crate::cache::pages::PageState;
+use crate::cache::arena::PAGE_SIZE;
 use crate::content::Content;
 use crate::content::engine::Engine;
-use crate::placement::{PlugWrites, place_write};
+use crate::content::file_cache::Writeback;
+use crate::placement::submit;
 use crate::range_lock::RangeGuard;
-use crate::write::space::Blocks;
 
 /// Dirty pages of a file that is written with others: 256 KiB.
 const SMALL_PAGES: usize = 64;
@@ -24,18 +22,9 @@ const SMALL_PAGES: usize = 64;
 const TOGETHER_PAGES: usize = 1024;
 const TOGETHER_FILES: usize = 256;
 
-/// A small file whose dirty pages are being written.
-struct Held<'c> {
-    content: &'c Content,
-    batch: Vec<(u64, PageState)>,
-    frames: Vec<FrameRead<'c>>,
-    _one_at_a_time: MutexGuard<'c, ()>,
-    _range: RangeGuard<'c>,
-}
-
 impl Content {
-    /// All dirty pages, if they are few and free at this moment.
-    fn try_hold(&self) -> Option<Held<'_>> {
+    /// Begin to write all dirty pages, if they are few and free at this moment. Also their range, which is held until they are written.
+    fn try_begin_small(&self, flags: BioFlags) -> Option<(Writeback<'_>, RangeGuard<'_>)> {
         if self.cache.retry.is_waiting() {
             return None;
         }
@@ -53,8 +42,7 @@ impl Content {
         if batch.is_empty() || batch.len() > SMALL_PAGES {
             return None;
         }
-        let frames = self.cache.frames_of(&batch);
-        Some(Held { content: self, batch, frames, _one_at_a_time: one_at_a_time, _range: guard })
+        Some((Writeback::begin(&self.cache, batch, flags, one_at_a_time), guard))
     }
 }
 
@@ -109,41 +97,19 @@ impl Engine {
 
     /// One submission for all files; `None` if anything failed before the first was recorded, and nothing was done.
     fn try_write_together(&self, files: &[Arc<Content>], flags: BioFlags) -> Option<usize> {
-        let mut held: Vec<Held<'_>> = files.iter().filter_map(|content| content.try_hold()).collect();
-        let Some(first) = held.first() else { return Some(0) };
-        let device = first.content.store.map.device();
-        let mut plug = Plug::new(device.geometry(), flags);
-        let mut to_record = Vec::with_capacity(held.len());
-        let mut pages = 0;
-        for (at, file) in held.iter().enumerate() {
-            let content = file.content;
-            let (parts, segments) = content.cache.dirty_parts(&file.batch, &file.frames);
-            let end = parts.last().map_or(0, |last| last.end);
-            let mut blocks = Blocks::claimed(self);
-            let mut target = PlugWrites::new(device.geometry(), flags, segments.into_iter(), &self.zeros);
-            let placed = place_write(&*content.store.map, &parts, &mut blocks, &mut target).ok()?;
-            plug.append(target.into_plug());
-            to_record.push((at, placed.commit, end));
-            pages += file.batch.len();
+        let held: Vec<_> = files.iter().filter_map(|content| content.try_begin_small(flags)).collect();
+        let Some(first) = files.first().filter(|_| !held.is_empty()) else { return Some(0) };
+        let device = first.store.device();
+        let mut all = Plug::new(device.geometry(), flags);
+        for (op, _) in &held {
+            all.append(op.plug()?);
         }
-        work(Work::Page(pages as u64));
-        work(Work::Submit(plug.bios().len() as u64));
-        let summary = plug.unplug(&**device).ok()?;
-        let counters = &self.counters;
-        counters.bios.add(summary.bios);
-        counters.writeback_bios.add(summary.bios);
-        counters.writeback_pages.add(pages as u64);
-        counters.pages_scanned.add(pages as u64);
+        let summary = submit(all, device).ok()?;
+        self.counters.bios.add(summary.bios);
+        self.counters.writeback_bios.add(summary.bios);
         let mut clean = 0;
-        // They are filled again where a batch is tried again.
-        for file in &mut held {
-            file.frames.clear();
-        }
-        for (at, commit, end) in to_record {
-            let Held { content, batch, .. } = &held[at];
-            let recorded = content.store.commit_written_back(commit, end, flags);
-            let is_clean = content.cache.end_batch(batch, flags, recorded).is_ok();
-            clean += if is_clean { batch.len() } else { 0 };
+        for (op, _range) in held {
+            clean += op.complete(Ok(())).unwrap_or(0);
         }
         Some(clean)
     }

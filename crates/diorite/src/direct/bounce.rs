@@ -23,7 +23,10 @@ impl Content {
             return Ok(0);
         }
         let range = self.store.locked_range(offset, offset.saturating_add(wanted));
-        let _range = self.lock_read(range.clone(), flags)?;
+        if flags.contains(IoFlags::NOWAIT) {
+            self.check_direct_read(&range)?;
+        }
+        let _range = self.ranges.shared_by_many(range.clone());
         let size = self.store.size();
         if offset >= size {
             return Ok(0);

@@ -31,7 +31,10 @@ impl Content {
         let segments = memory.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
         check_alignment(self.store.geometry(), offset, segments)?;
         let range = self.store.locked_range(offset, offset.saturating_add(wanted));
-        let _range = self.lock_read(range.clone(), flags)?;
+        if flags.contains(IoFlags::NOWAIT) {
+            self.check_direct_read(&range)?;
+        }
+        let _range = self.ranges.shared_by_many(range.clone());
         // Sampled once: what is returned is of one moment.
         let size = self.store.size();
         if offset >= size {

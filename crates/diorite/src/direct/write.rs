@@ -2,10 +2,11 @@
 
 use std::io::IoSlice;
 
-use crate::Result;
 use crate::content::Content;
 use crate::direct::{WINDOW, check_alignment};
-use crate::write::{Position, WriteMode, Written, bytes_from};
+use crate::write::reservation::Reservation;
+use crate::write::{Position, Step, WriteMode, WriteOp, Written, bytes_from, len_of};
+use crate::{IoFlags, Result};
 
 impl Content {
     /// Write from the caller's memory; less than all only when the volume filled up on the way.
@@ -15,15 +16,27 @@ impl Content {
         position: Position,
         mode: impl Into<WriteMode>,
     ) -> Result<Written> {
-        let mode = mode.into();
-        let flags = self.store.write_flags(mode);
+        let (len, offset) = (len_of(data), self.store.offset_of(position));
+        if len == 0 {
+            return Ok(Written { offset, len: 0, stopped: None });
+        }
         let segments = data.iter().map(|segment| (segment.as_ptr().addr(), segment.len()));
-        let check = |offset| check_alignment(self.store.geometry(), offset, segments.clone());
-        let written = self.write_through(data, position, mode, check, |range, at, blocks| {
-            let end = range.end.min(at + WINDOW);
-            let memory = bytes_from(data, (at - range.offset) as usize);
-            self.store.write_window(at..end, memory, end, blocks, flags)
-        })?;
+        check_alignment(self.store.geometry(), offset, segments)?;
+        let step = Step { bytes: WINDOW, alignment: self.store.geometry().logical_block_size };
+        let mode = mode.into();
+        if mode.flags.contains(IoFlags::NOWAIT) {
+            self.check_direct_write(position, len)?;
+        }
+        let mut reservation = Reservation::new(&self.engine);
+        let mut op = WriteOp::begin(self, position, len, mode, step, &mut reservation)?;
+        loop {
+            let moved = op.execute(bytes_from(data, (op.at() - op.range().start) as usize));
+            if !op.advance(moved, &mut reservation) {
+                break;
+            }
+        }
+        drop(reservation);
+        let written = op.complete(Ok(()))?;
         self.engine.counters.direct_write_bytes.add(written.len as u64);
         Ok(written)
     }

@@ -19,14 +19,13 @@ use diorite_block::{
     BatchQueue, BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
 };
 
+use crate::content::Content;
 use crate::content::engine::QueuedReservation;
 use crate::direct::check_alignment;
-use crate::map::WriteCommit;
 use crate::range_lock::{LockId, LockMode};
-use crate::write::Position;
 use crate::write::bounce::fill_block;
-use crate::write::durable::Durable;
-use crate::write::space::Blocks;
+use crate::write::reservation::Reservation;
+use crate::write::{LockedRange, Position, Step, WriteOp};
 use crate::{AlignedBuf, Error, File, Result};
 pub(crate) use acquire::{Acquire, RangeTicket};
 use diorite_device::Readiness;
@@ -138,11 +137,17 @@ struct Lane {
 #[derive(Debug)]
 struct Pending {
     file: File,
-    lock: LockId,
     tag: u64,
-    /// Bytes that are reported to the caller.
-    len: usize,
     kind: Kind,
+}
+
+impl Pending {
+    /// The transfer does not take place: its range is given back.
+    fn release(self) {
+        if let Kind::Read { lock, .. } = self.kind {
+            self.file.content().ranges.release(lock);
+        }
+    }
 }
 
 /// What a write does with logical blocks that it covers in part.
@@ -157,20 +162,17 @@ enum Edges {
 #[derive(Debug)]
 enum Kind {
     Read {
+        lock: LockId,
+        /// Bytes that are reported to the caller.
+        len: usize,
         /// Bytes of the memory that lie after the end of the file.
         after_end: Range<usize>,
     },
-    Write(Box<WriteEnd>),
-}
-
-/// What is recorded when a write ends.
-#[derive(Debug)]
-struct WriteEnd {
-    commit: WriteCommit,
-    end: u64,
-    /// Whole pages and blocks around what was written.
-    whole: Range<u64>,
-    _reservation: Option<QueuedReservation>,
+    Write {
+        op: Box<WriteOp<Arc<Content>>>,
+        /// After `op`: the blocks are recorded then.
+        _reservation: Option<QueuedReservation>,
+    },
 }
 
 /// A transfer that has ended.
@@ -384,7 +386,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         content.engine.counters.direct_read_bytes.add(len as u64);
         let (file, lock) = (file.clone(), lock.keep());
         self.submit(
-            Pending { file, lock, tag, len, kind: Kind::Read { after_end } },
+            Pending { file, tag, kind: Kind::Read { lock, len, after_end } },
             Op::Read,
             pieces,
             memory,
@@ -411,7 +413,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             Ok(prepared) => prepared,
             Err(error) => return Err((memory, error)),
         };
-        let flags = file.content().store.write_flags(file.sync_mode());
+        let flags = file.content().store.write_flags(file.sync_mode().into());
         self.submit(pending, Op::Write, pieces, memory, flags)?;
         if exclusive.is_none() {
             return Ok(());
@@ -427,8 +429,26 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
     }
 
-    /// The steps of a write (`write/`) before it is submitted. Also the right to take blocks, where it is exclusive and must be held
-    /// until the write is recorded. `around` is memory of a logical block that is written in part.
+    /// Lock the range of a write.
+    fn lock_write(
+        &mut self,
+        file: &File,
+        position: Position,
+        len: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<LockedRange> {
+        let content = file.content();
+        loop {
+            let wanted = content.wanted_range(position, len)?;
+            let id = self.lock(file, wanted.lock.clone(), LockMode::Exclusive, acquire)?;
+            if let Some(locked) = content.confirm_range(&wanted, id)? {
+                return Ok(locked);
+            }
+        }
+    }
+
+    /// Begin a write, up to its submission. Also the reservation, where it is exclusive and must be held until the write is recorded. `around` is memory
+    /// of a logical block that is written in part.
     fn prepare_write<'f>(
         &mut self,
         file: &'f File,
@@ -437,40 +457,40 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         around: Option<&mut [u8]>,
         tag: u64,
         acquire: &mut Acquire<'_>,
-    ) -> Result<(Pending, Vec<Piece>, Option<Blocks<'f>>)> {
+    ) -> Result<(Pending, Vec<Piece>, Option<Reservation<'f>>)> {
         let content = file.content();
-        let lock = |range| self.lock(file, range, LockMode::Exclusive, acquire);
-        let (range, lock) = content.lock_range_with(position, len as u64, lock)?;
-        let lock = content.ranges.guard(lock);
-        content.store.move_out_of_inode()?;
-        content.settle_cached_pages(&range.whole)?;
-        let bytes = range.offset..range.end;
-        let data = match around {
-            None => bytes,
-            Some(memory) => fill_block(&content.store, memory, bytes)?,
-        };
-        let list = self.spare.pop().unwrap_or_default();
-        let mut blocks = Blocks::unclaimed(&content.engine);
-        let (pieces, placed) = match place::write(content, &data, list, &mut blocks) {
+        let locked = self.lock_write(file, position, len as u64, acquire)?;
+        let step = Step { bytes: u64::MAX, alignment: 1 };
+        let mut op = WriteOp::begin_locked(Arc::clone(content), locked, file.sync_mode().into(), step)?;
+        if let Some(memory) = around {
+            fill_block(&content.store, memory, op.range())?;
+        }
+        let mut reservation = Reservation::new(&content.engine);
+        match op.place(&mut reservation) {
             Err(error) if error.is_no_space() => {
                 // What our own transfers have reserved becomes what they take when they are reaped.
                 while !self.pending.is_empty() {
                     self.finish_some()?;
                 }
-                blocks.make_exclusive();
-                place::write(content, &data, Vec::new(), &mut blocks)?
+                reservation.make_exclusive();
+                op.place(&mut reservation)?;
             }
             placed => placed?,
-        };
-        let exclusive = placed.is_counted().then_some(blocks);
-        let reservation =
-            (!placed.commit.reserved.is_empty()).then(|| content.engine.note_queued_reservation());
-        let end = placed.end.min(range.end);
-        let len = (end - range.offset) as usize;
-        content.engine.counters.direct_write_bytes.add(len as u64);
-        let end = WriteEnd { commit: placed.commit, end, whole: range.whole, _reservation: reservation };
-        let (file, lock) = (file.clone(), lock.keep());
-        Ok((Pending { file, lock, tag, len, kind: Kind::Write(Box::new(end)) }, pieces, exclusive))
+        }
+        let Some(placed) = op.placed() else { return Err(Error::InvalidArgument("the write is empty")) };
+        let list = self.spare.pop().unwrap_or_default();
+        let pieces = placed.pieces(list, content.store.geometry().max_transfer_bytes as usize);
+        let zeros = placed.plug_of_zeros(content.store.geometry(), &content.engine.zeros);
+        let bios = zeros.unplug(&**content.store.map.device())?.bios;
+        let exclusive = placed.is_counted().then_some(reservation);
+        let has_reserved = !placed.commit.reserved.is_empty();
+        let reserved = has_reserved.then(|| content.engine.note_queued_reservation());
+        let counters = &content.engine.counters;
+        counters.bios.add(bios);
+        counters.direct_bios.add(bios);
+        counters.direct_write_bytes.add(op.len());
+        let kind = Kind::Write { op: Box::new(op), _reservation: reserved };
+        Ok((Pending { file: file.clone(), tag, kind }, pieces, exclusive))
     }
 
     fn submit(
@@ -481,20 +501,20 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         memory: M,
         flags: BioFlags,
     ) -> Result<(), Refused<M>> {
-        let content = pending.file.content();
         if pieces.is_empty() {
             let finished = Self::finish(pending, memory, Ok(()));
             self.ready.push_back(finished);
             return Ok(());
         }
-        let lane = match self.lane(content.store.map.device()) {
+        let lane = match self.lane(pending.file.content().store.map.device()) {
             Ok(lane) => lane,
             Err(error) => {
-                content.ranges.release(pending.lock);
+                pending.release();
                 return Err((memory, error));
             }
         };
         let bios = pieces.len() as u64;
+        let content = pending.file.content();
         content.engine.counters.bios.add(bios);
         content.engine.counters.direct_bios.add(bios);
         work(Work::Submit(bios));
@@ -524,7 +544,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     /// Forget a transfer that no device has taken.
     fn withdraw(&mut self, id: u64) {
         if let Some(pending) = self.pending.remove(id) {
-            pending.file.content().ranges.release(pending.lock);
+            pending.release();
         }
     }
 
@@ -581,33 +601,18 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Some(Self::finish(pending, Self::memory_of(io), result.map_err(Error::from)))
     }
 
-    /// Record a transfer and give its range back.
-    fn finish(pending: Pending, mut memory: M, result: Result<()>) -> Finished<M> {
-        let Pending { file, lock, tag, len, kind } = pending;
-        let content = file.content();
-        let is_write = matches!(kind, Kind::Write(_));
+    /// A transfer has ended with this result: complete it, and give its range back.
+    fn finish(pending: Pending, mut memory: M, moved: Result<()>) -> Finished<M> {
+        let Pending { file, tag, kind } = pending;
         let result = match kind {
-            Kind::Read { after_end } => {
+            Kind::Read { lock, len, after_end } => {
                 memory.as_mut_slice()[after_end].fill(0);
-                result
+                file.content().ranges.release(lock);
+                moved.map(|()| len)
             }
-            Kind::Write(write) => {
-                let WriteEnd { commit, end, whole, _reservation } = *write;
-                let result = result
-                    .and_then(|()| content.store.commit_written(commit, end))
-                    .map(|()| content.store.grow(end));
-                content.invalidate(&whole);
-                result
-            }
+            Kind::Write { op, _reservation } => op.complete(moved).map(|written| written.len),
         };
-        content.ranges.release(lock);
-        let sync = file.sync_mode();
-        let result = if is_write {
-            result.and_then(|()| content.store.make_durable(sync, Durable::ByFua))
-        } else {
-            result
-        };
-        Finished { tag, memory, result: file.named(result.map(|()| len)) }
+        Finished { tag, memory, result: file.named(result) }
     }
 
     /// Issue what was submitted, without waiting.
@@ -678,8 +683,6 @@ impl<M: TransferMemory + 'static> Drop for DirectQueue<M> {
         while self.is_in_flight() && self.finish_some().is_ok() {}
         self.finish_reaped();
         // A queue that cannot even wait any more, or has lost a transfer by a panic, still gives the ranges back.
-        for pending in self.pending.take_all() {
-            pending.file.content().ranges.release(pending.lock);
-        }
+        self.pending.take_all().for_each(Pending::release);
     }
 }

@@ -3,12 +3,10 @@
 //! The device promises it for one aligned transfer. So the range is an overwrite of one piece of the device: holes and unwritten blocks
 //! become zeros first, which read as before.
 
-use diorite_block::BioFlags;
-
 use crate::content::store::BackingStore;
 use crate::map::MappingKind;
 use crate::write::WriteRange;
-use crate::write::space::Blocks;
+use crate::write::reservation::Reservation;
 use crate::{Error, Result};
 
 impl BackingStore {
@@ -45,7 +43,7 @@ impl BackingStore {
     fn fill_with_zeros(&self, range: &WriteRange) -> Result<()> {
         let block = self.map.block_size();
         let whole = range.offset / block * block..range.end.next_multiple_of(block);
-        let mut blocks = Blocks::unclaimed(&self.engine);
+        let mut reservation = Reservation::new(&self.engine);
         for mapping in self.map.mappings(whole) {
             let mapping = mapping?;
             if matches!(mapping.kind, MappingKind::Mapped(_)) {
@@ -53,9 +51,8 @@ impl BackingStore {
             }
             let window = mapping.offset..mapping.end();
             let stop = window.end.min(self.size());
-            blocks.attempt(|blocks| {
-                let zeros = std::iter::repeat(&self.engine.zeros[..]);
-                let done = self.write_window(window.clone(), zeros, stop, blocks, BioFlags::SYNC)?;
+            reservation.retry(|reservation| {
+                let done = self.write_zeros(window.clone(), stop, reservation)?;
                 if done < stop { Err(diorite_ext::Error::NoSpace.into()) } else { Ok(()) }
             })?;
         }

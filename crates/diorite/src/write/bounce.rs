@@ -4,7 +4,7 @@
 //! range.
 
 use std::io::IoSlice;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
@@ -12,9 +12,9 @@ use diorite_block::sync::{Work, work};
 use crate::content::Content;
 use crate::content::store::BackingStore;
 use crate::placement::PlugReads;
-use crate::write::space::Blocks;
-use crate::write::{Position, WriteMode, WriteRange, Written, bytes_from, len_of};
-use crate::{AlignedBuf, Error, Result};
+use crate::write::reservation::Reservation;
+use crate::write::{Position, Step, WriteMode, WriteOp, Written, bytes_from, len_of};
+use crate::{AlignedBuf, Error, IoFlags, Result};
 
 /// Aligned memory of one transfer.
 const WINDOW: u64 = 1 << 20;
@@ -47,27 +47,45 @@ impl<'s> BounceBuffer<'s> {
         Ok(&memory[(at - start) as usize..(whole_end.min(end) - start) as usize])
     }
 
-    /// Write what fits, from `at` on. Returns how far that came. The caller has the range exclusively.
-    pub(crate) fn write_window(
+    /// How much a write places at once.
+    pub(crate) fn step(&self) -> Step {
+        Step { bytes: self.memory.len() as u64, alignment: 1 }
+    }
+
+    /// Fill the memory with what `op` has placed: bytes of `data`, of which the first is the first byte of the write, and the rest of the logical blocks
+    /// around them. Returns those blocks.
+    pub(crate) fn fill<C: Deref<Target = Content>>(
         &mut self,
+        op: &WriteOp<C>,
         data: &[IoSlice<'_>],
-        range: &WriteRange,
-        mut at: u64,
-        blocks: &mut Blocks<'_>,
-        flags: BioFlags,
-    ) -> Result<u64> {
-        let logical = self.store.logical();
-        let start = at / logical * logical;
-        let end = (start + self.memory.len() as u64).min(range.end.next_multiple_of(logical));
-        let stop = end.min(range.end);
-        self.read_edges(start..end, at..range.end)?;
-        let memory = &mut self.memory[..(end - start) as usize];
-        for segment in bytes_from(data, (at - range.offset) as usize) {
+    ) -> Result<&[u8]> {
+        let (window, range, mut at) = (op.window(), op.range(), op.at());
+        let stop = window.end.min(range.end);
+        self.read_edges(window.clone(), at..range.end)?;
+        let memory = &mut self.memory[..(window.end - window.start) as usize];
+        for segment in bytes_from(data, (at - range.start) as usize) {
             let take = segment.len().min((stop - at) as usize);
-            memory[(at - start) as usize..][..take].copy_from_slice(&segment[..take]);
+            memory[(at - window.start) as usize..][..take].copy_from_slice(&segment[..take]);
             at += take as u64;
         }
-        self.store.write_window(start..end, std::iter::once(&*memory), stop, blocks, flags)
+        Ok(memory)
+    }
+
+    /// All windows of a write whose first one is placed.
+    pub(crate) fn write<C: Deref<Target = Content>>(
+        &mut self,
+        mut op: WriteOp<C>,
+        data: &[IoSlice<'_>],
+        mut reservation: Reservation<'_>,
+    ) -> Result<Written> {
+        loop {
+            let moved = self.fill(&op, data).and_then(|memory| op.execute(std::iter::once(memory)));
+            if !op.advance(moved, &mut reservation) {
+                break;
+            }
+        }
+        drop(reservation);
+        op.complete(Ok(()))
     }
 
     /// Read the blocks at the ends of a window that `written` covers in part.
@@ -91,9 +109,8 @@ impl<'s> BounceBuffer<'s> {
     }
 }
 
-/// Fill the rest of the one logical block that has `written` in it, and that `memory` begins with; returns the block. The caller has it
-/// exclusively.
-pub(crate) fn fill_block(store: &BackingStore, memory: &mut [u8], written: Range<u64>) -> Result<Range<u64>> {
+/// Fill the rest of the one logical block that has `written` in it, and that `memory` begins with. The caller has it exclusively.
+pub(crate) fn fill_block(store: &BackingStore, memory: &mut [u8], written: Range<u64>) -> Result<()> {
     let start = written.start / store.logical() * store.logical();
     let (before, after) = ((written.start - start) as usize, (written.end - start) as usize);
     let mut buffer = BounceBuffer::new(store, 0)?;
@@ -102,7 +119,7 @@ pub(crate) fn fill_block(store: &BackingStore, memory: &mut [u8], written: Range
     memory[..before].copy_from_slice(&block[..before]);
     memory[after..block.len()].copy_from_slice(&block[after..]);
     count_bounce(store, (after - before) as u64);
-    Ok(start..start + store.logical())
+    Ok(())
 }
 
 /// Read whole logical blocks.
@@ -131,13 +148,18 @@ impl Content {
         position: Position,
         mode: impl Into<WriteMode>,
     ) -> Result<Written> {
+        let len = len_of(data);
+        if len == 0 {
+            return Ok(Written { offset: self.store.offset_of(position), len: 0, stopped: None });
+        }
         let mode = mode.into();
-        let flags = self.store.write_flags(mode);
-        let mut buffer = BounceBuffer::new(&self.store, len_of(data))?;
-        let any = |_| Ok(());
-        let written = self.write_through(data, position, mode, any, |range, at, blocks| {
-            buffer.write_window(data, range, at, blocks, flags)
-        })?;
+        if mode.flags.contains(IoFlags::NOWAIT) {
+            self.check_direct_write(position, len)?;
+        }
+        let mut buffer = BounceBuffer::new(&self.store, len)?;
+        let mut reservation = Reservation::new(&self.engine);
+        let op = WriteOp::begin(self, position, len, mode, buffer.step(), &mut reservation)?;
+        let written = buffer.write(op, data, reservation)?;
         count_bounce(&self.store, written.len as u64);
         Ok(written)
     }

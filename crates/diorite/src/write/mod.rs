@@ -1,29 +1,14 @@
-//! The path of every write to the device: direct, through aligned memory, queued, and the write-back of cached pages.
+//! What all writes to the device share: positions and ranges, reservations, the steps of a write ([`WriteOp`]), durability.
 //!
 //! Where it sits: below the ways to write (`direct/`, `queue/`, `content/cached_write.rs`, `content/file_cache/write_back.rs`), above the walk over
 //! mappings (`placement.rs`) and [`MapBlocks`](crate::map::MapBlocks).
-//!
-//! The steps, in this order (ARCHITECTURE, "The path of a direct write"):
-//! 1. *Lock range* ([`Content::lock_range`]), exclusively. If the file grows, the rest of its last block is zero on the device from
-//!    then on (`end.rs`).
-//! 2. *Settle cached pages* ([`Content::settle_cached_pages`]): dirty ones are written back, all are dropped.
-//! 3. *Reserve* blocks for holes, in memory ([`place_write`], `space.rs`).
-//! 4. *Zero the rest of new blocks*: the same walk adds zeros around the data.
-//! 5. *Submit*, and wait: with memory that is borrowed in the same call; of a queued write the rest follows when it is reaped.
-//! 6. *Commit* ([`BackingStore::commit_written`]): one transaction allocates, maps and sizes (ARCHITECTURE invariant 5).
-//! 7. *Invalidate* ([`Content::invalidate`]): cached pages of the range are dropped once more.
-//! 8. *Make durable* ([`BackingStore::make_durable`], `durable.rs`), as far as the handle wants it.
-//!
-//! Parts of one append that were announced as such commit in the order of their offsets (`parts.rs`).
-//!
-//! Write-back holds its range shared, its pages are the data, and in place of 7 they become clean.
 
 mod atomic;
 pub(crate) mod bounce;
 pub(crate) mod durable;
 mod end;
-pub(crate) mod parts;
-pub(crate) mod space;
+pub(crate) mod op;
+pub(crate) mod reservation;
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -34,13 +19,11 @@ use diorite_block::{Bio, BioFlags};
 use crate::content::store::BackingStore;
 use crate::content::{Content, pages_of};
 use crate::map::{SyncKind, WriteCommit};
-use crate::placement::{PlugWrites, place_write};
-use crate::range_lock::{LockId, LockMode, RangeGuard};
+use crate::placement::{Placed, Source, Transfer, place_write, submit};
+use crate::range_lock::{LockId, LockMode};
 use crate::{Error, IoFlags, Result};
-use durable::Durable;
-pub use parts::AnnouncedWrite;
-use parts::Turn;
-use space::Blocks;
+pub(crate) use op::{Step, WriteOp};
+use reservation::Reservation;
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,137 +120,80 @@ pub(crate) fn bytes_from<'a>(
     data[first..].iter().enumerate().map(move |(at, segment)| &segment[if at == 0 { skip } else { 0 }..])
 }
 
-impl Content {
-    /// Step 1, for a caller that waits.
-    pub(crate) fn lock_range(&self, position: Position, len: u64) -> Result<(WriteRange, RangeGuard<'_>)> {
-        let _append = (position == Position::End).then(|| self.append.lock());
-        let acquire = |range| Ok(self.ranges.acquire(range, LockMode::Exclusive));
-        let (range, id) = self.lock_range_with(position, len, acquire)?;
-        Ok((range, self.ranges.guard(id)))
-    }
+/// A range that a write has to lock.
+#[derive(Clone, Debug)]
+pub(crate) struct WantedRange {
+    position: Position,
+    offset: u64,
+    end: u64,
+    /// Whole pages and blocks; from the end of the file on, where that must be zeroed.
+    pub(crate) lock: Range<u64>,
+}
 
-    /// Step 1, with the caller's way to wait for a range. The caller releases what is locked.
-    pub(crate) fn lock_range_with(
-        &self,
-        position: Position,
-        len: u64,
-        mut acquire: impl FnMut(Range<u64>) -> Result<LockId>,
-    ) -> Result<(WriteRange, LockId)> {
+/// The range of a write, and its lock, which the owner releases.
+#[derive(Debug)]
+pub(crate) struct LockedRange {
+    pub(crate) range: WriteRange,
+    pub(crate) id: LockId,
+}
+
+impl Content {
+    /// Lock the range of a write exclusively.
+    pub(crate) fn lock_range(&self, position: Position, len: u64) -> Result<LockedRange> {
+        let _append = (position == Position::End).then(|| self.append.lock());
         loop {
-            let size = self.store.size();
-            let offset = position.offset(size);
-            let end = self.store.end_of_write(offset, len)?;
-            // The first write by which the file grows also has the block in which it ends.
-            let start = if end > size && self.locks_the_end() { offset.min(size) } else { offset };
-            let id = acquire(self.store.locked_range(start, end))?;
-            let guard = self.ranges.guard(id);
-            let size = self.store.size();
-            position.check(size)?;
-            // The end may have moved before the lock was ours.
-            if position == Position::End && size != offset {
-                continue;
+            let wanted = self.wanted_range(position, len)?;
+            let id = self.ranges.acquire(wanted.lock.clone(), LockMode::Exclusive);
+            if let Some(locked) = self.confirm_range(&wanted, id)? {
+                return Ok(locked);
             }
-            if end > size && self.locks_the_end() {
-                if size < start {
-                    continue;
-                }
-                self.store.zero_end()?;
-            }
-            guard.keep();
-            return Ok((WriteRange { offset, end, whole: self.store.locked_range(offset, end) }, id));
         }
     }
 
-    /// Whether a write by which the file grows locks the range from its end on.
-    fn locks_the_end(&self) -> bool {
-        !self.store.end_is_zero()
+    /// What a write of `len` bytes has to lock, as the file is now.
+    pub(crate) fn wanted_range(&self, position: Position, len: u64) -> Result<WantedRange> {
+        let size = self.store.size();
+        let offset = position.offset(size);
+        let end = self.store.end_of_write(offset, len)?;
+        // The first write by which the file grows also has the block in which it ends.
+        let start = if end > size && !self.store.end_is_zero() { offset.min(size) } else { offset };
+        Ok(WantedRange { position, offset, end, lock: self.store.locked_range(start, end) })
     }
 
-    /// Step 2. The caller has the range exclusively.
+    /// The range was locked. `None`: the end of the file moved before, and another range is wanted. The lock is released then, and where
+    /// this fails.
+    pub(crate) fn confirm_range(&self, wanted: &WantedRange, id: LockId) -> Result<Option<LockedRange>> {
+        let guard = self.ranges.guard(id);
+        let size = self.store.size();
+        wanted.position.check(size)?;
+        if wanted.position == Position::End && size != wanted.offset {
+            return Ok(None);
+        }
+        if wanted.end > size && !self.store.end_is_zero() {
+            if size < wanted.lock.start {
+                return Ok(None);
+            }
+            self.store.zero_end()?;
+        }
+        let whole = self.store.locked_range(wanted.offset, wanted.end);
+        let range = WriteRange { offset: wanted.offset, end: wanted.end, whole };
+        Ok(Some(LockedRange { range, id: guard.keep() }))
+    }
+
+    /// Write back and drop the cached pages of a range. The caller has it exclusively.
     pub(crate) fn settle_cached_pages(&self, range: &Range<u64>) -> Result<()> {
         self.cache.settle(range)
     }
 
-    /// Step 7. Nothing can have come between, by the lock; this is what holds if that ever changes.
+    /// Drop the cached pages of a range that was written. Nothing can have come between, by the lock; this is what holds if that ever changes.
     pub(crate) fn invalidate(&self, range: &Range<u64>) {
         self.cache.drop_pages(pages_of(range.start, range.end));
-    }
-
-    /// All steps of a write whose caller waits: `check` looks at the offset, `window` as in [`Blocks::write_windows`]. Less than all of
-    /// `data` is written only when the volume filled up on the way.
-    pub(crate) fn write_through(
-        &self,
-        data: &[IoSlice<'_>],
-        position: Position,
-        mode: WriteMode,
-        check: impl Fn(u64) -> Result<()>,
-        window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
-    ) -> Result<Written> {
-        let offset = self.store.offset_of(position);
-        let len = len_of(data);
-        if len == 0 {
-            return Ok(Written { offset, len: 0, stopped: None });
-        }
-        check(offset)?;
-        let Some(turn) = self.store.parts.claim_at(position, len) else {
-            return self.write_steps(data, position, mode, None, check, window);
-        };
-        let written = self.write_steps(data, position, mode, Some(&turn), check, window);
-        if let Ok(Written { stopped: Some(error), .. }) | Err(error) = &written {
-            turn.fail(error);
-        }
-        written
-    }
-
-    fn write_steps(
-        &self,
-        data: &[IoSlice<'_>],
-        position: Position,
-        mode: WriteMode,
-        turn: Option<&Turn<'_>>,
-        check: impl Fn(u64) -> Result<()>,
-        mut window: impl FnMut(&WriteRange, u64, &mut Blocks<'_>) -> Result<u64>,
-    ) -> Result<Written> {
-        let len = len_of(data);
-        let no_wait = mode.flags.contains(IoFlags::NOWAIT);
-        if let Some(turn) = turn {
-            turn.wait_to_lock(self.locks_the_end())?;
-        }
-        let (range, lock) =
-            if no_wait { self.try_lock_write(position, len)? } else { self.lock_range(position, len)? };
-        check(range.offset)?;
-        turn.inspect(|turn| turn.note_range());
-        if no_wait {
-            self.check_settled(&pages_of(range.whole.start, range.whole.end))?;
-            self.check_mapped(range.offset..range.end)?;
-        }
-        self.store.move_out_of_inode()?;
-        self.settle_cached_pages(&range.whole)?;
-        if mode.flags.contains(IoFlags::ATOMIC) {
-            self.store.prepare_atomic(&range)?;
-        }
-        let mut blocks = Blocks::unclaimed(&self.engine).in_turn(turn);
-        let (end, stopped) =
-            blocks.write_windows(range.offset, range.end, |at, blocks| window(&range, at, blocks));
-        drop(blocks);
-        if end > range.offset {
-            self.store.grow(end);
-        }
-        self.invalidate(&range.whole);
-        if let Some(turn) = turn.filter(|_| end == range.end) {
-            turn.finish();
-        }
-        drop(lock);
-        let written = Written::up_to(range.offset, end, stopped)?;
-        self.store.make_durable(mode.sync, Durable::ByFua)?;
-        Ok(written)
     }
 }
 
 impl BackingStore {
     /// The flags of a write's bios.
-    pub(crate) fn write_flags(&self, mode: impl Into<WriteMode>) -> BioFlags {
-        let mode = mode.into();
+    pub(crate) fn write_flags(&self, mode: WriteMode) -> BioFlags {
         let mut flags = BioFlags::SYNC;
         if mode.sync.is_some() && self.geometry().fua {
             flags |= BioFlags::FUA;
@@ -278,7 +204,52 @@ impl BackingStore {
         flags
     }
 
-    /// Step 6. The write ends at `end`; the caller has its range, and lets the file [grow](BackingStore::grow) when all of the write is
+    /// Reserve blocks for a range of whole logical blocks, and place a write of it.
+    pub(crate) fn place(&self, window: Range<u64>, reservation: &mut Reservation<'_>) -> Result<Placed> {
+        // Within the recorded size, as one transfer: what small writes at random places mostly are. After it, also in the last block, the mapping has a
+        // say: a file of the host would stay longer.
+        if window.end <= self.map.recorded_size()
+            && let Some(sector) = self.whole_on_device(window.start, window.end - window.start)?
+        {
+            self.map.check_process()?;
+            return Ok(Placed::overwrite(&window, sector));
+        }
+        self.map.check_quota(window.start, window.end - window.start)?;
+        place_write(&*self.map, std::slice::from_ref(&window), reservation)
+    }
+
+    /// Write what was placed from `memory`, and wait. Returns the bios that it took.
+    pub(crate) fn submit_placed<'m>(
+        &self,
+        placed: &Placed,
+        memory: impl Iterator<Item = &'m [u8]> + Clone,
+        flags: BioFlags,
+    ) -> Result<u64> {
+        let largest = u64::from(self.geometry().max_transfer_bytes);
+        let bios = match (&placed.transfers[..], memory.clone().next()) {
+            ([Transfer { sector, len, source: Source::Data }], Some(first))
+                if first.len() as u64 >= *len && *len <= largest =>
+            {
+                work(Work::Submit(1));
+                let mut bio = Bio::write(*sector, &first[..*len as usize], flags);
+                self.device().execute(std::slice::from_mut(&mut bio))?;
+                1
+            }
+            _ => {
+                let plug = placed.plug(self.geometry(), flags, memory, &self.engine.zeros);
+                if flags.contains(BioFlags::ATOMIC) && plug.bios().len() != 1 {
+                    return Err(Error::Unsupported(
+                        "the memory of an atomic write has too many segments for one transfer",
+                    ));
+                }
+                submit(plug, self.device())?.bios
+            }
+        };
+        self.engine.counters.bios.add(bios);
+        Ok(bios)
+    }
+
+    /// Record a write that ends at `end`. The caller has its range, and lets the file [grow](BackingStore::grow) when all of the write is
     /// recorded.
     pub(crate) fn commit_written(&self, mut commit: WriteCommit, end: u64) -> Result<()> {
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
@@ -286,7 +257,7 @@ impl BackingStore {
         self.commit(commit)
     }
 
-    /// Step 6 of write-back. The data is recorded, and the size up to its `end`; the time of the change as well, where no sync asked for the
+    /// Record pages that were written back, and the size up to their `end`; the time of the change as well, where no sync asked for the
     /// write-back: a sync records it if it is to.
     pub(crate) fn commit_written_back(
         &self,
@@ -304,56 +275,18 @@ impl BackingStore {
         Ok(())
     }
 
-    /// Steps 5 and 6 of an overwrite within the file that is one bio: what small writes at random places mostly are. `false` where the write
-    /// is something else.
-    fn overwrite_one(&self, window: &Range<u64>, memory: &[u8], flags: BioFlags) -> Result<bool> {
-        let len = window.end - window.start;
-        // Beyond it, also in its last block, the mapping has a say: a file of the host would stay longer.
-        if window.end > self.map.recorded_size() {
-            return Ok(false);
-        }
-        let Some(sector) = self.whole_on_device(window.start, len)? else { return Ok(false) };
-        self.map.check_process()?;
-        work(Work::Submit(1));
-        let mut bio = Bio::write(sector, &memory[..len as usize], flags);
-        self.device().execute(std::slice::from_mut(&mut bio))?;
-        self.engine.counters.bios.add(1);
-        self.engine.counters.direct_bios.add(1);
-        // Nothing to record but the time.
-        self.note_modified();
-        Ok(true)
-    }
-
-    /// Steps 3 to 6 for one range of borrowed memory, of which the file takes what lies before `end`. Returns where what was written
-    /// ends; the size that others see is left to the caller, who may have more to write.
-    pub(crate) fn write_window<'a>(
-        &'a self,
+    /// Write zeros to a range of whole blocks that the caller has exclusively, of which the file takes what lies before `end`. Returns where what was
+    /// written ends; the size that others see is left to the caller.
+    pub(crate) fn write_zeros(
+        &self,
         window: Range<u64>,
-        segments: impl Iterator<Item = &'a [u8]> + Clone,
         end: u64,
-        blocks: &mut Blocks<'_>,
-        flags: BioFlags,
+        reservation: &mut Reservation<'_>,
     ) -> Result<u64> {
-        if let Some(memory) = segments.clone().next()
-            && memory.len() as u64 >= window.end - window.start
-            && self.overwrite_one(&window, memory, flags)?
-        {
-            return Ok(end);
-        }
-        self.map.check_quota(window.start, end - window.start)?;
-        let geometry = self.geometry();
-        let mut target = PlugWrites::new(geometry, flags, segments, &self.engine.zeros);
-        let placed = place_write(&*self.map, std::slice::from_ref(&window), blocks, &mut target)?;
-        if flags.contains(BioFlags::ATOMIC) && target.bios() != 1 {
-            return Err(Error::Unsupported(
-                "the memory of an atomic write has too many segments for one transfer",
-            ));
-        }
-        let summary = target.submit(self.device())?;
-        self.engine.counters.bios.add(summary.bios);
-        self.engine.counters.direct_bios.add(summary.bios);
+        let placed = self.place(window, reservation)?;
+        let bios = self.submit_placed(&placed, std::iter::repeat(&self.engine.zeros[..]), BioFlags::SYNC)?;
+        self.engine.counters.direct_bios.add(bios);
         let end = placed.end.min(end);
-        blocks.wait_for_turn()?;
         self.commit_written(placed.commit, end)?;
         Ok(end)
     }

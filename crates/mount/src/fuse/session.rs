@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use diorite::{AnnouncedWrite, ErrorKind, InodeNumber, IoOwner, TaskId};
+use diorite::{ErrorKind, InodeNumber, IoOwner, TaskId};
 use rustix::io::{Errno, IoSlice};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -27,7 +27,7 @@ use super::request::{Arguments, Message};
 use super::write_back::{Node, WriteBack};
 use crate::accounting::{Accounting, Begun, Class, Processes};
 use crate::limited_log::{LimitedLog, Log};
-use crate::operations::{FileHandle, Operations};
+use crate::operations::{FileHandle, GrowingWrite, Operations};
 use crate::status::{self, Status};
 
 /// Bytes of a write or read at most: 256 pages, what the kernel takes by default.
@@ -266,7 +266,7 @@ impl Session {
         let (unique, opcode) = (message.header.unique, message.opcode());
         reply.clear();
         // Until it is carried out.
-        let _announced = self.arrive(&message);
+        let growing = self.arrive(&message);
         if let Some(opcode @ (Opcode::Forget | Opcode::BatchForget)) = opcode {
             if let Ok(request) = Request::new(message, 0, transport) {
                 self.forget(opcode, request);
@@ -295,7 +295,8 @@ impl Session {
             Some(Opcode::Destroy) => self.destroy(),
             Some(opcode) => {
                 let _owner = self.owner(begun.pid());
-                let request = Request::new(message, thread, transport);
+                let turn = growing.as_ref().map_or(Ok(()), GrowingWrite::wait_for_turn);
+                let request = turn.and_then(|()| Request::new(message, thread, transport));
                 request.and_then(|request| self.dispatch(opcode, request, reply))
             }
         };
@@ -323,9 +324,9 @@ impl Session {
         len
     }
 
-    /// A request has come. Of an append by direct I/O that the kernel has split into several requests, each part is announced, so that they have an effect in their order;
-    /// one that comes before the part before it waits for that to come.
-    fn arrive(&self, message: &Message<'_>) -> Option<AnnouncedWrite> {
+    /// A request has come. A write that makes its file longer is announced; a part of an append that comes before the part that it follows waits for that
+    /// to come.
+    fn arrive(&self, message: &Message<'_>) -> Option<GrowingWrite<'_>> {
         let unique = message.header.unique;
         let announced = (message.opcode() == Some(Opcode::Write)).then(|| peek::<WriteIn>(message));
         let announced = announced.filter(|write| write.write_flags & write_flags::CACHE == 0);

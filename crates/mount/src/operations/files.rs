@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite::{
-    AnnouncedWrite, Attributes, DirectIo, Error, Extent, ExtentKind, File, FileKind, InodeNumber, IoFlags,
-    NodeRef, ReservedBlocks, Result, SetAttributes, SpaceUse,
+    Attributes, DirectIo, Error, Extent, ExtentKind, File, FileKind, InodeNumber, IoFlags, NodeRef,
+    ReservedBlocks, Result, SetAttributes, SpaceUse,
 };
+
+use rustix::io::Errno;
 
 use super::privileges::{Privileges, SetIds, clear_for_content};
 use super::{Caller, Operations, privileges, too_many_open};
@@ -232,6 +234,7 @@ impl Operations {
         let emptied =
             SetAttributes { size: Some(0), clear_privileges: clear_set_ids, ..SetAttributes::default() };
         privileges::set_attributes(node, &emptied)?;
+        self.growing.forget_failure(node.number());
         self.inode_changed(node)?;
         let is_same = node.attributes()?.permissions == before;
         Ok(if is_same { Privileges::Kept } else { Privileges::Cleared })
@@ -285,9 +288,9 @@ impl Operations {
         self.file(handle)?.direct.read_at(memory, offset)
     }
 
-    /// Announce a write that a program is about to make, if the file grows by it: see [`File::announce_write`].
-    pub fn announce_write(&self, handle: FileHandle, offset: u64, len: usize) -> Option<AnnouncedWrite> {
-        self.files.get(handle.0)?.direct.announce_write(offset, len)
+    /// The inode and the file of a handle by which programs write.
+    pub(super) fn file_to_grow(&self, handle: FileHandle) -> Option<(InodeNumber, File)> {
+        self.files.get(handle.0).map(|file| (file.node.number(), file.direct.clone()))
     }
 
     /// Write `data`: all of it, or perhaps less where a program writes to a file that is written through ([`Opened::is_written_through`]), or takes
@@ -306,7 +309,14 @@ impl Operations {
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
         let len = match source {
             Source::Caller { flags, takes_part, .. } => {
-                file.write_of_caller(data, offset, flags, takes_part)?
+                let written = file.write_of_caller(data, offset, flags, takes_part);
+                let result = match &written {
+                    Ok(len) if *len == data.len() => Ok(()),
+                    Ok(_) => Err(Errno::NOSPC),
+                    Err(error) => Err(Errno::from_raw_os_error(error.errno())),
+                };
+                self.growing.note(file.node.number(), offset, result);
+                written?
             }
             Source::Cache => file.write_of_cache(cached, data, offset)?,
         };

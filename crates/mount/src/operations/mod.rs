@@ -15,6 +15,7 @@
 mod access_time;
 mod directories;
 mod files;
+mod growing;
 mod known;
 mod listing_ahead;
 mod names;
@@ -31,6 +32,7 @@ use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Reserv
 
 pub use access_time::AccessTimes;
 pub use files::{Closed, FileHandle, OpenFlags, Opened, Source, Whence, Written};
+pub use growing::GrowingWrite;
 pub use listing_ahead::Listed;
 pub use names::NewNode;
 pub use nodes::FileFlags;
@@ -146,6 +148,7 @@ pub struct Operations {
     live: AtomicU8,
     known: Known,
     files: Table<OpenFile>,
+    growing: growing::GrowingWrites,
     listing_ahead: ListingAhead,
     /// How often capabilities were given to any file, from 1 on.
     capabilities_given: AtomicU64,
@@ -161,6 +164,7 @@ impl Operations {
             settings,
             known: Known::default(),
             files: Table::new(OPEN_MAX),
+            growing: growing::GrowingWrites::default(),
             listing_ahead,
             capabilities_given: AtomicU64::new(1),
         }

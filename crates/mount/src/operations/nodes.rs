@@ -51,6 +51,9 @@ impl Operations {
         if *changes != SetAttributes::default() {
             privileges::set_attributes(&node, &not_older(&now, changes))?;
         }
+        if changes.size.is_some() {
+            self.growing.forget_failure(number);
+        }
         self.inode_changed(&node)?;
         Ok(self.entry(node)?.attributes)
     }

@@ -14,7 +14,7 @@ use crate::cache::pages::PageState;
 use crate::content::file_cache::FileCache;
 use crate::content::pages_of;
 use crate::map::MappingKind;
-use crate::write::space::Blocks;
+use crate::write::reservation::Reservation;
 
 /// How long a writer waits for write-back by other threads before it looks for free frames again.
 const FRAMES_RETRY: Duration = Duration::from_millis(1);
@@ -43,12 +43,12 @@ impl FileCache {
         data: &[u8],
         offset: u64,
         held: &Range<u64>,
-        blocks: &mut Blocks<'_>,
+        reservation: &mut Reservation<'_>,
     ) -> Result<()> {
         let end = offset + data.len() as u64;
         let pages = pages_of(offset, end);
         let prepared = self.pin_pages(&pages, held, offset, end).and_then(|states| {
-            blocks.share()?;
+            reservation.share()?;
             let claims = self.claim_for(&pages, &states, offset, end)?;
             Ok((states, claims))
         });

@@ -27,7 +27,7 @@ use crate::content::errors::{ErrorLatch, Retry};
 use crate::content::pages_of;
 use crate::content::store::BackingStore;
 pub(crate) use load::PageRead;
-pub(crate) use write_back::BATCH_PAGES;
+pub(crate) use write_back::{BATCH_PAGES, Writeback};
 
 /// See the module's head.
 #[derive(Debug)]
