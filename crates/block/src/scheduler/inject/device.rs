@@ -25,6 +25,12 @@ const LONG: u64 = 64 * 1024;
 /// Bytes a second until it is measured.
 const RATE_AT_FIRST: f64 = 100e6;
 
+/// Cached writes from which on their cost is measured. Before, it is taken for this part of a seek: the drive sorts them.
+const WRITE_OUT_LEAST: f64 = 256.0;
+const WRITE_OUT_GUESS: f64 = 8.0;
+/// Once this many cached writes have been measured, older ones lose half their weight.
+const WRITE_OUT_MEMORY: f64 = 4096.0;
+
 /// See the module's head. Times in seconds.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -38,6 +44,9 @@ pub(super) struct Device {
     slow_runs: f64,
     runs: u32,
     run: Run,
+    /// Scattered writes that went into the drive's cache, and the time that requests waited while it was written out.
+    cached_writes: f64,
+    written_out: f64,
     /// Share of cacheable writes that were quick.
     quick_writes: Mean,
     /// When the last request that needs the arm ended, and the last of any kind.
@@ -65,6 +74,8 @@ impl Device {
             slow_runs: 0.0,
             runs: 0,
             run: Run::default(),
+            cached_writes: 0.0,
+            written_out: 0.0,
             quick_writes: Mean::default(),
             last_arm_end: Duration::ZERO,
             last_end: Duration::ZERO,
@@ -90,6 +101,27 @@ impl Device {
     /// What moving so many bytes takes of the medium.
     pub(super) fn transfer(&self, bytes: u64) -> f64 {
         bytes as f64 * self.per_byte.trusted().unwrap_or(1.0 / RATE_AT_FIRST)
+    }
+
+    /// What a scattered write in the cache takes of the medium later.
+    pub(super) fn write_out(&self) -> f64 {
+        let guess = self.seek() / WRITE_OUT_GUESS;
+        let measured = self.written_out + WRITE_OUT_LEAST * guess;
+        (measured / (self.cached_writes + WRITE_OUT_LEAST)).min(self.seek())
+    }
+
+    /// A write goes into the cache. `scattered`: how likely it does not continue the one before it.
+    pub(super) fn write_cached(&mut self, scattered: f64) {
+        self.cached_writes += scattered;
+        if self.cached_writes > WRITE_OUT_MEMORY {
+            self.cached_writes /= 2.0;
+            self.written_out /= 2.0;
+        }
+    }
+
+    /// A request took so long: the part that neither its bytes nor a seek explains was the drive writing out its cache.
+    pub(super) fn note_write_out(&mut self, took: f64, bytes: u64) {
+        self.written_out += (took - self.transfer(bytes) - 1.5 * self.seek()).max(0.0);
     }
 
     /// Whether writes end in a cache, so that they do not need the arm at once.

@@ -168,6 +168,16 @@ impl Flow {
         self.near.get().is_some_and(|near| near > 0.5)
     }
 
+    /// Whether it has few requests at a time.
+    pub(super) fn is_shallow(&self) -> bool {
+        self.requests.len() as u32 + self.in_flight <= super::SHALLOW
+    }
+
+    /// Share of its requests that do not continue where the last one ended.
+    pub(super) fn scattered_share(&self) -> f64 {
+        1.0 - self.near.get().unwrap_or(1.0)
+    }
+
     /// Whether it uses the device so little that it may go first: it thinks for much longer than it is served.
     pub(super) fn is_sparse(&self, cost: f64) -> bool {
         self.think.get().is_none_or(|think| think > SPARSE * self.cost.get().unwrap_or(cost))

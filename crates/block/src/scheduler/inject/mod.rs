@@ -26,7 +26,7 @@ mod device;
 mod flow;
 mod select;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Write;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
@@ -42,6 +42,9 @@ use crate::{NumberHasher, TaskId};
 const FLOWS_KEPT: usize = 1024;
 /// A flow that has done nothing for so long is forgotten when there are many.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
+
+/// A flow with at most so many requests is shallow.
+const SHALLOW: u32 = 2;
 
 /// Received time of streams is filed in steps of about a short slice, in nanoseconds.
 const TURN: u64 = 1 << 24;
@@ -63,6 +66,8 @@ pub struct InjectTunables {
     pub injected_depth: u32,
     /// The same of background writes, which are large.
     pub background_depth: u32,
+    /// Most requests of one scattered flow in the device beside a flow that has few at a time.
+    pub scattered_depth: u32,
     /// An injected write waits no longer, whatever its owner has received.
     pub injected_wait: Duration,
     /// How long nothing is injected to see the stream's rate without.
@@ -87,6 +92,7 @@ impl Default for InjectTunables {
             stream_depth: 4,
             injected_depth: 4,
             background_depth: 2,
+            scattered_depth: 4,
             injected_wait: Duration::from_millis(50),
             quiet_window: Duration::from_millis(8),
             quiet_every: Duration::from_millis(500),
@@ -130,13 +136,14 @@ struct Slice {
     /// Until when, once its first request has ended.
     ends: Option<Duration>,
     length: Duration,
-    weight: f64,
+    /// A request of its holder was dispatched.
+    is_begun: bool,
     /// The stream has been charged for the time up to here.
     charged_until: Duration,
     /// What it has had, and what sparse flows took of it.
     used: f64,
     taken: f64,
-    /// The arm is kept for the stream, which has nothing pending.
+    /// The arm is kept for a flow that has nothing pending and will soon send its next request.
     kept_until: Option<Duration>,
 }
 
@@ -152,12 +159,18 @@ pub struct Inject {
     sets: [Filed; 4],
     device: Device,
     slice: Option<Slice>,
-    /// What the scattered flows together have received, by their weight.
-    pool_time: u64,
-    /// Number of streams' slices when they began to wait.
-    pool_waits_since: u64,
+    /// Seconds that the scattered flows together are owed, by their weight, for what streams received while they waited.
+    pool_credit: f64,
     /// Device time received by the flow that went last: those that come back are not behind it.
     virtual_time: u64,
+    /// When it was set for a scattered flow.
+    virtual_time_since: Duration,
+    /// When a request of a scattered flow last ended in their turn.
+    last_scattered: Duration,
+    /// The scattered flow that last sent a request while it had few others, and when.
+    last_shallow: Option<(FlowIndex, Duration)>,
+    /// Requests of shallow flows in the device, and since when.
+    shallow_in_flight: VecDeque<(FlowIndex, Duration)>,
     arm_in_flight: u32,
     free_in_flight: u32,
     /// Of these, background writes.
@@ -172,6 +185,8 @@ pub struct Inject {
     /// When the device has had enough time without injected writes again for another one.
     next_paced: Duration,
     waits_for_pace: bool,
+    /// Before this time no write is injected only because it has waited too long.
+    next_overdue: Duration,
     quiet_until: Option<Duration>,
     next_quiet: Duration,
     injections: u64,
@@ -191,9 +206,12 @@ impl Inject {
             weights: HashMap::default(),
             sets: Default::default(),
             slice: None,
-            pool_time: 0,
-            pool_waits_since: 0,
+            pool_credit: 0.0,
             virtual_time: 0,
+            virtual_time_since: Duration::ZERO,
+            last_scattered: Duration::ZERO,
+            last_shallow: None,
+            shallow_in_flight: VecDeque::new(),
             arm_in_flight: 0,
             free_in_flight: 0,
             background_in_flight: 0,
@@ -203,6 +221,7 @@ impl Inject {
             injected_cost: 0.0,
             next_paced: Duration::ZERO,
             waits_for_pace: false,
+            next_overdue: Duration::ZERO,
             quiet_until: None,
             next_quiet: Duration::ZERO,
             injections: 0,
@@ -383,6 +402,10 @@ impl IoScheduler for Inject {
         flow.arrived(&request, now);
         flow.requests.insert(&self.table, key);
         self.file(index);
+        let flow = &self.flows[index.0 as usize];
+        if flow.is_shallow() && matches!(flow.filed, Some((Set::Scattered | Set::Sparse, _))) {
+            self.last_shallow = Some((index, now));
+        }
         if let Some(slice) = self.slice.as_mut()
             && slice.holder == Holder::Stream(index)
         {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::flow::Way;
-use super::{FREE, FlowIndex, Holder, Inject, NEWCOMER, SPARSE, Set, Slice};
+use super::{FREE, FlowIndex, Holder, Inject, NEWCOMER, SHALLOW, SPARSE, Set, Slice};
 use crate::scheduler::Request;
 use crate::scheduler::table::{Ended, Key};
 
@@ -17,6 +17,11 @@ const PACED_BURST: Duration = Duration::from_millis(10);
 const ROUND_LEAST: u64 = 8;
 /// First requests of flows in the device.
 const NEWCOMERS: u32 = 4;
+/// Overdue writes take at most one part in so many of the device's time.
+const OVERDUE_PARTS: u32 = 4;
+/// A request is charged at most this many seconds beyond its bytes, a full stroke and a turn. A longer wait is the drive writing out its
+/// cache, which the cached writes have paid for.
+const STROKE_MAX: f64 = 0.025;
 
 impl Inject {
     // ---- writes that need no arm ----
@@ -27,24 +32,45 @@ impl Inject {
         let is_used = self.arm_is_used(now);
         let may_go = |index: FlowIndex| !is_used || self.may_inject(index);
         let (class, time, mut index) = *self.set(Set::Free).iter().find(|(_, _, index)| may_go(*index))?;
-        if is_used && let Some(Slice { holder: Holder::Stream(_), .. }) = self.slice {
-            // Only while it has not received more than who is served, or has waited too long; and the drive must not be full of it.
-            if self.free_in_flight >= self.tunables.injected_depth || self.is_quiet(now) {
-                return None;
-            }
+        let holder = self.slice.map(|slice| slice.holder).filter(|_| is_used);
+        let is_stream = matches!(holder, Some(Holder::Stream(_)));
+        if holder.is_none() && self.device.has_seeks() {
+            // It has the device alone: flows that arrive later are level with it.
+            self.virtual_time = self.virtual_time.max(time);
+        }
+        if is_stream && (self.free_in_flight >= self.tunables.injected_depth || self.is_quiet(now)) {
+            return None;
+        }
+        if holder.is_some() {
+            // Only while its owner has not received more than the flow that is served, or if it has waited too long.
             let is_level = time <= self.served_time(now) && class <= self.served_class();
-            let is_paced = now < self.next_paced;
+            let is_paced = is_stream && now < self.next_paced;
             if !is_level || is_paced {
                 self.waits_for_pace = is_level;
                 index = self.overdue_write(now)?;
+                let cost = Duration::from_secs_f64(self.next_cost(index, now));
+                self.next_overdue = now + cost * OVERDUE_PARTS;
             }
-            // The drive takes one command after the other: as long as one took it, it is for the stream's afterwards.
+            // The drive executes one command at a time. After each write, the stream gets as much time as the write took.
             let took = self.flow(index).cost.get().unwrap_or(0.0).min(self.device.seek());
             let since = self.next_paced.max(now.saturating_sub(PACED_BURST));
             self.next_paced = since + Duration::from_secs_f64(2.0 * took);
             self.injections += 1;
         }
         Some(self.take(index, FREE, now))
+    }
+
+    /// Seconds that the next request of a flow takes of the device if it is injected.
+    fn next_cost(&self, index: FlowIndex, now: Duration) -> f64 {
+        let request = *self.table.request(self.next_of(index, now).0);
+        self.injected_seconds(index, &request)
+    }
+
+    /// Seconds of the device that an injected request takes. A write in the drive's cache goes to the medium later, which takes longer if
+    /// it does not continue the write before it. No owner is served meanwhile, so that time counts twice.
+    fn injected_seconds(&self, index: FlowIndex, request: &Request) -> f64 {
+        let scattered = 2.0 * self.flow(index).scattered_share() * self.device.write_out();
+        self.device.transfer(request.bytes()) + self.injected_cost + scattered
     }
 
     /// What no thread waits for must not fill the drive before what one does.
@@ -64,18 +90,25 @@ impl Inject {
     }
 
     fn overdue_write(&self, now: Duration) -> Option<FlowIndex> {
-        self.oldest_write().filter(|(due, _)| *due <= now).map(|(_, index)| index)
+        let oldest = self.oldest_write().filter(|_| now >= self.next_overdue);
+        oldest.filter(|(due, _)| *due <= now).map(|(_, index)| index)
     }
 
     /// When `dispatch` may inject although nothing else happens.
     pub(super) fn next_injection(&self) -> Option<Duration> {
-        let is_stream = matches!(self.slice, Some(Slice { holder: Holder::Stream(_), .. }));
-        if !is_stream || self.set(Set::Free).is_empty() || self.free_in_flight >= self.tunables.injected_depth
-        {
+        let holder = self.slice.map(|slice| slice.holder)?;
+        if self.set(Set::Free).is_empty() {
+            return None;
+        }
+        let overdue = self.oldest_write().map(|(due, _)| due.max(self.next_overdue));
+        if holder == Holder::Pool {
+            return overdue;
+        }
+        if self.free_in_flight >= self.tunables.injected_depth {
             return None;
         }
         let paced = self.waits_for_pace.then_some(self.next_paced);
-        self.quiet_until.or_else(|| paced.into_iter().chain(self.oldest_write().map(|(due, _)| due)).min())
+        self.quiet_until.or_else(|| paced.into_iter().chain(overdue).min())
     }
 
     /// Whether some flow works with the arm, or is expected to.
@@ -93,7 +126,10 @@ impl Inject {
                 let running = ends.map_or(0, |_| now.saturating_sub(charged_until).as_nanos() as u64);
                 flow.time + running * 100 / u64::from(flow.weight)
             }
-            _ => self.virtual_time.max(self.pool_time),
+            _ => {
+                let running = now.saturating_sub(self.virtual_time_since).as_secs_f64().min(STROKE_MAX);
+                self.virtual_time + (running * 1e9) as u64 / u64::from(self.arm_in_flight.max(1))
+            }
         }
     }
 
@@ -168,11 +204,16 @@ impl Inject {
                     self.end_slice(now);
                 }
                 Some(Holder::Pool) => {
-                    let is_over = self.slice_is_over(now) && !self.set(Set::Streams).is_empty();
-                    if let Some(index) = self.first_of_pool().filter(|_| !is_over) {
-                        return Some(self.take(index, 0, now));
+                    let others = !self.set(Set::Streams).is_empty();
+                    if !(others && self.pool_turn_is_over(now)) {
+                        if let Some(index) = self.first_of_pool(now) {
+                            return Some(self.take(index, 0, now));
+                        }
+                        if !others || self.is_kept(now) {
+                            return None;
+                        }
                     }
-                    if self.arm_in_flight > 0 || self.set(Set::Streams).is_empty() {
+                    if self.arm_in_flight > 0 {
                         return None;
                     }
                     self.end_slice(now);
@@ -191,11 +232,20 @@ impl Inject {
     }
 
     /// The scattered flow that goes next: sparse ones first.
-    fn first_of_pool(&self) -> Option<FlowIndex> {
-        let first = |set: Set| self.set(set).first().copied();
-        let may_go = |index: FlowIndex| self.newcomers_in_flight < NEWCOMERS || self.flow(index).is_known();
-        let sparse = first(Set::Sparse).filter(|(_, _, index)| may_go(*index));
-        let other = first(Set::Scattered);
+    fn first_of_pool(&self, now: Duration) -> Option<FlowIndex> {
+        let depth = self.tunables.scattered_depth;
+        let may_go = |index: FlowIndex| {
+            match self.flow(index).in_flight {
+                in_flight if in_flight >= depth => !self.has_shallow_flow_beside(index, now),
+                in_flight if in_flight >= SHALLOW => !self.shallow_waits(now),
+                _ => true,
+            }
+        };
+        let is_admitted =
+            |index: FlowIndex| self.newcomers_in_flight < NEWCOMERS || self.flow(index).is_known();
+        let of = |set: Set| self.set(set).iter().find(|(.., index)| may_go(*index)).copied();
+        let sparse = of(Set::Sparse).filter(|(.., index)| is_admitted(*index));
+        let other = of(Set::Scattered);
         match (sparse, other) {
             (Some(sparse), Some(other)) if other.0 < sparse.0 => Some(other.2),
             (Some(first), _) | (None, Some(first)) => Some(first.2),
@@ -203,14 +253,32 @@ impl Inject {
         }
     }
 
+    /// Whether another scattered flow keeps so few requests in flight that a deep queue would delay each of them.
+    fn has_shallow_flow_beside(&self, index: FlowIndex, now: Duration) -> bool {
+        self.last_shallow.is_some_and(|(other, at)| {
+            other != index && now.saturating_sub(at) < self.tunables.target_latency_mixed
+        })
+    }
+
+    /// Whether a shallow flow's request has been in the device for the time of a seek: the drive prefers requests near each other. It gets no
+    /// more of them until that request has ended.
+    fn shallow_waits(&self, now: Duration) -> bool {
+        let oldest = self.shallow_in_flight.front();
+        oldest.is_some_and(|(_, since)| now.saturating_sub(*since).as_secs_f64() >= self.device.seek())
+    }
+
+    /// Whether the scattered flows have had their turn: at least one request.
+    fn pool_turn_is_over(&self, now: Duration) -> bool {
+        self.slice_is_over(now) && self.slice.is_some_and(|slice| slice.is_begun)
+    }
+
     fn slice_is_over(&self, now: Duration) -> bool {
         self.slice.is_some_and(|slice| slice.ends.is_some_and(|ends| now >= ends))
     }
 
-    /// Whether the arm is kept for its stream.
-    fn is_kept(&mut self, now: Duration) -> bool {
-        let Some(slice) = self.slice.as_mut() else { return false };
-        slice.kept_until.is_some_and(|until| now < until)
+    /// Whether the arm is kept for a flow that will soon send its next request.
+    fn is_kept(&self, now: Duration) -> bool {
+        self.slice.is_some_and(|slice| slice.kept_until.is_some_and(|until| now < until))
     }
 
     /// A request of a sparse flow, for which the stream pauses.
@@ -257,110 +325,126 @@ impl Inject {
         (self.slices - since) * u64::from(weight.min(100)) >= round.max(ROUND_LEAST) * 100
     }
 
+    /// Share of the scattered flows together, where a stream has 1. A round of n scattered requests takes the drive's queue about as long as
+    /// the root of n seeks; a turn of a stream is two.
+    fn pool_weight(&self) -> f64 {
+        let flows = self.set(Set::Scattered).len() + self.set(Set::Sparse).len();
+        if flows > 0 { ((flows as f64).sqrt() / 2.0).max(1.0) } else { 0.0 }
+    }
+
     /// Give the arm to a stream, or to the scattered flows together.
     fn begin_slice(&mut self, now: Duration) -> Option<()> {
         let stream = self.set(Set::Streams).first().copied();
-        let scattered = self.set(Set::Scattered).len();
-        let flows = scattered + self.set(Set::Sparse).len();
-        // A round of n scattered requests takes the drive's queue about as long as the root of n seeks; a turn of a stream is two.
-        let pool_weight = if flows > 0 { ((flows as f64).sqrt() / 2.0).max(1.0) } else { 0.0 };
+        let pool_weight = self.pool_weight();
         // Sparse flows do not wait for the end of a slice.
         let all = self.set(Set::Streams).len() as f64 + pool_weight;
         let least = self.device.seek() * f64::from(self.tunables.slice_seeks);
+        let scattered_ago = now.saturating_sub(self.last_scattered);
+        let is_mixed = !self.set(Set::Scattered).is_empty() || scattered_ago < self.tunables.target_latency;
         let target =
-            if scattered > 0 { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
+            if is_mixed { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
         // Until the device is known slices are short: a round of them shows whether they are needed.
         let most = if self.device.is_known() { self.tunables.slice_max.as_secs_f64() } else { least };
         let share = (target.as_secs_f64() / all.max(1.0)).clamp(least, most.max(least));
-        let pool = self.first_of_pool().map(|index| self.flow(index).class);
-        let holder = match (stream, pool) {
+        let pool = self.first_of_pool(now).map(|index| self.flow(index).class);
+        let (holder, length) = match (stream, pool) {
             (None, None) => return None,
-            (None, Some(_)) => Holder::Pool,
-            (Some((class, received, _)), Some(pool)) if self.is_turn_of_pool(pool, class, received) => {
-                Holder::Pool
+            (None, Some(_)) => (Holder::Pool, share * pool_weight),
+            (Some((class, ..)), Some(pool)) if pool < class => (Holder::Pool, share * pool_weight),
+            (Some((class, ..)), Some(pool)) if pool == class && self.is_turn_of_pool(now) => {
+                (Holder::Pool, self.pool_credit.clamp(0.0, share * pool_weight))
             }
             (Some((_, received, _)), _) => {
                 self.virtual_time = self.virtual_time.max(received);
-                Holder::Stream(self.next_stream(share)?)
+                (Holder::Stream(self.next_stream(share)?), share)
             }
         };
         self.cost.interrupt();
-        let mine = match holder {
-            Holder::Stream(index) => {
-                self.slices += 1;
-                let (now, most) = (self.slices, self.virtual_time + (share * 1e9) as u64);
-                let flow = self.flow_mut(index);
-                (flow.last_slice, flow.waits_since) = (now, now);
-                // Where its turn came by a round, what it had received beyond is forgiven.
-                flow.time = flow.time.min(most);
-                if pool.is_none() {
-                    self.pool_waits_since = now;
-                }
-                // Where writes are too dear to be injected, that is not measured any more: it is forgotten, and tried again.
-                self.injected_cost *= INJECTED_COST_KEPT;
-                1.0
-            }
-            Holder::Pool => {
-                // Where its turn came by a round, what they had received beyond is forgiven.
-                let most = stream.map_or(u64::MAX, |(_, received, _)| received).max(self.virtual_time);
-                self.pool_time = self.pool_time.clamp(self.virtual_time, most);
-                self.virtual_time = self.pool_time;
-                self.pool_waits_since = self.slices;
-                pool_weight
-            }
-        };
+        if let Holder::Stream(index) = holder {
+            self.slices += 1;
+            let (now, most) = (self.slices, self.virtual_time + (share * 1e9) as u64);
+            let flow = self.flow_mut(index);
+            (flow.last_slice, flow.waits_since) = (now, now);
+            // Where its turn came by a round, what it had received beyond is forgiven.
+            flow.time = flow.time.min(most);
+            // Where writes are too dear to be injected, that is not measured any more: it is forgotten, and tried again.
+            self.injected_cost *= INJECTED_COST_KEPT;
+        }
+        let length = Duration::from_secs_f64(length);
         self.slice = Some(Slice {
             holder,
-            ends: None,
-            length: Duration::from_secs_f64(share * mine),
-            weight: mine,
+            ends: (holder == Holder::Pool).then_some(now + length),
+            length,
+            is_begun: false,
             charged_until: now,
             used: 0.0,
             taken: 0.0,
             kept_until: None,
         });
-        if holder == Holder::Pool {
-            self.slice = self.slice.map(|slice| Slice { ends: Some(now + slice.length), ..slice });
-        }
         Some(())
     }
 
-    fn is_turn_of_pool(&self, pool: u8, class: u8, received: u64) -> bool {
-        let is_level = self.pool_time.max(self.virtual_time) <= received;
-        pool < class || pool == class && (is_level || self.is_overdue(self.pool_waits_since, 100))
+    /// Whether the scattered flows go before the next stream: the streams have received more, or a request has waited too long.
+    fn is_turn_of_pool(&self, now: Duration) -> bool {
+        let target = self.tunables.target_latency_mixed;
+        let is_overdue = |index: FlowIndex| {
+            let oldest = self.flow(index).requests.oldest();
+            oldest.is_some_and(|oldest| now.saturating_sub(self.table.slot(oldest).inserted) >= target)
+        };
+        let mut waiting = [Set::Scattered, Set::Sparse].into_iter().flat_map(|set| self.set(set));
+        self.pool_credit > 0.0 || waiting.any(|(.., index)| is_overdue(*index))
     }
 
     fn end_slice(&mut self, now: Duration) {
         match self.slice {
             Some(Slice { holder: Holder::Stream(index), ends: Some(_), .. }) => {
-                self.charge_stream(index, now);
+                self.charge_stream(index, 0, now);
             }
-            Some(Slice { holder: Holder::Pool, charged_until, weight, .. }) => {
-                let took = now.saturating_sub(charged_until).as_nanos() as f64;
-                self.pool_time += (took / weight.max(1.0)) as u64;
+            Some(Slice { holder: Holder::Pool, charged_until, .. }) => {
+                // What they had while no stream waited is no debt.
+                let took = now.saturating_sub(charged_until).as_secs_f64();
+                let debt_max = self.tunables.target_latency_mixed.as_secs_f64();
+                self.pool_credit = (self.pool_credit - took).max(-debt_max);
             }
             _ => {}
         }
         self.slice = None;
     }
 
-    /// The stream that has the arm pays for the time since it last did.
-    fn charge_stream(&mut self, index: FlowIndex, now: Duration) {
+    /// The stream that has the arm pays for the time since it last did, in which it received so many bytes.
+    fn charge_stream(&mut self, index: FlowIndex, bytes: u64, now: Duration) {
+        let most = self.device.transfer(bytes) + STROKE_MAX;
         let Some(slice) = self.slice.as_mut() else { return };
-        let took = now.saturating_sub(slice.charged_until).as_secs_f64();
+        let waited = now.saturating_sub(slice.charged_until).as_secs_f64();
+        let took = waited.min(most);
+        self.device.note_write_out(waited, bytes);
         slice.used += took;
         slice.charged_until = now;
+        slice.ends = slice.ends.map(|ends| ends + Duration::from_secs_f64(waited - took));
         self.flow_mut(index).charge(took);
         self.file(index);
+        // The scattered flows that wait are owed their share of it.
+        let pool_weight = self.pool_weight();
+        let is_mine = matches!(self.flow(index).filed, Some((Set::Streams, _)));
+        let streams = self.set(Set::Streams).len() + usize::from(!is_mine);
+        let credit_max = self.tunables.slice_max.as_secs_f64() * pool_weight;
+        self.pool_credit = (self.pool_credit + took * pool_weight / streams as f64).min(credit_max);
     }
 
     /// A request that needs the arm has ended.
     pub(super) fn arm_ended(&mut self, index: FlowIndex, ended: &Ended, now: Duration) {
         self.arm_in_flight -= 1;
+        if let Some(at) = self.shallow_in_flight.iter().position(|(flow, _)| *flow == index) {
+            self.shallow_in_flight.remove(at);
+        }
         self.newcomers_in_flight -= u32::from(ended.queue & NEWCOMER != 0);
         let others = self.arm_in_flight;
         let distance = self.device.distance(&ended.request);
         let took = self.device.arm_ended(&ended.request, now.saturating_sub(ended.service), others, now);
+        let charged = took.min(self.device.transfer(ended.request.bytes()) + STROKE_MAX);
+        if !self.slice.is_some_and(|slice| slice.holder == Holder::Stream(index)) {
+            self.device.note_write_out(took, ended.request.bytes());
+        }
         if matches!(self.flow(index).name.way, Way::Write | Way::Background) {
             self.device.arm_write_ended(took, ended.request.bytes(), distance);
         }
@@ -373,13 +457,32 @@ impl Inject {
                 slice.charged_until = now;
                 slice.ends = slice.ends.map(|ends| ends + Duration::from_secs_f64(took));
             }
-            self.flow_mut(index).charge(took);
+            self.flow_mut(index).charge(charged);
         } else if self.slice.is_some_and(|slice| slice.holder == Holder::Stream(index)) {
             self.stream_ended(index, &ended.request, now);
         } else {
-            self.flow_mut(index).charge(took);
+            self.flow_mut(index).charge(charged);
+            if self.slice.is_some_and(|slice| slice.holder == Holder::Pool) {
+                self.last_scattered = now;
+                self.keep_arm_for(index, now);
+            }
         }
         self.file(index);
+    }
+
+    /// Keep the arm for the next request of a flow that has none left, if that is expected within the time of a seek. Waiting that long
+    /// costs at most what a seek away and back costs.
+    fn keep_arm_for(&mut self, index: FlowIndex, now: Duration) {
+        let seek = self.device.seek();
+        let flow = self.flow(index);
+        let is_out_of_work = flow.requests.is_empty() && flow.in_flight == 0;
+        let comes_back = !flow.is_last && flow.think.get().is_none_or(|think| think < seek);
+        if is_out_of_work
+            && comes_back
+            && let Some(slice) = self.slice.as_mut()
+        {
+            slice.kept_until = Some(now + Duration::from_secs_f64(seek));
+        }
     }
 
     /// A request of the stream that has the arm has ended.
@@ -389,23 +492,13 @@ impl Inject {
         {
             slice.ends = Some(now + slice.length);
         }
-        self.charge_stream(index, now);
+        self.charge_stream(index, request.bytes(), now);
         if self.cost.stream_completed(request.owner.task, request.bytes(), now)
             && let Some(cost) = self.cost.of_write()
         {
             self.injected_cost += (cost - self.injected_cost) / 16.0;
         }
-        let seek = self.device.seek();
-        let flow = self.flow(index);
-        let is_out_of_work = flow.requests.is_empty() && flow.in_flight == 0;
-        // Waiting for as long as a seek costs at most what a seek away and back costs, whatever happens.
-        let is_worth_it = !flow.is_last && flow.think.get().is_none_or(|think| think < seek);
-        if is_out_of_work
-            && is_worth_it
-            && let Some(slice) = self.slice.as_mut()
-        {
-            slice.kept_until = Some(now + Duration::from_secs_f64(seek));
-        }
+        self.keep_arm_for(index, now);
     }
 
     // ---- common ----
@@ -454,10 +547,24 @@ impl Inject {
                 let pause = if is_known { self.tunables.quiet_every } else { self.tunables.quiet_window * 5 };
                 self.next_quiet = now + pause;
             }
-            let cost = self.device.transfer(request.bytes()) + self.injected_cost;
+            let cost = self.injected_seconds(index, &request);
+            if self.arm_is_used(now) {
+                let scattered = self.flow(index).scattered_share();
+                self.device.write_cached(scattered);
+            }
             self.flow_mut(index).charge(cost);
         } else {
             self.arm_in_flight += 1;
+            if self.flow(index).is_shallow() {
+                self.shallow_in_flight.push_back((index, now));
+            }
+            let time = self.flow(index).time;
+            if let Some(slice) = self.slice.as_mut().filter(|_| mark & SPARSE == 0) {
+                (slice.is_begun, slice.kept_until) = (true, None);
+                if slice.holder == Holder::Pool {
+                    (self.virtual_time, self.virtual_time_since) = (self.virtual_time.max(time), now);
+                }
+            }
         }
         self.file(index);
         self.table.dispatch(key, now)
