@@ -37,7 +37,7 @@ const ADDRESSES: &[&[&str]] = &[
 
 /// What many real threads do at once: range locks, states of pages, the scheduled device, whole files.
 const THREADS: &[&[&str]] = &[
-    &["--package", "diorite-block", "--test", "scheduled"],
+    &["--package", "diorite-scheduler", "--test", "scheduled"],
     &["--package", "diorite", "--lib", "range_lock::"],
     &["--package", "diorite", "--lib", "cache::"],
     &["--package", "diorite-torture", "--test", "history", "real_threads"],

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use diorite::mkfs::Flavor;
 use diorite_bench::job::{Simulated, parse, run_simulated};
-use diorite_bench::matrix::{Cell, Matrix, MatrixOptions, run};
+use diorite_bench::matrix::{Cell, Matrix, MatrixOptions, bounds, run, workloads};
 use diorite_bench::{Cancel, Silent};
 
 fn part(disk: &str, workloads: &[&str], schedulers: &[&str]) -> Matrix {
@@ -90,4 +90,25 @@ fn scattered_requests_and_flash_are_left_to_the_device() {
             );
         }
     }
+}
+
+/// A single random reader got 13 reads in ten seconds beside a deep random writer and a strided reader, 49 beside a stream. The size for
+/// CI: some named workloads and some generated ones; `DIORITE_MATRIX=all` runs all.
+#[test]
+fn every_owner_gets_a_share_and_a_lone_small_reader_does_not_wait() {
+    const PART: &[&str] =
+        &["single-reader", "reader-beside", "thinking-reader", "three-deep", "generated-1", "generated-2"];
+    let all = std::env::var("DIORITE_MATRIX").is_ok_and(|value| value == "all");
+    let is_chosen = |name: &str| all || PART.iter().any(|part| name.starts_with(part));
+    let mut broken = Vec::new();
+    for workload in workloads().iter().filter(|workload| is_chosen(&workload.name)) {
+        let inject = "inject".parse().expect("a known scheduler");
+        for bound in bounds(workload, "sata-2009", inject, Duration::from_secs(6)).expect("runs") {
+            println!("{}: {bound}", workload.name);
+            if !bound.holds() {
+                broken.push(format!("{}: {bound}", workload.name));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }

@@ -63,7 +63,7 @@ pub enum IoErrorKind {
 
 impl IoError {
     /// Of a transfer that a forked child has of its parent (`ECANCELED`).
-    pub(crate) fn canceled(device: String, io: &QueuedIo) -> Self {
+    pub fn canceled(device: String, io: &QueuedIo) -> Self {
         let sector = io.pieces.first().map_or(Sector(0), |piece| piece.sector);
         let len = io.pieces.iter().map(|piece| piece.memory.len() as u64).sum();
         let kind = IoErrorKind::Device(io::Error::from_raw_os_error(libc::ECANCELED));

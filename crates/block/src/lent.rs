@@ -40,21 +40,21 @@ impl LentMemory {
 }
 
 /// The loans of one call.
-pub(crate) struct Loans<'a> {
+pub struct Loans<'a> {
     /// Numbers of those that are not settled.
     open: Vec<u64>,
     memory: PhantomData<BioMemory<'a>>,
 }
 
 /// Run `body`, which may lend memory that lives for longer than this call.
-pub(crate) fn with_loans<'a, R>(body: impl FnOnce(&mut Loans<'a>) -> R) -> R {
+pub fn with_loans<'a, R>(body: impl FnOnce(&mut Loans<'a>) -> R) -> R {
     let mut loans = Loans { open: Vec::new(), memory: PhantomData };
     body(&mut loans)
 }
 
 impl<'a> Loans<'a> {
     /// Lend memory; it must be settled before `body` ends.
-    pub(crate) fn lend(&mut self, memory: BioMemory<'a>) -> LentMemory {
+    pub fn lend(&mut self, memory: BioMemory<'a>) -> LentMemory {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         self.open.push(number);
@@ -64,7 +64,7 @@ impl<'a> Loans<'a> {
     }
 
     /// Take the memory back; its transfer is over.
-    pub(crate) fn settle(&mut self, lent: LentMemory) -> BioMemory<'a> {
+    pub fn settle(&mut self, lent: LentMemory) -> BioMemory<'a> {
         match self.open.iter().position(|number| *number == lent.number) {
             Some(at) => self.open.swap_remove(at),
             None => give_up(),

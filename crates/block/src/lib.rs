@@ -1,9 +1,8 @@
-//! The block layer: what a transfer is, how transfers are merged and ordered, and what a device must do.
+//! The block layer: what a transfer is, how transfers are merged, and what a device must do.
 //!
 //! Data flows down as a [`Bio`] and comes back as its result. A submitter collects bios in a [`Plug`],
 //! which merges what is contiguous on the device, and unplugs it onto a [`BlockDevice`]. This crate
-//! knows no filesystem, no file and no clock: schedulers are given the time, and [`sync`] lets a
-//! simulation decide who runs.
+//! knows no filesystem, no file and no clock. [`sync`] lets a simulation decide which thread runs.
 #![warn(clippy::missing_errors_doc)]
 
 mod batch_queue;
@@ -17,8 +16,6 @@ mod lock_rank;
 mod number_hasher;
 mod plug;
 mod queue;
-mod scheduled;
-pub mod scheduler;
 mod sector;
 pub mod sync;
 
@@ -28,12 +25,11 @@ pub use counter::Counter;
 pub use device::{Access, BlockDevice, Geometry, IoCounters, IoCounts};
 pub use error::{IoError, IoErrorKind};
 pub use fork::{Process, forks};
-pub use lent::LentMemory;
+pub use lent::{LentMemory, Loans, with_loans};
 pub use number_hasher::NumberHasher;
 pub use plug::{Plug, PlugSummary};
 pub use queue::{
     Completed, ImmediateQueue, IoMemory, IoQueue, Notify, Piece, QueueWait, QueuedIo, QueuedMemory,
     SharedQueue, WaitOnQueue, Watch,
 };
-pub use scheduled::{QueueLoad, ScheduledDevice};
 pub use sector::{SECTOR_SIZE, Sector};

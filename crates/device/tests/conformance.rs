@@ -8,10 +8,11 @@ mod common;
 use std::sync::Arc;
 
 use common::{LoopDevice, image, suite};
-use diorite_block::{BlockDevice, Geometry, ScheduledDevice, Sector};
+use diorite_block::{BlockDevice, Geometry, Sector};
 use diorite_device::{
     Backend, DirectIo, FileDevice, JoinedDevice, MemoryDevice, OpenOptions, PartitionDevice,
 };
+use diorite_scheduler::ScheduledDevice;
 
 const BYTES: u64 = 8 << 20;
 

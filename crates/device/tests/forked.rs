@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 
 use child::{in_child, in_child_after};
 use common::image;
-use diorite_block::scheduler::SchedulerKind;
 use diorite_block::{
     Bio, BioFlags, BlockDevice, Geometry, IoCounters, IoError, IoOwner, IoQueue, Op, Piece, QueuedIo,
-    QueuedMemory, ScheduledDevice, Sector,
+    QueuedMemory, Sector,
 };
 use diorite_device::{AlignedBuf, Backend, FileDevice, MemoryDevice, NbdDevice, OpenOptions};
+use diorite_scheduler::ScheduledDevice;
+use diorite_scheduler::SchedulerKind;
 
 const LEN: usize = 1 << 20;
 

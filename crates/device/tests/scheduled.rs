@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use common::image;
 use diorite_block::{
-    Bio, BioFlags, BioMemory, BlockDevice, IoOwner, IoPriority, Op, Piece, QueuedIo, QueuedMemory,
-    ScheduledDevice, Sector, TaskId,
+    Bio, BioFlags, BioMemory, BlockDevice, IoOwner, IoPriority, Op, Piece, QueuedIo, QueuedMemory, Sector,
+    TaskId,
 };
 use diorite_device::{AlignedBuf, Backend, DirectIo, FileDevice, OpenOptions};
+use diorite_scheduler::ScheduledDevice;
 
 const BLOCK: usize = 4096;
 /// Each thread has so many blocks of its own.

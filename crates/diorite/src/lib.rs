@@ -78,13 +78,9 @@ pub use diorite_ext::layout;
 
 pub use async_queue::{AsyncQueue, AsyncReader, AsyncWriter, Driver, Transfer};
 pub use create::{Existing, mkfs_on};
-pub use diorite_block::QueueLoad;
-pub use diorite_block::scheduler::{
-    CfqRules, Histogram, OwnerStatistics, SchedulerKind, Statistics as SchedulerStatistics, UnknownScheduler,
-};
 pub use diorite_block::{
     BlockDevice, Geometry, IoCounts, IoError, IoErrorKind, IoOwner, IoPriority, OwnerGuard, SECTOR_SIZE,
-    ScheduledDevice, Sector, TaskId,
+    Sector, TaskId,
 };
 pub use diorite_device::{
     AlignedBuf, Backend, Create, DirectIo, OpenError, OpenOptions as DeviceOptions, Polling, RegisteredBuf,
@@ -97,6 +93,10 @@ pub use diorite_ext::{
     Timestamp, VolumeInfo, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
+pub use diorite_scheduler::{
+    CfqRules, Histogram, OwnerStatistics, QueueLoad, ScheduledDevice, SchedulerKind,
+    Statistics as SchedulerStatistics, UnknownScheduler,
+};
 pub use error::{AlignedPart, Error, ErrorKind, Result, StackError};
 pub use file::{Alignment, Extent, ExtentKind, File};
 pub use filesystem::{Filesystem, FilesystemOptions};

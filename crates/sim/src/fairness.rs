@@ -8,9 +8,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use diorite_block::scheduler::{Histogram, SchedulerKind};
 use diorite_block::sync;
-use diorite_block::{Bio, BioFlags, BlockDevice, IoOwner, IoPriority, ScheduledDevice, Sector, TaskId};
+use diorite_block::{Bio, BioFlags, BlockDevice, IoOwner, IoPriority, Sector, TaskId};
+use diorite_scheduler::ScheduledDevice;
+use diorite_scheduler::{Histogram, SchedulerKind};
 
 use crate::disk::SimDisk;
 use crate::world::{Deadlock, Report, Simulation};

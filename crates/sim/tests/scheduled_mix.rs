@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use diorite_block::{
     Bio, BioFlags, BlockDevice, Completed, IoMemory, IoOwner, IoPriority, Op, Piece, QueuedIo, QueuedMemory,
-    ScheduledDevice, Sector, TaskId, sync,
+    Sector, TaskId, sync,
 };
+use diorite_scheduler::ScheduledDevice;
 use diorite_sim::{Order, SimDisk, Simulation, WorldOptions};
 
 const SCHEDULERS: [&str; 6] =
@@ -169,7 +170,7 @@ type Body = Box<dyn FnOnce(Actor) + Send>;
 fn mixed_world(scheduler: &str, seed: u64) -> Duration {
     let disk = SimDisk::named(if seed.is_multiple_of(2) { "sata-2009" } else { "ssd" }).unwrap();
     let depth = [4, 31, 32][(seed % 3) as usize];
-    let device: Arc<dyn BlockDevice> = match scheduler.parse::<diorite_block::scheduler::SchedulerKind>() {
+    let device: Arc<dyn BlockDevice> = match scheduler.parse::<diorite_scheduler::SchedulerKind>() {
         Ok(kind) => match kind.build() {
             Some(scheduler) => ScheduledDevice::new(disk, scheduler, depth),
             None => disk,

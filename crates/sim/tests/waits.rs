@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_block::scheduler::SchedulerKind;
 use diorite_block::sync::{self, Mutex};
-use diorite_block::{Bio, BlockDevice, IoOwner, IoPriority, ScheduledDevice, Sector, TaskId};
+use diorite_block::{Bio, BlockDevice, IoOwner, IoPriority, Sector, TaskId};
+use diorite_scheduler::ScheduledDevice;
+use diorite_scheduler::SchedulerKind;
 use diorite_sim::{SimDisk, Simulation};
 
 const LENGTH: Duration = Duration::from_secs(10);

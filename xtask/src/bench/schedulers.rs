@@ -132,7 +132,7 @@ fn in_memory(store: &Path) -> Result<String, String> {
 
 /// Decisions a second on one core.
 fn decisions(store: &Path) -> Result<String, String> {
-    let command = "cargo run --release --quiet -p diorite-block --example scheduler_rate";
+    let command = "cargo run --release --quiet -p diorite-scheduler --example scheduler_rate";
     let said = shell(command)?;
     store::write(&store.join("decisions.txt"), &said)?;
     let mut text = format!(

@@ -1,25 +1,70 @@
-//! The workloads of the matrix, as job files.
+//! The workloads of the matrix, as job files: those of known programs, and some that are generated, each by a seed of its own.
 //!
 //! Files that are written have a fixed size and are written again and again, so that a run needs little memory. Block sizes are those
 //! that such programs use; where nothing is said, one transfer at a time.
 
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::sync::LazyLock;
+
 /// One workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Its name in tables.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it is, in a few words.
     pub what: &'static str,
     /// The job file, without a length.
-    pub jobs: &'static str,
+    pub jobs: Cow<'static, str>,
+}
+
+/// How many workloads are generated.
+const GENERATED: u64 = 16;
+
+/// All workloads.
+pub fn workloads() -> &'static [Workload] {
+    static ALL: LazyLock<Vec<Workload>> =
+        LazyLock::new(|| KNOWN.iter().cloned().chain((1..=GENERATED).map(generated)).collect());
+    &ALL
+}
+
+/// Two to five owners, each of a random kind. One seed gives one workload.
+fn generated(seed: u64) -> Workload {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut jobs = String::new();
+    for owner in 0..random.usize(2..=5) {
+        let pattern = ["read", "write", "randread", "randread", "randwrite"][random.usize(..5)];
+        let is_random = pattern.starts_with("rand");
+        let block_kib =
+            if is_random { [4, 4, 16, 128][random.usize(..4)] } else { [4, 64, 1024][random.usize(..3)] };
+        let is_direct = is_random || random.bool();
+        let size = if pattern.ends_with("read") { "256m" } else { "64m" };
+        let _ = write!(jobs, "[owner{owner}]\nrw={pattern}\nbs={block_kib}k\nsize={size}\n");
+        if is_direct {
+            jobs.push_str("direct=1\n");
+        }
+        if is_random {
+            jobs.push_str("norandommap\n");
+            let depth = [1, 1, 8, 32][random.usize(..4)];
+            if depth > 1 {
+                let _ = write!(jobs, "ioengine=io_uring\niodepth={depth}\n");
+            }
+        }
+        let think_ms = [0, 0, 0, 2, 20][random.usize(..5)];
+        if think_ms > 0 {
+            let _ = write!(jobs, "thinktime={think_ms}ms\n");
+        }
+    }
+    let name = format!("generated-{seed}").into();
+    Workload { name, what: "two to five owners of random kinds", jobs: jobs.into() }
 }
 
 const fn workload(name: &'static str, what: &'static str, jobs: &'static str) -> Workload {
-    Workload { name, what, jobs }
+    Workload { name: Cow::Borrowed(name), what, jobs: Cow::Borrowed(jobs) }
 }
 
-/// All workloads.
-pub const WORKLOADS: &[Workload] = &[
+/// Those of known programs.
+const KNOWN: &[Workload] = &[
     workload("lone-reader", "one buffered sequential reader", "[reader]\nrw=read\nsize=2g\nbs=64k\n"),
     workload(
         "readers",
@@ -124,5 +169,79 @@ pub const WORKLOADS: &[Workload] = &[
         "[from]\nrw=read\nsize=1g\nbs=1m\n[to]\nrw=write\nsize=256m\nbs=1m\n\
          [open]\nrw=randread\nsize=256m\nbs=16k\nthinktime=100ms\nnorandommap\n\
          [save]\nrw=write\nsize=16m\nbs=16k\nfsync=4\nthinktime=400ms\nthinktime_blocks=4\n",
+    ),
+    workload(
+        "single-reader",
+        "a random reader of 4 KiB beside a direct random writer with 32 in flight and a reader that goes backwards",
+        "[strided]\nrw=read:-256k\nbs=128k\nsize=512m\ndirect=1\n\
+         [deep]\nrw=randwrite\nbs=4k\nsize=256m\ndirect=1\nnorandommap\nioengine=io_uring\niodepth=32\n\
+         [one]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\n",
+    ),
+    workload(
+        "reader-beside-stream",
+        "a random reader of 4 KiB beside a direct stream",
+        "[stream]\nrw=read\nbs=128k\nsize=1g\ndirect=1\n[one]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\n",
+    ),
+    workload(
+        "reader-beside-streams",
+        "a random reader of 4 KiB beside four direct streams",
+        "[stream]\nrw=read\nbs=128k\nsize=512m\ndirect=1\nnumjobs=4\n\
+         [one]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\n",
+    ),
+    workload(
+        "reader-beside-buffered",
+        "a random reader of 4 KiB beside a buffered stream",
+        "[stream]\nrw=read\nbs=128k\nsize=1g\n[one]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\n",
+    ),
+    workload(
+        "reader-beside-writer",
+        "a random reader of 4 KiB beside a direct sequential writer",
+        "[writer]\nrw=write\nbs=4k\nsize=64m\ndirect=1\n[one]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\n",
+    ),
+    workload(
+        "reader-beside-deep-writer",
+        "a random reader of 4 KiB beside a direct random writer with 32 in flight",
+        "[deep]\nrw=randwrite\nbs=4k\nsize=256m\ndirect=1\nnorandommap\nioengine=io_uring\niodepth=32\n\
+         [one]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\n",
+    ),
+    workload(
+        "stream-beside-deep-writer",
+        "a direct stream beside a direct random writer with 16 in flight",
+        "[stream]\nrw=read\nbs=128k\nsize=1g\ndirect=1\n\
+         [deep]\nrw=randwrite\nbs=4k\nsize=256m\ndirect=1\nnorandommap\nioengine=io_uring\niodepth=16\n",
+    ),
+    workload(
+        "stream-beside-deep-reader",
+        "a direct stream beside a random reader with 32 in flight",
+        "[stream]\nrw=read\nbs=128k\nsize=1g\ndirect=1\n\
+         [deep]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\nioengine=io_uring\niodepth=32\n",
+    ),
+    workload(
+        "thinking-reader",
+        "a random reader that thinks for 5 ms beside a direct stream and a random writer with 8 in flight",
+        "[stream]\nrw=read\nbs=128k\nsize=1g\ndirect=1\n\
+         [deep]\nrw=randwrite\nbs=4k\nsize=256m\ndirect=1\nnorandommap\nioengine=io_uring\niodepth=8\n\
+         [one]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\nthinktime=5ms\n",
+    ),
+    workload(
+        "readers-and-writers",
+        "a direct stream beside two random readers of 4 KiB and two direct sequential writers",
+        "[stream]\nrw=read\nbs=128k\nsize=1g\ndirect=1\n\
+         [random]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\nnumjobs=2\n\
+         [writer]\nrw=write\nbs=4k\nsize=64m\ndirect=1\nnumjobs=2\n",
+    ),
+    workload(
+        "large-random-reads",
+        "a random reader of 4 KiB beside one of 1 MiB and a direct stream",
+        "[stream]\nrw=read\nbs=128k\nsize=1g\ndirect=1\n\
+         [large]\nrw=randread\nbs=1m\nsize=512m\ndirect=1\nnorandommap\n\
+         [one]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\n",
+    ),
+    workload(
+        "three-deep",
+        "a random reader of 4 KiB beside a random writer with 32 in flight and a random reader with 16",
+        "[writer]\nrw=randwrite\nbs=4k\nsize=256m\ndirect=1\nnorandommap\nioengine=io_uring\niodepth=32\n\
+         [reader]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\nioengine=io_uring\niodepth=16\n\
+         [one]\nrw=randread\nbs=4k\nsize=256m\ndirect=1\nnorandommap\n",
     ),
 ];

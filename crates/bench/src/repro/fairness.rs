@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use diorite::mkfs::Flavor;
-use diorite_block::scheduler::SchedulerKind;
+use diorite_scheduler::SchedulerKind;
 use diorite_sim::disk::Trace;
 use hdrhistogram::Histogram;
 use serde::Deserialize;

@@ -19,7 +19,7 @@ mod real;
 
 use std::time::Duration;
 
-use diorite_block::scheduler::Histogram;
+use diorite_scheduler::Histogram;
 use diorite_sim::Deadlock;
 
 use crate::report::{Colour, Curve, CurveChart, DotPlot, FigureWidth, Timeline};

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diorite::{AlignedBuf, BlockDevice, IoOwner, IoPriority, TaskId};
-use diorite_block::scheduler::{CfqRules, Histogram, SchedulerKind};
 use diorite_block::sync::{self, Mutex};
-use diorite_block::{Bio, BioFlags, IoError, ScheduledDevice, Sector};
+use diorite_block::{Bio, BioFlags, IoError, Sector};
+use diorite_scheduler::ScheduledDevice;
+use diorite_scheduler::{CfqRules, Histogram, SchedulerKind};
 
 use super::{Line, Outcome, ReproError, latency_us};
 use crate::matrix::colour_of;

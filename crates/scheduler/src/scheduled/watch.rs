@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::core::Core;
 use super::state::WaiterIndex;
-use crate::Process;
-use crate::queue::Notify;
-use crate::sync::{self, Condvar, JoinHandle, Mutex};
+use diorite_block::Notify;
+use diorite_block::Process;
+use diorite_block::sync::{self, Condvar, JoinHandle, Mutex};
 
 /// See the module's head.
 pub(super) struct Watcher {

@@ -1,6 +1,6 @@
 use super::super::testing::{ms, request};
 use super::*;
-use crate::Op;
+use diorite_block::Op;
 
 fn us(microseconds: u64) -> Duration {
     Duration::from_micros(microseconds)

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::flow::Way;
 use super::{FREE, FlowIndex, Holder, Inject, NEWCOMER, SHALLOW, SPARSE, Set, Slice};
-use crate::scheduler::Request;
-use crate::scheduler::table::{Ended, Key};
+use crate::Request;
+use crate::table::{Ended, Key};
 
 /// A request so near to the next one of a stream belongs to it: one below has come late.
 const NEARBY_SECTORS: u64 = 32_768;
@@ -69,8 +69,13 @@ impl Inject {
     /// Seconds of the device that an injected request takes. A write in the drive's cache goes to the medium later, which takes longer if
     /// it does not continue the write before it. No owner is served meanwhile, so that time counts twice.
     fn injected_seconds(&self, index: FlowIndex, request: &Request) -> f64 {
-        let scattered = 2.0 * self.flow(index).scattered_share() * self.device.write_out();
-        self.device.transfer(request.bytes()) + self.injected_cost + scattered
+        let flow = self.flow(index);
+        let scattered = 2.0 * flow.scattered_share() * self.device.write_out();
+        let transfer = self.device.transfer(request.bytes());
+        // Beside a stream, pauses make up for the time of the command.
+        let is_pool = self.slice.is_some_and(|slice| slice.holder == Holder::Pool);
+        let command = if is_pool { flow.cost.get().unwrap_or(0.0).min(self.device.seek()) } else { 0.0 };
+        transfer.max(command) + self.injected_cost + scattered
     }
 
     /// What no thread waits for must not fill the drive before what one does.
@@ -123,14 +128,19 @@ impl Inject {
         match self.slice {
             Some(Slice { holder: Holder::Stream(index), charged_until, ends, .. }) => {
                 let flow = self.flow(index);
-                let running = ends.map_or(0, |_| now.saturating_sub(charged_until).as_nanos() as u64);
-                flow.time + running * 100 / u64::from(flow.weight)
+                let running = ends.map_or(0.0, |_| self.running_since(charged_until, now));
+                flow.time + (running * 1e11) as u64 / u64::from(flow.weight)
             }
             _ => {
-                let running = now.saturating_sub(self.virtual_time_since).as_secs_f64().min(STROKE_MAX);
+                let running = self.running_since(self.virtual_time_since, now);
                 self.virtual_time + (running * 1e9) as u64 / u64::from(self.arm_in_flight.max(1))
             }
         }
+    }
+
+    /// Seconds in which the flow that has the arm was served since then.
+    fn running_since(&self, since: Duration, now: Duration) -> f64 {
+        now.saturating_sub(since).as_secs_f64().min(STROKE_MAX)
     }
 
     fn served_class(&self) -> u8 {
@@ -234,12 +244,10 @@ impl Inject {
     /// The scattered flow that goes next: sparse ones first.
     fn first_of_pool(&self, now: Duration) -> Option<FlowIndex> {
         let depth = self.tunables.scattered_depth;
-        let may_go = |index: FlowIndex| {
-            match self.flow(index).in_flight {
-                in_flight if in_flight >= depth => !self.has_shallow_flow_beside(index, now),
-                in_flight if in_flight >= SHALLOW => !self.shallow_waits(now),
-                _ => true,
-            }
+        let may_go = |index: FlowIndex| match self.flow(index).in_flight {
+            in_flight if in_flight >= depth => !self.has_shallow_flow_beside(index, now),
+            in_flight if in_flight >= SHALLOW => !self.shallow_waits(now),
+            _ => true,
         };
         let is_admitted =
             |index: FlowIndex| self.newcomers_in_flight < NEWCOMERS || self.flow(index).is_known();
@@ -341,8 +349,7 @@ impl Inject {
         let least = self.device.seek() * f64::from(self.tunables.slice_seeks);
         let scattered_ago = now.saturating_sub(self.last_scattered);
         let is_mixed = !self.set(Set::Scattered).is_empty() || scattered_ago < self.tunables.target_latency;
-        let target =
-            if is_mixed { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
+        let target = if is_mixed { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
         // Until the device is known slices are short: a round of them shows whether they are needed.
         let most = if self.device.is_known() { self.tunables.slice_max.as_secs_f64() } else { least };
         let share = (target.as_secs_f64() / all.max(1.0)).clamp(least, most.max(least));

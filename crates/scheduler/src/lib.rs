@@ -1,6 +1,6 @@
 //! I/O schedulers (elevators): which request goes to the device next.
 //!
-//! Where it sits: between submitters and a device; [`crate::ScheduledDevice`] puts a scheduler on any device. A scheduler is
+//! Where it sits: between submitters and a device; [`ScheduledDevice`] puts a scheduler on any device. A scheduler is
 //! a pure state machine: its inputs are what arrives, what completes, and the time; it has no lock, thread or clock.
 //!
 //! Interface:
@@ -10,11 +10,14 @@
 //! - [`IoScheduler::next_deadline`] is the time at which `dispatch` must be tried again although nothing happened.
 //! - Time never goes backwards. A request id is unique among the requests that have not completed.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod cfq;
 mod deadline;
 mod fifo;
 mod inject;
 mod none;
+mod scheduled;
 mod statistics;
 mod table;
 
@@ -26,9 +29,10 @@ pub use cfq::{Cfq, CfqRules, CfqTunables};
 pub use deadline::{Deadline, DeadlineTunables};
 pub use inject::{Inject, InjectTunables};
 pub use none::Noop;
+pub use scheduled::{QueueLoad, ScheduledDevice};
 pub use statistics::{Histogram, MAX_OWNERS, OwnerStatistics, Statistics};
 
-use crate::{BioFlags, IoOwner, Op, Sector, TaskId};
+use diorite_block::{BioFlags, IoOwner, Op, Sector, TaskId};
 
 /// Names one request among those that have not completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +63,7 @@ impl Request {
 
     /// Length in bytes.
     pub const fn bytes(&self) -> u64 {
-        self.sectors.saturating_mul(crate::SECTOR_SIZE)
+        self.sectors.saturating_mul(diorite_block::SECTOR_SIZE)
     }
 
     /// Whether a thread waits for it: any read, and writes that carry `SYNC`.
@@ -196,7 +200,7 @@ impl FromStr for SchedulerKind {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
-    use crate::IoPriority;
+    use diorite_block::IoPriority;
 
     /// A request of 8 sectors by `task` at the default priority.
     pub(crate) fn request(id: u64, op: Op, sector: u64, task: u64) -> Request {

@@ -1,6 +1,6 @@
 use super::super::testing::{ms, request};
 use super::*;
-use crate::{IoPriority, Op};
+use diorite_block::{IoPriority, Op};
 
 fn cfq(rules: CfqRules) -> Cfq {
     Cfq::new(CfqTunables::for_rules(rules))

@@ -10,8 +10,8 @@ use super::core::Core;
 use super::is_scheduled;
 use super::state::WaiterIndex;
 use super::watch::Watcher;
-use crate::sync;
-use crate::{Completed, IoError, IoQueue, Notify, QueuedIo, Sector, Watch};
+use diorite_block::sync;
+use diorite_block::{Completed, IoError, IoQueue, Notify, QueuedIo, Sector, Watch};
 
 /// See the module's head.
 pub(super) struct ScheduledQueue {

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use diorite_block::scheduler::{IoScheduler, Request, RequestId, SchedulerKind, Statistics};
 use diorite_block::sync;
-use diorite_block::{
-    Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, ScheduledDevice, Sector, TaskId,
-};
+use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Sector, TaskId};
+use diorite_scheduler::ScheduledDevice;
+use diorite_scheduler::{IoScheduler, Request, RequestId, SchedulerKind, Statistics};
 
 thread_local! {
     /// Transfers that this thread has executed.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::fifo::Sorted;
 use super::table::{Key, RequestTable};
 use super::{IoScheduler, Request, RequestId, Statistics};
-use crate::IoPriority;
+use diorite_block::IoPriority;
 
 /// What can be tuned. The defaults are mq-deadline's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,7 +199,7 @@ impl IoScheduler for Deadline {
 mod tests {
     use super::super::testing::{ms, request};
     use super::*;
-    use crate::Op;
+    use diorite_block::Op;
 
     fn order(scheduler: &mut Deadline, now: Duration) -> Vec<u64> {
         std::iter::from_fn(|| scheduler.dispatch(now)).map(|request| request.id.0).collect()

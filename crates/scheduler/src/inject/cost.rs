@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::TaskId;
+use diorite_block::TaskId;
 
 /// An interval counts at most this much beyond what is usual: some turns of the disk. A trip of the arm to write what the drive has cached is
 /// longer; what that takes of the medium is charged with each write.

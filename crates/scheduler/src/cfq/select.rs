@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::queue::Queue;
 use super::trees::{ASYNC, QueueIndex, SYNC, SYNC_NOIDLE, TreeClass, TreeName};
 use super::{Cfq, Key, QueueDepth, Serving, Ticks, ticks};
-use crate::BioFlags;
-use crate::scheduler::Request;
+use crate::Request;
+use diorite_block::BioFlags;
 
 /// Offset of an idle-class queue after the last of its kind, and how far before the first a preempting queue goes.
 const IDLE_CLASS_DELAY: Ticks = 200;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use diorite_block::scheduler::SchedulerKind;
 use diorite_block::sync::Mutex;
 use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoMemory, IoOwner, IoPriority,
-    IoQueue, Op, Piece, QueuedIo, QueuedMemory, ScheduledDevice, Sector, TaskId,
+    IoQueue, Op, Piece, QueuedIo, QueuedMemory, Sector, TaskId,
 };
+use diorite_scheduler::ScheduledDevice;
+use diorite_scheduler::SchedulerKind;
 
 /// Memory with a delay, that notes how many transfers were inside at once.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::statistics::{Record, Statistics};
 use super::{Request, RequestId};
-use crate::NumberHasher;
-use crate::TaskId;
+use diorite_block::NumberHasher;
+use diorite_block::TaskId;
 
 /// Names a slot of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,9 +2,9 @@
 //!
 //! Where it sits: between submitters and a [`BlockDevice`]. A submitter inserts its bios as requests. Any thread that is in the
 //! device, to submit or to wait, dispatches what the scheduler lets go, for every owner, into the one queue that the threads share
-//! ([`crate::SharedQueue`]), and takes the completions of all. So no thread that waits elsewhere can stop the device.
+//! ([`diorite_block::SharedQueue`]), and takes the completions of all. So no thread that waits elsewhere can stop the device.
 //!
-//! - Memory belongs to the request, or is lent by a caller that is blocked until its bios have ended ([`crate::LentMemory`]).
+//! - Memory belongs to the request, or is lent by a caller that is blocked until its bios have ended ([`diorite_block::LentMemory`]).
 //! - A caller whose bios are all granted at once executes them by itself, as if there were no scheduler: no hand-off.
 //! - A device without a shared queue is used through `execute`, by whichever thread dispatches.
 //!
@@ -26,10 +26,10 @@ use std::sync::Arc;
 use self::core::Core;
 use self::queue::ScheduledQueue;
 use self::state::State;
-use crate::lent::with_loans;
-use crate::scheduler::{IoScheduler, SchedulerKind, Statistics};
-use crate::sync;
-use crate::{
+use crate::{IoScheduler, SchedulerKind, Statistics};
+use diorite_block::sync;
+use diorite_block::with_loans;
+use diorite_block::{
     Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
     TaskId,
 };

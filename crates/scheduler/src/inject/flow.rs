@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::scheduler::Request;
-use crate::scheduler::fifo::Sorted;
-use crate::{BioFlags, IoPriority, Op, TaskId};
+use crate::Request;
+use crate::fifo::Sorted;
+use diorite_block::{BioFlags, IoPriority, Op, TaskId};
 
 /// Requests closer to the last one's end than this go on from there: no more than a drive reads ahead.
 const NEAR_SECTORS: u64 = 2048;

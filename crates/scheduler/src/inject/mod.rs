@@ -36,7 +36,7 @@ use self::device::Device;
 use self::flow::{Flow, FlowName, Way};
 use super::table::RequestTable;
 use super::{IoScheduler, Request, RequestId, Statistics};
-use crate::{NumberHasher, TaskId};
+use diorite_block::{NumberHasher, TaskId};
 
 /// Flows that are kept when they have nothing to do.
 const FLOWS_KEPT: usize = 1024;
@@ -416,6 +416,10 @@ impl IoScheduler for Inject {
     fn dispatch(&mut self, now: Duration) -> Option<Request> {
         if self.table.pending_count() == 0 {
             return None;
+        }
+        if self.slice.is_some_and(|slice| slice.holder == Holder::Pool) {
+            // Scattered flows alone could fill the device.
+            return self.next_free(now).or_else(|| self.next_for_arm(now));
         }
         self.next_for_arm(now).or_else(|| self.next_free(now))
     }

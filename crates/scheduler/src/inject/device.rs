@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::flow::Mean;
-use crate::scheduler::Request;
+use crate::Request;
 
 /// A seek of a drive with an arm until it is measured: half a turn at 7200 rpm and a short way.
 const SEEK_AT_FIRST: f64 = 0.006;
@@ -25,11 +25,12 @@ const LONG: u64 = 64 * 1024;
 /// Bytes a second until it is measured.
 const RATE_AT_FIRST: f64 = 100e6;
 
-/// Cached writes from which on their cost is measured. Before, it is taken for this part of a seek: the drive sorts them.
-const WRITE_OUT_LEAST: f64 = 256.0;
-const WRITE_OUT_GUESS: f64 = 8.0;
+/// Cached writes that outweigh the guess of their cost, as many as a cache holds: it is written out only when it is full. The guess is this
+/// part of a seek: the drive sorts them.
+const WRITE_OUT_LEAST: f64 = 4096.0;
+const WRITE_OUT_GUESS: f64 = 2.0;
 /// Once this many cached writes have been measured, older ones lose half their weight.
-const WRITE_OUT_MEMORY: f64 = 4096.0;
+const WRITE_OUT_MEMORY: f64 = 16_384.0;
 
 /// See the module's head. Times in seconds.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! How many decisions (insert, dispatch, complete) a second each scheduler makes in a second of CPU time on one core.
 //!
-//! `cargo run --release -p diorite-block --example scheduler_rate`
+//! `cargo run --release -p diorite-scheduler --example scheduler_rate`
 
 use std::time::Duration;
 
-use diorite_block::scheduler::{Request, RequestId, SchedulerKind};
 use diorite_block::{BioFlags, IoOwner, IoPriority, Op, Sector, TaskId};
+use diorite_scheduler::{Request, RequestId, SchedulerKind};
 
 /// Requests pending at any time, spread over the tasks.
 const DEPTH: u64 = 32;

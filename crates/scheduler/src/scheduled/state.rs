@@ -14,9 +14,9 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::scheduler::{IoScheduler, Request, RequestId};
-use crate::sync::{Condvar, now};
-use crate::{
+use crate::{IoScheduler, Request, RequestId};
+use diorite_block::sync::{Condvar, now};
+use diorite_block::{
     BioFlags, BlockDevice, Completed, IoError, IoOwner, NumberHasher, Op, Process, QueueWait, QueuedIo,
     Sector, SharedQueue,
 };
@@ -152,7 +152,7 @@ impl State {
     ) -> PartIndex {
         self.next_id += 1;
         let id = RequestId(self.next_id);
-        let sectors = bytes.div_ceil(crate::SECTOR_SIZE);
+        let sectors = bytes.div_ceil(diorite_block::SECTOR_SIZE);
         let request = Request { id, op, sector, sectors, flags, owner };
         let merged = self.scheduler.merge(&request, now);
         if merged.is_none() {

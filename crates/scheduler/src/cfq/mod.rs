@@ -36,8 +36,8 @@ use self::queue::Queue;
 use self::trees::{ClassTrees, QueueIndex, TreeClass};
 use super::table::{Ended, Key, RequestTable};
 use super::{IoScheduler, Request, RequestId, Statistics};
-use crate::NumberHasher;
-use crate::{BioFlags, TaskId};
+use diorite_block::NumberHasher;
+use diorite_block::{BioFlags, TaskId};
 
 /// Milliseconds, signed: a preempting queue gets a key in the past.
 type Ticks = i64;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::trees::{Place, QueueIndex, TreeClass};
 use super::{Ticks, ticks};
-use crate::scheduler::fifo::Sorted;
-use crate::scheduler::table::Key;
-use crate::{IoPriority, TaskId};
+use crate::fifo::Sorted;
+use crate::table::Key;
+use diorite_block::{IoPriority, TaskId};
 
 /// A mean is trusted when its weight is above this; three samples reach it.
 const TRUSTED: u64 = 80;

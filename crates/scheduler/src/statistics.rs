@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
-use crate::{NumberHasher, Op, TaskId};
+use diorite_block::{NumberHasher, Op, TaskId};
 
 /// Most owners with a record of their own.
 pub const MAX_OWNERS: usize = 4096;

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::state::{PartIndex, State, WaiterIndex};
-use crate::sync::{self, Mutex, MutexGuard, Rank};
-use crate::{BlockDevice, Completed};
+use diorite_block::sync::{self, Mutex, MutexGuard, Rank};
+use diorite_block::{BlockDevice, Completed};
 
 /// Shortest sleep for a deadline, so that a clock that ends it a little early cannot make a thread spin.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
