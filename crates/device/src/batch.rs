@@ -2,7 +2,7 @@
 //!
 //! Where it sits: what `execute` of [`FileDevice`] and of devices made of several files does. With `io_uring` everything
 //! goes to the calling thread's own ring in one system call; no other thread is asked and no lock is taken. A transfer that is alone may be
-//! a call instead ([`crate::single`]).
+//! a call instead ([`crate::method`]).
 //!
 //! Order: flushes and whatever must precede a write with `PREFLUSH`; then all transfers at once; then, where several writes of
 //! one device are to be durable, one flush for them. (A single such write carries `RWF_DSYNC` itself.)
@@ -19,10 +19,10 @@ use std::io;
 use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Sector};
 
 use crate::file::FileDevice;
+use crate::method::{Company, Method};
 use crate::options::Polling;
 use crate::polling::{self, Wait};
 use crate::ring::{Ring, RingFile};
-use crate::single::Way;
 use crate::thread_ring;
 use crate::transfer::{Step, Transfer, is_passing};
 use crate::workers;
@@ -211,31 +211,27 @@ impl<'d> Job<'d> {
 
     /// Run it as the only one of its thread.
     fn run_alone(&mut self) {
-        let short = match &self.work {
-            _ if self.result.is_some() => return,
-            Work::Move(transfer) => polling::short(transfer),
-            Work::Flush => None,
-        };
-        match short {
-            _ if !self.device.is_asynchronous() => self.run_here(),
-            Some(_) if self.device.polling() == Polling::Never => self.run_here(),
-            Some(direction) => self.device.singles.run(direction, |way| match way {
-                Way::Poll => run(std::slice::from_mut(self)),
-                Way::Call => {
-                    let _wait = Wait::begin();
-                    self.run_here();
-                }
-            }),
-            // The host ends an asynchronous write in a thread of its own, which has to wake up first; a call ends in its caller.
-            None if self.op == Op::Write => self.run_here(),
-            None => run(std::slice::from_mut(self)),
+        let Work::Move(transfer) = &self.work else { return self.run_here() };
+        if self.result.is_some() {
+            return;
+        }
+        match self.device.method(transfer.direction, transfer.len(), Company::Alone) {
+            Method::Call => self.run_here(),
+            Method::Ring => run(std::slice::from_mut(self)),
+            Method::Poll if self.device.polling() == Polling::Never => self.run_here(),
+            Method::Poll if !polling::may_poll() => {
+                // A thread that sleeps on a ring takes longer than a call.
+                let _wait = Wait::begin();
+                self.run_here();
+            }
+            Method::Poll => run(std::slice::from_mut(self)),
         }
     }
 
     fn run_here(&mut self) {
         if self.result.is_none() {
             self.result = Some(match &mut self.work {
-                Work::Move(transfer) => transfer.run_by_calls(self.device),
+                Work::Move(transfer) => transfer.run_by_call(self.device.raw_fd()),
                 Work::Flush => self.device.flush_now(),
             });
         }
@@ -274,7 +270,9 @@ impl<'d> Job<'d> {
 /// Run all jobs: by calls where those only copy, those of other ring devices in this thread's ring, the rest in the pool of threads.
 fn run(jobs: &mut [Job<'_>]) {
     for job in &mut *jobs {
-        if matches!(job.work, Work::Move(_)) && job.device.moves_by_calls(job.len) {
+        if let Work::Move(transfer) = &job.work
+            && job.device.moves_by_calls(transfer.direction, job.len)
+        {
             job.run_here();
         }
     }

@@ -10,7 +10,7 @@
 //! - [`FileDevice::is_direct`] says whether the host's page cache is bypassed.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,25 +19,24 @@ use diorite_block::{Geometry, IoCounters, IoErrorKind, Op};
 use rustix::fs::{FallocateFlags, FlockOperation};
 
 use crate::buffer::AlignedBuf;
-use crate::calls::Calls;
 use crate::error::OpenError;
 use crate::kind::Kind;
+use crate::method::{Company, HostIo, Method, method};
 use crate::open;
 use crate::options::{Backend, Growth, OpenOptions, Polling};
 use crate::ring;
-use crate::single::Singles;
 use crate::sys;
-use crate::transfer::GROWING;
+use crate::transfer::{Direction, GROWING};
 
 /// The environment's choices where the program makes none.
 const BACKEND_VARIABLE: &str = "DIORITE_IO_BACKEND";
 const POLLING_VARIABLE: &str = "DIORITE_IO_POLLING";
 
+/// tmpfs, ramfs and hugetlbfs, as `statfs(2)` lists them.
+const MEMORY_MAGICS: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+
 /// Length and alignment of a read that any direct I/O takes.
 const PROBE_BYTES: usize = 4096;
-
-/// Threads of the kernel copy longer transfers sooner, several at once.
-const COPIED_BYTES_MAX: u64 = 128 << 10;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -50,10 +49,7 @@ pub struct FileDevice {
     direct: bool,
     growth: Growth,
     uses_ring: bool,
-    /// Whether a ring moves its data without threads of the kernel.
-    is_asynchronous: bool,
-    pub(crate) calls: Calls,
-    pub(crate) singles: Singles,
+    host_io: HostIo,
     /// The tick of the clock at which the file was seen not to be truncated.
     checked_at: AtomicU64,
     polling: Polling,
@@ -73,10 +69,7 @@ impl FileDevice {
         let uses_ring = chooses_ring(path, options.backend)?;
         let polling = chooses_polling(options.polling)?;
         let opened = open::open(path, options)?;
-        let is_asynchronous = uses_ring && opened.direct && {
-            let mut memory = AlignedBuf::zeroed(PROBE_BYTES, PROBE_BYTES);
-            sys::can_be_asynchronous(opened.fd.as_fd(), &mut memory)
-        };
+        let host_io = host_io(uses_ring && opened.direct, opened.fd.as_fd());
         Ok(Arc::new(Self {
             fd: opened.fd,
             backing: opened.backing,
@@ -85,9 +78,7 @@ impl FileDevice {
             direct: opened.direct,
             growth: options.growth,
             uses_ring,
-            is_asynchronous,
-            calls: Calls::default(),
-            singles: Singles::default(),
+            host_io,
             checked_at: AtomicU64::new(0),
             polling,
             locked_by: std::process::id(),
@@ -110,14 +101,14 @@ impl FileDevice {
         self.uses_ring
     }
 
-    /// Whether a ring moves its data without threads of the kernel.
-    pub(crate) fn is_asynchronous(&self) -> bool {
-        self.is_asynchronous
+    /// How a transfer of so many bytes is made.
+    pub(crate) fn method(&self, direction: Direction, bytes: u64, company: Company) -> Method {
+        method(self.host_io, direction, bytes, company)
     }
 
-    /// Whether transfers of this length are better made by calls of this thread, also where there are several.
-    pub(crate) fn moves_by_calls(&self, len: u64) -> bool {
-        self.uses_ring && !self.is_asynchronous && len <= COPIED_BYTES_MAX && self.calls.are_copies()
+    /// Whether one of several transfers is made by a call of its thread.
+    pub(crate) fn moves_by_calls(&self, direction: Direction, bytes: u64) -> bool {
+        self.uses_ring && self.method(direction, bytes, Company::Several) == Method::Call
     }
 
     pub(crate) fn polling(&self) -> Polling {
@@ -283,6 +274,17 @@ impl FileDevice {
         }
         Ok(())
     }
+}
+
+/// What the host does for transfers of a file, asked by a read that must not wait.
+fn host_io(can_be_asynchronous: bool, fd: BorrowedFd<'_>) -> HostIo {
+    let mut memory = AlignedBuf::zeroed(PROBE_BYTES, PROBE_BYTES);
+    if can_be_asynchronous && sys::can_be_asynchronous(fd, &mut memory) {
+        return HostIo::Asynchronous;
+    }
+    let is_in_memory =
+        rustix::fs::fstatfs(fd).is_ok_and(|found| MEMORY_MAGICS.contains(&(found.f_type as u32)));
+    if is_in_memory { HostIo::Memory } else { HostIo::Synchronous }
 }
 
 /// Whether the device runs on rings.

@@ -379,11 +379,6 @@ impl Ring {
         }
     }
 
-    /// Entries that the kernel has and has not completed.
-    pub(crate) fn working(&mut self) -> usize {
-        (self.in_flight as usize).saturating_sub(self.unsubmitted() + self.uring.completion().len())
-    }
-
     /// Whether everything pushed is submitted and so many completions can be popped.
     fn has_completed(&mut self, wanted: usize) -> bool {
         self.uring.completion().len() >= wanted && self.uring.submission().is_empty()

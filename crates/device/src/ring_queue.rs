@@ -3,23 +3,19 @@
 //! Where it sits: below [`diorite_block::IoQueue`], for the library's async queue, for streams and for benchmarks; and below
 //! [`diorite_block::SharedQueue`], for all threads of a device with an I/O scheduler.
 //!
-//! Interface: submitting fills entries, and enters the kernel when they are as many as the device still works on, at the latest
-//! for every [`ISSUE_AT`], or for each write; issuing or reaping enters it once. A device of which much is asked stays busier when it hears of new
-//! work soon rather than of all of it at the next wait: at depth 32, that is worth a sixth of the rate
-//! (`examples/raw_bench.rs`). So a device with nothing to do hears of an entry at once, or of the first few together where that is
-//! faster ([`crate::pace`]), and one that is busy of several in one system call; the entry that fills the queue is left to the wait that has to follow.
+//! Interface: submitting fills entries. Issuing or reaping enters the kernel once and submits them all. Reaping returns every transfer that
+//! has ended.
 //!
-//! A transfer of a file without asynchronous I/O is made when it is submitted, by calls of the submitter's thread, where those only copy
-//! ([`crate::calls`]); in a deep queue, a part of them by a second thread where that is faster ([`crate::helper`]).
+//! A short transfer of a file in memory is a copy: a call of the submitter's thread makes it when it is submitted ([`crate::method`]).
 //!
-//! Reads that go on where the last one ends, while the device has enough to do, become one entry ([`crate::merged`]).
+//! Reads that continue where the last one ends become one entry ([`crate::merged`]).
 //!
 //! States of a transfer: taken -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush after it, for `FUA`) ->
 //! ended. A transfer that cannot be (misaligned, beyond the end) ends without being issued.
 //!
 //! Invariants:
 //! 1. A slot is free, or holds a transfer whose memory stays where it is until all its entries were popped.
-//! 2. Dropping a queue waits for everything in flight, also for what the second thread has.
+//! 2. Dropping a queue waits for everything in flight.
 //! 3. In a forked child the queue has a ring of its own; what was in flight is the parent's, and fails here with `ECANCELED`.
 //!
 //! Safety policy: pieces become raw transfers ([`crate::route`]) into memory that the slot owns. `IoMemory` promises that the
@@ -36,23 +32,16 @@ use diorite_block::{
     SharedQueue, WaitOnQueue, Watch,
 };
 
-use crate::helper::{self, Helper, Job};
 use crate::layout::Layout;
 use crate::merged::{Held, Merged};
 use crate::options::Polling;
-use crate::pace::Pace;
 use crate::ring::{Ring, RingWait};
-use crate::route::{PartOf, Route, Target, prepare};
+use crate::route::{PartOf, Route, Target, prepare, run_by_calls};
 use crate::transfer::{Step, Transfer, is_passing};
 use crate::watched::Watched;
 
 /// Entries of a ring beyond which more depth would not make a device busier.
 const RING_ENTRIES_MAX: u32 = 1024;
-/// So many entries are not kept back, however much the device has to do.
-const ISSUE_AT: usize = 3;
-/// The same after a write: a disk takes writes faster than it reads, and on the processor that it interrupts a sixth more of them come through if
-/// it hears of each at once; reads gain nothing by that.
-const ISSUE_WRITES_AT: usize = 1;
 /// From here on a number stands for a flush of a target where otherwise the number of a part is.
 const FLUSH: u32 = 1 << 31;
 /// This number in the place of a part stands for a merged transfer, whose number is in the place of the slot.
@@ -78,8 +67,6 @@ pub(crate) fn open_shared(
 ) -> Option<Box<dyn SharedQueue>> {
     let mut queue = RingQueue::new(Route { front, layout, targets }, depth, Ring::for_many_threads)?;
     queue.waiter = Some(queue.ring.waiter().ok()?);
-    queue.pace = Pace::at_once();
-    queue.helper = Helper::never();
     Some(Box::new(queue))
 }
 
@@ -111,8 +98,6 @@ struct Slot {
 struct RingQueue {
     /// Before `slots`, so that it is drained before their memory goes.
     ring: Ring,
-    /// Before `slots`, for the same reason.
-    helper: Helper,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Reads that wait for those that go on where they end.
@@ -127,7 +112,6 @@ struct RingQueue {
     in_flight: u32,
     depth: u32,
     polling: Polling,
-    pace: Pace,
     route: Route,
     make_ring: fn(u32) -> io::Result<Ring>,
     /// Of a queue that many threads share.
@@ -143,7 +127,6 @@ impl RingQueue {
         let polling = route.targets.first().map_or(Polling::Never, |target| target.file_device().polling());
         Some(Self {
             ring,
-            helper: Helper::new(depth),
             slots: Vec::new(),
             free: Vec::new(),
             held: Held::new(route.front.geometry()),
@@ -154,7 +137,6 @@ impl RingQueue {
             in_flight: 0,
             depth,
             polling,
-            pace: Pace::new(depth),
             route,
             make_ring,
             waiter: None,
@@ -171,7 +153,6 @@ impl RingQueue {
     /// Invariant 3. Where the child can have no ring, its transfers fail, too.
     #[cold]
     fn leave_parent(&mut self) {
-        self.helper = Helper::never();
         for slot in &mut self.slots {
             if let Some(io) = slot.io.take() {
                 let result =
@@ -199,64 +180,22 @@ impl RingQueue {
         !self.ring.is_of_parent()
     }
 
-    /// Whether the entries that the kernel has not seen are worth a system call of their own: fewer are where the device is
-    /// about to run out of work.
-    fn has_enough_to_issue(&mut self, op: Op) -> bool {
-        let entries = self.ring.unsubmitted() + usize::from(!self.held.is_empty());
-        let working = self.ring.working();
-        let batch = self.pace.batch(entries);
-        if batch > 1 && working < batch {
-            return entries >= batch;
-        }
-        let limit = if op == Op::Write { ISSUE_WRITES_AT } else { ISSUE_AT };
-        entries >= limit || entries >= working.max(1) && !self.held.may_wait(working)
-    }
-
-    /// Whether a transfer is better made at once, by calls of this thread.
+    /// Whether a transfer is made at once, by calls of this thread.
     fn moves_by_calls(&self, io: &QueuedIo, index: u32) -> bool {
         let parts = &self.slots[index as usize].parts;
-        let by_calls =
-            |part: &PartOf| self.route.targets[part.target].file_device().moves_by_calls(part.transfer.len());
+        let by_calls = |PartOf { transfer, target, .. }: &PartOf| {
+            let device = self.route.targets[*target].file_device();
+            device.moves_by_calls(transfer.direction, transfer.len())
+        };
         !needs_flush_after(io, parts) && parts.iter().all(by_calls)
     }
 
-    /// Make it, or let the second thread do so.
     fn run_by_calls(&mut self, io: QueuedIo, index: u32) {
-        let (op, slot) = (io.op, &mut self.slots[index as usize]);
-        if self.helper.takes_next(op, &self.route.targets) {
-            slot.io = Some(io);
-            self.helper.give(Job::new(index, op, std::mem::take(&mut slot.parts)));
-            return;
-        }
-        let result = helper::make(&self.route.targets, op, &mut slot.parts);
+        let slot = &mut self.slots[index as usize];
+        let result = run_by_calls(&self.route.targets, io.op, &mut slot.parts);
         slot.parts.clear();
         self.free.push(index);
         self.end(io, result);
-    }
-
-    /// Take what the second thread has ended; wait for it until so many transfers have ended, or it has none.
-    fn take_helped(&mut self, wanted: usize) {
-        let mut collected = self.helper.take_collected();
-        if !collected.is_empty() {
-            for job in &mut collected {
-                job.run(&self.route.targets);
-            }
-            self.end_helped(collected);
-        }
-        while let Some(jobs) = self.helper.take_back(self.ended.len() < wanted) {
-            self.end_helped(jobs);
-        }
-    }
-
-    fn end_helped(&mut self, mut jobs: Vec<Job>) {
-        for Job { index, mut parts, result, .. } in jobs.drain(..) {
-            let slot = &mut self.slots[index as usize];
-            parts.clear();
-            slot.parts = parts;
-            self.free.push(index);
-            self.ended.extend(slot.io.take().map(|io| Completed { io, result }));
-        }
-        self.helper.keep(jobs);
     }
 
     /// Hold the only part of a read back for those that may follow it.
@@ -436,32 +375,19 @@ impl RingQueue {
         if has_merged { transfers.min(1) as u32 } else { transfers as u32 }
     }
 
-    /// Enter the kernel, and wait for completions of so many transfers: whether there were none yet.
-    fn wait_for(&mut self, transfers: usize) -> bool {
+    /// Submit all entries, and wait for completions of so many transfers.
+    fn wait_for(&mut self, transfers: usize) {
         match self.completions_of(transfers) {
-            _ if self.ring.in_flight() == 0 => false,
-            0 => {
-                self.ring.look();
-                false
-            }
-            completions => {
-                let has_to_wait = !self.ring.has_any();
-                self.ring.enter(completions, self.polling);
-                has_to_wait
-            }
+            _ if self.ring.in_flight() == 0 => {}
+            0 => self.ring.look(),
+            completions => self.ring.enter(completions, self.polling),
         }
     }
 
     /// Append everything that has ended.
     fn take_ended(&mut self, done: &mut Vec<Completed>) {
-        self.take_some(usize::MAX, done);
-    }
-
-    /// Append what has ended, by at most so many completions.
-    fn take_some(&mut self, at_most: usize, done: &mut Vec<Completed>) {
         done.append(&mut self.ended);
-        for _ in 0..at_most {
-            let Some((user_data, result)) = self.ring.pop() else { break };
+        while let Some((user_data, result)) = self.ring.pop() {
             let (index, part) = ((user_data >> 32) as u32, user_data as u32);
             if part == MERGED {
                 self.handle_merged(index, result, done);
@@ -526,7 +452,6 @@ impl IoQueue for RingQueue {
         let prepared = unsafe { prepare(&self.route, &mut io, &mut slot.parts) };
         // Not before: a memory that panics is in no transfer, and its slot is not used again.
         self.in_flight += 1;
-        self.pace.note_submitted(io.op);
         let stage = match (io.op, slot.parts.is_empty()) {
             (Op::Flush, _) => Some(Stage::FlushBefore),
             _ if io.flags.contains(BioFlags::PREFLUSH) => Some(Stage::FlushBefore),
@@ -540,7 +465,6 @@ impl IoQueue for RingQueue {
             }
             (Ok(()), Some(stage)) => {
                 self.route.count_submitted(&io);
-                let op = io.op;
                 let slot = &mut self.slots[index as usize];
                 let can_be_merged = io.op == Op::Read && stage == Stage::Parts && slot.parts.len() == 1;
                 slot.io = Some(io);
@@ -549,10 +473,6 @@ impl IoQueue for RingQueue {
                 } else {
                     self.push_held();
                     self.enter_stage(index, stage);
-                }
-                if self.in_flight < self.depth && self.has_enough_to_issue(op) {
-                    self.push_held();
-                    self.ring.enter(0, Polling::Never);
                 }
             }
             (result, _) => {
@@ -568,7 +488,6 @@ impl IoQueue for RingQueue {
         if !self.has_ring() {
             return Ok(());
         }
-        self.helper.send();
         self.push_held();
         if self.ring.unsubmitted() > 0 {
             self.ring.enter(0, Polling::Never);
@@ -578,20 +497,16 @@ impl IoQueue for RingQueue {
 
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
         let (before, wanted) = (done.len(), wait_for.min(self.in_flight) as usize);
-        let mut has_waited = false;
-        self.pace.begin_reap();
         if self.has_ring() {
             self.push_held();
-            self.take_helped(wanted);
-            has_waited = self.wait_for(wanted.saturating_sub(self.ended.len()));
-            let has_nothing_to_do = has_waited && self.ring.working() == 0;
-            self.take_some(if has_nothing_to_do { self.pace.first(wanted) } else { usize::MAX }, done);
+            self.wait_for(wanted.saturating_sub(self.ended.len()));
+            self.take_ended(done);
             while done.len() - before < wanted {
                 self.ring.enter(self.completions_of(wanted - (done.len() - before)), self.polling);
                 self.take_ended(done);
             }
             if self.notify.is_set() && self.ring.unsubmitted() > 0 {
-                // Who waits for the descriptor does not come back to submit what followed.
+                // A thread that waits for the descriptor does not return to submit later stages.
                 self.ring.enter(0, Polling::Never);
             }
         } else {
@@ -599,7 +514,6 @@ impl IoQueue for RingQueue {
         }
         let count = done.len() - before;
         self.in_flight -= count as u32;
-        self.pace.end_reap(count, has_waited);
         Ok(count)
     }
 
@@ -607,8 +521,6 @@ impl IoQueue for RingQueue {
         assert_eq!(self.in_flight, 0, "watched before the first transfer");
         // Completions of this ring come at once, whatever the thread that submitted does meanwhile.
         self.make_ring = Ring::for_many_threads;
-        self.pace = Pace::at_once();
-        self.helper = Helper::never();
         self.ring.unregister_files();
         self.ring = ring_for(&mut self.route, self.depth, self.make_ring).ok()?;
         let descriptor = self.ring.descriptor().ok()?;

@@ -79,6 +79,21 @@ pub(crate) struct PartOf {
     pub(crate) start: u64,
 }
 
+/// Make the parts of a transfer by calls of this thread. The first error counts.
+pub(crate) fn run_by_calls(targets: &[Target], op: Op, parts: &mut [PartOf]) -> Result<(), IoError> {
+    let mut result = Ok(());
+    for PartOf { transfer, target, start } in parts {
+        let device = targets[*target].file_device();
+        device.counters().count(op, transfer.len());
+        let ended = transfer.run_by_call(device.raw_fd()).map_err(|kind| {
+            let (sector, len) = (Sector::containing(*start), transfer.len());
+            IoError { device: device.name(), op, sector, len, kind }
+        });
+        result = result.and(ended);
+    }
+    result
+}
+
 /// Check a transfer as a whole, and turn its pieces into raw transfers.
 ///
 /// # Safety

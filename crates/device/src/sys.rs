@@ -118,16 +118,6 @@ pub(crate) fn tick() -> u64 {
     1 + (time.tv_sec as u64).wrapping_mul(1_000_000_000) + time.tv_nsec as u64
 }
 
-/// How often this thread has given up the CPU by itself.
-pub(crate) fn sleeps_of_this_thread() -> i64 {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: a structure of the right type, valid during the call; all zeros is a valid `rusage`, whatever the call did.
-    unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init().ru_nvcsw
-    }
-}
-
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -13,7 +13,6 @@ use std::io;
 
 use diorite_block::{Bio, BioFlags, BioMemory, IoErrorKind};
 
-use crate::file::FileDevice;
 use crate::sys;
 
 /// How often the system may say "try again" without having moved a byte.
@@ -239,11 +238,7 @@ impl Transfer {
     }
 
     /// Run it to its end in this thread.
-    pub(crate) fn run_by_calls(&mut self, device: &FileDevice) -> Result<(), IoErrorKind> {
-        device.calls.run(|| self.run(device.raw_fd()))
-    }
-
-    fn run(&mut self, fd: libc::c_int) -> Result<(), IoErrorKind> {
+    pub(crate) fn run_by_call(&mut self, fd: libc::c_int) -> Result<(), IoErrorKind> {
         loop {
             let segments = self.segments.as_slice();
             let result = match self.direction {
