@@ -1,7 +1,7 @@
 //! `deadline`: requests in sector order, in batches, none later than its deadline; reads before writes, but not for ever.
 //!
 //! The behaviour is that of Linux' mq-deadline (Documentation/block/deadline-iosched.rst): each priority class has, for
-//! each direction, a list by sector and a list by arrival. A batch goes on in sector order; a new batch starts with the
+//! each direction, a list by sector and a list by arrival. A batch continues in sector order; a new batch starts with the
 //! oldest request if its deadline has passed. Writes are passed over at most `writes_starved` times. A lower class is
 //! served only when no higher one has anything, or when it has waited `priority_aging`.
 
@@ -13,7 +13,7 @@ use super::table::{Key, RequestTable};
 use super::{IoScheduler, Request, RequestId, Statistics};
 use diorite_block::IoPriority;
 
-/// What can be tuned. The defaults are mq-deadline's.
+/// Tunables. The defaults are mq-deadline's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadlineTunables {
     /// A read should be dispatched within this time.
@@ -22,7 +22,7 @@ pub struct DeadlineTunables {
     pub write_expire: Duration,
     /// Requests of one batch.
     pub fifo_batch: u32,
-    /// How often reads may go before waiting writes.
+    /// Read batches before waiting writes.
     pub writes_starved: u32,
     /// After this time a lower class goes before a higher one.
     pub priority_aging: Duration,
@@ -51,7 +51,7 @@ const WRITE: usize = 1;
 #[derive(Debug, Default)]
 struct Class {
     queues: [Sorted; 2],
-    /// Where the batch goes on in each direction.
+    /// Where the batch continues in each direction.
     position: [u64; 2],
     direction: usize,
     batched: u32,
@@ -88,7 +88,7 @@ impl Deadline {
         self.table.slot(key).expires <= now
     }
 
-    /// The class that must go before the others because it has waited too long.
+    /// The class that has waited too long, if any.
     fn aged_class(&self, now: Duration) -> Option<usize> {
         let waited = |key: Key, direction: usize| {
             let expire = [self.tunables.read_expire, self.tunables.write_expire][direction];

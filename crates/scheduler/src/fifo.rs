@@ -1,7 +1,7 @@
 //! Two views of one set of pending requests: by sector, and by arrival.
 //!
-//! Removal from the middle of the arrival list is lazy: an entry whose request has gone is dropped when it comes to the
-//! front. Entries never outlive the oldest pending request's deadline by more than one look.
+//! Removal from the middle of the arrival list is lazy: the entry of a removed request is dropped when it reaches the
+//! front.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -38,7 +38,7 @@ impl Sorted {
         self.arrivals.push_back((key, request.id));
     }
 
-    /// Take out a request that is still pending in `table`.
+    /// Remove a request that is still pending in `table`.
     pub(super) fn remove(&mut self, table: &RequestTable, key: Key) {
         let request = table.request(key);
         let was_there = self.by_sector.remove(&(request.sector.0, key));
@@ -58,7 +58,7 @@ impl Sorted {
         }
     }
 
-    /// The one that has waited longest.
+    /// The oldest request.
     pub(super) fn oldest(&self) -> Option<Key> {
         self.arrivals.front().map(|(key, _)| *key)
     }
@@ -80,8 +80,7 @@ impl Sorted {
         (previous, next)
     }
 
-    /// Let `request` join a pending neighbour, at its back or its front. The older deadline is kept by keeping the
-    /// pending request.
+    /// Merge `request` into a pending neighbour, at its back or its front. The merged request keeps the older deadline.
     pub(super) fn merge(
         &mut self,
         table: &mut RequestTable,

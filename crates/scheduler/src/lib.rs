@@ -1,13 +1,13 @@
-//! I/O schedulers (elevators): which request goes to the device next.
+//! I/O schedulers (elevators): they choose the next request for the device.
 //!
-//! Where it sits: between submitters and a device; [`ScheduledDevice`] puts a scheduler on any device. A scheduler is
-//! a pure state machine: its inputs are what arrives, what completes, and the time; it has no lock, thread or clock.
+//! Where it sits: between submitters and a device. [`ScheduledDevice`] puts a scheduler on any device. A scheduler is
+//! a pure state machine. Its inputs are arrivals, completions and the time. It has no lock, thread or clock.
 //!
 //! Interface:
 //! - For each request: [`IoScheduler::merge`] may absorb it into a pending one; otherwise [`IoScheduler::insert`].
-//! - After each insert, completion and passed deadline: [`IoScheduler::dispatch`] until it gives nothing. `None` does not
-//!   mean that nothing is pending: the scheduler may be idling on purpose.
-//! - [`IoScheduler::next_deadline`] is the time at which `dispatch` must be tried again although nothing happened.
+//! - After each insert, completion and passed deadline: [`IoScheduler::dispatch`] until it returns `None`. Requests may still be pending
+//!   then: the scheduler may idle on purpose.
+//! - [`IoScheduler::next_deadline`] is the time at which `dispatch` must be called again without another event.
 //! - Time never goes backwards. A request id is unique among the requests that have not completed.
 
 #![warn(clippy::missing_errors_doc)]
@@ -34,11 +34,11 @@ pub use statistics::{Histogram, MAX_OWNERS, OwnerStatistics, Statistics};
 
 use diorite_block::{BioFlags, IoOwner, Op, Sector, TaskId};
 
-/// Names one request among those that have not completed.
+/// Identifies a request that has not completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// One or more merged bios, as a scheduler sees them: everything but the memory.
+/// One or more merged bios without their memory, as a scheduler sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Chosen by the caller.
@@ -51,7 +51,7 @@ pub struct Request {
     pub sectors: u64,
     /// As on the bio.
     pub flags: BioFlags,
-    /// Who it is charged to.
+    /// The owner that is charged.
     pub owner: IoOwner,
 }
 
@@ -71,7 +71,7 @@ impl Request {
         matches!(self.op, Op::Read) || self.flags.contains(BioFlags::SYNC)
     }
 
-    /// Whether `other` may become one request with this one: same kind and same durability.
+    /// Whether `other` can merge with this request: same operation and same durability.
     pub(crate) fn can_merge_with(&self, other: &Self) -> bool {
         const SEPARATE: BioFlags = BioFlags::PREFLUSH;
         self.op == other.op
@@ -82,27 +82,27 @@ impl Request {
     }
 }
 
-/// Decides the order of requests. See the module for the rules of use.
+/// Orders requests. See the module head for the rules of use.
 pub trait IoScheduler: Send + fmt::Debug {
     /// `none`, `deadline`, ...
     fn name(&self) -> &'static str;
 
-    /// Absorb `request` into a pending neighbour, and say into which; that one's range then covers both.
+    /// Merge `request` into a pending neighbour, and return that one. Its range then covers both.
     fn merge(&mut self, request: &Request, now: Duration) -> Option<RequestId>;
 
     /// Take a request.
     fn insert(&mut self, request: Request, now: Duration);
 
-    /// The request to issue next, if one should be issued now. It carries the range that merges have given it.
+    /// The request to issue now, if any, with the range that merges gave it.
     fn dispatch(&mut self, now: Duration) -> Option<Request>;
 
-    /// A dispatched request has ended.
+    /// A dispatched request has completed.
     fn completed(&mut self, id: RequestId, now: Duration);
 
     /// When to call `dispatch` again at the latest.
     fn next_deadline(&self) -> Option<Duration>;
 
-    /// An owner will send nothing more for now: nothing is to be kept ready for it. It may come back.
+    /// An owner sends nothing more for now: the disk does not idle for it. It may return.
     fn owner_ended(&mut self, task: TaskId, now: Duration) {
         let _ = (task, now);
     }
@@ -118,7 +118,7 @@ pub trait IoScheduler: Send + fmt::Debug {
     /// Requests inserted and not dispatched.
     fn pending_count(&self) -> usize;
 
-    /// The present state, in lines for a person.
+    /// The present state as text.
     fn describe(&self, now: Duration) -> String;
 }
 
@@ -132,17 +132,17 @@ pub enum SchedulerKind {
     Deadline,
     /// Completely fair queueing, by one of three rule sets.
     Cfq(CfqRules),
-    /// CFQ that lets cheap synchronous writers in beside readers.
+    /// Slices for streams, shared turns for scattered readers, injection of cached writes.
     Inject,
 }
 
 impl SchedulerKind {
-    /// What a volume gets by default: `inject` where distance costs time, else `none`.
+    /// The default of a volume: `inject` if seeks cost time, else `none`.
     pub const fn default_for(rotational: bool) -> Self {
         if rotational { Self::Inject } else { Self::None }
     }
 
-    /// The scheduler with its default tunables, for a device where distance costs time; nothing for `none`.
+    /// The scheduler with its default tunables for a rotational device; nothing for `none`.
     pub fn build(self) -> Option<Box<dyn IoScheduler>> {
         self.build_for(true)
     }
@@ -173,7 +173,7 @@ impl fmt::Display for SchedulerKind {
     }
 }
 
-/// A scheduler name that is not known.
+/// An unknown scheduler name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown scheduler '{0}': use none, deadline, cfq, cfq:2.6.32, cfq:noidle-regression, cfq:fixed or inject"
@@ -220,7 +220,7 @@ pub(crate) mod testing {
         assert!("bfq".parse::<SchedulerKind>().is_err());
     }
 
-    /// Whatever a scheduler does, each request comes out exactly once, and nothing is stuck when deadlines are kept.
+    /// Every scheduler dispatches each request exactly once, and none is stuck if deadlines are kept.
     #[test]
     fn every_request_is_dispatched_once() {
         let names = ["deadline", "cfq:2.6.32", "cfq:noidle-regression", "cfq:fixed", "inject"];

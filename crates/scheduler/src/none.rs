@@ -1,5 +1,5 @@
-//! No order but arrival. A volume with scheduler `none` has no queue at all; this state machine is for
-//! comparisons, where the same queue must run with and without a policy.
+//! Requests in the order of arrival. A volume with scheduler `none` has no queue at all; this state machine is for
+//! comparisons in which the same queue runs with and without a policy.
 
 use std::collections::VecDeque;
 use std::time::Duration;

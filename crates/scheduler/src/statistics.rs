@@ -1,6 +1,6 @@
-//! What each owner received: operations, bytes, and how long they waited and were served.
+//! Statistics per owner: operations, bytes, waiting and service times.
 //!
-//! Where it sits: kept by every scheduler as requests pass through it. Memory is bounded: beyond [`MAX_OWNERS`] owners
+//! Where it sits: in every scheduler. Memory is bounded: beyond [`MAX_OWNERS`] owners
 //! all further ones share the record of task `u64::MAX`.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ pub const MAX_OWNERS: usize = 4096;
 const STEPS: u64 = 8;
 const BUCKETS: usize = 40 * STEPS as usize;
 
-/// How often which duration occurred, in logarithmic buckets from 1 microsecond to 12 days.
+/// A histogram of durations, in logarithmic buckets from 1 microsecond to 12 days.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     buckets: Box<[u32; BUCKETS]>,
@@ -42,7 +42,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// Add all that another one has recorded.
+    /// Add all durations of another histogram.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.buckets.iter_mut().zip(other.buckets.iter()) {
             *mine = mine.saturating_add(*theirs);
@@ -67,7 +67,7 @@ impl Histogram {
         Duration::from_nanos(self.sum_ns.checked_div(self.count).unwrap_or(0))
     }
 
-    /// The duration that `percent` of all stay below or at; up to 1/8 too high.
+    /// The duration of a percentile; up to 1/8 too high.
     pub fn percentile(&self, percent: f64) -> Duration {
         let rank = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         let mut below = 0;

@@ -11,7 +11,7 @@ use super::{Request, RequestId};
 use diorite_block::NumberHasher;
 use diorite_block::TaskId;
 
-/// Names a slot of the table.
+/// Identifies a slot of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(u32);
 
@@ -21,11 +21,11 @@ enum State {
     InFlight,
 }
 
-/// A request and what the scheduler knows of it.
+/// A request and its state in the scheduler.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) request: Request,
-    /// When it should have been dispatched at the latest.
+    /// Deadline of its dispatch.
     pub(super) expires: Duration,
     /// Which of the scheduler's queues it is in.
     pub(super) queue: u32,

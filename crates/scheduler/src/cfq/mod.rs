@@ -2,20 +2,20 @@
 //!
 //! Each task's synchronous requests have a queue of their own; asynchronous writes share one queue for each priority. One
 //! queue at a time is active and owns the disk for a slice of time. When the active queue runs empty the disk may be left
-//! idle for some milliseconds, because its task is likely to come back with the next request nearby.
+//! idle for some milliseconds, since its task will probably send a request nearby.
 //!
 //! The rule sets differ in the points that made the regression of 2009 (seed 001): see [`CfqRules`]. Times are counted in
 //! ticks (`jiffies`) of one millisecond, as the original did: its behaviour depends on the coarse clock.
 //!
-//! What is not as it was, and why; the jobs that verdicts are about do not come there:
+//! Differences from the kernel, with reasons. They do not affect the jobs of the published verdicts:
 //! - Plugging has no delays: submitters unplug at once, so a small request of a lone queue does not wait for others to merge with.
-//! - 2.6.32 marks cooperators, so that two queues do not hand the disk to each other for ever; here a cooperator is any queue that is
-//!   near. Files of different tasks lie apart in the jobs.
+//! - 2.6.32 marks cooperators, so that two queues do not hand the disk to each other for ever. Here any near queue is a cooperator.
+//!   The files of different tasks lie apart in those jobs.
 //! - A queue of two joined tasks is divided when it becomes seeky at once, not after a second.
-//! - A task that only stops, without telling ([`IoScheduler::owner_ended`]), is taken for one that thinks.
+//! - A task that stops without [`IoScheduler::owner_ended`] counts as a thinking task.
 //!
-//! Where it sits: `queue` has a queue and its statistics, `trees` the order among queues, `select` the choice of the
-//! active queue, slices, idling and preemption; this file the entry points.
+//! `queue` has a queue and its statistics, `trees` the order among queues, `select` the choice of the
+//! active queue, slices, idling and preemption, and this file the entry points.
 //!
 //! Invariants ([`Cfq::check_invariants`]):
 //! 1. A queue with pending requests is on a service tree; it is on one tree at most, and knows its place.
@@ -42,7 +42,7 @@ use diorite_block::{BioFlags, TaskId};
 /// Milliseconds, signed: a preempting queue gets a key in the past.
 type Ticks = i64;
 
-/// Queues of tasks that are kept when they have nothing to do.
+/// Idle queues that are kept.
 const QUEUES_KEPT: usize = 1024;
 
 /// Which kernel's rules are followed.
@@ -79,18 +79,18 @@ impl FromStr for CfqRules {
     }
 }
 
-/// What can be tuned. The defaults are the kernel's; times are rounded to milliseconds.
+/// Tunables. The defaults are the kernel's; times are rounded to milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CfqTunables {
     /// Which kernel's rules.
     pub rules: CfqRules,
     /// Most requests of one queue in the device while other queues are busy.
     pub quantum: u32,
-    /// A synchronous request that has waited this long goes first in its queue.
+    /// A synchronous request that has waited this long is the first of its queue.
     pub fifo_expire_sync: Duration,
     /// The same for asynchronous requests.
     pub fifo_expire_async: Duration,
-    /// Farthest backward seek that is preferred to a wrap, in sectors.
+    /// Longest backward seek that is preferred to a wrap, in sectors.
     pub back_seek_max: u64,
     /// A backward distance counts this many times.
     pub back_seek_penalty: u64,
@@ -100,15 +100,15 @@ pub struct CfqTunables {
     pub slice_async: Duration,
     /// Base of the number of asynchronous requests in one slice.
     pub slice_async_rq: u32,
-    /// How long the disk is kept idle for the active queue's next request; zero never idles.
+    /// How long the disk idles for the active queue's next request; zero never idles.
     pub slice_idle: Duration,
-    /// Scale slices so that all queues are served within `target_latency`, and hold back asynchronous depth.
+    /// Scale slices so that all queues are served within `target_latency`, and limit asynchronous depth.
     pub low_latency: bool,
     /// What `low_latency` aims at.
     pub target_latency: Duration,
-    /// Largest request that merging may make, in sectors.
+    /// Largest merged request, in sectors.
     pub max_sectors: u64,
-    /// Whether distance costs time. Where it does not and the device takes several requests, the disk is not kept idle.
+    /// Whether seeks cost time. If not, and the device takes several requests, the disk never idles.
     pub rotational: bool,
 }
 
@@ -167,7 +167,7 @@ pub struct Cfq {
     active: Option<QueueIndex>,
     /// When the active queue's idling ends; set while it waits for a request.
     idle_until: Option<Ticks>,
-    /// Where the head is believed to be: end of the last dispatched request.
+    /// Assumed position of the head: end of the last dispatched request.
     last_position: u64,
     last_sync_end: Ticks,
     /// When a synchronous request last completed after its deadline.
@@ -179,7 +179,7 @@ pub struct Cfq {
     slices: u64,
 }
 
-/// Whether the device takes several requests at once, as seen from what it was given.
+/// Whether the device takes several requests at once, as observed.
 #[derive(Clone, Copy, Debug)]
 struct QueueDepth {
     is_deep: bool,
@@ -301,7 +301,7 @@ impl Cfq {
         QueueIndex(self.queues.len() - 1)
     }
 
-    /// Forget tasks that have had nothing to do for ten seconds, once there are many.
+    /// Forget tasks that were idle for ten seconds, once there are many.
     fn drop_unused_queues(&mut self, now: Ticks) {
         if self.by_task.len() < QUEUES_KEPT || !self.by_task.len().is_multiple_of(64) {
             return;

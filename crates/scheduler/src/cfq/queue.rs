@@ -1,8 +1,8 @@
-//! One queue of CFQ: a task's synchronous requests, or the asynchronous ones of a priority; and what is known of its habits.
+//! One queue of CFQ with its habits: a task's synchronous requests, or the asynchronous ones of a priority.
 
 use std::time::Duration;
 
-use super::trees::{Place, QueueIndex, TreeClass};
+use super::trees::{QueueIndex, TreeClass, TreePosition};
 use super::{Ticks, ticks};
 use crate::fifo::Sorted;
 use crate::table::Key;
@@ -45,7 +45,7 @@ pub(super) struct Queue {
     /// Dispatched and not completed.
     pub(super) dispatched: u32,
     pub(super) meta_pending: u32,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<TreePosition>,
     pub(super) idle_window: bool,
     /// Set while active and the slice has not begun: it begins at the first completion.
     pub(super) slice_new: bool,
@@ -55,7 +55,7 @@ pub(super) struct Queue {
     pub(super) slice_dispatched: u32,
     pub(super) must_dispatch: bool,
     pub(super) fifo_checked: bool,
-    /// Had four or more requests pending, and has not kept the disk idle for nothing since.
+    /// Had four or more requests pending, and no idling for it was in vain since.
     pub(super) deep: bool,
     /// Its task sends nothing more for now.
     pub(super) has_ended: bool,
@@ -64,7 +64,7 @@ pub(super) struct Queue {
     pub(super) last_end: Option<u64>,
     pub(super) last_completion: Ticks,
     pub(super) last_used: Ticks,
-    /// Its task works close by another queue's; requests go there.
+    /// Its task works close to another queue, which takes its requests.
     pub(super) merged_into: Option<QueueIndex>,
 }
 
@@ -183,7 +183,7 @@ impl Queue {
     }
 }
 
-/// Which of the shared asynchronous queues a priority has: 0-7 realtime, 8-15 best effort, 16 idle.
+/// Index of the shared asynchronous queue of a priority: 0-7 realtime, 8-15 best effort, 16 idle.
 pub(super) fn async_slot(priority: IoPriority) -> usize {
     match priority {
         IoPriority::RealTime(level) => usize::from(level.min(7)),

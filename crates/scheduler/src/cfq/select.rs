@@ -1,4 +1,4 @@
-//! Who is active, for how long, when the disk is kept idle, and who may interrupt.
+//! Selection: the active queue, slices, idling and preemption.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use diorite_block::BioFlags;
 /// Offset of an idle-class queue after the last of its kind, and how far before the first a preempting queue goes.
 const IDLE_CLASS_DELAY: Ticks = 200;
 const FRONT: Ticks = 1000;
-/// How many queues are looked at for a close cooperator.
+/// Queues that are compared in the search for a close cooperator.
 const COOPERATORS_SEEN: usize = 64;
 /// 2.6.32: longest idling for a seeky queue.
 const SEEKY_IDLE: Ticks = 2;
-/// So many requests at once are several.
+/// Requests at once from which a device counts as deep.
 const DEEP: u32 = 5;
-/// How often the depth is looked at before it is believed.
+/// Samples of the depth before it is trusted.
 const DEPTH_SAMPLES: u32 = 50;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -72,7 +72,7 @@ impl Cfq {
         self.idle_until = None;
     }
 
-    /// End the active queue's slice; `by_force` if it would have gone on.
+    /// End the active queue's slice; `by_force` if the queue could have gone on.
     fn expire_slice(&mut self, by_force: bool, now: Ticks) {
         let Some(index) = self.active.take() else { return };
         self.clear_idling();
@@ -132,7 +132,7 @@ impl Cfq {
         }
     }
 
-    /// Put a busy queue where it belongs by now.
+    /// Move a busy queue to its present tree.
     fn place_in_tree(&mut self, index: QueueIndex, now: Ticks) {
         if let Some(place) = self.queues[index.0].place.take() {
             self.trees.remove(place);
@@ -191,7 +191,7 @@ impl Cfq {
         Some(next)
     }
 
-    /// The queue at the head of the tree that is to be served.
+    /// The first queue of the tree to serve.
     fn first_queue(&mut self, now: Ticks) -> Option<QueueIndex> {
         let class = TreeClass::ALL.into_iter().find(|class| self.trees.class_count(*class) > 0)?;
         if self.is_2_6_32() || class == TreeClass::Idle {
@@ -208,7 +208,7 @@ impl Cfq {
         self.trees.first(TreeName { class, workload }).map(|(_, index)| index)
     }
 
-    /// Turn to the kind of work whose first queue has the lowest key, for its share of the target latency.
+    /// Switch to the kind of work whose first queue has the lowest key, for its share of the target latency.
     fn next_workload(&mut self, class: TreeClass, now: Ticks) -> Option<usize> {
         let first =
             |workload: usize| self.trees.first(TreeName { class, workload }).map(|(key, _)| (key, workload));
@@ -254,7 +254,7 @@ impl Cfq {
             .map(|(_, index)| index)
     }
 
-    /// 2.6.33: two tasks that read close by each other share one queue from now on.
+    /// 2.6.33: two tasks that read close to each other share one queue from now on.
     fn join_queues(&mut self, from: QueueIndex, into: QueueIndex) {
         if self.is_2_6_32() || from == into || self.queues[into.0].merged_into.is_some() {
             return;
@@ -309,7 +309,7 @@ impl Cfq {
         queue.dispatched < limit
     }
 
-    /// The request that goes next from a queue: the nearest, or once a slice the oldest if it is late.
+    /// The next request of a queue: the nearest, or once a slice the oldest if it is overdue.
     pub(super) fn choose_request(&mut self, index: QueueIndex, now: Duration) -> Key {
         let queue = &mut self.queues[index.0];
         let checked = std::mem::replace(&mut queue.fifo_checked, true);
@@ -351,7 +351,7 @@ impl Cfq {
 
     // ---- arrival ----
 
-    /// What a new request means for the habits of its queue and for the active one.
+    /// Update the habits of the queue and the active slice for a new request.
     pub(super) fn enqueued(&mut self, index: QueueIndex, request: &Request, now: Ticks) {
         let slice_idle = ticks(self.tunables.slice_idle);
         let queue = &mut self.queues[index.0];
@@ -362,7 +362,7 @@ impl Cfq {
             self.update_idle_window(index);
         }
         if self.active == Some(index) {
-            // A small request of a lone queue could wait for others to merge with: it must go even if the slice ends meanwhile.
+            // A small request of a lone queue could wait for merges. It must go even if the slice ends meanwhile.
             let may_wait = request.bytes() <= PAGE && self.busy <= 1;
             if self.idle_until.take().is_some() && may_wait {
                 self.queues[index.0].must_dispatch = true;
@@ -476,14 +476,14 @@ impl Cfq {
         }
     }
 
-    /// Whether the device takes several requests at once: looked at while there is enough to give it.
+    /// Whether the device takes several requests at once: measured while enough are pending.
     fn learn_queue_depth(&mut self) {
         let in_driver = self.in_driver;
         self.queue_depth.peak = self.queue_depth.peak.max(in_driver);
         if self.table.pending_count() <= DEEP as usize && in_driver <= DEEP {
             return;
         }
-        // A queue that is kept the disk for gives it little at once: that says nothing of the device.
+        // A queue with an idle window submits few requests at once: that says nothing about the device.
         let active = self.active.map(|active| &self.queues[active.0]);
         let is_little =
             |queue: &Queue| queue.idle_window && queue.dispatched + (queue.requests.len() as u32) < DEEP;
@@ -496,12 +496,12 @@ impl Cfq {
         }
     }
 
-    /// A device without an arm that takes several requests at once has nothing to wait for.
+    /// A device without seeks that takes several requests at once gains nothing by idling.
     fn waiting_is_useless(&self) -> bool {
         !self.tunables.rotational && self.queue_depth.is_deep
     }
 
-    /// Whether the disk is to be kept for this queue when it runs empty.
+    /// Whether the disk idles for this queue when it runs empty.
     fn should_idle(&self, index: QueueIndex) -> bool {
         let queue = &self.queues[index.0];
         if queue.is_idle_class() || ticks(self.tunables.slice_idle) == 0 {
@@ -531,7 +531,7 @@ impl Cfq {
         self.idle_until = Some(now + length);
     }
 
-    /// End an idling that was for nothing, if another queue wants the disk.
+    /// End idling without a request, if another queue waits.
     pub(super) fn run_idle_timer(&mut self, now: Ticks) {
         let (Some(until), Some(active)) = (self.idle_until, self.active) else { return };
         let queue = &self.queues[active.0];
@@ -552,7 +552,7 @@ impl Cfq {
         }
     }
 
-    /// A task has ended: the disk is not kept for it.
+    /// A task has ended: the disk does not idle for it.
     pub(super) fn task_ended(&mut self, index: QueueIndex, now: Ticks) {
         let queue = &mut self.queues[index.0];
         (queue.has_ended, queue.idle_window) = (true, false);

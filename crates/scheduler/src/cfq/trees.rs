@@ -1,4 +1,4 @@
-//! The order among queues: by class, by kind of work, by key; equal keys in the order of arrival.
+//! The order among queues: by class, by kind of work, by key, by arrival.
 
 use std::collections::BTreeMap;
 
@@ -32,9 +32,9 @@ pub(super) struct TreeName {
     pub(super) workload: usize,
 }
 
-/// Where a queue stands in a tree.
+/// The position of a queue in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TreePosition {
     pub(super) tree: TreeName,
     pub(super) key: Ticks,
     arrival: u64,
@@ -52,14 +52,14 @@ impl ClassTrees {
         &self.trees[name.class as usize][name.workload]
     }
 
-    pub(super) fn add(&mut self, tree: TreeName, key: Ticks, queue: QueueIndex) -> Place {
+    pub(super) fn add(&mut self, tree: TreeName, key: Ticks, queue: QueueIndex) -> TreePosition {
         self.arrivals += 1;
-        let place = Place { tree, key, arrival: self.arrivals };
+        let place = TreePosition { tree, key, arrival: self.arrivals };
         self.trees[tree.class as usize][tree.workload].insert((key, place.arrival), queue);
         place
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: TreePosition) {
         let tree = &mut self.trees[place.tree.class as usize][place.tree.workload];
         let removed = tree.remove(&(place.key, place.arrival));
         assert!(removed.is_some(), "a queue stands where it says");
@@ -87,23 +87,21 @@ impl ClassTrees {
     }
 
     /// Everything, for a description.
-    pub(super) fn all(&self) -> Vec<(Place, QueueIndex)> {
+    pub(super) fn all(&self) -> Vec<(TreePosition, QueueIndex)> {
         let mut list = Vec::new();
         for class in TreeClass::ALL {
             for workload in [ASYNC, SYNC_NOIDLE, SYNC] {
                 let tree = TreeName { class, workload };
                 let entries = self.tree(tree).iter();
-                list.extend(
-                    entries.map(|((key, arrival), queue)| {
-                        (Place { tree, key: *key, arrival: *arrival }, *queue)
-                    }),
-                );
+                list.extend(entries.map(|((key, arrival), queue)| {
+                    (TreePosition { tree, key: *key, arrival: *arrival }, *queue)
+                }));
             }
         }
         list
     }
 
-    pub(super) fn holds(&self, place: Place, queue: QueueIndex) -> bool {
+    pub(super) fn holds(&self, place: TreePosition, queue: QueueIndex) -> bool {
         self.tree(place.tree).get(&(place.key, place.arrival)) == Some(&queue)
     }
 }

@@ -1,39 +1,39 @@
-//! What an injected write costs the stream beside which it goes.
+//! The cost of an injected write to the stream in service.
 //!
-//! An interval is the time between two completions of one stream. Part of it lay in a quiet window, in which nothing is injected: the
-//! clock decides that, not the drive. Least squares over recent intervals, each weighed by its bytes, fit
-//! `time per byte = alone + slope * (share that was not quiet)`, and the same for injected writes per byte; the cost of a write is the
-//! one slope by the other. So intervals need not be wholly quiet, and an interval that was long for another reason (and so saw more
-//! writes) does not accuse them (the windows are an instrumental variable). What chance explains is no cost: less than twice the standard error.
+//! An interval is the time between two completions of one stream. Part of it lies in a quiet window without injection: the clock
+//! decides that, not the drive. Least squares over recent intervals, weighted by bytes, fit
+//! `time per byte = alone + slope * (share that was not quiet)`, and the same for injected writes per byte. The cost of a write is the
+//! ratio of the slopes. So intervals need not be wholly quiet, and an interval that was long for another reason (and so saw more
+//! writes) does not bias the cost: the windows are an instrumental variable. A slope below twice its standard error counts as zero.
 
 use std::time::Duration;
 
 use diorite_block::TaskId;
 
-/// An interval counts at most this much beyond what is usual: some turns of the disk. A trip of the arm to write what the drive has cached is
-/// longer; what that takes of the medium is charged with each write.
+/// An interval counts at most this much beyond the usual time: some revolutions. Writing out the drive's cache takes longer, and is
+/// charged with each write.
 const BEYOND_MOST: f64 = 0.025;
-/// Completions this close together are one.
+/// Completions this close together count as one.
 const BURST: Duration = Duration::from_micros(100);
-/// Once this many seconds have been measured, older ones lose half their weight.
+/// After this many measured seconds, older ones lose half their weight.
 const MEMORY: f64 = 3.0;
-/// No judgement on less than this, and on fewer intervals.
+/// Least measured seconds, and least intervals, of an estimate.
 const LEAST: f64 = 0.2;
 const LEAST_INTERVALS: f64 = 8.0;
 
-/// A stream's completions that came at once.
+/// Completions of a stream at one time.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     task: TaskId,
     ended: Duration,
     quiet_so_far: Duration,
     injected_so_far: u64,
-    /// Time since the burst before, how much of it was quiet, and how many writes were injected, if that was the same stream's.
+    /// Time since the previous burst, its quiet part, and the writes injected, if that burst was of the same stream.
     took: Option<(Duration, Duration, u64)>,
     bytes: u64,
 }
 
-/// Decaying sums over the intervals; bytes in units of 10^6.
+/// Decaying sums over the intervals, in units of 10^6 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     count: f64,
@@ -53,7 +53,7 @@ struct Sums {
 #[derive(Clone, Debug, Default)]
 pub(super) struct InjectionCost {
     burst: Option<Burst>,
-    /// Since when nothing has been injected, and how long all such times before took.
+    /// When injection last stopped, and the sum of earlier quiet times.
     quiet_since: Option<Duration>,
     quiet_before: Duration,
     injected: u64,
@@ -61,12 +61,12 @@ pub(super) struct InjectionCost {
 }
 
 impl InjectionCost {
-    /// Nothing is injected from now on.
+    /// Injection stops now.
     pub(super) fn quiet(&mut self, now: Duration) {
         self.quiet_since.get_or_insert(now);
     }
 
-    /// A write is injected now. Returns how long nothing was.
+    /// A write is injected now. Returns the length of the quiet time before it.
     pub(super) fn inject(&mut self, now: Duration) -> Duration {
         self.injected += 1;
         let length = self.quiet_since.take().map_or(Duration::ZERO, |since| now.saturating_sub(since));
@@ -74,7 +74,7 @@ impl InjectionCost {
         length
     }
 
-    /// Another one was served: the time until the stream's next request is not its own.
+    /// Another flow was served: the time until the stream's next completion is not its own.
     pub(super) fn interrupt(&mut self) {
         self.burst = None;
     }
@@ -83,7 +83,7 @@ impl InjectionCost {
         self.quiet_before + self.quiet_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 
-    /// A stream's request has completed. Says whether it finished an interval.
+    /// A stream's request has completed. Returns whether it finished an interval.
     pub(super) fn stream_completed(&mut self, task: TaskId, bytes: u64, now: Duration) -> bool {
         if let Some(burst) = self.burst.as_mut().filter(|burst| burst.task == task)
             && now.saturating_sub(burst.ended) < BURST
@@ -128,7 +128,7 @@ impl InjectionCost {
         true
     }
 
-    /// Seconds of a stream that an injected write takes; none while they cannot be estimated.
+    /// Seconds that an injected write costs a stream, if they can be estimated.
     pub(super) fn of_write(&self) -> Option<f64> {
         let sums = &self.sums;
         let spread = sums.bytes * sums.open_open - sums.open * sums.open;
@@ -150,8 +150,8 @@ impl InjectionCost {
 mod tests {
     use super::*;
 
-    /// A stream whose intervals of 2 MB take 14 ms and `cost` for each write, of which there is one in a millisecond outside quiet windows of
-    /// 8 ms; every now and then an interval is longer by `noise`, and sees more writes.
+    /// A stream with intervals of 2 MB, 14 ms and `cost` per write. Writes come once per millisecond outside quiet windows of
+    /// 8 ms. Some intervals are longer by `noise` and see more writes.
     fn measured(cost: f64, noise: f64) -> f64 {
         let (mut measurement, mut now) = (InjectionCost::default(), Duration::ZERO);
         for interval in 0..400u32 {
@@ -182,7 +182,7 @@ mod tests {
         assert!((0.006..0.010).contains(&cost), "{cost}");
     }
 
-    /// A drive that was measured for a moment only, with intervals that were long by chance, was held to mind writes: none went in any more.
+    /// A short measurement with intervals that were long by chance blamed the writes, and injection stopped.
     #[test]
     fn chance_does_not_accuse_writes() {
         assert!(measured(0.0, 0.008) < 0.000_05);

@@ -1,63 +1,63 @@
-//! What is learned of the device: what a seek costs, how fast the medium is, whether writes are cached.
+//! Measurements of the device: seek cost, media rate, write cache.
 
 use std::time::Duration;
 
 use super::flow::Mean;
 use crate::Request;
 
-/// A seek of a drive with an arm until it is measured: half a turn at 7200 rpm and a short way.
+/// Seek cost until it is measured: half a revolution at 7200 rpm and a short seek.
 const SEEK_AT_FIRST: f64 = 0.006;
-/// From one end to the other, and a turn: what takes longer is a trip of the arm for another reason.
+/// A full stroke and a revolution. A longer time has another cause.
 const SEEK_MOST: f64 = 0.025;
 /// Distances beyond this many sectors are seeks.
 const FAR_SECTORS: u64 = 8192;
-/// What takes less is no seek: nothing is gained then by keeping the device for one owner.
+/// A shorter time is no seek: idling for one owner gains nothing.
 const SEEK_LEAST: f64 = 0.0005;
-/// Share of slow runs from which on it is the arm: a drive hides many of its seeks behind what it has read ahead, and a device without an
-/// arm has a slow request now and then.
+/// Share of slow runs from which the device has seeks. Read-ahead hides many seeks of a drive, and a device without seeks has a slow
+/// request now and then.
 const SLOW_RUNS_LEAST: f64 = 0.25;
-/// Runs over which that share is taken: such requests come several at once.
+/// Runs over which that share is measured: slow requests come in groups.
 const SLOW_RUNS_MEMORY: u32 = 64;
-/// Most bytes at the beginning of a run that a drive may have in its memory. What is slow after them is not slow for the way there.
+/// Most bytes of a run that may come from the drive's memory. A slow request after them is not slow for a seek.
 const READ_AHEAD_MOST: u64 = 4 << 20;
-/// Transfers of so many bytes show the rate of the medium.
+/// Transfers of this length show the media rate.
 const LONG: u64 = 64 * 1024;
-/// Bytes a second until it is measured.
+/// Bytes per second until it is measured.
 const RATE_AT_FIRST: f64 = 100e6;
 
-/// Cached writes that outweigh the guess of their cost, as many as a cache holds: it is written out only when it is full. The guess is this
-/// part of a seek: the drive sorts them.
+/// Weight of the guess of the write-out cost, in writes: a cache holds as many before the drive writes it out.
+/// The guess is this part of a seek: the drive sorts the writes.
 const WRITE_OUT_LEAST: f64 = 4096.0;
 const WRITE_OUT_GUESS: f64 = 2.0;
-/// Once this many cached writes have been measured, older ones lose half their weight.
+/// After this many cached writes, older ones lose half their weight.
 const WRITE_OUT_MEMORY: f64 = 16_384.0;
 
-/// See the module's head. Times in seconds.
+/// See the module head. Times in seconds.
 #[derive(Debug)]
 pub(super) struct Device {
     rotational: bool,
-    /// Time for a byte of long transfers that go on where the last one ended.
+    /// Time per byte of long sequential transfers.
     per_byte: Mean,
-    /// Time beyond its bytes that the slowest request at the beginning of a run takes: the one for which the arm had to move. The first of
-    /// a run may find its bytes in the drive's memory, read ahead.
+    /// Time beyond its bytes of the slowest request at the beginning of a run, which had to wait for the seek. The first request of
+    /// a run may be in the drive's memory.
     seeks: Mean,
-    /// Share of runs that began with such a request, of this many.
+    /// Share of runs that began with a seek, and the number of runs.
     slow_runs: f64,
     runs: u32,
     run: Run,
-    /// Scattered writes that went into the drive's cache, and the time that requests waited while it was written out.
+    /// Scattered cached writes, and the time that requests waited while the drive wrote them out.
     cached_writes: f64,
     written_out: f64,
-    /// Share of cacheable writes that were quick.
+    /// Share of cacheable writes that completed quickly.
     quick_writes: Mean,
-    /// When the last request that needs the arm ended, and the last of any kind.
+    /// When the last request that was not injected completed, and the last of any kind.
     last_arm_end: Duration,
     last_end: Duration,
-    /// Where the last request that needs the arm ended.
+    /// End of the last request that was not injected.
     position: u64,
 }
 
-/// Requests that follow each other without a way in between.
+/// Requests without a seek in between.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     is_alone: bool,
@@ -84,34 +84,34 @@ impl Device {
         }
     }
 
-    /// What it costs to leave a place and come back to another.
+    /// Cost of a seek.
     pub(super) fn seek(&self) -> f64 {
         self.seeks.trusted().unwrap_or(SEEK_AT_FIRST)
     }
 
-    /// Whether the cost of a seek was measured.
+    /// Whether the seek cost is measured.
     pub(super) fn is_known(&self) -> bool {
         self.seeks.trusted().is_some()
     }
 
-    /// Whether the order of requests matters at all.
+    /// Whether the order of requests matters.
     pub(super) fn has_seeks(&self) -> bool {
         self.rotational && (!self.is_known() || self.slow_runs >= SLOW_RUNS_LEAST)
     }
 
-    /// What moving so many bytes takes of the medium.
+    /// Media time of so many bytes.
     pub(super) fn transfer(&self, bytes: u64) -> f64 {
         bytes as f64 * self.per_byte.trusted().unwrap_or(1.0 / RATE_AT_FIRST)
     }
 
-    /// What a scattered write in the cache takes of the medium later.
+    /// Media time that a scattered cached write costs later.
     pub(super) fn write_out(&self) -> f64 {
         let guess = self.seek() / WRITE_OUT_GUESS;
         let measured = self.written_out + WRITE_OUT_LEAST * guess;
         (measured / (self.cached_writes + WRITE_OUT_LEAST)).min(self.seek())
     }
 
-    /// A write goes into the cache. `scattered`: how likely it does not continue the one before it.
+    /// Count a cached write. `scattered` is the probability that it is not sequential.
     pub(super) fn write_cached(&mut self, scattered: f64) {
         self.cached_writes += scattered;
         if self.cached_writes > WRITE_OUT_MEMORY {
@@ -120,18 +120,18 @@ impl Device {
         }
     }
 
-    /// A request took so long: the part that neither its bytes nor a seek explains was the drive writing out its cache.
+    /// Note the time of a request. The part beyond its bytes and a seek is time in which the drive wrote out its cache.
     pub(super) fn note_write_out(&mut self, took: f64, bytes: u64) {
         self.written_out += (took - self.transfer(bytes) - 1.5 * self.seek()).max(0.0);
     }
 
-    /// Whether writes end in a cache, so that they do not need the arm at once.
+    /// Whether the drive caches writes.
     pub(super) fn caches_writes(&self) -> bool {
         self.quick_writes.get().is_none_or(|share| share >= 0.5)
     }
 
-    /// A request that needs the arm has ended; `others` of that kind are still in the device. Returns how long the device worked on
-    /// it alone, as far as that can be told.
+    /// A request that was not injected has completed; `others` are still in the device. Returns the device time of this request alone,
+    /// as far as that can be known.
     pub(super) fn arm_ended(
         &mut self,
         request: &Request,
@@ -145,7 +145,7 @@ impl Device {
         let bytes = request.bytes();
         let slowness = (took - self.transfer(bytes)).max(0.0);
         if distance > FAR_SECTORS {
-            // With several in the device the drive chooses the way: that says nothing of one seek.
+            // With several requests in the device the drive sorts them, so this is not the time of one seek.
             let run = std::mem::replace(&mut self.run, Run { is_alone: others == 0, ..Run::default() });
             let is_one_seek = run.requests > 1 || run.requests == 1 && run.is_alone;
             if is_one_seek && run.slowest <= SEEK_MOST {
@@ -165,19 +165,19 @@ impl Device {
         took
     }
 
-    /// A cacheable write that was given the arm has ended. If it was far away, or small, and quick all the same, then the drive caches it.
+    /// A cacheable write that was not injected has completed. If it was far away or small, and quick, the drive caches it.
     pub(super) fn arm_write_ended(&mut self, took: f64, bytes: u64, distance: u64) {
         if distance > FAR_SECTORS || bytes < LONG {
             self.note_write(took, bytes);
         }
     }
 
-    /// Sectors from where the last request ended that needed the arm.
+    /// Sectors from the end of the last request that was not injected.
     pub(super) fn distance(&self, request: &Request) -> u64 {
         request.sector.0.abs_diff(self.position)
     }
 
-    /// A cacheable write has ended.
+    /// An injected write has completed.
     pub(super) fn write_ended(&mut self, dispatched: Duration, bytes: u64, now: Duration) -> f64 {
         let took = now.saturating_sub(dispatched.max(self.last_end)).as_secs_f64();
         self.last_end = now;
@@ -186,7 +186,7 @@ impl Device {
     }
 
     fn note_write(&mut self, took: f64, bytes: u64) {
-        // A write that needs the arm waits for half a turn at least.
+        // A write to the medium waits for half a revolution at least.
         let is_quick = took < self.seek() / 2.0 + self.transfer(bytes);
         self.quick_writes.add(f64::from(u8::from(is_quick)));
     }

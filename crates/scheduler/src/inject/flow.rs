@@ -1,4 +1,4 @@
-//! What one owner does in one way (it reads, writes, ...), and what is known of its habits.
+//! A flow: one owner's requests of one kind, and its habits.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use crate::Request;
 use crate::fifo::Sorted;
 use diorite_block::{BioFlags, IoPriority, Op, TaskId};
 
-/// Requests closer to the last one's end than this go on from there: no more than a drive reads ahead.
+/// A request at most this far from the end of the last one is sequential: no further than a drive reads ahead.
 const NEAR_SECTORS: u64 = 2048;
-/// A mean is believed after so many samples.
+/// Samples after which a mean is trusted.
 const TRUSTED: u32 = 3;
 
-/// Which way an owner's requests go. Each has a queue of its own: what it costs is learned for each.
+/// The kind of a flow. Each has a queue of its own, since costs are learned per kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(super) enum FlowKind {
     Read,
-    /// Synchronous writes that the drive may keep in its cache.
+    /// Synchronous writes that the drive may cache.
     Write,
-    /// Writes that are to be on the medium when they end.
+    /// Writes that must be on the medium when they complete.
     Durable,
-    /// Background write-back of all owners of a priority.
+    /// Background writeback of all owners of a priority.
     Background,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct FlowName {
     pub(super) task: TaskId,
-    pub(super) way: Way,
+    pub(super) kind: FlowKind,
 }
 
 impl FlowName {
@@ -35,12 +35,12 @@ impl FlowName {
         let task = request.owner.task;
         let is_durable = request.flags.contains(BioFlags::FUA) || request.flags.contains(BioFlags::PREFLUSH);
         match (request.op, request.is_sync()) {
-            (Op::Read, _) => Self { task, way: Way::Read },
-            (_, true) if is_durable => Self { task, way: Way::Durable },
-            (_, true) => Self { task, way: Way::Write },
+            (Op::Read, _) => Self { task, kind: FlowKind::Read },
+            (_, true) if is_durable => Self { task, kind: FlowKind::Durable },
+            (_, true) => Self { task, kind: FlowKind::Write },
             (_, false) => {
                 let (class, level) = class_and_level(request.owner.priority);
-                Self { task: TaskId(u64::from(class) * 8 + u64::from(level)), way: Way::Background }
+                Self { task: TaskId(u64::from(class) * 8 + u64::from(level)), kind: FlowKind::Background }
             }
         }
     }
@@ -88,25 +88,25 @@ pub(super) struct Flow {
     pub(super) in_flight: u32,
     /// Device time received, in nanoseconds at weight 100.
     pub(super) time: u64,
-    /// Where it is filed: which set, with which time. Only while requests are pending.
+    /// Its set, and the time it is ordered by. Only while requests are pending.
     pub(super) filed: Option<(super::Set, u64)>,
-    /// Share of requests that go on where the last one ended.
+    /// Share of sequential requests.
     pub(super) near: Mean,
-    /// Seconds from the end of all its requests to the next one.
+    /// Seconds from its last completion to the next request.
     pub(super) think: Mean,
-    /// Seconds of the device that a request takes.
+    /// Device seconds per request.
     pub(super) cost: Mean,
     pub(super) last_end: u64,
     /// End of the last request that was dispatched.
     pub(super) position: u64,
     pub(super) last_completion: Duration,
-    /// Until then no late request interrupts the stream.
+    /// No late request interrupts the stream before this time.
     pub(super) next_late: Duration,
-    /// Number of the slice that it had last.
+    /// Number of its last slice.
     pub(super) last_slice: u64,
-    /// Number of streams' slices when it had one or began to wait.
+    /// Number of streams' slices when it last had one or began to wait.
     pub(super) waits_since: u64,
-    /// Its last request said that nothing follows, or its owner has ended.
+    /// Its last request carried `NO_IDLE`, or its owner has ended.
     pub(super) is_last: bool,
 }
 
@@ -142,7 +142,7 @@ impl Flow {
         self.weight = (20 * (9 - u32::from(level)) * percent / 100).max(1);
     }
 
-    /// Account a request that has arrived.
+    /// Account a new request.
     pub(super) fn arrived(&mut self, request: &Request, now: Duration) {
         let (start, end) = (request.sector.0, request.end().0);
         if self.last_end != u64::MAX {
@@ -163,7 +163,7 @@ impl Flow {
         self.think.get().is_some()
     }
 
-    /// Whether its requests follow each other on the medium.
+    /// Whether its requests are sequential.
     pub(super) fn is_sequential(&self) -> bool {
         self.near.get().is_some_and(|near| near > 0.5)
     }
@@ -178,7 +178,7 @@ impl Flow {
         1.0 - self.near.get().unwrap_or(1.0)
     }
 
-    /// Whether it uses the device so little that it may go first: it thinks for much longer than it is served.
+    /// Whether it uses little of the device: it thinks much longer than it is served.
     pub(super) fn is_sparse(&self, cost: f64) -> bool {
         self.think.get().is_none_or(|think| think > SPARSE * self.cost.get().unwrap_or(cost))
     }
@@ -188,5 +188,5 @@ impl Flow {
     }
 }
 
-/// A flow that asks for less than a ninth of the device is sparse.
+/// Think time in service times from which a flow is sparse: it asks for less than a ninth of the device.
 const SPARSE: f64 = 8.0;

@@ -1,21 +1,23 @@
-//! `inject`: our default where distance costs time. A stream keeps the arm for a slice; what does not need the arm goes beside it.
+//! `inject`: the default where a seek costs time. One sequential flow at a time has the disk for a slice; requests that need no seek are
+//! injected beside it.
 //!
-//! The model, after BFQ's papers and CFQ's lessons: what is shared is the time of the device. Each owner has a flow for each way in which
-//! it uses it (reads, cacheable writes, durable writes, background writes). A flow has received so much device time, by its weight;
-//! the one that has received least goes next, and one that comes back from a pause is put level with it.
-//! - **Streams** (flows whose requests follow each other) have the arm for a slice, alone. It is kept for them between requests as long as
-//!   waiting is cheaper than a seek. One that has waited for a round of slices is next, whatever it has received; so are the scattered flows.
-//! - **Scattered** flows share a slice: all of them dispatch at once, and the drive's queue finds the shortest way.
-//! - **Writes that the drive caches** need no arm. They are injected at once, beside whatever has it, while their owner has not received
-//!   more than the flow that is served. What one costs is what its bytes take of the medium later, and what it is found to cost the
-//!   stream ([`InjectionCost`]): a drive that minds makes them dear, and so rare. Together they take at most half of the time in which the
-//!   drive takes commands, however many owners there are.
-//! - **Sparse** flows, which use little of the device, are injected into a stream's slice: the stream pauses for one request. All of
-//!   them together take no more of a slice than the stream. A new flow is taken for sparse; but where many are new at once, few of them
-//!   are in the device, so that one that is sparse does not wait for all.
+//! The model follows BFQ's papers and CFQ. The shared resource is device time. Each owner has one flow per kind of use: reads, cacheable
+//! writes, durable writes, background writes. A flow is charged the device time that it receives, divided by its weight. The flow that has
+//! received least goes next. A flow that returns from a pause starts level with the flow in service.
+//! - **Streams** are flows whose requests are sequential. A stream has the disk alone for a slice. Between its requests the disk stays idle for
+//!   it as long as that is cheaper than a seek. A stream that has waited for a whole round of slices goes next.
+//! - **Scattered** flows share turns: all of them dispatch, and the drive's queue sorts them. While they wait, each stream's slice earns them
+//!   credit by their weight; their turn lasts as long as the credit. The disk stays idle for them as for a stream: otherwise a reader with one
+//!   request at a time would lose the disk after each request. A request that has waited for `target_latency_mixed` is served between two slices.
+//!   Beside a flow with few requests, a deep flow is limited to `scattered_depth`, and waits while such a request is overdue in the drive.
+//! - **Cached writes** need no seek at once. They are injected beside the flow in service while their owner has not received more than it. A
+//!   write is charged its bytes, its measured cost to the stream ([`InjectionCost`]), and, if it is not sequential, the time in which the
+//!   drive later writes it out. Beside a stream they take at most half of the drive's command time.
+//! - **Sparse** flows use little of the device. Their requests interrupt a stream's slice, one at a time. Together they take at most as much
+//!   of a slice as the stream. A new flow counts as sparse, but only a few new flows are in the device at once.
 //!
-//! Where a seek costs nothing (flash; found by measuring, too), all requests go at once, in the order of arrival. All times are those of
-//! the device: seek, rate and cache are learned (`device`), habits of owners as well (`flow`).
+//! If a seek costs nothing (flash, also when only measured), all requests go at once in the order of arrival. The device's seek time, rate
+//! and cache are measured (`device`), and so are the habits of owners (`flow`).
 //!
 //! Invariants ([`Inject::check_invariants`]):
 //! 1. A flow with pending requests is filed in one set, under the time that it has received; no other is in a set.
@@ -33,52 +35,52 @@ use std::time::Duration;
 
 use self::cost::InjectionCost;
 use self::device::Device;
-use self::flow::{Flow, FlowName, Way};
+use self::flow::{Flow, FlowKind, FlowName};
 use super::table::RequestTable;
 use super::{IoScheduler, Request, RequestId, Statistics};
 use diorite_block::{NumberHasher, TaskId};
 
-/// Flows that are kept when they have nothing to do.
+/// Flows that are kept without requests.
 const FLOWS_KEPT: usize = 1024;
-/// A flow that has done nothing for so long is forgotten when there are many.
+/// An idle flow is forgotten after this time if there are many.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
 /// A flow with at most so many requests is shallow.
 const SHALLOW: u32 = 2;
 
-/// Received time of streams is filed in steps of about a short slice, in nanoseconds.
+/// Streams are ordered by received time in steps of about a short slice, in nanoseconds.
 const TURN: u64 = 1 << 24;
 
-/// What can be tuned: what people want, not what the device is.
+/// Tunables: goals of the user, not properties of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectTunables {
-    /// All flows that need the arm should have had a slice within this time, if slices need not be too short for it.
+    /// Time within which each flow should get a slice, unless slices would be too short.
     pub target_latency: Duration,
-    /// The same while scattered flows are among them: each of their requests waits for the streams.
+    /// The same while scattered flows compete: each of their requests waits for the streams.
     pub target_latency_mixed: Duration,
-    /// Longest slice: what others wait at most for one stream.
+    /// Longest slice.
     pub slice_max: Duration,
-    /// A slice is at least this many seeks long: so that at most `1 / (1 + slice_seeks)` of the time is lost to seeks.
+    /// Shortest slice, in seeks: at most `1 / (1 + slice_seeks)` of the time is lost to seeks.
     pub slice_seeks: u32,
-    /// Most requests of a stream in the device while others want the arm: one that is served, others so that there is a next one.
+    /// Most requests of a stream in the device while other flows wait.
     pub stream_depth: u32,
-    /// Most injected writes in the device while the arm serves others.
+    /// Most injected writes in the device during a slice.
     pub injected_depth: u32,
     /// The same of background writes, which are large.
     pub background_depth: u32,
     /// Most requests of one scattered flow in the device beside a flow that has few at a time.
     pub scattered_depth: u32,
-    /// An injected write waits no longer, whatever its owner has received.
+    /// After this time a write is injected whatever its owner has received.
     pub injected_wait: Duration,
-    /// How long nothing is injected to see the stream's rate without.
+    /// How long injection pauses to measure the stream's rate without it.
     pub quiet_window: Duration,
-    /// How often there is a quiet window.
+    /// Interval of quiet windows.
     pub quiet_every: Duration,
-    /// A request that has waited this long goes first in its flow.
+    /// A request that has waited this long is the first of its flow.
     pub expire: Duration,
-    /// Largest request that merging may make, in sectors.
+    /// Largest merged request, in sectors.
     pub max_sectors: u64,
-    /// Whether the device says that distance costs time.
+    /// Whether the device reports itself as rotational.
     pub rotational: bool,
 }
 
@@ -103,25 +105,25 @@ impl Default for InjectTunables {
     }
 }
 
-/// Names a flow's slot.
+/// Index of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FlowIndex(u32);
 
-/// Where a flow with pending requests waits.
+/// The set in which a flow with pending requests waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Set {
-    /// Needs no arm.
+    /// Needs no seek now.
     Free,
     Streams,
     Scattered,
-    /// Scattered, and it uses little of the device.
+    /// Scattered, and uses little of the device.
     Sparse,
 }
 
-/// Priority class, device time received, flow: in the order in which they go.
+/// Priority class, device time received, flow: the order of service.
 type Filed = BTreeSet<(u8, u64, FlowIndex)>;
 
-/// Who has the arm.
+/// The flows that the disk serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     Stream(FlowIndex),
@@ -129,21 +131,21 @@ enum Holder {
     Pool,
 }
 
-/// The arm's use at this moment.
+/// The current slice.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     holder: Holder,
-    /// Until when, once its first request has ended.
+    /// End of the slice; known once its first request has completed.
     ends: Option<Duration>,
     length: Duration,
     /// A request of its holder was dispatched.
     is_begun: bool,
     /// The stream has been charged for the time up to here.
     charged_until: Duration,
-    /// What it has had, and what sparse flows took of it.
+    /// Seconds that the holder and sparse flows have used.
     used: f64,
     taken: f64,
-    /// The arm is kept for a flow that has nothing pending and will soon send its next request.
+    /// The disk idles until then for a flow that has nothing pending and will soon send its next request.
     kept_until: Option<Duration>,
 }
 
@@ -161,7 +163,7 @@ pub struct Inject {
     slice: Option<Slice>,
     /// Seconds that the scattered flows together are owed, by their weight, for what streams received while they waited.
     pool_credit: f64,
-    /// Device time received by the flow that went last: those that come back are not behind it.
+    /// Device time received by the flow in service. A returning flow starts from it.
     virtual_time: u64,
     /// When it was set for a scattered flow.
     virtual_time_since: Duration,
@@ -180,9 +182,9 @@ pub struct Inject {
     /// First requests of flows.
     newcomers_in_flight: u32,
     cost: InjectionCost,
-    /// Seconds of a stream that one injected write takes beyond its bytes, as measured.
+    /// Measured seconds that one injected write costs the stream beyond its bytes.
     injected_cost: f64,
-    /// When the device has had enough time without injected writes again for another one.
+    /// Earliest time of the next paced injection.
     next_paced: Duration,
     waits_for_pace: bool,
     /// Before this time no write is injected only because it has waited too long.
@@ -229,22 +231,22 @@ impl Inject {
         }
     }
 
-    /// Requests that went beside a stream so far.
+    /// Requests injected so far.
     pub fn injection_count(&self) -> u64 {
         self.injections
     }
 
-    /// Slices of streams so far.
+    /// Streams' slices so far.
     pub fn slice_count(&self) -> u64 {
         self.slices
     }
 
-    /// What an injected write takes of a stream, as far as it was measured.
+    /// Measured cost of an injected write to the stream.
     pub fn injected_cost(&self) -> Duration {
         Duration::from_secs_f64(self.injected_cost)
     }
 
-    /// What a seek costs, as measured.
+    /// Measured cost of a seek.
     pub fn seek_cost(&self) -> Duration {
         Duration::from_secs_f64(self.device.seek())
     }
@@ -287,7 +289,7 @@ impl Inject {
         index
     }
 
-    /// Forget flows without work, once there are many.
+    /// Forget idle flows once there are many.
     fn forget_unused(&mut self, now: Duration) {
         if self.by_name.len() < FLOWS_KEPT || !self.by_name.len().is_multiple_of(64) {
             return;
@@ -310,19 +312,19 @@ impl Inject {
         });
     }
 
-    /// Which set a flow belongs in, by what is known of it and of the device.
+    /// The set of a flow, by its habits and the device.
     fn set_of(&self, flow: &Flow) -> Set {
         if !self.device.has_seeks() {
             return Set::Free;
         }
-        let is_free = match flow.name.way {
-            Way::Write | Way::Background => {
+        let is_free = match flow.name.kind {
+            FlowKind::Write | FlowKind::Background => {
                 self.device.caches_writes() && self.injected_cost <= self.device.seek()
             }
-            Way::Read | Way::Durable => false,
+            FlowKind::Read | FlowKind::Durable => false,
         };
         let comes_back = flow.think.get().is_none_or(|think| think < self.device.seek());
-        match (is_free, flow.is_sequential() && comes_back && flow.name.way != Way::Durable) {
+        match (is_free, flow.is_sequential() && comes_back && flow.name.kind != FlowKind::Durable) {
             (true, _) => Set::Free,
             (false, true) => Set::Streams,
             (false, false) if flow.is_sparse(self.device.seek()) => Set::Sparse,
@@ -330,7 +332,7 @@ impl Inject {
         }
     }
 
-    /// Put a flow where it belongs by now, or nowhere.
+    /// Move a flow into its present set, or out of all sets if it has no requests.
     fn file(&mut self, index: FlowIndex) {
         let flow = &self.flows[index.0 as usize];
         let place = flow.requests.oldest().map(|oldest| match self.set_of(flow) {
@@ -339,7 +341,7 @@ impl Inject {
                 (Set::Free, self.table.slot(oldest).inserted.as_nanos() as u64)
             }
             Set::Streams => (Set::Streams, flow.time / TURN * TURN),
-            // Those that are known to be sparse go before those of which nothing is known yet.
+            // Flows known to be sparse go before unknown ones.
             Set::Sparse if !flow.is_known() => (Set::Sparse, flow.time + TURN),
             set => (set, flow.time),
         });
@@ -349,7 +351,7 @@ impl Inject {
         let class = flow.class;
         if let Some((set, time)) = flow.filed {
             let was_there = self.sets[set as usize].remove(&(class, time, index));
-            assert!(was_there, "a flow is where it says");
+            assert!(was_there, "a flow is in the set that it records");
         }
         if let Some((set, time)) = place {
             self.sets[set as usize].insert((class, time, index));
@@ -441,14 +443,14 @@ impl IoScheduler for Inject {
         if self.table.pending_count() == 0 {
             return None;
         }
-        // While a sparse flow's request is in the device, only its end moves the arm.
+        // While a sparse flow's request is in the device, only its completion changes the slice.
         let kept = self.slice.filter(|_| self.sparse_in_flight == 0).and_then(|slice| slice.kept_until);
         [kept, self.next_injection()].into_iter().flatten().min()
     }
 
     fn owner_ended(&mut self, task: TaskId, _now: Duration) {
-        for way in [Way::Read, Way::Write, Way::Durable] {
-            let Some(index) = self.by_name.get(&FlowName { task, way }).copied() else { continue };
+        for kind in [FlowKind::Read, FlowKind::Write, FlowKind::Durable] {
+            let Some(index) = self.by_name.get(&FlowName { task, kind }).copied() else { continue };
             self.flow_mut(index).is_last = true;
             if self.slice.is_some_and(|slice| slice.holder == Holder::Stream(index))
                 && self.flow(index).requests.is_empty()
@@ -481,11 +483,11 @@ impl IoScheduler for Inject {
             self.slices,
         );
         match self.slice {
-            None => text.push_str("  no flow has the arm\n"),
-            Some(Slice { holder: Holder::Pool, .. }) => text.push_str("  scattered flows have the arm\n"),
+            None => text.push_str("  no slice\n"),
+            Some(Slice { holder: Holder::Pool, .. }) => text.push_str("  slice of scattered flows\n"),
             Some(Slice { holder: Holder::Stream(index), ends, .. }) => {
                 let left = ends.map_or(Duration::ZERO, |ends| ends.saturating_sub(now));
-                let _ = writeln!(text, "  {:?} has the arm, {left:.1?} left", self.flow(index).name);
+                let _ = writeln!(text, "  slice of {:?}, {left:.1?} left", self.flow(index).name);
             }
         }
         for (set, name) in [
@@ -510,7 +512,7 @@ impl IoScheduler for Inject {
     }
 }
 
-/// Marks in the queue number of a request: it needs no arm; it went into another flow's slice; it was its flow's first one.
+/// Marks in the queue number of a request: injected; sparse, in another flow's slice; the first of its flow.
 const FREE: u32 = 1 << 31;
 const SPARSE: u32 = 1 << 30;
 const NEWCOMER: u32 = 1 << 29;

@@ -1,32 +1,32 @@
-//! Who goes next, for how long, and what it is charged.
+//! Selection: which request goes next, the length of slices, and what flows are charged.
 
 use std::time::Duration;
 
-use super::flow::Way;
+use super::flow::FlowKind;
 use super::{FREE, FlowIndex, Holder, Inject, NEWCOMER, SHALLOW, SPARSE, Set, Slice};
 use crate::Request;
 use crate::table::{Ended, Key};
 
-/// A request so near to the next one of a stream belongs to it: one below has come late.
+/// A request at most this far from a stream's next one belongs to the stream: it arrived late.
 const NEARBY_SECTORS: u64 = 32_768;
-/// What a slice leaves of the cost of an injected write.
+/// Factor that each slice applies to the cost of an injected write.
 const INJECTED_COST_KEPT: f64 = 0.99;
-/// Injected writes may come together if none came for so long.
+/// After a pause of this length, injected writes may go together.
 const PACED_BURST: Duration = Duration::from_millis(10);
-/// Slices of a round at least: where few share, received time evens out what slices were too long or too short.
+/// Least slices of a round. With few streams, received time evens out unequal slices.
 const ROUND_LEAST: u64 = 8;
-/// First requests of flows in the device.
+/// Most first requests of flows in the device.
 const NEWCOMERS: u32 = 4;
-/// Overdue writes take at most one part in so many of the device's time.
+/// Overdue writes take at most 1 in so many parts of the device time.
 const OVERDUE_PARTS: u32 = 4;
-/// A request is charged at most this many seconds beyond its bytes, a full stroke and a turn. A longer wait is the drive writing out its
+/// A request is charged at most this many seconds beyond its bytes: a full stroke and a revolution. In a longer wait the drive writes out its
 /// cache, which the cached writes have paid for.
 const STROKE_MAX: f64 = 0.025;
 
 impl Inject {
-    // ---- writes that need no arm ----
+    // ---- injection ----
 
-    /// A request that goes beside whatever has the arm.
+    /// The next injected request.
     pub(super) fn next_free(&mut self, now: Duration) -> Option<Request> {
         self.waits_for_pace = false;
         let is_used = self.arm_is_used(now);
@@ -35,14 +35,14 @@ impl Inject {
         let holder = self.slice.map(|slice| slice.holder).filter(|_| is_used);
         let is_stream = matches!(holder, Some(Holder::Stream(_)));
         if holder.is_none() && self.device.has_seeks() {
-            // It has the device alone: flows that arrive later are level with it.
+            // It has the device alone. Flows that arrive later start level with it.
             self.virtual_time = self.virtual_time.max(time);
         }
         if is_stream && (self.free_in_flight >= self.tunables.injected_depth || self.is_quiet(now)) {
             return None;
         }
         if holder.is_some() {
-            // Only while its owner has not received more than the flow that is served, or if it has waited too long.
+            // A write goes if its owner has not received more than the flow in service, or if it is overdue.
             let is_level = time <= self.served_time(now) && class <= self.served_class();
             let is_paced = is_stream && now < self.next_paced;
             if !is_level || is_paced {
@@ -60,31 +60,31 @@ impl Inject {
         Some(self.take(index, FREE, now))
     }
 
-    /// Seconds that the next request of a flow takes of the device if it is injected.
+    /// Device seconds of the next request of a flow if it is injected.
     fn next_cost(&self, index: FlowIndex, now: Duration) -> f64 {
         let request = *self.table.request(self.next_of(index, now).0);
         self.injected_seconds(index, &request)
     }
 
-    /// Seconds of the device that an injected request takes. A write in the drive's cache goes to the medium later, which takes longer if
-    /// it does not continue the write before it. No owner is served meanwhile, so that time counts twice.
+    /// Device seconds of an injected request. The drive writes a cached write out later, which takes longer if it is not sequential.
+    /// No flow is served meanwhile, so that time counts twice.
     fn injected_seconds(&self, index: FlowIndex, request: &Request) -> f64 {
         let flow = self.flow(index);
         let scattered = 2.0 * flow.scattered_share() * self.device.write_out();
         let transfer = self.device.transfer(request.bytes());
-        // Beside a stream, pauses make up for the time of the command.
+        // Beside a stream, pauses make up for the command time.
         let is_pool = self.slice.is_some_and(|slice| slice.holder == Holder::Pool);
         let command = if is_pool { flow.cost.get().unwrap_or(0.0).min(self.device.seek()) } else { 0.0 };
         transfer.max(command) + self.injected_cost + scattered
     }
 
-    /// What no thread waits for must not fill the drive before what one does.
+    /// Background writes must not fill the drive before requests that threads wait for.
     fn may_inject(&self, index: FlowIndex) -> bool {
-        self.flow(index).name.way != Way::Background
+        self.flow(index).name.kind != FlowKind::Background
             || self.background_in_flight < self.tunables.background_depth
     }
 
-    /// When the oldest request that may be injected has waited long enough, and whose it is.
+    /// When the oldest injectable request becomes overdue, and its flow.
     fn oldest_write(&self) -> Option<(Duration, FlowIndex)> {
         let due = |index: FlowIndex| {
             let oldest = self.flow(index).requests.oldest().expect("a filed flow has requests");
@@ -99,7 +99,7 @@ impl Inject {
         oldest.filter(|(due, _)| *due <= now).map(|(_, index)| index)
     }
 
-    /// When `dispatch` may inject although nothing else happens.
+    /// When `dispatch` may inject without another event.
     pub(super) fn next_injection(&self) -> Option<Duration> {
         let holder = self.slice.map(|slice| slice.holder)?;
         if self.set(Set::Free).is_empty() {
@@ -116,14 +116,14 @@ impl Inject {
         self.quiet_until.or_else(|| paced.into_iter().chain(overdue).min())
     }
 
-    /// Whether some flow works with the arm, or is expected to.
+    /// Whether a flow uses the disk, or will soon.
     fn arm_is_used(&self, now: Duration) -> bool {
         self.arm_in_flight > 0
             || self.slice.is_some_and(|slice| slice.kept_until.is_some_and(|until| now < until))
             || self.waiting_for_arm() > 0
     }
 
-    /// What the flow that has the arm has received so far.
+    /// Device time that the flow in service has received.
     fn served_time(&self, now: Duration) -> u64 {
         match self.slice {
             Some(Slice { holder: Holder::Stream(index), charged_until, ends, .. }) => {
@@ -138,7 +138,7 @@ impl Inject {
         }
     }
 
-    /// Seconds in which the flow that has the arm was served since then.
+    /// Seconds of service since then.
     fn running_since(&self, since: Duration, now: Duration) -> f64 {
         now.saturating_sub(since).as_secs_f64().min(STROKE_MAX)
     }
@@ -150,7 +150,7 @@ impl Inject {
         }
     }
 
-    /// Whether nothing is injected now, to see a stream without. Such windows come when a stream is served.
+    /// Whether injection pauses now to measure the stream's rate without it.
     fn is_quiet(&mut self, now: Duration) -> bool {
         if let Some(until) = self.quiet_until {
             if now < until {
@@ -170,7 +170,7 @@ impl Inject {
 
     pub(super) fn free_ended(&mut self, index: FlowIndex, ended: &Ended, now: Duration) {
         self.free_in_flight -= 1;
-        self.background_in_flight -= u32::from(self.flow(index).name.way == Way::Background);
+        self.background_in_flight -= u32::from(self.flow(index).name.kind == FlowKind::Background);
         let took = if ended.request.op.is_write() {
             self.device.write_ended(now.saturating_sub(ended.service), ended.request.bytes(), now)
         } else {
@@ -184,13 +184,13 @@ impl Inject {
         }
     }
 
-    // ---- the arm ----
+    // ---- slices ----
 
     pub(super) fn next_for_arm(&mut self, now: Duration) -> Option<Request> {
         if self.sparse_in_flight > 0 {
             return None;
         }
-        // Each turn ends a slice or decides.
+        // Each iteration ends a slice or decides.
         loop {
             match self.slice.map(|slice| slice.holder) {
                 None => self.begin_slice(now)?,
@@ -241,7 +241,7 @@ impl Inject {
         [Set::Streams, Set::Scattered, Set::Sparse].into_iter().map(|set| self.set(set).len()).sum()
     }
 
-    /// The scattered flow that goes next: sparse ones first.
+    /// The next scattered flow; sparse flows first.
     fn first_of_pool(&self, now: Duration) -> Option<FlowIndex> {
         let depth = self.tunables.scattered_depth;
         let may_go = |index: FlowIndex| match self.flow(index).in_flight {
@@ -261,21 +261,21 @@ impl Inject {
         }
     }
 
-    /// Whether another scattered flow keeps so few requests in flight that a deep queue would delay each of them.
+    /// Whether another scattered flow has few requests at a time, each of which a deep queue would delay.
     fn has_shallow_flow_beside(&self, index: FlowIndex, now: Duration) -> bool {
         self.last_shallow.is_some_and(|(other, at)| {
             other != index && now.saturating_sub(at) < self.tunables.target_latency_mixed
         })
     }
 
-    /// Whether a shallow flow's request has been in the device for the time of a seek: the drive prefers requests near each other. It gets no
-    /// more of them until that request has ended.
+    /// Whether a request of a shallow flow has been in the device for the time of a seek. Drives prefer requests near each other, so deep flows
+    /// wait until it completes.
     fn shallow_waits(&self, now: Duration) -> bool {
         let oldest = self.shallow_in_flight.front();
         oldest.is_some_and(|(_, since)| now.saturating_sub(*since).as_secs_f64() >= self.device.seek())
     }
 
-    /// Whether the scattered flows have had their turn: at least one request.
+    /// Whether the turn of the scattered flows is over. It has at least one request.
     fn pool_turn_is_over(&self, now: Duration) -> bool {
         self.slice_is_over(now) && self.slice.is_some_and(|slice| slice.is_begun)
     }
@@ -284,19 +284,19 @@ impl Inject {
         self.slice.is_some_and(|slice| slice.ends.is_some_and(|ends| now >= ends))
     }
 
-    /// Whether the arm is kept for a flow that will soon send its next request.
+    /// Whether the disk idles for a flow that will soon send its next request.
     fn is_kept(&self, now: Duration) -> bool {
         self.slice.is_some_and(|slice| slice.kept_until.is_some_and(|until| now < until))
     }
 
-    /// A request of a sparse flow, for which the stream pauses.
+    /// A request of a sparse flow, which interrupts the stream.
     fn sparse_request(&mut self, now: Duration) -> Option<Request> {
         let slice = self.slice.as_ref()?;
         let Holder::Stream(holder) = slice.holder else { return None };
         if slice.taken > slice.used {
             return None;
         }
-        // Many that are new go together, when it is the turn of the scattered ones.
+        // Many new flows go together in the turn of the scattered flows.
         let has_many = self.set(Set::Sparse).len() > NEWCOMERS as usize;
         let may_go = |index: FlowIndex| !has_many || self.flow(index).is_known();
         let (class, _, index) = *self.set(Set::Sparse).iter().find(|(_, _, index)| may_go(*index))?;
@@ -309,8 +309,8 @@ impl Inject {
         Some(self.take(index, SPARSE, now))
     }
 
-    /// The stream that goes next: one that has waited for a round; or of those that have received least, or up to a slice more, the one that
-    /// has waited longest. So all have their turn, and what a slice was too long or too short evens out later.
+    /// The next stream: one that has waited for a round, else the one that has waited longest among those within a slice of the least received
+    /// time. So every stream gets its turn, and unequal slices even out later.
     fn next_stream(&self, share: f64) -> Option<FlowIndex> {
         let streams = self.set(Set::Streams);
         let first = *streams.first()?;
@@ -326,21 +326,21 @@ impl Inject {
             .or_else(|| level.min_by_key(|index| self.flow(*index).last_slice))
     }
 
-    /// Whether each stream could have had a slice since. Received time alone bounds no wait: what one received when slices were longer, or
-    /// the others fewer, is many short slices of many.
+    /// Whether every stream could have had a slice since. Received time alone bounds no wait: time received in long slices equals many short
+    /// slices.
     fn is_overdue(&self, since: u64, weight: u32) -> bool {
         let round = self.set(Set::Streams).len() as u64;
         (self.slices - since) * u64::from(weight.min(100)) >= round.max(ROUND_LEAST) * 100
     }
 
-    /// Share of the scattered flows together, where a stream has 1. A round of n scattered requests takes the drive's queue about as long as
-    /// the root of n seeks; a turn of a stream is two.
+    /// Weight of the scattered flows together; a stream has 1. A round of n scattered requests takes the drive's queue about as long as
+    /// the root of n seeks, and a stream's turn two.
     fn pool_weight(&self) -> f64 {
         let flows = self.set(Set::Scattered).len() + self.set(Set::Sparse).len();
         if flows > 0 { ((flows as f64).sqrt() / 2.0).max(1.0) } else { 0.0 }
     }
 
-    /// Give the arm to a stream, or to the scattered flows together.
+    /// Begin a slice of a stream or of the scattered flows.
     fn begin_slice(&mut self, now: Duration) -> Option<()> {
         let stream = self.set(Set::Streams).first().copied();
         let pool_weight = self.pool_weight();
@@ -350,7 +350,7 @@ impl Inject {
         let scattered_ago = now.saturating_sub(self.last_scattered);
         let is_mixed = !self.set(Set::Scattered).is_empty() || scattered_ago < self.tunables.target_latency;
         let target = if is_mixed { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
-        // Until the device is known slices are short: a round of them shows whether they are needed.
+        // Slices are short until the seek cost is known: one round shows whether they are needed.
         let most = if self.device.is_known() { self.tunables.slice_max.as_secs_f64() } else { least };
         let share = (target.as_secs_f64() / all.max(1.0)).clamp(least, most.max(least));
         let pool = self.first_of_pool(now).map(|index| self.flow(index).class);
@@ -372,9 +372,9 @@ impl Inject {
             let (now, most) = (self.slices, self.virtual_time + (share * 1e9) as u64);
             let flow = self.flow_mut(index);
             (flow.last_slice, flow.waits_since) = (now, now);
-            // Where its turn came by a round, what it had received beyond is forgiven.
+            // If its turn came by a round, its excess is forgiven.
             flow.time = flow.time.min(most);
-            // Where writes are too dear to be injected, that is not measured any more: it is forgotten, and tried again.
+            // A cost that stops injection is no longer measured. It decays, so injection is tried again.
             self.injected_cost *= INJECTED_COST_KEPT;
         }
         let length = Duration::from_secs_f64(length);
@@ -391,7 +391,7 @@ impl Inject {
         Some(())
     }
 
-    /// Whether the scattered flows go before the next stream: the streams have received more, or a request has waited too long.
+    /// Whether the scattered flows go before the next stream: they have credit, or a request has waited too long.
     fn is_turn_of_pool(&self, now: Duration) -> bool {
         let target = self.tunables.target_latency_mixed;
         let is_overdue = |index: FlowIndex| {
@@ -408,7 +408,7 @@ impl Inject {
                 self.charge_stream(index, 0, now);
             }
             Some(Slice { holder: Holder::Pool, charged_until, .. }) => {
-                // What they had while no stream waited is no debt.
+                // Time used while no stream waited is no debt.
                 let took = now.saturating_sub(charged_until).as_secs_f64();
                 let debt_max = self.tunables.target_latency_mixed.as_secs_f64();
                 self.pool_credit = (self.pool_credit - took).max(-debt_max);
@@ -418,7 +418,7 @@ impl Inject {
         self.slice = None;
     }
 
-    /// The stream that has the arm pays for the time since it last did, in which it received so many bytes.
+    /// Charge the stream in service for the time since the last charge, in which it received so many bytes.
     fn charge_stream(&mut self, index: FlowIndex, bytes: u64, now: Duration) {
         let most = self.device.transfer(bytes) + STROKE_MAX;
         let Some(slice) = self.slice.as_mut() else { return };
@@ -430,7 +430,7 @@ impl Inject {
         slice.ends = slice.ends.map(|ends| ends + Duration::from_secs_f64(waited - took));
         self.flow_mut(index).charge(took);
         self.file(index);
-        // The scattered flows that wait are owed their share of it.
+        // Waiting scattered flows earn their share of it.
         let pool_weight = self.pool_weight();
         let is_mine = matches!(self.flow(index).filed, Some((Set::Streams, _)));
         let streams = self.set(Set::Streams).len() + usize::from(!is_mine);
@@ -438,7 +438,7 @@ impl Inject {
         self.pool_credit = (self.pool_credit + took * pool_weight / streams as f64).min(credit_max);
     }
 
-    /// A request that needs the arm has ended.
+    /// A request that was not injected has completed.
     pub(super) fn arm_ended(&mut self, index: FlowIndex, ended: &Ended, now: Duration) {
         self.arm_in_flight -= 1;
         if let Some(at) = self.shallow_in_flight.iter().position(|(flow, _)| *flow == index) {
@@ -452,7 +452,7 @@ impl Inject {
         if !self.slice.is_some_and(|slice| slice.holder == Holder::Stream(index)) {
             self.device.note_write_out(took, ended.request.bytes());
         }
-        if matches!(self.flow(index).name.way, Way::Write | Way::Background) {
+        if matches!(self.flow(index).name.kind, FlowKind::Write | FlowKind::Background) {
             self.device.arm_write_ended(took, ended.request.bytes(), distance);
         }
         self.flow_mut(index).cost.add(took);
@@ -460,7 +460,7 @@ impl Inject {
             self.sparse_in_flight -= 1;
             if let Some(slice) = self.slice.as_mut() {
                 slice.taken += took;
-                // The stream does not pay for what it did not have.
+                // The stream is not charged for this time.
                 slice.charged_until = now;
                 slice.ends = slice.ends.map(|ends| ends + Duration::from_secs_f64(took));
             }
@@ -477,8 +477,8 @@ impl Inject {
         self.file(index);
     }
 
-    /// Keep the arm for the next request of a flow that has none left, if that is expected within the time of a seek. Waiting that long
-    /// costs at most what a seek away and back costs.
+    /// Let the disk idle for the next request of a flow without requests if it is expected within the time of a seek. The wait costs at most as
+    /// much as a seek away and back.
     fn keep_arm_for(&mut self, index: FlowIndex, now: Duration) {
         let seek = self.device.seek();
         let flow = self.flow(index);
@@ -492,7 +492,7 @@ impl Inject {
         }
     }
 
-    /// A request of the stream that has the arm has ended.
+    /// A request of the stream in service has completed.
     fn stream_ended(&mut self, index: FlowIndex, request: &Request, now: Duration) {
         if let Some(slice) = self.slice.as_mut()
             && slice.ends.is_none()
@@ -510,9 +510,9 @@ impl Inject {
 
     // ---- common ----
 
-    /// The next request of a flow that is filed: from where the last one ended, or the first on the disk, if there is none or one has waited
-    /// too long below that place. Requests of a stream may arrive in another order than that of the disk, when several threads read
-    /// ahead for it: what is a little below was late, and goes first. Says also whether it is a late request far from the others of its stream.
+    /// The next request of a flow: the first at or after the end of the last one, else the first on the disk. Requests of a stream may arrive
+    /// out of order when several threads read ahead for it: a request slightly below the position was late and goes first. Also returns whether
+    /// it is an overdue request far from the others of its stream.
     fn next_of(&self, index: FlowIndex, now: Duration) -> (Key, bool) {
         let flow = self.flow(index);
         let start = |key: Key| self.table.request(key).sector.0;
@@ -530,11 +530,11 @@ impl Inject {
         (onwards.unwrap_or_else(first), false)
     }
 
-    /// Take the next request of a flow out.
+    /// Dispatch the next request of a flow.
     fn take(&mut self, index: FlowIndex, mark: u32, now: Duration) -> Request {
         let (key, is_far) = self.next_of(index, now);
         if is_far {
-            // Where many are late in two places, the arm does not go to and fro for each.
+            // If many are overdue in two places, the disk does not seek for each of them.
             self.flow_mut(index).next_late = now + self.tunables.expire;
         }
         let is_newcomer = mark & FREE == 0 && !self.flow(index).is_known();
@@ -548,7 +548,7 @@ impl Inject {
         flow.position = request.end().0;
         if mark & FREE != 0 {
             self.free_in_flight += 1;
-            self.background_in_flight += u32::from(self.flow(index).name.way == Way::Background);
+            self.background_in_flight += u32::from(self.flow(index).name.kind == FlowKind::Background);
             if self.cost.inject(now) >= self.tunables.quiet_window {
                 let is_known = self.cost.of_write().is_some();
                 let pause = if is_known { self.tunables.quiet_every } else { self.tunables.quiet_window * 5 };

@@ -1,10 +1,10 @@
-//! What a thread does in a scheduled device: its turn, and its wait.
+//! Turns and waits of a thread in a scheduled device.
 //!
-//! A turn takes what has ended, asks the scheduler what goes next, and starts it, for any owner. A thread that waits for transfers
-//! of its own takes turns until they have ended; in between, one such thread waits on the shared queue and the others sleep. A
+//! In a turn a thread takes completions, asks the scheduler for the next requests and starts them, for all owners. A thread that waits for
+//! transfers of its own takes turns until they have ended. Between turns one such thread waits on the shared queue and the others sleep. A
 //! thread that leaves wakes one of them if no thread is left on the shared queue.
 //!
-//! When no thread is in the device, what has ended there waits for the next one that enters: no thread needs it before.
+//! Completions that arrive while no thread is in the device wait for the next thread that enters.
 //!
 //! Locking: one lock (`state`) for the scheduler, the parts and the shared queue. It is never held while a thread waits for a
 //! transfer; locks of the lower device are taken under it for a submission.
@@ -17,7 +17,7 @@ use super::state::{PartIndex, State, WaiterIndex};
 use diorite_block::sync::{self, Mutex, MutexGuard, Rank};
 use diorite_block::{BlockDevice, Completed};
 
-/// Shortest sleep for a deadline, so that a clock that ends it a little early cannot make a thread spin.
+/// Shortest sleep until a deadline: a clock that ends it early must not make a thread spin.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 
 /// What the device and its queues share.
@@ -31,28 +31,28 @@ impl Core {
         Self { lower, state: Mutex::ranked(Rank::ScheduledDevice, state) }
     }
 
-    /// Enter the device. In a forked child everything in it was the parent's until then.
+    /// Enter the device. A forked child first cancels its parent's transfers.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.leave_parent();
         state
     }
 
-    /// Take what has ended and start what may go, for all owners.
+    /// Take completions and start granted requests, for all owners.
     pub(super) fn turn(&self, state: &mut State, now: Duration) {
         state.collect(now);
         state.dispatch(now);
         state.start_granted(&self.lower, now);
     }
 
-    /// Before a thread leaves: what it has started goes to the device, and a thread that sleeps takes over what this one did.
+    /// Before a thread leaves: issue what it started, and wake a sleeping thread that takes over its tasks.
     pub(super) fn depart(state: &mut State) {
         state.issue();
         state.appoint_timekeeper();
         state.hand_over();
     }
 
-    /// Where there is no shared queue, execute what is granted now, for any owner; what is granted meanwhile is for the threads that wait.
+    /// Without a shared queue, execute what is granted now, for any owner. Waiting threads execute later grants.
     pub(super) fn execute_granted<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let mut left = state.granted_count() + 1;
         self.execute_until(state, |_| {
@@ -61,7 +61,7 @@ impl Core {
         })
     }
 
-    /// Where there is no shared queue, execute what is granted, for any owner, until nothing is or the caller has what it waits for.
+    /// Without a shared queue, execute granted transfers, for any owner, until none is left or the condition holds.
     fn execute_until<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -92,7 +92,7 @@ impl Core {
         state
     }
 
-    /// Take turns until it is over, and sleep in between.
+    /// Take turns until the condition holds, and sleep in between.
     fn wait_until<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -111,7 +111,7 @@ impl Core {
         state
     }
 
-    /// Take turns, and take what has ended of a waiter whose transfers another thread waits for ([`Core::wait_for_any`]).
+    /// Take turns, and take completions of a waiter for which another thread waits ([`Core::wait_for_any`]).
     pub(super) fn take_ended(&self, waiter: WaiterIndex, take: impl FnOnce(&mut Vec<Completed>)) {
         let mut state = self.lock();
         self.turn(&mut state, sync::now());
@@ -138,7 +138,7 @@ impl Core {
         ended
     }
 
-    /// Wait on the shared queue, or sleep, until something has happened or the scheduler's deadline has come.
+    /// Wait on the shared queue, or sleep, until a completion or the scheduler's deadline.
     fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State>, waiter: WaiterIndex) -> MutexGuard<'a, State> {
         let deadline = state.keep_time(waiter);
         let earliest = || sync::now() + SHORTEST_SLEEP;
@@ -149,7 +149,7 @@ impl Core {
             state.end_watch();
             return state;
         }
-        // A thread that waits on the shared queue does not see what was submitted meanwhile.
+        // A thread that waits on the shared queue does not see later submissions.
         state.issue();
         let wake = state.fall_asleep(waiter);
         state = match deadline {
@@ -160,13 +160,13 @@ impl Core {
         state
     }
 
-    /// Accounts the end of parts that their owner executes by itself, when dropped.
+    /// Returns a guard that accounts the end of parts that their owner executes directly.
     pub(super) fn ending(&self, waiter: WaiterIndex, parts: Vec<PartIndex>) -> Ending<'_> {
         Ending { core: self, waiter, parts }
     }
 }
 
-/// See [`Core::ending`]: also when the lower device panics, the depth that the parts took is given back.
+/// See [`Core::ending`]. It also releases the depth of the parts if the lower device panics.
 pub(super) struct Ending<'a> {
     core: &'a Core,
     waiter: WaiterIndex,

@@ -1,19 +1,19 @@
-//! A scheduler on any device, without a thread of its own.
+//! A scheduler on a device, without a thread of its own.
 //!
 //! Where it sits: between submitters and a [`BlockDevice`]. A submitter inserts its bios as requests. Any thread that is in the
-//! device, to submit or to wait, dispatches what the scheduler lets go, for every owner, into the one queue that the threads share
-//! ([`diorite_block::SharedQueue`]), and takes the completions of all. So no thread that waits elsewhere can stop the device.
+//! device, to submit or to wait, dispatches granted requests of every owner into the queue that the threads share
+//! ([`diorite_block::SharedQueue`]), and takes the completions of all. So a thread that waits elsewhere cannot stop the device.
 //!
-//! - Memory belongs to the request, or is lent by a caller that is blocked until its bios have ended ([`diorite_block::LentMemory`]).
-//! - A caller whose bios are all granted at once executes them by itself, as if there were no scheduler: no hand-off.
-//! - A device without a shared queue is used through `execute`, by whichever thread dispatches.
+//! - Memory belongs to the request, or is lent by a caller that blocks until its bios have ended ([`diorite_block::LentMemory`]).
+//! - A caller whose bios are all granted at once executes them directly, without a hand-off.
+//! - A device without a shared queue is used through `execute`, by the dispatching thread.
 //!
-//! Interface: [`ScheduledDevice::attach`] gives the device back untouched for scheduler `none`: direct issue costs nothing.
-//! Operations without memory (flush, discard, write of zeros) go straight down. Merged requests are dispatched together, each bio
-//! still a transfer of its own.
+//! Interface: [`ScheduledDevice::attach`] with scheduler `none` returns the device itself: direct issue costs nothing.
+//! Operations without memory (flush, discard, write of zeros) are not scheduled. Merged requests are dispatched together, and each bio
+//! is still a transfer of its own.
 //!
-//! Where to look: `state` has requests, their parts and the waiting threads; `core` the turns of a thread and its waits; `queue` the
-//! queue of one submitter, `watch` the thread of one that is watched.
+//! `state` has requests, their parts and the waiting threads; `core` has turns and waits; `queue` is the queue of one submitter; `watch` is
+//! the thread of a watched queue.
 
 mod core;
 mod queue;
@@ -34,29 +34,29 @@ use diorite_block::{
     TaskId,
 };
 
-/// Requests in a device at once, when nothing else is said.
+/// Default number of requests in a device at once.
 const DEFAULT_DEPTH: u32 = 32;
 
-/// Requests of a scheduled device at one moment.
+/// Requests of a scheduled device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLoad {
-    /// They wait for the scheduler to let them go.
+    /// They wait for the scheduler.
     pub queued: u32,
     /// They are in the device.
     pub in_flight: u32,
-    /// Most in the device at once.
+    /// Most requests in the device at once.
     pub depth: u32,
 }
 
-/// A device whose requests are ordered by a scheduler.
+/// A device whose requests a scheduler orders.
 pub struct ScheduledDevice {
     core: Arc<Core>,
-    /// That of the device below, but no atomic writes: requests are merged.
+    /// As the lower device, without atomic writes: requests are merged.
     geometry: Geometry,
 }
 
 impl ScheduledDevice {
-    /// Put a scheduler on a device; with `none` the device itself is returned.
+    /// Put a scheduler on a device. `none` returns the device itself.
     pub fn attach(lower: Arc<dyn BlockDevice>, kind: SchedulerKind) -> Arc<dyn BlockDevice> {
         match Self::of_kind(&lower, kind) {
             Some(scheduled) => scheduled,
@@ -64,7 +64,7 @@ impl ScheduledDevice {
         }
     }
 
-    /// The device with a scheduler of this kind, to 32 requests at once; nothing for `none`.
+    /// The device with a scheduler of this kind and a depth of 32; nothing for `none`.
     pub fn of_kind(lower: &Arc<dyn BlockDevice>, kind: SchedulerKind) -> Option<Arc<Self>> {
         kind.build_for(lower.geometry().rotational)
             .map(|scheduler| Self::new(Arc::clone(lower), scheduler, DEFAULT_DEPTH))
@@ -82,7 +82,7 @@ impl ScheduledDevice {
         self.core.lock().scheduler.statistics().clone()
     }
 
-    /// The scheduler's state, in lines for a person.
+    /// The scheduler's state as text.
     pub fn describe(&self) -> String {
         let state = self.core.lock();
         format!(
@@ -94,13 +94,13 @@ impl ScheduledDevice {
         )
     }
 
-    /// How many requests there are.
+    /// The numbers of requests.
     pub fn load(&self) -> QueueLoad {
         let state = self.core.lock();
         QueueLoad { queued: state.queued(), in_flight: state.in_flight(), depth: state.depth() }
     }
 
-    /// The name of the device below.
+    /// The name of the lower device.
     pub fn device_name(&self) -> String {
         self.core.lower.name()
     }
@@ -110,7 +110,7 @@ impl ScheduledDevice {
         self.core.lock().scheduler.name()
     }
 
-    /// An owner will send nothing more for now: nothing is kept ready for it.
+    /// An owner sends nothing more for now: the disk does not idle for it.
     pub fn owner_ended(&self, task: TaskId) {
         let mut state = self.core.lock();
         let now = sync::now();
@@ -125,7 +125,7 @@ impl ScheduledDevice {
     }
 }
 
-/// Whether the scheduler decides when it goes; what has no memory goes straight down.
+/// Whether an operation is scheduled. Operations without memory are not.
 fn is_scheduled(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write)
 }

@@ -1,7 +1,7 @@
 //! The queue of one submitter on a scheduled device.
 //!
-//! Its transfers own their memory, so any thread in the device may start and collect them; here they are numbered, counted and given
-//! back.
+//! Its transfers own their memory, so any thread in the device may start and collect them. Here they are numbered, counted and
+//! returned.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::watch::Watcher;
 use diorite_block::sync;
 use diorite_block::{Completed, IoError, IoQueue, Notify, QueuedIo, Sector, Watch};
 
-/// See the module's head.
+/// See the module head.
 pub(super) struct ScheduledQueue {
     core: Arc<Core>,
     waiter: WaiterIndex,
@@ -61,7 +61,7 @@ impl IoQueue for ScheduledQueue {
         }
         self.core.turn(&mut state, now);
         let mut state = self.core.execute_granted(state);
-        // The lower queue knows best when to issue; at the latest it is done by the next thread that waits.
+        // The next thread that waits issues the lower queue.
         state.appoint_timekeeper();
         state.hand_over();
         drop(state);

@@ -1,13 +1,13 @@
-//! What a scheduled device knows under its lock: requests and their parts, the shared queue, the threads that wait.
+//! The state of a scheduled device, under its lock: requests and their parts, the shared queue, waiting threads.
 //!
 //! States of a part: pending in the scheduler -> granted -> in the lower device -> ended (with its owner).
 //!
 //! Invariants:
 //! 1. At most `depth` requests are granted and not completed.
 //! 2. If the scheduler has a deadline and a thread waits outside of the shared queue, some thread wakes at that deadline or before.
-//! 3. A forked child starts no part of its parent: it ends with `ECANCELED` there. One that a thread of the parent executes has ended for the
-//!    scheduler, so that nothing waits for it.
-//! 4. Only one thread waits on the shared queue (`is_watched`), and while it does, no other takes completions from it.
+//! 3. A forked child starts no part of its parent: the part ends there with `ECANCELED`. A part that a thread of the parent executes has
+//!    ended for the scheduler, so nothing waits for it.
+//! 4. Only one thread waits on the shared queue (`is_watched`). Meanwhile no other thread takes completions from it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -21,12 +21,12 @@ use diorite_block::{
     Sector, SharedQueue,
 };
 
-/// The shared queue takes so many transfers for each request that the device takes: merged requests have several.
+/// Transfers in the shared queue per request of the device: merged requests have several.
 const PARTS_OF_REQUEST: u32 = 4;
 
 type Requests = HashMap<RequestId, Parts, BuildHasherDefault<NumberHasher>>;
 
-/// See the module's head.
+/// See the module head.
 pub(super) struct State {
     pub(super) scheduler: Box<dyn IoScheduler>,
     depth: u32,
@@ -35,7 +35,7 @@ pub(super) struct State {
     requests: Requests,
     parts: Vec<Part>,
     free_parts: Vec<PartIndex>,
-    /// Granted and not yet in the lower device.
+    /// Granted and not in the lower device.
     granted: VecDeque<PartIndex>,
     lower: Lower,
     is_watched: bool,
@@ -43,7 +43,7 @@ pub(super) struct State {
     waiters: Vec<Waiter>,
     free_waiters: Vec<WaiterIndex>,
     timekeeper: Option<(Duration, WaiterIndex)>,
-    /// When the scheduler last had nothing to let go.
+    /// When the scheduler last granted nothing.
     declined_at: Duration,
     process: Process,
 }
@@ -52,7 +52,7 @@ pub(super) struct State {
 enum Lower {
     Unopened,
     Queue(Box<dyn SharedQueue>),
-    /// It has no shared queue: a thread executes each transfer and waits for it.
+    /// No shared queue: a thread executes each transfer and waits for it.
     Execute,
 }
 
@@ -67,13 +67,13 @@ struct Parts {
 #[derive(Debug)]
 struct Part {
     waiter: WaiterIndex,
-    /// The owner's number for it.
+    /// The owner's number of it.
     number: u64,
     request: Option<RequestId>,
     is_granted: bool,
-    /// A thread executes it by itself.
+    /// A thread executes it directly.
     is_executed: bool,
-    /// While it is not in the lower device; of a bio, once its memory was lent.
+    /// The transfer, unless it is in the lower device. For a bio, present once its memory is lent.
     io: Option<QueuedIo>,
     process: Process,
 }
@@ -82,7 +82,7 @@ struct Part {
 #[derive(Default)]
 pub(super) struct Waiter {
     pub(super) ended: Vec<Completed>,
-    /// So many have to end before it goes on.
+    /// It waits for so many completions.
     wanted: usize,
     is_sleeping: bool,
     wake: Arc<Condvar>,
@@ -126,7 +126,7 @@ impl State {
         self.in_flight
     }
 
-    /// Requests that wait for the scheduler to let them go.
+    /// Requests not granted yet.
     pub(super) fn queued(&self) -> u32 {
         (self.requests.len() as u32).saturating_sub(self.in_flight)
     }
@@ -142,7 +142,7 @@ impl State {
         PartIndex(self.parts.len() - 1)
     }
 
-    /// Give the scheduler a request of `waiter`, who numbers it. Its transfer is provided later.
+    /// Insert a request of `waiter`, which numbers it. Its transfer is provided later.
     pub(super) fn insert(
         &mut self,
         (op, sector, bytes): (Op, Sector, u64),
@@ -174,7 +174,7 @@ impl State {
         part
     }
 
-    /// Take a transfer that the scheduler has no say in.
+    /// Take a transfer that is not scheduled.
     pub(super) fn insert_unscheduled(&mut self, io: QueuedIo, waiter: WaiterIndex, number: u64) {
         let part = self.new_part(Part {
             waiter,
@@ -188,7 +188,7 @@ impl State {
         self.provide(part, io);
     }
 
-    /// Provide the transfer of a part: from now on any thread may start it.
+    /// Provide the transfer of a part. From now on any thread may start it.
     pub(super) fn provide(&mut self, part: PartIndex, mut io: QueuedIo) {
         io.tag = part.0 as u64;
         let this = &mut self.parts[part.0];
@@ -198,12 +198,12 @@ impl State {
         }
     }
 
-    /// The owner's number for a part.
+    /// The owner's number of a part.
     pub(super) fn number_of(&self, part: PartIndex) -> u64 {
         self.parts[part.0].number
     }
 
-    /// Whether the owner of these parts executes them by itself at once: all are granted, and no other transfer needs this thread.
+    /// Whether the owner of these parts executes them directly: all are granted, and no other transfer needs this thread.
     pub(super) fn execute_alone(&mut self, parts: &[PartIndex]) -> bool {
         let is_needed = match &self.lower {
             Lower::Queue(queue) => !self.is_watched && queue.in_flight() > 0,
@@ -231,7 +231,7 @@ impl State {
         }
     }
 
-    /// A transfer has ended: give it to its owner.
+    /// A transfer has ended: return it to its owner.
     pub(super) fn transfer_ended(&mut self, mut io: QueuedIo, result: Result<(), IoError>, now: Duration) {
         let part = PartIndex(io.tag as usize);
         let Part { waiter, number, .. } = self.parts[part.0];
@@ -244,7 +244,7 @@ impl State {
         }
     }
 
-    /// In a forked child, no thread of the parent waits for anything.
+    /// In a forked child, cancel the parent's transfers.
     pub(super) fn leave_parent(&mut self) {
         if self.process.is_current() {
             return;
@@ -259,7 +259,7 @@ impl State {
         }
     }
 
-    /// The transfer of a granted part; none if it is a parent's, which has ended then.
+    /// The transfer of a granted part, unless it is a parent's.
     fn take_granted(
         &mut self,
         part: PartIndex,
@@ -278,7 +278,7 @@ impl State {
 
     // ---- the lower device ----
 
-    /// Grant what the scheduler wants in the device now.
+    /// Grant what the scheduler dispatches now.
     pub(super) fn dispatch(&mut self, now: Duration) {
         while self.in_flight < self.depth {
             let Some(request) = self.scheduler.dispatch(now) else {
@@ -297,7 +297,7 @@ impl State {
         }
     }
 
-    /// Take what has ended in the shared queue, unless a thread waits there that does it.
+    /// Take completions from the shared queue, unless a thread waits on it.
     pub(super) fn collect(&mut self, now: Duration) {
         let Lower::Queue(queue) = &mut self.lower else { return };
         if self.is_watched || queue.in_flight() == 0 {
@@ -311,7 +311,7 @@ impl State {
         self.collected = collected;
     }
 
-    /// Put what is granted into the shared queue.
+    /// Submit granted transfers to the shared queue.
     pub(super) fn start_granted(&mut self, lower: &Arc<dyn BlockDevice>, now: Duration) {
         if let (Lower::Unopened, false) = (&self.lower, self.granted.is_empty()) {
             let depth = self.depth.saturating_mul(PARTS_OF_REQUEST);
@@ -333,7 +333,7 @@ impl State {
         self.granted.len()
     }
 
-    /// The next transfer for a thread to execute by itself, where there is no shared queue.
+    /// The next transfer that a thread executes directly, if there is no shared queue.
     pub(super) fn next_to_execute(&mut self, lower: &Arc<dyn BlockDevice>) -> Option<QueuedIo> {
         let Lower::Execute = self.lower else { return None };
         loop {
@@ -348,15 +348,15 @@ impl State {
         }
     }
 
-    /// Have the lower device start what it was given.
+    /// Issue the transfers of the shared queue.
     pub(super) fn issue(&mut self) {
         if let Lower::Queue(queue) = &mut self.lower {
-            // What cannot be issued now is issued by the wait, which reports each transfer's end.
+            // The wait issues the rest, and reports each transfer's end.
             let _ = queue.issue();
         }
     }
 
-    /// Begin to wait on the shared queue, if no thread does and there is something to wait for.
+    /// Begin to wait on the shared queue, if no thread does and transfers are in flight.
     pub(super) fn begin_watch(&mut self) -> Option<QueueWait> {
         let Lower::Queue(queue) = &mut self.lower else { return None };
         if self.is_watched || queue.in_flight() == 0 {
@@ -370,7 +370,7 @@ impl State {
         self.is_watched = false;
     }
 
-    // ---- threads that wait ----
+    // ---- waiting threads ----
 
     pub(super) fn enter(&mut self) -> WaiterIndex {
         if let Some(index) = self.free_waiters.pop() {
@@ -390,14 +390,14 @@ impl State {
         &mut self.waiters[index.0]
     }
 
-    /// Whether so many transfers of a waiter have ended; if not, it is woken when they have.
+    /// Whether so many transfers of a waiter have ended. If not, it is woken when they have.
     pub(super) fn has_ended(&mut self, index: WaiterIndex, wanted: usize) -> bool {
         let waiter = self.waiter(index);
         waiter.wanted = wanted;
         waiter.ended.len() >= wanted
     }
 
-    /// A thread is about to sleep: on what, if the shared queue is not for it.
+    /// A thread is about to sleep. Returns its condition.
     pub(super) fn fall_asleep(&mut self, index: WaiterIndex) -> Arc<Condvar> {
         let waiter = self.waiter(index);
         waiter.is_sleeping = true;
@@ -414,7 +414,7 @@ impl State {
         }
     }
 
-    /// A thread returns: if the shared queue needs a thread that waits on it, one of those that sleep takes over.
+    /// A thread leaves: if no thread waits on the shared queue, wake a sleeping one.
     pub(super) fn hand_over(&mut self) {
         let is_needed = match &self.lower {
             Lower::Queue(queue) => !self.is_watched && queue.in_flight() > 0,
@@ -425,14 +425,14 @@ impl State {
         }
     }
 
-    /// When the scheduler may let something go although nothing has ended or come. Not while the device is full, nor at a time at which it was
-    /// asked already: then the end of a transfer is what it waits for.
+    /// When the scheduler may grant a request without another event. None while the device is full, and none at a time that was tried
+    /// already: then it waits for a completion.
     fn next_deadline(&self) -> Option<Duration> {
         let deadline = if self.in_flight < self.depth { self.scheduler.next_deadline() } else { None };
         deadline.filter(|at| *at > self.declined_at)
     }
 
-    /// The time at which this thread must wake up for the scheduler, unless another one does.
+    /// The time at which this thread must wake up for the scheduler, unless another thread does.
     pub(super) fn keep_time(&mut self, index: WaiterIndex) -> Option<Duration> {
         let deadline = self.next_deadline().filter(|at| match self.timekeeper {
             Some((kept, keeper)) => keeper == index || *at < kept,
@@ -451,7 +451,7 @@ impl State {
         }
     }
 
-    /// Invariant 2: if the deadline is earlier than what is kept, wake a sleeper, which will keep it.
+    /// Invariant 2: if the deadline moves forward, wake a sleeping thread, which keeps it.
     pub(super) fn appoint_timekeeper(&mut self) {
         let Some(at) = self.next_deadline() else { return };
         if self.timekeeper.is_none_or(|(kept, _)| at < kept) {

@@ -1,9 +1,9 @@
-//! The thread of a watched queue: it waits in the device as long as transfers of the queue are in flight, and says when one has ended.
+//! The thread of a watched queue: it waits in the device while transfers of the queue are in flight, and reports completions.
 //!
-//! The other threads of a device wait for transfers of their own; the submitter of a watched queue waits elsewhere, on many things.
-//! A forked child, which does not have the thread, starts one of its own.
+//! Other threads in a device wait for transfers of their own. The submitter of a watched queue waits elsewhere, on many things.
+//! A forked child does not have the thread and starts its own.
 //!
-//! Locking: a leaf lock around what is wanted of the thread.
+//! Locking: a leaf lock around the requests to the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use diorite_block::Notify;
 use diorite_block::Process;
 use diorite_block::sync::{self, Condvar, JoinHandle, Mutex};
 
-/// See the module's head.
+/// See the module head.
 pub(super) struct Watcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle>,
@@ -24,7 +24,7 @@ pub(super) struct Watcher {
 struct Shared {
     core: Arc<Core>,
     waiter: WaiterIndex,
-    /// Transfers of the queue that were not taken; changed while the device is locked.
+    /// Transfers of the queue that were not taken. Changed under the device lock.
     in_flight: AtomicU32,
     wanted: Mutex<Wanted>,
     changed: Condvar,
@@ -35,12 +35,12 @@ struct Shared {
 struct Wanted {
     wait: bool,
     end: bool,
-    /// How often something has ended.
+    /// Number of completions.
     ended: u64,
 }
 
 impl Watcher {
-    /// Watch the transfers of a waiter; none where there can be no thread.
+    /// Watch the transfers of a waiter, if a thread can be started.
     pub(super) fn start(core: &Arc<Core>, waiter: WaiterIndex, notify: Notify) -> Option<Self> {
         let (core, wanted, changed) = (Arc::clone(core), Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { core, waiter, in_flight: AtomicU32::new(0), wanted, changed, notify });
@@ -49,7 +49,7 @@ impl Watcher {
         Some(Self { shared, thread: Some(thread), process: Process::current() })
     }
 
-    /// In a forked child, start a thread. That of the parent may have had the lock.
+    /// In a forked child, start a thread. The parent's thread may have held the lock.
     pub(super) fn leave_parent(&mut self) {
         if self.process.is_current() {
             return;
@@ -72,12 +72,12 @@ impl Watcher {
         self.shared.changed.notify_all();
     }
 
-    /// So many were taken; the device is locked.
+    /// So many were taken. The device is locked.
     pub(super) fn taken(&self, count: u32) {
         self.shared.in_flight.fetch_sub(count, Ordering::AcqRel);
     }
 
-    /// Wait until something has ended since `seen`, a number that an earlier call returned.
+    /// Wait for a completion after `seen`, which an earlier call returned.
     pub(super) fn wait(&self, seen: u64) -> u64 {
         self.submitted();
         let mut wanted = self.shared.wanted.lock();
@@ -87,7 +87,7 @@ impl Watcher {
         wanted.ended
     }
 
-    /// How often something has ended.
+    /// Number of completions.
     pub(super) fn ended(&self) -> u64 {
         self.shared.wanted.lock().ended
     }
