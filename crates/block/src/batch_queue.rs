@@ -1,10 +1,10 @@
-//! A queue whose transfers go to the device together, when they are reaped.
+//! A queue that executes its transfers together when they are reaped.
 //!
-//! Where it sits: for write-back and other work in the background, that is to cost little processor time: a batch is one
-//! [`BlockDevice::execute`], which on a device with rings is one system call and one wake-up for all of its transfers. A queue that is to keep
-//! a device busy is that of [`BlockDevice::open_queue`].
+//! Where it sits: for writeback and other background work that needs little processor time. A batch is one
+//! [`BlockDevice::execute`]: on a device with rings one system call and one wake-up for all of its transfers. [`BlockDevice::open_queue`]
+//! gives a queue that keeps a device busy.
 //!
-//! In a forked child the queue begins empty: what its parent submitted is the parent's to execute, and fails here with `ECANCELED`.
+//! In a forked child the queue starts empty: the parent's transfers fail here with `ECANCELED`.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl BatchQueue {
     }
 }
 
-/// As of every queue: what was submitted happens.
+/// As with every queue, submitted transfers are executed.
 impl Drop for BatchQueue {
     fn drop(&mut self) {
         // What goes wrong has no caller any more.

@@ -116,8 +116,8 @@ pub enum IoPriority {
     RealTime(u8),
     /// The usual class; level 0 (first) to 7, 4 by default.
     BestEffort(u8),
-    /// Only while no other owner wants the disk: with `cfq`, as in Linux, and with `inject` there is no bound on how long its requests wait for those
-    /// of other classes. With `deadline` they go after ten seconds all the same. Do not hold a lock that others need across such I/O.
+    /// Served while no other owner wants the disk. With `cfq`, as in Linux, and with `inject` the wait has no bound. With
+    /// `deadline` it ends after ten seconds. Do not hold a lock that other threads need across such I/O.
     Idle,
 }
 

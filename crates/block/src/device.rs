@@ -1,4 +1,4 @@
-//! What a block device is to the layers above: a geometry, counters, and two ways to move data.
+//! A block device as the layers above see it: a geometry, counters, and two ways to move data.
 
 use std::fmt;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// nothing after this. The default has no locks.
     fn release(&self) {}
 
-    /// Bytes of the sectors that a partition table on the device counts in: those of the disk. 512 (the default) of an image, whatever alignment
+    /// Bytes of a sector in the device's partition table: that of the disk. 512 (the default) for an image, whatever alignment
     /// its transfers need.
     fn table_sector_bytes(&self) -> u32 {
         512
@@ -139,7 +139,7 @@ impl dyn BlockDevice + '_ {
     /// Make all completed writes durable; nothing to do where there is no volatile cache.
     ///
     /// # Errors
-    /// As [`BlockDevice::execute`]; what is durable is not known then.
+    /// As [`BlockDevice::execute`]; it is unknown then which writes are durable.
     pub fn flush(&self) -> Result<(), IoError> {
         if self.geometry().volatile_cache { self.execute(&mut [Bio::flush()]) } else { Ok(()) }
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::{Op, QueuedIo, Sector};
 
-/// A failed transfer: what was tried, where, and why it failed.
+/// A failed transfer: the operation, its place and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{op} of {len} bytes at byte {} of {device}: {kind}", sector.to_bytes())]
 pub struct IoError {
@@ -72,8 +72,8 @@ impl IoError {
 }
 
 impl IoErrorKind {
-    /// The `errno` for a program. What a device says of itself is `EIO`: its other numbers are answers of filesystems, such as the `ENODATA`
-    /// of a sector that cannot be read. A lack of space on the host keeps its number, and so does what is about the caller.
+    /// The `errno` for a program. A device's own errors become `EIO`: their numbers are answers of filesystems, such as the `ENODATA`
+    /// of an unreadable sector. ENOSPC of the host and errors about the caller keep their number.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Device(error) => match error.raw_os_error() {

@@ -41,7 +41,7 @@ impl LentMemory {
 
 /// The loans of one call.
 pub struct Loans<'a> {
-    /// Numbers of those that are not settled.
+    /// Numbers of the loans that are not settled.
     open: Vec<u64>,
     memory: PhantomData<BioMemory<'a>>,
 }

@@ -1,6 +1,6 @@
 //! The order of the locks of the stack, and its check in debug builds.
 //!
-//! A thread waits only for a lock of a higher rank than all those that it holds, so no threads wait for each other in a circle. A lock
+//! A thread waits only for a lock of a higher rank than all locks that it holds, so threads cannot wait for each other in a circle. A lock
 //! that is only tried may be taken in any order. In release builds ranks take no space and no time.
 //!
 //! This crate knows no more than the names of the locks above it. Plain `std` locks (rings, arenas, pools of threads, the simulation) are leaves.

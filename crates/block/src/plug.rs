@@ -18,7 +18,7 @@ use crate::{Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoError, IoOwner, O
 pub struct PlugSummary {
     /// Bios submitted.
     pub bios: u64,
-    /// Bytes of those.
+    /// Bytes of these bios.
     pub bytes: u64,
 }
 

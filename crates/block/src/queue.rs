@@ -140,7 +140,7 @@ pub enum Watch {
 
 /// A queue of transfers for one thread at a time.
 ///
-/// Dropping a queue waits for what is in flight.
+/// Dropping a queue waits for its transfers in flight.
 pub trait IoQueue: Send + fmt::Debug {
     /// Most transfers that may be in flight.
     fn depth(&self) -> u32;
@@ -155,15 +155,14 @@ pub trait IoQueue: Send + fmt::Debug {
     /// The transfer, with `depth` in flight.
     fn submit(&mut self, io: QueuedIo) -> Result<(), QueuedIo>;
 
-    /// Issue what was submitted (unplug) without waiting.
+    /// Issue submitted transfers (unplug) without waiting.
     ///
     /// # Errors
     /// The device took nothing.
     fn issue(&mut self) -> Result<(), IoError>;
 
-    /// Issue what was submitted, wait until at least `wait_for` transfers have ended (or all, if fewer are in
-    /// flight), and append what has ended to `done`. Returns how many were appended. With `wait_for` above 0 it may leave others that
-    /// have ended for the next call, so that a device that has run out of work hears of new transfers early.
+    /// Issue submitted transfers, wait until at least `wait_for` of them have ended (or all, if fewer are in
+    /// flight), and append all completions to `done`. Returns how many were appended.
     ///
     /// # Errors
     /// The queue itself failed. Errors of transfers are in [`Completed`].

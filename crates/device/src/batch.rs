@@ -5,7 +5,7 @@
 //! a call instead ([`crate::method`]).
 //!
 //! Order: flushes and whatever must precede a write with `PREFLUSH`; then all transfers at once; then, where several writes of
-//! one device are to be durable, one flush for them. (A single such write carries `RWF_DSYNC` itself.)
+//! one device must be durable, one flush for them. (A single such write carries `RWF_DSYNC` itself.)
 //!
 //! Invariants:
 //! 1. No function here returns or unwinds while the system may still touch the memory of a bio.
@@ -108,7 +108,7 @@ pub(crate) fn execute_parts(parts: &mut [Part<'_, '_>]) -> Result<(), IoError> {
     outcome.0
 }
 
-/// Why nothing is written to a file that was truncated; looked up once for all bios, if one of them is a write.
+/// The error for writes to a truncated file. Checked once for all bios, if one of them is a write.
 fn truncation_of(device: &FileDevice, bios: &[Bio<'_>]) -> Option<IoErrorKind> {
     bios.iter().any(|bio| bio.op != Op::Read).then(|| device.check_not_truncated().err())?
 }
@@ -299,7 +299,7 @@ impl Drop for Draining<'_> {
 fn run_on_ring(ring: &mut Ring, jobs: &mut [Job<'_>]) {
     let guard = Draining(ring);
     let ring = &mut *guard.0;
-    // Only a single transfer is looked for.
+    // Only a single transfer is polled for.
     let polling = jobs.first().map_or(Polling::Never, |job| job.device.polling());
     let mut again: Vec<usize> = Vec::new();
     let mut next = 0;
@@ -328,7 +328,7 @@ fn run_on_ring(ring: &mut Ring, jobs: &mut [Job<'_>]) {
         if ring.in_flight() == 0 {
             break;
         }
-        // The last wave is waited for as a whole; before, space for half a ring is enough to go on.
+        // The last wave is waited for as a whole. Before, half a ring of space is enough to continue.
         let wave = if next < jobs.len() { ring.in_flight().div_ceil(2) } else { ring.in_flight() };
         ring.enter(wave, polling);
         while let Some((index, result)) = ring.pop() {

@@ -19,7 +19,7 @@ use crate::region::{PageKind, Region};
 const HEAP_FROM: usize = 16 << 10;
 /// The same for memory that is known to be for transfers.
 const HEAP_FROM_FOR_TRANSFERS: usize = 4 << 10;
-/// Longer memory has its own pages, which the system provides when they are touched, unless it is to be registered.
+/// Larger memory has its own pages, which the system provides on first use, unless it is registered.
 const HEAP_TO: usize = 16 << 20;
 
 /// Bytes at an address that is a multiple of any wanted power of two.

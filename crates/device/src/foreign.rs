@@ -1,7 +1,7 @@
-//! What a device or a file holds that this program does not read: filesystems, swap, encrypted volumes, images of virtual disks, archives. So that
-//! nothing overwrites it unasked, and messages say what it is.
+//! Formats that this program does not read: other filesystems, swap, encrypted volumes, images of virtual disks, archives. They are detected so
+//! that a command does not overwrite them by mistake, and so that messages name them.
 //!
-//! Known by the magic bytes that each format documents. The list is of what is met on disks today; what is not in it is not found.
+//! Detection is by the magic bytes that each format documents. The list has the formats common on disks today.
 
 use diorite_block::BlockDevice;
 

@@ -132,7 +132,7 @@ impl Drop for HeapBuf {
             let too_long = chunks[at].region.len() > CHUNK_BYTES_MAX;
             (unused(&chunks[at]) && (others || too_long)).then(|| chunks.swap_remove(at))
         };
-        // Unmapped without the lock: rings let go of it first.
+        // Unmapped without the lock: rings unregister it first.
         drop(unused);
     }
 }

@@ -1,7 +1,7 @@
 //! Several devices as one: striped chunk by chunk, or one after the other.
 //!
-//! Where it sits: on top of other devices of this crate. A call's bios are cut along the layout, what is adjacent on a child
-//! grows together again, and all children that are files are submitted in one go on the calling thread's ring,
+//! Where it sits: on top of other devices of this crate. The bios of a call are cut along the layout. Adjacent parts on a child
+//! are merged again. All children that are files are submitted with one system call on the calling thread's ring,
 //! so that one thread keeps all of them busy. Other children execute in turn.
 //!
 //! Invariants:
@@ -137,7 +137,7 @@ impl JoinedDevice {
         self.children.iter().any(|child| file_under(&**child).is_some())
     }
 
-    /// Cut the bios along the layout: those of each child, in the order of the range.
+    /// Cut the bios along the layout, in the order of the range.
     fn cut<'s>(&self, bios: &'s mut [Bio<'_>]) -> Vec<Vec<Bio<'s>>> {
         let mut cut =
             Cut { lists: self.children.iter().map(|child| ChildBios::new(child.geometry())).collect() };
@@ -279,7 +279,7 @@ impl<'s> ChildBios<'s> {
         }
     }
 
-    /// How much of `len` may go on the last bio; 0 where a new one must be opened.
+    /// Bytes of `len` that fit into the last bio; 0 if a new one must be opened.
     fn mergeable_bytes(&self, offset: u64, len: u64, model: Model) -> u64 {
         match self.bios.last() {
             Some(last)

@@ -171,7 +171,7 @@ impl JoinedQueue {
         self.children.iter_mut().for_each(Child::submit);
     }
 
-    /// Take what has ended of one child, after waiting for so many parts.
+    /// Take completions of one child, after waiting for so many parts.
     fn collect(&mut self, child: usize, wait_for: u32) -> Result<(), IoError> {
         let mut batch = std::mem::take(&mut self.batch);
         let reaped = self.children[child].queue.reap(wait_for, &mut batch);

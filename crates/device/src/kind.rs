@@ -29,7 +29,7 @@ impl Kind {
         Err(OpenError::NotADevice { path: path.to_owned(), kind })
     }
 
-    /// Of what was opened at `path`: another thing may have been there before.
+    /// Of the file that was opened at `path`; an earlier check may have seen another file.
     pub(crate) fn of_open(path: &Path, fd: &OwnedFd) -> Result<Self, OpenError> {
         let stat = rustix::fs::fstat(fd).map_err(os_error(path, "examine"))?;
         Self::of(path, &stat)

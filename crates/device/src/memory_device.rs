@@ -1,4 +1,4 @@
-//! A block device in memory, which takes memory only for what was written.
+//! A block device in memory. It allocates memory only for written ranges.
 //!
 //! Where it sits: beside [`crate::FileDevice`]; for tests, for benchmarks without a disk, and as a scratch device.
 //!
@@ -99,7 +99,7 @@ impl MemoryDevice {
         let end = offset + len;
         let whole_chunks = offset.div_ceil(CHUNK_BYTES)..end / CHUNK_BYTES;
         if whole_chunks.end.saturating_sub(whole_chunks.start) > 16 * SHARDS {
-            // A long range costs what is there, not what could be.
+            // A long range costs its allocated blocks, not its length.
             for shard in &self.shards {
                 shard.write().retain(|chunk, _| !whole_chunks.contains(chunk));
             }

@@ -32,7 +32,7 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const SEGMENTS_MAX: u16 = 1024;
 /// Larger than any filesystem of the host lets a file be.
 const FILE_BYTES_MAX: u64 = 1 << 62;
-/// How long to retry where the holder is about to let go (udev's probes, a request that is being freed).
+/// How long to retry while the holder is about to release the device (udev, a request that is being freed).
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long to retry for the lock of a dead process: the kernel releases it when its transfers in flight are done.
 pub(crate) const STALE_LOCK_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! How a file or a block device is to be opened.
+//! How a file or a block device is opened.
 
 pub use diorite_block::Access;
 
@@ -26,11 +26,11 @@ pub enum Backend {
     Threads,
 }
 
-/// Whether a thread that waits for one small transfer looks for its end for a while before it sleeps. A fast device then does
-/// more of them a second (up to a third more, in a virtual machine), and the thread keeps a CPU busy.
+/// Whether a thread that waits for one small transfer polls for its completion before it sleeps. A fast device then completes
+/// more of them per second (up to a third more in a virtual machine), and the thread keeps a CPU busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Polling {
-    /// Where that ended those before sooner than a call that sleeps, and no other thread wants the CPU; never where
+    /// Poll if recent transfers completed soon and no other thread wants the CPU; never if
     /// `DIORITE_IO_POLLING=never` is set.
     #[default]
     Auto,
@@ -53,7 +53,7 @@ pub enum Create {
 /// Whether a file may change its size while it is open. Block devices never do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Growth {
-    /// It is a disk: what is beyond its end is out of range.
+    /// It is a disk: beyond its end is out of range.
     #[default]
     Fixed,
     /// It is a file: a write beyond its end makes it longer, a read leaves the memory beyond its end as it is, and `Create` sets no

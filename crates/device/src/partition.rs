@@ -56,7 +56,7 @@ impl PartitionDevice {
                 outer.capacity_bytes
             ));
         }
-        // What is aligned within is to be aligned on the device as well.
+        // Aligned within the partition must be aligned on the device as well.
         let start_aligned = 1_u64
             .checked_shl(offset.trailing_zeros())
             .map_or(u32::MAX, |unit| u32::try_from(unit).unwrap_or(u32::MAX));
@@ -71,7 +71,7 @@ impl PartitionDevice {
     /// Partition `number` of the device's partition table.
     ///
     /// # Errors
-    /// The table cannot be read, or has no such partition; the error lists those that there are.
+    /// The table cannot be read, or has no such partition; the error lists the existing ones.
     pub fn open(device: Arc<dyn BlockDevice>, number: u32) -> Result<Arc<Self>, OpenError> {
         let partition = table::partition(&*device, number)?;
         let name = format!("{}?partition={number}", device.name());
@@ -216,7 +216,7 @@ struct WindowQueue<Q: ?Sized> {
     /// Ended without being shown to the device below.
     refused: Vec<Completed>,
     inner: Box<Q>,
-    /// Called for what is refused.
+    /// Called for rejected operations.
     notify: Watched,
 }
 

@@ -1,7 +1,7 @@
 //! Hybrid polling: a thread busy-polls for a short transfer before it sleeps.
 //!
 //! Where it sits: below the wait of a ring. Sleep and wake-up of a thread cost some microseconds, and tens of them in a virtual
-//! machine whose idle CPU has to be restarted; a fast device completes a small transfer in that time. A thread polls for its only
+//! machine whose idle CPU must be restarted; a fast device completes a small transfer in that time. A thread polls for its only
 //! small transfer where the mean of the last ones was short, where at most half of the CPUs (at least one) poll, and where no other
 //! thread wants the CPU.
 

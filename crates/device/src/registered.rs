@@ -90,7 +90,7 @@ impl Registered {
         self.table().slots.iter().flatten().any(|known| known.id == arena)
     }
 
-    /// Unregister what is gone.
+    /// Unregister freed arenas.
     pub(crate) fn forget_freed(&self, uring: &IoUring) {
         self.table().refresh(uring);
     }
@@ -167,7 +167,7 @@ impl BufferTable {
         segments.iter().all(|s| s.iov_len > 0 && arena.contains(s.iov_base.addr(), s.iov_len)).then_some(slot)
     }
 
-    /// Take the present list of arenas and let go of those that are gone.
+    /// Take the present list of arenas and unregister freed ones.
     fn refresh(&mut self, uring: &IoUring) {
         let (generation, arenas) = arena::snapshot();
         self.generation = generation;

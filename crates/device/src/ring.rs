@@ -6,7 +6,7 @@
 //! Invariants:
 //! 1. No more entries are in flight than the completion queue holds, so that none is ever lost or delayed.
 //! 2. A ring is not dropped, and no call that lends it memory ends, while an entry is in flight: memory is given
-//!    back only after the kernel has let go of it. Where waiting is impossible, the program ends.
+//!    back only after the kernel has released it. If waiting is impossible, the program aborts.
 //! 3. A forked child never touches a ring of its parent.
 //!
 //! Safety policy: [`Ring::push`] is unsafe: its caller keeps the transfer's memory and its list of segments alive and
@@ -207,7 +207,7 @@ impl Ring {
 
     /// Let go of the files now rather than at some time after the ring is gone.
     pub(crate) fn unregister_files(&self) {
-        // Without files, or if it fails, the kernel lets go a moment later by itself.
+        // Without files, or on failure, the kernel releases them a moment later.
         let _ = self.uring.submitter().unregister_files();
     }
 
@@ -241,12 +241,12 @@ impl Ring {
         self.buffers.slot(&self.uring, address, 4096)
     }
 
-    /// Unregister what is gone.
+    /// Unregister freed arenas.
     pub(crate) fn forget_freed_arenas(&mut self) {
         self.buffers.forget_freed(&self.uring);
     }
 
-    /// Push what is left of a transfer. There must be space.
+    /// Push the rest of a transfer. There must be space.
     ///
     /// # Safety
     /// The transfer's memory and list of segments must stay valid and untouched until `user_data` was popped.
@@ -317,7 +317,7 @@ impl Ring {
         self.in_flight += 1;
     }
 
-    /// Submit what was pushed and wait until `wait_for` completions (at most what is in flight) can be popped.
+    /// Submit pushed entries and wait until `wait_for` completions (at most those in flight) can be popped.
     pub(crate) fn enter(&mut self, wait_for: u32, polling: Polling) {
         let wait_for = wait_for.min(self.in_flight) as usize;
         if wait_for > 0 && self.has_completed(wait_for) {
@@ -345,7 +345,7 @@ impl Ring {
         self.latency.note(direction, &wait);
     }
 
-    /// Submit what was pushed and sleep until so many completions can be popped.
+    /// Submit pushed entries and sleep until so many completions can be popped.
     fn sleep(&mut self, wait_for: usize) {
         if wait_for > 0 && self.has_completed(wait_for) {
             return;
@@ -372,7 +372,7 @@ impl Ring {
         self.uring.submission().len()
     }
 
-    /// Take notice of what has completed, and submit what was pushed.
+    /// Collect completions, and submit pushed entries.
     pub(crate) fn look(&mut self) {
         if self.is_cooperative || self.unsubmitted() > 0 {
             self.sleep(0);

@@ -16,7 +16,7 @@
 //! Invariants:
 //! 1. A slot is free, or holds a transfer whose memory stays where it is until all its entries were popped.
 //! 2. Dropping a queue waits for everything in flight.
-//! 3. In a forked child the queue has a ring of its own; what was in flight is the parent's, and fails here with `ECANCELED`.
+//! 3. In a forked child the queue has a ring of its own. The parent's transfers fail here with `ECANCELED`.
 //!
 //! Safety policy: pieces become raw transfers ([`crate::route`]) into memory that the slot owns. `IoMemory` promises that the
 //! memory does not move; the slot lets go of it only when no entry is outstanding, and the ring is drained before the slots are

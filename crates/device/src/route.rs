@@ -184,7 +184,7 @@ unsafe fn prepare_lent(
     Ok(())
 }
 
-/// A write that is to be durable and has one part is so by itself.
+/// A durable write with one part needs no flush.
 fn mark_durable(io: &QueuedIo, parts: &mut [PartOf]) {
     if let [only] = parts {
         only.transfer.durable = io.op == Op::Write && io.flags.contains(BioFlags::FUA);

@@ -101,7 +101,7 @@ pub(crate) fn block_zero(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Resul
     check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKZEROOUT, range.as_ptr()) })
 }
 
-/// Whether reads and writes of a file can be asked not to wait: `io_uring` gives those of other files to threads of the kernel.
+/// Whether reads and writes of a file can be asked not to wait. `io_uring` hands those of other files to kernel threads.
 pub(crate) fn can_be_asynchronous(fd: BorrowedFd<'_>, memory: &mut [u8]) -> bool {
     /// After the end of every file, so that nothing is read.
     const OFFSET: libc::off_t = 1 << 62;

@@ -122,7 +122,7 @@ pub fn has_partitions(device: &dyn BlockDevice) -> bool {
     }
 }
 
-/// The partition with that number: of a chain of logical partitions that is cut, those before the cut, too.
+/// The partition with that number; in a truncated chain of logical partitions, also those before the break.
 pub(crate) fn partition(device: &dyn BlockDevice, number: u32) -> Result<Partition, OpenError> {
     let Table { mut partitions, cut } = read(device)?;
     if let Some(index) = partitions.iter().position(|partition| partition.number == number) {

@@ -39,7 +39,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 /// target right before it. After the last of several that are joined, it belongs to the whole (`lvm:A,B?volume=NAME&partition=1`), unless
 /// another `?` follows, after which nothing need stand: `md:A?partition=1,B?partition=1?` joins partitions.
 ///
-/// A part of what belongs to an array or a volume group is not opened for writing, for the others would not get what is written.
+/// A member of an array or a volume group cannot be opened for writing: the other members would not receive the writes.
 ///
 /// A size in the options makes or sizes a plain file only; a partition or another window must be large enough as it is.
 ///
@@ -209,7 +209,7 @@ pub fn kind_of_target(spec: &str) -> TargetKind {
     of_query.max(of_parts.unwrap_or(TargetKind::Whole))
 }
 
-/// The first part of a target that is neither there nor on another host. Bound names are not looked up.
+/// The first part of a target that does not exist and is not on another host. Bound names are not looked up.
 pub(crate) fn missing_part(spec: &str) -> Option<&str> {
     if Path::new(spec).exists() || nbd::is_nbd(spec) {
         return None;
@@ -269,7 +269,7 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// Whether a parameter of a query is one of those.
+/// Whether a parameter of a query is a known one.
 fn is_key(parameter: &str, keys: &[&str]) -> bool {
     let (key, _) = parameter.split_once('=').unwrap_or((parameter, ""));
     keys.contains(&key)
@@ -382,7 +382,7 @@ pub fn array_read_only_reason(spec: &str) -> Option<String> {
     md::read_only_reason(members.collect::<Result<_, _>>().ok()?)
 }
 
-/// The name before the `?` and what is after it; the last `?` unless an earlier one ends an existing path.
+/// Splits at the last `?`, unless an earlier one ends an existing path.
 fn split_query(spec: &str) -> Option<(&str, &str)> {
     let path_of = |name: &'_ str| name.strip_prefix("raw:").unwrap_or(name).to_owned();
     let mut splits = spec.match_indices('?').map(|(at, _)| (&spec[..at], &spec[at + 1..]));

@@ -4,9 +4,9 @@
 //! of such.
 //!
 //! Invariants:
-//! 1. A transfer and its memory belong to the thread that runs it until they come back in the list of what has ended.
+//! 1. A transfer and its memory belong to the thread that runs it until they are in the list of completions.
 //! 2. Dropping a queue waits for everything in flight.
-//! 3. In a forked child, which has none of the threads, what was in flight is the parent's, and fails with `ECANCELED`.
+//! 3. A forked child has none of the threads. The parent's transfers fail there with `ECANCELED`.
 //!
 //! Locking: a plain leaf lock around the list, held for a change of it; the simulation never comes here.
 //!
@@ -152,7 +152,7 @@ impl ThreadQueue {
         }
     }
 
-    /// Take back what has ended.
+    /// Take the completions.
     fn take_back(&mut self, ended: Vec<Outcome>, done: &mut Vec<Completed>) -> usize {
         let count = ended.len();
         for (number, result) in ended {
@@ -186,13 +186,13 @@ impl IoQueue for ThreadQueue {
         workers::start(Box::new(move || {
             // The whole of it, which may be sent.
             let InFlight(io) = { in_flight };
-            // SAFETY: this job alone uses it until it is in the list of what has ended.
+            // SAFETY: this job alone uses it until it is in the list of completions.
             let io = unsafe { &mut *io };
             let result = catch_unwind(AssertUnwindSafe(|| run(&*device, io))).unwrap_or_else(|_| {
                 let (device, op) = (device.name(), io.op);
                 Err(IoError { device, op, sector: Sector(0), len: 0, kind: IoErrorKind::Gone })
             });
-            // The queue may let go of the device as soon as the last transfer is in the list.
+            // The queue may drop the device as soon as the last transfer is in the list.
             drop(device);
             ended.add((number, result));
         }));

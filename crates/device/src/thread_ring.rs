@@ -8,7 +8,7 @@
 //! 2. A ring that is taken has nothing in flight.
 //!
 //! Locking: each ring has a plain lock, which its thread holds for a call and all others only try. The list of rings has a leaf lock
-//! that is taken before those. The simulation never comes here.
+//! that is taken before the locks of rings. A simulation never comes here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -79,7 +79,7 @@ pub(crate) fn with(body: impl FnOnce(&mut Ring)) {
             State::NotTried => make(&mut state),
             // The parent's ring: nothing of ours is in flight there, since fork happens outside of `execute`.
             State::Ready(ring) if ring.is_of_parent() => {
-                // The lock of the list is taken before those of rings.
+                // The lock of the list is taken before the locks of rings.
                 drop(state);
                 rings().push(Arc::clone(own));
                 let Some(again) = try_lock(own) else { return };

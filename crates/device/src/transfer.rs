@@ -1,4 +1,4 @@
-//! One read or write on its way: what is left of it, and what each result of the system means.
+//! One read or write in flight: its rest, and the meaning of each result of the system.
 //!
 //! Where it sits: between a bio (or a piece of a queued transfer) and the system call or ring entry that moves it. Both back
 //! ends run the same transfers, so short transfers, interruptions and ends of files are understood in one place.
@@ -25,7 +25,7 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// The memory of what is left.
+/// The memory of the rest.
 #[derive(Debug)]
 pub(crate) enum Segments {
     /// One range.
@@ -82,12 +82,12 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub(crate) direction: Direction,
-    /// Whether a write is to be durable when it completes (`RWF_DSYNC`).
+    /// Whether a write must be durable when it completes (`RWF_DSYNC`).
     pub(crate) durable: bool,
-    /// Whether a write is to be there as a whole or not at all (`RWF_ATOMIC`).
+    /// Whether a write is atomic (`RWF_ATOMIC`).
     atomic: bool,
     pub(crate) segments: Segments,
-    /// Where the rest goes on, in bytes.
+    /// Offset of the rest, in bytes.
     pub(crate) offset: u64,
     len: u64,
     done: u64,

@@ -75,7 +75,7 @@ fn listed(names: &[&str]) -> String {
 /// The logical volume `name`, or the only one, of the group on `devices`.
 ///
 /// # Errors
-/// The devices are no whole group, or the volume is not of a kind that is known here, or one that is only read and is to be written.
+/// The group is incomplete, the kind of volume is unknown, or a read-only kind is opened for writing.
 pub(crate) fn open(
     spec: &str,
     devices: Vec<Arc<dyn BlockDevice>>,

@@ -34,7 +34,7 @@ pub(super) struct Physical {
 
 #[derive(Clone, Debug)]
 pub(super) struct Logical {
-    /// Whether users see it; others are parts of those.
+    /// Whether users see it; other volumes are its parts.
     pub(super) is_visible: bool,
     pub(super) is_writable: bool,
     /// In order, without gaps.

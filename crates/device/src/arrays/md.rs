@@ -290,7 +290,7 @@ fn mirrored(
     let all_same = members.iter().all(is_same);
     members.sort_by_key(|member| (all_same && !is_newest(member), member.superblock.is_write_mostly()));
     let in_sync = members.iter().all(|member| is_newest(member) && is_same(member));
-    // A mark that says that a part is the same already is none for what is written there.
+    // A mark for a part that is in sync does not cover new writes to it.
     let is_marked = members.iter().all(|member| is_newest(member) && member.superblock.in_sync_to() == 0);
     let data = members.iter().map(|member| member.data(0, len)).collect::<std::result::Result<_, _>>()?;
     let marks = SyncMarks { in_sync, members: Mutex::ranked(Rank::ArrayMembers, (members, is_marked)) };

@@ -7,7 +7,7 @@
 //!
 //! Version 0.90, in words of 32 bits, in the last 64 KiB that begin at a multiple of 64 KiB: magic at 0, version at 1 and 2, array at 5 and 13 to 15,
 //! level at 7, KiB of a member at 8, members at 10, number of the array at 11, state at 33, checksum at 38, events at 39 and 40, bytes of
-//! a chunk at 65, from 128 on 32 words of each of 27 disks (number, two of the device, role, state), and at 992 those of this one.
+//! a chunk at 65, from 128 on 32 words of each of 27 disks (number, two of the device, role, state), and at 992 the words of this disk.
 
 use diorite_block::{BioFlags, BlockDevice, IoError};
 
@@ -223,7 +223,7 @@ impl Superblock {
         self.word(8) & !(BITMAP | RECOVERY | RAID0_LAYOUT)
     }
 
-    /// Whether others are to be read, as long as there are any.
+    /// Whether other members are preferred for reads.
     pub(super) fn is_write_mostly(&self) -> bool {
         self.bytes[184] & WRITE_MOSTLY != 0
     }
@@ -232,7 +232,7 @@ impl Superblock {
         self.word(8) & BITMAP != 0
     }
 
-    /// Its place in the array; none for what is no member, or does not have everything yet.
+    /// Its place in the array; none if it is no member or is still being rebuilt.
     pub(super) fn role(&self) -> Option<u16> {
         let is_recovered = self.word(8) & RECOVERY == 0 || self.long(152) == IN_SYNC;
         self.role_of(self.word(160)).filter(|_| is_recovered)

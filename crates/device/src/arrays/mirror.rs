@@ -154,7 +154,7 @@ fn same_read<'s>(bio: &'s mut Bio<'_>) -> Option<Bio<'s>> {
 }
 
 impl MirrorDevice {
-    /// The end of its use, but not in a forked child: the parent goes on with it. Where something fails here, the children stay marked as different: no more is lost than time to compare them.
+    /// The end of its use, but not in a forked child: the parent still uses it. After a failure the children stay marked as different, which costs only a comparison.
     fn settle(&self) {
         if let Some(marks) = &self.marks
             && self.process.is_current()

@@ -30,7 +30,7 @@ pub fn array_of(device: &dyn BlockDevice) -> Option<String> {
     lvm::describe(device).or_else(|| md::describe(device))
 }
 
-/// The mirror of which a device is a member, if the device looks like the whole: what is written to it alone makes the members differ.
+/// The mirror of which a device is a member, if the device looks like the whole: a write to the member alone makes the members differ.
 pub fn mirror_of(device: &dyn BlockDevice) -> Option<String> {
     md::is_member_that_looks_whole(device).then(|| md::describe(device)).flatten()
 }

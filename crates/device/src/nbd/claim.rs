@@ -27,7 +27,7 @@ impl Claim {
     }
 }
 
-/// Names of sockets are short; those of exports and paths need not be.
+/// Names of sockets are short; names of exports and paths can be long.
 fn name_of(uri: &NbdUri) -> String {
     let mut hasher = DefaultHasher::new();
     match &uri.endpoint {

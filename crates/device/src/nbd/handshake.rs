@@ -65,7 +65,7 @@ fn explained(error: io::Error, uri: &NbdUri, timeout: Duration) -> io::Error {
     }
 }
 
-/// The server sent nothing over a new connection: it waits in the queue of those that the server has not accepted.
+/// The server sent nothing over a new connection, which waits in its accept queue.
 #[derive(Debug, thiserror::Error)]
 #[error("no greeting")]
 struct Silent;

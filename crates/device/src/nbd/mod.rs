@@ -8,7 +8,7 @@
 //! - A lost connection is made again, for as long as `reconnect=SECONDS` says, and what had no answer is asked again.
 //!
 //! Invariants:
-//! 1. Only what was not acknowledged is sent again; sending it twice changes nothing.
+//! 1. Only unacknowledged requests are sent again. Sending one twice changes nothing.
 //! 2. A flush never promises what a server that went away may have had in its cache only: if a connection is lost after writes that
 //!    were acknowledged and not flushed, flushes fail from then on, until the device is opened again.
 //!    Nor is anything sent again that a silent server may still do: after `timeout=SECONDS` without an answer the device fails. When one
@@ -97,7 +97,7 @@ impl NbdDevice {
     ///
     /// # Errors
     /// [`OpenError::BadTarget`] for a URI that cannot be understood, [`OpenError::Os`] where there is no server or it refuses, and
-    /// [`OpenError::ReadOnly`] where a read-only export is to be written, and [`OpenError::Locked`] where it is open for writing on this host,
+    /// [`OpenError::ReadOnly`] for a read-only export opened for writing, and [`OpenError::Locked`] if it is open for writing on this host,
     /// by the same socket, or the same host and port.
     pub fn open(uri: &str, options: &OpenOptions) -> Result<Arc<Self>, OpenError> {
         let (parsed, window) =
@@ -229,7 +229,7 @@ impl NbdDevice {
             loop {
                 let from = batch.iter().position(|transfer| transfer.result.is_none());
                 let Some(from) = from else { break };
-                // Answers come in any order; what has one is not asked again.
+                // Replies come in any order. A request with a reply is not sent again.
                 let to = from + batch[from..].iter().take_while(|transfer| transfer.result.is_none()).count();
                 let (session, generation) = self.session()?;
                 if let Err(lost) = session.run(&mut batch[from..to], &self.acknowledged) {
@@ -341,13 +341,13 @@ impl NbdDevice {
 }
 
 impl Sessions {
-    /// The sessions, if they are still those of `generation`.
+    /// The sessions, if they still belong to `generation`.
     fn of(&self, generation: u64) -> &[Arc<Session>] {
         if self.generation == generation && self.failed.is_none() { &self.open } else { &[] }
     }
 }
 
-/// The right to write, if that is to be this device's alone.
+/// The exclusive right to write, if this device has it.
 fn claim(uri: &NbdUri, options: &OpenOptions) -> Result<Option<Claim>, OpenError> {
     if options.access != Access::ReadWrite || options.sharing != Sharing::Exclusive {
         return Ok(None);

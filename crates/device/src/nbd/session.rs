@@ -65,7 +65,7 @@ struct State {
     lost: Option<Lost>,
     /// Whether the server may still carry out a change that it was asked for, though the session is lost.
     may_act_late: bool,
-    /// An answer to what was sent from then on has [`Session::end_if_left_out`] look.
+    /// A reply to a request sent after this time triggers [`Session::end_if_left_out`].
     look_from: Instant,
 }
 
@@ -73,7 +73,7 @@ struct State {
 struct Pending {
     sent: Instant,
     is_read: bool,
-    /// Whether it changes what is on the device.
+    /// Whether it changes the device.
     is_change: bool,
     /// Whether the answer promises nothing about durability.
     is_volatile_write: bool,
@@ -84,8 +84,8 @@ struct Pending {
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
     pub(crate) why: String,
-    /// Whether what has no result may be asked again of another session. Not where the server was only silent: it may still do what it
-    /// was asked, later, and undo what was written since.
+    /// Whether unanswered requests can be sent again over another session. Not if the server was only silent: it may still execute
+    /// them later, over newer writes.
     pub(crate) may_retry: bool,
 }
 
@@ -165,8 +165,8 @@ impl Session {
         state.may_act_late &= !is_closed;
     }
 
-    /// Wait until the server can do nothing any more of what it was asked: it has read the end of what was sent, and closed the connection. Whether
-    /// that is so at the deadline. The session must be lost.
+    /// Wait until the server can no longer act on requests: it has read the end of the stream, and closed the connection. Returns whether
+    /// this is so at the deadline. The session must be lost.
     pub(crate) fn is_over(&self, deadline: Instant) -> bool {
         let mut state = self.state();
         while state.may_act_late && state.receiving && Instant::now() < deadline {
@@ -346,8 +346,8 @@ impl Session {
         self.changed.notify_all();
     }
 
-    /// End the session if the server has left a request without an answer for the timeout: it has answered what was sent so much later. A slow server,
-    /// which answers in turn, does not do that.
+    /// End the session if the server has not answered a request for the timeout, although it answered requests sent that much later. A slow server,
+    /// which answers in order, does not do that.
     fn end_if_left_out(&self, state: &mut State, answered: Instant) {
         let Some(timeout) = self.timeout.filter(|_| answered >= state.look_from) else { return };
         state.look_from = answered + timeout / 4;

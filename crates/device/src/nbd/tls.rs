@@ -28,7 +28,7 @@ pub(crate) struct TlsStream {
 }
 
 impl TlsStream {
-    /// Agree with the server on keys, and check who it is.
+    /// Exchange keys with the server, and verify its identity.
     pub(crate) fn connect(socket: Socket, endpoint: &Endpoint, options: &TlsOptions) -> io::Result<Self> {
         let host = match endpoint {
             Endpoint::Tcp(host, _) => host.as_str(),
@@ -105,7 +105,7 @@ impl TlsStream {
         self.write_out(connection, Some(&IN_TIME)).map(drop)
     }
 
-    /// Give the socket what is encrypted. The state is unlocked while the socket takes no more.
+    /// Write encrypted data to the socket. The state is unlocked while the socket is full.
     fn write_out<'a>(
         &'a self,
         mut connection: MutexGuard<'a, ClientConnection>,
@@ -169,7 +169,7 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     Ok(certificates)
 }
 
-/// An error of the handshake; where the server is not trusted, with what is to be given for that.
+/// An error of the handshake. If the server is not trusted, the message names the option for that.
 fn explained(error: io::Error, options: &TlsOptions) -> io::Error {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     if !matches!(tls, Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))) {

@@ -217,7 +217,7 @@ impl Transport {
         self.socket().shutdown(Shutdown::Both);
     }
 
-    /// Send nothing more; the server reads what was sent, and then the end.
+    /// Shut down the sending side. The server reads all sent data, and then the end.
     pub(crate) fn shutdown_sending(&self) {
         self.socket().shutdown(Shutdown::Write);
     }

@@ -11,7 +11,7 @@ const CONNECTIONS_MAX: u32 = 16;
 /// Where the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// A host, by name or address, and a port.
+    /// A host (name or address) and a port.
     Tcp(String, u16),
     /// A socket of this host.
     Unix(PathBuf),
@@ -34,7 +34,7 @@ pub(crate) struct NbdUri {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// How the server proves who it is.
+/// How the server proves its identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsOptions {
     /// A directory with `ca-cert.pem` and, where the server asks for it, `client-cert.pem` and `client-key.pem`.
@@ -44,7 +44,7 @@ pub(crate) struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Whether the server is shown who we are.
+    /// Whether the client shows a certificate.
     pub(crate) fn has_client_certificate(&self) -> bool {
         self.certificates.as_ref().is_some_and(|directory| directory.join(CLIENT_CERTIFICATE).exists())
     }

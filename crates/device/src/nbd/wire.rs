@@ -52,7 +52,7 @@ pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
 /// The flag of a write that is durable when it is acknowledged.
 pub(crate) const COMMAND_FUA: u16 = 1;
 
-/// The server goes down: what was asked is to be asked again elsewhere.
+/// The server shuts down: the request must be sent again over another connection.
 pub(crate) const ESHUTDOWN: u32 = 108;
 
 /// What is asked of the server.
@@ -110,7 +110,7 @@ impl Reply {
     }
 }
 
-/// What a server's error number means; the numbers are those of Linux.
+/// The meaning of a server's error number; the numbers are Linux'.
 pub(crate) fn error_kind(error: u32) -> IoErrorKind {
     let known =
         [libc::EPERM, libc::EIO, libc::ENOMEM, libc::EINVAL, libc::ENOSPC, libc::EOVERFLOW, libc::ENOTSUP];
