@@ -74,57 +74,6 @@ fn a_queue_of_threads_in_a_child() {
     assert!(done.iter().all(|completed| completed.result.is_ok()));
 }
 
-/// The second thread of a queue whose transfers are copies is its parent's: what it was given fails in the child, which makes its own alone.
-#[test]
-fn a_child_uses_a_queue_with_a_second_thread() {
-    let _alone = child::alone();
-    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
-        return println!("SKIPPED: there is no /dev/shm");
-    };
-    let path = directory.path().join("image");
-    common::make_file(&path, 8 << 20);
-    let device: Arc<dyn BlockDevice> = FileDevice::open(path, &OpenOptions::read_write()).unwrap();
-    let mut queue = device.open_queue(64).unwrap();
-    let mut done = Vec::new();
-    let write = |tag| QueuedIo {
-        op: Op::Write,
-        pieces: vec![Piece { sector: Sector(tag % 1024 * 8), memory: 0..4096 }],
-        memory: QueuedMemory::Owned(Box::new(AlignedBuf::zeroed(4096, 4096))),
-        ..read(tag)
-    };
-    // It is there after some thousands, and stays in use for as many.
-    let has_cpu = std::thread::available_parallelism().unwrap().get() > 1;
-    for _ in 0..400 {
-        (0..64).for_each(|tag| queue.submit(write(tag)).unwrap());
-        queue.reap(64, &mut done).unwrap();
-        done.clear();
-        if common::second_threads() > 0 {
-            break;
-        }
-    }
-    assert_eq!(common::second_threads(), usize::from(has_cpu));
-    for _ in 0..20 {
-        (0..64).for_each(|tag| queue.submit(write(tag)).unwrap());
-        let queue = RefCell::new(&mut queue);
-        let all_end = || {
-            let mut done = Vec::new();
-            while done.len() < 64 {
-                queue.borrow_mut().reap(1, &mut done).unwrap();
-            }
-            done
-        };
-        let in_parent = || assert!(all_end().iter().all(|completed| completed.result.is_ok()));
-        in_child_after(in_parent, || {
-            let is_parents = |completed: &diorite_block::Completed| {
-                completed.result.as_ref().is_err_and(|error| error.kind.errno() == libc::ECANCELED)
-            };
-            assert!(all_end().iter().all(|completed| is_parents(completed) == has_cpu));
-            let mut queue = queue.borrow_mut();
-            read_by(&mut ***queue, 7);
-        });
-    }
-}
-
 /// A child that drops a queue does not wait, nor does one that moves data by several threads.
 #[test]
 fn a_child_drops_a_queue_and_uses_the_device() {

@@ -59,7 +59,6 @@ fn a_queue_that_is_used_for_long_takes_no_more_memory() {
     common::make_file(&path, 1 << 20);
     let mut queue = open(&path);
     done.extend((0..3).map(|tag| diorite_block::Completed { io: write(tag), result: Ok(()) }));
-    // So few at once that a second thread never has work for a batch.
     assert_takes_no_more_memory("transfers", || {
         for _ in 0..120_000 {
             for completed in done.drain(..) {

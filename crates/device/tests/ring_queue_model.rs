@@ -9,7 +9,7 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{LoopDevice, image, is_root, second_threads};
+use common::{LoopDevice, image, is_root};
 use diorite_block::{
     BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory, Sector,
 };
@@ -191,9 +191,9 @@ fn device_in(directories: &[&Path]) -> Arc<dyn BlockDevice> {
     if children.len() == 1 { children.remove(0) } else { JoinedDevice::striped(children, 64 << 10).unwrap() }
 }
 
-/// Transfers that are copies are made by the queue's thread at first; after some thousands, a second thread makes a part of them.
+/// On files in memory, calls make the transfers.
 #[test]
-fn a_device_in_memory_holds_what_two_threads_wrote() {
+fn a_device_in_memory_holds_what_queues_wrote() {
     let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
         return println!("SKIPPED: there is no /dev/shm");
     };
@@ -203,28 +203,8 @@ fn a_device_in_memory_holds_what_two_threads_wrote() {
         [(&[memory][..], 200), (&[memory, memory][..], 201), (&[memory, disk, memory, memory][..], 202)]
     {
         println!("{directories:?}");
-        hold_what_two_threads_wrote(Model::new(device_in(directories), seed));
+        Model::new(device_in(directories), seed).run(4000, true);
     }
-}
-
-fn hold_what_two_threads_wrote(mut model: Model) {
-    if std::thread::available_parallelism().unwrap().get() > 1 {
-        for _ in 0..200 {
-            model.run(500, false);
-            if second_threads() > 0 {
-                break;
-            }
-        }
-        assert_eq!(second_threads(), 1);
-    } else {
-        println!("SKIPPED: a second thread has no CPU here");
-    }
-    model.run(4000, false);
-    (0..DEPTH).for_each(|_| model.submit());
-    model.abandon();
-    model.compare();
-    drop(model);
-    assert_eq!(second_threads(), 0, "it ends with its queue");
 }
 
 #[test]

@@ -29,14 +29,6 @@ pub(crate) fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.starts_with(b"0"))
 }
 
-/// How many queues of this process have a second thread.
-pub(crate) fn second_threads() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let names =
-        tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
-    names.filter(|name| name.trim() == "diorite-queue").count()
-}
-
 /// A loop device on an image, detached when dropped.
 pub(crate) struct LoopDevice(PathBuf);
 
