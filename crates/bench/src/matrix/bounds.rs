@@ -11,7 +11,7 @@ use std::time::Duration;
 use diorite::SchedulerKind;
 
 use super::{Cell, OwnerFigures, Workload, jobs_of, length_on, on_disk};
-use crate::job::{Job, LaidOut, SimulatedError, open_simulated};
+use crate::job::{Job, JobFile, LaidOut, SimulatedError, open_simulated};
 use crate::watch::Silent;
 
 /// Least part of its fair share that an owner gets.
@@ -61,7 +61,7 @@ pub fn bounds(
     let all = jobs_of(workload, length);
     let small: Vec<_> = all.jobs.iter().filter(|job| is_small_reader(job)).collect();
     let is_lone = small.len() == 1 && small[0].clones == 1;
-    let run = |disk: &str, jobs: &_| -> Result<Vec<OwnerFigures>, SimulatedError> {
+    let run = |disk: &str, jobs: &JobFile| -> Result<Vec<OwnerFigures>, SimulatedError> {
         let on = super::Simulated { scheduler: Some(scheduler), ..on_disk(disk) };
         let outcome = LaidOut::new(jobs, &on, &Silent)?.run(&on, &Silent)?.complete()?;
         Ok(Cell::of("", &on, &outcome).owners)
