@@ -40,10 +40,8 @@ pub use submit_error::SubmitError;
 /// - **Tags** are the caller's numbers. They come back with the transfer ([`Finished::tag`]) and mean nothing to the queue.
 /// - **Order**: transfers end in any order. Those of one thread on overlapping ranges, of which one writes, take effect in the order of their
 ///   submission.
-/// - **Batches**: what was submitted may wait for the queue's next call, while the device is busy or the caller is in the middle of submitting as
-///   much as it reaped. A caller that does other work first [issues](DirectQueue::issue) it.
-/// - **Threads**: where transfers are copies, as on a host's tmpfs, a queue for eight or more transfers lets a thread of its own make a part of them, if that
-///   is measured to be faster.
+/// - **Batches**: transfers go to the device when the queue reaps or waits. A caller that does other work first
+///   [issues](DirectQueue::issue) the queue.
 /// - **The end** of a transfer is when [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) returns it, not before:
 ///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
 /// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
@@ -626,9 +624,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Ok(())
     }
 
-    /// Issue, wait for at least `wait_for` transfers (or all, if fewer are in flight), append what has ended to `done`.
-    /// Returns how many were appended. With `wait_for` above 0, others that have ended may be left for the next call: a device that has run out of
-    /// work hears of new transfers before all that it did is looked at.
+    /// Issue, wait for at least `wait_for` transfers (or all, if fewer are in flight), and append all completions to `done`.
+    /// Returns how many were appended.
     ///
     /// # Errors
     /// The device cannot be waited for. What goes wrong with one transfer is in its [`Finished::result`].
@@ -652,8 +649,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Ok(done.len() - before)
     }
 
-    /// The next transfer that has ended; issues and waits if none has. `None` if nothing is in flight. A loop that gives each
-    /// transfer's memory to the next one goes this way: the device gets the next one before the rest of what has ended is looked at.
+    /// The next completion; issues and waits if there is none. `None` if nothing is in flight. For loops that reuse each transfer's
+    /// memory for the next transfer.
     ///
     /// # Errors
     /// As [`Self::reap`].
