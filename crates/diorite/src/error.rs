@@ -8,7 +8,7 @@ use diorite_block::{IoError, IoErrorKind};
 use diorite_device::OpenError;
 use diorite_ext_tools::mkfs::MkfsError;
 
-use crate::what_is_on::FoundContent;
+use crate::volume::what_is_on::FoundContent;
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -9,7 +9,7 @@ pub use diorite_device::{
 };
 pub use diorite_ext::{LogUse, MmpWait, NamesVersion, ReservedBlocksGuard, SuperblockBackup, VolumeStatus};
 
-pub use crate::options::ContentTimes;
-pub use crate::volume_target::{open_volume_target, partitions_with_volumes};
-pub use crate::walk::SeenDirectories;
-pub use crate::what_is_on::what_is_on;
+pub use crate::handle::options::ContentTimes;
+pub use crate::volume::volume_target::{open_volume_target, partitions_with_volumes};
+pub use crate::volume::walk::SeenDirectories;
+pub use crate::volume::what_is_on::what_is_on;

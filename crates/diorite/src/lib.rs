@@ -33,41 +33,14 @@
 
 #![warn(clippy::missing_errors_doc)]
 
-mod async_queue;
 mod cache;
-mod commit_timer;
 mod content;
-mod create;
-mod direct;
 mod error;
-mod ext_map;
-mod file;
-mod filesystem;
-mod flags;
 pub mod front_end;
-mod host;
-mod map;
-mod mmp_heartbeat;
-mod names;
-mod node;
-mod nodes;
-mod options;
-mod placement;
-mod queue;
-mod range_lock;
-mod range_slots;
-mod raw;
-mod read_dir;
-mod removals;
-mod resolve;
+mod handle;
 mod stats;
-mod status;
-mod stream;
-mod volume_target;
-mod walk;
-mod what_is_on;
-mod whole_files;
-mod write;
+mod store;
+mod volume;
 
 /// Block devices: what [`BlockDevice`] and [`ScheduledDevice`] show in their signatures, for devices of your own.
 pub use diorite_block as block;
@@ -76,8 +49,6 @@ pub use diorite_device as device;
 /// What is on the disk: what [`VolumeInfo`], [`mkfs`] and errors show in their fields.
 pub use diorite_ext::layout;
 
-pub use async_queue::{AsyncQueue, AsyncReader, AsyncWriter, Driver, Transfer};
-pub use create::{Existing, mkfs_on};
 pub use diorite_block::{
     BlockDevice, Geometry, IoCounts, IoError, IoErrorKind, IoOwner, IoPriority, OwnerGuard, SECTOR_SIZE,
     Sector, TaskId,
@@ -98,21 +69,23 @@ pub use diorite_scheduler::{
     Statistics as SchedulerStatistics, UnknownScheduler,
 };
 pub use error::{AlignedPart, Error, ErrorKind, Result, StackError};
-pub use file::{Alignment, Extent, ExtentKind, File};
-pub use filesystem::{Filesystem, FilesystemOptions};
-pub use flags::IoFlags;
-pub use host::HostFile;
-pub use node::NodeRef;
-pub(crate) use options::ContentTimes;
-pub use options::{Creates, OpenOptions, Unaligned};
-pub use queue::{DirectQueue, Finished, SubmitError, TransferMemory};
-pub use raw::RawFile;
-pub use read_dir::{DirEntry, ReadDir};
+pub use handle::async_queue::{AsyncQueue, AsyncReader, AsyncWriter, Driver, Transfer};
+pub use handle::file::{Alignment, Extent, ExtentKind, File};
+pub use handle::flags::IoFlags;
+pub use handle::host::HostFile;
+pub(crate) use handle::options::ContentTimes;
+pub use handle::options::{Creates, OpenOptions, Unaligned};
+pub use handle::queue::{DirectQueue, Finished, SubmitError, TransferMemory};
+pub use handle::raw::RawFile;
+pub use handle::stream::{DirectReader, DirectWriter};
 pub use stats::Stats;
-pub use status::{CacheUse, FilesystemStatus};
-pub use stream::{DirectReader, DirectWriter};
-pub use walk::{Walk, WalkEntry};
-pub use what_is_on::FoundContent;
+pub use volume::create::{Existing, mkfs_on};
+pub use volume::filesystem::{Filesystem, FilesystemOptions};
+pub use volume::node::NodeRef;
+pub use volume::read_dir::{DirEntry, ReadDir};
+pub use volume::status::{CacheUse, FilesystemStatus};
+pub use volume::walk::{Walk, WalkEntry};
+pub use volume::what_is_on::FoundContent;
 
 /// The flags of an inode that users see and name (`lsattr`, `chattr`); what else [`Attributes::flags`] has is the volume's own.
 pub const USER_FLAGS: u32 = diorite_ext::layout::InodeFlags::USER_KNOWN.bits();

@@ -6,10 +6,15 @@
 //! Locking: a hit takes neither the replacement lock nor any other that files share.
 
 pub(crate) mod arena;
+pub(crate) mod engine;
+pub(crate) mod errors;
+pub(crate) mod file_cache;
 pub(crate) mod pages;
+pub(crate) mod read_ahead;
 pub(crate) mod replacement;
+pub(crate) mod workers;
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -153,6 +158,11 @@ impl Drop for PinnedFrame<'_> {
             self.cache.replacement.lock().release(self.frame);
         }
     }
+}
+
+/// The pages that a range of bytes touches.
+pub(crate) fn pages_of(start: u64, end: u64) -> Range<u64> {
+    start / PAGE_SIZE..end.div_ceil(PAGE_SIZE)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! what is missing (in full bios), and copies. It starts over then, so that the whole read sees one state of the file.
 //!
 //! A view pins the frames of its pages under the range lock, gives the lock back, and shows them: what it shows is the file at
-//! that moment, and no thread waits for it. A page that is changed meanwhile gets another frame ([`FileCache::own_frame`](crate::content::file_cache::FileCache::own_frame)).
+//! that moment, and no thread waits for it. A page that is changed meanwhile gets another frame ([`FileCache::own_frame`](crate::cache::file_cache::FileCache::own_frame)).
 
 use std::io::IoSliceMut;
 use std::ops::{Deref, Range};
@@ -14,7 +14,7 @@ use diorite_block::sync::{Work, work};
 
 use crate::cache::PinnedFrame;
 use crate::cache::arena::PAGE_SIZE;
-use crate::content::file_cache::PageRead;
+use crate::cache::file_cache::PageRead;
 use crate::content::{Content, ReadAhead, pages_of};
 use crate::{AlignedBuf, Result};
 

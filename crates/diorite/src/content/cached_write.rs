@@ -9,12 +9,14 @@ use std::sync::Arc;
 use diorite_block::BioFlags;
 
 use crate::cache::arena::PAGE_SIZE;
-use crate::content::workers::Dirty;
+use crate::cache::workers::Dirty;
+use crate::content::write::bounce::{BounceBuffer, count_bounce};
+use crate::content::write::{
+    LockedRange, Position, WriteMode, WriteOp, WriteRange, Written, bytes_from, len_of,
+};
 use crate::content::{Content, pages_of};
-use crate::map::MappingKind;
-use crate::write::bounce::{BounceBuffer, count_bounce};
-use crate::write::reservation::Reservation;
-use crate::write::{LockedRange, Position, WriteMode, WriteOp, WriteRange, Written, bytes_from, len_of};
+use crate::store::map::MappingKind;
+use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
 impl Content {
@@ -142,7 +144,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::content::engine::{Engine, EngineOptions};
+    use crate::cache::engine::{Engine, EngineOptions};
     use crate::content::toy_map::ToyMap;
 
     const BLOCK: u64 = 1024;

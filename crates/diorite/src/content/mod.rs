@@ -15,39 +15,34 @@
 
 mod cached_read;
 mod cached_write;
-pub(crate) mod engine;
-mod errors;
-pub(crate) mod file_cache;
+pub(crate) mod direct;
 #[cfg(test)]
 pub(crate) mod model_tests;
 mod no_wait;
-mod pending_time;
-mod read_ahead;
+pub(crate) mod range_lock;
+mod range_slots;
 mod resize;
 mod seek;
 mod shift;
-pub(crate) mod store;
 #[cfg(test)]
 pub(crate) mod toy_map;
-pub(crate) mod workers;
+pub(crate) mod write;
 mod write_back;
 mod write_back_together;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use diorite_block::sync::{Mutex, Rank};
 
 use crate::Result;
-use crate::cache::arena::PAGE_SIZE;
-use crate::map::{MapBlocks, SyncKind};
-use crate::range_lock::RangeLock;
-use engine::Engine;
-pub(crate) use errors::{ErrorLatch, ErrorsSeen};
-use file_cache::FileCache;
-pub(crate) use read_ahead::ReadAhead;
+use crate::cache::engine::Engine;
+use crate::cache::file_cache::FileCache;
+pub(crate) use crate::cache::pages_of;
+pub(crate) use crate::cache::read_ahead::ReadAhead;
+use crate::content::range_lock::RangeLock;
+use crate::store::backing::BackingStore;
+use crate::store::map::{MapBlocks, SyncKind};
 pub(crate) use resize::BeyondEnd;
-use store::BackingStore;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -117,9 +112,4 @@ impl Content {
         self.store.sync(kind)?;
         written
     }
-}
-
-/// The pages that a range of bytes touches.
-pub(crate) fn pages_of(start: u64, end: u64) -> Range<u64> {
-    start / PAGE_SIZE..end.div_ceil(PAGE_SIZE)
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::engine::{Engine, EngineOptions};
 use super::toy_map::ToyMap;
 use super::{Content, ReadAhead};
-use crate::map::SyncKind;
-use crate::write::Position;
+use crate::cache::engine::{Engine, EngineOptions};
+use crate::content::write::Position;
+use crate::store::map::SyncKind;
 use crate::{AlignedBuf, IoFlags};
 
 /// xorshift: a seed gives a sequence.

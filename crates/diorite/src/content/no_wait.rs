@@ -9,10 +9,10 @@ use std::sync::Arc;
 use diorite_block::BioFlags;
 
 use crate::cache::arena::PAGE_SIZE;
+use crate::content::range_lock::{LockMode, RangeGuard};
+use crate::content::write::{Position, WriteRange, Written};
 use crate::content::{Content, ReadAhead, pages_of};
-use crate::map::MappingKind;
-use crate::range_lock::{LockMode, RangeGuard};
-use crate::write::{Position, WriteRange, Written};
+use crate::store::map::MappingKind;
 use crate::{Error, Result};
 
 const RANGE: Error = Error::WouldBlock("another call on the range");

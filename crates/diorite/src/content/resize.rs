@@ -9,13 +9,13 @@ use std::sync::Arc;
 use diorite_block::{BioFlags, Plug};
 
 use crate::cache::arena::PAGE_SIZE;
-use crate::content::store::BackingStore;
+use crate::content::range_lock::LockMode;
+use crate::content::write::{LockedRange, Position, WriteRange};
 use crate::content::{Content, pages_of};
-use crate::map::{MappingKind, WriteCommit};
-use crate::placement::write_zeros;
-use crate::range_lock::LockMode;
-use crate::write::reservation::Reservation;
-use crate::write::{LockedRange, Position, WriteRange};
+use crate::store::backing::BackingStore;
+use crate::store::map::{MappingKind, WriteCommit};
+use crate::store::placement::write_zeros;
+use crate::store::reservation::Reservation;
 use crate::{Error, ErrorKind, Result};
 
 /// What an allocation does beyond the end of the file.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::content::Content;
-use crate::file::{Extent, ExtentKind};
-use crate::map::MappingKind;
+use crate::handle::file::{Extent, ExtentKind};
+use crate::store::map::MappingKind;
 use crate::{Error, Result};
 
 /// Extents of a file after which it is looked whether they fit on the device at all.

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::content::Content;
-use crate::map::SyncKind;
-use crate::write::reservation::Reservation;
+use crate::store::map::SyncKind;
+use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
 impl Content {

@@ -9,7 +9,7 @@ use diorite_block::sync::Mutex;
 use diorite_block::{BioFlags, BlockDevice, Sector};
 use diorite_device::MemoryDevice;
 
-use crate::map::{
+use crate::store::map::{
     MapBlocks, Mapping, MappingKind, ReservationToken, Reserved, ReservedRun, SyncKind, WriteCommit,
 };
 use crate::{Error, Result};

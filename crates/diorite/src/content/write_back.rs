@@ -6,9 +6,9 @@ use diorite_block::BioFlags;
 
 use crate::Result;
 use crate::cache::arena::PAGE_SIZE;
+use crate::cache::file_cache::BATCH_PAGES;
 use crate::content::Content;
-use crate::content::file_cache::BATCH_PAGES;
-use crate::range_lock::RangeGuard;
+use crate::content::range_lock::RangeGuard;
 
 impl Content {
     /// Write back everything. No range without dirty pages is waited for: the caller may have a queued write in flight there.

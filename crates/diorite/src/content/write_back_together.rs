@@ -10,11 +10,11 @@ use std::sync::Arc;
 use diorite_block::{BioFlags, Plug};
 
 use crate::cache::arena::PAGE_SIZE;
+use crate::cache::engine::Engine;
+use crate::cache::file_cache::Writeback;
 use crate::content::Content;
-use crate::content::engine::Engine;
-use crate::content::file_cache::Writeback;
-use crate::placement::submit;
-use crate::range_lock::RangeGuard;
+use crate::content::range_lock::RangeGuard;
+use crate::store::placement::submit;
 
 /// Dirty pages of a file that is written with others: 256 KiB.
 const SMALL_PAGES: usize = 64;

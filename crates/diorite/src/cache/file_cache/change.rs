@@ -1,0 +1,323 @@
+//! Pages that are changed: pinned, given memory of their own, filled, and made dirty with claims on blocks for holes.
+//!
+//! The caller has the range exclusively.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use diorite_block::BioFlags;
+use diorite_block::sync::{Work, sleep, work};
+
+use crate::Result;
+use crate::cache::arena::PAGE_SIZE;
+use crate::cache::file_cache::FileCache;
+use crate::cache::pages::PageState;
+use crate::cache::pages_of;
+use crate::store::map::MappingKind;
+use crate::store::reservation::Reservation;
+
+/// How long a writer waits for write-back by other threads before it looks for free frames again.
+const FRAMES_RETRY: Duration = Duration::from_millis(1);
+/// How often, if there are files that cannot be written back.
+const FRAMES_TRIES: u32 = 50;
+
+impl FileCache {
+    /// Bytes of a part of a page that is clean or dirty as one.
+    pub(crate) fn part_size(&self) -> u64 {
+        self.store.map.block_size().min(PAGE_SIZE)
+    }
+
+    /// The parts of `page` that `[start, end)` touches, one bit each.
+    pub(crate) fn parts(&self, page: u64, start: u64, end: u64) -> u8 {
+        let base = page * PAGE_SIZE;
+        let part = self.part_size();
+        let from = start.saturating_sub(base) / part;
+        let to = (end.min(base + PAGE_SIZE) - base).div_ceil(part);
+        let below = |count: u64| ((1_u16 << count) - 1) as u8;
+        below(to) & !below(from)
+    }
+
+    /// Write a few pages' worth, of a write that has the bytes `held`.
+    pub(crate) fn write_step(
+        &self,
+        data: &[u8],
+        offset: u64,
+        held: &Range<u64>,
+        reservation: &mut Reservation<'_>,
+    ) -> Result<()> {
+        let end = offset + data.len() as u64;
+        let pages = pages_of(offset, end);
+        let prepared = self.pin_pages(&pages, held, offset, end).and_then(|states| {
+            reservation.share()?;
+            let claims = self.claim_for(&pages, &states, offset, end)?;
+            Ok((states, claims))
+        });
+        let (states, claims) = prepared.inspect_err(|_| self.give_up_pinned(pages.clone()))?;
+        let mut at = offset;
+        for (page, state) in pages.clone().zip(states) {
+            let to = end.min((page + 1) * PAGE_SIZE);
+            let now = &data[(at - offset) as usize..(to - offset) as usize];
+            self.put(&state, (at - page * PAGE_SIZE) as usize, now);
+            at = to;
+        }
+        let mut claims = claims.into_iter();
+        self.pages.update(pages, |page, state| {
+            state.dirty |= self.parts(page, offset, end);
+            state.claimed += claims.next().unwrap_or(0);
+            state.pinned = false;
+        });
+        self.engine.counters.bytes_copied.add(data.len() as u64);
+        work(Work::Copy(data.len() as u64));
+        self.store.grow(end);
+        Ok(())
+    }
+
+    /// Change bytes of a page, from `at` on. The caller has it exclusively.
+    pub(crate) fn put(&self, state: &PageState, at: usize, bytes: &[u8]) {
+        let mut frame = self.engine.cache.arena.write(state.frame).expect("the range is ours alone");
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Pages were pinned for a write that does not happen. The clean ones go: what stands in the frames of new ones is anything.
+    pub(crate) fn give_up_pinned(&self, pages: Range<u64>) {
+        self.pages.unpin(pages.clone());
+        let removed = self.pages.remove_clean(pages);
+        self.engine.cache.release(removed.iter().map(|state| state.frame));
+    }
+
+    /// Have all of `pages` in the cache and pinned: read where the write covers them in part, else with anything where it will go.
+    /// Returns their states. If that fails, or the write does not follow, [`FileCache::give_up_pinned`] is due. The caller has the
+    /// bytes `held`.
+    pub(crate) fn pin_pages(
+        &self,
+        pages: &Range<u64>,
+        held: &Range<u64>,
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<PageState>> {
+        let size = self.store.size();
+        let must_read = |page: u64| {
+            let (start, stop) = (page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+            start < size && (start < offset || end < stop.min(size))
+        };
+        let mut waits = 0;
+        loop {
+            let counters = &self.engine.counters;
+            let missing = match self.pages.pin(pages.clone()) {
+                Ok(mut states) => {
+                    counters.cache_hits.add(pages.end - pages.start);
+                    if self.prepare_change(pages, &mut states)? {
+                        return Ok(states);
+                    }
+                    Vec::new()
+                }
+                Err(missing) => missing,
+            };
+            counters.cache_misses.add(missing.len() as u64);
+            let (read, fresh): (Vec<u64>, Vec<u64>) = missing.into_iter().partition(|page| must_read(*page));
+            let mut made = 0;
+            if !read.is_empty() {
+                made += self.load(&read, BioFlags::SYNC)?;
+            }
+            if !fresh.is_empty() {
+                made += self.make_fresh(&fresh, offset, end);
+            }
+            if made == 0 {
+                self.wait_for_frames(pages, held, &mut waits)?;
+            }
+        }
+    }
+
+    /// Have one page in the cache and pinned. The caller has it exclusively.
+    pub(crate) fn pin_one(&self, page: u64) -> Result<PageState> {
+        let (pages, mut waits) = (page..page + 1, 0);
+        loop {
+            let is_loaded = if let Ok(mut states) = self.pages.pin(pages.clone()) {
+                if self.prepare_change(&pages, &mut states)? {
+                    return Ok(states[0]);
+                }
+                false
+            } else {
+                self.load(&[page], BioFlags::SYNC)? > 0
+            };
+            if !is_loaded {
+                let held = self.store.locked_range(page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+                self.wait_for_frames(&pages, &held, &mut waits)?;
+            }
+        }
+    }
+
+    /// Have pinned pages as they can be changed: in frames that no view shows, and with all that the device has. Whether there were frames
+    /// for that. The caller has the pages exclusively.
+    pub(crate) fn prepare_change(&self, pages: &Range<u64>, states: &mut [PageState]) -> Result<bool> {
+        for (page, state) in pages.clone().zip(states) {
+            if !self.own_frame(page, state) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// No frame is free for pages that may be pinned. They are given up meanwhile: threads that all wait for frames must not keep them from
+    /// each other.
+    pub(crate) fn wait_for_frames(
+        &self,
+        pages: &Range<u64>,
+        held: &Range<u64>,
+        waits: &mut u32,
+    ) -> Result<()> {
+        self.give_up_pinned(pages.clone());
+        self.free_frames(held, waits)
+    }
+
+    /// Give a pinned page that a view shows another frame, which can be written; whether there was one. The caller has the page exclusively.
+    pub(crate) fn own_frame(&self, page: u64, state: &mut PageState) -> bool {
+        let cache = &self.engine.cache;
+        while cache.arena.write(state.frame).is_none() {
+            let Some((_, frame)) = cache.allocate(&self.pages, &[page]).pop() else { return false };
+            let shown = cache.arena.read(state.frame).expect("the range is ours alone");
+            cache.arena.write(frame).expect("a new frame").copy_from_slice(&shown);
+            drop(shown);
+            self.pages.update(page..page + 1, |_, state| state.frame = frame);
+            cache.release([state.frame]);
+            state.frame = frame;
+            self.engine.counters.bytes_copied.add(PAGE_SIZE);
+        }
+        true
+    }
+
+    /// As [`FileCache::prepare_change`], for a page that may be cached.
+    pub(crate) fn own_cached_page(&self, page: u64) -> Result<()> {
+        let (pages, mut waits) = (page..page + 1, 0);
+        while let Ok(mut states) = self.pages.pin(pages.clone()) {
+            let is_owned = self.prepare_change(&pages, &mut states);
+            if !matches!(is_owned, Ok(false)) {
+                self.pages.unpin(pages);
+                return is_owned.map(drop);
+            }
+            let held = self.store.locked_range(page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+            self.wait_for_frames(&pages, &held, &mut waits)?;
+        }
+        Ok(())
+    }
+
+    /// Pages whose content comes from the writer of `[offset, end)`: what stands there is anything until it has. What it does not cover
+    /// lies after the end of the file, and is zero.
+    pub(crate) fn make_fresh(&self, fresh: &[u64], offset: u64, end: u64) -> usize {
+        let mut list = self.engine.cache.allocate(&self.pages, fresh);
+        let unused = self.pages.begin_loading(&mut list);
+        self.engine.cache.release(unused);
+        for ((page, _), frame) in list.iter().zip(&mut self.borrow_new(&list)) {
+            let within = |at: u64| at.saturating_sub(page * PAGE_SIZE).min(PAGE_SIZE) as usize;
+            frame[..within(offset)].fill(0);
+            frame[within(end)..].fill(0);
+        }
+        self.pages.end_loading(&list, |_| false);
+        list.len()
+    }
+
+    /// All frames are dirty or in use: write back all that the caller has locked, which no other thread can, or else another file. `waits`
+    /// counts how often there was nothing to be written.
+    fn free_frames(&self, held: &Range<u64>, waits: &mut u32) -> Result<()> {
+        let written = self.write_back(held.clone(), BioFlags::NONE)?;
+        if written == 0 && self.engine.write_back_round(self.id(), BioFlags::NONE, |written| written > 0) == 0
+        {
+            *waits += 1;
+            if *waits > FRAMES_TRIES {
+                self.engine.dirty_files().iter().try_for_each(|file| file.cache.retry.check())?;
+            }
+            sleep(FRAMES_RETRY);
+        }
+        Ok(())
+    }
+
+    /// Claim blocks for the parts of the pages that become dirty and have no written block on the device: an unwritten one needs space
+    /// for the mapping that says so. Returns the claims per page.
+    pub(crate) fn claim_for(
+        &self,
+        pages: &Range<u64>,
+        states: &[PageState],
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<u8>> {
+        let claims = self.claims_needed(pages, states, offset, end)?;
+        let total = claims.iter().map(|claim| u64::from(*claim)).sum();
+        if total > 0 {
+            self.store.map.claim(total)?;
+        }
+        Ok(claims)
+    }
+
+    /// What [`FileCache::claim_for`] would claim per page. A block that is larger than a page is claimed by one of its pages.
+    fn claims_needed(
+        &self,
+        pages: &Range<u64>,
+        states: &[PageState],
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<u8>> {
+        let block = self.store.map.block_size();
+        let mut claims = Vec::with_capacity(states.len());
+        // The end of the mapping that was looked at last, and whether it needs a claim.
+        let mut known = (0, false);
+        // The block that was claimed last, where blocks are larger than pages.
+        let mut claimed_block = None;
+        for (page, state) in pages.clone().zip(states) {
+            let wanted = self.parts(page, offset, end) & !state.dirty;
+            let mut claim = 0;
+            if wanted != 0 && !state.mapped {
+                for part in 0..8 {
+                    if wanted >> part & 1 == 0 {
+                        continue;
+                    }
+                    let at = page * PAGE_SIZE + part * self.part_size();
+                    if at >= known.0 {
+                        let mapping = self.store.map.map(at, end.max(at + 1) - at)?;
+                        let claims = matches!(mapping.kind, MappingKind::Hole | MappingKind::Unwritten(_));
+                        known = (mapping.end(), claims);
+                    }
+                    let is_claimed = block > PAGE_SIZE
+                        && (claimed_block == Some(at / block) || self.block_is_claimed(at / block));
+                    if known.1 && !is_claimed {
+                        claimed_block = Some(at / block);
+                        claim += 1;
+                    }
+                }
+            }
+            claims.push(claim);
+        }
+        Ok(claims)
+    }
+
+    /// Whether a page of a block that is larger than a page has claimed it.
+    fn block_is_claimed(&self, number: u64) -> bool {
+        let per_block = self.store.map.block_size() / PAGE_SIZE;
+        let pages = number * per_block..(number + 1) * per_block;
+        let dirty = self.pages.dirty_in(pages, per_block as usize);
+        dirty.iter().any(|(_, state): &(u64, PageState)| state.claimed > 0)
+    }
+
+    /// A cached page that the end of the file lies in is zero after it, and nothing after it is dirty or has a claim.
+    pub(crate) fn zero_tail(&self, size: u64) {
+        let (page, within) = (size / PAGE_SIZE, (size % PAGE_SIZE) as usize);
+        if within == 0 {
+            return;
+        }
+        let keep = size.div_ceil(self.part_size()) - page * (PAGE_SIZE / self.part_size());
+        let mut unwanted = 0;
+        self.pages.update(page..page + 1, |_, state| {
+            let zeros = &self.engine.zeros[..PAGE_SIZE as usize - within];
+            self.put(state, within, zeros);
+            state.dirty &= ((1_u16 << keep) - 1) as u8;
+            // The blocks after it are gone.
+            state.mapped = false;
+            // A part has at most one claim.
+            let kept = state.claimed.min(state.dirty.count_ones() as u8);
+            unwanted = u64::from(state.claimed - kept);
+            state.claimed = kept;
+        });
+        if unwanted > 0 {
+            self.store.map.release_claim(unwanted);
+        }
+    }
+}

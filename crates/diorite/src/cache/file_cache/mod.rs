@@ -1,0 +1,149 @@
+//! The page cache of one file: its cached pages, and how they come from and go to its backing store.
+//!
+//! Where it sits: above [`BackingStore`] and the pages' memory (`cache/`), below the reads and writes of
+//! [`Content`](crate::content::Content), which hold the range locks. `load.rs` reads pages, `change.rs` makes them dirty, `write_back.rs`
+//! writes them.
+//!
+//! Invariants:
+//! 1. Page content is read under a shared range lock and changed under an exclusive one.
+//! 2. Bytes of a cached page at or after the size are zero.
+//! 3. A dirty part whose block is a hole has a claim on it.
+
+mod change;
+mod load;
+mod write_back;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use diorite_block::BioFlags;
+use diorite_block::sync::{Mutex, Rank, Work, work};
+
+use crate::Result;
+use crate::cache::arena::PAGE_SIZE;
+use crate::cache::engine::Engine;
+use crate::cache::errors::{ErrorLatch, Retry};
+use crate::cache::pages::Pages;
+use crate::cache::pages_of;
+use crate::store::backing::BackingStore;
+pub(crate) use load::PageRead;
+pub(crate) use write_back::{BATCH_PAGES, Writeback};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct FileCache {
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) errors: ErrorLatch,
+    pub(crate) retry: Retry,
+    pub(crate) one_write_back: Mutex<()>,
+    store: Arc<BackingStore>,
+    engine: Arc<Engine>,
+}
+
+impl FileCache {
+    /// No page.
+    pub(crate) fn new(store: Arc<BackingStore>) -> Self {
+        let engine = Arc::clone(&store.engine);
+        Self {
+            pages: Arc::new(Pages::new(Arc::clone(&engine.cache.dirty_total))),
+            errors: ErrorLatch::default(),
+            retry: Retry::default(),
+            one_write_back: Mutex::ranked(Rank::WritingBack, ()),
+            store,
+            engine,
+        }
+    }
+
+    /// A number that no other file of the engine has.
+    pub(crate) fn id(&self) -> u64 {
+        self.pages.id()
+    }
+
+    /// Whether the part of a page that `offset` lies in waits for write-back.
+    pub(crate) fn is_dirty_at(&self, offset: u64) -> bool {
+        let part = offset % PAGE_SIZE / self.part_size();
+        self.pages.get(offset / PAGE_SIZE).is_some_and(|state| state.dirty >> part & 1 == 1)
+    }
+
+    /// The first byte of a range that waits for write-back.
+    pub(crate) fn first_dirty_part(&self, start: u64, end: u64) -> Option<u64> {
+        let mut at = start;
+        while at < end {
+            let page = self.pages.first_dirty(pages_of(at, end))?;
+            at = at.max(page * PAGE_SIZE);
+            let page_end = end.min((page + 1) * PAGE_SIZE);
+            while at < page_end {
+                if self.is_dirty_at(at) {
+                    return Some(at);
+                }
+                at = (at / self.part_size() + 1) * self.part_size();
+            }
+        }
+        None
+    }
+
+    /// The parts of a range of bytes that wait for write-back, page by page.
+    pub(crate) fn dirty_ranges(&self, start: u64, end: u64) -> impl Iterator<Item = Range<u64>> {
+        let pages = self.pages.dirty_in(pages_of(start, end), usize::MAX);
+        pages
+            .into_iter()
+            .map(move |(page, _)| (page * PAGE_SIZE).max(start)..((page + 1) * PAGE_SIZE).min(end))
+    }
+
+    /// Drop the pages of a range that calls brought in which leave nothing in the cache, if no other has used them.
+    pub(crate) fn drop_uncached(&self, pages: Range<u64>) {
+        let unused = self.pages.uncached_in(pages);
+        if !unused.is_empty() {
+            self.engine.cache.drop_unused(&self.pages, &unused);
+        }
+    }
+
+    /// Write back the dirty pages of a range of bytes and drop its pages. The caller has it exclusively.
+    pub(crate) fn settle(&self, range: &Range<u64>) -> Result<()> {
+        let pages = pages_of(range.start, range.end);
+        self.write_back(range.clone(), BioFlags::SYNC)?;
+        self.drop_pages(pages);
+        Ok(())
+    }
+
+    /// Drop all pages, dirty or not. The caller has them all exclusively.
+    pub(crate) fn discard(&self) {
+        self.drop_pages(0..u64::MAX);
+    }
+
+    /// Drop the clean pages.
+    pub(crate) fn drop_clean(&self) {
+        let removed = self.pages.remove_clean(0..u64::MAX);
+        self.engine.cache.release(removed.iter().map(|state| state.frame));
+    }
+
+    /// Whether nothing waits for write-back.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.pages.dirty() == 0
+    }
+
+    /// Drop the pages of a range (in pages), dirty or not, and their claims. The caller has the range exclusively.
+    pub(crate) fn drop_pages(&self, pages: Range<u64>) {
+        let removed = self.pages.remove(pages);
+        if removed.is_empty() {
+            return;
+        }
+        let claimed: u64 = removed.iter().map(|state| u64::from(state.claimed)).sum();
+        if claimed > 0 {
+            self.store.map.release_claim(claimed);
+        }
+        self.engine.counters.invalidated_pages.add(removed.len() as u64);
+        self.engine.counters.pages_scanned.add(removed.len() as u64);
+        work(Work::Page(removed.len() as u64));
+        self.engine.cache.release(removed.iter().map(|state| state.frame));
+    }
+}
+
+impl Drop for FileCache {
+    fn drop(&mut self) {
+        if let Some(error) = self.errors.take_unreported() {
+            self.engine.errors.set(error);
+        }
+        self.discard();
+    }
+}

@@ -1,0 +1,259 @@
+//! Background threads: read-ahead and write-back.
+//!
+//! Where it sits: below the engine, which they know as [`Dirty`]. Threads start when there is first something to do, through
+//! `diorite_block::sync`, so that a simulation runs them too; they end with the engine. A forked child has none of its parent's threads: it starts its
+//! own, and waits for none of those.
+//!
+//! Locking: one mutex; no thread does I/O under it.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use diorite_block::IoOwner;
+use diorite_block::sync::{Condvar, JoinHandle, Mutex, Rank, now, spawn};
+use diorite_device::forks;
+
+use crate::cache::read_ahead::Ahead;
+use crate::content::Content;
+
+/// Most threads that read ahead. One is started when there is a job and all others are busy: a reader whose disk makes it
+/// wait (for its slice, say) must not hold up another's read-ahead.
+const READERS: usize = 256;
+/// Read-ahead that waits at most; more is not read ahead.
+const JOBS_MAX: usize = 256;
+/// After what time pages are tried again that could not be written back, because they were being written into, say.
+const AGAIN: Duration = Duration::from_millis(5);
+/// How often the age of dirty pages is looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Dirty pages, as the threads that write them back see them.
+pub(crate) trait Dirty: Send + Sync {
+    /// How many there are.
+    fn dirty(&self) -> usize;
+
+    /// Whether there may be more of them than are known: windows store without a call.
+    fn may_be_dirty(&self) -> bool;
+
+    /// Above how many of them the background write-back runs.
+    fn dirty_background(&self) -> usize;
+
+    /// Write back until at most `target` are dirty, or nothing more can be. The caller holds no range.
+    fn write_back_to(&self, target: usize);
+}
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle>>,
+    writer_started: AtomicBool,
+    dirty_age: Duration,
+    /// The process that the threads are of.
+    forks: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Pages that wait to be read ahead or are being read.
+    pages_ahead: AtomicUsize,
+    read_ahead: Condvar,
+    write_back: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: bool,
+    jobs: VecDeque<(Arc<Content>, Ahead, IoOwner)>,
+    /// Threads that read ahead, and those of them that wait for a job.
+    readers: usize,
+    idle_readers: usize,
+    /// Since when there have been dirty pages.
+    dirty_since: Option<Duration>,
+    too_many_dirty: bool,
+}
+
+impl Workers {
+    /// No thread yet.
+    pub(crate) fn new(dirty_age: Duration) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::ranked(Rank::WorkerState, State::default()),
+                pages_ahead: AtomicUsize::new(0),
+                read_ahead: Condvar::new(),
+                write_back: Condvar::new(),
+            }),
+            threads: Mutex::ranked(Rank::WorkerThreads, Vec::new()),
+            writer_started: AtomicBool::new(false),
+            dirty_age,
+            forks: AtomicU64::new(forks()),
+        }
+    }
+
+    /// In a forked child, forget the threads of the parent.
+    fn leave_parent(&self) {
+        let process = forks();
+        if self.forks.load(Ordering::Acquire) == process {
+            return;
+        }
+        let mut threads = self.threads.lock();
+        // Another thread of the child was faster.
+        if self.forks.load(Ordering::Acquire) == process {
+            return;
+        }
+        threads.drain(..).for_each(std::mem::forget);
+        self.writer_started.store(false, Ordering::Relaxed);
+        let mut state = self.shared.state.lock();
+        (state.readers, state.idle_readers) = (0, 0);
+        self.forks.store(process, Ordering::Release);
+    }
+
+    /// Read pages ahead in the background, each piece by a thread of its own where there is one, charged to the reader.
+    pub(crate) fn read_ahead(&self, content: &Arc<Content>, pieces: impl Iterator<Item = Ahead>) {
+        self.leave_parent();
+        let owner = IoOwner::current();
+        for ahead in pieces {
+            let mut state = self.shared.state.lock();
+            if state.stop || state.jobs.len() >= JOBS_MAX {
+                return;
+            }
+            self.shared.pages_ahead.fetch_add(ahead.len(), Ordering::Relaxed);
+            state.jobs.push_back((Arc::clone(content), ahead, owner));
+            let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
+            state.readers += usize::from(needs_thread);
+            drop(state);
+            if needs_thread {
+                let shared = Arc::clone(&self.shared);
+                if !self.start("diorite-read-ahead", move || shared.run_reader()) {
+                    self.shared.lose_reader();
+                }
+            }
+            self.shared.read_ahead.notify_one();
+        }
+    }
+
+    /// Pages that wait to be read ahead or are being read.
+    #[inline]
+    pub(crate) fn pages_ahead(&self) -> usize {
+        self.shared.pages_ahead.load(Ordering::Relaxed)
+    }
+
+    /// There are dirty pages.
+    pub(crate) fn note_dirty(&self, pages: &Arc<impl Dirty + 'static>) {
+        self.leave_parent();
+        let too_many = pages.dirty() > pages.dirty_background();
+        if !self.writer_started.swap(true, Ordering::AcqRel) {
+            let (shared, pages, age) = (Arc::clone(&self.shared), Arc::downgrade(pages), self.dirty_age);
+            if !self.start("diorite-write-back", move || shared.run_writer(&pages, age)) {
+                self.writer_started.store(false, Ordering::Release);
+            }
+        }
+        let mut state = self.shared.state.lock();
+        let wake = (too_many && !state.too_many_dirty) || state.dirty_since.is_none();
+        state.too_many_dirty |= too_many;
+        state.dirty_since.get_or_insert_with(now);
+        drop(state);
+        if wake {
+            self.shared.write_back.notify_one();
+        }
+    }
+
+    /// Whether the system has a thread left. Without it there is no read-ahead, writers write back themselves, and the next call tries again.
+    fn start(&self, name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+        let body = move || {
+            IS_WORKER.set(true);
+            body();
+        };
+        let started = spawn(name, body).map(|handle| self.threads.lock().push(handle));
+        started.is_ok()
+    }
+
+    /// End all threads, and wait for them.
+    pub(crate) fn stop(&self) {
+        self.leave_parent();
+        let mut state = self.shared.state.lock();
+        state.stop = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        drop(jobs);
+        self.shared.read_ahead.notify_all();
+        self.shared.write_back.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        // A worker that held the last reference ends by itself.
+        if !IS_WORKER.get() {
+            threads.into_iter().for_each(JoinHandle::join);
+        }
+    }
+}
+
+impl Shared {
+    /// A thread that reads ahead could not be started. If there is no other, nothing is read ahead.
+    fn lose_reader(&self) {
+        let mut state = self.state.lock();
+        state.readers -= 1;
+        if state.readers > 0 {
+            return;
+        }
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        let pages = jobs.iter().map(|(_, ahead, _)| ahead.len()).sum();
+        self.pages_ahead.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    fn run_reader(&self) {
+        let mut state = self.state.lock();
+        while !state.stop {
+            if let Some((content, ahead, owner)) = state.jobs.pop_front() {
+                drop(state);
+                let charged = owner.enter();
+                content.read_ahead(&ahead);
+                self.pages_ahead.fetch_sub(ahead.len(), Ordering::Relaxed);
+                drop((content, charged));
+                state = self.state.lock();
+            } else {
+                state.idle_readers += 1;
+                state = self.read_ahead.wait(state);
+                state.idle_readers -= 1;
+            }
+        }
+    }
+
+    fn run_writer(&self, pages: &Weak<impl Dirty>, age: Duration) {
+        let mut state = self.state.lock();
+        while !state.stop {
+            let due = state.dirty_since.is_some_and(|since| now().saturating_sub(since) >= age);
+            if state.too_many_dirty || due {
+                (state.too_many_dirty, state.dirty_since) = (false, None);
+                drop(state);
+                if let Some(pages) = pages.upgrade() {
+                    let target = if due { 0 } else { pages.dirty_background() / 2 };
+                    pages.write_back_to(target);
+                    let (left, most) = (pages.dirty(), pages.dirty_background());
+                    let is_left = pages.may_be_dirty();
+                    drop(pages);
+                    state = self.state.lock();
+                    if is_left {
+                        state.dirty_since.get_or_insert_with(now);
+                    }
+                    if left > most && !state.stop {
+                        state.too_many_dirty = true;
+                        state = self.write_back.wait_timeout(state, AGAIN);
+                    }
+                } else {
+                    state = self.state.lock();
+                }
+            } else if state.dirty_since.is_some() {
+                state = self.write_back.wait_timeout(state, TICK.min(age));
+            } else {
+                state = self.write_back.wait(state);
+            }
+        }
+    }
+}

@@ -1,0 +1,631 @@
+//! An open file: a content, what it was opened for, and a position.
+//!
+//! Where it sits: what users hold. It chooses between direct and cached, bounced or refused; everything else is in
+//! the content.
+//!
+//! Interface: all operations take `&self`, may run in many threads at once, and take effect one after the other where their
+//! ranges overlap. Clones share the position, as `dup(2)` does.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite_block::sync::{Mutex, Rank};
+use diorite_block::{BioFlags, Sector};
+
+use crate::cache::errors::ErrorsSeen;
+use crate::content::write::{Position, Written, len_of};
+use crate::content::{BeyondEnd, Content, ReadAhead};
+use crate::handle::flags::DirectSwitch;
+use crate::handle::options::Opening;
+use crate::store::durable::Durable;
+use crate::store::map::SyncKind;
+use crate::{AlignedBuf, Attributes, DirectIo, Error, IoFlags, Result, Stats};
+
+/// What direct I/O on a file needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    /// Offset and length are multiples of this many bytes.
+    pub offset: u32,
+    /// So is the address of each memory segment of this.
+    pub memory: u32,
+    /// The largest transfer that the device takes as one.
+    pub max_transfer: u32,
+    /// The largest write that can be atomic ([`IoFlags::ATOMIC`]); 0 where none can.
+    pub atomic_write: u32,
+}
+
+/// What a range of a file is on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExtentKind {
+    /// Data.
+    Data,
+    /// Allocated, never written: reads as zeros.
+    Unwritten,
+    /// Written to the cache; its place is chosen at write-back.
+    Delayed,
+    /// In the inode.
+    Inline,
+}
+
+/// A range of a file and its place on the device. Holes are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// First sector on the device, where it has a place.
+    pub sector: Option<Sector>,
+    /// What it is.
+    pub kind: ExtentKind,
+}
+
+/// What keeps a file's inode alive, and knows its attributes.
+pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
+    /// What `stat` returns.
+    fn attributes(&self) -> Result<Attributes>;
+
+    /// Whether the file is append-only now.
+    fn is_append_only(&self) -> bool {
+        false
+    }
+
+    /// Whether what the file has may be changed otherwise than by writing: holes, zeros, moved ranges.
+    fn check_range_change(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Write back what nothing else would after the last handle is closed.
+    fn write_back(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What of direct I/O the file can have.
+    fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
+        Ok(wanted)
+    }
+}
+
+/// What all clones of a [`File`] share.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) content: Arc<Content>,
+    pub(crate) owner: Box<dyn FileOwner>,
+    pub(crate) options: Opening,
+    pub(crate) direct: DirectSwitch,
+    position: Mutex<u64>,
+    ahead: ReadAhead,
+    uncached: ReadAhead,
+    errors_seen: ErrorsSeen,
+    path: Option<PathBuf>,
+}
+
+/// An open file: of a filesystem, of the host, or a whole device.
+///
+/// All operations take `&self`, may run in many threads at once, and take effect one after the other, each whole, where their ranges overlap,
+/// whether they are buffered, direct, queued or streamed. Clones share the position, as `dup(2)` does. Dropping it reports nothing:
+/// [`close`](Self::close) says what could not be written, and a sync before makes it durable.
+///
+/// ```no_run
+/// # fn main() -> diorite::Result<()> {
+/// # let filesystem = diorite::Filesystem::open("disk.img")?;
+/// let file = filesystem.create_file("/notes")?;
+/// file.append(b"first\n")?;
+/// file.write_all_at(b"F", 0)?;
+/// file.sync_data()?;
+/// let mut line = [0; 6];
+/// file.read_exact_at(&mut line, 0)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct File {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl File {
+    pub(crate) fn new(
+        content: Arc<Content>,
+        owner: Box<dyn FileOwner>,
+        options: Opening,
+        path: Option<PathBuf>,
+    ) -> Self {
+        let errors_seen = content.cache.errors.seen();
+        let handle = Handle {
+            content,
+            owner,
+            direct: DirectSwitch::new(options.direct),
+            options,
+            position: Mutex::ranked(Rank::FilePosition, 0),
+            ahead: ReadAhead::default(),
+            uncached: ReadAhead::uncached(),
+            errors_seen,
+            path,
+        };
+        Self { handle: Arc::new(handle) }
+    }
+
+    pub(crate) fn sync_mode(&self) -> Option<SyncKind> {
+        self.handle.options.sync_kind()
+    }
+
+    pub(crate) fn content(&self) -> &Arc<Content> {
+        &self.handle.content
+    }
+
+    /// The path that it was opened with, where it was opened by path.
+    pub fn path(&self) -> Option<&Path> {
+        self.handle.path.as_deref()
+    }
+
+    /// Whether data bypasses the page cache.
+    #[inline]
+    pub fn direct_io(&self) -> DirectIo {
+        self.handle.direct.get()
+    }
+
+    /// The result, its error with the file's path.
+    pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.name_error(error))
+    }
+
+    /// The error with the file's path.
+    pub(crate) fn name_error(&self, error: Error) -> Error {
+        match &self.handle.path {
+            Some(path) => error.at(path),
+            None => error,
+        }
+    }
+
+    pub(crate) fn check_read(&self) -> Result<()> {
+        if self.handle.options.can_read() { Ok(()) } else { self.named(Err(Error::NotOpenFor("reading"))) }
+    }
+
+    pub(crate) fn check_write(&self) -> Result<()> {
+        if self.handle.options.can_write() { Ok(()) } else { self.named(Err(Error::NotOpenFor("writing"))) }
+    }
+
+    /// Whether data may be written at `offset`, and what of that is to be looked at again once the range is locked.
+    pub(crate) fn check_write_at(&self, offset: u64) -> Result<Position> {
+        self.check_write()?;
+        // Only a handle for appending is asked, and the file for its flag of this moment.
+        if self.handle.options.append_only && self.handle.owner.is_append_only() {
+            let position = Position::NotBeforeEnd(offset);
+            return self.named(position.check(self.size()).map(|()| position));
+        }
+        Ok(Position::At(offset))
+    }
+
+    fn check_range_change(&self) -> Result<()> {
+        self.check_write()?;
+        self.named(self.handle.owner.check_range_change())
+    }
+
+    /// What direct I/O needs here.
+    pub fn alignment(&self) -> Alignment {
+        let geometry = self.content().store.geometry();
+        Alignment {
+            offset: geometry.logical_block_size,
+            memory: geometry.memory_alignment,
+            max_transfer: geometry.max_transfer_bytes,
+            atomic_write: geometry.atomic_write_bytes.min(geometry.max_transfer_bytes),
+        }
+    }
+
+    /// Memory of `len` zeroed bytes that direct I/O takes as it is. From 4 KiB on it lies on huge pages where the system has them, together with other
+    /// buffers, and the rings that use it register it, which saves CPU time.
+    ///
+    /// # Errors
+    /// The system has no memory for it.
+    pub fn buffer(&self, len: usize) -> Result<AlignedBuf> {
+        let alignment = self.alignment();
+        let result = AlignedBuf::for_transfers(len, alignment.memory.max(alignment.offset) as usize);
+        self.named(result.map_err(|source| Error::Os { what: "cannot get memory for a buffer", source }))
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> u64 {
+        self.content().store.size()
+    }
+
+    /// The largest size that the file can have, in bytes: of a file in a volume what the format can address, of a device its size.
+    pub fn max_size(&self) -> u64 {
+        self.content().store.map.max_size()
+    }
+
+    /// What `stat` returns.
+    ///
+    /// # Errors
+    /// The host's file is gone, or cannot be examined. Never for a file of a filesystem.
+    pub fn metadata(&self) -> Result<Attributes> {
+        self.named(self.handle.owner.attributes())
+    }
+
+    /// Read; returns how many bytes, fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`] if it is not open for reading, [`Error::InvalidAlignment`] where direct I/O is required, the transfer is not
+    /// aligned and is not to be bounced; [`Io`](crate::ErrorKind::Io) and [`Corrupt`](crate::ErrorKind::Corrupt) if the device or the volume fails.
+    #[inline]
+    pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize> {
+        if self.direct_io() == DirectIo::Off && self.handle.options.read {
+            let result = self.content().read_cached(memory, offset, &self.handle.ahead);
+            return if result.is_ok() { result } else { self.named(result) };
+        }
+        self.read_vectored_at(&mut [IoSliceMut::new(memory)], offset)
+    }
+
+    /// As [`File::read_at`], into several segments.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read_vectored_at(&self, memory: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        self.read_with(memory, offset, IoFlags::NONE)
+    }
+
+    pub(crate) fn read_cached(
+        &self,
+        memory: &mut [IoSliceMut<'_>],
+        offset: u64,
+        flags: IoFlags,
+    ) -> Result<usize> {
+        if flags.contains(IoFlags::NOWAIT) {
+            let len = memory.iter().map(|segment| segment.len() as u64).sum();
+            self.content().check_cached_read(offset, len)?;
+        }
+        if flags.contains(IoFlags::DONTCACHE) {
+            self.content().read_uncached(memory, offset, &self.handle.uncached)
+        } else {
+            self.content().read_cached_vectored(memory, offset, &self.handle.ahead)
+        }
+    }
+
+    /// Write `data`; returns how much was written: less only where the volume filled up on the way.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`] if it is not open for writing, [`Error::InvalidAlignment`] as with [`File::read_at`];
+    /// [`StorageFull`](crate::ErrorKind::StorageFull), [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded) and
+    /// [`FileTooLarge`](crate::ErrorKind::FileTooLarge) if not a byte can be written; [`ReadOnly`](crate::ErrorKind::ReadOnly), and
+    /// [`Io`](crate::ErrorKind::Io) if the device fails. What is written through the cache may fail later: the next sync says so.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
+        self.write_vectored_at(&[IoSlice::new(data)], offset)
+    }
+
+    /// As [`File::write_at`], from several segments.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn write_vectored_at(&self, data: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        self.write_with(data, offset, IoFlags::NONE)
+    }
+
+    pub(crate) fn write_cached(
+        &self,
+        data: &[IoSlice<'_>],
+        position: Position,
+        flags: IoFlags,
+    ) -> Result<Written> {
+        let content = self.content();
+        if flags.contains(IoFlags::ATOMIC) {
+            return Err(Error::Unsupported("only a direct write is atomic against power failures"));
+        }
+        if flags.contains(IoFlags::NOWAIT) {
+            content.check_cached_write(position, len_of(data))?;
+        }
+        let is_uncached = flags.contains(IoFlags::DONTCACHE);
+        let new = if is_uncached { content.pages_to_make(position, len_of(data)) } else { Vec::new() };
+        let written = content.write_cached(data, position)?;
+        let sync = flags.sync_kind(self.sync_mode());
+        if sync.is_some() && written.len > 0 {
+            let end = written.offset + written.len as u64;
+            let range = content.store.locked_range(written.offset, end);
+            let _range = content.ranges.shared(range.clone());
+            content.cache.write_back(range, BioFlags::SYNC)?;
+            content.store.make_durable(sync, Durable::ByFlush)?;
+        }
+        if is_uncached {
+            content.finish_uncached(&written, &new)?;
+        }
+        Ok(written)
+    }
+
+    /// Fill `memory`, or fail with `UnexpectedEnd`.
+    ///
+    /// # Errors
+    /// [`Error::UnexpectedEnd`], and as [`File::read_at`].
+    pub fn read_exact_at(&self, memory: &mut [u8], offset: u64) -> Result<()> {
+        let got = self.read_at(memory, offset)?;
+        if got == memory.len() {
+            Ok(())
+        } else {
+            self.named(Err(Error::UnexpectedEnd { end: offset.saturating_add(got as u64) }))
+        }
+    }
+
+    /// Write all of `data`, or fail.
+    ///
+    /// # Errors
+    /// As [`File::write_at`], also where a part was written.
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_all_with(data, offset, IoFlags::NONE)
+    }
+
+    /// As [`File::write_all_at`], with flags.
+    ///
+    /// # Errors
+    /// As [`File::write_with`], also where a part was written.
+    pub fn write_all_with(&self, data: &[u8], offset: u64, flags: IoFlags) -> Result<()> {
+        self.write_all_to(data, Position::At(offset), flags).map(drop)
+    }
+
+    /// Write all of `data` at the end; returns the offset where it went.
+    ///
+    /// # Errors
+    /// As [`File::write_all_at`].
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        self.write_all_to(data, Position::End, IoFlags::NONE)
+    }
+
+    fn write_all_to(&self, data: &[u8], position: Position, flags: IoFlags) -> Result<u64> {
+        let written = self.write_to(&[IoSlice::new(data)], position, flags)?;
+        match written.stopped {
+            Some(error) => self.named(Err(error)),
+            None => Ok(written.offset),
+        }
+    }
+
+    /// Write all of `data`, of any alignment, past the page cache.
+    pub(crate) fn write_tail(&self, data: &[u8], offset: u64) -> Result<()> {
+        let position = self.check_write_at(offset)?;
+        let data = [IoSlice::new(data)];
+        let written = self.content().write_bounced(&data, position, self.sync_mode());
+        self.named(written.and_then(|written| written.stopped.map_or(Ok(()), Err)))
+    }
+
+    /// Make data, and what is needed to read it, durable (`fdatasync`).
+    ///
+    /// # Errors
+    /// The device failed ([`Error::WriteBack`]): what is not on it stays in the cache, and the next sync tries again. The volume is
+    /// read-only since an earlier write failed.
+    pub fn sync_data(&self) -> Result<()> {
+        self.sync(SyncKind::Data)
+    }
+
+    /// Make data and inode durable (`fsync`).
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
+    pub fn sync_all(&self) -> Result<()> {
+        self.sync(SyncKind::All)
+    }
+
+    fn sync(&self, kind: SyncKind) -> Result<()> {
+        let result = self.content().sync(kind);
+        // A write-back that failed earlier is reported first, and the one of this sync is among them.
+        let result = self.content().cache.errors.check(&self.handle.errors_seen).and(result);
+        self.named(result)
+    }
+
+    /// Close this handle. A file of the host and a [`RawFile`](crate::RawFile) are written back, as when the last handle is dropped; what is cached of a
+    /// file of a filesystem is written back later. Nothing is durable by it.
+    ///
+    /// # Errors
+    /// Something that was written before could not be written back, now or earlier ([`Error::WriteBack`]). The handle is closed all the same.
+    pub fn close(self) -> Result<()> {
+        let written = self.handle.owner.write_back();
+        let earlier = self.content().cache.errors.check(&self.handle.errors_seen);
+        self.named(earlier.and(written))
+    }
+
+    /// Set the size.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`]; [`FileTooLarge`](crate::ErrorKind::FileTooLarge); [`Error::Unsupported`] for another size of a [`RawFile`](crate::RawFile);
+    /// the device or the volume failed. Where it failed at the last block, which is filled up with zeros, the file has its new size.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.check_write()?;
+        self.named(self.content().set_len(size))
+    }
+
+    /// First hole at or after `offset` (the end of the file is one); [`Error::BeyondEnd`] from the end on.
+    ///
+    /// # Errors
+    /// [`Error::BeyondEnd`]; the device or the volume failed.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        self.named(self.content().seek_hole(offset))
+    }
+
+    /// First data at or after `offset`; [`Error::BeyondEnd`] if there is none.
+    ///
+    /// # Errors
+    /// [`Error::BeyondEnd`]; the device or the volume failed.
+    pub fn seek_data(&self, offset: u64) -> Result<u64> {
+        self.named(self.content().seek_data(offset))
+    }
+
+    /// Give the range blocks; it keeps its content. The file grows if it ends before the range does.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`]; [`StorageFull`](crate::ErrorKind::StorageFull), [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded),
+    /// [`FileTooLarge`](crate::ErrorKind::FileTooLarge); the device or the volume failed.
+    pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_write()?;
+        self.named(self.content().allocate(offset, len, BeyondEnd::Grow))
+    }
+
+    /// As [`File::allocate`], but the size stays: blocks beyond it wait for the file to grow, and a later write there cannot fail for
+    /// lack of space. [`File::set_len`] gives up those beyond the size that it sets, unless the file grows by it. Only files that are
+    /// mapped by extents (ext4) have blocks beyond their end; `Unsupported` for others.
+    ///
+    /// # Errors
+    /// As [`File::allocate`], and `Unsupported`.
+    pub fn allocate_keep_size(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_write()?;
+        self.named(self.content().allocate(offset, len, BeyondEnd::KeepSize))
+    }
+
+    /// Make the range read as zeros and free its whole blocks. The size stays.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`]; the device or the volume failed.
+    pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_range_change()?;
+        self.named(self.content().punch_hole(offset, len))
+    }
+
+    /// Make the range read as zeros, as far as the file reaches. The size stays, and the range has blocks afterwards, so that a later
+    /// write to it cannot fail for lack of space; [`File::punch_hole`] gives them up.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    pub fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_range_change()?;
+        self.named(self.content().zero_range(offset, len))
+    }
+
+    /// Take a range out of the file: what follows it moves to the front, and the size shrinks by `len`. No data is copied; the move is durable when this returns.
+    /// Offset and length are multiples of the filesystem's block size (of its clusters, with `bigalloc`), and the range ends before the end of the file
+    /// ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
+    ///
+    /// # Errors
+    /// As above; [`Error::NotOpenFor`]; the device or the volume failed.
+    pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_range_change()?;
+        self.named(self.content().collapse_range(offset, len))
+    }
+
+    /// Make a hole in the file: what is at `offset` and after it moves towards the end, and the size grows by `len`. No data is
+    /// copied; the move is durable when this returns. Offset and length are multiples of the filesystem's block size (of its clusters, with `bigalloc`), and `offset` lies before the end of the
+    /// file ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
+    ///
+    /// # Errors
+    /// As above; [`Error::NotOpenFor`]; [`FileTooLarge`](crate::ErrorKind::FileTooLarge); the device or the volume failed.
+    pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_range_change()?;
+        self.named(self.content().insert_range(offset, len))
+    }
+
+    /// Where the file's data is, in file order.
+    ///
+    /// # Errors
+    /// The device or the volume failed.
+    pub fn extents(&self) -> Result<Vec<Extent>> {
+        self.named(self.content().extents())
+    }
+
+    /// Show the cached pages of a range to `each`, in order and without a copy, reading what is missing into the cache; returns
+    /// how many bytes were shown, fewer only at the end of the file.
+    ///
+    /// A view is a snapshot: its pages are pinned, no lock is held while `each` runs, and what it is given never changes. A write
+    /// meanwhile, also one by `each` itself, gives the page new memory, and is seen by the next view. Up to a sixteenth of the
+    /// page cache, and at most 1 MiB, is the file at one moment; a longer range is shown as several such views.
+    ///
+    /// # Errors
+    /// [`Error::NotOpenFor`]; the device or the volume failed.
+    pub fn view(&self, offset: u64, len: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize> {
+        self.check_read()?;
+        self.named(self.content().view_cached(offset, len, &self.handle.ahead, each))
+    }
+
+    /// What was done so far on the filesystem or device that the file belongs to.
+    pub fn stats(&self) -> Stats {
+        let content = self.content();
+        content.engine.counters.snapshot(content.store.map.device().counters().snapshot())
+    }
+
+    /// Write back the dirty pages of a range, without metadata, and drop its pages.
+    ///
+    /// # Errors
+    /// A page cannot be written back; it stays.
+    pub fn drop_cached(&self, offset: u64, len: u64) -> Result<()> {
+        self.named(self.content().write_back_and_drop(offset, len))
+    }
+}
+
+impl io::Read for &File {
+    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+        let mut position = self.handle.position.lock();
+        let got = self.read_at(memory, *position)?;
+        *position += got as u64;
+        Ok(got)
+    }
+
+    fn read_vectored(&mut self, memory: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut position = self.handle.position.lock();
+        let got = self.read_vectored_at(memory, *position)?;
+        *position += got as u64;
+        Ok(got)
+    }
+}
+
+impl io::Write for &File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(data)])
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut position = self.handle.position.lock();
+        let to = if self.handle.options.append { Position::End } else { Position::At(*position) };
+        let written = self.write_to(data, to, IoFlags::NONE)?;
+        *position = written.offset + written.len as u64;
+        Ok(written.len)
+    }
+
+    /// Nothing is held back here: see [`File::sync_data`] for durability.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let mut position = self.handle.position.lock();
+        let target = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::Current(distance) => position.checked_add_signed(distance),
+            SeekFrom::End(distance) => self.size().checked_add_signed(distance),
+        };
+        let invalid =
+            || self.named::<()>(Err(Error::InvalidArgument("a position before the start of the file")));
+        match target {
+            Some(target) => {
+                *position = target;
+                Ok(target)
+            }
+            None => Err(invalid().expect_err("always").into()),
+        }
+    }
+}
+
+impl io::Read for File {
+    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(memory)
+    }
+
+    fn read_vectored(&mut self, memory: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(memory)
+    }
+}
+
+impl io::Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
+    }
+}

@@ -1,0 +1,685 @@
+//! Many direct transfers in flight from one thread, on any files.
+//!
+//! Where it sits: beside [`File`]'s own direct reads and writes, with the same steps (`write/`) and the same promises; only the
+//! waiting is the caller's. The queue owns the memory of a transfer and holds its range of the file from submission until the transfer
+//! is reaped, where a write is recorded. The rules for callers are on [`DirectQueue`].
+
+mod acquire;
+mod place;
+mod submit_error;
+mod watch;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use diorite_block::sync::{Work, work};
+use diorite_block::{
+    BatchQueue, BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
+};
+
+use crate::cache::engine::QueuedReservation;
+use crate::content::Content;
+use crate::content::direct::check_alignment;
+use crate::content::range_lock::{LockId, LockMode};
+use crate::content::write::bounce::fill_block;
+use crate::content::write::{LockedRange, Position, Step, WriteOp};
+use crate::store::reservation::Reservation;
+use crate::{AlignedBuf, Error, File, Result};
+pub(crate) use acquire::{Acquire, RangeTicket};
+use diorite_device::Readiness;
+
+pub use diorite_block::IoMemory as TransferMemory;
+pub use submit_error::SubmitError;
+
+/// Many direct transfers in flight from one thread, on any files: submit, [issue](DirectQueue::issue), [reap](DirectQueue::reap).
+///
+/// - **Memory** belongs to the queue from submission until the transfer is reaped, which gives it back; also a transfer that is not
+///   accepted gives it back ([`SubmitError`]). It can be any [`TransferMemory`] that fits [`File::alignment`].
+/// - **Tags** are the caller's numbers. They come back with the transfer ([`Finished::tag`]) and mean nothing to the queue.
+/// - **Order**: transfers end in any order. Those of one thread on overlapping ranges, of which one writes, take effect in the order of their
+///   submission.
+/// - **Batches**: transfers go to the device when the queue reaps or waits. A caller that does other work first
+///   [issues](DirectQueue::issue) the queue.
+/// - **The end** of a transfer is when [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) returns it, not before:
+///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
+/// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
+///   another way (`read_at`, a second queue) waits for itself. So does one with a read in flight,
+///   where another thread waits to write there: ranges are given in the order in which they are asked for. Reap first. A sync waits for no
+///   write in flight, and makes none durable. Submitting to the same queue is safe:
+///   it finishes its own transfers that are in the way, and those that hold the last free blocks of a full volume.
+/// - Dropping the queue waits for everything in flight. Its results are lost.
+///
+/// ```no_run
+/// use diorite::{DirectIo, DirectQueue, Filesystem};
+///
+/// # fn main() -> diorite::Result<()> {
+/// let filesystem = Filesystem::open("disk.img")?;
+/// let file = filesystem.open_options().read(true).direct(DirectIo::Required).open("/data")?;
+/// let mut queue = DirectQueue::new(32);
+/// for page in 0..32 {
+///     queue.read(&file, page * 4096, file.buffer(4096)?, 4096, page)?;
+/// }
+/// while let Some(finished) = queue.next_finished()? {
+///     println!("page {}: {} bytes", finished.tag, finished.result?);
+///     // finished.memory goes into the next transfer here.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct DirectQueue<M: TransferMemory + 'static = AlignedBuf> {
+    depth: u32,
+    is_batched: bool,
+    lanes: Vec<Lane>,
+    pending: Slots,
+    ready: VecDeque<Finished<M>>,
+    /// What the devices gave back and is not recorded yet, in the order of its end.
+    reaped: VecDeque<Completed>,
+    /// Where a device puts what it gives back.
+    batch: Vec<Completed>,
+    /// Lists of pieces, emptied, for later transfers.
+    spare: Vec<Vec<Piece>>,
+    /// After `lanes`: it has descriptors of theirs.
+    readiness: Option<Readiness>,
+}
+
+/// Pending transfers by number; numbers are used again.
+#[derive(Debug, Default)]
+struct Slots {
+    list: Vec<Option<Pending>>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    fn insert(&mut self, pending: Pending) -> u64 {
+        if let Some(number) = self.free.pop() {
+            self.list[number as usize] = Some(pending);
+            return u64::from(number);
+        }
+        self.list.push(Some(pending));
+        self.list.len() as u64 - 1
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Pending> {
+        let pending = self.list.get_mut(number as usize)?.take();
+        if pending.is_some() {
+            self.free.push(number as u32);
+        }
+        pending
+    }
+
+    fn len(&self) -> usize {
+        self.list.len() - self.free.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn take_all(&mut self) -> impl Iterator<Item = Pending> + use<> {
+        self.free.clear();
+        std::mem::take(&mut self.list).into_iter().flatten()
+    }
+}
+
+/// The queue of one device.
+#[derive(Debug)]
+struct Lane {
+    device: Arc<dyn BlockDevice>,
+    queue: Box<dyn IoQueue>,
+}
+
+/// What is to be done when a transfer ends.
+#[derive(Debug)]
+struct Pending {
+    file: File,
+    tag: u64,
+    kind: Kind,
+}
+
+impl Pending {
+    /// The transfer does not take place: its range is given back.
+    fn release(self) {
+        if let Kind::Read { lock, .. } = self.kind {
+            self.file.content().ranges.release(lock);
+        }
+    }
+}
+
+/// What a write does with logical blocks that it covers in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edges {
+    /// There are none.
+    Aligned,
+    /// The rest of the one block is read into the memory.
+    Read,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Read {
+        lock: LockId,
+        /// Bytes that are reported to the caller.
+        len: usize,
+        /// Bytes of the memory that lie after the end of the file.
+        after_end: Range<usize>,
+    },
+    Write {
+        op: Box<WriteOp<Arc<Content>>>,
+        /// After `op`: the blocks are recorded then.
+        _reservation: Option<QueuedReservation>,
+    },
+}
+
+/// A transfer that has ended.
+#[derive(Debug)]
+pub struct Finished<M> {
+    /// The number given at submission.
+    pub tag: u64,
+    /// The memory.
+    pub memory: M,
+    /// Bytes moved: of a read fewer only at the end of the file, of a write only where the volume filled up on the way.
+    pub result: Result<usize>,
+}
+
+/// A transfer that cannot be taken, with its memory.
+type Refused<M> = (M, Error);
+
+impl<M: TransferMemory + 'static> DirectQueue<M> {
+    /// A queue for at most `depth` transfers, and for one if `depth` is 0.
+    pub fn new(depth: u32) -> Self {
+        Self::of_kind(depth, false)
+    }
+
+    /// A queue whose transfers, at most `depth`, wait for [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) and run
+    /// together then, all of them. A transfer costs the least processor time so, for it shares a system call and a wake-up of the thread
+    /// with the others; but the device has nothing to do between two batches. For work in the background, as a write-back.
+    pub fn batched(depth: u32) -> Self {
+        Self::of_kind(depth, true)
+    }
+
+    fn of_kind(depth: u32, is_batched: bool) -> Self {
+        Self {
+            depth: depth.max(1),
+            is_batched,
+            lanes: Vec::new(),
+            pending: Slots::default(),
+            ready: VecDeque::new(),
+            reaped: VecDeque::new(),
+            batch: Vec::new(),
+            spare: Vec::new(),
+            readiness: None,
+        }
+    }
+
+    /// Transfers submitted and not yet reaped.
+    pub fn in_flight(&self) -> u32 {
+        (self.pending.len() + self.ready.len()) as u32
+    }
+
+    /// Whether one more transfer can be submitted.
+    pub(crate) fn has_space(&self) -> bool {
+        self.in_flight() < self.depth
+    }
+
+    /// Transfers that have ended, and are returned without waiting.
+    pub fn ended(&self) -> u32 {
+        (self.ready.len() + self.reaped.len()) as u32
+    }
+
+    /// Read into the first `len` bytes of `memory` from `offset` of `file`.
+    ///
+    /// # Errors
+    /// [`SubmitError::Full`] if `depth` transfers are in flight; [`SubmitError::Failed`] if the file is not open for reading, the
+    /// transfer is not aligned and begins before the end of the file, or its blocks cannot be found. Errors of the transfer itself come with [`Finished`].
+    pub fn read(
+        &mut self,
+        file: &File,
+        offset: u64,
+        memory: M,
+        len: usize,
+        tag: u64,
+    ) -> Result<(), SubmitError<M>> {
+        let submitted = self.read_with(file, offset, memory, len, tag, &mut Acquire::Wait);
+        self.note_ended();
+        submitted
+    }
+
+    pub(crate) fn read_with(
+        &mut self,
+        file: &File,
+        offset: u64,
+        memory: M,
+        len: usize,
+        tag: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<(), SubmitError<M>> {
+        // The alignment is looked at with the size, once the range is locked.
+        let checked = file.check_read().and_then(|()| Self::check_len(&memory, len));
+        self.accept(file, memory, checked, |queue, memory, ()| {
+            queue.start_read(file, offset, memory, len, tag, acquire)
+        })
+    }
+
+    /// Start a transfer, if there is space for it and its call was right.
+    fn accept<T>(
+        &mut self,
+        file: &File,
+        memory: M,
+        checked: Result<T>,
+        start: impl FnOnce(&mut Self, M, T) -> Result<(), Refused<M>>,
+    ) -> Result<(), SubmitError<M>> {
+        if !self.has_space() {
+            return Err(SubmitError::Full { memory });
+        }
+        let started = match checked {
+            Ok(checked) => start(self, memory, checked),
+            Err(error) => Err((memory, error)),
+        };
+        started.map_err(|refused| SubmitError::of(file, refused))
+    }
+
+    /// Write the first `len` bytes of `memory` at `offset` of `file`.
+    ///
+    /// # Errors
+    /// [`SubmitError::Full`] if `depth` transfers are in flight; [`SubmitError::Failed`] if the file is not open for writing, the
+    /// transfer is not aligned, or it cannot have its blocks. Errors of the transfer itself come with [`Finished`].
+    pub fn write(
+        &mut self,
+        file: &File,
+        offset: u64,
+        memory: M,
+        len: usize,
+        tag: u64,
+    ) -> Result<(), SubmitError<M>> {
+        let submitted = self.write_with(file, offset, memory, len, tag, &mut Acquire::Wait);
+        self.note_ended();
+        submitted
+    }
+
+    pub(crate) fn write_with(
+        &mut self,
+        file: &File,
+        offset: u64,
+        memory: M,
+        len: usize,
+        tag: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<(), SubmitError<M>> {
+        let position = file.check_write_at(offset);
+        let checked = position.and_then(|at| Self::check(file, offset, &memory, len).map(|()| at));
+        self.accept(file, memory, checked, |queue, memory, position| {
+            queue.start_write(file, position, (memory, len), Edges::Aligned, tag, acquire)
+        })
+    }
+
+    /// Write `len` bytes at any `offset` within one logical block, which begins with the memory: the bytes lie there where they lie in the
+    /// block. The rest of it is read first.
+    pub(crate) fn write_in_block(
+        &mut self,
+        file: &File,
+        offset: u64,
+        memory: M,
+        len: usize,
+        tag: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<(), SubmitError<M>> {
+        self.accept(file, memory, file.check_write_at(offset), |queue, memory, position| {
+            queue.start_write(file, position, (memory, len), Edges::Read, tag, acquire)
+        })
+    }
+
+    fn check(file: &File, offset: u64, memory: &M, len: usize) -> Result<()> {
+        Self::check_len(memory, len)?;
+        let segment = (memory.as_slice().as_ptr().addr(), len);
+        check_alignment(file.content().store.geometry(), offset, [segment].into_iter())
+    }
+
+    fn check_len(memory: &M, len: usize) -> Result<()> {
+        if len > memory.as_slice().len() {
+            return Err(Error::InvalidArgument("the transfer is longer than its memory"));
+        }
+        Ok(())
+    }
+
+    fn lane(&mut self, device: &Arc<dyn BlockDevice>) -> Result<usize> {
+        let same = |lane: &Lane| std::ptr::addr_eq(Arc::as_ptr(&lane.device), Arc::as_ptr(device));
+        if let Some(at) = self.lanes.iter().position(same) {
+            return Ok(at);
+        }
+        let mut queue: Box<dyn IoQueue> = if self.is_batched {
+            Box::new(BatchQueue::new(Arc::clone(device), self.depth))
+        } else {
+            Arc::clone(device).open_queue(self.depth)?
+        };
+        if let Some(readiness) = &mut self.readiness {
+            watch::add(readiness, &mut *queue)?;
+        }
+        self.lanes.push(Lane { device: Arc::clone(device), queue });
+        Ok(self.lanes.len() - 1)
+    }
+
+    fn start_read(
+        &mut self,
+        file: &File,
+        offset: u64,
+        mut memory: M,
+        len: usize,
+        tag: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<(), Refused<M>> {
+        let content = file.content();
+        let range = content.store.locked_range(offset, offset.saturating_add(len as u64));
+        let lock = match self.lock(file, range.clone(), LockMode::Shared, acquire) {
+            Ok(lock) => content.ranges.guard(lock),
+            Err(error) => return Err((memory, error)),
+        };
+        let list = self.spare.pop().unwrap_or_default();
+        let (pieces, len, after_end) = match place::read(content, range, offset, &mut memory, len, list) {
+            Ok(placed) => placed,
+            Err(error) => return Err((memory, error)),
+        };
+        content.engine.counters.direct_read_bytes.add(len as u64);
+        let (file, lock) = (file.clone(), lock.keep());
+        self.submit(
+            Pending { file, tag, kind: Kind::Read { lock, len, after_end } },
+            Op::Read,
+            pieces,
+            memory,
+            BioFlags::SYNC,
+        )
+    }
+
+    fn start_write(
+        &mut self,
+        file: &File,
+        position: Position,
+        (mut memory, len): (M, usize),
+        edges: Edges,
+        tag: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<(), Refused<M>> {
+        if len == 0 {
+            self.ready.push_back(Finished { tag, memory, result: Ok(0) });
+            return Ok(());
+        }
+        let around = (edges == Edges::Read).then(|| memory.as_mut_slice());
+        let (pending, pieces, exclusive) = match self.prepare_write(file, position, len, around, tag, acquire)
+        {
+            Ok(prepared) => prepared,
+            Err(error) => return Err((memory, error)),
+        };
+        let flags = file.content().store.write_flags(file.sync_mode().into());
+        self.submit(pending, Op::Write, pieces, memory, flags)?;
+        if exclusive.is_none() {
+            return Ok(());
+        }
+        // What is accepted does not fail for lack of space later: this one is recorded before another thread may take blocks.
+        while !self.pending.is_empty() && self.finish_some().is_ok() {}
+        match self.ready.pop_back() {
+            Some(Finished { memory, result: Err(error), .. }) if error.is_no_space() => Err((memory, error)),
+            finished => {
+                self.ready.extend(finished);
+                Ok(())
+            }
+        }
+    }
+
+    /// Lock the range of a write.
+    fn lock_write(
+        &mut self,
+        file: &File,
+        position: Position,
+        len: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<LockedRange> {
+        let content = file.content();
+        loop {
+            let wanted = content.wanted_range(position, len)?;
+            let id = self.lock(file, wanted.lock.clone(), LockMode::Exclusive, acquire)?;
+            if let Some(locked) = content.confirm_range(&wanted, id)? {
+                return Ok(locked);
+            }
+        }
+    }
+
+    /// Begin a write, up to its submission. Also the reservation, where it is exclusive and must be held until the write is recorded. `around` is memory
+    /// of a logical block that is written in part.
+    fn prepare_write<'f>(
+        &mut self,
+        file: &'f File,
+        position: Position,
+        len: usize,
+        around: Option<&mut [u8]>,
+        tag: u64,
+        acquire: &mut Acquire<'_>,
+    ) -> Result<(Pending, Vec<Piece>, Option<Reservation<'f>>)> {
+        let content = file.content();
+        let locked = self.lock_write(file, position, len as u64, acquire)?;
+        let step = Step { bytes: u64::MAX, alignment: 1 };
+        let mut op = WriteOp::begin_locked(Arc::clone(content), locked, file.sync_mode().into(), step)?;
+        if let Some(memory) = around {
+            fill_block(&content.store, memory, op.range())?;
+        }
+        let mut reservation = Reservation::new(&content.engine);
+        match op.place(&mut reservation) {
+            Err(error) if error.is_no_space() => {
+                // What our own transfers have reserved becomes what they take when they are reaped.
+                while !self.pending.is_empty() {
+                    self.finish_some()?;
+                }
+                reservation.make_exclusive();
+                op.place(&mut reservation)?;
+            }
+            placed => placed?,
+        }
+        let Some(placed) = op.placed() else { return Err(Error::InvalidArgument("the write is empty")) };
+        let list = self.spare.pop().unwrap_or_default();
+        let pieces = placed.pieces(list, content.store.geometry().max_transfer_bytes as usize);
+        let zeros = placed.plug_of_zeros(content.store.geometry(), &content.engine.zeros);
+        let bios = zeros.unplug(&**content.store.map.device())?.bios;
+        let exclusive = placed.is_counted().then_some(reservation);
+        let has_reserved = !placed.commit.reserved.is_empty();
+        let reserved = has_reserved.then(|| content.engine.note_queued_reservation());
+        let counters = &content.engine.counters;
+        counters.bios.add(bios);
+        counters.direct_bios.add(bios);
+        counters.direct_write_bytes.add(op.len());
+        let kind = Kind::Write { op: Box::new(op), _reservation: reserved };
+        Ok((Pending { file: file.clone(), tag, kind }, pieces, exclusive))
+    }
+
+    fn submit(
+        &mut self,
+        pending: Pending,
+        op: Op,
+        pieces: Vec<Piece>,
+        memory: M,
+        flags: BioFlags,
+    ) -> Result<(), Refused<M>> {
+        if pieces.is_empty() {
+            let finished = Self::finish(pending, memory, Ok(()));
+            self.ready.push_back(finished);
+            return Ok(());
+        }
+        let lane = match self.lane(pending.file.content().store.map.device()) {
+            Ok(lane) => lane,
+            Err(error) => {
+                pending.release();
+                return Err((memory, error));
+            }
+        };
+        let bios = pieces.len() as u64;
+        let content = pending.file.content();
+        content.engine.counters.bios.add(bios);
+        content.engine.counters.direct_bios.add(bios);
+        work(Work::Submit(bios));
+        let id = self.pending.insert(pending);
+        let memory = QueuedMemory::Owned(Box::new(memory));
+        let mut io = QueuedIo { op, pieces, memory, flags, owner: IoOwner::current(), tag: id };
+        while let Err(back) = self.submit_to(lane, io) {
+            io = back;
+            if let Err(error) = self.finish_some() {
+                self.withdraw(id);
+                return Err((Self::memory_of(io), error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Submit to a device. A transfer whose memory panics is not in flight.
+    fn submit_to(&mut self, lane: usize, io: QueuedIo) -> std::result::Result<(), QueuedIo> {
+        let (id, queue) = (io.tag, &mut self.lanes[lane].queue);
+        let submitted = catch_unwind(AssertUnwindSafe(|| queue.submit(io)));
+        submitted.unwrap_or_else(|panic| {
+            self.withdraw(id);
+            resume_unwind(panic)
+        })
+    }
+
+    /// Forget a transfer that no device has taken.
+    fn withdraw(&mut self, id: u64) {
+        if let Some(pending) = self.pending.remove(id) {
+            pending.release();
+        }
+    }
+
+    fn memory_of(io: QueuedIo) -> M {
+        let memory = io.memory.into_owned().expect("a queue gives back what it was given");
+        *memory.into_any().downcast::<M>().expect("the memory that was submitted")
+    }
+
+    /// Whether a device has something to give back.
+    fn is_in_flight(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.queue.in_flight() > 0)
+    }
+
+    /// Finish at least one transfer that is in flight.
+    fn finish_some(&mut self) -> Result<()> {
+        let result = if self.reaped.is_empty() { self.fetch(1) } else { Ok(()) };
+        self.finish_reaped();
+        result
+    }
+
+    /// Issue everything, wait for so many transfers of some device, and take what all have given back.
+    fn fetch(&mut self, wait_for: u32) -> Result<()> {
+        if self.lanes.len() > 1 {
+            self.issue()?;
+        }
+        if let Some(readiness) = &self.readiness {
+            readiness.clear();
+        }
+        let mut result = Ok(0);
+        for lane in &mut self.lanes {
+            if lane.queue.in_flight() > 0 {
+                let wait_for = wait_for.saturating_sub(self.batch.len() as u32);
+                result = result.and(lane.queue.reap(wait_for, &mut self.batch));
+            }
+        }
+        self.reaped.extend(self.batch.drain(..));
+        Ok(result.map(drop)?)
+    }
+
+    fn finish_reaped(&mut self) {
+        while let Some(finished) = self.finish_next() {
+            self.ready.push_back(finished);
+        }
+    }
+
+    /// Finish the first of those that were given back.
+    fn finish_next(&mut self) -> Option<Finished<M>> {
+        let Completed { mut io, result } = self.reaped.pop_front()?;
+        if self.spare.len() < self.depth as usize {
+            io.pieces.clear();
+            self.spare.push(std::mem::take(&mut io.pieces));
+        }
+        let pending = self.pending.remove(io.tag).expect("a transfer ends once");
+        Some(Self::finish(pending, Self::memory_of(io), result.map_err(Error::from)))
+    }
+
+    /// A transfer has ended with this result: complete it, and give its range back.
+    fn finish(pending: Pending, mut memory: M, moved: Result<()>) -> Finished<M> {
+        let Pending { file, tag, kind } = pending;
+        let result = match kind {
+            Kind::Read { lock, len, after_end } => {
+                memory.as_mut_slice()[after_end].fill(0);
+                file.content().ranges.release(lock);
+                moved.map(|()| len)
+            }
+            Kind::Write { op, _reservation } => op.complete(moved).map(|written| written.len),
+        };
+        Finished { tag, memory, result: file.named(result) }
+    }
+
+    /// Issue what was submitted, without waiting.
+    ///
+    /// # Errors
+    /// The device cannot take transfers at all.
+    pub fn issue(&mut self) -> Result<()> {
+        for lane in &mut self.lanes {
+            lane.queue.issue()?;
+        }
+        Ok(())
+    }
+
+    /// Issue, wait for at least `wait_for` transfers (or all, if fewer are in flight), and append all completions to `done`.
+    /// Returns how many were appended.
+    ///
+    /// # Errors
+    /// The device cannot be waited for. What goes wrong with one transfer is in its [`Finished::result`].
+    pub fn reap(&mut self, wait_for: u32, done: &mut Vec<Finished<M>>) -> Result<usize> {
+        let before = done.len();
+        if wait_for == 0 && !self.pending.is_empty() {
+            self.fetch(0)?;
+        } else if let Some(readiness) = &self.readiness {
+            readiness.clear();
+        }
+        self.finish_reaped();
+        done.extend(self.ready.drain(..));
+        if wait_for > 0 && done.len() - before >= wait_for as usize {
+            // No wait follows, which would do it.
+            self.issue()?;
+        }
+        while ((done.len() - before) as u32) < wait_for && !self.pending.is_empty() {
+            self.finish_some()?;
+            done.extend(self.ready.drain(..));
+        }
+        Ok(done.len() - before)
+    }
+
+    /// The next completion; issues and waits if there is none. `None` if nothing is in flight. For loops that reuse each transfer's
+    /// memory for the next transfer.
+    ///
+    /// # Errors
+    /// As [`Self::reap`].
+    pub fn next_finished(&mut self) -> Result<Option<Finished<M>>> {
+        if let Some(finished) = self.ready.pop_front() {
+            if self.ready.is_empty() {
+                // A caller that always finds something here would never wait, which issues. What fails now fails in a wait as well.
+                let _ = self.issue();
+            }
+            self.note_ended();
+            return Ok(Some(finished));
+        }
+        if self.reaped.is_empty() && !self.pending.is_empty() {
+            self.fetch(1)?;
+        }
+        let finished = self.finish_next();
+        self.note_ended();
+        Ok(finished)
+    }
+}
+
+impl<M: TransferMemory + 'static> Drop for DirectQueue<M> {
+    fn drop(&mut self) {
+        if let Some(readiness) = &self.readiness {
+            readiness.leave();
+        }
+        while self.is_in_flight() && self.finish_some().is_ok() {}
+        self.finish_reaped();
+        // A queue that cannot even wait any more, or has lost a transfer by a panic, still gives the ranges back.
+        self.pending.take_all().for_each(Pending::release);
+    }
+}

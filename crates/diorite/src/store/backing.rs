@@ -1,0 +1,160 @@
+//! The backing store of a file, below its page cache: the mapping, the size and the modification time, in memory and as recorded, and
+//! transfers between memory and the file's blocks.
+//!
+//! Where it sits: above [`MapBlocks`]; below [`FileCache`](crate::cache::file_cache::FileCache) and direct I/O. Its callers hold the
+//! range locks. The steps of a write are in `transfer.rs`, allocation without data in `content/resize.rs`.
+//!
+//! Interface: the size in memory ([`BackingStore::size`]) is what readers see; [`MapBlocks::recorded_size`] follows when data is
+//! written.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use diorite_block::{BlockDevice, Geometry};
+
+use crate::cache::arena::PAGE_SIZE;
+use crate::cache::engine::Engine;
+use crate::store::map::{MapBlocks, WriteCommit};
+use crate::store::pending_time::PendingTime;
+use crate::store::placement::{PlugReads, ReadFound, place_read};
+use crate::store::reservation::Reservation;
+use crate::{ContentTimes, Error, Result, SetTime};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct BackingStore {
+    pub(crate) map: Box<dyn MapBlocks>,
+    pub(crate) engine: Arc<Engine>,
+    size: AtomicU64,
+    pub(crate) time: PendingTime,
+    /// See `end.rs`.
+    pub(crate) end_is_zero: AtomicBool,
+    /// The content may lie in the inode.
+    may_be_inline: AtomicBool,
+}
+
+impl BackingStore {
+    /// The file as it is recorded now.
+    pub(crate) fn new(map: Box<dyn MapBlocks>, engine: Arc<Engine>) -> Result<Self> {
+        let logical = u64::from(map.device().geometry().logical_block_size);
+        if logical > PAGE_SIZE || map.block_size() < logical || map.block_size() > engine.zeros.len() as u64 {
+            return Err(Error::Unsupported(
+                "devices with logical blocks larger than 4096 bytes are not supported",
+            ));
+        }
+        let is_inline = map.is_inline()?;
+        Ok(Self {
+            size: AtomicU64::new(map.recorded_size()),
+            map,
+            engine,
+            time: PendingTime::default(),
+            end_is_zero: AtomicBool::new(false),
+            may_be_inline: AtomicBool::new(is_inline),
+        })
+    }
+
+    /// The size that readers see.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// The size is at least `end` now.
+    pub(crate) fn grow(&self, end: u64) {
+        // Most writes do not grow their file, and a load costs less.
+        if end > self.size() {
+            self.size.fetch_max(end, Ordering::AcqRel);
+        }
+    }
+
+    /// The mapping has this size now. The caller has everything after the smaller size exclusively.
+    pub(crate) fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &dyn BlockDevice {
+        &**self.map.device()
+    }
+
+    /// The device's geometry.
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.map.device().geometry()
+    }
+
+    /// The device's logical block size.
+    pub(crate) fn logical(&self) -> u64 {
+        u64::from(self.geometry().logical_block_size)
+    }
+
+    /// The content changed now, if its times are not the caller's to set.
+    pub(crate) fn note_modified(&self) {
+        if self.engine.content_times == ContentTimes::ByWrite {
+            self.time.set(self.engine.clock.now());
+        }
+    }
+
+    /// Record a finished write, with the pending modification time.
+    pub(crate) fn commit(&self, mut commit: WriteCommit) -> Result<()> {
+        if commit.is_empty() {
+            return Ok(());
+        }
+        self.time.record(|pending| {
+            commit.modified = pending.map(SetTime::To).or(commit.modified);
+            self.map.commit(commit)
+        })
+    }
+
+    /// Read parts of the file into the next memory of `target`. Returns what has no data, and counts what was read.
+    pub(crate) fn read_parts<'a, S: Iterator<Item = &'a mut [u8]>>(
+        &self,
+        parts: impl IntoIterator<Item = Range<u64>>,
+        target: &mut PlugReads<'a, S>,
+    ) -> Result<ReadFound> {
+        let mut found = place_read(&*self.map, parts, target)?;
+        found.bios = target.submit(self.device())?.bios;
+        self.engine.counters.bytes_copied.add(found.copied);
+        self.engine.counters.bios.add(found.bios);
+        Ok(found)
+    }
+
+    /// Unit in which ranges are locked: whole pages and whole blocks.
+    pub(crate) fn unit(&self) -> u64 {
+        self.map.block_size().max(PAGE_SIZE)
+    }
+
+    /// A range rounded outwards to [`BackingStore::unit`].
+    pub(crate) fn locked_range(&self, start: u64, end: u64) -> Range<u64> {
+        let unit = self.unit();
+        start / unit * unit..end.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
+    }
+
+    /// The end of a write of `len` bytes at `offset`, if the file can have it.
+    pub(crate) fn end_of_write(&self, offset: u64, len: u64) -> Result<u64> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size() => return Ok(end),
+            _ => {}
+        }
+        let max_bytes = self.map.max_size();
+        match offset.checked_add(len) {
+            Some(end) if end <= max_bytes => Ok(end),
+            _ => Err(diorite_ext::Error::FileTooLarge { max_bytes }.into()),
+        }
+    }
+
+    /// Whether the content is in the inode.
+    pub(crate) fn is_inline(&self) -> Result<bool> {
+        Ok(self.may_be_inline.load(Ordering::Acquire) && self.map.is_inline()?)
+    }
+
+    /// Move content that is stored in the inode (`inline_data`) to blocks, before it is written. The caller has the range exclusively.
+    pub(crate) fn move_out_of_inode(&self) -> Result<()> {
+        if self.may_be_inline.load(Ordering::Acquire) {
+            if self.map.is_inline()? {
+                Reservation::new(&self.engine).retry(|_| self.map.make_not_inline())?;
+            }
+            self.may_be_inline.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! Durability: what a sync, and a write with O_DSYNC or O_SYNC, waits for.
+//!
+//! What was recorded of a file has a sequence number below the map (the transaction that makes it reachable), and is durable when that
+//! number is on the disk: [`MapBlocks::is_durable`](crate::store::map::MapBlocks::is_durable). Nothing here remembers it, so nothing can
+//! be forgotten between a commit and a sync of two threads, or when a file is closed and opened again.
+
+use crate::store::backing::BackingStore;
+use crate::store::map::{SyncKind, WriteCommit};
+use crate::{Result, SetTime};
+
+/// How the data of a synchronous write becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// Its bios carried FUA, where the device has that.
+    ByFua,
+    /// It needs a flush, where the device has a cache.
+    ByFlush,
+}
+
+impl BackingStore {
+    /// Record the size and the modification time where they are newer than what is recorded.
+    pub(crate) fn record(&self, kind: SyncKind) -> Result<()> {
+        let size = self.size();
+        let size_at_least = (size > self.map.recorded_size()).then_some(size);
+        let modified = if kind == SyncKind::All { self.time.get().map(SetTime::To) } else { None };
+        self.commit(WriteCommit { size_at_least, modified, ..WriteCommit::default() })
+    }
+
+    /// Record the size alone, where it is newer.
+    pub(crate) fn record_size(&self) -> Result<()> {
+        let size = self.size();
+        if self.map.recorded_size() >= size {
+            return Ok(());
+        }
+        self.commit(WriteCommit { size_at_least: Some(size), ..WriteCommit::default() })
+    }
+
+    /// Whether the volume has the size and the modification time.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.time.get().is_none() && self.size() <= self.map.recorded_size()
+    }
+
+    /// Record the modification time that is pending, if there is one still: a time that was set by hand meanwhile is not overwritten.
+    pub(crate) fn record_time(&self) -> Result<()> {
+        self.time.record(|pending| match pending.map(SetTime::To) {
+            None => Ok(()),
+            modified => self.map.commit(WriteCommit { modified, ..WriteCommit::default() }),
+        })
+    }
+
+    /// A sync of the mapping, and of all data that has been written.
+    pub(crate) fn sync(&self, kind: SyncKind) -> Result<()> {
+        self.engine.counters.flushes.add(1);
+        self.map.sync(kind)
+    }
+
+    /// The last step of a write: make it as durable as the handle wants it. Its data has been written and recorded.
+    pub(crate) fn make_durable(&self, sync: Option<SyncKind>, durable: Durable) -> Result<()> {
+        let Some(kind) = sync else { return Ok(()) };
+        if kind == SyncKind::All {
+            self.record(kind)?;
+        }
+        if !self.map.is_durable(kind) {
+            return self.sync(kind);
+        }
+        // An overwrite of blocks that are reachable already: the data alone.
+        let geometry = self.geometry();
+        if geometry.volatile_cache && !(geometry.fua && durable == Durable::ByFua) {
+            self.engine.counters.flushes.add(1);
+            self.map.device().flush()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::AlignedBuf;
+    use crate::content::Content;
+    use crate::content::model_tests::engine;
+    use crate::content::toy_map::ToyMap;
+    use crate::content::write::Position;
+    use crate::store::map::MapBlocks;
+
+    /// A sync between the end of a write's transfer and its commit: the flag that it cleared was set before the commit, and a later
+    /// O_DSYNC overwrite made only its data durable.
+    #[test]
+    fn a_sync_beside_a_commit_does_not_hide_it() {
+        let map = ToyMap::new(4096, 64, false);
+        let view = map.reopen();
+        let content = Content::new(Box::new(map), engine(256 << 10)).expect("content");
+        let data = AlignedBuf::zeroed(4096, 4096);
+        let write = |sync| {
+            content.write_direct(&[IoSlice::new(&data)], Position::At(0), sync).expect("written");
+        };
+        let written = view.device().counters().snapshot().writes;
+        std::thread::scope(|scope| {
+            let held = view.hold_commits();
+            let writer = scope.spawn(|| write(None));
+            while view.device().counters().snapshot().writes == written {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            content.sync(SyncKind::Data).expect("synced");
+            drop(held);
+            writer.join().expect("writer");
+        });
+        assert!(!view.is_durable(SyncKind::Data), "no sync followed the commit");
+        write(Some(SyncKind::Data));
+        assert!(view.is_durable(SyncKind::Data), "what leads to the data is not durable");
+    }
+}

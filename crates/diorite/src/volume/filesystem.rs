@@ -1,0 +1,616 @@
+//! An open volume: options, life cycle, and the operations on paths.
+//!
+//! Where it sits: the front door of the library. Each operation on a path resolves it (`resolve.rs`) and calls the node that
+//! it finds (`node.rs`); errors carry the path.
+
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use diorite_device::{Backend, OpenOptions as DeviceOptions, Polling, host_name};
+use diorite_ext::{MmpWait, MmpWatch, Volume, VolumeOptions};
+
+use crate::cache::engine::{Engine, EngineOptions};
+use crate::error::AtPath;
+use crate::handle::options::Opening;
+use crate::volume::node::NodeRef;
+use crate::volume::nodes::{Nodes, while_stale};
+use crate::volume::volume_target::open_volume_target;
+use crate::{
+    Access, Attributes, BlockDevice, Clock, ContentTimes, DataMode, DirectIo, Error, File, FileKind,
+    InodeNumber, NodeSpec, OpenOptions, Owner, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
+    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, XattrMode,
+};
+
+/// How to open a filesystem.
+#[derive(Clone, Debug)]
+pub struct FilesystemOptions {
+    access: Access,
+    engine: EngineOptions,
+    metadata_cache_bytes: usize,
+    data_mode: Option<DataMode>,
+    quota_limits: QuotaLimits,
+    commit_interval: Duration,
+    direct: DirectIo,
+    device_direct: DirectIo,
+    backend: Backend,
+    polling: Polling,
+    scheduler: Option<SchedulerKind>,
+    reserved_blocks: ReservedBlocks,
+    mmp_watch: Option<MmpWatch>,
+}
+
+impl Default for FilesystemOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FilesystemOptions {
+    /// Reads and writes, 64 MiB of page cache, up to 8 MiB of read-ahead.
+    pub fn new() -> Self {
+        Self {
+            access: Access::ReadWrite,
+            engine: EngineOptions::default(),
+            metadata_cache_bytes: VolumeOptions::default().metadata_cache_bytes,
+            data_mode: None,
+            quota_limits: QuotaLimits::Ignored,
+            commit_interval: VolumeOptions::default().commit_interval,
+            direct: DirectIo::Off,
+            device_direct: DirectIo::Preferred,
+            backend: Backend::Auto,
+            polling: Polling::Auto,
+            scheduler: None,
+            reserved_blocks: ReservedBlocks::Kept,
+            mmp_watch: None,
+        }
+    }
+
+    /// Whether the volume may be changed.
+    #[must_use]
+    pub fn access(self, access: Access) -> Self {
+        Self { access, ..self }
+    }
+
+    /// Memory for the page cache in bytes; 256 KiB at least.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.engine.cache_bytes = bytes;
+        self
+    }
+
+    /// Memory for metadata blocks in bytes, with what a journal keeps of them; 64 MiB. Inodes and names that are kept although
+    /// they are not in use take at most one and a half times as much again. So a volume takes two and a half times this and
+    /// [`Self::cache_bytes`], however many files it has.
+    #[must_use]
+    pub fn metadata_cache_bytes(self, metadata_cache_bytes: usize) -> Self {
+        Self { metadata_cache_bytes, ..self }
+    }
+
+    /// Largest read-ahead window in bytes; 8 MiB, and a twentieth of the page cache at most. 0 turns read-ahead off.
+    #[must_use]
+    pub fn read_ahead_bytes(mut self, bytes: usize) -> Self {
+        self.engine.read_ahead_bytes = bytes;
+        self
+    }
+
+    /// Age at which dirty pages are written back; 5 seconds.
+    #[must_use]
+    pub fn dirty_age(mut self, age: Duration) -> Self {
+        self.engine.dirty_age = age;
+        self
+    }
+
+    /// What the journal does for file data (`data=` of a mount); by default what the volume's superblock says, which is
+    /// [`DataMode::Ordered`] if it is not set there. Data is in its place before its metadata in all modes.
+    #[must_use]
+    pub fn data_mode(self, mode: DataMode) -> Self {
+        Self { data_mode: Some(mode), ..self }
+    }
+
+    /// Age at which changes of metadata become durable without a sync; 5 seconds. A thread commits them, also when nothing
+    /// is called. With [`Self::dirty_age`] it bounds what a crash can lose of what was not synced.
+    #[must_use]
+    pub fn commit_interval(self, commit_interval: Duration) -> Self {
+        Self { commit_interval, ..self }
+    }
+
+    /// Whether the hard limits in the volume's quota files hold; they do not by default, as for the superuser.
+    #[must_use]
+    pub fn quota_limits(self, quota_limits: QuotaLimits) -> Self {
+        Self { quota_limits, ..self }
+    }
+
+    /// Whether calls may use the blocks that are kept for the superuser (`mke2fs -m`); they may not by default, not even those of the superuser.
+    /// [`ReservedBlocks::enter`] allows it for single calls.
+    #[must_use]
+    pub fn reserved_blocks(self, reserved_blocks: ReservedBlocks) -> Self {
+        Self { reserved_blocks, ..self }
+    }
+
+    /// Call `watch` several times a second while an open waits to see whether another host uses the volume (feature `mmp`): for 22
+    /// seconds with usual settings, and 12 minutes at most. [`ControlFlow::Break`] ends the open with an error.
+    #[must_use]
+    pub fn mmp_watch(self, watch: impl Fn(&MmpWait) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+        Self { mmp_watch: Some(MmpWatch::new(watch)), ..self }
+    }
+
+    /// Whether files bypass the page cache where their own options do not say.
+    #[must_use]
+    pub fn direct(self, direct: DirectIo) -> Self {
+        Self { direct, ..self }
+    }
+
+    /// Whether the image itself is opened past the host's page cache.
+    #[must_use]
+    pub fn device_direct(self, device_direct: DirectIo) -> Self {
+        Self { device_direct, ..self }
+    }
+
+    /// Which system calls move the data.
+    #[must_use]
+    pub fn backend(self, backend: Backend) -> Self {
+        Self { backend, ..self }
+    }
+
+    /// How a thread waits for a small transfer.
+    #[must_use]
+    pub fn polling(self, polling: Polling) -> Self {
+        Self { polling, ..self }
+    }
+
+    /// The I/O scheduler on the device. Where this is not called, a target opened by name gets the one for its kind
+    /// ([`SchedulerKind::default_for`]: `inject` on a rotational block device, else none), and a device that is handed over
+    /// stays as it is. With `none` requests go straight to the device.
+    #[must_use]
+    pub fn scheduler(self, kind: SchedulerKind) -> Self {
+        Self { scheduler: Some(kind), ..self }
+    }
+
+    /// Who sets the modification time of a file that is written: the write, as usual, or a caller that keeps the times of what it caches
+    /// and sets them itself ([`NodeRef::set_attributes`]), as a mount's kernel does.
+    #[must_use]
+    pub fn content_times(mut self, content_times: ContentTimes) -> Self {
+        self.engine.content_times = content_times;
+        self
+    }
+
+    /// Where times come from.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.engine.clock = clock;
+        self
+    }
+
+    /// Open the volume on an image, a device or another target of `diorite_device::open_target`.
+    ///
+    /// # Errors
+    /// [`Error::open_error`] if the image or device does not exist, is locked by another program, or has no direct I/O and that is required;
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if it holds no volume ([`Error::is_no_volume`]) or a damaged one;
+    /// [`Busy`](crate::ErrorKind::Busy) if another host uses the volume.
+    pub fn open(&self, target: impl AsRef<Path>) -> Result<Filesystem> {
+        let target = target.as_ref();
+        let Some(spec) = target.to_str() else {
+            return Err(Error::InvalidArgument(
+                "the name of an image must be text in UTF-8; rename it, or make a link to it",
+            )
+            .at(target));
+        };
+        let options = match self.access {
+            Access::ReadOnly => DeviceOptions::read_only(),
+            Access::ReadWrite => DeviceOptions::read_write(),
+        };
+        let options = options.direct(self.device_direct).backend(self.backend).polling(self.polling);
+        let device = open_volume_target(spec, &options)?;
+        let kind = self.scheduler.unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational));
+        self.open_scheduled(device, kind).at_path(target)
+    }
+
+    /// Open the volume on a device.
+    ///
+    /// # Errors
+    /// As [`Self::open`], apart from the opening of the device.
+    pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+        self.open_scheduled(device, self.scheduler.unwrap_or_default())
+    }
+
+    fn open_scheduled(&self, device: Arc<dyn BlockDevice>, kind: SchedulerKind) -> Result<Filesystem> {
+        let scheduler = ScheduledDevice::of_kind(&device, kind);
+        let device = scheduler.clone().map_or(device, |scheduled| scheduled);
+        let options = VolumeOptions {
+            access: self.access,
+            clock: Arc::clone(&self.engine.clock),
+            metadata_cache_bytes: self.metadata_cache_bytes,
+            data_mode: self.data_mode,
+            quota_limits: self.quota_limits,
+            host_name: host_name(),
+            commit_interval: self.commit_interval,
+            reserved_blocks: self.reserved_blocks,
+            mmp_watch: self.mmp_watch.clone(),
+        };
+        let volume = Volume::open(device, options)?;
+        let engine = Engine::new(&self.engine)?;
+        Ok(Filesystem { nodes: Nodes::new(volume, engine), direct: self.direct, scheduler })
+    }
+}
+
+/// An open volume. Clones share it. It is synced and closed by [`Filesystem::close`]; or when the last clone, node and file are dropped,
+/// and then errors are not reported.
+#[derive(Clone, Debug)]
+pub struct Filesystem {
+    nodes: Arc<Nodes>,
+    direct: DirectIo,
+    scheduler: Option<Arc<ScheduledDevice>>,
+}
+
+impl Filesystem {
+    /// Open for reading and writing with default options.
+    ///
+    /// # Errors
+    /// As [`FilesystemOptions::open`].
+    pub fn open(target: impl AsRef<Path>) -> Result<Self> {
+        FilesystemOptions::new().open(target)
+    }
+
+    /// Options to set before opening.
+    pub fn options() -> FilesystemOptions {
+        FilesystemOptions::new()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.volume().device()
+    }
+
+    pub(crate) fn nodes(&self) -> &Arc<Nodes> {
+        &self.nodes
+    }
+
+    /// The volume beneath, for tests. Its type may change in any release.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.nodes.volume
+    }
+
+    /// The I/O scheduler, if there is one: what each owner has received, its state as text, the owners' weights. An owner is the
+    /// thread, or what it set with [`IoOwner::enter`](crate::IoOwner::enter), with a priority.
+    pub fn scheduler(&self) -> Option<&Arc<ScheduledDevice>> {
+        self.scheduler.as_ref()
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> Stats {
+        self.nodes.engine.counters.snapshot(self.device().counters().snapshot())
+    }
+
+    /// Space and inodes.
+    pub fn statfs(&self) -> SpaceUse {
+        self.volume().space()
+    }
+
+    /// The volume's label, as it was when the volume was opened.
+    pub fn label(&self) -> &[u8] {
+        self.volume().superblock().label()
+    }
+
+    /// The user and the group who may use the blocks that are kept for the superuser; the group 0 stands for no group.
+    pub fn reserved_blocks_owner(&self) -> Owner {
+        self.volume().superblock().reserved_blocks_owner()
+    }
+
+    /// Discard the free space within a range of bytes of the volume (`fstrim`): a disk can reuse it, an image file gets holes.
+    /// Runs of free space shorter than `shortest` bytes are skipped. Other threads may use the volume meanwhile; a few blocks at a time
+    /// cannot be allocated then, and a write that needs them waits. Returns the bytes that were discarded.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) by the device, [`ReadOnly`](crate::ErrorKind::ReadOnly), or
+    /// [`Error::InvalidArgument`]: the range begins after the volume or is shorter than a block, or `shortest` is longer than any free
+    /// space can be; the device failed.
+    pub fn trim(&self, range: std::ops::Range<u64>, shortest: u64) -> Result<u64> {
+        self.trim_while(range, shortest, || true)
+    }
+
+    /// As [`Self::trim`], for as long as `goes_on` says so, which is asked between two steps: a step looks at the free space of a group of
+    /// blocks, and discards 64 MiB at most.
+    ///
+    /// # Errors
+    /// As [`Self::trim`].
+    pub fn trim_while(
+        &self,
+        range: std::ops::Range<u64>,
+        shortest: u64,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<u64> {
+        let mut trim = self.volume().trim(range, shortest)?;
+        // A thread that takes the last blocks waits for a step to end, and none begins until it has them.
+        while self.nodes.engine.while_shared(|| self.volume().trim_step(&mut trim))? && goes_on() {}
+        Ok(trim.discarded())
+    }
+
+    /// Why the volume is read-only, if it is.
+    pub fn read_only_reason(&self) -> Option<String> {
+        self.volume().read_only_reason()
+    }
+
+    /// What was found damaged or missing when it was opened, so that what is read may not be the newest, nor everything.
+    pub fn defects(&self) -> &[String] {
+        self.volume().defects()
+    }
+
+    /// Why the volume should be checked before it is changed, and how, in words for its user: it was not closed cleanly, errors were found, or a
+    /// check is due. It can be changed all the same, as when the kernel mounts it.
+    pub fn check_advice(&self) -> Option<String> {
+        let reason = self.volume().check_reason()?;
+        let device = self.device().name();
+        // Parts of disks and what programs here put together have no name that e2fsck knows.
+        let object = if device.contains(['?', ':']) { "on it" } else { device.as_str() };
+        Some(format!("{reason}; run e2fsck -f {object}"))
+    }
+
+    /// The largest size that a file can have, in bytes; [`File::max_size`] is that of one file, which may be less.
+    pub fn max_file_size(&self) -> u64 {
+        self.volume().files.max_file_size()
+    }
+
+    /// The nanoseconds of which times are multiples: inodes of 128 bytes have no place for parts of a second.
+    pub fn time_granularity_ns(&self) -> u32 {
+        if self.volume().superblock().inode_size() > 128 { 1 } else { 1_000_000_000 }
+    }
+
+    /// Whether some directories may ignore the case of names (feature `casefold`): a name that is not found may exist in another form.
+    pub fn ignores_case(&self) -> bool {
+        self.volume().superblock().encoding().is_some()
+    }
+
+    /// Make everything durable. Reports also errors of files that are no longer open, if no handle has reported them.
+    ///
+    /// # Errors
+    /// The device failed: what is not on it stays in the cache, and the next sync tries again. The volume is read-only since an earlier write
+    /// failed.
+    pub fn sync(&self) -> Result<()> {
+        self.nodes.sync()
+    }
+
+    /// Sync and drop all clean pages.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn drop_caches(&self) -> Result<()> {
+        self.sync()?;
+        self.nodes.contents().iter().for_each(|content| content.drop_clean());
+        Ok(())
+    }
+
+    /// Sync, mark the volume clean and close it. Fails while files are open.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if files, nodes or other clones are open, and the volume stays open with them; otherwise as [`Self::sync`].
+    pub fn close(self) -> Result<()> {
+        self.nodes.close()
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// The inode cannot be read.
+    pub fn root(&self) -> Result<NodeRef> {
+        self.node(InodeNumber::ROOT)
+    }
+
+    /// The inode of that number, if it is in use.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if the inode is not in use; it cannot be read.
+    pub fn node(&self, number: InodeNumber) -> Result<NodeRef> {
+        let inode = self.volume().inodes.get(number).map_err(|error| {
+            // A number that came from outside says nothing about the volume.
+            let is_beyond = u64::from(number.0) > self.statfs().inodes;
+            if is_beyond { diorite_ext::Error::NotFound } else { error }
+        })?;
+        self.nodes.acquire(inode).map(NodeRef::new)
+    }
+
+    /// Read the inodes of those numbers into memory, many at a time: for a caller that will ask for each of them ([`Self::node`]), and has
+    /// their numbers from a listing, where they are in no order of the disk's. What cannot be read is left to that.
+    pub fn read_ahead_nodes(&self, numbers: impl IntoIterator<Item = InodeNumber>) {
+        self.volume().inodes.read_ahead(numbers.into_iter());
+    }
+
+    /// The inode at a path, symbolic links followed.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory),
+    /// [`FilesystemLoop`](crate::ErrorKind::FilesystemLoop); the device or the volume failed.
+    pub fn resolve(&self, path: impl AsRef<Path>) -> Result<NodeRef> {
+        let path = path.as_ref();
+        self.find(path, true).at_path(path)
+    }
+
+    /// The inode at a path, a symbolic link itself if it is one.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_link(&self, path: impl AsRef<Path>) -> Result<NodeRef> {
+        let path = path.as_ref();
+        self.find(path, false).at_path(path)
+    }
+
+    /// Options to set before opening a file.
+    pub fn open_options(&self) -> OpenOptions {
+        OpenOptions::of(self.clone(), self.direct)
+    }
+
+    /// Open for reading.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.open_options().read(true).open(path)
+    }
+
+    /// Create or truncate a file and open it for reading and writing.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.open_options().read(true).write(true).create(true).truncate(true).open(path)
+    }
+
+    pub(crate) fn open_with(&self, path: &Path, options: &Opening) -> Result<File> {
+        options.check().at_path(path)?;
+        let node = while_stale(|| self.find_or_make(path, options)).at_path(path)?;
+        node.open_as(options, Some(path.to_owned())).at_path(path)
+    }
+
+    /// `Stale` where what the path leads to changed meanwhile.
+    fn find_or_make(&self, path: &Path, options: &Opening) -> Result<NodeRef> {
+        if !options.create && !options.create_new {
+            return self.find(path, true);
+        }
+        let found = if options.create_new { self.place(path)? } else { self.search_to_make(path)? };
+        if let Some(inode) = found.inode {
+            return self.nodes.acquire(inode).map(NodeRef::new);
+        }
+        if found.has_slash {
+            return Err(diorite_ext::Error::IsADirectory.into());
+        }
+        let spec = NodeSpec {
+            kind: FileKind::Regular,
+            permissions: options.permissions,
+            umask: 0,
+            owner: options.owner,
+            device: (0, 0),
+        };
+        match self.nodes.create(&found.directory, &found.name, &spec) {
+            // Another thread was faster. What it made may be a link, or be gone again: the caller looks again.
+            Err(error)
+                if !options.create_new
+                    && matches!(error.volume_error(), Some(diorite_ext::Error::Exists)) =>
+            {
+                Err(diorite_ext::Error::Stale.into())
+            }
+            node => node.map(NodeRef::new),
+        }
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is no symbolic link.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        let target = self.find(path, false).and_then(|node| node.read_link()).at_path(path)?;
+        Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
+    }
+
+    /// What `stat` returns.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
+        let path = path.as_ref();
+        while_stale(|| self.nodes.attributes(&self.find_inode(path, true)?)).at_path(path)
+    }
+
+    /// What `lstat` returns.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
+        let path = path.as_ref();
+        while_stale(|| self.nodes.attributes(&self.find_inode(path, false)?)).at_path(path)
+    }
+
+    /// Whether the path exists; only "not found" is `false`, other errors are errors.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`], apart from [`NotFound`](crate::ErrorKind::NotFound).
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Set permission bits.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; [`ReadOnly`](crate::ErrorKind::ReadOnly);
+    /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if the inode is immutable or append-only.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
+        let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+        let path = path.as_ref();
+        self.find(path, true).and_then(|node| node.set_attributes(&changes)).at_path(path)
+    }
+
+    /// Set user and group of a file, or of the link itself if it is one. As with chown(2), set-user-ID, set-group-ID and capabilities of a
+    /// regular file go, for any caller and also where both are `None`.
+    ///
+    /// # Errors
+    /// As [`Self::set_permissions`], and [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded) where limits hold.
+    pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let changes = SetAttributes { uid, gid, clear_privileges: true, ..SetAttributes::default() };
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.set_attributes(&changes)).at_path(path)
+    }
+
+    /// Set times of a file, or of the link itself if it is one.
+    ///
+    /// # Errors
+    /// As [`Self::set_permissions`].
+    pub fn set_times(
+        &self,
+        path: impl AsRef<Path>,
+        accessed: Option<SetTime>,
+        modified: Option<SetTime>,
+    ) -> Result<()> {
+        let changes = SetAttributes { accessed, modified, ..SetAttributes::default() };
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.set_attributes(&changes)).at_path(path)
+    }
+
+    /// An extended attribute of a file, or of the link itself if it is one.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; [`NoAttribute`](crate::ErrorKind::NoAttribute).
+    pub fn xattr(&self, path: impl AsRef<Path>, name: &[u8]) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.xattr(name)).at_path(path)
+    }
+
+    /// Names of all extended attributes.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.xattr_names()).at_path(path)
+    }
+
+    /// Set an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Self::set_permissions`]; [`AlreadyExists`](crate::ErrorKind::AlreadyExists) or
+    /// [`NoAttribute`](crate::ErrorKind::NoAttribute) as `mode` says; [`Error::is_about_attribute`] if the volume cannot hold this attribute.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.set_xattr(name, value, mode)).at_path(path)
+    }
+
+    /// Remove an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Self::set_permissions`]; [`NoAttribute`](crate::ErrorKind::NoAttribute).
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &[u8]) -> Result<()> {
+        let path = path.as_ref();
+        self.find(path, false).and_then(|node| node.remove_xattr(name)).at_path(path)
+    }
+}

@@ -1,0 +1,20 @@
+//! An open volume: paths, names and nodes, the mapping of its files, and its threads.
+//!
+//! Where it sits: at the top, over the handles and contents of its files.
+
+pub(crate) mod commit_timer;
+pub(crate) mod create;
+pub(crate) mod ext_map;
+pub(crate) mod filesystem;
+pub(crate) mod mmp_heartbeat;
+mod names;
+pub(crate) mod node;
+pub(crate) mod nodes;
+pub(crate) mod read_dir;
+pub(crate) mod removals;
+pub(crate) mod resolve;
+pub(crate) mod status;
+pub(crate) mod volume_target;
+pub(crate) mod walk;
+pub(crate) mod what_is_on;
+mod whole_files;

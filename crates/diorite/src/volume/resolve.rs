@@ -1,0 +1,191 @@
+//! From a path to an inode.
+//!
+//! Paths are bytes, start at the root whether they begin with `/` or not, and are resolved one name at a time. A symbolic link's
+//! target takes its place in the rest of the path, at most 40 times. A path without links is resolved without allocating.
+
+use std::borrow::Cow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use diorite_ext::Inode;
+
+use crate::volume::node::NodeRef;
+use crate::volume::nodes::while_stale;
+use crate::{Error, FileKind, Filesystem, Result};
+
+/// As many links as Linux follows.
+const LINKS_MAX: u32 = 40;
+
+/// How a path ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastName {
+    /// With a name that can be made, removed and renamed.
+    Name,
+    /// There is no name: it is the root.
+    Root,
+    /// With `.`.
+    Dot,
+    /// With `..`.
+    DotDot,
+}
+
+impl LastName {
+    /// Fails if a directory cannot be removed by this name.
+    pub(crate) fn check_removable(self) -> Result<()> {
+        match self {
+            Self::Name => Ok(()),
+            Self::Root => Err(Error::FixedName("the root cannot be removed")),
+            Self::Dot => Err(Error::InvalidArgument("the name `.` cannot be removed")),
+            Self::DotDot => Err(diorite_ext::Error::NotEmpty.into()),
+        }
+    }
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(crate) struct Found<'p> {
+    /// The directory of the last name.
+    pub(crate) directory: Arc<Inode>,
+    /// How the path ends, links followed.
+    pub(crate) last: LastName,
+    /// The last name; empty where it is none.
+    pub(crate) name: Cow<'p, [u8]>,
+    /// What it names, if that was looked at and exists.
+    pub(crate) inode: Option<Arc<Inode>>,
+    /// A slash follows the last name.
+    pub(crate) has_slash: bool,
+}
+
+/// How far the names of a path lead.
+enum Step<'p> {
+    End(Found<'p>),
+    /// To a symbolic link: the rest of the way, and where it begins.
+    Link(Arc<Inode>, Vec<u8>),
+}
+
+/// What is done with the last name of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AtLast {
+    /// Look it up. A trailing slash follows a link, and wants a directory.
+    LookUp,
+    /// Look it up, and go on if it is a symbolic link.
+    Follow,
+    /// The same, but a name with a trailing slash is left as it stands: no file can be made there.
+    FollowToMake,
+    /// It is wanted as it stands, whether it exists or not.
+    Leave,
+}
+
+/// The first name of a path and what follows it; `None` at the end.
+fn split_first(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let path = skip_slashes(path);
+    let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+    let (name, rest) = path.split_at(end);
+    (!name.is_empty()).then_some((name, rest))
+}
+
+fn skip_slashes(path: &[u8]) -> &[u8] {
+    let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+    &path[slashes..]
+}
+
+impl Filesystem {
+    /// The node at a path.
+    pub(crate) fn find(&self, path: &Path, follow_last: bool) -> Result<NodeRef> {
+        while_stale(|| self.nodes().acquire(self.find_inode(path, follow_last)?).map(NodeRef::new))
+    }
+
+    /// The inode at a path; nothing but the reference keeps it.
+    pub(crate) fn find_inode(&self, path: &Path, follow_last: bool) -> Result<Arc<Inode>> {
+        let found = self.search(path, if follow_last { AtLast::Follow } else { AtLast::LookUp })?;
+        found.inode.ok_or_else(|| diorite_ext::Error::NotFound.into())
+    }
+
+    /// The last name of a path and its directory, links followed, and what is there to be opened. What is missing can be made, unless
+    /// it has a trailing slash.
+    pub(crate) fn search_to_make<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
+        self.search(path, AtLast::FollowToMake)
+    }
+
+    /// The last name of a path and its directory. Whether the name exists is not looked at: the caller makes or
+    /// removes it with the directory locked.
+    pub(crate) fn search_parent<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
+        self.search(path, AtLast::Leave)
+    }
+
+    fn search<'p>(&self, path: &'p Path, at_last: AtLast) -> Result<Found<'p>> {
+        if path.as_os_str().is_empty() {
+            // The empty path names nothing.
+            return Err(diorite_ext::Error::NotFound.into());
+        }
+        while_stale(|| self.search_once(path.as_os_str().as_bytes(), at_last))
+    }
+
+    fn search_once<'p>(&self, path: &'p [u8], at_last: AtLast) -> Result<Found<'p>> {
+        let (mut directory, mut rest) = match self.walk_names(self.nodes().root()?, path, at_last)? {
+            Step::End(found) => return Ok(found),
+            Step::Link(directory, rest) => (directory, rest),
+        };
+        for _ in 1..=LINKS_MAX {
+            let next = match self.walk_names(directory, &rest, at_last)? {
+                Step::End(found) => {
+                    let name = Cow::Owned(found.name.into_owned());
+                    return Ok(Found { name, ..found });
+                }
+                Step::Link(directory, rest) => (directory, rest),
+            };
+            (directory, rest) = next;
+        }
+        Err(Error::TooManyLinks)
+    }
+
+    /// Go along the names of a path from a directory, to its end or to a link that is to be followed.
+    fn walk_names<'p>(&self, from: Arc<Inode>, path: &'p [u8], at_last: AtLast) -> Result<Step<'p>> {
+        let (mut directory, mut rest, mut last) = (from, path, LastName::Root);
+        while let Some((name, after)) = split_first(rest) {
+            rest = after;
+            let is_last = skip_slashes(rest).is_empty();
+            let has_slash = is_last && !rest.is_empty();
+            if directory.kind() != FileKind::Directory {
+                return Err(diorite_ext::Error::NotADirectory.into());
+            }
+            last = match name {
+                b"." => LastName::Dot,
+                b".." => LastName::DotDot,
+                _ => LastName::Name,
+            };
+            if last == LastName::Dot {
+                continue;
+            }
+            let ends_here = is_last && last == LastName::Name;
+            let end = |directory, inode| {
+                Ok(Step::End(Found { directory, last, name: Cow::Borrowed(name), inode, has_slash }))
+            };
+            let is_left = at_last == AtLast::Leave || at_last == AtLast::FollowToMake && has_slash;
+            if ends_here && is_left {
+                return end(directory, None);
+            }
+            let inode = match self.volume().names.lookup(&directory, name) {
+                Ok(inode) => inode,
+                Err(diorite_ext::Error::NotFound) if ends_here => return end(directory, None),
+                Err(error) => return Err(error.into()),
+            };
+            if inode.kind() == FileKind::Symlink && (!is_last || has_slash || at_last != AtLast::LookUp) {
+                let mut path = self.volume().names.read_link(&inode)?;
+                let start = if path.starts_with(b"/") { self.nodes().root()? } else { directory };
+                path.extend_from_slice(rest);
+                return Ok(Step::Link(start, path));
+            }
+            if ends_here {
+                if has_slash && inode.kind() != FileKind::Directory {
+                    return Err(diorite_ext::Error::NotADirectory.into());
+                }
+                return end(directory, Some(inode));
+            }
+            directory = inode;
+        }
+        let inode = Some(directory.clone());
+        Ok(Step::End(Found { directory, last, name: Cow::Borrowed(b""), inode, has_slash: false }))
+    }
+}

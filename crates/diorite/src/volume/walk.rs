@@ -1,0 +1,309 @@
+//! Walking and removing a tree of directories that may not be one.
+//!
+//! Where it sits: under [`Filesystem::walk`] and [`Filesystem::remove_dir_all`]. A directory of a sound volume has one name; on a
+//! damaged or hostile one it may have several, also beneath itself, and then a walk that believed it would have no end, or double
+//! at each level.
+//!
+//! Both hold the directories from the start to where they are, and look names up in them: no path is resolved for an entry.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::vec;
+
+use crate::error::AtPath;
+use crate::volume::node::NodeRef;
+use crate::volume::nodes::while_stale;
+use crate::volume::read_dir::{DirEntry, ReadDir};
+use crate::{Attributes, FileKind, Filesystem, InodeNumber, Result};
+
+/// The directories that a walk has met.
+#[derive(Debug, Default)]
+pub struct SeenDirectories(HashMap<InodeNumber, Met>);
+
+/// Where a directory was met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Met {
+    generation: u32,
+    parent: Option<InodeNumber>,
+}
+
+impl SeenDirectories {
+    /// Note a directory of a volume that does not change meanwhile; an error if it was met before.
+    ///
+    /// # Errors
+    /// It was met before: [`Corrupt`](crate::ErrorKind::Corrupt).
+    pub fn note(&mut self, inode: InodeNumber) -> Result<()> {
+        if self.0.insert(inode, Met::default()).is_none() { Ok(()) } else { Self::has_more_names(inode) }
+    }
+
+    /// Note a directory found in `parent`; an error if it was met before. Other threads may have removed that one, so that a new one has its
+    /// number, or moved it. A second name on a damaged volume is taken for a move once at most: `..` names one parent.
+    fn note_in(&mut self, parent: Option<&NodeRef>, node: &NodeRef) -> Result<()> {
+        let (number, parent) = (node.number(), parent.map(NodeRef::number));
+        let met = Met { generation: node.attributes()?.generation, parent };
+        if let Some(before) = self.0.get(&number).filter(|before| before.generation == met.generation) {
+            // Where a walk begins is not found again below.
+            let is_elsewhere = before.parent.is_some() && before.parent != parent;
+            if !is_elsewhere || Some(node.lookup(b"..")?.number()) != parent {
+                return Self::has_more_names(number);
+            }
+        }
+        self.0.insert(number, met);
+        Ok(())
+    }
+
+    fn has_more_names(inode: InodeNumber) -> Result<()> {
+        let what = "a directory that has more than one name";
+        Err(diorite_ext::Error::from(diorite_ext::Corrupt::Inode { inode, what }).into())
+    }
+}
+
+/// An iterator over everything beneath a path.
+#[derive(Debug)]
+pub struct Walk {
+    filesystem: Filesystem,
+    /// Where to begin, until that is done.
+    start: Option<PathBuf>,
+    /// Directories from the start to where the walk is.
+    directories: Vec<Open>,
+    /// The path of the last of them.
+    path: PathBuf,
+    seen: SeenDirectories,
+}
+
+/// A directory that a walk is in.
+#[derive(Debug)]
+struct Open {
+    node: NodeRef,
+    /// Names to come.
+    names: vec::IntoIter<Vec<u8>>,
+}
+
+/// Something that a walk met.
+#[derive(Clone, Debug)]
+pub struct WalkEntry {
+    /// Its path.
+    pub path: PathBuf,
+    /// Steps below the start.
+    pub depth: usize,
+    /// What `lstat` returns.
+    pub attributes: Attributes,
+}
+
+impl WalkEntry {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What `lstat` returned when the walk met it.
+    pub fn metadata(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// What it is; a symbolic link is not followed.
+    pub fn file_type(&self) -> FileKind {
+        self.attributes.kind
+    }
+}
+
+impl Walk {
+    pub(crate) fn new(filesystem: Filesystem, path: &Path) -> Self {
+        let (start, path) = (Some(path.to_owned()), path.to_owned());
+        Self { filesystem, start, directories: Vec::new(), path, seen: SeenDirectories::default() }
+    }
+
+    fn begin(&mut self, path: &Path) -> Result<WalkEntry> {
+        let attributes = self.filesystem.symlink_metadata(path)?;
+        if attributes.kind == FileKind::Directory {
+            let node = self.filesystem.resolve(path)?;
+            self.enter(node)?;
+        }
+        Ok(WalkEntry { path: path.to_owned(), depth: 0, attributes })
+    }
+
+    fn visit(&mut self, name: &[u8]) -> Result<WalkEntry> {
+        let Some(directory) = self.directories.last() else {
+            return Err(diorite_ext::Error::NotFound.into());
+        };
+        let depth = self.directories.len();
+        let (node, attributes) = while_stale(|| directory.node.lookup_attributes(name))?;
+        if let Some(node) = node {
+            self.enter(node)?;
+        }
+        Ok(WalkEntry { path: self.path.clone(), depth, attributes })
+    }
+
+    /// The path is that of `node`.
+    fn enter(&mut self, node: NodeRef) -> Result<()> {
+        self.seen.note_in(self.directories.last().map(|open| &open.node), &node)?;
+        let names: Result<Vec<_>> = node.read_dir()?.map(|entry| Ok(entry?.name)).collect();
+        let mut names = names?;
+        names.sort_unstable();
+        self.directories.push(Open { node, names: names.into_iter() });
+        Ok(())
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<WalkEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(start) = self.start.take() {
+            return Some(self.begin(&start).at_path(&start));
+        }
+        loop {
+            let depth = self.directories.len();
+            let Some(name) = self.directories.last_mut()?.names.next() else {
+                self.directories.pop();
+                if depth > 1 {
+                    self.path.pop();
+                }
+                continue;
+            };
+            self.path.push(crate::os_name(&name));
+            let entry = self.visit(&name).at_path(&self.path);
+            if self.directories.len() == depth {
+                self.path.pop();
+            }
+            return Some(entry);
+        }
+    }
+}
+
+/// A directory that is being emptied.
+struct Emptied {
+    /// Its name in the one before.
+    name: Vec<u8>,
+    node: NodeRef,
+    entries: ReadDir,
+}
+
+/// A tree that is being removed.
+struct Removal<'a> {
+    directories: Vec<Emptied>,
+    path: PathBuf,
+    seen: SeenDirectories,
+    removed: &'a mut dyn FnMut(FileKind) -> bool,
+}
+
+impl Removal<'_> {
+    fn enter(&mut self, name: Vec<u8>, node: NodeRef) -> Result<()> {
+        self.seen.note_in(self.directories.last().map(|above| &above.node), &node)?;
+        let entries = node.read_dir()?;
+        self.directories.push(Emptied { name, node, entries });
+        Ok(())
+    }
+
+    /// Remove what is in the directory: whether all was. What another thread removes meanwhile is gone as well.
+    fn empty(&mut self) -> Result<bool> {
+        while let Some(directory) = self.directories.last_mut() {
+            let removed = match directory.entries.next() {
+                Some(entry) => {
+                    let entry = entry?;
+                    self.path.push(crate::os_name(&entry.name));
+                    self.remove_entry(entry)
+                }
+                None if self.directories.len() == 1 => return Ok(true),
+                None => self.leave(),
+            };
+            match removed {
+                Ok(None) => continue,
+                Ok(Some(kind)) if !(self.removed)(kind) => return Ok(false),
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+            self.path.pop();
+        }
+        Ok(true)
+    }
+
+    /// Remove an entry of the directory, and say what it was; a directory is entered instead.
+    fn remove_entry(&mut self, DirEntry { name, kind, .. }: DirEntry) -> Result<Option<FileKind>> {
+        let Some(Emptied { node: directory, .. }) = self.directories.last() else { return Ok(None) };
+        let kind = match kind {
+            Some(kind) => kind,
+            None => directory.lookup(&name)?.kind(),
+        };
+        if kind == FileKind::Directory {
+            let node = directory.lookup(&name)?;
+            self.enter(name, node)?;
+            return Ok(None);
+        }
+        directory.unlink(&name)?;
+        Ok(Some(kind))
+    }
+
+    /// The directory is empty: remove it from the one before.
+    fn leave(&mut self) -> Result<Option<FileKind>> {
+        let Some(Emptied { name, .. }) = self.directories.pop() else { return Ok(None) };
+        if let Some(above) = self.directories.last() {
+            above.node.remove_directory(&name)?;
+        }
+        Ok(Some(FileKind::Directory))
+    }
+}
+
+impl Filesystem {
+    /// Everything beneath a path, the path itself first, parents before children, sorted by name; links are not followed. A
+    /// directory that was met before, and that no thread has moved since, is an error: no sound volume has one, and a damaged one would have
+    /// no end.
+    pub fn walk(&self, path: impl AsRef<Path>) -> Walk {
+        Walk::new(self.clone(), path.as_ref())
+    }
+
+    /// Remove a directory and everything in it. Symbolic links in it are removed, not followed.
+    ///
+    /// # Errors
+    /// [`NotADirectory`](crate::ErrorKind::NotADirectory); [`Busy`](crate::ErrorKind::Busy) for the root, and
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for `.`, [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty) for `..`: of these nothing is
+    /// removed. Otherwise the first thing that cannot be removed, and what was removed before it is gone; what another thread removes
+    /// meanwhile is no error.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.remove_dir_all_with(path, &mut |_| true)
+    }
+
+    /// The same; `removed` is called after each removal, and stops it with `false`.
+    ///
+    /// # Errors
+    /// As [`Self::remove_dir_all`].
+    pub fn remove_dir_all_with(
+        &self,
+        path: impl AsRef<Path>,
+        removed: &mut dyn FnMut(FileKind) -> bool,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let node = while_stale(|| {
+            let at = self.search_parent(path)?;
+            at.last.check_removable()?;
+            // The entry itself: a slash after a link would follow it.
+            let inode = self.volume().names.lookup(&at.directory, &at.name)?;
+            if inode.kind() != FileKind::Directory {
+                return Err(diorite_ext::Error::NotADirectory.into());
+            }
+            self.nodes().acquire(inode).map(NodeRef::new)
+        })
+        .at_path(path)?;
+        let mut removal = Removal {
+            directories: Vec::new(),
+            path: path.to_owned(),
+            seen: SeenDirectories::default(),
+            removed,
+        };
+        let is_empty =
+            removal.enter(Vec::new(), node).and_then(|()| removal.empty()).at_path(&removal.path)?;
+        drop(removal.directories);
+        if !is_empty {
+            return Ok(());
+        }
+        match self.remove_dir(path) {
+            // Another thread was faster.
+            Err(error) if error.is_not_found() => {}
+            result => {
+                result?;
+                (removal.removed)(FileKind::Directory);
+            }
+        }
+        Ok(())
+    }
+}
