@@ -106,7 +106,7 @@ impl FileCache {
             let missing = match self.pages.pin(pages.clone()) {
                 Ok(mut states) => {
                     counters.cache_hits.add(pages.end - pages.start);
-                    if self.prepare_change(pages, &mut states)? {
+                    if self.prepare_change(pages, &mut states) {
                         return Ok(states);
                     }
                     Vec::new()
@@ -133,7 +133,7 @@ impl FileCache {
         let (pages, mut waits) = (page..page + 1, 0);
         loop {
             let is_loaded = if let Ok(mut states) = self.pages.pin(pages.clone()) {
-                if self.prepare_change(&pages, &mut states)? {
+                if self.prepare_change(&pages, &mut states) {
                     return Ok(states[0]);
                 }
                 false
@@ -147,15 +147,10 @@ impl FileCache {
         }
     }
 
-    /// Have pinned pages as they can be changed: in frames that no view shows, and with all that the device has. Whether there were frames
+    /// Have pinned pages as they can be changed: in frames that no view shows. Whether there were frames
     /// for that. The caller has the pages exclusively.
-    pub(crate) fn prepare_change(&self, pages: &Range<u64>, states: &mut [PageState]) -> Result<bool> {
-        for (page, state) in pages.clone().zip(states) {
-            if !self.own_frame(page, state) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    pub(crate) fn prepare_change(&self, pages: &Range<u64>, states: &mut [PageState]) -> bool {
+        pages.clone().zip(states).all(|(page, state)| self.own_frame(page, state))
     }
 
     /// No frame is free for pages that may be pinned. They are given up meanwhile: threads that all wait for frames must not keep them from
@@ -190,10 +185,9 @@ impl FileCache {
     pub(crate) fn own_cached_page(&self, page: u64) -> Result<()> {
         let (pages, mut waits) = (page..page + 1, 0);
         while let Ok(mut states) = self.pages.pin(pages.clone()) {
-            let is_owned = self.prepare_change(&pages, &mut states);
-            if !matches!(is_owned, Ok(false)) {
+            if self.prepare_change(&pages, &mut states) {
                 self.pages.unpin(pages);
-                return is_owned.map(drop);
+                return Ok(());
             }
             let held = self.store.locked_range(page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
             self.wait_for_frames(&pages, &held, &mut waits)?;
