@@ -1,9 +1,9 @@
-//! What an I/O scheduler costs a thread that reads 4 KiB from a device that takes no time:
+//! Cost of an I/O scheduler for a thread that reads 4 KiB from a device in memory:
 //! `cargo run --release -p diorite-bench --example scheduler_cost [ROUNDS]`.
 //!
-//! `bare` has no scheduler at all; `none` is what [`ScheduledDevice::of_kind`] makes of `none`, as volumes and jobs do. All are
-//! read in turns, so that what else the machine does meets all alike. A line for each: nanoseconds for a read, and the median,
-//! least and greatest ratio to `bare` of the same round.
+//! `bare` has no scheduler; `none` is [`ScheduledDevice::of_kind`] of `none`, as volumes and jobs use it. All are read in turn, so
+//! that other load of the machine affects all. Each line has the nanoseconds of a read, and the median, least and greatest
+//! ratio to `bare` of the same round.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut taken = vec![Vec::new(); NAMES.len()];
     for round in 0..=rounds {
         for turn in 0..NAMES.len() {
-            // Each is first as often as last.
+            // Each one is first as often as last.
             let index = (turn + round) % NAMES.len();
             let ns = read_all(&files[index])?;
             // The first round fills the processor's caches.
@@ -50,7 +50,7 @@ fn open(device: &Arc<dyn BlockDevice>, name: &str) -> Result<File, Box<dyn std::
     Ok(RawFile::options().read(true).direct(DirectIo::Required).open_device(device, 0)?)
 }
 
-/// Nanoseconds for each of many reads.
+/// Nanoseconds of a read, over many.
 fn read_all(file: &File) -> Result<f64, diorite::Error> {
     let mut memory = file.buffer(BLOCK)?;
     let started = Instant::now();

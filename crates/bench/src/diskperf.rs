@@ -1,7 +1,7 @@
-//! The disk test of 2002: read or write several devices round-robin from one thread, and say how fast that went.
+//! The disk test of 2002: one thread reads or writes several devices round-robin.
 //!
-//! In 2002 one synchronous direct read at a time kept one of eight disks busy. `depth` keeps that many transfers in flight on
-//! each device, still from one thread: what closes the gap.
+//! In 2002, one synchronous direct read at a time kept one of eight disks busy. `depth` keeps that many transfers in flight on
+//! each device, still from one thread, and so keeps all disks busy.
 
 mod simulate;
 
@@ -15,22 +15,22 @@ use diorite_block::sync::{Work, now, work};
 use diorite_block::{BioFlags, BlockDevice, IoError};
 
 use crate::measure::{Latencies, Snapshot, Spent};
+use crate::rows::{CpuScope, Engine, Mode, Row};
 use crate::watch::{Cancel, Observer};
-use crate::{CpuScope, Engine, Mode, Row};
 
 pub use simulate::{run_simulated, simulated_devices, simulated_names};
 
-/// How the data moves.
+/// The path of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskMode {
     /// Through the page cache.
     #[default]
     Buffered,
-    /// Past it, through the file layer.
+    /// Direct I/O through a file.
     Direct,
-    /// Straight to the device.
+    /// Directly to the device.
     Raw,
-    /// Into the page cache and no further: what the copy to the caller costs is the difference to `Buffered`.
+    /// Into the page cache only. The difference to `Buffered` is the cost of the copy.
     Nocopy,
 }
 
@@ -45,17 +45,17 @@ impl DiskMode {
     }
 }
 
-/// Which way.
+/// Read or write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// From the devices.
     #[default]
     Read,
-    /// To the devices: what was there is lost.
+    /// To the devices, which are overwritten.
     Write,
 }
 
-/// What to do.
+/// Options of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskPerf {
     /// Transfers per device.
@@ -64,9 +64,9 @@ pub struct DiskPerf {
     pub block_bytes: usize,
     /// Transfers in flight per device; more than one needs `Direct`.
     pub depth: u32,
-    /// How.
+    /// The path of the data.
     pub mode: DiskMode,
-    /// Which way.
+    /// Read or write.
     pub way: Way,
     /// Page cache for `Buffered` and `Nocopy`, in bytes, for each device.
     pub cache_bytes: usize,
@@ -85,7 +85,7 @@ impl Default for DiskPerf {
     }
 }
 
-/// Why it was not done.
+/// Why the test failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskPerfError {
     /// A target could not be used as a file.
@@ -93,38 +93,44 @@ pub enum DiskPerfError {
     File {
         /// The device.
         target: String,
-        /// What the library said.
+        /// The error of the library.
         source: Box<diorite::Error>,
     },
-    /// The device itself refused.
+    /// A transfer of a device failed.
     #[error(transparent)]
     Device(#[from] IoError),
-    /// The device is smaller than what was asked for.
+    /// A target is too small.
     #[error(
-        "{target}: it has {capacity} bytes and the test needs {needed}; choose fewer or smaller blocks (blocks=, bs=)"
+        "{target}: too small: it has {capacity} bytes and the test needs {needed}; choose fewer or smaller blocks (blocks=, bs=)"
     )]
     TooSmall {
         /// The device.
         target: String,
         /// Its size.
         capacity: u64,
-        /// What is needed.
+        /// Bytes of the test.
         needed: u64,
     },
+    /// A simulated disk cannot be made.
+    #[error(transparent)]
+    Simulated(#[from] crate::simulated::SimulatedDiskError),
+    /// The simulated processes wait for each other: a bug of the stack.
+    #[error(transparent)]
+    Deadlock(#[from] diorite_sim::Deadlock),
     /// Options that contradict each other.
     #[error("{0}")]
     Options(&'static str),
     /// No memory for the transfers.
-    #[error("no memory for {bytes} bytes of buffers: {source}")]
+    #[error("cannot allocate {bytes} bytes of buffers: {source}")]
     Memory {
-        /// How much was asked for.
+        /// Requested bytes.
         bytes: usize,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
 
-/// What it came to.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct DiskPerfOutcome {
     /// The options.
@@ -135,9 +141,9 @@ pub struct DiskPerfOutcome {
     pub spent: Spent,
     /// Time of each transfer.
     pub latencies: Latencies,
-    /// Transfers as the devices saw them.
+    /// Bios of the devices.
     pub bios: u64,
-    /// Bytes that the CPU copied.
+    /// Bytes copied by the CPU.
     pub bytes_copied: u64,
 }
 
@@ -166,7 +172,7 @@ impl DiskPerfOutcome {
 }
 
 impl fmt::Display for DiskPerfOutcome {
-    /// The closing line of 2002. Both of its units are of 2^20 bytes.
+    /// The last line of 2002. Both of its units are 2^20 bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mbytes = self.bytes as f64 / f64::from(1 << 20);
         let mean = self.latencies.summary().map_or(0.0, |latency| latency.mean);
@@ -183,7 +189,7 @@ impl fmt::Display for DiskPerfOutcome {
     }
 }
 
-/// What is read or written, from its first byte on.
+/// A target, which is used from its first byte.
 #[derive(Clone, Debug)]
 pub enum DiskTarget {
     /// A device as a whole.
@@ -194,7 +200,7 @@ pub enum DiskTarget {
         name: String,
         /// The file.
         file: File,
-        /// What its volume lies on.
+        /// The device of its volume.
         device: Arc<dyn BlockDevice>,
     },
 }
@@ -207,7 +213,7 @@ impl DiskTarget {
     }
 }
 
-/// Run the test on devices, which are used from their first byte on.
+/// Run the test on devices.
 ///
 /// # Errors
 /// As [`run_on`].
@@ -234,7 +240,7 @@ pub fn run_on(
     check(targets, &options)?;
     let mut devices: Vec<&Arc<dyn BlockDevice>> = Vec::new();
     for target in targets {
-        // Files of one volume are counted once.
+        // The device of several files is counted once.
         if !devices.iter().any(|device| Arc::ptr_eq(device, target.device())) {
             devices.push(target.device());
         }
@@ -244,7 +250,7 @@ pub fn run_on(
     let each = options.blocks.saturating_mul(options.block_bytes as u64);
     observer.begin("moving data", each.saturating_mul(targets.len() as u64));
     let mut test = Test { options, observer, cancel, latencies: Latencies::default(), bytes: 0, copied: 0 };
-    // What is made ready takes none of the time.
+    // Preparation is not measured.
     let files = if options.mode == DiskMode::Raw { Vec::new() } else { open_all(targets, &options)? };
     let buffers = if options.depth > 1 { targets.len() * options.depth as usize } else { 1 };
     let memories = (0..buffers).map(|_| test.memory()).collect::<Result<Vec<_>, _>>()?;
@@ -291,7 +297,7 @@ fn check(targets: &[DiskTarget], options: &DiskPerf) -> Result<(), DiskPerfError
                     "raw needs devices; a file of a volume is read direct, nocopy or through the cache",
                 );
             }
-            // What is written makes it larger.
+            // Writes extend the file.
             DiskTarget::File { .. } if options.way == Way::Write => continue,
             DiskTarget::File { name, file, .. } => (name.clone(), file.size()),
         };
@@ -402,7 +408,7 @@ impl Test<'_> {
                     break 'moving;
                 }
                 let start = now();
-                // What a file would charge for its bios: in a simulation these are charged to no file.
+                // A file charges this cost for its bios; raw transfers have no file.
                 let largest = u64::from(device.geometry().max_transfer_bytes).max(1);
                 work(Work::Submit((memory.len() as u64).div_ceil(largest)));
                 match self.options.way {
@@ -430,7 +436,7 @@ impl Test<'_> {
             while !self.cancel.is_cancelled()
                 && let Some((slot, memory)) = free.pop_front()
             {
-                // A slot belongs to one device, so that each keeps its depth.
+                // Each slot belongs to one device, so each device keeps its depth.
                 let index = slot % targets.len();
                 if next_block[index] >= self.options.blocks {
                     continue;
@@ -474,7 +480,7 @@ mod tests {
     use super::*;
     use crate::watch::Silent;
 
-    /// Asks for the end with the first bytes that are moved.
+    /// Cancels with the first bytes.
     struct Impatient(Cancel);
 
     impl Observer for Impatient {
@@ -485,7 +491,7 @@ mod tests {
         fn end(&self) {}
     }
 
-    /// The time in which memory was had and cleared was in the rate.
+    /// The time of allocating memory was part of the rate.
     #[test]
     fn the_time_is_that_of_the_transfers() {
         let targets: [Arc<dyn BlockDevice>; 1] = [MemoryDevice::new(4 << 20)];
@@ -501,12 +507,12 @@ mod tests {
             let transfers = done.latencies.summary().unwrap().mean / 1e6;
             done.spent.seconds / transfers
         };
-        // The least of some: another program may run between the clocks.
+        // The minimum of several runs: another program may run between the clocks.
         let ratio = (0..5).map(|_| timed()).fold(f64::INFINITY, f64::min);
         assert!(ratio < 3.0, "{ratio} times as long as its transfers");
     }
 
-    /// Nothing was copied, as it said, and what was written stayed in the cache, for which the rate is none of the device's.
+    /// `bytes_copied` was 0, and writes stayed in the cache, so the rate was not the device's.
     #[test]
     fn a_test_that_is_interrupted_has_the_figures_of_what_it_did() {
         for way in [Way::Read, Way::Write] {

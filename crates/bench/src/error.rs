@@ -1,48 +1,48 @@
-//! What can go wrong in a measurement.
+//! Errors of a measurement.
 
 use std::path::{Path, PathBuf};
 
-/// Why a measurement ended without a result. Messages are `OBJECT: what happened: why`, with the cure.
+/// Why a measurement has no result. Messages are `OBJECT: what happened: why; what to do`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The host's filesystem refused.
+    /// A call of the host's filesystem failed.
     #[error("{}: cannot {what}: {source}{}", path.display(), cure_of(*source))]
     Host {
         /// The file or directory.
         path: PathBuf,
-        /// What was tried.
+        /// The failed action.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: rustix::io::Errno,
     },
-    /// Diorite refused.
+    /// The library failed.
     #[error("{object}: {source}")]
     Diorite {
         /// The image, or the file in it.
         object: String,
-        /// Why.
+        /// The error.
         source: Box<diorite::Error>,
     },
-    /// No filesystem could be made in the image.
+    /// The filesystem of the image could not be made.
     #[error("{}: cannot make the filesystem: {source}", path.display())]
     Mkfs {
         /// The image.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: diorite::mkfs::MkfsError,
     },
-    /// Memory for the transfers could not be had.
-    #[error("memory for {bytes} bytes of buffers: {source}")]
+    /// Memory for transfers could not be allocated.
+    #[error("cannot allocate {bytes} bytes of buffers: {source}")]
     Memory {
-        /// How much was asked for.
+        /// Requested bytes.
         bytes: usize,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The files would not fit.
+    /// The files do not fit.
     #[error(
-        "{}: not enough space: {needed} MB are needed and {free} MB are free; remove something, or choose another directory or a smaller size",
+        "{}: not enough space: {needed} MB are needed and {free} MB are free; choose another directory or a smaller size",
         path.display()
     )]
     Space {
@@ -53,17 +53,17 @@ pub enum Error {
         /// Free, in 10^6 bytes.
         free: u64,
     },
-    /// A file came back with fewer bytes than were written.
-    #[error("{object}: {returned} bytes came back of {expected} that were written")]
+    /// A file has fewer bytes than were written.
+    #[error("{object}: the file has {returned} bytes, and {expected} were written")]
     Truncated {
         /// The file.
         object: String,
-        /// Bytes that came back.
+        /// Bytes that were read.
         returned: u64,
         /// Bytes that were written.
         expected: u64,
     },
-    /// The user wants no more.
+    /// The user cancelled.
     #[error("interrupted; the files of the measurement were removed")]
     Interrupted,
 }
@@ -88,8 +88,8 @@ fn cure_of(errno: rustix::io::Errno) -> &'static str {
     }
 }
 
-/// What the library said, with the file's name in front, unless it says that itself.
-pub(crate) fn named(file: &str, source: &diorite::Error) -> String {
+/// The library's message after the file's name, unless the message begins with it.
+pub fn named(file: &str, source: &diorite::Error) -> String {
     let text = source.to_string();
     let is_named = text.trim_start_matches('/').starts_with(file.trim_start_matches('/'));
     if is_named { text } else { format!("{file}: {text}") }

@@ -1,7 +1,7 @@
-//! Files of the host's filesystem, as the peer that is measured: the only place in this crate that moves host data.
+//! Files of the host's filesystem, which is the measured peer. Only this module moves data of the host.
 //!
 //! Interface: [`HostFile`] reads and writes whole ranges, through the host's page cache or with `O_DIRECT`;
-//! [`TemporaryFile`] removes its file whatever happens, short of a kill.
+//! [`TemporaryFile`] removes its file when it is dropped.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Whether a host file goes through the host's page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum HostIo {
     Direct,
 }
 
-/// Whether a host file must be there already.
+/// Whether a host file must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostCreate {
     /// It must exist.
@@ -90,13 +90,13 @@ impl HostFile {
         rustix::fs::fsync(&self.fd).map_err(|errno| Error::host(&self.path, "sync", errno))
     }
 
-    /// Make the host forget the clean pages that it has cached of the file.
+    /// Drop the host's clean cached pages of the file.
     pub fn forget_cached(&self) -> Result<(), Error> {
         rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed)
             .map_err(|errno| Error::host(&self.path, "drop the cache of", errno))
     }
 
-    /// Give the file blocks for `len` bytes; a filesystem that cannot is not an error, since writing follows.
+    /// Allocate blocks for `len` bytes. A filesystem without preallocation is no error, because writes follow.
     pub fn preallocate(&self, len: u64) -> Result<(), Error> {
         match rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, len) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
@@ -111,7 +111,7 @@ impl HostFile {
     }
 }
 
-/// Remove a file of the host; one that is missing is fine.
+/// Remove a file of the host, if it exists.
 pub fn remove_file(path: &Path) -> Result<(), Error> {
     match rustix::fs::unlink(path) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -119,7 +119,7 @@ pub fn remove_file(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Have the filesystem that holds `directory` write everything that it has in memory.
+/// Sync the filesystem of `directory`.
 pub(crate) fn sync_filesystem(directory: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(directory, flags, Mode::empty())
@@ -127,10 +127,10 @@ pub(crate) fn sync_filesystem(directory: &Path) -> Result<(), Error> {
         .map_err(|errno| Error::host(directory, "sync the filesystem of", errno))
 }
 
-/// Bytes that an unprivileged user may still write in the filesystem that holds `directory`.
+/// Free bytes of the filesystem of `directory` for an unprivileged user.
 pub fn free_bytes(directory: &Path) -> Result<u64, Error> {
     let stat = rustix::fs::statvfs(directory)
-        .map_err(|errno| Error::host(directory, "look for free space", errno))?;
+        .map_err(|errno| Error::host(directory, "get the free space of", errno))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
@@ -139,14 +139,14 @@ pub(crate) fn read_text(path: &str) -> io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// A file name that is removed when this is dropped.
+/// A file that is removed when this is dropped.
 #[derive(Debug)]
 pub struct TemporaryFile {
     path: PathBuf,
 }
 
 impl TemporaryFile {
-    /// Take care of `name` in `directory`. The file need not exist yet; one that a killed run left is removed now.
+    /// The file `name` in `directory`, which need not exist yet. A file of a killed run is removed.
     pub fn new(directory: &Path, name: &OsStr) -> Result<Self, Error> {
         let path = directory.join(name);
         remove_file(&path)?;
@@ -161,7 +161,7 @@ impl TemporaryFile {
 
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        // Nothing better can be done with an error while other results are on their way to the user.
+        // A destructor cannot report an error.
         let _ = remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! Workloads, measurement, published tables, reports. Nothing here prints: the program does.
+//! Measurement and reports: `bonnie`, `diskperf`, and what the crates of jobs and reproductions share. Nothing here prints.
 
 mod error;
 mod host;
@@ -6,23 +6,21 @@ mod machine;
 mod measure;
 mod rows;
 mod scheduling;
+mod simulated;
 mod watch;
-mod world_time;
 
 pub mod bonnie;
 pub mod diskperf;
-pub mod job;
-pub mod matrix;
-pub mod profile;
 pub mod published;
 pub mod report;
-pub mod repro;
+pub mod world_time;
 
 pub use diorite_sim::WorldOptions;
-pub use error::Error;
+pub use error::{Error, named};
 pub use host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes, remove_file};
-pub use machine::Machine;
-pub use measure::{Latencies, Snapshot, Spent, background_cpu_percent, resident_bytes};
+pub use machine::{Machine, disk_of};
+pub use measure::{Latencies, Snapshot, Spent, background_cpu_percent, median, resident_bytes};
 pub use rows::{Better, CpuScope, Engine, LatencyUs, Mode, Report, Row, SHORTEST_SECONDS, Verdict};
 pub use scheduling::{OwnerShare, SchedulerReport};
+pub use simulated::{SimulatedDiskError, open_simulated};
 pub use watch::{Cancel, Observer, Silent};

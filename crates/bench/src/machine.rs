@@ -1,12 +1,12 @@
-//! The machine that a measurement ran on, for the head of a report.
+//! The machine of a measurement, for the head of a report.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::host::read_text;
 
-/// What must be known of a machine to compare its figures with those of another.
+/// Properties of a machine that its figures depend on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Its name.
@@ -19,19 +19,19 @@ pub struct Machine {
     pub cpus: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Filesystem and device of the directory that was measured.
+    /// Filesystem and device of the measured directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystem: Option<String>,
-    /// How busy the CPUs were before the measurement, 100 for one CPU: what others did is in machine-wide figures.
+    /// CPU use before the measurement, 100 for one CPU. Other programs are part of machine-wide figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background_cpu_percent: Option<f64>,
-    /// What other programs used during the measurement, 100 for one CPU.
+    /// CPU use of other programs during the measurement, 100 for one CPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub busy_cpu_percent: Option<f64>,
 }
 
 impl Machine {
-    /// This machine; what cannot be found out stays empty. `directory` is where files will be measured.
+    /// This machine; unknown properties are empty. `directory` is the directory of the measured files.
     pub fn this(directory: Option<&Path>) -> Self {
         let uname = rustix::system::uname();
         let text = |value: &std::ffi::CStr| value.to_string_lossy().into_owned();
@@ -58,7 +58,7 @@ fn cpu_model(cpuinfo: &str) -> String {
         .to_owned()
 }
 
-/// Memory that programs could have now without anything being swapped out; all that is known where the system does not report it.
+/// Memory that is available without swapping; `u64::MAX` if the system does not report it.
 pub(crate) fn available_memory_bytes() -> u64 {
     let meminfo = read_text("/proc/meminfo").unwrap_or_default();
     memory_bytes(&meminfo, "MemAvailable:").unwrap_or(u64::MAX)
@@ -71,7 +71,23 @@ fn memory_bytes(meminfo: &str, name: &str) -> Option<u64> {
     Some(kibibytes.saturating_mul(1024))
 }
 
-/// `ext4 on /dev/vda (rw,relatime)` for the mount that holds `directory`.
+/// The directory in `/sys` of the disk under a file or device of the host; for a partition, that of the whole disk.
+pub fn disk_of(file: &Path) -> Option<PathBuf> {
+    // A file that does not exist yet will be on the disk of its directory.
+    let near =
+        [Some(file), file.parent().filter(|parent| !parent.as_os_str().is_empty()), Some(Path::new("."))];
+    let stat = near.into_iter().flatten().find_map(|path| rustix::fs::stat(path).ok())?;
+    let is_device = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::BlockDevice;
+    let device = if is_device { stat.st_rdev } else { stat.st_dev };
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let directory = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    if directory.join("partition").exists() {
+        return directory.parent().map(Path::to_owned);
+    }
+    Some(directory)
+}
+
+/// The mount of `directory`, as `ext4 on /dev/vda (rw,relatime)`.
 fn filesystem_of(directory: &Path) -> Option<String> {
     let directory = directory.canonicalize().ok()?;
     let mounts = read_text("/proc/self/mounts").ok()?;

@@ -1,10 +1,10 @@
 //! Time, CPU time, latency and memory of a phase of work.
 //!
-//! CPU time is taken twice. The process clock counts this process in user and kernel mode to the nanosecond, its
-//! `io_uring` workers included. The machine's idle time (`/proc/stat`) tells what all CPUs did meanwhile, to
-//! the centisecond: kernel threads that write pages back and interrupts that complete transfers are only there.
-//! The machine's figure is never less than the process's own, which matters for what is short: the centiseconds of many short
-//! phases add up to the right sum only if none of them is corrected by itself. Elapsed time is the stack's, so that it is virtual in a simulation.
+//! CPU time is measured twice. The process clock counts user and kernel time of this process, with its `io_uring`
+//! workers, to the nanosecond. The machine's idle time (`/proc/stat`) gives the CPU time of all processors, to the
+//! centisecond, with kernel threads for writeback and interrupts for completions. The machine's CPU time is never less than the
+//! process's own. This correction applies to sums only, because the centiseconds of many short phases have the right
+//! sum only without it. Elapsed time is the stack's clock, so it is virtual in a simulation.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ pub struct Snapshot {
     machine: Option<MachineTime>,
 }
 
-/// What passed between two moments.
+/// Times between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     /// Elapsed time.
     pub seconds: f64,
     /// CPU time of this process.
     pub cpu_s_process: f64,
-    /// CPU time of the machine as counted, to the centisecond.
+    /// Counted CPU time of the machine, to the centisecond.
     machine_as_counted: f64,
 }
 
@@ -43,7 +43,7 @@ struct MachineTime {
 }
 
 impl Snapshot {
-    /// The clocks now.
+    /// The present clocks.
     pub fn now() -> Self {
         let clock = |id| {
             let time = clock_gettime(id);
@@ -53,7 +53,7 @@ impl Snapshot {
         Self { elapsed: diorite_block::sync::now(), process: clock(ClockId::ProcessCPUTime), machine }
     }
 
-    /// What passed since then.
+    /// The times since then.
     pub fn spent(&self) -> Spent {
         Self::now().since(self)
     }
@@ -70,18 +70,18 @@ impl Snapshot {
 }
 
 impl Spent {
-    /// All CPU time was this process's, as in a simulation.
+    /// Times with no other process, as in a simulation.
     pub fn alone(seconds: f64, cpu_s: f64) -> Self {
         Self { seconds, cpu_s_process: cpu_s, machine_as_counted: cpu_s }
     }
 
-    /// CPU time of the machine, this process's included.
+    /// CPU time of the machine, with this process.
     pub fn cpu_s_machine(&self) -> f64 {
         self.machine_as_counted.max(self.cpu_s_process)
     }
 }
 
-/// CPU time of all CPUs: all the time there was, without the idle time. The kernel counts idle time exactly and busy time by
+/// CPU time of all CPUs: elapsed time of all CPUs minus idle time. The kernel counts idle time exactly and busy time by
 /// sampling at clock ticks, which misses short bursts.
 fn machine_cpu(now: MachineTime, then: MachineTime, seconds: f64) -> f64 {
     let idle = now.idle - then.idle;
@@ -126,17 +126,17 @@ pub fn background_cpu_percent(time: Duration) -> f64 {
     100.0 * (spent.cpu_s_machine() - spent.cpu_s_process) / spent.seconds.max(1e-9)
 }
 
-/// CPU time of the other programs of the machine. Threads of the kernel are none: they may work for this one.
+/// CPU time of other programs. Kernel threads do not count, because they may work for this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherPrograms(f64);
 
 impl OtherPrograms {
-    /// Up to now.
+    /// Times until now.
     pub(crate) fn now() -> Self {
         Self(cpu_s_of_others().unwrap_or(0.0))
     }
 
-    /// What they used since then.
+    /// CPU time since then.
     pub(crate) fn cpu_s_since(self) -> f64 {
         (cpu_s_of_others().unwrap_or(0.0) - self.0).max(0.0)
     }
@@ -151,8 +151,8 @@ fn cpu_s_of_others() -> Option<f64> {
     Some(ids.filter(|id| *id != own).filter_map(of).sum())
 }
 
-/// From the `stat` file of a process: its CPU time, with that of the children that it has waited for, so that a program that ends
-/// stays in the sum. Nothing for a thread of the kernel.
+/// CPU time from the `stat` file of a process, with its waited-for children, so that an ended program stays in the sum.
+/// `None` for a kernel thread.
 fn cpu_s_of_program(stat: &str) -> Option<f64> {
     const PF_KTHREAD: u64 = 0x0020_0000;
     // The name may have spaces and parentheses.
@@ -165,8 +165,8 @@ fn cpu_s_of_program(stat: &str) -> Option<f64> {
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The middle value, or the mean of the two in the middle; 0 of nothing.
-pub(crate) fn median(values: &[f64]) -> f64 {
+/// The median; 0 without values.
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match (sorted.get(sorted.len().wrapping_sub(1) / 2), sorted.get(sorted.len() / 2)) {
@@ -175,7 +175,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Resident memory of this process in bytes, 0 where it is unknown.
+/// Resident memory of this process in bytes; 0 if unknown.
 pub fn resident_bytes() -> u64 {
     let pages: u64 =
         read_text("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok()).unwrap_or(0);
@@ -201,17 +201,17 @@ impl Latencies {
         self.nanoseconds.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Count those of another, for instance of another thread.
+    /// Add the operations of another one, for instance of another thread.
     pub fn add(&mut self, other: &Self) {
         self.nanoseconds.add(&other.nanoseconds).expect("both have the same bounds");
     }
 
-    /// Operations counted.
+    /// Number of operations.
     pub fn count(&self) -> u64 {
         self.nanoseconds.len()
     }
 
-    /// The figures, if anything was counted.
+    /// Mean and percentiles; `None` without operations.
     pub fn summary(&self) -> Option<LatencyUs> {
         if self.nanoseconds.is_empty() {
             return None;
@@ -277,7 +277,7 @@ mod tests {
         assert!(spent.cpu_s_process <= spent.seconds * 1.5 + 0.05, "{spent:?}");
     }
 
-    /// Phases shorter than the machine's clock can count one by one are right in sum.
+    /// Phases shorter than a tick of the machine's clock have the right sum.
     #[test]
     fn coarse_counts_add_up() {
         let mut sum = Spent::default();

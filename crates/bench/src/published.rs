@@ -1,4 +1,4 @@
-//! The figures that the seed documents published, as facts, embedded from `published/*.toml`.
+//! Published figures of the seed documents, embedded from `published/*.toml`.
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ pub struct Odirect2001 {
     pub buffered: BonnieRuns,
     /// With the patch.
     pub direct: BonnieRuns,
-    /// An early version that wrote metadata out before each direct write.
+    /// An early version that wrote metadata before each direct write.
     pub direct_flushing_metadata: BonnieRuns,
 }
 

@@ -1,17 +1,17 @@
-//! What a measurement says: rows, verdicts, and the object that `--json` prints.
+//! The result of a measurement: rows, verdicts, and the object that `--json` prints.
 //!
 //! Invariants:
-//! 1. What does not apply to a row is left out of its JSON, never written as zero.
-//! 2. A row that was too short to be accurate has no rates and no CPU figures ([`Row::is_too_short`]).
+//! 1. A figure that does not apply to a row is absent from its JSON, never zero.
+//! 2. A row that is too short to be accurate has no rates and no CPU figures ([`Row::is_too_short`]).
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// Shorter measurements than this are shown as `+++++`, never as a number.
+/// Shorter measurements are shown as `+++++`, never as a number.
 pub const SHORTEST_SECONDS: f64 = 0.5;
 
-/// Who moved the data.
+/// The stack that moved the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
@@ -26,20 +26,20 @@ pub enum Engine {
     Sim,
 }
 
-/// Which way the data went.
+/// The path of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Through a cache that held nothing of the file.
+    /// Through a cache without the file.
     #[default]
     Buffered,
-    /// Through a cache that held the file.
+    /// Through a cache with the file.
     BufferedWarm,
     /// Between the disk and the caller's memory.
     Direct,
-    /// As `Direct`, with several transfers in flight where the program of 2001 had one.
+    /// As `Direct`, with several transfers in flight; the program of 2001 had one.
     DirectInFlight,
-    /// To a device, page cache or not as the device's own file does it.
+    /// To a device, through the page cache if the device's file uses it.
     Raw,
     /// Through the cache, without the copy to the caller.
     Nocopy,
@@ -78,30 +78,30 @@ pub struct LatencyUs {
     pub mean: f64,
     /// Median.
     pub p50: f64,
-    /// 99 of 100 are at most this.
+    /// 99th percentile.
     pub p99: f64,
-    /// 999 of 1000 are at most this.
+    /// 99.9th percentile.
     pub p99_9: f64,
-    /// 9999 of 10000 are at most this.
+    /// 99.99th percentile.
     pub p99_99: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
 }
 
 /// One test of one engine in one mode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Who moved the data.
+    /// The stack that moved the data.
     pub engine: Engine,
-    /// Which way it went.
+    /// The path of the data.
     pub mode: Mode,
-    /// What was done, for instance `block_write`.
+    /// The test, for instance `block_write`.
     pub test: String,
-    /// Bytes that the program asked for, in all rounds.
+    /// Requested bytes of all rounds.
     pub bytes: u64,
     /// Time of all rounds.
     pub seconds: f64,
-    /// Rounds that the figures come from; rates are medians over them.
+    /// Number of rounds; rates are their medians.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
     /// Throughput, in 10^6 bytes a second.
@@ -113,7 +113,7 @@ pub struct Row {
     /// Operations a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_per_s: Option<f64>,
-    /// CPU time per elapsed time, 100 for one CPU; of the process, or of the whole machine where `cpu_scope` says so.
+    /// CPU time per elapsed time, 100 for one CPU; of the scope `cpu_scope`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_percent: Option<f64>,
     /// CPU seconds per 10^9 bytes, of the same scope.
@@ -148,17 +148,17 @@ pub struct Row {
 pub enum CpuScope {
     /// This process, in user and kernel mode, its kernel workers included.
     Process,
-    /// Every CPU of the machine: what kernel threads spend on write-back and interrupts counts as well.
+    /// Every CPU of the machine, with kernel threads for writeback and with interrupts.
     Machine,
 }
 
 impl Row {
-    /// A row with nothing but what was done.
+    /// A row without figures.
     pub fn new(engine: Engine, mode: Mode, test: impl Into<String>, bytes: u64, seconds: f64) -> Self {
         Self { engine, mode, test: test.into(), bytes, seconds, ..Self::default() }
     }
 
-    /// Whether it lasted too short for its rates to mean anything.
+    /// Whether it is too short for accurate rates.
     pub fn is_too_short(&self) -> bool {
         self.seconds < SHORTEST_SECONDS
     }
@@ -177,48 +177,68 @@ pub enum Better {
 /// One figure that must hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What it is about.
+    /// Name of the figure.
     pub name: String,
     /// The bound.
     #[serde(alias = "want")]
     pub target: f64,
-    /// What was measured.
+    /// The measured value.
     #[serde(alias = "got")]
     pub measured: f64,
     /// Which side of the bound is good.
     pub better: Better,
     /// Whether it holds.
     pub holds: bool,
+    /// Why it does not hold, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl Verdict {
     /// `measured` must be at least `target`.
     pub fn at_least(name: impl Into<String>, target: f64, measured: f64) -> Self {
-        Self { name: name.into(), target, measured, better: Better::Higher, holds: measured >= target }
+        Self {
+            name: name.into(),
+            target,
+            measured,
+            better: Better::Higher,
+            holds: measured >= target,
+            reason: None,
+        }
     }
 
     /// `measured` must be at most `target`.
     pub fn at_most(name: impl Into<String>, target: f64, measured: f64) -> Self {
-        Self { name: name.into(), target, measured, better: Better::Lower, holds: measured <= target }
+        Self {
+            name: name.into(),
+            target,
+            measured,
+            better: Better::Lower,
+            holds: measured <= target,
+            reason: None,
+        }
     }
 }
 
 /// What a command measured: the one object that `--json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The command, as it was typed.
+    /// The command line.
     pub command: String,
     /// Version of the program.
     pub version: String,
-    /// Where it ran.
+    /// The machine.
     pub host: Machine,
-    /// What was measured.
+    /// Measured rows.
     pub rows: Vec<Row>,
-    /// What must hold, and whether it does.
+    /// Verdicts on the rows.
     pub verdicts: Vec<Verdict>,
-    /// What a reader must know to judge the figures.
+    /// How to read the figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// What to do, in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
 }
 
 impl Report {
@@ -232,6 +252,7 @@ impl Report {
             rows: Vec::new(),
             verdicts: Vec::new(),
             notes: Vec::new(),
+            advice: None,
         }
     }
 

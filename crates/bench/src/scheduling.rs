@@ -1,6 +1,6 @@
-//! What an I/O scheduler gave each owner, as text and as JSON.
+//! Service of each owner by an I/O scheduler, as text and JSON.
 //!
-//! Where it sits: a copy of a scheduler's statistics at the end of a workload, with names for the owners that have one.
+//! Where it sits: a copy of a scheduler's statistics at the end of a workload, with the names of owners.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use diorite::{Histogram, OwnerStatistics, ScheduledDevice, TaskId};
 use serde_json::{Value, json};
 
-/// One owner's share.
+/// Service of one owner.
 #[derive(Clone, Debug)]
 pub struct OwnerShare {
-    /// Who.
+    /// The owner.
     pub task: TaskId,
     /// Its name: the job's, or the task's number.
     pub name: String,
-    /// What it received.
+    /// Its statistics.
     pub statistics: OwnerStatistics,
 }
 
@@ -24,14 +24,14 @@ pub struct OwnerShare {
 pub struct SchedulerReport {
     /// `inject`, `cfq`, `deadline`.
     pub name: &'static str,
-    /// All owners, the first to appear first.
+    /// All owners, in order of their first request.
     pub owners: Vec<OwnerShare>,
-    /// The scheduler's state, in lines for a person.
+    /// The scheduler's state as text.
     pub state: String,
 }
 
 impl SchedulerReport {
-    /// As things stand; `name_of` names the owners that it knows.
+    /// The present statistics; `name_of` gives the names of owners.
     pub fn of(device: &ScheduledDevice, name_of: impl Fn(TaskId) -> Option<String>) -> Self {
         let statistics = device.statistics();
         let share = |(task, statistics): (TaskId, &OwnerStatistics)| OwnerShare {

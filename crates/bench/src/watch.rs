@@ -1,21 +1,21 @@
-//! How a measurement reports progress, and how it is asked to stop.
+//! Progress and cancellation of a measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::Error;
+use crate::error::Error;
 
-/// Is called with what a measurement is doing. The program shows it on a terminal; others may ignore it.
+/// Receives the progress of a measurement.
 pub trait Observer: Send + Sync {
-    /// A phase begins, of about `total` bytes or operations (0: unknown).
+    /// A phase of `total` bytes or operations begins (0: unknown).
     fn begin(&self, what: &str, total: u64);
-    /// So much more of it is done.
+    /// `amount` more is done.
     fn advance(&self, amount: u64);
-    /// It is done.
+    /// The phase has ended.
     fn end(&self);
 }
 
-/// Ignores it.
+/// Ignores progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -25,22 +25,22 @@ impl Observer for Silent {
     fn end(&self) {}
 }
 
-/// A wish to stop, shared between the one who has it and the work.
+/// A flag that stops a measurement, shared by caller and measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Ask the work to stop at the next good moment.
+    /// Ask the measurement to stop.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the work was asked to stop.
+    /// Whether `cancel` was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// An error if the work was asked to stop.
+    /// An error if `cancel` was called.
     pub fn check(&self) -> Result<(), Error> {
         if self.is_cancelled() { Err(Error::Interrupted) } else { Ok(()) }
     }

@@ -1,6 +1,6 @@
-//! The time of day of a simulated world: a fixed moment, and virtual time from there on.
+//! The time of day of a simulated world: a fixed moment plus virtual time.
 //!
-//! So whatever a simulation writes down is a function of its seed (ARCHITECTURE invariant 11).
+//! So all that a simulation writes is a function of its seed (ARCHITECTURE invariant 11).
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use diorite_sim::Context;
 use jiff::Zoned;
 use jiff::tz::TimeZone;
 
-/// When every world begins.
-pub(crate) const BEGINNING: Timestamp = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
+/// Start of every world.
+pub const BEGINNING: Timestamp = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
 
-/// A clock for volumes in a world. Outside of one it stands: what is prepared there takes no virtual time.
+/// The clock of volumes in a world. Outside a world it does not advance.
 #[derive(Debug)]
 struct WorldClock;
 
@@ -28,12 +28,12 @@ impl Clock for WorldClock {
 }
 
 /// The clock of volumes in a world.
-pub(crate) fn clock() -> Arc<dyn Clock> {
+pub fn clock() -> Arc<dyn Clock> {
     Arc::new(WorldClock)
 }
 
-/// Date and time now: in a simulated process those of its world, in UTC, else those of the host.
-pub(crate) fn date() -> Zoned {
+/// Present date and time: of the world in a simulated process, in UTC, otherwise of the host.
+pub fn date() -> Zoned {
     if Context::current().is_none() {
         return Zoned::now();
     }
@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// The same in every run, and it passes as virtual time does.
+    /// It is the same in every run, and advances with virtual time.
     #[test]
     fn a_day_in_a_world_is_a_day_of_virtual_time() {
         let body = || {

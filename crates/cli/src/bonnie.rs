@@ -18,11 +18,11 @@ use crate::location::Location;
 use crate::output::Output;
 use crate::progress::StageProgress;
 
-/// Size of the file where the user says nothing, as in the seeds' program.
+/// Default size of the file, as in the seeds' program.
 const DEFAULT_MIB: u32 = 100;
 
 pub(crate) fn bonnie(arguments: &Bonnie, output: &mut Output) -> Result<()> {
-    // Files are removed before the program ends.
+    // An interrupt ends the program after the files are removed.
     interrupt::is_changing();
     match &arguments.directory {
         Some(directory) => one_target(arguments, directory, output),
@@ -62,7 +62,9 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
             let filesystem = images.open(image, Access::ReadWrite)?;
             let is_directory = filesystem.metadata(path).map(|found| found.kind == FileKind::Directory);
             if !is_directory.map_err(Failure::map(directory, "use as a directory"))? {
-                return Err(Failure::Failed(format!("{directory}: not a directory; name one of the image")));
+                return Err(Failure::Failed(format!(
+                    "{directory}: not a directory; choose a directory of the image"
+                )));
             }
             let place = ImagePlace::new(filesystem, image.display().to_string(), path);
             let rows = place
@@ -98,10 +100,7 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
 
 fn compare_all(arguments: &Bonnie, output: &mut Output) -> Result<()> {
     if arguments.queueing.choice()?.is_some() {
-        return Err(Failure::Usage(
-            "--scheduler is for one image or disk: name it with -d; the comparison of all ways has none"
-                .to_owned(),
-        ));
+        return Err(Failure::Usage("--scheduler is for one image or disk; choose it with -d".to_owned()));
     }
     let progress = StageProgress::default();
     let directory = Path::new(".");

@@ -22,7 +22,7 @@ use crate::{devices, interrupt};
 
 /// Largest transfer.
 const MOST_BYTES: u64 = 1 << 30;
-/// Most transfers in flight on each device; each has a buffer of its own.
+/// Most transfers in flight on each device; each has its own buffer.
 const MOST_IN_FLIGHT: u64 = 1024;
 
 pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()> {
@@ -91,7 +91,7 @@ fn device_target(
     Ok(DiskTarget::Device(scheduled))
 }
 
-/// A file of a volume; a write test makes it if there is none.
+/// A file of a volume, which a write test makes if it does not exist.
 fn file_target(
     arguments: &Arguments,
     name: &str,
@@ -105,7 +105,7 @@ fn file_target(
     let has_content = || filesystem.metadata(path).is_ok_and(|found| found.size > 0);
     if writes && !arguments.force && has_content() {
         return Err(Failure::Failed(format!(
-            "{name}: the file has content, which the write test would destroy; use --force if that is meant"
+            "{name}: the file has content, which the write test would destroy; use --force to overwrite it"
         )));
     }
     let direct = if options.mode == DiskMode::Direct { DirectIo::Required } else { DirectIo::Off };
@@ -115,11 +115,12 @@ fn file_target(
     Ok(DiskTarget::File { name: name.to_owned(), file, device })
 }
 
-/// The same in virtual time, on devices that are all simulated.
+/// Run the test in virtual time, on simulated devices.
 fn simulated(arguments: &Arguments, options: DiskPerf, names: &[String], output: &mut Output) -> Result<()> {
     if let Some(real) = names.iter().find(|name| !name.starts_with("sim:")) {
-        let why =
-            format!("{real}: real and simulated devices do not go together; they live in different times");
+        let why = format!(
+            "{real}: real and simulated devices do not go together: simulated time is virtual; test them apart"
+        );
         return Err(Failure::Usage(why));
     }
     profiling::refuse_in_simulation(&arguments.profiling)?;
@@ -148,7 +149,7 @@ fn show(
     output.text(&SchedulerReport::text_of_all(schedulers))
 }
 
-/// Take the words apart: `name=value`, a mode, or a target.
+/// Parse the words: `name=value`, a mode, or a target.
 fn understand(words: &[String]) -> Result<(DiskPerf, Vec<String>)> {
     let mut options = DiskPerf::default();
     let mut targets = Vec::new();
@@ -180,11 +181,11 @@ fn understand(words: &[String]) -> Result<(DiskPerf, Vec<String>)> {
     Ok((options, targets))
 }
 
-/// One of a kind, not two.
+/// At most one word of a kind.
 fn choose<'a, T: Copy + PartialEq>(chosen: &mut Option<(&'a str, T)>, word: &'a str, one: T) -> Result<()> {
     match chosen.replace((word, one)) {
         Some((former, other)) if other != one => {
-            Err(Failure::Usage(format!("{former} and {word}: the data moves one way; give one of them")))
+            Err(Failure::Usage(format!("{former} and {word}: choose one of them")))
         }
         _ => Ok(()),
     }

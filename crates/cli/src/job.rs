@@ -1,11 +1,11 @@
-//! The command job: a fio job file on the host's files, in an image, on a bare device, or on a simulated disk.
+//! The command job: a fio job file on files of the host, in an image, on a device, or on a simulated disk.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use diorite::Access;
 use diorite::front_end::host_paths;
-use diorite_bench::job::{
+use diorite_job::{
     HostPlace, JobError, JobFile, JobFileError, JobOutcome, Place, RawPlace, Simulated, VolumePlace,
     parse_with, run, run_simulated,
 };
@@ -38,7 +38,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     let text = read(&arguments.file, &name)?;
     let file = parse_with(&name, &text, &arguments.set).map_err(|error| refuse(&error))?;
     if !arguments.on.as_deref().is_some_and(|target| target.starts_with("sim:")) {
-        // Files that jobs make are whole when the program ends.
+        // An interrupt ends the program after its files are complete.
         interrupt::is_changing();
     }
     match arguments.on.as_deref() {
@@ -68,14 +68,12 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Files of the host that jobs name, and write to, hold no filesystem: disks, and images of them.
+/// An error if a named file of the host that a job writes holds a filesystem.
 fn refuse_to_destroy(arguments: &Job, file: &JobFile, below: &Path) -> Result<()> {
     if arguments.force {
         return Ok(());
     }
-    for name in
-        file.jobs.iter().filter(|job| job.pattern.changes()).flat_map(diorite_bench::job::Job::named_files)
-    {
+    for name in file.jobs.iter().filter(|job| job.pattern.changes()).flat_map(diorite_job::Job::named_files) {
         let inside =
             if below.as_os_str().is_empty() { &name } else { name.strip_prefix("/").unwrap_or(&name) };
         let path = below.join(inside);
@@ -84,7 +82,7 @@ fn refuse_to_destroy(arguments: &Job, file: &JobFile, below: &Path) -> Result<()
     Ok(())
 }
 
-/// One line for each complaint.
+/// One line for each error of the job file.
 fn refuse(error: &JobFileError) -> Failure {
     let text = error.to_string();
     let (others, last) = text.rsplit_once('\n').unwrap_or(("", &text));
@@ -99,7 +97,7 @@ fn read(path: &Path, name: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + String::from_utf8_lossy(good).matches('\n').count();
-        Failure::Failed(format!("{name}:{line}: it is not text in UTF-8; a job file is text as fio reads it"))
+        Failure::Failed(format!("{name}:{line}: not UTF-8 text; a job file is a text file"))
     })
 }
 
@@ -131,7 +129,7 @@ fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Outp
     say_what_failed(outcome)
 }
 
-/// One line for each job that ended before its end.
+/// One line for each failed job.
 fn say_what_failed(outcome: JobOutcome) -> Result<()> {
     let mut failures = outcome.failures.into_iter();
     let Some(last) = failures.next_back() else { return Ok(()) };
@@ -144,14 +142,7 @@ fn read_ahead_bytes(arguments: &Job) -> Option<usize> {
 }
 
 fn show(arguments: &Job, outcome: &JobOutcome, output: &mut Output) -> Result<()> {
-    // First: a log that cannot be written leaves the figures.
-    let shown =
-        if arguments.reporting.json { output.json(&outcome.json()) } else { output.text(&outcome.text()) };
-    for (name, content) in outcome.results.iter().flat_map(|result| &result.logs) {
-        #[expect(clippy::disallowed_methods, reason = "a report, not data I/O")]
-        std::fs::write(name, content).map_err(|error| Failure::host(name, "write", &error))?;
-    }
-    shown
+    if arguments.reporting.json { output.json(&outcome.json()) } else { output.text(&outcome.text()) }
 }
 
 fn on_place(arguments: &Job, file: &JobFile, place: &Arc<dyn Place>, output: &mut Output) -> Result<()> {

@@ -26,6 +26,7 @@ mod logging;
 mod make;
 mod mount;
 mod output;
+mod profile;
 mod profiling;
 mod progress;
 mod raw;

@@ -1,38 +1,40 @@
-//! The switch `--profile`: where the CPU time went, as tables on standard output and as a flame graph in a file.
+//! The option `--profile`: CPU time as tables on standard output and as a flame graph in a file.
 
 use std::path::{Path, PathBuf};
-
-use diorite_bench::profile::{Profile, ProfileError, Profiler, Ticks};
 
 use crate::args::{Profiling as Arguments, Reporting};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::profile::{Profile, ProfileError, Profiler, Ticks};
 
-/// Functions shown.
+/// Most lines of a table.
 const LINES: usize = 20;
 
-/// Start sampling if a file for the flame graph was named.
+/// Start sampling if there is a file for the flame graph.
 pub(crate) fn start(file: Option<&Path>) -> Result<Option<Profiling>> {
     let Some(file) = file else { return Ok(None) };
     let profiler = Profiler::start().map_err(|error| Failure::Failed(error.to_string()))?;
     Ok(Some(Profiling { profiler, file: file.to_owned() }))
 }
 
-/// Virtual time is no time that can be sampled.
+/// An error for `--profile` in a simulation, whose time is virtual.
 pub(crate) fn refuse_in_simulation(arguments: &Arguments) -> Result<()> {
     if arguments.profile.is_none() {
         return Ok(());
     }
-    Err(Failure::Usage("--profile samples real CPU time; a simulation has none to show".to_owned()))
+    Err(Failure::Usage(
+        "--profile samples real CPU time, and a simulation has virtual time; run it on a real device"
+            .to_owned(),
+    ))
 }
 
-/// Sampling goes on.
+/// A running profiler and its file.
 pub(crate) struct Profiling {
     profiler: Profiler,
     file: PathBuf,
 }
 
-/// Sampling has ended; nothing is written yet.
+/// A profile that is not written yet.
 pub(crate) struct Profiled {
     profile: Result<Profile, ProfileError>,
     file: PathBuf,
@@ -46,8 +48,8 @@ impl Profiling {
 }
 
 impl Profiled {
-    /// Write the flame graph; beside text also print the ticks per layer and per function, most last, as readprofile was
-    /// read in 2002.
+    /// Write the flame graph. With a text report also print the ticks per layer and per function, most last, as `readprofile`
+    /// did in 2002.
     pub(crate) fn show(self, reporting: Reporting, output: &mut Output) -> Result<()> {
         let name = self.file.display();
         let profile =

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use diorite::front_end::host_paths;
-use diorite_bench::repro::{
+use diorite_bench::{Better, Machine, Observer, Report, Verdict};
+use diorite_repro::{
     Options, Outcome, ReproError, boundary, fairness, fairness_on, matrix, odirect, odirect_here, page, raw,
     unwritten_bytes,
 };
-use diorite_bench::{Better, Machine, Observer, Report, Verdict};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
@@ -26,7 +26,7 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
             "--on belongs to `repro fairness`; the other tables need no device".to_owned(),
         ));
     }
-    // Before the run, which takes long: where it would be lost.
+    // Checked before the run, which takes long.
     arguments.report.as_deref().map_or(Ok(()), check_can_be_written)?;
     let mut outcomes = Vec::new();
     for table in tables {
@@ -55,7 +55,7 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file can be written that is there, or its directory.
+/// Whether a file, or its directory, is writable.
 fn check_can_be_written(file: &Path) -> Result<()> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let written = if file.exists() { file } else { parent };
@@ -105,14 +105,14 @@ fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
     Ok(outcome?)
 }
 
-/// What was never written is read without the disk: nothing would be measured.
+/// Unwritten blocks are read without the disk, so they are an error.
 fn refuse_unwritten(name: &str) -> Result<()> {
     for path in host_paths(name) {
         let bytes = unwritten_bytes(&path).map_err(|error| Failure::host(path.display(), "open", &error))?;
         if bytes > 0 {
             let path = path.display();
             return Err(Failure::Failed(format!(
-                "{name}: {bytes} bytes of {path} were never written, and are read without the disk; write it once before: \
+                "{name}: {bytes} bytes of {path} were never written, so reads do not reach the disk; write them first: \
                  shred -n 1 {path}"
             )));
         }
@@ -120,7 +120,7 @@ fn refuse_unwritten(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Bonnie's table of this machine after the simulated one; where there is no space for its files, the reason.
+/// Bonnie's table of this machine after the simulated one, or the reason why there is none.
 fn with_this_machine(mut outcome: Outcome) -> Result<Outcome> {
     interrupt::is_changing();
     let progress = StageProgress::default();
@@ -154,6 +154,9 @@ fn print(outcome: &Outcome, output: &mut Output) -> Result<()> {
     output.line("")?;
     for verdict in &outcome.verdicts {
         output.paragraph(&verdict_line(verdict), "       ")?;
+        if let Some(reason) = &verdict.reason {
+            output.paragraph(&format!("       {reason}"), "       ")?;
+        }
     }
     output.line("")?;
     for note in &outcome.notes {

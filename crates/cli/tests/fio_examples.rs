@@ -1,7 +1,5 @@
-//! The job files that fio ships as examples, read where Debian's package fio-examples has them: each one whose engine is for
-//! files runs, or what keeps it from running is named, as the table in crates/bench/FIO.md says.
-//!
-//! What takes devices, gigabytes or hours is made smaller with `--set`, which replaces values and hides no option.
+//! fio's example job files, from Debian's package fio-examples: each one runs, or is rejected with the reason in the table of
+//! crates/job/FIO.md. `--set` reduces sizes and times.
 
 mod common;
 
@@ -13,7 +11,7 @@ use common::{Bench, text};
 
 const EXAMPLES: &str = "/usr/share/doc/fio/examples";
 
-/// What is made smaller, where a file has it.
+/// Reduced values of options, where a file has them.
 const SMALLER: &[(&str, &str)] = &[
     ("size", "4m"),
     ("filesize", "4m"),
@@ -26,13 +24,9 @@ const SMALLER: &[(&str, &str)] = &[
     ("loops", "2"),
     ("number_ios", "20"),
     ("rate", "8m"),
-    ("ratemin", "1k"),
-    ("ss_dur", "2s"),
-    ("ss_ramp", "0"),
-    ("latency_window", "50ms"),
 ];
 
-/// Devices and files that jobs name and that must be there: as files of this size in the directory that the jobs run in.
+/// Devices and files that jobs name, which are files of this size in the directory of the jobs.
 const TARGETS: &[&str] = &[
     "dev/XXX",
     "dev/sda",
@@ -48,22 +42,21 @@ const TARGETS: &[&str] = &[
 ];
 const TARGET_BYTES: u64 = 40 << 20;
 
-/// What the comments of a file say that its variables can be.
+/// Values of variables, from the comments of the files.
 const VARIABLES: &[(&str, &str)] = &[("FIO_RW", "randread"), ("FIO_IODEPTH", "4"), ("FIO_BS", "8k")];
 
-/// The table: file, and what is said of it.
+/// The table: file and result.
 fn documented() -> BTreeMap<String, String> {
-    let page = include_str!("../../bench/FIO.md");
+    let page = include_str!("../../job/FIO.md");
     let rows =
         page.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "));
     rows.map(|(name, said)| (name.to_owned(), said.to_owned())).collect()
 }
 
-/// What comes of one file: `runs`, or the complaints about it without the line numbers, each once; only the engine where it is
-/// none for files.
+/// The result of one file: `runs`, or its errors without line numbers, each once; only the engine if it is not for files.
 fn outcome(bench: &Bench, name: &str, content: &str) -> String {
     let path = format!("{EXAMPLES}/{name}");
-    // What fills a disk gets a small one. Character devices are the machine's own; all others are files of the directory.
+    // A job that fills a disk gets a small one. Character devices are the machine's; all other files are in the directory.
     let on = if content.contains("fill_device") {
         bench.image("small.img", "ext4", "16M");
         Some("--on=small.img")
@@ -99,7 +92,7 @@ fn outcome(bench: &Bench, name: &str, content: &str) -> String {
         }
     }
     let engine =
-        reasons.iter().find_map(|reason| reason.strip_prefix("ioengine=")?.split_once(": is no engine"));
+        reasons.iter().find_map(|reason| reason.strip_prefix("ioengine=")?.split_once(": not an engine"));
     engine.map_or_else(|| reasons.join("; "), |(engine, _)| format!("the engine {engine} is not for files"))
 }
 

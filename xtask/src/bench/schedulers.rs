@@ -32,7 +32,7 @@ const NONE_MOST: f64 = 1.02;
 const SIMULATION_MOST_S: f64 = 5.0;
 
 /// The job of the report of 2009, as it was posted.
-const SEED_JOB: &str = "crates/bench/published/fairness-2009.fio";
+const SEED_JOB: &str = "crates/repro/published/fairness-2009.fio";
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
     if options.matrix {
@@ -65,12 +65,12 @@ fn matrix(options: &Options) -> Result<(), String> {
     let seeds: Vec<_> = (1..=options.rounds).map(|seed| seed.to_string()).collect();
     let (seeds, json, picture) = (seeds.join(","), json.to_string_lossy(), picture.to_string_lossy());
     let command = format!(
-        "cargo run --release --quiet -p diorite-bench --example matrix -- --seeds {seeds} --json {json} --picture {picture}"
+        "cargo run --release --quiet -p diorite-repro --example matrix -- --seeds {seeds} --json {json} --picture {picture}"
     );
     let said = shell(&command)?;
     let text = format!(
         "# Schedulers on workloads\n\n{}\nTotal MB/s and the p99 latency of the owner that is served worst, medians over seeds, in virtual time; \
-         `*`: no other scheduler is better in both by 5 %. Workloads: `crates/bench/src/matrix/workloads.rs`. `{}`\n\n```\n{said}```\n",
+         `*`: no other scheduler is better in both by 5 %. Workloads: `crates/repro/src/matrix/workloads.rs`. `{}`\n\n```\n{said}```\n",
         store::versions(),
         command
     );

@@ -1,4 +1,4 @@
-//! Appends of 4 KiB, each made durable (`fsync`) before the next; each thread has a file of its own.
+//! Appends of 4 KiB with an `fsync` after each; each thread has its own file.
 
 use std::fs;
 use std::io::Write;
@@ -37,7 +37,7 @@ pub(crate) fn run(place: &Place, threads: usize, seconds: u64) -> Result<Figures
     Ok(figures)
 }
 
-/// Writes and flushes that the device has taken, where the library knows.
+/// Writes and flushes of the device, with the library only.
 fn writes(place: &Place) -> Option<(u64, u64)> {
     match place {
         Place::Image(filesystem) => {

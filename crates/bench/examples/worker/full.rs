@@ -1,7 +1,7 @@
-//! A volume filled to the last block, made 99 % full with holes all over, used like that, and filled again to the last block.
+//! A volume is filled to the last block, used at 99 % with fragmented free space, and filled again.
 //!
-//! `full` leaves the volume 99 % full for `rest`, which runs through the library and through the kernel on copies of it: both
-//! should get equally far.
+//! `full` leaves the volume 99 % full for `rest`, which runs with the library and with the kernel on copies of it. Both should write
+//! the same number of blocks.
 
 use diorite::Filesystem;
 
@@ -11,25 +11,25 @@ use crate::{Failure, Figures};
 
 /// Bytes of a file that fills.
 const SMALL: usize = 64 << 10;
-/// One file of so many is removed again.
+/// One of this many files is removed.
 const REMOVED: usize = 128;
-/// Bytes of the files that take the place of one removed: they leave a hole of two blocks.
+/// Bytes of the files that replace a removed one, and leave a hole of two blocks.
 const HALF: usize = 28 << 10;
-/// Bytes of the file that takes the place of those: no hole is large enough for it.
+/// Bytes of the file that replaces these, which no hole can hold.
 const LARGER: usize = 60 << 10;
-/// How often the places of removed files are used again.
+/// How often the blocks of removed files are reused.
 const ROUNDS: usize = 4;
 /// `ENOSPC`
 const NO_SPACE: i32 = 28;
 
-/// What a file has in it: distinguished from any other by its first bytes, and from zeros everywhere.
+/// Content of a file: unique by its first bytes, and without zeros.
 fn content(seed: usize, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|at| (at / 512 + seed) as u8 | 1).collect();
     bytes[..8].copy_from_slice(&(seed as u64).to_le_bytes());
     bytes
 }
 
-/// Of the blocks that are not kept for the superuser, how many percent are used: as `df` counts.
+/// Percent of used blocks, as `df` counts, without the superuser's reserve.
 fn used_percent(filesystem: &Filesystem) -> f64 {
     let space = filesystem.statfs();
     let used = (space.blocks - space.blocks_free) as f64;
@@ -41,7 +41,7 @@ fn used_percent(filesystem: &Filesystem) -> f64 {
 struct Files(Vec<(String, usize, usize)>);
 
 impl Files {
-    /// Make a file; `false` if there is no space for it, and then it is not there.
+    /// Make a file; `false` without space, and then there is no file.
     fn make(&mut self, filesystem: &Filesystem, path: String, len: usize) -> Result<bool, Failure> {
         let seed = self.0.len();
         let file = filesystem.create_file(&path)?;
@@ -57,7 +57,7 @@ impl Files {
         Ok(true)
     }
 
-    /// Remove the files that `which` is true for.
+    /// Remove the files for which `which` is true.
     fn remove(&mut self, filesystem: &Filesystem, which: impl Fn(&str) -> bool) -> Result<(), Failure> {
         let (gone, left) = std::mem::take(&mut self.0).into_iter().partition(|file| which(&file.0));
         self.0 = left;
@@ -65,7 +65,7 @@ impl Files {
         gone.iter().try_for_each(|(path, ..)| Ok(filesystem.remove_file(path)?))
     }
 
-    /// Every file has what was written to it.
+    /// Every file has its written content.
     fn verify(&self, filesystem: &Filesystem) -> Result<(), Failure> {
         let mut found = vec![0; SMALL];
         for (path, seed, len) in &self.0 {
@@ -79,7 +79,7 @@ impl Files {
     }
 }
 
-/// Fill the volume, free one file of 128, and use their places again and again, in pieces that do not fit.
+/// Fill the volume, remove one of 128 files, and reuse their blocks with files that do not fit.
 pub(crate) fn full(place: &Place) -> Result<Figures, Failure> {
     let filesystem = filesystem(place)?;
     let mut files = Files::default();
@@ -132,7 +132,7 @@ pub(crate) fn full(place: &Place) -> Result<Figures, Failure> {
     steps.skip();
     files.verify(filesystem)?;
     steps.rate("verify_files", files.0.len() as u64);
-    // Some space for the threads that fill the volume again, in holes all over.
+    // Fragmented space for the threads that fill the volume again.
     files.remove(filesystem, |path| path.starts_with("/half-"))?;
     filesystem.sync()?;
     steps.note("left_percent", used_percent(filesystem));
@@ -162,7 +162,7 @@ pub(crate) fn rest(place: &Place) -> Result<Figures, Failure> {
             steps.seconds("until_no_space");
             let space = filesystem.statfs();
             steps.note("blocks_left", space.blocks_available as f64);
-            // What was there can be changed still, and what is removed can be used.
+            // Existing files can be changed, and freed blocks can be used.
             file.write_all_at(&[4; BLOCK], 0)?;
             file.sync_all()?;
         }

@@ -1,4 +1,4 @@
-//! The workloads of `cargo xtask bench` that are not fio's: one process is one run of one contender.
+//! Workloads of `cargo xtask bench` without fio: one process is one run of one contender.
 //!
 //! `worker WORKLOAD [COUNT] [WORD...] --on IMAGE` (`--make IMAGE` for a new one of 16 TiB) works through the library, `--in DIRECTORY` through the system calls of the host (a
 //! mount by the kernel or by a FUSE server). Both do the same steps; the figures go to standard output as JSON.

@@ -1,9 +1,8 @@
-//! Many empty files in one directory: made, looked at, listed, removed. `first_list` is the first time that its names are counted,
-//! `readdir` each time after it, and `list` also keeps them in memory.
+//! Many empty files in one directory are made, looked up, listed and removed. `first_list` counts the names for the first time,
+//! `readdir` counts them again, and `list` also keeps them in memory.
 //!
-//! On the clock: making and removing include the sync that makes them durable at the end (`syncfs` on the host);
-//! looking and listing come after it, with whatever the contender still has in memory. Opening and closing the volume,
-//! mount and unmount are not on the clock.
+//! Measured: making and removing with the final sync (`syncfs` on the host); then lookups and listings with the contender's
+//! caches. Not measured: opening and closing the volume, mount and unmount.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use crate::place::Place;
 use crate::{Failure, Figures};
 
 const DIRECTORY: &str = "names";
-/// Looking and listing are repeated until this much time has passed.
+/// Lookups and listings repeat for this time.
 const LOOK: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(place: &Place, count: usize) -> Result<Figures, Failure> {

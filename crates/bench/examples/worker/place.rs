@@ -1,4 +1,4 @@
-//! Where a workload runs: on an image through the library, or in a directory of the host.
+//! The place of a workload: an image, with the library, or a directory of the host.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::fs::RawDir;
 
 use crate::Failure;
 
-/// What the C library's `readdir` asks for at a time.
+/// Buffer size of the C library's `readdir`.
 const READDIR_BYTES: usize = 32 << 10;
 
 /// See the module's head.
@@ -20,7 +20,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Open an image, with that much memory for metadata buffers if it is not to be the usual amount.
+    /// Open an image, with a limit for metadata buffers if it is given.
     pub(crate) fn image(path: &Path, metadata_mib: Option<usize>) -> Result<Self, Failure> {
         let options = FilesystemOptions::new();
         let options = match metadata_mib {
@@ -30,7 +30,7 @@ impl Place {
         Ok(Self::Image(options.open(path)?))
     }
 
-    /// Make a directory the current one, so that paths are as short as on the image.
+    /// Change to a directory, so that paths are as short as on the image.
     pub(crate) fn host(path: &Path) -> Result<Self, Failure> {
         std::env::set_current_dir(path)?;
         Ok(Self::Host)
@@ -60,7 +60,7 @@ impl Place {
         }
     }
 
-    /// Make a file that must not be there, and close it.
+    /// Make a new file, and close it.
     pub(crate) fn create(&self, path: &str) -> Result<(), Failure> {
         match self {
             Self::Image(filesystem) => {
@@ -79,7 +79,7 @@ impl Place {
         }
     }
 
-    /// Number of names in a directory, which are looked at and not kept: on the host as `readdir(3)` reads them.
+    /// Number of names in a directory, without keeping them; on the host as with `readdir(3)`.
     pub(crate) fn count_names(&self, path: &str) -> Result<usize, Failure> {
         match self {
             Self::Image(filesystem) => {
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Number of names in a directory, once all are in memory.
+    /// Number of names in a directory, after all are in memory.
     pub(crate) fn list(&self, path: &str) -> Result<usize, Failure> {
         match self {
             Self::Image(filesystem) => {

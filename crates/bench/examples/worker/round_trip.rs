@@ -1,4 +1,4 @@
-//! What a system call costs that a FUSE server must answer and that costs the server nothing: `statfs`.
+//! Cost of a system call that a FUSE server answers without work: `statfs`.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Large numbers: a million names in a directory, 16 TiB, a file of 100,000 extents. Each says how long it took, what it found to
-//! be right, and how much memory the process had at most. Full volumes are in `full.rs`.
+//! Large numbers: a million names in a directory, 16 TiB, a file of 100,000 extents. Each workload reports times, checks, and the
+//! largest memory use of the process. Full volumes are in `full.rs`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use diorite_device::{Create, FileDevice, OpenOptions};
 use crate::place::Place;
 use crate::{Failure, Figures};
 
-/// As much as fits a file of the host's ext4: 16 TiB but 1 MiB.
+/// The largest file of the host's ext4: 16 TiB minus 1 MiB.
 const FAR_BYTES: u64 = (16 << 40) - (1 << 20);
 
-/// What the program takes that has no image open, the rings of its threads among it.
+/// Memory of the program without an image, with the rings of its threads.
 const PROGRAM_MIB: f64 = 16.0;
 
-/// What a file is allocated on that volume, so that something lies far from its beginning.
+/// Size of a file on that volume, so that blocks are far from its start.
 const WIDE_BYTES: u64 = 1 << 40;
 
 pub(crate) fn filesystem(place: &Place) -> Result<&Filesystem, Failure> {
@@ -27,7 +27,7 @@ pub(crate) fn filesystem(place: &Place) -> Result<&Filesystem, Failure> {
     }
 }
 
-/// Figures with a clock: each step is timed and named.
+/// Named and timed steps.
 pub(crate) struct Steps {
     pub(crate) figures: Figures,
     last: Instant,
@@ -38,17 +38,17 @@ impl Steps {
         Self { figures: Vec::new(), last: Instant::now() }
     }
 
-    /// A figure that is no time.
+    /// A figure without a time.
     pub(crate) fn note(&mut self, name: &str, value: f64) {
         self.figures.push((name.to_owned(), value));
     }
 
-    /// What was done since the last step is on no clock.
+    /// Do not measure the work since the last step.
     pub(crate) fn skip(&mut self) {
         self.last = Instant::now();
     }
 
-    /// A step has ended that did `count` things.
+    /// A step of `count` operations has ended.
     pub(crate) fn rate(&mut self, name: &str, count: u64) {
         let seconds = self.last.elapsed().as_secs_f64();
         self.figures.push((format!("{name}_per_s"), count as f64 / seconds));
@@ -67,7 +67,7 @@ impl Steps {
     }
 }
 
-/// The most memory that this process has had, in MiB.
+/// The largest memory use of this process, in MiB.
 fn peak_rss_mib() -> Result<f64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
@@ -75,7 +75,7 @@ fn peak_rss_mib() -> Result<f64, Failure> {
     Ok(kib / 1024.0)
 }
 
-/// Many names in one directory: made, found, listed, removed but for a tenth. `metadata_mib`: the limit given to the volume.
+/// Many names in one directory are made, found, listed, and nine tenths removed. `metadata_mib` is the volume's limit.
 pub(crate) fn million(place: &Place, count: usize, metadata_mib: Option<usize>) -> Result<Figures, Failure> {
     let filesystem = filesystem(place)?;
     let path = |n: usize| format!("/many/file-{n:08}");
@@ -100,7 +100,7 @@ pub(crate) fn million(place: &Place, count: usize, metadata_mib: Option<usize>) 
     (0..removed).try_for_each(|n| place.remove(&path(n)))?;
     filesystem.sync()?;
     steps.rate("unlink", removed as u64);
-    // Two and a half times the option, as its documentation says; and the program.
+    // Two and a half times the option, as documented, plus the program.
     let allowed = metadata_mib.unwrap_or(64) as f64 * 2.5 + PROGRAM_MIB;
     steps.note("allowed_rss_mib", allowed);
     steps.end()
@@ -114,11 +114,11 @@ pub(crate) fn make(path: &Path) -> Result<Filesystem, Failure> {
     Ok(FilesystemOptions::new().open_device(device)?)
 }
 
-/// Files at far places of a file and of the volume.
+/// Blocks at large offsets of a file and of the volume.
 pub(crate) fn far(place: &Place) -> Result<Figures, Failure> {
     let filesystem = filesystem(place)?;
     let mut steps = Steps::new();
-    // Top-level directories spread over the volume.
+    // Top-level directories are spread over the volume.
     for n in 0..64 {
         filesystem.create_dir(format!("/d{n}"))?;
         let file = filesystem.create_file(format!("/d{n}/file"))?;
@@ -151,7 +151,7 @@ pub(crate) fn far(place: &Place) -> Result<Figures, Failure> {
     steps.end()
 }
 
-/// A file in which every other block is a hole: written, read, every other one of the rest punched.
+/// A file with a hole in every other block is written and read; then every other written block is punched.
 pub(crate) fn extents(place: &Place, count: u64) -> Result<Figures, Failure> {
     const STRIDE: u64 = 8192;
     let filesystem = filesystem(place)?;

@@ -1,6 +1,6 @@
-//! One large file written from beginning to end: fresh, or over what is there.
+//! One large file is written sequentially: new, or over existing blocks.
 //!
-//! On the clock: the writes and the `fdatasync` at the end.
+//! Measured: the writes and the final `fdatasync`.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ pub(crate) fn run(place: &Place, mib: u64, words: &[String]) -> Result<Figures, 
     let Place::Image(filesystem) = place else { return Err("only on an image".into()) };
     let has = |word: &str| words.iter().any(|other| other == word);
     let direct = if has("direct") { DirectIo::Required } else { DirectIo::Off };
-    // The disk has had the same to do, whatever is measured now.
+    // The disk did the same work before each measurement.
     write(filesystem, mib, direct)?;
     if has("fresh") {
         filesystem.remove_file(PATH)?;

@@ -1,8 +1,8 @@
-//! A file from front to back in chunks: how the block tests write and read.
+//! Sequential reads and writes of a file in chunks, for the block tests.
 //!
-//! A [`super::Place`] chooses how: one chunk at a time, as the program of 2001 and as fits a kernel that reads ahead and
-//! does write-behind by itself; or, for direct I/O on a file of an image, with several chunks in flight ([`DirectReader`],
-//! [`DirectWriter`]), since nothing else reads ahead there.
+//! A [`super::Place`] chooses the way. One chunk at a time is the way of the program of 2001, and suits a kernel with
+//! readahead and writeback. Direct I/O on a file of an image has no readahead, so it keeps several chunks in flight
+//! ([`DirectReader`], [`DirectWriter`]).
 
 use std::sync::Arc;
 
@@ -10,43 +10,55 @@ use diorite::{DirectReader, DirectWriter};
 use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
-use crate::Error;
+use crate::error::Error;
 
-/// Chunks in flight where several are: the device hears of the next before the last is done, and one interrupt and one wake-up
-/// serve several.
+/// Chunks in flight of a stream. The device gets the next request before the last completion, and one interrupt and one
+/// wake-up serve several chunks.
 pub(super) const IN_FLIGHT: u32 = 8;
+
+/// Alignment of huge pages, which make direct I/O cheaper.
+const HUGE_BYTES: usize = 2 << 20;
+
+/// At least `len` bytes on huge pages, made by `allocate`.
+pub(super) fn huge_buffer(
+    len: usize,
+    allocate: impl Fn(usize, usize) -> std::io::Result<AlignedBuf>,
+) -> Result<AlignedBuf, Error> {
+    let bytes = len.max(1).next_multiple_of(HUGE_BYTES);
+    allocate(bytes, HUGE_BYTES).map_err(|source| Error::Memory { bytes, source })
+}
 
 /// An open file of a [`super::Place`].
 pub trait WorkFile: Send + Sync {
-    /// Read; fewer bytes only at the end of the file.
+    /// Read at `offset`; fewer bytes only at the end of the file.
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
 
-    /// Write all of it.
+    /// Write all of `memory` at `offset`.
     fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error>;
 
-    /// Make what was written durable (`fsync`).
+    /// Make written data durable (`fsync`).
     fn sync(&self) -> Result<(), Error>;
 }
 
-/// Writes a file chunk by chunk, beginning at its start.
+/// Writes a file chunk by chunk from its start.
 pub trait ChunkWriter {
-    /// The memory of the next chunk; it holds what some earlier one held.
+    /// The memory of the next chunk, with the content of an earlier chunk.
     fn buffer(&mut self) -> Result<&mut [u8], Error>;
 
-    /// Write it.
+    /// Write the chunk.
     fn submit(&mut self) -> Result<(), Error>;
 
-    /// Wait for everything, and make it durable.
+    /// Wait for all chunks, and make them durable.
     fn finish(self: Box<Self>) -> Result<(), Error>;
 }
 
-/// Reads a file chunk by chunk, beginning at its start.
+/// Reads a file chunk by chunk from its start.
 pub trait ChunkReader {
     /// The next chunk; `None` at the end of the file.
     fn next_chunk(&mut self) -> Result<Option<&[u8]>, Error>;
 }
 
-/// Waits for each chunk before the next.
+/// One chunk at a time.
 pub(super) struct OneAtATime {
     file: Arc<dyn WorkFile>,
     memory: AlignedBuf,
@@ -54,7 +66,7 @@ pub(super) struct OneAtATime {
 }
 
 impl OneAtATime {
-    /// From the start of `file`, through memory for a chunk at least.
+    /// From the start of `file`, with memory for at least a chunk.
     pub(super) fn new(file: Arc<dyn WorkFile>, memory: AlignedBuf) -> Self {
         Self { file, memory, offset: 0 }
     }
@@ -84,7 +96,7 @@ impl ChunkReader for OneAtATime {
     }
 }
 
-/// Keeps several chunks in flight; `blame` turns an error of the library into one that names the file.
+/// Several chunks in flight; `blame` adds the file's name to an error of the library.
 pub(super) struct Streamed<S, E> {
     pub(super) stream: S,
     pub(super) blame: E,
@@ -119,7 +131,7 @@ mod tests {
     use super::*;
     use crate::bonnie::{FileIo, ImagePlace, Place};
 
-    /// Chunks in flight are written where they belong, and come back in order, whichever way they are read.
+    /// Chunks in flight are written at their offsets and read in order.
     #[test]
     fn streams_keep_the_order_of_their_chunks() {
         const CHUNKS: u8 = 3 * IN_FLIGHT as u8 + 1;

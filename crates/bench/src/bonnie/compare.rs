@@ -1,75 +1,76 @@
 //! Ways of moving the same data on the same disk, in one interleaved run, beside the table of 2001.
 //!
-//! How it is kept fair:
-//! - Every round goes from test to test, and lets all contenders do each in turn, in an order that changes from round to round:
-//!   drift of the disk or of the machine hits all alike. Rates are medians over the rounds.
-//! - So the memory that a host's page cache gave up is not what it gets back a moment later: others were at work meanwhile. Where
-//!   free memory has gone back to the host of the virtual machine, having it again costs more than the copying.
-//! - The image and the host's file lie on the same filesystem; the image was written in full before the first round.
-//! - The block write makes its file anew each time, on the host as in the image, as the program of 2001 did: allocation and
-//!   metadata of the filesystem that holds the file are included. The rewrite goes over blocks that are there.
-//! - Block writes and reads of a stream: the kernel does write-behind and read-ahead for a buffered file, and Diorite's direct streams
-//!   keep several chunks in flight; the host's direct I/O waits for each chunk, as in 2001, and keeps eight in flight in a row of its own (threads). The rewrite
-//!   waits everywhere.
-//! - The host's old file is gone, journal commit included, before a clock starts: no contender is charged for it.
-//! - Every write test ends with a sync, and every read test begins with a cold cache, except for the row that
-//!   says warm.
-//! - CPU time is that of the whole machine, since kernel threads write back what a buffered program wrote and
-//!   complete what `io_uring` was given. What other programs used just before and meanwhile is measured and reported;
-//!   where it is more than a twentieth of a CPU, no verdict rests on CPU time.
+//! Rules of the comparison:
+//! - In each round all contenders do each test in turn, in an order that changes from round to round. So drift of disk and machine
+//!   affects all contenders. Rates are medians over the rounds.
+//! - A host's page cache does not get the memory back that it has just freed, because other contenders run meanwhile. In a virtual
+//!   machine that returned free memory to its host, getting memory costs more than copying.
+//! - The image and the host's file are on the same filesystem. The image is fully written before the first round.
+//! - As in 2001, each block write makes its file anew, on the host and in the image. Allocation and metadata are part
+//!   of it. The rewrite overwrites allocated blocks.
+//! - In block writes and reads the kernel does writeback and readahead for a buffered file, and Diorite's direct streams keep
+//!   several chunks in flight. The host's direct I/O waits for each chunk, as in 2001; another row keeps eight chunks in flight by
+//!   threads. Every rewrite waits for each chunk.
+//! - The host's old file and its journal commit are gone before a clock starts.
+//! - Each write test ends with a sync. Each read test begins with a cold cache, except in the row "warm".
+//! - CPU time is that of the whole machine, because kernel threads write back buffered data and complete `io_uring` requests. CPU
+//!   time of other programs before and during the run is reported. Above a twentieth of a CPU, there is no verdict on CPU time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use diorite_block::sync::now;
 
+use super::advice::{advice, ratio};
 use super::place::{FileIo, Place};
 use super::series::Series;
 use super::workload::{Seeking, Workload};
 use super::{CHUNK_BYTES, Test};
+use crate::error::Error;
 use crate::measure::OtherPrograms;
 use crate::published::{BonnieCell, Odirect2001, mean};
-use crate::{Cancel, CpuScope, Engine, Error, Mode, Observer, Report, Row, Verdict};
+use crate::rows::{CpuScope, Engine, Mode, Report, Row, Verdict};
+use crate::watch::{Cancel, Observer};
 
-/// Busier than this with other programs, in percent of a CPU, the machine's CPU times say little of ours.
+/// Most CPU use of other programs, in percent of a CPU, for a verdict on CPU time.
 const QUIET_PERCENT: f64 = 5.0;
-/// How long a round reads from a warm cache, at most so many times.
+/// Time of warm readings in a round, and their largest number.
 const WARM_SECONDS: f64 = 0.15;
 const WARM_READINGS_MAX: u32 = 16;
 
-/// The tests of a round. Each finds the file that the test before it left, of any contender.
+/// The tests of a round. Each uses the file of the test before.
 const ORDER: [Test; 6] =
     [Test::Putc, Test::Getc, Test::BlockWrite, Test::Rewrite, Test::BlockRead, Test::Seeks];
 
 /// One way of moving data.
 #[derive(Clone, Debug)]
 pub struct Contender {
-    /// Where its file is.
+    /// Place of its file.
     pub place: Arc<dyn Place>,
-    /// The way of its block tests.
+    /// Path of the data in block tests.
     pub io: FileIo,
-    /// Whether the file is read once more from the cache that the first reading filled.
+    /// Whether the file is read again from the filled cache.
     pub warm: bool,
-    /// Whether the per-byte tests are done, once.
+    /// Whether the per-byte tests run, once.
     pub per_byte: bool,
 }
 
-/// How long and how large a comparison is.
+/// Size and length of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Size of each file, a multiple of [`CHUNK_BYTES`].
     pub size: u64,
-    /// Rounds at least.
+    /// Least rounds.
     pub rounds_min: u32,
-    /// Rounds at most.
+    /// Most rounds.
     pub rounds_max: u32,
-    /// No round begins after this time, once there are `rounds_min`.
+    /// After this time and `rounds_min` rounds, no round begins.
     pub budget: Duration,
-    /// Seeks a round.
+    /// Seeks of a round.
     pub seeking: Seeking,
 }
 
-/// The measured series of one contender and mode.
+/// Measured series of one contender and mode.
 struct Column {
     engine: Engine,
     mode: Mode,
@@ -142,22 +143,23 @@ pub fn measure(
     report.host.busy_cpu_percent = Some(meanwhile);
     let busy = report.host.background_cpu_percent.unwrap_or(0.0).max(meanwhile);
     report.verdicts = verdicts(report, busy <= QUIET_PERCENT);
+    report.advice = advice(report, busy <= QUIET_PERCENT);
     if busy > QUIET_PERCENT {
         report.notes.push(format!(
-            "No verdict on CPU time: other programs used up to {busy:.0} % of a CPU before or during the run, which is in the \
-             machine's CPU times above, and makes direct I/O look worse than it is. Run it again on an idle machine."
+            "No verdict on CPU time: other programs used up to {busy:.0} % of a CPU before or during the run. The CPU times above \
+             include it, which makes direct I/O look worse. Run bonnie again on an idle machine."
         ));
     }
     Ok(())
 }
 
-/// Receives the progress of a round.
+/// Progress of a round.
 struct Progress<'a> {
     round: u32,
     observer: &'a dyn Observer,
 }
 
-/// One contender's turn at a test: cold, then once more from the cache that the reading filled, if `warm` is there.
+/// One test of one contender: cold, then from the filled cache, if there is a column `warm`.
 fn one_test(
     workload: &Workload<'_>,
     test: Test,
@@ -173,19 +175,27 @@ fn one_test(
     };
     observer
         .begin(&format!("round {}: {} {mode}: {}", round + 1, place.engine().name(), test.doing()), bytes);
-    let done = workload.run(test, observer).map(|sample| column.push(sample)).and_then(|()| match warm {
-        Some(warm) if test == Test::BlockRead => read_warm(workload, observer, warm),
+    let done = workload.run(test, observer).map(|sample| column.push(sample));
+    observer.end();
+    let done = done.and_then(|()| match warm {
+        Some(warm) if test == Test::BlockRead => read_warm(workload, progress, warm),
         _ => Ok(()),
     });
-    observer.end();
     done.and_then(|()| place.forget_cached())
 }
 
-/// Memory is fast: several readings make a time that can be measured.
-fn read_warm(workload: &Workload<'_>, observer: &dyn Observer, warm: &mut Column) -> Result<(), Error> {
+/// Read from the cache several times: one reading is too short to measure.
+fn read_warm(workload: &Workload<'_>, progress: &Progress<'_>, warm: &mut Column) -> Result<(), Error> {
+    let Progress { round, observer } = *progress;
+    let engine = workload.place.engine().name();
     let mut seconds = 0.0;
     for _ in 0..WARM_READINGS_MAX {
-        let sample = workload.run(Test::BlockRead, observer)?;
+        // Each reading is a stage of its own: its bar ends at the size of the file.
+        let what = format!("round {}: {engine} {}: {}", round + 1, warm.mode.name(), Test::BlockRead.doing());
+        observer.begin(&what, workload.size);
+        let sample = workload.run(Test::BlockRead, observer);
+        observer.end();
+        let sample = sample?;
         seconds += sample.spent.seconds;
         warm.push(sample);
         if seconds > WARM_SECONDS {
@@ -195,7 +205,7 @@ fn read_warm(workload: &Workload<'_>, observer: &dyn Observer, warm: &mut Column
     Ok(())
 }
 
-/// What must hold of a comparison, as far as its rows go.
+/// The verdicts that the rows allow.
 fn verdicts(report: &Report, is_quiet: bool) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for (test, times) in [(Test::BlockWrite, 6.7), (Test::Rewrite, 6.7), (Test::BlockRead, 5.0)] {
@@ -226,14 +236,6 @@ fn verdicts(report: &Report, is_quiet: bool) -> Vec<Verdict> {
     verdicts
 }
 
-/// `a / b`, where both are there and `b` is something.
-pub(super) fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    match (a, b) {
-        (Some(a), Some(b)) if b > 0.0 => Some(a / b),
-        _ => None,
-    }
-}
-
 /// The published cells of a test: buffered and direct.
 pub(super) fn published(table: &Odirect2001, test: Test) -> Option<(BonnieCell, BonnieCell)> {
     let (buffered, direct) = match test {
@@ -256,15 +258,15 @@ pub fn what_bounds_it(report: &Report) -> Option<String> {
     let throughput = if percent < 80.0 && our_rate > 0.9 * host_rate {
         format!("the disk: at {our_rate:.0} MB/s the {cpus:.0} CPUs are {:.0} % busy", percent / cpus)
     } else if percent < 80.0 {
-        format!("waiting for one transfer at a time: the host's own direct reads do {host_rate:.0} MB/s")
+        format!("waiting for single transfers: the host's direct reads reach {host_rate:.0} MB/s")
     } else {
         "the CPU".to_owned()
     };
     Some(format!(
-        "Throughput is bounded by {throughput}. The CPU time that is left, {our_cpu:.3} s/GB (the host's own direct \
-         reads, one at a time: {host_cpu:.3}), is the kernel's: a system call or two a chunk, the block layer, the interrupt, and the \
-         host filesystem under the image. No byte is copied, so no work in Diorite could save more than {:.0} % of \
-         it: compare process and machine time in --json.",
+        "Throughput is bounded by {throughput}. Diorite's direct reads take {our_cpu:.3} s of CPU time per GB (the host's direct \
+         reads, one at a time: {host_cpu:.3}). Most of it is the kernel's: system calls, the block layer, interrupts, and the host \
+         filesystem under the image. No byte is copied; at most {:.0} % is Diorite's own: compare process and machine time \
+         in --json.",
         100.0 * ours.cpu_s_process.zip(ours.cpu_s_machine).map_or(0.0, |(own, all)| own / all.max(1e-9)),
     ))
 }
@@ -278,7 +280,7 @@ pub(super) fn rows_of(report: &Report, engine: Engine, mode: Mode) -> Vec<&Row> 
 mod tests {
     use super::*;
     use crate::bonnie::place::HostPlace;
-    use crate::{Machine, Silent};
+    use crate::machine::Machine;
 
     #[test]
     fn verdicts_follow_the_rows() {
@@ -300,7 +302,33 @@ mod tests {
         );
     }
 
-    /// Every contender does every round, whatever the order, and files are the same size afterwards.
+    /// A bar must not pass its end. With warm readings it went to 1020 of 400 MiB.
+    #[derive(Default)]
+    struct Bars(std::sync::Mutex<Bar>);
+
+    #[derive(Default)]
+    struct Bar {
+        stages: u32,
+        total: u64,
+        done: u64,
+    }
+
+    impl Observer for Bars {
+        fn begin(&self, _: &str, total: u64) {
+            let mut bar = self.0.lock().unwrap();
+            (bar.stages, bar.total, bar.done) = (bar.stages + 1, total, 0);
+        }
+
+        fn advance(&self, amount: u64) {
+            let mut bar = self.0.lock().unwrap();
+            bar.done += amount;
+            assert!(bar.done <= bar.total, "{} of {}", bar.done, bar.total);
+        }
+
+        fn end(&self) {}
+    }
+
+    /// Every contender runs every test in every round.
     #[test]
     fn comparison_of_host_modes_has_a_row_for_each_test() {
         let directory = tempfile::tempdir().unwrap();
@@ -317,7 +345,9 @@ mod tests {
             seeking: Seeking { seeks: 6, seekers: 2, update_every: 10 },
         };
         let mut report = Report::new("bonnie", Machine::default());
-        measure(&contenders, &plan, &Cancel::default(), &Silent, &mut report).unwrap();
+        let bars = Bars::default();
+        measure(&contenders, &plan, &Cancel::default(), &bars, &mut report).unwrap();
+        assert!(bars.0.lock().unwrap().stages > 20);
         let count = |test: &str| report.rows.iter().filter(|row| row.test == test).count();
         assert_eq!((count("putc"), count("getc"), count("block_write"), count("seeks")), (1, 1, 2, 2));
         assert_eq!(count("block_read"), 3);

@@ -1,11 +1,11 @@
 //! The line of `--csv`: bonnie++'s format 1.98, 50 fields, which its `bon_csv2html` and `bon_csv2txt` read.
 //!
-//! Throughput is in units of 1024 bytes a second, CPU in whole percent, the longest latency with its unit. Fields of
-//! tests that are not run are empty; results that were too short are `+++++,+++`. The tests that create many
-//! files do not exist here, and their fields are empty.
+//! Throughput is in units of 1024 bytes a second, CPU in whole percent, the maximum latency with its unit. Fields of
+//! other tests, such as those that create many files, are empty. Results that are too short are `+++++,+++`.
 
 use super::Test;
-use crate::{Row, SHORTEST_SECONDS};
+use crate::rows::Row;
+use crate::rows::SHORTEST_SECONDS;
 
 /// Fields of a line.
 pub(super) const FIELDS: usize = 50;
@@ -19,7 +19,7 @@ pub fn csv_line(label: &str, size_mib: u32, seeking: super::Seeking, rows: &[&Ro
             *field = text;
         }
     };
-    // A comma or a line end in the label would shift every field after it.
+    // A comma or a line end in the label would shift the fields after it.
     let label: String = label.chars().map(|c| if c == ',' || c.is_control() { '_' } else { c }).collect();
     set(0, FORMAT_VERSION.to_owned());
     set(1, env!("CARGO_PKG_VERSION").to_owned());
@@ -55,7 +55,7 @@ pub fn csv_line(label: &str, size_mib: u32, seeking: super::Seeking, rows: &[&Ro
     fields.join(",")
 }
 
-/// A latency as bonnie++ writes it: the largest unit that leaves at least three digits or so.
+/// A latency in the largest unit with about three digits, as bonnie++ writes it.
 fn with_unit(microseconds: f64) -> String {
     match microseconds {
         us if us < 100_000.0 => format!("{us:.0}us"),
@@ -68,7 +68,7 @@ fn with_unit(microseconds: f64) -> String {
 mod tests {
     use super::*;
     use crate::bonnie::Seeking;
-    use crate::{Engine, LatencyUs, Mode};
+    use crate::rows::{Engine, LatencyUs, Mode};
 
     #[test]
     fn line_has_fifty_fields_in_the_places_of_bonnie_plus_plus() {

@@ -1,6 +1,6 @@
-//! The run that a newcomer does first: every way of moving data, in files that are made here and removed.
+//! `bonnie` without arguments: all ways of moving data, on files that are made in the directory.
 //!
-//! Whatever happens, short of a kill, the files are gone afterwards.
+//! The files are removed at the end, also after an error or an interrupt.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,51 +10,53 @@ use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{BlockDevice, Filesystem};
 use diorite_device::{AlignedBuf, DirectIo, FileDevice, OpenOptions};
 
-use super::chunks::IN_FLIGHT;
+use super::chunks::{IN_FLIGHT, huge_buffer};
 use super::compare::{Contender, Plan, measure};
-use super::place::{FileIo, HostPlace, Place, huge_buffer};
+use super::place::{FileIo, HostPlace, Place};
 use super::workload::Seeking;
 use super::{CHUNK_BYTES, ImagePlace};
+use crate::error::Error;
 use crate::host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes};
+use crate::machine::Machine;
 use crate::machine::available_memory_bytes;
 use crate::measure::background_cpu_percent;
-use crate::{Cancel, Error, Machine, Observer, Report};
+use crate::rows::Report;
+use crate::watch::{Cancel, Observer};
 
-/// Bytes that are written to find out how fast the disk is.
+/// Bytes of the write that measures the disk's rate.
 const PROBE_BYTES: u64 = 64 << 20;
-/// Passes over a file that one round of all contenders makes, roughly.
+/// Approximate passes over a file in a round of all contenders.
 const PASSES_OF_A_ROUND: f64 = 24.0;
 
 /// Size of each file, in units of 2^20 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSize {
-    /// This one.
+    /// A given size.
     Mib(u32),
-    /// One with which the rounds that must be take about as long as they may, if this disk is fast enough for `least`.
+    /// A size for which the least rounds fit into the time, if this disk is fast enough for `least`.
     Affordable {
-        /// At least.
+        /// Least size.
         least: u32,
-        /// At most; no more than a quarter of the free space and of the available memory, either.
+        /// Largest size, which is also limited to a quarter of the free space and of the available memory.
         most: u32,
     },
 }
 
-/// How much is measured.
+/// Size and length of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Size of each file.
     pub size: FileSize,
-    /// Rounds at least.
+    /// Least rounds.
     pub rounds_min: u32,
-    /// No round begins after this time, once there are so many.
+    /// After this time and the least rounds, no round begins.
     pub budget: Duration,
-    /// Whether the per-byte tests are done, too.
+    /// Whether the per-byte tests run.
     pub per_byte: bool,
 }
 
 impl Effort {
-    /// All tests, within a minute: files of this size, or as large as there is time for, up to the working set of 2001 (more
-    /// would not tell more).
+    /// All tests within a minute, on files of this size, or as large as the time allows, up to the working set of 2001.
     pub fn of_a_minute(size_mib: Option<u32>) -> Self {
         Self {
             size: size_mib.map_or(FileSize::Affordable { least: 16, most: 400 }, FileSize::Mib),
@@ -74,10 +76,10 @@ pub struct Comparison {
     pub size_mib: u32,
 }
 
-/// Refuse files of `bytes` where they would fill the filesystem of `directory`.
+/// An error if files of `bytes` would fill the filesystem of `directory`.
 pub fn need_space(directory: &Path, bytes: u64) -> Result<(), Error> {
     let free = free_bytes(directory)?;
-    // Some must be left for others.
+    // Other programs need space too.
     let needed = bytes.saturating_add(bytes / 20).saturating_add(16 << 20);
     if needed > free {
         return Err(Error::Space {
@@ -89,7 +91,8 @@ pub fn need_space(directory: &Path, bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Compare host buffered, host direct (a chunk at a time, and several in flight), Diorite buffered (cold and warm) and Diorite direct on files in `directory`.
+/// Compare buffered and direct I/O of the host and of Diorite on files in `directory`: host direct with one chunk and several chunks in
+/// flight, Diorite buffered with cold and warm cache.
 pub fn compare_all(
     directory: &Path,
     effort: &Effort,
@@ -172,18 +175,16 @@ fn contenders(
 
 fn notes(report: &mut Report, io: HostIo) {
     report.notes.push(format!(
-        "How it was measured: test by test, all ways in turn on one disk, medians over the rounds; writes are synced \
-         before the clock stops, reads begin cold; every block write makes its file anew, the host's as Diorite's, and a \
-         rewrite goes over the blocks that are there. While the others work, the memory that the host's page cache gave \
-         up is not kept warm for it. In the block write and read, Diorite direct is a stream with \
-         {IN_FLIGHT} chunks in flight, as the kernel does read-ahead and write-behind for a buffered file; the host's direct \
-         I/O waits for each chunk, as the program of 2001 did, and so does every rewrite; the host's row with \
-         {IN_FLIGHT} in flight has as many threads that read or write the host's file."
+        "Method: all ways run each test in turn on one disk; figures are medians over the rounds. Writes are synced before the \
+         clock stops, and reads begin with a cold cache. Each block write makes a new file; a rewrite overwrites allocated blocks. In \
+         block writes and reads, Diorite direct keeps {IN_FLIGHT} chunks in flight, as the kernel does readahead and writeback for a \
+         buffered file. The host's direct I/O waits for each chunk, as in 2001, and so does each rewrite. The host's row with \
+         {IN_FLIGHT} in flight has {IN_FLIGHT} threads."
     ));
     if io == HostIo::Buffered {
         report.notes.push(
-            "This filesystem refuses O_DIRECT: the image itself went through the host's page cache. Try another \
-             directory to see what direct I/O is."
+            "This filesystem has no O_DIRECT: the image itself used the host's page cache. Choose another directory to \
+             measure direct I/O."
                 .to_owned(),
         );
     }
@@ -214,7 +215,7 @@ fn make_filesystem(image: &Path, size: u64, io: HostIo) -> Result<Filesystem, Er
     };
     diorite::mkfs::mkfs(device.as_ref(), &options)
         .map_err(|source| Error::Mkfs { path: image.to_owned(), source })?;
-    // So large that the warm reading finds the whole file in the cache, where there is memory for that.
+    // The warm reading needs the whole file in the cache, if memory allows.
     let wanted = (size + size / 4).min(available_memory_bytes() / 2) + (16 << 20);
     let cache_bytes = usize::try_from(wanted).unwrap_or(usize::MAX);
     Filesystem::options()
@@ -223,7 +224,7 @@ fn make_filesystem(image: &Path, size: u64, io: HostIo) -> Result<Filesystem, Er
         .map_err(|source| diorite_error(image, source))
 }
 
-/// Whether direct writes work here, by trying one.
+/// Whether a direct write works.
 fn supports_direct(path: &Path) -> Result<bool, Error> {
     let file = match HostFile::open(path, HostIo::Direct, HostCreate::New) {
         Ok(file) => file,
@@ -236,21 +237,21 @@ fn supports_direct(path: &Path) -> Result<bool, Error> {
     Ok(file.write_all_at(&buffer[..CHUNK_BYTES], 0).is_ok())
 }
 
-/// How fast a new file is written, in 2^20 bytes a second.
+/// Rate of writing a new file, in 2^20 bytes a second.
 fn mib_a_second(path: &Path, io: HostIo, cancel: &Cancel) -> Result<f64, Error> {
     let started = diorite_block::sync::now();
-    write_all(path, io, PROBE_BYTES, cancel, &crate::Silent)?;
+    write_all(path, io, PROBE_BYTES, cancel, &crate::watch::Silent)?;
     let seconds = diorite_block::sync::now().saturating_sub(started).as_secs_f64().max(1e-3);
     Ok(PROBE_BYTES as f64 / CHUNK_BYTES as f64 / seconds)
 }
 
-/// Files of this size leave space for others, on the disk and in memory.
+/// A quarter of the free space and available memory.
 fn free_mib(directory: &Path) -> Result<u32, Error> {
     let bytes = free_bytes(directory)?.min(available_memory_bytes()) / 4;
     Ok(u32::try_from(bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX))
 }
 
-/// Give a file its blocks, and write them all, so that no test pays for that.
+/// Allocate and write all blocks of a file before the tests.
 fn fill(
     path: &Path,
     io: HostIo,
@@ -276,7 +277,7 @@ fn write_all(
     let file = HostFile::open(path, io, create)?;
     file.preallocate(bytes)?;
     let mut buffer = huge_buffer(CHUNK_BYTES, AlignedBuf::try_zeroed)?;
-    // No zeros: something below might treat them as nothing.
+    // A layer below might store zeros as a hole.
     buffer.fill(0xa5);
     let mut offset = 0;
     while offset < bytes {

@@ -1,5 +1,4 @@
-//! A file of the host from front to back with several direct transfers in flight: what the kernel does for a program that uses as
-//! many threads, each with its own memory, each waiting for its own transfer.
+//! Sequential direct I/O on a host file with several transfers in flight: one thread for each, with its own memory.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,19 +6,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
-use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT};
-use super::place::huge_buffer;
-use crate::Error;
+use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, huge_buffer};
+use crate::error::Error;
 use crate::host::HostFile;
 
-/// Which way.
+/// Read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Read,
     Write,
 }
 
-/// A transfer's memory, and how many bytes of it count.
+/// Memory of a transfer, and its valid bytes.
 type Done = Result<(AlignedBuf, usize), Error>;
 
 /// A thread with one transfer at a time.
@@ -30,15 +28,15 @@ struct Lane {
     memory: Option<AlignedBuf>,
 }
 
-/// Lanes whose turn comes one after the other, so that chunks keep their order.
+/// Lanes, used in turn, so that chunks keep their order.
 pub(super) struct HostStream {
     file: Arc<HostFile>,
     way: Way,
     lanes: Vec<Lane>,
     turn: usize,
-    /// Of the next transfer.
+    /// Offset of the next transfer.
     offset: u64,
-    /// Bytes of the chunk that the caller has.
+    /// Bytes of the caller's chunk.
     shown: Option<usize>,
 }
 
@@ -60,7 +58,7 @@ impl HostStream {
     fn order(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         if let Some(memory) = lane.memory.take() {
-            // A thread that is gone has left an error, which is found when its turn comes.
+            // An ended thread has left an error, which is returned when the lane is next.
             lane.is_busy = lane.orders.send((memory, self.offset)).is_ok();
             self.offset += CHUNK_BYTES as u64;
         }
@@ -99,7 +97,7 @@ fn lane(file: &Arc<HostFile>, way: Way, memory: AlignedBuf) -> Result<Lane, Erro
         }
     };
     let thread = std::thread::Builder::new().name("host direct".to_owned()).spawn(body);
-    // It ends with the stream's end of its channel.
+    // The thread ends when the stream drops its channel.
     thread.map_err(|source| Error::Memory { bytes: 0, source })?;
     Ok(Lane { orders, done, is_busy: false, memory: Some(memory) })
 }

@@ -8,11 +8,12 @@ use diorite::{DirectIo, DirectReader, DirectWriter, File, Filesystem};
 use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
-use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, Streamed, WorkFile};
-use super::place::{FileIo, Place, PlaceCounts, Start, huge_buffer, one_at_a_time};
-use crate::{Engine, Error};
+use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, Streamed, WorkFile, huge_buffer};
+use super::place::{FileIo, Place, PlaceCounts, Start, one_at_a_time};
+use crate::error::Error;
+use crate::rows::Engine;
 
-/// A file in an open filesystem; the caller closes that afterwards.
+/// A file in an open filesystem, which the caller closes.
 #[derive(Clone)]
 pub struct ImagePlace {
     filesystem: Filesystem,
@@ -30,13 +31,13 @@ impl fmt::Debug for ImagePlace {
 }
 
 impl ImagePlace {
-    /// A file of a name that no other process uses in `directory` of `filesystem`, which messages call `image`.
+    /// A file with a name of this process in `directory` of `filesystem`, which messages call `image`.
     pub fn new(filesystem: Filesystem, image: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
         let path = directory.into().join(format!("Bonnie.{}", std::process::id()));
         Self { filesystem, image: image.into(), path }
     }
 
-    /// Refuse a file of `bytes` that the volume has no space for.
+    /// An error if the volume has no space for a file of `bytes`.
     pub fn need_space(&self, bytes: u64) -> Result<(), Error> {
         let space = self.filesystem.statfs();
         let free = space.blocks_free.saturating_mul(space.block_size);
@@ -120,7 +121,7 @@ impl Place for ImagePlace {
     fn buffer(&self, io: FileIo, len: usize) -> Result<AlignedBuf, Error> {
         match io {
             FileIo::Buffered => huge_buffer(len, AlignedBuf::try_zeroed),
-            // Known to the ring, which then has nothing to look up or to pin for each transfer.
+            // The ring knows registered memory, and does not pin it for each transfer.
             FileIo::Direct => huge_buffer(len, AlignedBuf::registered),
         }
     }

@@ -1,9 +1,10 @@
 //! Bonnie: the six tests that measured direct I/O in 2001, on host files and on files of an image.
 //!
-//! Where it sits: `workload` does the tests on any [`Place`]; [`run`] does what the seeds' program does on one
-//! target; [`measure`] sets the ways of moving data side by side, with the published table. `table` and
-//! `csv` make the text.
+//! Where it sits: `workload` runs the tests on any [`Place`]; [`run`] is the seeds' program on one target; [`measure`]
+//! compares ways of moving data with each other and with the published table; [`advice`] says which to use. `table` and `csv`
+//! make the text.
 
+mod advice;
 mod chunks;
 mod compare;
 mod csv;
@@ -17,6 +18,7 @@ mod single;
 mod table;
 mod workload;
 
+pub use advice::advice;
 pub use chunks::{ChunkReader, ChunkWriter, WorkFile};
 pub use compare::{Contender, Plan, measure, what_bounds_it};
 pub use csv::csv_line;
@@ -29,28 +31,28 @@ pub use single::{Settings, run};
 pub use table::{table_line, table_text};
 pub use workload::{Seeking, Workload};
 
-/// Size of a block transfer: the patch's, so that the disk gets large requests.
+/// Size of a block transfer, as in the patch, so that the disk gets large requests.
 pub const CHUNK_BYTES: usize = 1 << 20;
 
-/// The tests, by the words that rows use.
+/// The tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Test {
     /// Write a file a byte at a time, through a stream.
     Putc,
     /// Read each chunk, change a word, write it back.
     Rewrite,
-    /// Write the file from scratch, a chunk at a time.
+    /// Write a new file in chunks.
     BlockWrite,
-    /// Read it a byte at a time, through a stream.
+    /// Read the file a byte at a time, through a stream.
     Getc,
-    /// Read it a chunk at a time.
+    /// Read the file in chunks.
     BlockRead,
-    /// Read chunks at random places from several threads, and write every tenth back.
+    /// Read chunks at random offsets from several threads, and write every tenth back.
     Seeks,
 }
 
 impl Test {
-    /// All, in the order in which bonnie runs them.
+    /// All tests, in bonnie's order.
     pub const ALL: [Self; 6] =
         [Self::Putc, Self::Rewrite, Self::BlockWrite, Self::Getc, Self::BlockRead, Self::Seeks];
 
@@ -66,12 +68,12 @@ impl Test {
         }
     }
 
-    /// Whether it moves one byte at a time, through a stream and the cache in every mode.
+    /// Whether it moves one byte at a time, through a stream and the cache.
     pub const fn is_per_byte(self) -> bool {
         matches!(self, Self::Putc | Self::Getc)
     }
 
-    /// What it is doing, for a progress line.
+    /// Text of its progress line.
     pub const fn doing(self) -> &'static str {
         match self {
             Self::Putc => "Writing with putc()",

@@ -1,4 +1,4 @@
-//! Where a test's file lives: a directory of the host, or a directory in an image.
+//! The place of a test's file: a directory of the host, or of an image.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,33 +7,31 @@ use std::sync::Arc;
 use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
-use super::chunks::{ChunkReader, ChunkWriter, OneAtATime, WorkFile};
+use super::chunks::{ChunkReader, ChunkWriter, OneAtATime, WorkFile, huge_buffer};
 use super::host_stream::{HostStream, Way};
+use crate::error::Error;
 use crate::host::{HostCreate, HostFile, HostIo, remove_file, sync_filesystem};
-use crate::{Engine, Error, Mode};
+use crate::rows::{Engine, Mode};
 
-/// Huge pages begin here, and make direct I/O cheaper for the host as for Diorite.
-const HUGE_BYTES: usize = 2 << 20;
-
-/// Whether a file goes through a cache.
+/// Whether I/O uses a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileIo {
-    /// Through the cache of the file's owner (host or Diorite).
+    /// Through the cache of the host or of Diorite.
     Buffered,
     /// Between the disk and the caller's memory.
     Direct,
 }
 
-/// What a test finds.
+/// The file at the start of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The file that an earlier test left.
+    /// The file of an earlier test.
     Existing,
-    /// A new file; one of that name is removed first.
+    /// A new file; an existing file is removed.
     New,
 }
 
-/// What the layers below counted so far; a host file's kernel does not say.
+/// Counters of the layers below. The kernel does not report them for a host file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaceCounts {
     /// Bios submitted.
@@ -42,9 +40,9 @@ pub struct PlaceCounts {
     pub bytes_copied: u64,
 }
 
-/// One file that tests write and read.
+/// One file of the tests.
 pub trait Place: Send + Sync + fmt::Debug {
-    /// Who moves the data.
+    /// The stack that moves the data.
     fn engine(&self) -> Engine;
 
     /// Open the file.
@@ -55,27 +53,27 @@ pub trait Place: Send + Sync + fmt::Debug {
         Ok(one_at_a_time(self, io, Start::New)?)
     }
 
-    /// Read the file that an earlier test left, in chunks.
+    /// Read the file of an earlier test in chunks.
     fn reader(&self, io: FileIo) -> Result<Box<dyn ChunkReader>, Error> {
         Ok(one_at_a_time(self, io, Start::Existing)?)
     }
 
-    /// Forget what is cached of the file, all of which must have been synced.
+    /// Drop cached pages of the file, which must be synced.
     fn forget_cached(&self) -> Result<(), Error>;
 
     /// Remove the file, if it exists.
     fn remove(&self) -> Result<(), Error>;
 
-    /// What the layers below counted so far.
+    /// Present counters of the layers below.
     fn counts(&self) -> Option<PlaceCounts>;
 
-    /// Memory for transfers of `len` bytes, of the kind that is best here. May be longer than asked for.
+    /// Memory for transfers of at least `len` bytes.
     fn buffer(&self, io: FileIo, len: usize) -> Result<AlignedBuf, Error> {
         let _ = io;
         huge_buffer(len, AlignedBuf::try_zeroed)
     }
 
-    /// What a row of this way is called.
+    /// Mode of the rows.
     fn mode(&self, io: FileIo) -> Mode {
         match io {
             FileIo::Buffered => Mode::Buffered,
@@ -96,15 +94,6 @@ pub(super) fn one_at_a_time<P: Place + ?Sized>(
     Ok(Box::new(OneAtATime::new(place.open(io, start)?, place.buffer(io, CHUNK_BYTES)?)))
 }
 
-/// At least `len` bytes on huge pages, made by `allocate`.
-pub(super) fn huge_buffer(
-    len: usize,
-    allocate: impl Fn(usize, usize) -> std::io::Result<AlignedBuf>,
-) -> Result<AlignedBuf, Error> {
-    let bytes = len.max(1).next_multiple_of(HUGE_BYTES);
-    allocate(bytes, HUGE_BYTES).map_err(|source| Error::Memory { bytes, source })
-}
-
 /// A file in a directory of the host; removed when this is dropped.
 #[derive(Debug)]
 pub struct HostPlace {
@@ -113,14 +102,14 @@ pub struct HostPlace {
 }
 
 impl HostPlace {
-    /// A file of a name that no other process uses, in `directory`. `label` tells several files of one process apart.
+    /// A file with a name of this process in `directory`. `label` distinguishes files of one process.
     pub fn new(directory: &Path, label: &str) -> Result<Self, Error> {
         let path = directory.join(format!("Bonnie.{}{label}", std::process::id()));
         remove_file(&path)?;
         Ok(Self { path, in_flight: false })
     }
 
-    /// Block writes and reads that are direct keep eight chunks in flight.
+    /// Direct block writes and reads keep eight chunks in flight.
     #[must_use]
     pub fn in_flight(mut self) -> Self {
         self.in_flight = true;
@@ -135,7 +124,7 @@ impl HostPlace {
         let create = match start {
             Start::New => {
                 remove_file(&self.path)?;
-                // Or the journal would free the old file's blocks while another contender is measured.
+                // Otherwise the journal would free the old blocks while another contender is measured.
                 sync_filesystem(self.path.parent().unwrap_or(Path::new(".")))?;
                 HostCreate::New
             }
@@ -152,7 +141,7 @@ impl HostPlace {
 
 impl Drop for HostPlace {
     fn drop(&mut self) {
-        // Nothing better can be done with an error while other results are on their way to the user.
+        // A destructor cannot report an error.
         let _ = remove_file(&self.path);
     }
 }

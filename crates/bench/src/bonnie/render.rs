@@ -1,12 +1,13 @@
-//! The text of a comparison: the table, what it means in CPU time, and what must hold.
+//! The text of a comparison: table, CPU time, ratios, verdicts and advice.
 
 use std::fmt::Write as _;
 
 use super::Test;
-use super::compare::{published, ratio, rows_of, what_bounds_it};
+use super::advice::ratio;
+use super::compare::{published, rows_of, what_bounds_it};
 use super::table::{published_line, table_head, table_line};
 use crate::published::{BonnieCell, Odirect2001};
-use crate::{Better, Engine, Mode, Report, Row, Verdict};
+use crate::rows::{Better, Engine, Mode, Report, Row, Verdict};
 
 /// The lines of a comparison, in this order.
 const WAYS: [(&str, &str, Engine, Mode); 6] = [
@@ -20,7 +21,7 @@ const WAYS: [(&str, &str, Engine, Mode); 6] = [
 const BLOCK_TESTS: [(Test, &str); 3] =
     [(Test::BlockWrite, "write"), (Test::Rewrite, "rewrite"), (Test::BlockRead, "read")];
 
-/// All that a comparison has to say, for a terminal of 80 columns.
+/// A comparison for a terminal of 80 columns.
 pub fn comparison_text(report: &Report, size_mib: u32) -> String {
     let table = Odirect2001::load();
     let mut text = String::new();
@@ -45,7 +46,7 @@ pub fn comparison_text(report: &Report, size_mib: u32) -> String {
         text.push('\n');
         wrap(&mut text, &sentence);
     }
-    for note in &report.notes {
+    for note in report.notes.iter().chain(&report.advice) {
         text.push('\n');
         wrap(&mut text, note);
     }
@@ -98,7 +99,7 @@ fn ratio_section(text: &mut String, report: &Report, table: &Odirect2001) {
     figures(text, "2001, direct", |test| published(table, test).map(|(a, b)| b.kps / a.kps), 3);
 }
 
-/// One line of three figures; nothing if there is none of them.
+/// A line of three figures, if there is any.
 fn figures(text: &mut String, name: &str, figure: impl Fn(Test) -> Option<f64>, digits: usize) {
     let cells: Vec<Option<f64>> = BLOCK_TESTS.iter().map(|(test, _)| figure(*test)).collect();
     if cells.iter().all(Option::is_none) {
@@ -141,9 +142,7 @@ fn latency_section(text: &mut String, report: &Report) {
 
 fn verdict_section(text: &mut String, report: &Report) {
     if report.verdicts.is_empty() {
-        text.push_str(
-            "\nNothing can be judged: the tests were too short to be accurate (+++++). Use a larger -s.\n",
-        );
+        text.push_str("\nNo verdicts: the tests were too short to be accurate (+++++). Use a larger -s.\n");
         return;
     }
     text.push('\n');
@@ -153,7 +152,7 @@ fn verdict_section(text: &mut String, report: &Report) {
     }
 }
 
-/// One verdict as a line: whether it holds, what it is about, the measured value and the target.
+/// A verdict as a line.
 pub fn verdict_line(verdict: &Verdict) -> String {
     let mark = if verdict.holds { "holds " } else { "FAILS " };
     let bound = match verdict.better {
@@ -163,7 +162,7 @@ pub fn verdict_line(verdict: &Verdict) -> String {
     format!("{mark} {}: {} ({bound} {})", verdict.name, short(verdict.measured), short(verdict.target))
 }
 
-/// A number with the digits that matter.
+/// A number with its significant digits.
 fn short(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value:.0}")
@@ -195,7 +194,7 @@ fn wrap(text: &mut String, sentence: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Machine;
+    use crate::machine::Machine;
 
     fn report() -> Report {
         let mut report = Report::new("bonnie", Machine { cpus: 2, ..Machine::default() });
@@ -207,11 +206,13 @@ mod tests {
             for test in Test::ALL {
                 let mut row = Row::new(engine, mode, test.name(), 1 << 30, 2.0);
                 (row.mb_per_s, row.cpu_s_per_gb, row.cpu_percent) = (Some(rate), Some(cpu), Some(cpu * 50.0));
-                row.latency_us = Some(crate::LatencyUs::default());
+                row.latency_us = Some(crate::rows::LatencyUs::default());
                 report.rows.push(row);
             }
         }
         report.verdicts.push(Verdict::at_least("block_write: CPU", 6.7, 9.0));
+        report.notes.push("How it was measured.".to_owned());
+        report.advice = crate::bonnie::advice(&report, true);
         report
     }
 
@@ -226,7 +227,9 @@ mod tests {
         {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
-        assert!(!text.contains("dio warm"), "what was not measured is not shown");
+        assert!(!text.contains("dio warm"), "a way without rows is not shown");
+        let last = text.rsplit("\n\n").next().unwrap_or_default().replace('\n', " ");
+        assert!(last.starts_with("Use direct I/O here (Diorite, direct): it has 1.02 times"), "{last}");
     }
 
     #[test]

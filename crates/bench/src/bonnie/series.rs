@@ -1,11 +1,11 @@
-//! From single runs of a test to a row: sums of time and CPU, medians of rates.
+//! Runs of a test as a row: sums of times, medians of rates.
 
 use super::Test;
 use super::place::PlaceCounts;
 use crate::measure::{Latencies, Spent, median};
-use crate::{CpuScope, Engine, Mode, Row};
+use crate::rows::{CpuScope, Engine, Mode, Row};
 
-/// What one run of a test cost.
+/// Cost of one run of a test.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The test.
@@ -18,7 +18,7 @@ pub struct Sample {
     pub spent: Spent,
     /// Latency of block transfers and seeks.
     pub latencies: Latencies,
-    /// What the layers below counted.
+    /// Counters of the layers below.
     pub counts: Option<PlaceCounts>,
     /// Resident memory afterwards.
     pub memory_bytes: u64,
@@ -31,25 +31,25 @@ impl Sample {
     }
 }
 
-/// The runs of one test, in rounds.
+/// All runs of a test.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     samples: Vec<Sample>,
 }
 
 impl Series {
-    /// Add a round.
+    /// Add a run.
     pub fn push(&mut self, sample: Sample) {
         self.samples.push(sample);
     }
 
-    /// The rounds.
+    /// The runs.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// All rounds as one row; `None` without a round. Rates and CPU per byte are medians over the rounds, except for
-    /// the machine's CPU time, which is too coarse for one round and is taken over all.
+    /// All runs as one row; `None` without a run. Rates are medians over the runs. The machine's CPU time is too coarse for
+    /// one run, so its figures are sums over all.
     pub fn row(&self, engine: Engine, mode: Mode, scope: CpuScope) -> Option<Row> {
         let first = self.samples.first()?;
         let mut spent = Spent::default();
@@ -136,7 +136,7 @@ mod tests {
         assert!((row.cpu_s_per_gb.unwrap() - 2.6 / 0.3).abs() < 1e-9);
     }
 
-    /// What is too short is never a number.
+    /// A row that is too short has no rates.
     #[test]
     fn short_row_has_no_rates() {
         let mut series = Series::default();

@@ -1,19 +1,21 @@
-//! Bonnie on one target, as the seeds' program runs it.
+//! Bonnie on one target, as the seeds' program.
 
 use super::place::{FileIo, Place};
 use super::series::Series;
 use super::workload::{Seeking, Workload};
 use super::{CHUNK_BYTES, Test};
-use crate::{Cancel, CpuScope, Error, Mode, Observer, Row};
+use crate::error::Error;
+use crate::rows::{CpuScope, Mode, Row};
+use crate::watch::{Cancel, Observer};
 
-/// What is asked of a run.
+/// Options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Size of the file in units of 2^20 bytes (`-s`).
     pub size_mib: u32,
-    /// The way of the block tests (`-o_direct`).
+    /// Path of the data in block tests (`-o_direct`).
     pub io: FileIo,
-    /// The seek test; `None` leaves it out (`-fast`).
+    /// The seek test; `None` skips it (`-fast`).
     pub seeking: Option<Seeking>,
 }
 
@@ -24,9 +26,9 @@ impl Settings {
     }
 }
 
-/// Do the tests on `place`, remove its file, and give a row for each.
+/// Run the tests on `place` and remove its file. Returns a row for each test.
 ///
-/// The CPU time is the machine's, for a host file as for an image: the kernel works for both in other threads too.
+/// CPU time is the machine's, because kernel threads work for host files and images.
 pub fn run(
     place: &dyn Place,
     settings: &Settings,
@@ -37,7 +39,7 @@ pub fn run(
     let seeking = settings.seeking.unwrap_or_default();
     let workload = Workload { place, io: settings.io, size, seeking, cancel };
     let rows = rows(&workload, settings, observer);
-    // Whatever happened, the file goes; the first error is the one that counts.
+    // The file is removed after an error too; the first error is returned.
     let removed = place.remove();
     let rows = rows?;
     removed?;
@@ -73,7 +75,8 @@ fn rows(workload: &Workload<'_>, settings: &Settings, observer: &dyn Observer) -
 mod tests {
     use super::*;
     use crate::bonnie::place::HostPlace;
-    use crate::{Engine, Silent};
+    use crate::rows::Engine;
+    use crate::watch::Silent;
 
     #[test]
     fn host_run_gives_every_row_and_leaves_nothing() {

@@ -1,10 +1,11 @@
 //! The text of a run: the seeds' table of 80 columns.
 //!
-//! Invariant: a line is never wider than 80 columns. Rates beyond five digits are written in larger units (`524M` for
-//! 524 MiB a second); what was too short to be accurate is `+++++`; what was not run is `xxxx`, as in the announcement.
+//! Invariant: a line has at most 80 columns. Rates of more than five digits have larger units (`524M` for 524 MiB a second). A
+//! result that is too short is `+++++`, and a test that did not run is `xxxx`, as in the announcement.
 
 use crate::published::{BonnieCell, BonnieRuns, mean};
-use crate::{Row, SHORTEST_SECONDS};
+use crate::rows::Row;
+use crate::rows::SHORTEST_SECONDS;
 
 use super::Test;
 
@@ -12,7 +13,7 @@ const HEAD: &str = "              -------Sequential Output-------- ---Sequential
               -Per Char- --Block--- -Rewrite-- -Per Char- --Block--- --Seeks---
 Machine    MB K/sec %CPU K/sec %CPU K/sec %CPU K/sec %CPU K/sec %CPU  /sec %CPU
 ";
-/// The order of the columns, which is not the order in which the tests run.
+/// Order of the columns; the tests run in another order.
 const COLUMNS: [Test; 6] =
     [Test::Putc, Test::BlockWrite, Test::Rewrite, Test::Getc, Test::BlockRead, Test::Seeks];
 
@@ -97,7 +98,7 @@ fn percent(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::published::Odirect2001;
-    use crate::{Engine, Mode};
+    use crate::rows::{Engine, Mode};
 
     fn row(test: Test, mb_per_s: f64, cpu: f64) -> Row {
         let mut row = Row::new(Engine::Host, Mode::Direct, test.name(), 1 << 30, 2.0);
@@ -107,7 +108,7 @@ mod tests {
         row
     }
 
-    /// The announcement's own line comes out as it was printed.
+    /// A line of the announcement is reproduced exactly.
     #[test]
     fn published_line_is_set_as_in_the_announcement() {
         let mut table = Odirect2001::load().buffered;

@@ -1,10 +1,10 @@
-//! The six tests, as the seeds' bonnie does them, on any [`Place`].
+//! The six tests of the seeds' bonnie, on any [`Place`].
 //!
 //! Interface:
-//! - Each test opens the file before the clock starts and has synced it before the clock stops.
-//! - The tests that need data ([`Test::Rewrite`] and those that read) find what an earlier one left.
-//! - Per-byte tests go through a stream and the cache in every mode; seeks go the way that the block tests go, so
-//!   that a row has one mode. (The patch of 2001 left the seeks buffered.)
+//! - Each test opens the file before the clock starts, and syncs it before the clock stops.
+//! - [`Test::Rewrite`] and the reading tests use the file of an earlier test.
+//! - Per-byte tests use a stream and the cache in every mode. Seeks use the mode of the block tests, so a row has one mode; in
+//!   2001 they were buffered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,22 +16,23 @@ use super::chunks::WorkFile;
 use super::place::{FileIo, Place, PlaceCounts, Start};
 use super::series::Sample;
 use super::{CHUNK_BYTES, Test};
+use crate::error::Error;
 use crate::measure::{Latencies, Snapshot};
-use crate::{Cancel, Error, Observer};
+use crate::watch::{Cancel, Observer};
 
-/// Size of the buffer of a stream, that of C's `stdio` on a filesystem with blocks of 4 KiB.
+/// Buffer size of a stream, as of C's `stdio` on a filesystem with blocks of 4 KiB.
 const STREAM_BYTES: usize = 4096;
-/// Bytes of progress that are worth reporting.
+/// Bytes between two reports of progress.
 const PROGRESS_BYTES: u64 = 4 << 20;
 
-/// How the seek test is done: the numbers of the seeds' program by default.
+/// The seek test; the defaults are those of the seeds' program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeking {
-    /// Reads in all.
+    /// Number of reads.
     pub seeks: u32,
-    /// Threads that share them.
+    /// Number of threads.
     pub seekers: u32,
-    /// Every one of so many reads is written back.
+    /// One of this many reads is written back.
     pub update_every: u32,
 }
 
@@ -41,18 +42,18 @@ impl Default for Seeking {
     }
 }
 
-/// What the tests are done on.
+/// File and options of the tests.
 #[derive(Debug)]
 pub struct Workload<'a> {
     /// The file.
     pub place: &'a dyn Place,
-    /// The way of the block tests.
+    /// Path of the data in block tests.
     pub io: FileIo,
     /// Size of the file in bytes, a multiple of [`CHUNK_BYTES`].
     pub size: u64,
     /// The seek test.
     pub seeking: Seeking,
-    /// Asked to stop.
+    /// Stops the tests.
     pub cancel: &'a Cancel,
 }
 
@@ -64,7 +65,7 @@ struct Meter {
 }
 
 impl Workload<'_> {
-    /// Do one test; returns what it cost.
+    /// Run one test; returns its cost.
     pub fn run(&self, test: Test, observer: &dyn Observer) -> Result<Sample, Error> {
         let mut sample = match test {
             Test::Putc => self.putc(observer),
@@ -231,7 +232,7 @@ impl Workload<'_> {
             meter.latencies.add(&latencies);
         }
         self.cancel.check()?;
-        observer.advance(bytes);
+        observer.advance(operations * CHUNK_BYTES as u64);
         self.place.open(self.io, Start::Existing)?.sync()?;
         Ok(self.finish(meter, Test::Seeks, bytes, operations))
     }
@@ -240,7 +241,7 @@ impl Workload<'_> {
         (0..self.size / CHUNK_BYTES as u64).map(|index| index * CHUNK_BYTES as u64)
     }
 
-    /// Report progress now and then, and stop if asked to.
+    /// Report progress at intervals, and stop if cancelled.
     fn progress(&self, offset: u64, observer: &dyn Observer) -> Result<(), Error> {
         if offset > 0 && offset.is_multiple_of(PROGRESS_BYTES) {
             observer.advance(PROGRESS_BYTES);
@@ -258,7 +259,7 @@ impl Workload<'_> {
     }
 }
 
-/// Change one 4-byte word of a chunk, another one each time.
+/// Change a 4-byte word of a chunk, at another position each time.
 fn change_word(chunk: &mut [u8], index: usize, by: i32) {
     let at = index % (chunk.len() / 4) * 4;
     if let Some(Ok(word)) = chunk.get_mut(at..at + 4).map(<&mut [u8; 4]>::try_from) {
@@ -266,7 +267,7 @@ fn change_word(chunk: &mut [u8], index: usize, by: i32) {
     }
 }
 
-/// One thread of the seek test: takes tickets until none is left.
+/// A thread of the seek test: takes tickets until none is left.
 struct Seeker {
     file: Arc<dyn WorkFile>,
     buffer: AlignedBuf,
@@ -301,7 +302,7 @@ impl Seeker {
     }
 }
 
-/// Numbers that look random and are the same in every run, or one would compare apples with oranges (the generator `SplitMix64`).
+/// Random numbers that are the same in every run, so that runs compare (the generator `SplitMix64`).
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The disk test on simulated devices: the same test and the same stack, in virtual time.
+//! The disk test on simulated devices, in virtual time.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use diorite_block::sync;
 use diorite_sim::{Context, DISK_NAMES, DiskParameters, SimDisk, Simulation, WorldOptions};
 
 use super::{DiskPerf, DiskPerfError, DiskPerfOutcome, run};
-use crate::SchedulerReport;
-use crate::job::{SimulatedError, open_simulated};
 use crate::measure::Spent;
+use crate::scheduling::SchedulerReport;
+use crate::simulated::{SimulatedDiskError, open_simulated};
 use crate::watch::{Cancel, Silent};
 
-/// The array of 2002: so many `fc-2002` on one link.
+/// The array of 2002: the number of `fc-2002` disks on one link.
 const ARRAY: (&str, usize) = ("fc-array", 8);
 
-/// Simulated devices for the test: `sim:NAME` or `sim:FILE.toml` is one, `sim:fc-array` eight that share a link.
-pub fn simulated_devices(names: &[String]) -> Result<Vec<Arc<dyn BlockDevice>>, SimulatedError> {
+/// Simulated devices: `sim:NAME` or `sim:FILE.toml` is one, `sim:fc-array` eight on one link.
+pub fn simulated_devices(names: &[String]) -> Result<Vec<Arc<dyn BlockDevice>>, DiskPerfError> {
     let mut devices: Vec<Arc<dyn BlockDevice>> = Vec::new();
     for name in names {
         let name = name.strip_prefix("sim:").unwrap_or(name);
         if name == ARRAY.0 {
-            let parameters = DiskParameters::named("fc-2002")?;
+            let parameters = DiskParameters::named("fc-2002").map_err(SimulatedDiskError::from)?;
             devices.extend(SimDisk::array(ARRAY.0, &parameters, ARRAY.1).into_iter().map(|disk| disk as _));
         } else {
             devices.push(open_simulated(name)?);
@@ -35,16 +35,15 @@ pub fn simulated_names() -> String {
     format!("{}, {}", DISK_NAMES.join(", "), ARRAY.0)
 }
 
-/// Run the test in a world of its own, each device through a scheduler (that of its kind, if none is given). Times are
-/// virtual, CPU time is what the world charges.
+/// Run the test in a new world, each device through a scheduler (by default that of its kind). Times are virtual, and CPU time
+/// is charged by the world.
 pub fn run_simulated(
     devices: Vec<Arc<dyn BlockDevice>>,
     test: DiskPerf,
     scheduler: Option<SchedulerKind>,
     world: WorldOptions,
-) -> Result<(DiskPerfOutcome, Vec<SchedulerReport>), SimulatedError> {
-    let (result, _) = Simulation::run_one(world, move || in_world(devices, test, scheduler))?;
-    Ok(result?)
+) -> Result<(DiskPerfOutcome, Vec<SchedulerReport>), DiskPerfError> {
+    Simulation::run_one(world, move || in_world(devices, test, scheduler))?.0
 }
 
 fn in_world(
@@ -84,7 +83,7 @@ mod tests {
         outcome.bytes as f64 / 1e6 / outcome.spent.seconds
     }
 
-    /// One read at a time keeps one disk busy; four on each fill the link of 200 MB/s.
+    /// One read at a time keeps one disk busy; four reads on each disk fill the link of 200 MB/s.
     #[test]
     fn an_array_is_as_fast_as_its_link_when_much_is_asked_of_it() {
         let (one, four) = (rate(1), rate(4));

@@ -1,4 +1,4 @@
-//! Horizontal bars in groups: what was published and what is measured, one above the other.
+//! Horizontal bars in groups: published and measured figures, one above the other.
 
 use super::svg::{Anchor, Drawing, readable, ticks, wrapped};
 use super::{Colour, Figure, FigureWidth};
@@ -6,7 +6,7 @@ use super::{Colour, Figure, FigureWidth};
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// What it is, as in the legend.
+    /// Its name in the legend.
     pub label: String,
     /// Its length, in the chart's unit.
     pub value: f64,
@@ -14,21 +14,21 @@ pub struct Bar {
     pub colour: Colour,
 }
 
-/// Bars that belong together.
+/// A group of bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarGroup {
-    /// What they have in common.
+    /// Their common label.
     pub label: String,
     /// The bars.
     pub bars: Vec<Bar>,
 }
 
-/// A chart of such groups on one axis.
+/// A chart of groups on one axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarChart {
-    /// What the axis shows, with its unit.
+    /// Label and unit of the axis.
     pub axis: String,
-    /// The groups, from above.
+    /// The groups, from top to bottom.
     pub groups: Vec<BarGroup>,
 }
 
@@ -41,7 +41,7 @@ const TEXT_LINE: f64 = 14.0;
 /// Characters of a group's label in one line.
 const LABEL_CHARACTERS: usize = 24;
 
-/// A group with its label in lines, and the height that both need.
+/// A group, the lines of its label, and the height of both.
 struct Placed<'a> {
     group: &'a BarGroup,
     lines: Vec<String>,

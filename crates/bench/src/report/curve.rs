@@ -1,4 +1,4 @@
-//! Latency by percentile, both axes logarithmic, so that the tail can be read.
+//! Latency by percentile, with logarithmic axes, so that the tail is visible.
 
 use super::svg::{Anchor, Drawing, readable};
 use super::{Colour, Figure, FigureWidth};
@@ -6,15 +6,15 @@ use super::{Colour, Figure, FigureWidth};
 /// The latencies of one series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// Whose.
+    /// Name of the series.
     pub label: String,
     /// Colour.
     pub colour: Colour,
-    /// Percentile and latency in microseconds, ascending; percentile 100 is the slowest of all.
+    /// Percentile and latency in microseconds, ascending; percentile 100 is the maximum.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Several such curves.
+/// Several curves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CurveChart {
     /// The curves.
@@ -28,7 +28,7 @@ const BOTTOM: f64 = 26.0;
 const TOP: f64 = 10.0;
 /// Least distance between the labels of two curves.
 const LABEL_LINE: f64 = 14.0;
-/// The percentiles on the axis. The slowest of all stands a little after the last.
+/// The percentiles on the axis. The maximum is a little after the last.
 const PERCENTILES: [(f64, &str); 5] =
     [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9"), (100.0, "max")];
 const LAST: f64 = 99.98;
@@ -49,7 +49,7 @@ fn time(microseconds: f64) -> String {
     }
 }
 
-/// From percentiles and microseconds to places in the drawing.
+/// Maps percentiles and microseconds to positions in the drawing.
 struct Scale {
     width: f64,
     low: f64,
@@ -89,7 +89,7 @@ impl Scale {
     }
 }
 
-/// Places for labels that want to stand at these heights: in the same order, and never closer than a line.
+/// Positions of labels near these heights, in the same order and at least a line apart.
 fn spread(ideal: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..ideal.len()).collect();
     order.sort_by(|a, b| ideal[*a].total_cmp(&ideal[*b]));
@@ -99,7 +99,7 @@ fn spread(ideal: &[f64]) -> Vec<f64> {
         places[*index] = ideal[*index].max(free);
         free = places[*index] + LABEL_LINE;
     }
-    // What was pushed over the lower edge moves up again.
+    // Labels below the lower edge move up.
     let mut lowest = HEIGHT - BOTTOM;
     for index in order.iter().rev() {
         places[*index] = places[*index].min(lowest);

@@ -1,4 +1,4 @@
-//! A row for each thing that is compared, a dot in it for each contender.
+//! A row for each comparison, with a dot for each contender.
 
 use super::svg::{Anchor, Drawing, readable, ticks};
 use super::{Colour, Figure, FigureWidth};
@@ -6,7 +6,7 @@ use super::{Colour, Figure, FigureWidth};
 /// One contender's figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dot {
-    /// Which contender.
+    /// The contender.
     pub label: String,
     /// Its figure, in the plot's unit.
     pub value: f64,
@@ -14,23 +14,23 @@ pub struct Dot {
     pub colour: Colour,
 }
 
-/// One thing that is compared.
+/// One comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DotRow {
-    /// What it is.
+    /// Its label.
     pub label: String,
     /// The contenders.
     pub dots: Vec<Dot>,
 }
 
-/// Such rows on one axis.
+/// Rows on one axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DotPlot {
-    /// What the axis shows, with its unit.
+    /// Label and unit of the axis.
     pub axis: String,
-    /// Whether the axis is logarithmic; values are above zero then.
+    /// Whether the axis is logarithmic, which needs values above zero.
     pub is_logarithmic: bool,
-    /// The rows, from above.
+    /// The rows, from top to bottom.
     pub rows: Vec<DotRow>,
 }
 
@@ -39,7 +39,7 @@ const RIGHT: f64 = 16.0;
 const ROW: f64 = 19.0;
 const BOTTOM: f64 = 26.0;
 
-/// From a value to its place between 0 and 1.
+/// Maps a value to a position from 0 to 1.
 struct Scale {
     low: f64,
     high: f64,
@@ -102,7 +102,7 @@ impl Figure for DotPlot {
 mod tests {
     use super::*;
 
-    /// Coordinates are finite whatever the figures are.
+    /// Coordinates are finite for all figures.
     #[test]
     fn empty_zero_and_wide_ranges_are_drawn() {
         for is_logarithmic in [false, true] {

@@ -1,7 +1,7 @@
 //! One self-contained HTML page of figures: bars beside published bars, time lines, latency curves.
 //!
-//! The page has no script and loads nothing; each figure is inline SVG whose marks carry their exact value as a
-//! title, and a table of the same numbers stands below it.
+//! The page has no script and loads nothing. Each figure is inline SVG, whose marks have their exact value as a title. A table of
+//! the same numbers is below it.
 
 mod bars;
 mod curve;
@@ -17,23 +17,23 @@ pub use dots::{Dot, DotPlot, DotRow};
 pub use page::{Captioned, Page, Section, Table};
 pub use timeline::{Lane, Timeline};
 
-/// Something that draws itself as SVG.
+/// A figure as SVG.
 pub trait Figure {
     /// The `<svg>` element.
     fn draw(&self, width: FigureWidth) -> String;
 }
 
-/// How much of the page's width a figure gets.
+/// Width of a figure on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FigureWidth {
-    /// Two stand beside each other where the page is wide enough.
+    /// Two figures beside each other, if the page is wide enough.
     Half,
     /// A row of its own.
     Full,
 }
 
 impl FigureWidth {
-    /// Width of a drawing in its own units, so that text has one size on the whole page.
+    /// Width of a drawing in its units, so that text has one size on the page.
     pub(crate) fn units(self) -> f64 {
         match self {
             Self::Half => 500.0,
@@ -42,14 +42,14 @@ impl FigureWidth {
     }
 }
 
-/// Which of the page's colours a mark has. The same thing keeps its colour through the whole page.
+/// Colour of a mark. A series has one colour on the whole page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// What was published: grey.
+    /// Published figures: grey.
     Published,
-    /// What is measured now, beside it.
+    /// Measured figures.
     Measured,
-    /// The n-th series of figures that show several things at once, 0 to 6.
+    /// The n-th series of a figure with several, 0 to 6.
     Series(u8),
 }
 

@@ -5,44 +5,44 @@ use std::fmt::Write;
 use super::style::{STYLE, series_rules};
 use super::svg::{escape, readable};
 use super::{Colour, Figure, FigureWidth};
-use crate::{Better, Verdict};
+use crate::rows::{Better, Verdict};
 
 /// Numbers in rows and columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// Column headings.
     pub headings: Vec<String>,
-    /// Cells as they are shown; the first of a row is its name.
+    /// Cells; the first of a row is its name.
     pub rows: Vec<Vec<String>>,
 }
 
 /// A figure with its caption.
 pub struct Captioned {
-    /// What it shows.
+    /// Its caption.
     pub caption: String,
-    /// How wide it is.
+    /// Its width.
     pub width: FigureWidth,
     /// The figure.
     pub figure: Box<dyn Figure>,
 }
 
-/// A heading, what to see, figures, and the numbers.
+/// A heading, text, figures, and numbers.
 pub struct Section {
     /// Heading.
     pub heading: String,
-    /// A sentence or two: what was measured.
+    /// What was measured, in a few sentences.
     pub text: String,
-    /// What came out, in one sentence.
+    /// The result, in one sentence.
     pub headline: String,
-    /// What must hold, and whether it does.
+    /// Verdicts.
     pub verdicts: Vec<Verdict>,
-    /// Colours and what they stand for.
+    /// Colours and their meaning.
     pub legend: Vec<(Colour, String)>,
     /// The figures.
     pub figures: Vec<Captioned>,
     /// The same numbers.
     pub table: Option<Table>,
-    /// What a reader must know to judge them.
+    /// How to read the figures.
     pub notes: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct Section {
 pub struct Page {
     /// Title.
     pub title: String,
-    /// Host and version: what was run where.
+    /// Host and version.
     pub subtitle: String,
     /// The sections, in order.
     pub sections: Vec<Section>,
@@ -76,7 +76,7 @@ impl Page {
         html
     }
 
-    /// A card for each section: what came out, and how many verdicts hold.
+    /// A card for each section: its result, and the number of verdicts that hold.
     fn render_overview(&self, html: &mut String) {
         html.push_str("<ul class=\"tables\">");
         for (index, section) in self.sections.iter().enumerate() {
@@ -145,12 +145,13 @@ impl Section {
         for verdict in &self.verdicts {
             let class = if verdict.holds { "holds" } else { "fails" };
             let sign = if verdict.better == Better::Higher { '\u{2265}' } else { '\u{2264}' };
-            // The table's name stands above.
+            // The name of the table is in the heading.
             let name = verdict.name.split_once(": ").map_or(&*verdict.name, |(_, name)| name);
             let _ = write!(
                 html,
-                "<li class=\"{class}\"><span>{}</span><b>{}</b><i>{sign} {}</i></li>",
+                "<li class=\"{class}\"><span>{}{}</span><b>{}</b><i>{sign} {}</i></li>",
                 escape(name),
+                verdict.reason.as_ref().map_or_else(String::new, |reason| format!(". {}", escape(reason))),
                 readable(verdict.measured),
                 readable(verdict.target)
             );
@@ -219,7 +220,7 @@ mod tests {
         figures.into_iter().enumerate().map(caption).collect()
     }
 
-    /// Every figure draws finite coordinates, whatever it is given, and the page loads nothing.
+    /// Each figure has finite coordinates, and the page loads nothing.
     #[test]
     fn a_page_is_self_contained_and_finite() {
         let section = Section {

@@ -1,4 +1,4 @@
-//! The look of the page: one block of CSS, light and dark.
+//! The style sheet of the page, light and dark.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The few SVG elements that the figures are made of, and number formatting.
+//! SVG elements of the figures, and number formatting.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ pub(crate) struct Drawing {
     height: f64,
 }
 
-/// Where text stands relative to its point.
+/// Position of text relative to its point.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Anchor {
     Start,
@@ -124,7 +124,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A value with as many digits as are worth reading: about three significant ones, thousands separated.
+/// A value with about three significant digits and separated thousands.
 pub(crate) fn readable(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude >= 1000.0 {
@@ -148,7 +148,7 @@ pub(crate) fn readable(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Text in lines of at most `characters`, broken at spaces; a longer word keeps a line to itself.
+/// Text in lines of at most `characters`, broken at spaces; a longer word has its own line.
 pub(crate) fn wrapped(text: &str, characters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,22 +1,22 @@
-//! Who had the disk, and where on it.
+//! Use of a disk over time: the owner, and the position.
 
 use super::svg::{Anchor, Drawing, readable, ticks};
 use super::{Colour, Figure, FigureWidth};
 
-/// One owner's time with the disk.
+/// Disk use of one owner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lane {
-    /// Who.
+    /// The owner.
     pub label: String,
     /// Colour of its marks.
     pub colour: Colour,
-    /// When, in seconds: start and end of each span.
+    /// Start and end of each span, in seconds.
     pub spans: Vec<(f64, f64)>,
-    /// Its transfers: second, and position on the disk in GB.
+    /// Its transfers: second, and position in GB.
     pub places: Vec<(f64, f64)>,
 }
 
-/// Lanes above a common time axis, and below them each transfer at its place on the disk: where the head went.
+/// Lanes over a common time axis, and below them the disk position of each transfer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
     /// First and last second shown.

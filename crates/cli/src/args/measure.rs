@@ -51,29 +51,31 @@ Simulated devices:
 pub(super) const JOB_OPTIONS: &str = "\
 Options of a job file:
   what      rw (also rw=read:STEP, rw=randread:COUNT, trim), bs, bsrange,
-            bssplit, blockalign, size, io_size, number_ios, offset,
-            offset_increment, rwmixread, rwmixwrite, loops, norandommap,
-            random_distribution, zonemode=strided, randseed, randrepeat
+            bssplit, bs_unaligned, blockalign, size, io_size, number_ios,
+            offset, offset_increment, rwmixread, rwmixwrite, loops,
+            norandommap, random_distribution (zipf, pareto, normal),
+            randseed, randrepeat
   where     filename, filename_format, directory, nrfiles, filesize,
             file_service_type, fill_device, fallocate, overwrite,
             create_on_open, allow_file_create, unlink
   content   verify and verify_*, do_verify, buffer_pattern, zero_buffers,
-            refill_buffers, buffer_compress_percentage, dedupe_*
+            refill_buffers, buffer_compress_percentage
   how       direct, buffered, ioengine, iodepth, numjobs, thread, invalidate,
             fsync, fdatasync, end_fsync, continue_on_error, ignore_error
   when      runtime, time_based, startdelay, ramp_time, thinktime, rate,
-            rate_iops, rate_min, rate_process, flow, stonewall, wait_for,
-            exitall, exit_what, ss, latency_target
-  who       prio, prioclass, cmdprio_percentage (for the I/O scheduler)
-  report    group_reporting, new_group, name, description, write_bw_log,
-            write_iops_log, write_lat_log, log_avg_msec, log_offset, log_prio
+            rate_iops, stonewall, wait_for,
+            exitall, exit_what
+  who       prio, prioclass (for the I/O scheduler)
+  report    group_reporting, new_group, name, description
   include FILE, and ${VARIABLE} of the environment
-Files of the host that are not direct=1 go through the kernel's page cache.
-Simulated disks hold the files as an earlier run of the jobs left them; with
-overwrite=0 the files of writers are new. Their names:
+Options without an effect here, such as gtod_reduce, are accepted. For latency
+targets, steady states, zones and log files, run fio on a mount.
+Buffered files of the host (direct=0) use the kernel's page cache.
+Simulated disks have the files of an earlier run of the jobs. With
+overwrite=0, written files are new. Their names:
   sata-2009, sata-2009-stall, sata-2009-nocache, sata-2020, fc-2002, ssd, ide-2001,
-  ideal; a file of parameters begins with base = \"NAME\", and then what differs:
-  rpm = 5400, write_cache_kib = 0, ...";
+  ideal; a file of parameters begins with base = \"NAME\", followed by
+  differences: rpm = 5400, write_cache_kib = 0, ...";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiskPerf {

@@ -1,0 +1,267 @@
+//! The offset of the next transfer.
+
+use rand_distr::{Distribution as _, Zipf};
+
+use super::random::{Permutation, Random, mix};
+use crate::language::spec::{Distribution, Job};
+
+/// Random offsets that may repeat.
+#[derive(Clone, Debug)]
+enum Spread {
+    Uniform,
+    Zipf(Zipf<f64>),
+    /// With the power of a uniform number that gives the rank.
+    Pareto(f64),
+    /// Around the middle, with this deviation as a share of the range.
+    Normal(f64),
+}
+
+impl Spread {
+    fn of(distribution: &Distribution, slots: u64) -> Self {
+        match distribution {
+            Distribution::Uniform => Self::Uniform,
+            Distribution::Zipf(theta) => Zipf::new(slots as f64, *theta).map_or(Self::Uniform, Self::Zipf),
+            Distribution::Pareto(skew) => Self::Pareto(skew.ln() / (1.0 - skew).ln()),
+            Distribution::Normal(percent) => Self::Normal(percent / 100.0),
+        }
+    }
+
+    /// One of `slots` blocks.
+    fn slot(&self, slots: u64, random: &mut Random) -> u64 {
+        // Popular blocks are spread over the file, and are the same in each job.
+        let ranked = |rank: u64| mix(rank) % slots;
+        match self {
+            Self::Uniform => random.below(slots),
+            Self::Zipf(zipf) => ranked(zipf.sample(random) as u64 - 1),
+            Self::Pareto(power) => ranked((slots as f64 * random.fraction().powf(*power)) as u64),
+            Self::Normal(deviation) => loop {
+                // A sum of twelve uniform numbers is close to normal, and is bounded.
+                let sum: f64 = (0..12).map(|_| random.fraction()).sum::<f64>() - 6.0;
+                let at = 0.5 + sum * deviation;
+                if (0.0..1.0).contains(&at) {
+                    return (at * slots as f64) as u64;
+                }
+            },
+        }
+    }
+}
+
+/// fio's random map: each block of a range once in a pass, in random order.
+#[derive(Clone, Debug)]
+struct Map {
+    permutation: Permutation,
+    next: u64,
+    /// A bit for each block that this pass has used; none if every transfer is one block.
+    used: Option<Vec<u64>>,
+    passes: u32,
+}
+
+impl Map {
+    fn new(blocks: u64, seed: u64, is_one_block: bool) -> Self {
+        let used = (!is_one_block).then(|| vec![0; blocks.div_ceil(64) as usize]);
+        Self { permutation: Permutation::new(blocks, seed), next: 0, used, passes: 0 }
+    }
+
+    fn is_used(&self, block: u64) -> bool {
+        self.used.as_ref().is_some_and(|used| used[(block / 64) as usize] >> (block % 64) & 1 == 1)
+    }
+
+    /// The next unused block. After the last one, the next pass begins.
+    fn next(&mut self) -> u64 {
+        loop {
+            if self.next == self.permutation.count {
+                (self.next, self.passes) = (0, self.passes + 1);
+                self.used.iter_mut().for_each(|used| used.fill(0));
+            }
+            let block = self.permutation.at(self.next);
+            self.next += 1;
+            if !self.is_used(block) {
+                return block;
+            }
+        }
+    }
+
+    /// Whether the pass has an unused block.
+    fn has_next(&self) -> bool {
+        (self.next..self.permutation.count).any(|index| !self.is_used(self.permutation.at(index)))
+    }
+
+    /// Use up to `blocks` blocks from `first` on: how many are unused in a row.
+    fn take(&mut self, first: u64, blocks: u64) -> u64 {
+        let end = (first + blocks).min(self.permutation.count);
+        let end = (first + 1..end).find(|block| self.is_used(*block)).unwrap_or(end);
+        for block in first..end {
+            self.used.iter_mut().for_each(|used| used[(block / 64) as usize] |= 1 << (block % 64));
+        }
+        end - first
+    }
+}
+
+/// The order of offsets in a range.
+#[derive(Clone, Debug)]
+enum Order {
+    /// Each transfer begins `step` after the end of the last one.
+    Sequential { end: Option<u64>, step: i64 },
+    /// Each block once in a pass, in random order.
+    Mapped(Map),
+    /// Any block, with repetitions.
+    Random { spread: Spread, random: Random },
+}
+
+/// Offsets of one pass after another over a range of bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Offsets {
+    order: Order,
+    /// Bytes of the range.
+    len: u64,
+    /// Random offsets are multiples of it.
+    unit: u64,
+    /// The smallest transfer.
+    least: u64,
+    /// Sequential transfers at each random offset.
+    run_length: u32,
+    /// Transfers that the present run still has, and the offset of the next.
+    run: (u32, u64),
+}
+
+impl Offsets {
+    /// Offsets of the job's transfers of one direction (0: reads, 1: writes, 2: holes) in a range of `len` bytes.
+    pub(crate) fn new(job: &Job, direction: usize, len: u64, seed: u64) -> Self {
+        let least = job.blocks[direction].least();
+        let unit = job.block_align.unwrap_or(least).max(1);
+        let slots = (len / unit).max(1);
+        let order = if !job.pattern.is_random() {
+            Order::Sequential { end: None, step: job.step }
+        } else if job.has_random_map() {
+            Order::Mapped(Map::new(slots, seed, job.blocks[direction].is_one() && job.run_length == 1))
+        } else {
+            Order::Random { spread: Spread::of(&job.distribution, slots), random: Random::new(seed) }
+        };
+        Self { order, len, unit, least, run_length: job.run_length, run: (0, 0) }
+    }
+
+    /// Offset and length of the next transfer of `wanted` bytes; it may be shorter. Starts over after the last one.
+    pub(crate) fn next(&mut self, wanted: u64) -> (u64, u64) {
+        let (start, space) = self.place();
+        let len = if space >= wanted { wanted } else { space - space % self.least };
+        let (start, mut len) = if len == 0 { (0, wanted.min(self.len)) } else { (start, len) };
+        match &mut self.order {
+            Order::Sequential { end, .. } => *end = Some(start + len),
+            // A transfer ends before a block that this pass has used.
+            Order::Mapped(map) => {
+                len = len.min(map.take(start / self.unit, len.div_ceil(self.unit)) * self.unit);
+            }
+            Order::Random { .. } => {}
+        }
+        self.run.1 = start + len;
+        (start, len)
+    }
+
+    /// Whether passes end by the map and not by the bytes moved, and `passes` of them have ended.
+    pub(crate) fn has_ended(&self, passes: u32) -> bool {
+        match &self.order {
+            Order::Mapped(map) => map.passes + u32::from(!map.has_next()) >= passes,
+            _ => false,
+        }
+    }
+
+    /// An offset, and the bytes from there to the end of the range.
+    fn place(&mut self) -> (u64, u64) {
+        let slots = (self.len / self.unit).max(1);
+        let continues = self.run.0 > 0 && self.run.1 + self.least <= self.len;
+        if continues && !matches!(&self.order, Order::Mapped(map) if map.is_used(self.run.1 / self.unit)) {
+            self.run.0 -= 1;
+            return (self.run.1, self.len - self.run.1);
+        }
+        let start = match &mut self.order {
+            Order::Sequential { end, step } => {
+                let from = end.unwrap_or(if *step < 0 { self.len } else { 0 });
+                let step = if end.is_none() && *step >= 0 { 0 } else { *step };
+                match from.checked_add_signed(step) {
+                    Some(start) if self.len.saturating_sub(start) >= self.least => start,
+                    Some(_) => 0,
+                    // Backwards past the beginning: from the end again.
+                    None => self.len.checked_add_signed(step).unwrap_or(0),
+                }
+            }
+            Order::Mapped(map) => map.next() * self.unit,
+            Order::Random { spread, random } => spread.slot(slots, random) * self.unit,
+        };
+        self.run.0 = self.run_length - 1;
+        (start, self.len.saturating_sub(start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offsets_of(options: &str, len: u64) -> (Job, Offsets) {
+        let mut file = crate::parse("x.fio", &format!("[a]\nsize=1g\n{options}")).unwrap();
+        let job = file.jobs.remove(0);
+        let offsets = Offsets::new(&job, 0, len, 7);
+        (job, offsets)
+    }
+
+    /// The first offsets of a job in a file of that size, in KiB.
+    fn positions<const N: usize>(options: &str, kib: u64) -> [u64; N] {
+        let (job, mut offsets) = offsets_of(options, kib << 10);
+        [0; N].map(|_: u64| offsets.next(job.blocks[0].least()).0 >> 10)
+    }
+
+    #[test]
+    fn sequences_start_over_and_step() {
+        assert_eq!(positions("rw=read", 12), [0, 4, 8, 0, 4]);
+        assert_eq!(
+            positions("rw=read:-8k", 16),
+            [8, 4, 0, 8],
+            "each begins 8 KiB before the end of the last"
+        );
+        assert_eq!(positions("rw=write:4k", 24), [0, 8, 16, 0]);
+        assert_eq!(positions("rw=read", 14), [0, 4, 8, 0], "no transfer is shorter than the smallest block");
+    }
+
+    /// With mixed sizes, each start came once: a third of the file was never moved, and other parts several times.
+    #[test]
+    fn mixed_sizes_cover_each_block_once_in_a_pass() {
+        let cases = ["bsrange=4k-64k", "bssplit=4k/20:12k/20:128k/20:1m/40", "rw=randread:8", "bs=12k"];
+        for options in cases {
+            let len = 12288 * 400;
+            let (job, mut offsets) = offsets_of(&format!("rw=randread\n{options}"), len);
+            let mut random = Random::new(3);
+            for pass in 1..=3 {
+                let mut seen = vec![0; (len / 4096) as usize];
+                while !offsets.has_ended(pass) {
+                    let (start, bytes) = offsets.next(job.blocks[0].pick(random.fraction(), false));
+                    assert!(bytes > 0 && bytes % job.blocks[0].least() == 0, "{options}: {bytes}");
+                    seen[(start / 4096) as usize..((start + bytes) / 4096) as usize]
+                        .iter_mut()
+                        .for_each(|count| *count += 1);
+                }
+                assert!(seen.iter().all(|count| *count == 1), "{options}, pass {pass}: {seen:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_and_deviations_follow_their_laws() {
+        let count = 20_000;
+        let draw = |options: &str| -> Vec<u64> {
+            let (_, mut offsets) = offsets_of(&format!("rw=randread\n{options}"), 4096 * 1000);
+            (0..count).map(|_| offsets.next(4096).0 / 4096).collect()
+        };
+        for law in ["zipf:1.2", "pareto:0.1"] {
+            let mut counts = std::collections::BTreeMap::<u64, u32>::new();
+            for at in draw(&format!("random_distribution={law}")) {
+                *counts.entry(at).or_default() += 1;
+            }
+            assert!(counts.values().max().unwrap() > &1000, "{law}: the most popular block is drawn often");
+            assert!(counts.keys().all(|at| *at < 1000));
+        }
+        let normal = draw("random_distribution=normal:10");
+        let near = normal.iter().filter(|at| (400..600).contains(*at)).count() as f64 / f64::from(count);
+        assert!((near - 0.68).abs() < 0.02, "{near}");
+        let runs = positions::<4>("rw=randread:2", 4096);
+        assert_eq!(runs.windows(2).filter(|pair| pair[1] == pair[0] + 4).count(), 2);
+    }
+}

@@ -1,0 +1,224 @@
+//! Blocks whose content shows whether they are the blocks that were written to this offset.
+//!
+//! On disk: each `verify_interval` of a block (by default the whole block) begins with a header, little-endian: magic (4), number
+//! of the check (4), offset in the file (8), length (8), seed of the job (8), number of the write (8), and the checksum of
+//! all but itself. The rest is the pattern, or pseudo-random bytes made from offset, seed and number. So a lost overwrite is
+//! detected as well. With `verify=pattern` there is no header, and a lost overwrite is not detected.
+
+use std::fmt;
+
+use crc::{CRC_7_MMC, CRC_16_ARC, CRC_32_ISO_HDLC, CRC_64_XZ, Crc};
+use md5::Md5;
+use sha1::Sha1;
+use sha2::{Digest, Sha256, Sha512};
+
+use super::random::Random;
+use crate::language::check::{Check, HEADER, Verify};
+
+const MAGIC: u32 = 0xd105_17e6;
+/// The longest checksum.
+const LONGEST: usize = 64;
+
+const CRC7: Crc<u8> = Crc::<u8>::new(&CRC_7_MMC);
+const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_ARC);
+const CRC32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+const CRC64: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
+
+/// The checksum of two parts, in the first bytes of the array.
+fn sum(check: Check, head: &[u8], rest: &[u8]) -> [u8; LONGEST] {
+    fn of<D: Digest>(head: &[u8], rest: &[u8], sum: &mut [u8]) {
+        sum.copy_from_slice(&D::new().chain_update(head).chain_update(rest).finalize());
+    }
+    macro_rules! crc {
+        ($sum:expr, $crc:expr) => {{
+            let mut digest = $crc.digest();
+            digest.update(head);
+            digest.update(rest);
+            $sum.copy_from_slice(&digest.finalize().to_le_bytes());
+        }};
+    }
+    let mut all = [0; LONGEST];
+    let sum = &mut all[..check.sum_bytes()];
+    match check {
+        Check::None | Check::Meta | Check::Pattern => {}
+        Check::Crc32c => {
+            sum.copy_from_slice(&crc32c::crc32c_append(crc32c::crc32c(head), rest).to_le_bytes());
+        }
+        Check::Crc7 => crc!(sum, CRC7),
+        Check::Crc16 => crc!(sum, CRC16),
+        Check::Crc32 => crc!(sum, CRC32),
+        Check::Crc64 => crc!(sum, CRC64),
+        Check::XxHash => {
+            use std::hash::Hasher;
+            let mut hasher = twox_hash::XxHash32::with_seed(0);
+            hasher.write(head);
+            hasher.write(rest);
+            sum.copy_from_slice(&hasher.finish_32().to_le_bytes());
+        }
+        Check::Md5 => of::<Md5>(head, rest, sum),
+        Check::Sha1 => of::<Sha1>(head, rest, sum),
+        Check::Sha256 => of::<Sha256>(head, rest, sum),
+        Check::Sha512 => of::<Sha512>(head, rest, sum),
+    }
+    all
+}
+
+/// What makes the content of a write unique, beside its offset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// The job's seed.
+    pub(crate) seed: u64,
+    /// The number of the write within the job.
+    pub(crate) number: u64,
+}
+
+/// A difference between a block and what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// Start of the wrong part.
+    pub(crate) offset: u64,
+    pub(crate) what: &'static str,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
+    }
+}
+
+impl Verify {
+    /// Fill `block` with the content for `offset`.
+    pub(crate) fn fill(&self, block: &mut [u8], offset: u64, stamp: Stamp) {
+        for (offset, part) in self.parts(block.len(), offset) {
+            self.fill_part(&mut block[part], offset, stamp);
+        }
+    }
+
+    /// Check a block that was read from `offset`. `number` is the number of its write, where it is known.
+    pub(crate) fn check(&self, block: &[u8], offset: u64, number: Option<u64>) -> Result<(), Wrong> {
+        for (offset, part) in self.parts(block.len(), offset) {
+            self.check_part(&block[part], offset, number).map_err(|what| Wrong { offset, what })?;
+        }
+        Ok(())
+    }
+
+    /// The parts of a block with their offsets in the file. A last part that is too short for a header joins the one before it.
+    fn parts(&self, len: usize, offset: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> + use<> {
+        let step = self.interval.map_or(len, |interval| interval as usize).max(1);
+        let least = self.header_bytes();
+        (0..len).step_by(step).filter_map(move |start| {
+            let end = if len.saturating_sub(start + step) < least.max(1) { len } else { start + step };
+            (len - start >= least).then_some((offset + start as u64, start..end))
+        })
+    }
+
+    fn fill_part(&self, part: &mut [u8], offset: u64, stamp: Stamp) {
+        let header = self.header_bytes();
+        if self.pattern.is_empty() {
+            randomize(part, offset ^ stamp.seed.rotate_left(32) ^ stamp.number.rotate_left(48));
+        } else {
+            // The pattern begins at the start of the part, not after the header.
+            part.iter_mut().zip(self.pattern.iter().cycle()).for_each(|(byte, pattern)| *byte = *pattern);
+        }
+        if header == 0 {
+            return;
+        }
+        part[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        part[4..8].copy_from_slice(&(self.check as u32).to_le_bytes());
+        part[8..16].copy_from_slice(&offset.to_le_bytes());
+        let len = part.len() as u64;
+        part[16..24].copy_from_slice(&len.to_le_bytes());
+        part[24..32].copy_from_slice(&stamp.seed.to_le_bytes());
+        part[32..40].copy_from_slice(&stamp.number.to_le_bytes());
+        let sum = sum(self.check, &part[..HEADER], &part[header..]);
+        part[HEADER..header].copy_from_slice(&sum[..header - HEADER]);
+    }
+
+    fn check_part(&self, part: &[u8], offset: u64, written: Option<u64>) -> Result<(), &'static str> {
+        let header = self.header_bytes();
+        let is_pattern = |from: usize| {
+            let expected = self.pattern.iter().cycle().skip(from % self.pattern.len().max(1));
+            self.pattern.is_empty()
+                || part[from..].iter().zip(expected).all(|(byte, expected)| byte == expected)
+        };
+        if header > 0 {
+            let number = |range: std::ops::Range<usize>| {
+                part[range].iter().rev().fold(0u64, |value, byte| (value << 8) | u64::from(*byte))
+            };
+            if number(0..4) != u64::from(MAGIC) {
+                return Err("no job wrote this block");
+            }
+            if number(4..8) != u64::from(self.check as u32) {
+                return Err("it was written with another check");
+            }
+            if number(8..16) != offset {
+                return Err("it belongs to another offset");
+            }
+            if number(16..24) != part.len() as u64 {
+                return Err("it has another length");
+            }
+            let sum = sum(self.check, &part[..HEADER], &part[header..]);
+            if part[HEADER..header] != sum[..header - HEADER] {
+                return Err("its checksum does not match its content");
+            }
+            if written.is_some_and(|written| written != number(32..40)) {
+                return Err("it holds the content of an earlier write");
+            }
+        }
+        if is_pattern(header) { Ok(()) } else { Err("it does not hold the pattern") }
+    }
+}
+
+/// Pseudo-random bytes.
+pub(crate) fn randomize(block: &mut [u8], seed: u64) {
+    let mut random = Random::new(seed);
+    for chunk in block.chunks_mut(8) {
+        chunk.copy_from_slice(&random.next().to_le_bytes()[..chunk.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each check detects a changed byte, a wrong offset and a wrong length, as far as it covers them.
+    #[test]
+    fn a_block_knows_its_content_and_its_place() {
+        for (name, check) in Check::NAMES {
+            for interval in [None, Some(512)] {
+                let pattern = if check == Check::Pattern { vec![1, 2, 3] } else { Vec::new() };
+                let verify = Verify { check, interval, pattern, after: true, ..Verify::default() };
+                let mut block = vec![0; 4096];
+                let stamp = Stamp { seed: 1, number: 7 };
+                verify.fill(&mut block, 8192, stamp);
+                assert_eq!(verify.check(&block, 8192, Some(7)), Ok(()), "{name}");
+                if check == Check::None {
+                    continue;
+                }
+                if verify.header_bytes() > 0 {
+                    assert!(verify.check(&block, 0, None).is_err(), "{name}");
+                    assert!(verify.check(&block, 8192, Some(8)).is_err(), "{name}: of an earlier write");
+                    assert_eq!(
+                        verify.check(&block[..2048], 8192, None).is_err(),
+                        interval.is_none(),
+                        "{name}"
+                    );
+                }
+                assert!(verify.check(&[0; 4096], 0, None).is_err(), "{name}");
+                block[4000] ^= 1;
+                assert_eq!(verify.check(&block, 8192, None).is_err(), check != Check::Meta, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_checked_after_the_header() {
+        let pattern = vec![0xaa, 0x55, 0x5a];
+        let verify = Verify { check: Check::Meta, pattern, interval: Some(512), ..Verify::default() };
+        let mut block = vec![0; 2048];
+        verify.fill(&mut block, 512, Stamp::default());
+        assert_eq!(verify.check(&block, 512, None), Ok(()));
+        block[600] ^= 1;
+        assert_eq!(verify.check(&block, 512, None).unwrap_err().offset, 1024);
+    }
+}

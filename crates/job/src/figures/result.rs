@@ -1,0 +1,242 @@
+//! Results of jobs.
+
+use std::time::Duration;
+
+use diorite_bench::SchedulerReport;
+use hdrhistogram::Histogram;
+use jiff::Zoned;
+
+use super::counts::{DepthCounts, Moments};
+use super::disks::DiskUse;
+use super::usage::Usage;
+use crate::error::JobError;
+
+/// One job in one direction.
+#[derive(Clone, Debug)]
+pub struct DirectionResult {
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Transfers.
+    pub ios: u64,
+    /// Transfers that moved less than requested.
+    pub short: u64,
+    /// From the start of the first transfer to the end of the last. Verification is time of the reads, not of the writes.
+    pub runtime: Duration,
+    /// Completion latency in nanoseconds: fio's `clat`, from the submission (of synchronous transfers: from the start).
+    pub latency_ns: Histogram<u64>,
+    /// Submission latency of queued transfers: fio's `slat`.
+    pub submission: Moments,
+    /// Exact extremes and mean of `latency_ns`.
+    pub completion: Moments,
+    /// Time from start to end: fio's `lat`.
+    pub total: Moments,
+    /// Bandwidth of each half second, in KiB/s.
+    pub samples_kib_s: Vec<f64>,
+    /// Transfers a second in each half second.
+    pub samples_iops: Vec<f64>,
+}
+
+impl Default for DirectionResult {
+    fn default() -> Self {
+        let latency_ns = Histogram::new_with_max(3_600_000_000_000, 3).expect("constant bounds are valid");
+        Self {
+            bytes: 0,
+            ios: 0,
+            short: 0,
+            runtime: Duration::ZERO,
+            latency_ns,
+            submission: Moments::default(),
+            completion: Moments::default(),
+            total: Moments::default(),
+            samples_kib_s: Vec::new(),
+            samples_iops: Vec::new(),
+        }
+    }
+}
+
+impl DirectionResult {
+    /// Bytes a second.
+    pub fn bandwidth(&self) -> f64 {
+        per_second(self.bytes as f64, self.runtime)
+    }
+
+    /// Transfers a second.
+    pub fn iops(&self) -> f64 {
+        per_second(self.ios as f64, self.runtime)
+    }
+
+    /// Add the result of another job of the same time.
+    fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.ios += other.ios;
+        self.short += other.short;
+        self.runtime = self.runtime.max(other.runtime);
+        self.latency_ns.add(&other.latency_ns).expect("both have the same bounds");
+        self.submission.add(&other.submission);
+        self.completion.add(&other.completion);
+        self.total.add(&other.total);
+        add_samples(&mut self.samples_kib_s, &other.samples_kib_s);
+        add_samples(&mut self.samples_iops, &other.samples_iops);
+    }
+}
+
+fn add_samples(sums: &mut Vec<f64>, samples: &[f64]) {
+    for (index, sample) in samples.iter().enumerate() {
+        match sums.get_mut(index) {
+            Some(sum) => *sum += sample,
+            None => sums.push(*sample),
+        }
+    }
+}
+
+fn per_second(amount: f64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { amount / time.as_secs_f64() }
+}
+
+/// One job, or a group of jobs that are reported as one.
+#[derive(Clone, Debug, Default)]
+pub struct JobResult {
+    /// Name of the job, or of the first of the group.
+    pub name: String,
+    /// Group, counted from 0.
+    pub group: u32,
+    /// Jobs in this result.
+    pub jobs: u32,
+    /// fio's line about a job before it starts: `rw=..., bs=..., ioengine=..., iodepth=...`.
+    pub heading: String,
+    /// The job's options as its file spells them.
+    pub options: Vec<(String, String)>,
+    /// Most transfers in flight.
+    pub depth: u32,
+    /// Reads.
+    pub read: DirectionResult,
+    /// Writes.
+    pub write: DirectionResult,
+    /// Holes.
+    pub trim: DirectionResult,
+    /// Failed transfers after which the job continued.
+    pub errors: u64,
+    /// The `errno` of the first of them.
+    pub first_error: Option<i32>,
+    /// Time of each sync in nanoseconds.
+    pub sync_ns: DirectionResult,
+    /// CPU use of the jobs' threads.
+    pub usage: Usage,
+    /// Transfers in flight, at each submission.
+    pub levels: DepthCounts,
+    /// Transfers submitted by one call.
+    pub submitted: DepthCounts,
+    /// Transfers completed by one wait.
+    pub completed: DepthCounts,
+    /// Elapsed time, summed over the jobs.
+    pub elapsed: Duration,
+    /// Elapsed time of the longest job.
+    pub longest: Duration,
+    /// Reported together with the job before.
+    pub(crate) join: bool,
+}
+
+impl JobResult {
+    fn add(&mut self, other: &Self) {
+        self.jobs += other.jobs;
+        self.depth = self.depth.max(other.depth);
+        self.read.add(&other.read);
+        self.write.add(&other.write);
+        self.trim.add(&other.trim);
+        self.errors += other.errors;
+        self.first_error = self.first_error.or(other.first_error);
+        self.sync_ns.add(&other.sync_ns);
+        self.usage.add(&other.usage);
+        self.levels.add(&other.levels);
+        self.submitted.add(&other.submitted);
+        self.completed.add(&other.completed);
+        self.elapsed += other.elapsed;
+        self.longest = self.longest.max(other.longest);
+    }
+
+    /// Transfers of all directions.
+    pub fn total_ios(&self) -> u64 {
+        self.read.ios + self.write.ios + self.trim.ios
+    }
+
+    /// Reads (0), writes (1) or holes.
+    pub(crate) fn direction_mut(&mut self, direction: usize) -> &mut DirectionResult {
+        match direction {
+            0 => &mut self.read,
+            1 => &mut self.write,
+            _ => &mut self.trim,
+        }
+    }
+
+    /// CPU time in user and kernel mode as percentages of the elapsed time.
+    pub fn cpu_percent(&self) -> (f64, f64) {
+        let share = |time: Duration| 100.0 * time.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9);
+        (share(self.usage.user), share(self.usage.system))
+    }
+}
+
+/// The result of a job file.
+#[derive(Debug, Default)]
+pub struct JobOutcome {
+    /// One for each job, or for each group that is reported as one.
+    pub results: Vec<JobResult>,
+    /// The jobs as the file has them: heading and count.
+    pub headings: Vec<(String, u32)>,
+    /// The sum of each group.
+    pub groups: Vec<JobResult>,
+    /// Service of each job by the I/O scheduler, where there is one.
+    pub scheduler: Option<SchedulerReport>,
+    /// Activity of the disks under the files.
+    pub disks: Vec<DiskUse>,
+    /// Options of `[global]` as the file spells them.
+    pub global_options: Vec<(String, String)>,
+    /// Why jobs ended early.
+    pub failures: Vec<JobError>,
+    /// Largest read-ahead window, where the user set one.
+    pub read_ahead_bytes: Option<usize>,
+    /// When they ended, by the host's or the simulated clock.
+    pub(crate) ended: Zoned,
+}
+
+impl JobOutcome {
+    /// The outcome, if no job failed.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn complete(mut self) -> Result<Self, JobError> {
+        if self.failures.is_empty() { Ok(self) } else { Err(self.failures.swap_remove(0)) }
+    }
+
+    /// From the results of the single jobs, in order.
+    pub(crate) fn collect(singles: Vec<JobResult>) -> Self {
+        let mut outcome = Self::default();
+        for single in singles {
+            let heading = format!("{}: (g={}): {}", single.name, single.group, single.heading);
+            match outcome.headings.last_mut() {
+                Some((last, count)) if *last == heading => *count += 1,
+                _ => outcome.headings.push((heading, 1)),
+            }
+            match outcome.groups.get_mut(single.group as usize) {
+                Some(group) => group.add(&single),
+                None => outcome.groups.push(single.clone()),
+            }
+            match outcome.results.last_mut() {
+                Some(last) if single.join && last.join && last.group == single.group => last.add(&single),
+                _ => outcome.results.push(single),
+            }
+        }
+        outcome
+    }
+
+    /// Percent of a group's mean bandwidth that one of its results has: fio's `bw_agg`.
+    pub(super) fn share_of_group(&self, result: &JobResult, side: fn(&JobResult) -> &DirectionResult) -> f64 {
+        let mean = mean(&side(result).samples_kib_s);
+        let group = self.groups.iter().find(|group| group.group == result.group);
+        let all = group.map_or(0.0, |group| side(group).bandwidth() / 1024.0);
+        if all > 0.0 { (100.0 * mean / all).min(100.0) } else { 0.0 }
+    }
+}
+
+fn mean(samples: &[f64]) -> f64 {
+    samples.iter().sum::<f64>() / samples.len().max(1) as f64
+}

@@ -1,0 +1,311 @@
+//! The summary as fio prints it.
+
+use std::fmt::Write;
+
+use hdrhistogram::Histogram;
+
+use super::counts::DepthCounts;
+use super::result::{DirectionResult, JobOutcome, JobResult};
+
+/// The percentiles that fio shows.
+pub(super) const PERCENTILES: [f64; 17] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+
+impl JobOutcome {
+    /// fio's summary.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (heading, count) in &self.headings {
+            let _ = writeln!(text, "{heading}{}", if *count > 1 { "\n..." } else { "" });
+        }
+        let threads: u32 = self.headings.iter().map(|(_, count)| count).sum();
+        let plural = if threads == 1 { "" } else { "s" };
+        let _ = writeln!(
+            text,
+            concat!("diorite-", env!("CARGO_PKG_VERSION"), "\nRan {} thread{}\n"),
+            threads, plural
+        );
+        for result in &self.results {
+            self.write_result(&mut text, result);
+        }
+        for group in &self.groups {
+            let _ = writeln!(text, "\nRun status group {} (all jobs):", group.group);
+            for (name, direction) in [("READ", &group.read), ("WRITE", &group.write), ("TRIM", &group.trim)] {
+                self.write_group_line(&mut text, name, group.group, direction);
+            }
+        }
+        if let Some(bytes) = self.read_ahead_bytes {
+            let _ = writeln!(text, "\nRead-ahead: at most {} KiB", bytes / 1024);
+        }
+        if !self.disks.is_empty() {
+            text.push_str("\nDisk stats (read/write):\n");
+        }
+        for disk in &self.disks {
+            let _ = writeln!(text, "{}", disk.text());
+        }
+        if let Some(scheduler) = &self.scheduler {
+            text.push_str(&scheduler.text());
+        }
+        text
+    }
+
+    fn write_result(&self, text: &mut String, result: &JobResult) {
+        let JobResult { name, group, jobs, .. } = result;
+        let _ = writeln!(
+            text,
+            "{name}: (groupid={group}, jobs={jobs}): err= {}: {}",
+            result.first_error.unwrap_or(0),
+            self.date()
+        );
+        result.read.write_text(text, "read", self.share_of_group(result, |result| &result.read));
+        result.write.write_text(text, "write", self.share_of_group(result, |result| &result.write));
+        result.trim.write_text(text, "trim", self.share_of_group(result, |result| &result.trim));
+        result.write_text(text);
+    }
+
+    fn write_group_line(&self, text: &mut String, name: &str, group: u32, all: &DirectionResult) {
+        if all.ios == 0 {
+            return;
+        }
+        let of_group = || self.results.iter().filter(|result| result.group == group);
+        let directions = || {
+            of_group()
+                .map(|result| match name {
+                    "READ" => &result.read,
+                    "WRITE" => &result.write,
+                    _ => &result.trim,
+                })
+                .filter(|d| d.ios > 0)
+        };
+        let slowest = directions().map(DirectionResult::bandwidth).fold(f64::INFINITY, f64::min);
+        let fastest = directions().map(DirectionResult::bandwidth).fold(0.0, f64::max);
+        let shortest = directions().map(|direction| direction.runtime).min().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "{name:>8}: bw={}, {}-{} ({}-{}), io={}, run={}-{}msec",
+            bandwidth(all.bandwidth()),
+            binary(slowest, "/s"),
+            binary(fastest, "/s"),
+            decimal(slowest, "/s"),
+            decimal(fastest, "/s"),
+            both(all.bytes as f64, ""),
+            shortest.as_millis(),
+            all.runtime.as_millis(),
+        );
+    }
+}
+
+impl JobResult {
+    /// The part after the directions: shares of latency, syncs, CPU, depths.
+    fn write_text(&self, text: &mut String) {
+        for (unit, ns) in [("nsec", 1), ("usec", 1000), ("msec", 1_000_000)] {
+            write_shares(text, unit, &self.shares(ns));
+        }
+        if self.sync_ns.ios > 0 {
+            let _ = writeln!(text, "  fsync/fdatasync/sync_file_range:");
+            write_latency(text, "sync", self.sync_ns.completion.summary());
+            write_percentiles(text, "sync", &self.sync_ns.latency_ns);
+        }
+        let ((user, system), usage) = (self.cpu_percent(), &self.usage);
+        let _ = writeln!(
+            text,
+            "  cpu          : usr={user:.2}%, sys={system:.2}%, ctx={}, majf={}, minf={}",
+            usage.switches, usage.major_faults, usage.minor_faults
+        );
+        write_depths(text, "  IO depths    :", &self.levels, DepthCounts::LEVELS);
+        write_depths(text, "     submit    :", &self.submitted, DepthCounts::BATCHES);
+        write_depths(text, "     complete  :", &self.completed, DepthCounts::BATCHES);
+        let _ = writeln!(
+            text,
+            "     issued rwts: total={},{},{},{} short={},{},0,0 dropped=0,0,0,0",
+            self.read.ios, self.write.ios, self.trim.ios, self.sync_ns.ios, self.read.short, self.write.short
+        );
+        if self.errors > 0 {
+            let _ = writeln!(
+                text,
+                "     errors    : total={}, first_error={}/<{}>",
+                self.errors,
+                self.first_error.unwrap_or(0),
+                std::io::Error::from_raw_os_error(self.first_error.unwrap_or(0))
+            );
+        }
+        let _ =
+            writeln!(text, "     latency   : target=0, window=0, percentile=100.00%, depth={}", self.depth);
+    }
+}
+
+/// The classes above zero, five to a line.
+fn write_shares(text: &mut String, unit: &str, shares: &[(String, f64)]) {
+    let cells: Vec<_> = shares
+        .iter()
+        .filter(|(_, percent)| *percent > 0.0)
+        .map(|(bound, percent)| format!("{bound}={:.2}%", percent.max(0.01)))
+        .collect();
+    for row in cells.chunks(5) {
+        let _ = writeln!(text, "  lat ({unit})   : {}", row.join(", "));
+    }
+}
+
+fn write_depths(text: &mut String, title: &str, counts: &DepthCounts, names: [&str; 7]) {
+    // As in fio, a share above zero is at least a tenth of a percent.
+    let cell = |(name, percent): (&&str, f64)| {
+        let shown = if percent > 0.0 { percent.max(0.1) } else { 0.0 };
+        format!("{name}={shown:.1}%")
+    };
+    let cells: Vec<_> = names.iter().zip(counts.percent()).map(cell).collect();
+    let _ = writeln!(text, "{title} {}", cells.join(", "));
+}
+
+impl DirectionResult {
+    fn write_text(&self, text: &mut String, name: &str, percent_of_group: f64) {
+        if self.ios == 0 {
+            return;
+        }
+        let _ = writeln!(
+            text,
+            "  {name}: IOPS={}, BW={}({}/{}msec)",
+            count(self.iops()),
+            bandwidth(self.bandwidth()),
+            binary(self.bytes as f64, ""),
+            self.runtime.as_millis(),
+        );
+        if self.submission.count() > 0 {
+            write_latency(text, "slat", self.submission.summary());
+        }
+        write_latency(text, "clat", self.completion.summary());
+        write_latency(text, " lat", self.total.summary());
+        write_percentiles(text, "clat", &self.latency_ns);
+        if let Some((min, max, mean, deviation)) = spread(&self.samples_kib_s) {
+            let _ = writeln!(
+                text,
+                "   bw (  KiB/s): min={min:.0}, max={max:.0}, per={percent_of_group:.2}%, avg={mean:.2}, \
+                 stdev={deviation:.2}, samples={}",
+                self.samples_kib_s.len()
+            );
+        }
+        if let Some((min, max, mean, deviation)) = spread(&self.samples_iops) {
+            let _ = writeln!(
+                text,
+                "   iops        : min={min:.0}, max={max:.0}, avg={mean:.2}, stdev={deviation:.2}, samples={}",
+                self.samples_iops.len()
+            );
+        }
+    }
+}
+
+/// Unit for a latency, and nanoseconds in it.
+fn unit(nanoseconds: f64) -> (&'static str, f64) {
+    if nanoseconds >= 2e6 {
+        ("msec", 1e6)
+    } else if nanoseconds >= 2e3 {
+        ("usec", 1e3)
+    } else {
+        ("nsec", 1.0)
+    }
+}
+
+fn write_latency(text: &mut String, name: &str, (min, max, mean, deviation): (f64, f64, f64, f64)) {
+    let (unit, factor) = unit(mean);
+    let digits = if unit == "nsec" { 0 } else { 2 };
+    let _ = writeln!(
+        text,
+        "    {name} ({unit}): min={:.digits$}, max={:.digits$}, avg={:.2}, stdev={:.2}",
+        min / factor,
+        max / factor,
+        mean / factor,
+        deviation / factor,
+    );
+}
+
+fn write_percentiles(text: &mut String, name: &str, latency: &Histogram<u64>) {
+    let (unit, factor) = unit(latency.value_at_quantile(0.5) as f64);
+    let digits = usize::from(factor >= 1e6);
+    let _ = writeln!(text, "    {name} percentiles ({unit}):");
+    let rows = PERCENTILES.chunks(4).map(|row| {
+        let cell = |percentile: &f64| {
+            let value = latency.value_at_quantile(percentile / 100.0) as f64 / factor;
+            format!("{percentile:>5.2}th=[{value:>5.digits$}]")
+        };
+        format!("     | {}", row.iter().map(cell).collect::<Vec<_>>().join(", "))
+    });
+    let _ = writeln!(text, "{}", rows.collect::<Vec<_>>().join(",\n"));
+}
+
+/// Least, largest, mean and standard deviation.
+pub(super) fn spread(samples: &[f64]) -> Option<(f64, f64, f64, f64)> {
+    if samples.is_empty() {
+        return None;
+    }
+    let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+    let variance = samples.iter().map(|sample| (sample - mean).powi(2)).sum::<f64>() / samples.len() as f64;
+    let min = samples.iter().copied().fold(f64::INFINITY, f64::min);
+    Some((min, samples.iter().copied().fold(0.0, f64::max), mean, variance.sqrt()))
+}
+
+/// `100MiB/s (105MB/s)`.
+fn bandwidth(bytes: f64) -> String {
+    both(bytes, "/s")
+}
+
+fn both(bytes: f64, suffix: &str) -> String {
+    format!("{} ({})", binary(bytes, suffix), decimal(bytes, suffix))
+}
+
+fn binary(value: f64, suffix: &str) -> String {
+    scaled(value, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"], suffix)
+}
+
+fn decimal(value: f64, suffix: &str) -> String {
+    scaled(value, 1000.0, &["B", "kB", "MB", "GB", "TB"], suffix)
+}
+
+fn count(value: f64) -> String {
+    scaled(value, 1000.0, &["", "k", "M"], "")
+}
+
+/// Three significant digits and a unit.
+fn scaled(mut value: f64, step: f64, units: &[&str], suffix: &str) -> String {
+    let mut index = 0;
+    while value >= step && index + 1 < units.len() {
+        value /= step;
+        index += 1;
+    }
+    let digits = match value {
+        v if v >= 100.0 || index == 0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}{}{suffix}", units[index])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn figures_read_like_fio() {
+        assert_eq!(bandwidth(105_000_000.0), "100MiB/s (105MB/s)");
+        assert_eq!(count(67_400.0), "67.4k");
+        assert_eq!(binary(500.0, "/s"), "500B/s");
+    }
+
+    #[test]
+    fn a_summary_names_what_ran_and_leaves_out_what_did_not() {
+        let mut read = DirectionResult {
+            bytes: 1 << 30,
+            ios: 1024,
+            runtime: Duration::from_secs(1),
+            ..Default::default()
+        };
+        for _ in 0..1024 {
+            read.latency_ns.saturating_record(976_000);
+        }
+        let result = JobResult { name: "seqread".into(), jobs: 1, read, depth: 1, ..JobResult::default() };
+        let text = JobOutcome::collect(vec![result]).text();
+        assert!(text.contains("  read: IOPS=1.02k, BW=1.00GiB/s (1.07GB/s)(1.00GiB/1000msec)"), "{text}");
+        assert!(text.contains("    READ: bw=1.00GiB/s"), "{text}");
+        assert!(!text.contains("WRITE") && !text.contains("write:"), "{text}");
+    }
+}

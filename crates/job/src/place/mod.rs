@@ -1,0 +1,298 @@
+//! Places of the files of jobs: the host, a volume, a device.
+
+pub(crate) mod handle;
+
+use std::collections::BTreeMap;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diorite::{
+    BlockDevice, Creates, DirectIo, Error, File, Filesystem, HostFile, OpenOptions, RawFile, ScheduledDevice,
+    SchedulerKind,
+};
+use diorite_block::sync::Mutex;
+
+use self::handle::{Handle, open_in_kernel};
+
+/// How a file is opened, beside for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileUse {
+    /// For writing.
+    pub write: bool,
+    /// Created if it does not exist and is written.
+    pub create: bool,
+    /// With direct I/O.
+    pub direct: bool,
+}
+
+impl FileUse {
+    fn apply<P: Creates>(self, options: OpenOptions<P>) -> OpenOptions<P> {
+        let direct = if self.direct { DirectIo::Required } else { DirectIo::Off };
+        options.read(true).write(self.write).create(self.write && self.create).direct(direct)
+    }
+}
+
+/// A job's path below `root`, also of an absolute path.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Opens files by name.
+pub trait Place: Send + Sync {
+    /// Make the directory of the job's files if this place may.
+    fn prepare(&self, directory: Option<&str>) -> Result<(), Error>;
+
+    /// Open a file.
+    fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error>;
+
+    /// Open a file for a job: buffered files of the host use the kernel's page cache.
+    fn open_handle(&self, path: &Path, purpose: FileUse) -> Result<Handle, Error> {
+        self.open(path, purpose).map(Handle::Stack)
+    }
+
+    /// Whether written files are preallocated by default.
+    fn preallocates(&self) -> bool {
+        false
+    }
+
+    /// The I/O scheduler under the files, if there is one.
+    fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
+        None
+    }
+
+    /// The file of a name: equal for all names of one file.
+    fn file_of(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+
+    /// Size of a file in bytes; `None` if it does not exist.
+    fn size_of(&self, path: &Path) -> Option<u64>;
+
+    /// Free bytes for all files; `None` if unknown.
+    fn free_bytes(&self) -> Option<u64>;
+
+    /// Remove a file.
+    fn remove(&self, path: &Path) -> Result<(), Error>;
+
+    /// The files or block devices of the host under a file.
+    fn host_files(&self, path: &Path) -> Vec<PathBuf>;
+
+    /// Whether the disk is simulated. Its files hold zeros, which need no memory. It has the files of an earlier run of the jobs:
+    /// written files exist unless a job says otherwise.
+    fn is_simulated(&self) -> bool {
+        false
+    }
+}
+
+/// Files of the host's filesystem: at the jobs' paths, or below a directory.
+#[derive(Clone, Debug, Default)]
+pub struct HostPlace {
+    root: Option<PathBuf>,
+    /// Files open with direct I/O: jobs on one file share its handle, and so its size and locks.
+    shared: Arc<Mutex<BTreeMap<PathBuf, (File, bool)>>>,
+}
+
+impl HostPlace {
+    /// All paths are below `root`; directories of jobs are made in it.
+    pub fn below(root: impl Into<PathBuf>) -> Self {
+        Self { root: Some(root.into()), ..Self::default() }
+    }
+
+    fn on_host(&self, path: &Path) -> PathBuf {
+        self.root.as_ref().map_or_else(|| path.to_owned(), |root| below(root, path))
+    }
+}
+
+impl Place for HostPlace {
+    fn prepare(&self, directory: Option<&str>) -> Result<(), Error> {
+        let (Some(root), Some(directory)) = (&self.root, directory) else { return Ok(()) };
+        let made = std::fs::create_dir_all(below(root, Path::new(directory)));
+        made.map_err(|source| Error::Os { what: "cannot make its directory", source })
+    }
+
+    fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
+        let path = self.on_host(path);
+        if !purpose.direct {
+            return purpose.apply(HostFile::options()).open(path);
+        }
+        let mut shared = self.shared.lock();
+        if let Some((file, _)) = shared.get(&path).filter(|(_, writes)| *writes || !purpose.write) {
+            return Ok(file.clone());
+        }
+        let file = purpose.apply(HostFile::options()).open(&path)?;
+        shared.insert(path, (file.clone(), purpose.write));
+        Ok(file)
+    }
+
+    fn open_handle(&self, path: &Path, purpose: FileUse) -> Result<Handle, Error> {
+        if purpose.direct {
+            return self.open(path, purpose).map(Handle::Stack);
+        }
+        open_in_kernel(&self.on_host(path), purpose.write, purpose.write && purpose.create)
+    }
+
+    fn preallocates(&self) -> bool {
+        true
+    }
+
+    fn file_of(&self, path: &Path) -> PathBuf {
+        self.on_host(path)
+    }
+
+    fn size_of(&self, path: &Path) -> Option<u64> {
+        let path = self.on_host(path);
+        let metadata = std::fs::metadata(&path).ok()?;
+        if metadata.file_type().is_block_device() {
+            // The metadata of a device has no size.
+            let mut device = std::fs::OpenOptions::new().read(true).open(path).ok()?;
+            return device.seek(SeekFrom::End(0)).ok();
+        }
+        // A character device such as /dev/zero has no end.
+        if metadata.file_type().is_char_device() { Some(u64::MAX) } else { Some(metadata.len()) }
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        let path = self.on_host(path);
+        // A later job of that name makes a new file.
+        self.shared.lock().remove(&path);
+        std::fs::remove_file(path).map_err(|source| Error::Os { what: "cannot remove", source })
+    }
+
+    fn host_files(&self, path: &Path) -> Vec<PathBuf> {
+        vec![self.on_host(path)]
+    }
+}
+
+/// Files of a volume, below `root`. Directories of jobs are made.
+#[derive(Clone, Debug)]
+pub struct VolumePlace {
+    filesystem: Filesystem,
+    root: PathBuf,
+    simulated: bool,
+    host_files: Vec<PathBuf>,
+}
+
+impl VolumePlace {
+    /// Files of `filesystem`, under `root`.
+    pub fn new(filesystem: Filesystem, root: impl Into<PathBuf>) -> Self {
+        Self { filesystem, root: root.into(), simulated: false, host_files: Vec::new() }
+    }
+
+    /// The volume is on a simulated disk.
+    #[must_use]
+    pub(crate) fn simulated(mut self) -> Self {
+        self.simulated = true;
+        self
+    }
+
+    /// The volume is on these files or devices of the host.
+    #[must_use]
+    pub fn on_host(mut self, files: Vec<PathBuf>) -> Self {
+        self.host_files = files;
+        self
+    }
+
+    fn inside(&self, path: &Path) -> PathBuf {
+        below(&self.root, path)
+    }
+}
+
+impl Place for VolumePlace {
+    fn prepare(&self, directory: Option<&str>) -> Result<(), Error> {
+        self.filesystem.create_dir_all(self.inside(Path::new(directory.unwrap_or(""))))
+    }
+
+    fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
+        purpose.apply(self.filesystem.open_options()).open(self.inside(path))
+    }
+
+    fn file_of(&self, path: &Path) -> PathBuf {
+        self.inside(path)
+    }
+
+    fn size_of(&self, path: &Path) -> Option<u64> {
+        self.filesystem.metadata(self.inside(path)).ok().map(|attributes| attributes.size)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let space = self.filesystem.statfs();
+        Some(space.blocks_available.saturating_mul(space.block_size))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        self.filesystem.remove_file(self.inside(path))
+    }
+
+    fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
+        self.filesystem.scheduler().cloned()
+    }
+
+    fn host_files(&self, _path: &Path) -> Vec<PathBuf> {
+        self.host_files.clone()
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.simulated
+    }
+}
+
+/// A device without a filesystem: every name is the whole device.
+#[derive(Clone, Debug)]
+pub struct RawPlace {
+    device: Arc<dyn BlockDevice>,
+    scheduler: Option<Arc<ScheduledDevice>>,
+    host_files: Vec<PathBuf>,
+}
+
+impl RawPlace {
+    /// Page cache of each open buffered file.
+    const CACHE_BYTES: usize = 64 << 20;
+
+    /// All of `device`, which is on these files or devices of the host, through a scheduler of this kind.
+    pub fn new(device: Arc<dyn BlockDevice>, kind: SchedulerKind, host_files: Vec<PathBuf>) -> Self {
+        let scheduler = ScheduledDevice::of_kind(&device, kind);
+        Self { device: scheduler.clone().map_or(device, |scheduled| scheduled), scheduler, host_files }
+    }
+}
+
+impl Place for RawPlace {
+    fn prepare(&self, _directory: Option<&str>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn open(&self, _path: &Path, purpose: FileUse) -> Result<File, Error> {
+        let direct = if purpose.direct { DirectIo::Required } else { DirectIo::Off };
+        let options = RawFile::options().read(true).write(purpose.write).direct(direct);
+        options.open_device(self.device.clone(), Self::CACHE_BYTES)
+    }
+
+    fn file_of(&self, _path: &Path) -> PathBuf {
+        PathBuf::new()
+    }
+
+    fn size_of(&self, _path: &Path) -> Option<u64> {
+        Some(self.device.geometry().capacity_bytes)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        Some(0)
+    }
+
+    fn remove(&self, _path: &Path) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
+        self.scheduler.clone()
+    }
+
+    fn host_files(&self, _path: &Path) -> Vec<PathBuf> {
+        self.host_files.clone()
+    }
+}

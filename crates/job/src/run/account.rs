@@ -1,0 +1,221 @@
+//! Counts the transfers of a worker.
+
+use std::time::Duration;
+
+use super::worker::Worker;
+use crate::figures::result::JobResult;
+use crate::language::spec::{BlockSizes, Engine, Job};
+
+/// Length of a bandwidth sample.
+const SAMPLE: Duration = Duration::from_millis(500);
+
+/// A transfer, due or in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    /// 0: read, 1: write, 2: hole.
+    pub(super) direction: usize,
+    pub(super) file: usize,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    /// The time that was compared with the deadline: the clock is read once.
+    pub(super) start: Duration,
+    /// End of its submission, for queued transfers.
+    pub(super) submitted: Option<Duration>,
+}
+
+/// Counts of one worker.
+pub(super) struct Account<'a> {
+    job: &'a Job,
+    pub(super) result: JobResult,
+    /// Start of the counted time of reads, writes and holes: after the ramp, with the first transfer.
+    counted_from: [Option<Duration>; 3],
+    /// Start of the running verification.
+    verifies_since: Option<Duration>,
+    /// Time of earlier verifications.
+    verified: Duration,
+    /// End of the ramp.
+    ramp_end: Duration,
+    sample_bytes: [u64; 3],
+    sample_ios: [u64; 3],
+    sample_start: Duration,
+    /// Verification time before the sample.
+    sample_verified: Duration,
+}
+
+impl<'a> Account<'a> {
+    pub(super) fn new(worker: &'a Worker, start: Duration) -> Self {
+        let job = &worker.job;
+        let result = JobResult {
+            name: job.name.clone(),
+            group: worker.group,
+            jobs: 1,
+            heading: heading_of(job),
+            options: job.options.clone(),
+            depth: if job.engine == Engine::Queue && job.direct { job.depth } else { 1 },
+            join: job.group_reporting,
+            ..JobResult::default()
+        };
+        let ramp_end = start + job.ramp_time;
+        Self {
+            job,
+            result,
+            counted_from: [None; 3],
+            verifies_since: None,
+            verified: Duration::ZERO,
+            ramp_end,
+            sample_bytes: [0; 3],
+            sample_ios: [0; 3],
+            sample_start: ramp_end,
+            sample_verified: Duration::ZERO,
+        }
+    }
+
+    /// A transfer of `bytes` has ended.
+    pub(super) fn record(&mut self, transfer: &Transfer, bytes: usize, end: Duration) {
+        let Transfer { direction: side, start, submitted, .. } = *transfer;
+        if self.is_in_ramp(start) {
+            return;
+        }
+        // The time of a direction is the time of the job: a late first write had to wait.
+        let from = self.counted_from[side].get_or_insert(
+            if self.job.ramp_time.is_zero() && self.result.total_ios() == 0 {
+                self.sample_start = start;
+                self.ramp_end = start;
+                start
+            } else {
+                self.ramp_end
+            },
+        );
+        *from = (*from).min(start);
+        let from = *from;
+        let runtime = self.time_of(side, (from, Duration::ZERO), end);
+        let direction = self.result.direction_mut(side);
+        direction.bytes += bytes as u64;
+        direction.ios += 1;
+        direction.short += u64::from(bytes < transfer.len);
+        direction.runtime = runtime;
+        let completion = end.saturating_sub(submitted.unwrap_or(start));
+        let submission = submitted.map(|submitted| submitted.saturating_sub(start));
+        if let Some(submission) = submission {
+            direction.submission.record(submission.as_nanos() as u64);
+        }
+        direction.latency_ns.saturating_record(completion.as_nanos() as u64);
+        direction.completion.record(completion.as_nanos() as u64);
+        direction.total.record(end.saturating_sub(start).as_nanos() as u64);
+        self.sample_bytes[side] += bytes as u64;
+        self.sample_ios[side] += 1;
+        if end.saturating_sub(self.sample_start) >= SAMPLE {
+            self.end_sample(end);
+        }
+    }
+
+    /// A transfer that started then was submitted: now `in_flight` are in flight.
+    pub(super) fn record_submission(&mut self, start: Duration, in_flight: u32) {
+        if !self.is_in_ramp(start) {
+            self.result.levels.record_level(in_flight);
+            self.result.submitted.record_batch(1);
+        }
+    }
+
+    /// `count` transfers completed together; the first started then.
+    pub(super) fn record_completions(&mut self, start: Duration, count: u32) {
+        if !self.is_in_ramp(start) {
+            self.result.completed.record_batch(count);
+        }
+    }
+
+    /// Whether a transfer that starts then is in the ramp, which does not count.
+    fn is_in_ramp(&self, start: Duration) -> bool {
+        !self.job.ramp_time.is_zero() && start < self.ramp_end
+    }
+
+    fn end_sample(&mut self, end: Duration) {
+        // As in fio, a direction without transfers has no sample.
+        for side in 0..3 {
+            if self.sample_ios[side] > 0 {
+                self.add_sample(side, end);
+            }
+        }
+        (self.sample_bytes, self.sample_ios, self.sample_start) = ([0; 3], [0; 3], end);
+        self.sample_verified = self.verified_until(end);
+    }
+
+    fn add_sample(&mut self, side: usize, end: Duration) {
+        let time = self.time_of(side, (self.sample_start, self.sample_verified), end);
+        let seconds = time.as_secs_f64().max(1e-9);
+        let (bytes, ios) = (self.sample_bytes[side] as f64, self.sample_ios[side] as f64);
+        let direction = self.result.direction_mut(side);
+        direction.samples_kib_s.push(bytes / seconds / 1024.0);
+        direction.samples_iops.push(ios / seconds);
+    }
+
+    /// The time of a direction since a moment, and the verification time until that moment. Verification is no time of writes, and
+    /// the only time of the reads of a job that only writes.
+    fn time_of(&self, side: usize, (since, verified): (Duration, Duration), end: Duration) -> Duration {
+        let (all, verified) = (end.saturating_sub(since), self.verified_until(end).saturating_sub(verified));
+        match side {
+            0 if self.job.pattern.reads() => all,
+            0 => verified,
+            _ => all.saturating_sub(verified),
+        }
+    }
+
+    /// Verification time until then.
+    fn verified_until(&self, at: Duration) -> Duration {
+        let now = self.verifies_since.map(|since| at.saturating_sub(since.max(self.ramp_end)));
+        self.verified + now.unwrap_or_default()
+    }
+
+    /// Verification begins.
+    pub(super) fn begin_verification(&mut self, at: Duration) {
+        self.verifies_since = Some(at);
+    }
+
+    /// Verification ends.
+    pub(super) fn end_verification(&mut self, at: Duration) {
+        self.verified = self.verified_until(at);
+        self.verifies_since = None;
+    }
+
+    /// A transfer has failed, and the job continues.
+    pub(super) fn failed(&mut self, errno: i32) {
+        self.result.errors += 1;
+        self.result.first_error.get_or_insert(errno);
+    }
+
+    pub(super) fn synced(&mut self, start: Duration, end: Duration) {
+        if self.is_in_ramp(start) {
+            return;
+        }
+        let took = end.saturating_sub(start).as_nanos() as u64;
+        self.result.sync_ns.ios += 1;
+        self.result.sync_ns.latency_ns.saturating_record(took);
+        self.result.sync_ns.completion.record(took);
+    }
+
+    /// The result.
+    pub(super) fn finish(mut self, end: Duration) -> JobResult {
+        // A direction with less time than a sample is one sample.
+        for side in 0..3 {
+            if self.sample_ios[side] > 0 && self.result.direction_mut(side).samples_iops.is_empty() {
+                self.add_sample(side, end);
+            }
+        }
+        self.result
+    }
+}
+
+/// fio's line about a job before it starts.
+fn heading_of(job: &Job) -> String {
+    let [reads, writes, holes] = [0, 1, 2].map(|side| {
+        let sizes: &BlockSizes = &job.blocks[side];
+        format!("{}B-{}B", sizes.least(), sizes.most())
+    });
+    format!(
+        "rw={}, bs=(R) {reads}, (W) {writes}, (T) {holes}, ioengine={}, iodepth={}, direct={}",
+        job.pattern.name(),
+        job.engine_name,
+        job.depth,
+        u8::from(job.direct)
+    )
+}

@@ -1,0 +1,163 @@
+//! Makes the files of jobs before the jobs run: content for files that are read, blocks for files that are written.
+//!
+//! Interface: nothing is made if the files together do not fit. A file whose layout fails is removed, unless it existed
+//! before.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use diorite::AlignedBuf;
+
+use diorite_bench::{Cancel, Observer};
+
+use super::ranges::{FileRange, ranges, starts};
+use super::worker::Worker;
+use crate::data::verify::randomize;
+use crate::error::JobError;
+use crate::language::spec::Preallocate;
+use crate::place::{FileUse, Place};
+
+/// Bytes of one transfer while files are laid out.
+const LAYOUT_BYTES: usize = 1 << 20;
+
+/// Make the missing files of the jobs, and set where their ranges start.
+pub(crate) fn lay_out_all(
+    workers: &mut [Worker],
+    place: &dyn Place,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<(), JobError> {
+    for worker in &*workers {
+        place.prepare(worker.job.directory(worker.clone)).map_err(worker.blame_first())?;
+    }
+    check_space(workers, place)?;
+    let mut written: Vec<PathBuf> = Vec::new();
+    for worker in workers {
+        worker.starts = starts(worker, place);
+        let ranges = match ranges(worker, place) {
+            // An earlier job makes the file, which then has a size.
+            Err(JobError::NoSize { .. }) if worker.paths.iter().all(|path| written.contains(path)) => {
+                continue;
+            }
+            other => other?,
+        };
+        for range in &ranges {
+            lay_out_file(worker, range, place, observer, cancel)?;
+        }
+        if worker.job.pattern.writes() {
+            written.extend(worker.paths.iter().cloned());
+        }
+    }
+    Ok(())
+}
+
+fn lay_out_file(
+    worker: &Worker,
+    range: &FileRange,
+    place: &dyn Place,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<(), JobError> {
+    let (job, path) = (&worker.job, &range.path);
+    let size = place.size_of(path);
+    if size.is_some_and(|size| size >= range.end()) || job.create_on_open || job.fills_device {
+        return Ok(());
+    }
+    if job.must_exist {
+        let (job, file) = (worker.title(), path.display().to_string());
+        return Err(JobError::NoFile { job, file, found: size.unwrap_or(0), needed: range.end() });
+    }
+    let done = if needs_content(worker, place) {
+        lay_out(worker, range, place, observer, cancel)
+    } else {
+        preallocate(worker, range, place)
+    };
+    if done.is_err() {
+        observer.end();
+        if size.is_none() {
+            // The first error is reported.
+            let _ = place.remove(path);
+        }
+    }
+    done
+}
+
+/// Whether a job needs any content in its file. A job that only verifies needs the content that another job wrote.
+fn needs_content(worker: &Worker, place: &dyn Place) -> bool {
+    let job = &worker.job;
+    // A simulated disk holds the files of an earlier run.
+    let is_left = || place.is_simulated() && job.pattern.writes() && job.preallocate.is_none() && !job.unlink;
+    job.overwrite.unwrap_or_else(is_left)
+        || job.pattern.reads() && (job.pattern.writes() || !job.verify.is_on())
+}
+
+/// An error if the files of all jobs do not fit, with the first job that does not.
+fn check_space(workers: &[Worker], place: &dyn Place) -> Result<(), JobError> {
+    let Some(free_bytes) = place.free_bytes() else { return Ok(()) };
+    let mut sizes: BTreeMap<PathBuf, u64> = BTreeMap::new();
+    let mut needed_bytes = 0u64;
+    for worker in workers.iter().filter(|worker| !worker.job.fills_device) {
+        // A file without a size yet needs no space yet.
+        for range in ranges(worker, place).unwrap_or_default() {
+            let there = || place.size_of(&range.path).unwrap_or(0);
+            let size = sizes.entry(range.path.clone()).or_insert_with(there);
+            needed_bytes = needed_bytes.saturating_add(range.end().saturating_sub(*size));
+            *size = range.end().max(*size);
+            if needed_bytes > free_bytes && !worker.job.tolerance.allows_full() {
+                let (job, file) = (worker.title(), range.path.display().to_string());
+                return Err(JobError::NoSpace { job, file, needed_bytes, free_bytes });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Allocate the blocks of a written file, so that the writes need not.
+fn preallocate(worker: &Worker, range: &FileRange, place: &dyn Place) -> Result<(), JobError> {
+    let default = if place.preallocates() { Preallocate::Size } else { Preallocate::None };
+    let how = worker.job.preallocate.unwrap_or(default);
+    if !worker.job.pattern.changes() || how == Preallocate::None {
+        return Ok(());
+    }
+    let purpose = FileUse { write: true, create: true, direct: false };
+    let handle = place.open_handle(&range.path, purpose).map_err(worker.blame(&range.path))?;
+    handle.preallocate(range.end(), how).map_err(worker.blame(&range.path))
+}
+
+/// Fill a file that is read.
+fn lay_out(
+    worker: &Worker,
+    range: &FileRange,
+    place: &dyn Place,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<(), JobError> {
+    let (path, needed) = (&range.path, range.end());
+    let purpose = FileUse { write: true, create: true, direct: false };
+    let file = place.open(path, purpose).map_err(worker.blame(path))?;
+    // `size_of` does not know the size of every device.
+    if file.size() >= needed {
+        return Ok(());
+    }
+    // Present data stays: the job may only read it.
+    let mut at = file.size();
+    observer.begin(&format!("laying out {}", path.display()), needed - at);
+    let mut memory: AlignedBuf = file.buffer(LAYOUT_BYTES).map_err(worker.blame(path))?;
+    if !place.is_simulated() {
+        randomize(&mut memory, worker.number);
+    }
+    while at < needed {
+        if cancel.is_cancelled() {
+            return Err(JobError::Interrupted { file: path.display().to_string() });
+        }
+        // The first transfer aligns the others.
+        let len = (LAYOUT_BYTES as u64 - at % LAYOUT_BYTES as u64).min(needed - at) as usize;
+        file.write_all_at(&memory[..len], at).map_err(worker.blame(path))?;
+        at += len as u64;
+        observer.advance(len as u64);
+    }
+    file.sync_all().map_err(worker.blame(path))?;
+    file.drop_cached(0, needed).map_err(worker.blame(path))?;
+    observer.end();
+    Ok(())
+}
