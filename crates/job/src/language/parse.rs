@@ -78,7 +78,6 @@ const REFUSED: &[(&str, &str)] = &[
         "dedupe_percentage dedupe_mode dedupe_working_set_percentage dedupe_global",
         "repeated blocks are not supported; use buffer_pattern or buffer_compress_percentage",
     ),
-    ("verify_dump", "wrong blocks are not written to files; the error has their offset"),
 ];
 
 /// Options that change nothing here. Any value is accepted.
@@ -97,7 +96,7 @@ const NO_EFFECT: [&str; 5] = [
     // Hints.
     "fadvise_hint write_hint write_barrier",
     // The job's thread checks blocks when it reads them.
-    "verify_async verify_async_cpus verify_backlog_batch verify_state_save experimental_verify",
+    "verify_async verify_async_cpus verify_backlog_batch verify_state_save experimental_verify verify_dump",
 ];
 
 /// Read the job file `text`; `file` is its name in messages.
