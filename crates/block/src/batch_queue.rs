@@ -12,7 +12,6 @@ use std::sync::Arc;
 use crate::{Bio, BioMemory, BlockDevice, Completed, IoError, IoQueue, Op, Process, QueuedIo, QueuedMemory};
 
 /// See the module's head.
-#[derive(Debug)]
 pub struct BatchQueue {
     device: Arc<dyn BlockDevice>,
     depth: u32,
@@ -21,6 +20,8 @@ pub struct BatchQueue {
     canceled: usize,
     process: Process,
 }
+
+crate::short_debug!(BatchQueue, depth);
 
 impl BatchQueue {
     /// A queue on `device`, for batches of at most `depth` transfers.

@@ -171,7 +171,6 @@ impl Drop for OwnerGuard {
 }
 
 /// The memory of a bio: segments that together are as long as the transfer.
-#[derive(Debug)]
 pub enum BioMemory<'a> {
     /// Filled by a read.
     Read(Vec<IoSliceMut<'a>>),
@@ -179,6 +178,16 @@ pub enum BioMemory<'a> {
     Write(Vec<IoSlice<'a>>),
     /// Flush, discard and write-zeroes have none; the length in bytes of the range.
     None(u64),
+}
+
+impl fmt::Debug for BioMemory<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(segments) => write!(f, "Read({} segments)", segments.len()),
+            Self::Write(segments) => write!(f, "Write({} segments)", segments.len()),
+            Self::None(bytes) => write!(f, "None({bytes} bytes)"),
+        }
+    }
 }
 
 /// One contiguous device range and the memory segments for it, as submitted.

@@ -19,6 +19,21 @@ mod queue;
 mod sector;
 pub mod sync;
 
+/// Implement `Debug` by the type's name and the named fields. A derived `Debug` of a type that leads to a cache, or to tables, prints all of
+/// them.
+#[macro_export]
+macro_rules! short_debug {
+    ($type:ident $(, $field:ident)*) => {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type))
+                    $(.field(stringify!($field), &self.$field))*
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 pub use batch_queue::BatchQueue;
 pub use bio::{Bio, BioFlags, BioMemory, IoOwner, IoPriority, Op, OwnerGuard, TaskId};
 pub use counter::Counter;

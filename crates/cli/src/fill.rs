@@ -131,7 +131,8 @@ pub(crate) fn fill(
 ) -> Result<Summary> {
     let failure = |error| Failure::of(image.display(), "fill", &error);
     // The volume is new: the blocks for root are for the first content, too.
-    let mut options = Filesystem::options().access(Access::ReadWrite).reserved_blocks(ReservedBlocks::Usable);
+    let mut options =
+        Filesystem::options().new_volume().access(Access::ReadWrite).reserved_blocks(ReservedBlocks::Usable);
     if let Some(time) = time {
         options = options.clock(Arc::new(FixedClock(time))).dirty_age(NEVER).commit_interval(NEVER);
     }

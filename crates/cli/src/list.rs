@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use diorite::front_end::SeenDirectories;
-use diorite::{Access, Attributes, DirEntry, ExtentKind, FileKind, Filesystem, InodeNumber};
+use diorite::{
+    Access, Attributes, DirEntry, ErrorKind, ExtentKind, FileKind, Filesystem, InodeNumber, WalkEntry,
+};
 use serde_json::{Value, json};
 
 use crate::args::{Du, Ls, ManyPaths, OnePath, Tree};
@@ -55,7 +57,14 @@ impl Listing<'_> {
         let directory = self.filesystem.node(number).map_err(failure)?;
         let mut found = Vec::new();
         for entry in directory.read_dir().map_err(failure)? {
-            let DirEntry { name, inode, kind, .. } = entry.map_err(failure)?;
+            let DirEntry { name, inode, kind, .. } = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.report(path.to_owned(), "list", &error);
+                    *is_partial = true;
+                    continue;
+                }
+            };
             if self.hidden || !name.starts_with(b".") {
                 found.push((inode, kind, name));
             }
@@ -80,12 +89,7 @@ impl Listing<'_> {
                     entries.push(Entry { name, inode, kind: attributes.kind, attributes: Some(attributes) });
                 }
                 Err(error) => {
-                    let (image, _) = self.location.in_image();
-                    let path = path.join(OsStr::from_bytes(&name));
-                    let entry = Location::Image { image: image.to_owned(), path };
-                    if let Failure::Failed(text) = Failure::of(&entry, "look up", &error) {
-                        complain(&text);
-                    }
+                    self.report(path.join(OsStr::from_bytes(&name)), "look up", &error);
                     *is_partial = true;
                 }
             }
@@ -93,11 +97,40 @@ impl Listing<'_> {
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
+
+    /// Report an error that hides a part of the listing only.
+    fn report(&self, path: PathBuf, what: &str, error: &diorite::Error) {
+        let (image, _) = self.location.in_image();
+        let at = Location::Image { image: image.to_owned(), path };
+        if let Failure::Failed(text) = Failure::of(&at, what, error) {
+            complain(&text);
+        }
+    }
 }
 
 /// Where a symbolic link points.
 fn link_target(filesystem: &Filesystem, link: InodeNumber) -> diorite::Result<Vec<u8>> {
     filesystem.node(link)?.read_link()
+}
+
+/// What a walk met; `None` for damage, which is reported and hides a part of the tree only. The walk's start cannot be missing.
+fn walked(
+    entry: diorite::Result<WalkEntry>,
+    location: &Location,
+    is_partial: &mut bool,
+) -> Result<Option<WalkEntry>> {
+    let error = match entry {
+        Ok(entry) => return Ok(Some(entry)),
+        Err(error) => error,
+    };
+    match Failure::of(location, "list", &error) {
+        Failure::Failed(text) if error.kind() == ErrorKind::Corrupt => {
+            complain(&text);
+            *is_partial = true;
+            Ok(None)
+        }
+        failure => Err(failure),
+    }
 }
 
 /// What was missing has been reported.
@@ -333,8 +366,9 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
     let depth_max = arguments.depth.unwrap_or(usize::MAX);
     if arguments.common.reporting.json {
         let mut entries = Vec::new();
+        let mut is_partial = false;
         for entry in filesystem.walk(path) {
-            let entry = entry.map_err(Failure::map(location, "list"))?;
+            let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
             if entry.depth <= depth_max {
                 let name = entry.path.file_name().unwrap_or(OsStr::new("/")).as_bytes();
                 let mut value = json_entry(&filesystem, &entry.path, name, &entry.attributes);
@@ -342,7 +376,8 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
                 entries.push(value);
             }
         }
-        return output.json(&json!({ "command": "tree", "entries": entries }));
+        output.json(&json!({ "command": "tree", "entries": entries }))?;
+        return whole(is_partial);
     }
     let top = filesystem.metadata(path).map_err(Failure::map(location, "list"))?;
     if top.kind != FileKind::Directory {
@@ -355,7 +390,7 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
     let listing = Listing { filesystem: &filesystem, location, shown: Shown::Kind, hidden: true };
     let mut waiting: Vec<Branch> = Vec::new();
     let mut seen = SeenDirectories::default();
-    let mut is_partial = false;
+    let (mut is_partial, mut has_bad_link) = (false, false);
     let mut below = |number, path: &Path, lead: &str, depth: usize, waiting: &mut Vec<Branch>| {
         seen.note(number).map_err(Failure::map(location, "list"))?;
         let entries = listing.entries(number, path, &mut is_partial)?;
@@ -391,10 +426,14 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
             }
             FileKind::Symlink => {
                 files += 1;
-                let target =
-                    link_target(&filesystem, entry.inode).map_err(Failure::map(location, "read a link"))?;
                 output.text(" -> ")?;
-                output.name(&target)?;
+                match link_target(&filesystem, entry.inode) {
+                    Ok(target) => output.name(&target)?,
+                    Err(error) => {
+                        output.text(&format!("({error})"))?;
+                        has_bad_link = true;
+                    }
+                }
                 output.line("")?;
             }
             _ => {
@@ -404,6 +443,10 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
         }
     }
     output.line(format!("\n{directories} directories, {files} files"))?;
+    if has_bad_link {
+        let why = "a symbolic link cannot be read: run `diorite check`";
+        return Err(Failure::Failed(format!("{location}: not all can be shown: {why}")));
+    }
     whole(is_partial)
 }
 
@@ -522,7 +565,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
         };
         // Directories from the top to where the walk is, with their sums.
         let mut stack: Vec<(PathBuf, u64, usize)> = Vec::new();
-        let mut total = 0u64;
+        let (mut total, mut is_partial) = (0u64, false);
         let mut close_below = |stack: &mut Vec<(PathBuf, u64, usize)>, depth: usize| {
             while let Some((path, sum, _)) = stack.pop_if(|(_, _, open)| *open >= depth) {
                 if let Some((_, parent, _)) = stack.last_mut() {
@@ -536,7 +579,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
         };
         for entry in filesystem.walk(path) {
             interrupt::check()?;
-            let entry = entry.map_err(Failure::map(location, "list"))?;
+            let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
             close_below(&mut stack, entry.depth)?;
             let is_new = entry.attributes.links < 2
                 || entry.attributes.kind == FileKind::Directory
@@ -551,7 +594,10 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
             }
         }
         close_below(&mut stack, 0)?;
-        if arguments.summarize { show(total, path) } else { Ok(()) }
+        if arguments.summarize {
+            show(total, path)?;
+        }
+        whole(is_partial)
     });
     if arguments.common.reporting.json && is_worth_showing(&done) {
         output.json(&json!({ "command": "du", "totals": totals }))?;

@@ -802,3 +802,78 @@ fn the_commands_of_the_readme_work() {
     }
     assert_eq!(std::fs::read(bench.path("photos/a.raw")).expect("the copy"), b"raw");
 }
+
+/// The new image said that it was mounted after its last check, so that resize2fs wanted a check first.
+#[test]
+fn a_filled_image_was_never_mounted() {
+    for kind in TYPES {
+        let bench = Bench::new();
+        std::fs::create_dir_all(bench.path("tree/d")).expect("directories");
+        bench.write("tree/d/file", b"content");
+        bench.run(&format!("mkfs -t {kind} -d tree a.img 16M"));
+        std::fs::File::options()
+            .write(true)
+            .open(bench.path("a.img"))
+            .and_then(|image| image.set_len(32 << 20))
+            .expect("more space");
+        for (program, options) in
+            [("tune2fs", "-l"), ("e2fsck", "-p"), ("resize2fs", "-f"), ("tune2fs", "-L")]
+        {
+            let image = bench.path("a.img");
+            let words = match (program, options) {
+                ("resize2fs", _) => vec![],
+                (_, "-L") => vec!["-L", "label"],
+                _ => vec![options],
+            };
+            let words = words.into_iter().map(std::ffi::OsStr::new).chain([image.as_os_str()]);
+            let Some(output) = tool(program, words) else { return };
+            let said = text(&output.stdout) + &text(&output.stderr);
+            assert!(output.status.success(), "{kind}: {program}: {said}");
+            if options == "-l" {
+                let value = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+                assert!(value("Mount count:").ends_with(" 0"), "{said}");
+                assert!(value("Last mount time:").ends_with("n/a"), "{said}");
+            }
+        }
+        bench.must_be_clean("a.img");
+        // What is opened later is mounted.
+        bench.run("mkdir a.img:/later");
+        let Some(stats) = bench.debugfs("a.img", "stats -h") else { return };
+        assert!(stats.contains("Mount count:              1"), "{stats}");
+    }
+}
+
+/// One bad name in the root hid everything else of the volume.
+#[test]
+fn a_bad_name_hides_no_others() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("tree/sub")).expect("directories");
+    for name in ["XXXbad", "plain", "zzz", "sub/in"] {
+        bench.write(&format!("tree/{name}"), name.as_bytes());
+    }
+    let (tree, image) = (bench.path("tree"), bench.path("a.img"));
+    let words: Vec<&std::ffi::OsStr> =
+        ["-q", "-t", "ext4", "-O", "^metadata_csum,^dir_index", "-d"].map(std::ffi::OsStr::new).to_vec();
+    let all = words.into_iter().chain([tree.as_os_str(), image.as_os_str(), "16M".as_ref()]);
+    if tool("mke2fs", all).is_none() {
+        return;
+    }
+    let mut bytes = bench.read("a.img");
+    let at = bytes.windows(8).position(|found| found == b"\x06\x01XXXbad").expect("the name");
+    bytes[at + 2..at + 8].copy_from_slice(b"../bad");
+    bench.write("a.img", &bytes);
+    for command in ["ls", "ls -lR", "tree", "tree --json", "du -a", "cp -r"] {
+        let (line, shown) = match command {
+            "cp -r" => ("cp -r a.img:/ out".to_owned(), Vec::new()),
+            _ => (format!("{command} a.img:/"), vec!["plain", "zzz", "sub"]),
+        };
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        let (listed, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+        assert!(said.contains("a name has a NUL or a slash"), "{command}: {said}");
+        assert!(shown.iter().all(|name| listed.contains(name)), "{command}: {listed}");
+    }
+    assert_eq!(bench.read("out/sub/in"), b"sub/in");
+    assert!(bench.path("out/zzz").exists() && !bench.path("bad").exists());
+    assert_eq!(bench.run("cat a.img:/plain"), "plain");
+}

@@ -11,7 +11,7 @@ use crate::copied_names::{Age, CopiedNames};
 use crate::file_data::{Copied, FileData};
 use crate::linked::Linked;
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, Names, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
 };
 use crate::{Error, Summary, Watch};
 
@@ -235,7 +235,7 @@ impl<'a> Copier<'a> {
         // If `to` is a link, its directory gets the attributes, too.
         let is_link = self.sink.existing(to, Follow::No)?.is_some_and(|at| at.kind == FileKind::Symlink);
         let itself = if is_link { to.join(".") } else { to.to_owned() };
-        self.copy_into(item, &itself, &source.names(from)?, Age::Existing)
+        self.copy_into(item, &itself, source.names(from)?, Age::Existing)
     }
 
     /// Only a copy of trees takes directories.
@@ -534,7 +534,7 @@ impl<'a> Copier<'a> {
                 Age::New
             }
         };
-        self.copy_into(item, to, &names, age)
+        self.copy_into(item, to, names, age)
     }
 
     /// Copy the entries of a directory, and then its attributes, even if an entry failed (invariant 3).
@@ -542,12 +542,12 @@ impl<'a> Copier<'a> {
         &mut self,
         directory: Item<'_>,
         to: &Path,
-        names: &[Vec<u8>],
+        names: Names,
         age: Age,
     ) -> Result<(), Error> {
-        let copied = self.copy_entries(directory, to, names, age);
+        let copied = self.copy_entries(directory, to, &names.names, age);
         let finished = self.finish_attributes(directory, to, to);
-        copied.and(finished)
+        copied.and(finished).and(names.damage.map_or(Ok(()), Err))
     }
 
     /// Set the attributes of the file `at`, which is renamed to `to` later.
@@ -600,7 +600,7 @@ pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth, is_cancelled: 
         match meta.kind {
             FileKind::Regular => bytes = bytes.saturating_add(meta.size),
             FileKind::Directory if is_entered && seen.insert(meta.identity) => {
-                let names = source.names(&path).unwrap_or_default();
+                let names = source.names(&path).unwrap_or_default().names;
                 waiting.extend(names.iter().map(|name| (path.join(OsStr::from_bytes(name)), level + 1)));
             }
             _ => {}
@@ -645,10 +645,10 @@ mod tests {
             let meta = crate::StandardInput::meta();
             Ok(Meta { kind, size: 1, identity: (0, path.as_os_str().len() as u64), ..meta })
         }
-        fn names(&self, _: &Path) -> Result<Vec<Vec<u8>>, Error> {
+        fn names(&self, _: &Path) -> Result<Names, Error> {
             self.0.set(self.0.get() + 1);
             assert!(self.0.get() < 2 * DEPTH_MAX, "counted deeper than a copy goes");
-            Ok(vec![b"d".to_vec(), b"file".to_vec()])
+            Ok(Names { names: vec![b"d".to_vec(), b"file".to_vec()], damage: None })
         }
         fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
             Err(Error::NotRegular { name: self.name_of(path) })
@@ -725,7 +725,7 @@ mod tests {
             }
             meta
         }
-        fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
+        fn names(&self, path: &Path) -> Result<Names, Error> {
             self.0.names(path)
         }
         fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {

@@ -20,7 +20,7 @@ use crate::host_attributes::{Subject, cannot_see};
 use crate::host_path::reachable;
 use crate::host_stream::{HostStream, SpecialFile};
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, NewFile, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
 };
 use crate::user_namespace::UnknownOwners;
 use crate::{Error, Watch};
@@ -143,7 +143,7 @@ impl Source for HostTree {
         Ok(meta)
     }
 
-    fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
+    fn names(&self, path: &Path) -> Result<Names, Error> {
         let list = || -> io::Result<Vec<Vec<u8>>> {
             fs::read_dir(reachable(path)?)?
                 .map(|entry| entry.map(|entry| entry.file_name().into_vec()))
@@ -151,7 +151,7 @@ impl Source for HostTree {
         };
         let mut names = list().map_err(|error| Error::host(path, "list", error))?;
         names.sort();
-        Ok(names)
+        Ok(Names { names, damage: None })
     }
 
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {

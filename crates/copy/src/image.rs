@@ -15,7 +15,7 @@ use crate::Error;
 use crate::acl_text;
 use crate::engine::temporary_name;
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, NewFile, ReadFile, Sink, Source, Target, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, Sink, Source, Target, WriteFile,
 };
 
 /// The suffix of incomplete files. It is constant, because the layout of a directory depends on every name that it had, and equal trees must
@@ -167,13 +167,16 @@ impl Source for ImageTree {
         attributes.map(|attributes| self.meta_of(&attributes)).map_err(self.error(path, "read"))
     }
 
-    fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error> {
-        let list = || -> diorite::Result<Vec<Vec<u8>>> {
-            self.filesystem.read_dir(path)?.map(|entry| Ok(entry?.name)).collect()
-        };
-        let mut names = list().map_err(self.error(path, "list"))?;
-        names.sort_unstable();
-        Ok(names)
+    fn names(&self, path: &Path) -> Result<Names, Error> {
+        let mut found = Names::default();
+        for entry in self.filesystem.read_dir(path).map_err(self.error(path, "list"))? {
+            match entry {
+                Ok(entry) => found.names.push(entry.name),
+                Err(error) => found.damage = Some(self.error(path, "list")(error)),
+            }
+        }
+        found.names.sort_unstable();
+        Ok(found)
     }
 
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
@@ -451,7 +454,7 @@ mod tests {
         }
 
         fn names(&self) -> Vec<Vec<u8>> {
-            self.tree.names(Path::new("/to")).unwrap()
+            self.tree.names(Path::new("/to")).unwrap().names
         }
     }
 

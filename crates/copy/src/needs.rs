@@ -17,7 +17,7 @@ pub fn needs(source: &dyn Source, top: &Path, volume: &MkfsReport) -> Needs {
     let mut seen = HashSet::new();
     let mut waiting = vec![top.to_owned()];
     while let Some(directory) = waiting.pop() {
-        let names = source.names(&directory).unwrap_or_default();
+        let names = source.names(&directory).unwrap_or_default().names;
         needs.bytes += volume.directory_bytes(names.iter().map(Vec::len));
         for name in names {
             let path = directory.join(OsStr::from_bytes(&name));

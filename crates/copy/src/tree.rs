@@ -45,6 +45,15 @@ impl Meta {
 /// Extended attributes: names with their prefix, and values.
 pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// The names in a directory.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Those that can be read, sorted.
+    pub names: Vec<Vec<u8>>,
+    /// The damage that hides others, if there is any.
+    pub damage: Option<Error>,
+}
+
 /// A tree that is read. Methods follow symbolic links only if they say so.
 pub trait Source {
     /// Whether this holds the image that the copy writes.
@@ -61,7 +70,7 @@ pub trait Source {
         false
     }
     /// Names in a directory, without `.` and `..`, sorted.
-    fn names(&self, path: &Path) -> Result<Vec<Vec<u8>>, Error>;
+    fn names(&self, path: &Path) -> Result<Names, Error>;
     /// Where a symbolic link points.
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error>;
     /// Extended attributes, sorted by name.

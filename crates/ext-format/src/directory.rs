@@ -112,24 +112,17 @@ pub struct BadEntry {
     pub what: &'static str,
 }
 
-/// The entry at byte `at` of `area`, which is a block without its tail or a part of one, with all checks that need no other entry; its
-/// name may be any bytes ([`check_name`]). Lengths are those of a volume with blocks of `block_size` bytes; `max_inode` is its last inode.
+/// The length of the entry at byte `at` of `area`: where the next one begins, whatever else is wrong with this one.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn parse_entry(
-    area: &[u8],
-    at: usize,
-    block_size: usize,
-    max_inode: u32,
-) -> Result<RawEntry<'_>, BadEntry> {
+/// What is wrong with the length: nothing is known of the rest of the area.
+pub fn entry_length(area: &[u8], at: usize, block_size: usize) -> Result<usize, BadEntry> {
     let bad = |what| Err(BadEntry { offset: at as u32, what });
     let rest = area.get(at..).unwrap_or_default();
     if rest.len() < SHORTEST_ENTRY {
         return bad("an entry does not fit in the rest of the block");
     }
     let length = decode_entry_length(le16(rest, 4), block_size);
-    let inode = le32(rest, 0);
     if length < SHORTEST_ENTRY {
         return bad("an entry is shorter than the shortest one");
     }
@@ -142,6 +135,24 @@ pub fn parse_entry(
     if length < rest.len() && length + SHORTEST_ENTRY > rest.len() {
         return bad("an entry leaves too little after it for another one");
     }
+    Ok(length)
+}
+
+/// The entry at byte `at` of `area`, which is a block without its tail or a part of one, with all checks that need no other entry; its
+/// name may be any bytes ([`check_name`]). Lengths are those of a volume with blocks of `block_size` bytes; `max_inode` is its last inode.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_entry(
+    area: &[u8],
+    at: usize,
+    block_size: usize,
+    max_inode: u32,
+) -> Result<RawEntry<'_>, BadEntry> {
+    let length = entry_length(area, at, block_size)?;
+    let bad = |what| Err(BadEntry { offset: at as u32, what });
+    let rest = &area[at..];
+    let inode = le32(rest, 0);
     let free = RawEntry { offset: at, length, inode: InodeNumber(0), kind_code: rest[7], name: &[] };
     if inode == 0 {
         return Ok(free);
@@ -168,7 +179,7 @@ pub fn check_name(name: &[u8]) -> Result<(), &'static str> {
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) { Err("a name has a NUL or a slash") } else { Ok(()) }
 }
 
-/// The entries of a directory block, each checked before it is given; ends after the first bad one.
+/// The entries of a directory block, each checked before it is returned; ends after the first one whose length is bad.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     block: &'a [u8],
@@ -214,8 +225,11 @@ impl<'a> Iterator for Entries<'a> {
             return None;
         }
         let entry = self.parse();
-        // After a bad one nothing is known of the rest.
-        self.at = entry.map_or(self.block.len(), |entry| self.at + entry.length);
+        let length = entry.map_or_else(
+            |_| entry_length(self.block, self.at, self.block_size).unwrap_or(self.block.len()),
+            |entry| entry.length,
+        );
+        self.at += length;
         Some(entry)
     }
 }
@@ -292,16 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn hostile_entries_end_the_list_with_their_place() {
-        for (field, value, what) in [
-            (4, 0_u8, "shorter"),
-            (4, 8, "shorter"),
-            (4, 14, "multiple"),
-            (5, 0xf0, "beyond"),
-            (6, 200, "too short"),
-            (0, 101, "does not exist"),
-            (8, b'/', "slash"),
-            (6, 0, "empty"),
+    fn hostile_entries_are_reported_with_their_place_and_hide_only_what_follows_a_bad_length() {
+        for (field, value, what, listed) in [
+            (4, 0_u8, "shorter", 2),
+            (4, 8, "shorter", 2),
+            (4, 14, "multiple", 2),
+            (5, 0xf0, "beyond", 2),
+            (6, 200, "too short", 3),
+            (0, 101, "does not exist", 3),
+            (8, b'/', "slash", 3),
+            (6, 0, "empty", 3),
         ] {
             let mut block = vec![0; 1024];
             write_entry(&mut block, 0, 12, InodeNumber(2), 2, b".");
@@ -309,8 +323,8 @@ mod tests {
             write_entry(&mut block, 24, 1000, InodeNumber(4), 1, b"y");
             block[12 + field] = value;
             let entries = all(&block);
-            let bad = entries.last().unwrap().unwrap_err();
-            assert_eq!((entries.len(), bad.offset), (2, 12), "{what}");
+            let bad = entries[1].unwrap_err();
+            assert_eq!((entries.len(), bad.offset), (listed, 12), "{what}");
             assert!(bad.what.contains(what), "{what}: {}", bad.what);
         }
     }

@@ -7,8 +7,9 @@ use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::crc32c;
+use crate::xattr::{self, Attributes, INODE_HEADER};
 use crate::{Corrupt, FileKind, FsBlock, InodeNumber, Result, Timestamp};
-use crate::{Incompat, RoCompat, Superblock, le16, put};
+use crate::{Incompat, RoCompat, Superblock, le16, le32, put};
 
 pub use crate::inode_flags::InodeFlags;
 
@@ -248,6 +249,11 @@ impl DiskInode {
         raw.flags = U32::new(flags.bits());
     }
 
+    /// The block with the name of a passive translator, which an inode of the GNU Hurd may have where others have their version.
+    pub fn translator(&self, superblock: &Superblock) -> Option<FsBlock> {
+        translator(self.version, superblock)
+    }
+
     /// What it is; `None` where the mode says nothing that exists.
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.mode)
@@ -259,7 +265,7 @@ impl DiskInode {
         let mut start = ChecksummedStart([0; ChecksummedStart::BYTES]);
         let (head, rest) = bytes.split_at(bytes.len().min(ChecksummedStart::INODE_BYTES));
         put(&mut start.0, 0, &number.0.to_le_bytes());
-        put(&mut start.0, 4, &crate::le32(bytes, 0x64).to_le_bytes());
+        put(&mut start.0, 4, &le32(bytes, 0x64).to_le_bytes());
         put(&mut start.0, 8, head);
         put(&mut start.0, 8 + CHECKSUM_LO, &[0; 2]);
         if has_high_checksum(bytes) {
@@ -342,6 +348,45 @@ fn encode_time(time: Timestamp, with_extra: bool) -> (u32, u32) {
     (seconds as u32, epoch | nanoseconds << 2)
 }
 
+/// The block of a translator in the field of an inode's version.
+pub fn translator(version: u64, superblock: &Superblock) -> Option<FsBlock> {
+    let block = u64::from(version as u32);
+    (superblock.is_hurd() && block != 0).then_some(FsBlock(block))
+}
+
+/// The size of the fields after the first 128 bytes that [`widen_extra`] would give the inode in `bytes`.
+pub fn widened_extra(bytes: &[u8], want: u16) -> u16 {
+    let now = le16(bytes, GOOD_OLD_SIZE);
+    let (start, end) = (GOOD_OLD_SIZE + usize::from(now), GOOD_OLD_SIZE + usize::from(want));
+    if now >= want || end > bytes.len() {
+        return now;
+    }
+    let area = if now == 0 { &[] } else { &bytes[start..] };
+    let mut attributes = Attributes::in_inode(area, u32::MAX);
+    let is_sound = attributes.by_ref().all(|attribute| attribute.is_ok());
+    let is_empty = area.len() < INODE_HEADER || le32(area, 0) != xattr::MAGIC;
+    let has_space = is_empty || is_sound && attributes.free_bytes() >= end - start;
+    if has_space { want } else { now }
+}
+
+/// Give the fields after the first 128 bytes of the inode in `bytes` the size `want`, as the kernel does when it writes an inode: times
+/// get all their bits. Attributes in the inode move behind the new fields. The size that they have then: where the attributes leave no
+/// space nothing changes.
+pub fn widen_extra(bytes: &mut [u8], want: u16) -> u16 {
+    let now = le16(bytes, GOOD_OLD_SIZE);
+    let widened = widened_extra(bytes, want);
+    if widened == now || bytes.len() < GOOD_OLD_SIZE + 2 {
+        return widened;
+    }
+    let (start, end) = (GOOD_OLD_SIZE + usize::from(now), GOOD_OLD_SIZE + usize::from(widened));
+    if now > 0 {
+        xattr::move_entries(&mut bytes[start..], end - start);
+    }
+    bytes[start..end].fill(0);
+    put(bytes, GOOD_OLD_SIZE, &widened.to_le_bytes());
+    widened
+}
+
 /// What is read back of a time that was stored with or without the extra field.
 pub fn time_as_stored(time: Timestamp, with_extra: bool) -> Timestamp {
     let (low, extra) = encode_time(time, with_extra);
@@ -372,6 +417,41 @@ mod tests {
         assert_eq!(decode_time(low, Some(extra)), latest, "the latest time that fits");
         let (low, _) = encode_time(beyond, false);
         assert_eq!(decode_time(low, None).seconds, i64::from(i32::MAX));
+    }
+
+    /// The fields grow, the attributes stay what they are, and where they leave no space nothing changes.
+    #[test]
+    fn extra_fields_are_widened_where_there_is_space() {
+        let attributes = |bytes: &[u8]| -> Vec<(Vec<u8>, Vec<u8>)> {
+            let area = &bytes[GOOD_OLD_SIZE + usize::from(le16(bytes, GOOD_OLD_SIZE))..];
+            let found = Attributes::in_inode(area, 100).map(Result::unwrap);
+            found.map(|found| (found.name.to_vec(), found.value.to_vec())).collect()
+        };
+        for (now, value_len, widened) in
+            [(0, 0, 32), (4, 0, 32), (4, 40, 32), (4, 80, 4), (28, 60, 32), (32, 9, 32)]
+        {
+            let mut bytes = vec![0; 256];
+            put(&mut bytes, GOOD_OLD_SIZE, &u16::to_le_bytes(now));
+            if value_len > 0 {
+                let start = GOOD_OLD_SIZE + usize::from(now);
+                let value_at = 256 - xattr::padded_value(value_len);
+                put(&mut bytes, start, &xattr::MAGIC.to_le_bytes());
+                put(&mut bytes, start + 4, &[1, 1]);
+                put(&mut bytes, start + 6, &((value_at - start - 4) as u16).to_le_bytes());
+                put(&mut bytes, start + 12, &(value_len as u32).to_le_bytes());
+                put(&mut bytes, start + 20, b"n");
+                bytes[value_at..value_at + value_len].fill(7);
+            }
+            let before = attributes(&bytes);
+            assert_eq!(before.len(), usize::from(value_len > 0));
+            assert_eq!(widened_extra(&bytes, 32), widened, "{now} {value_len}");
+            assert_eq!(widen_extra(&mut bytes, 32), widened);
+            assert_eq!(le16(&bytes, GOOD_OLD_SIZE), widened);
+            assert_eq!(attributes(&bytes), before, "{now} {value_len}");
+            let new = GOOD_OLD_SIZE + usize::from(now.max(2))..GOOD_OLD_SIZE + usize::from(widened);
+            assert!(bytes[new].iter().all(|byte| *byte == 0));
+        }
+        assert_eq!(widened_extra(&[0; 128], 0), 0);
     }
 
     /// The checksum in one piece is what it is byte by byte with zeros in its own place.

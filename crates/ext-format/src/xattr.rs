@@ -110,6 +110,24 @@ pub struct RawAttribute<'a> {
     pub value: &'a [u8],
 }
 
+/// Move the entries of an area in an inode `by` bytes on, magic number included; their values stay where they are. They must be sound, and
+/// leave so many bytes free.
+pub fn move_entries(area: &mut [u8], by: usize) {
+    if area.len() < INODE_HEADER || le32(area, 0) != MAGIC {
+        return;
+    }
+    let mut at = INODE_HEADER;
+    while le32(area, at) != 0 {
+        let is_here = le32(area, at + 4) == 0 && le32(area, at + 8) != 0;
+        if is_here {
+            let offset = le16(area, at + 2) - by as u16;
+            put(area, at + 2, &offset.to_le_bytes());
+        }
+        at += entry_size(usize::from(area[at]));
+    }
+    area.copy_within(..at + 4, by);
+}
+
 /// Bytes that an entry with a name of `name_len` bytes needs.
 pub const fn entry_size(name_len: usize) -> usize {
     (ENTRY_HEADER + name_len + PAD - 1) & !(PAD - 1)

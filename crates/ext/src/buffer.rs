@@ -96,7 +96,6 @@ struct Content {
 }
 
 /// A metadata block in memory.
-#[derive(Debug)]
 pub(crate) struct Buffer {
     block: FsBlock,
     /// Holds valid content: set once, after the read or at creation.
@@ -109,6 +108,8 @@ pub(crate) struct Buffer {
     is_made_from_groups: bool,
     content: RwLock<Content>,
 }
+
+diorite_block::short_debug!(Buffer, block);
 
 impl Buffer {
     fn new(block: FsBlock, bytes: BlockMemory, kind: BlockKind, loaded: bool) -> Self {
@@ -237,7 +238,6 @@ struct Shard {
 }
 
 /// All metadata blocks in memory.
-#[derive(Debug)]
 pub(crate) struct BufferCache {
     device: Arc<dyn BlockDevice>,
     block_size: BlockSize,
@@ -250,6 +250,8 @@ pub(crate) struct BufferCache {
     trim_hand: AtomicUsize,
     memory: BlockPool,
 }
+
+diorite_block::short_debug!(BufferCache);
 
 /// What a block in memory takes beside its content: [`Buffer`], its places in the cache's tables and lists, and what an
 /// allocator adds.

@@ -243,3 +243,67 @@ fn directory_larger_than_the_volume_is_damaged() {
         }
     }
 }
+
+/// One bad name hid all others: of a listing, and of every lookup.
+#[test]
+fn bad_names_hide_no_others() {
+    if !have(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    for arguments in ["-t ext2 -b 1024 -O ^dir_index", "-t ext2 -b 1024", "-t ext4 -b 1024 -O ^metadata_csum"]
+    {
+        // In one block, and in several.
+        for count in [8_u32, 200] {
+            let image = Image::new(arguments, "8M");
+            let name = |n: u32| format!("file-{n:04}").into_bytes();
+            {
+                let volume = image.open();
+                let directory =
+                    volume.names.create(&root(&volume), b"d", &spec(FileKind::Directory)).unwrap();
+                (0..count).for_each(|n| {
+                    volume.names.create(&directory, &name(n), &spec(FileKind::Regular)).unwrap();
+                });
+                volume.close().unwrap();
+            }
+            let mut bytes = std::fs::read(image.path()).unwrap();
+            let mut find = |n: u32| {
+                let name = name(n);
+                bytes.windows(name.len()).position(|found| found == name).unwrap()
+            };
+            let (slash, missing_inode) = (find(3), find(5));
+            bytes[slash + 1] = b'/';
+            bytes[missing_inode - 8..missing_inode - 4].copy_from_slice(&u32::MAX.to_le_bytes());
+            std::fs::write(image.path(), &bytes).unwrap();
+            let what = format!("{arguments}, {count} names");
+            let volume = image.open();
+            let directory = at(&volume, "d").unwrap();
+            let mut listed = std::collections::BTreeSet::new();
+            let mut cursor = 0;
+            // In parts, as a mount lists; the error comes after the last entry.
+            let error = loop {
+                let mut taken = 0;
+                let read = volume.names.read_directory(&directory, cursor, &mut |entry| {
+                    taken += 1;
+                    cursor = entry.next_cursor;
+                    listed.insert(entry.name.clone());
+                    taken < 3
+                });
+                match read {
+                    Ok(()) => assert!(taken == 3, "{what}: no error at the end"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, Error::Corrupt(Corrupt::Directory { .. })), "{what}: {error}");
+            let good: Vec<_> = (0..count).filter(|n| ![3, 5].contains(n)).map(name).collect();
+            assert_eq!(listed.len(), good.len() + 2, "{what}: with the dots");
+            for name in &good {
+                assert!(listed.contains(name), "{what}");
+                volume.names.lookup(&directory, name).unwrap();
+            }
+            // It may be the damaged one.
+            let absent = volume.names.lookup(&directory, &name(5));
+            assert!(matches!(absent, Err(Error::Corrupt(_) | Error::NotFound)), "{what}");
+            volume.close().unwrap();
+        }
+    }
+}

@@ -26,7 +26,6 @@ const RESERVE_PART: usize = 64;
 /// A hold that a queue may have.
 pub(crate) type OwnedExclusive = ExclusiveHold<Arc<Mapping>>;
 
-#[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) me: ProcessSlot,
@@ -43,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) queue: Mutex<Option<WriteQueue>>,
     pub(crate) is_closing: AtomicBool,
 }
+
+diorite::block::short_debug!(Core);
 
 impl Core {
     pub(crate) fn new(mapping: Arc<Mapping>) -> Result<Self> {

@@ -59,12 +59,13 @@ struct Class {
 }
 
 /// The scheduler.
-#[derive(Debug)]
 pub struct Deadline {
     tunables: DeadlineTunables,
     table: RequestTable,
     classes: [Class; 3],
 }
+
+diorite_block::short_debug!(Deadline, tunables);
 
 fn class_of(priority: IoPriority) -> usize {
     match priority {

@@ -17,13 +17,15 @@ const STEPS: u64 = 8;
 const BUCKETS: usize = 40 * STEPS as usize;
 
 /// A histogram of durations, in logarithmic buckets from 1 microsecond to 12 days.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Histogram {
     buckets: Box<[u32; BUCKETS]>,
     count: u64,
     sum_ns: u64,
     max_ns: u64,
 }
+
+diorite_block::short_debug!(Histogram, count, max_ns);
 
 impl Default for Histogram {
     fn default() -> Self {
@@ -129,11 +131,13 @@ impl OwnerStatistics {
 pub(super) struct Record(u32);
 
 /// One record for each owner.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Statistics {
     by_task: HashMap<TaskId, Record, BuildHasherDefault<NumberHasher>>,
     records: Vec<(TaskId, OwnerStatistics)>,
 }
+
+diorite_block::short_debug!(Statistics);
 
 impl Statistics {
     /// The owners in the order in which they first appeared.

@@ -64,7 +64,6 @@ const TRIES_MAX: u32 = 5;
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An export of an NBD server.
-#[derive(Debug)]
 pub struct NbdDevice {
     uri: NbdUri,
     export: Export,
@@ -82,6 +81,8 @@ pub struct NbdDevice {
     /// None for readers, and for writers that cooperate.
     _claim: Option<Claim>,
 }
+
+diorite_block::short_debug!(NbdDevice, uri);
 
 #[derive(Debug)]
 struct Sessions {

@@ -59,7 +59,6 @@ impl Default for EngineOptions {
 }
 
 /// See the module's head.
-#[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) cache: Cache,
     pub(crate) counters: Arc<Counters>,
@@ -76,6 +75,8 @@ pub(crate) struct Engine {
     dirty_files: Mutex<BTreeMap<u64, Weak<Content>>>,
     pub(crate) workers: Workers,
 }
+
+diorite_block::short_debug!(Engine);
 
 impl Engine {
     /// A cache and its workers, which start when they are first needed.

@@ -45,7 +45,6 @@ use crate::store::map::{MapBlocks, SyncKind};
 pub(crate) use resize::BeyondEnd;
 
 /// See the module's head.
-#[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) store: Arc<BackingStore>,
     pub(crate) cache: FileCache,
@@ -54,6 +53,8 @@ pub(crate) struct Content {
     /// Held while the end of the file is chosen as the offset of a write, and locked.
     pub(crate) append: Mutex<()>,
 }
+
+diorite_block::short_debug!(Content);
 
 impl Content {
     /// The content of a file as it is recorded now.

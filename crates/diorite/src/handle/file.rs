@@ -90,7 +90,6 @@ pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
 }
 
 /// What all clones of a [`File`] share.
-#[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) content: Arc<Content>,
     pub(crate) owner: Box<dyn FileOwner>,
@@ -102,6 +101,8 @@ pub(crate) struct Handle {
     errors_seen: ErrorsSeen,
     path: Option<PathBuf>,
 }
+
+diorite_block::short_debug!(Handle, path, owner, options);
 
 /// An open file: of a filesystem, of the host, or a whole device.
 ///

@@ -22,7 +22,6 @@ use crate::store::reservation::Reservation;
 use crate::{ContentTimes, Error, Result, SetTime};
 
 /// See the module's head.
-#[derive(Debug)]
 pub(crate) struct BackingStore {
     pub(crate) map: Box<dyn MapBlocks>,
     pub(crate) engine: Arc<Engine>,
@@ -33,6 +32,8 @@ pub(crate) struct BackingStore {
     /// The content may lie in the inode.
     may_be_inline: AtomicBool,
 }
+
+diorite_block::short_debug!(BackingStore);
 
 impl BackingStore {
     /// The file as it is recorded now.

@@ -75,7 +75,7 @@ impl FilesystemOptions {
             let _ = std::fs::remove_file(path);
             return Err(Error::from(error).at(path));
         }
-        self.open(path).inspect_err(|_| {
+        self.clone().new_volume().open(path).inspect_err(|_| {
             let _ = std::fs::remove_file(path);
         })
     }

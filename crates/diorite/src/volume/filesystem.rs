@@ -30,6 +30,7 @@ pub struct FilesystemOptions {
     access: Access,
     engine: EngineOptions,
     metadata_cache_bytes: usize,
+    is_new: bool,
     data_mode: Option<DataMode>,
     quota_limits: QuotaLimits,
     commit_interval: Duration,
@@ -55,6 +56,7 @@ impl FilesystemOptions {
             access: Access::ReadWrite,
             engine: EngineOptions::default(),
             metadata_cache_bytes: VolumeOptions::default().metadata_cache_bytes,
+            is_new: false,
             data_mode: None,
             quota_limits: QuotaLimits::Ignored,
             commit_interval: VolumeOptions::default().commit_interval,
@@ -66,6 +68,13 @@ impl FilesystemOptions {
             reserved_blocks: ReservedBlocks::Kept,
             mmp_watch: None,
         }
+    }
+
+    /// The caller made the volume just now: that it is opened to be filled is not recorded as a mount, so that `resize2fs` takes it without a
+    /// check.
+    #[must_use]
+    pub fn new_volume(self) -> Self {
+        Self { is_new: true, ..self }
     }
 
     /// Whether the volume may be changed.
@@ -223,6 +232,7 @@ impl FilesystemOptions {
             access: self.access,
             clock: Arc::clone(&self.engine.clock),
             metadata_cache_bytes: self.metadata_cache_bytes,
+            is_new: self.is_new,
             data_mode: self.data_mode,
             quota_limits: self.quota_limits,
             host_name: host_name(),

@@ -46,7 +46,6 @@ const EVICTED_MAX: usize = 2;
 const ATTEMPTS_MAX: u32 = 1000;
 
 /// The inodes of a volume that are in use or have cached pages.
-#[derive(Debug)]
 pub(crate) struct Nodes {
     pub(crate) volume: Arc<Volume>,
     pub(crate) engine: Arc<Engine>,
@@ -57,6 +56,8 @@ pub(crate) struct Nodes {
     removals: Removals,
     is_closed: AtomicBool,
 }
+
+diorite_block::short_debug!(Nodes, volume);
 
 /// A part of the table.
 #[derive(Debug, Default)]
@@ -74,7 +75,6 @@ struct Slot {
     idle_since: Option<u64>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Node {
     inode: Arc<Inode>,
     /// Made when the file is first opened.
@@ -82,6 +82,8 @@ pub(crate) struct Node {
     /// References of users. Changes from and to 0 under the shard's lock.
     users: AtomicUsize,
 }
+
+diorite_block::short_debug!(Node, inode);
 
 impl Node {
     fn content(&self) -> Option<Arc<Content>> {

@@ -71,7 +71,8 @@ impl DirEntry {
 }
 
 /// An iterator over the entries of a directory without `.` and `..`, in no particular order. Names may be made and removed
-/// meanwhile: names that exist all the time are returned exactly once. After an error it ends.
+/// meanwhile: names that exist all the time are returned exactly once. After an error it ends. Damage that hides some entries is an error
+/// after the others.
 #[derive(Debug)]
 pub struct ReadDir {
     directory: Arc<Listed>,

@@ -7,6 +7,7 @@
 //! Both hold the directories from the start to where they are, and look names up in them: no path is resolved for an entry.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::vec;
 
@@ -14,11 +15,17 @@ use crate::error::AtPath;
 use crate::volume::node::NodeRef;
 use crate::volume::nodes::while_stale;
 use crate::volume::read_dir::{DirEntry, ReadDir};
-use crate::{Attributes, FileKind, Filesystem, InodeNumber, Result};
+use crate::{Attributes, Error, FileKind, Filesystem, InodeNumber, Result};
 
 /// The directories that a walk has met.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct SeenDirectories(HashMap<InodeNumber, Met>);
+
+impl fmt::Debug for SeenDirectories {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SeenDirectories({})", self.0.len())
+    }
+}
 
 /// Where a directory was met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +66,6 @@ impl SeenDirectories {
 }
 
 /// An iterator over everything beneath a path.
-#[derive(Debug)]
 pub struct Walk {
     filesystem: Filesystem,
     /// Where to begin, until that is done.
@@ -71,12 +77,16 @@ pub struct Walk {
     seen: SeenDirectories,
 }
 
+diorite_block::short_debug!(Walk, path);
+
 /// A directory that a walk is in.
 #[derive(Debug)]
 struct Open {
     node: NodeRef,
     /// Names to come.
     names: vec::IntoIter<Vec<u8>>,
+    /// What hides other names.
+    damage: Option<Error>,
 }
 
 /// Something that a walk met.
@@ -137,10 +147,15 @@ impl Walk {
     /// The path is that of `node`.
     fn enter(&mut self, node: NodeRef) -> Result<()> {
         self.seen.note_in(self.directories.last().map(|open| &open.node), &node)?;
-        let names: Result<Vec<_>> = node.read_dir()?.map(|entry| Ok(entry?.name)).collect();
-        let mut names = names?;
+        let (mut names, mut damage) = (Vec::new(), None);
+        for entry in node.read_dir()? {
+            match entry {
+                Ok(entry) => names.push(entry.name),
+                Err(error) => damage = Some(error),
+            }
+        }
         names.sort_unstable();
-        self.directories.push(Open { node, names: names.into_iter() });
+        self.directories.push(Open { node, names: names.into_iter(), damage });
         Ok(())
     }
 }
@@ -155,6 +170,10 @@ impl Iterator for Walk {
         loop {
             let depth = self.directories.len();
             let Some(name) = self.directories.last_mut()?.names.next() else {
+                let damage = self.directories.last_mut().and_then(|open| open.damage.take());
+                if let Some(error) = damage {
+                    return Some(Err(error.at(&self.path)));
+                }
                 self.directories.pop();
                 if depth > 1 {
                     self.path.pop();

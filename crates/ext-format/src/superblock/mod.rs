@@ -29,13 +29,27 @@ pub use raw::{
     STATE_ORPHANS, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
 
+/// `s_creator_os` of the GNU Hurd.
+const CREATOR_HURD: u32 = 1;
+
 /// A superblock whose numbers have been checked.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Superblock {
     raw: RawSuperblock,
     block_size: BlockSize,
     features: Features,
     group_count: u32,
+}
+
+impl fmt::Debug for Superblock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (uuid, blocks) = (crate::uuid_text(&self.uuid()), self.blocks_count());
+        let mut text = f.debug_struct("Superblock");
+        text.field("uuid", &uuid)
+            .field("blocks", &blocks)
+            .field("features", &self.features)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The error that names a field, its value, and what it should be.
@@ -321,6 +335,11 @@ impl Superblock {
         } else {
             ChecksumSeed::of_uuid(&self.raw.uuid)
         }
+    }
+
+    /// Whether inodes have the fields of the GNU Hurd, as [`DiskInode::translator`](crate::DiskInode::translator), in place of Linux's.
+    pub fn is_hurd(&self) -> bool {
+        self.raw.creator_os.get() == CREATOR_HURD
     }
 
     /// UUID.

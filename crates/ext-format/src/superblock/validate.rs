@@ -8,6 +8,9 @@ use super::{Superblock, bad};
 use crate::{Compat, Incompat, Layout, RoCompat};
 use crate::{Corrupt, Result};
 
+/// The last hash of names that can be the default: TEA of unsigned characters.
+const HASH_VERSION_MAX: u8 = 5;
+
 impl Superblock {
     pub(super) fn validate_checksum(&self) -> Result<()> {
         if !self.features.metadata_csum() {
@@ -29,8 +32,11 @@ impl Superblock {
             if cluster < block || cluster > 20 {
                 return bad("s_log_cluster_size", cluster, "a cluster is at least a block and at most 1 GiB");
             }
-        } else if cluster != block && raw.rev_level.get() > 0 && cluster > 20 {
-            return bad("s_log_cluster_size", cluster, "without bigalloc it is the block size");
+        } else if cluster != block {
+            return bad("s_log_cluster_size", cluster, "without bigalloc it is s_log_block_size");
+        } else if raw.clusters_per_group != raw.blocks_per_group {
+            let clusters = raw.clusters_per_group.get();
+            return bad("s_clusters_per_group", clusters, "without bigalloc it is s_blocks_per_group");
         }
         let per_cluster = u64::from(self.blocks_per_cluster());
         let bits = self.block_size.bytes() * 8;
@@ -44,8 +50,9 @@ impl Superblock {
         }
         let first = u64::from(raw.first_data_block.get());
         let want = u64::from(self.block_size.bytes() == 1024 && !features.has_ro_compat(RoCompat::BIGALLOC));
-        if first != want && !(first == 0 && self.block_size.bytes() == 1024) {
-            return bad("s_first_data_block", first, "it is 1 with blocks of 1 KiB and 0 with all others");
+        if first != want {
+            let why = "it is 1 with blocks of 1 KiB and without bigalloc, and 0 otherwise";
+            return bad("s_first_data_block", first, why);
         }
         if self.blocks_count() <= first + 1 {
             return bad("s_blocks_count", self.blocks_count(), "there is nothing after the superblock");
@@ -152,14 +159,40 @@ impl Superblock {
         if first < 11 || first > self.inodes_count() {
             return bad("s_first_ino", first, "the first inode for files is at least 11 and on the volume");
         }
+        let raw = &self.raw;
+        if self.features.has_ro_compat(RoCompat::EXTRA_ISIZE) && self.inode_size() > 128 {
+            let most = self.inode_size() - 128;
+            let sizes =
+                [("s_min_extra_isize", raw.min_extra_isize), ("s_want_extra_isize", raw.want_extra_isize)];
+            if let Some((field, size)) = sizes.into_iter().find(|(_, size)| size.get() > most) {
+                return bad(field, size.get(), "it is more than an inode has after its first 128 bytes");
+            }
+        }
+        if self.is_hurd()
+            && (self.features.has_incompat(Incompat::SIXTY_FOUR_BIT)
+                || self.features.has_incompat(Incompat::EA_INODE))
+        {
+            return bad("s_creator_os", raw.creator_os.get(), "the Hurd has neither 64bit nor ea_inode");
+        }
+        if raw.def_hash_version > HASH_VERSION_MAX {
+            return bad("s_def_hash_version", raw.def_hash_version, "there is no such hash of names");
+        }
         let inode = |field, number: u32| {
             if number > self.inodes_count() { bad(field, number, "there is no such inode") } else { Ok(()) }
         };
         if self.features.has_compat(Compat::HAS_JOURNAL) {
-            inode("s_journal_inum", self.raw.journal_inum.get())?;
+            inode("s_journal_inum", raw.journal_inum.get())?;
+            if raw.journal_inum.get() != 0 && raw.journal_dev.get() != 0 {
+                let why = "the journal is in the volume and on a device";
+                return bad("s_journal_dev", raw.journal_dev.get(), why);
+            }
         }
         if self.features.has_compat(Compat::ORPHAN_FILE) {
-            inode("s_orphan_file_inum", self.raw.orphan_file_inum.get())?;
+            let number = raw.orphan_file_inum.get();
+            inode("s_orphan_file_inum", number)?;
+            if number < first {
+                return bad("s_orphan_file_inum", number, "it is no inode for files");
+            }
         }
         if self.features.has_incompat(Incompat::MMP) {
             let block = self.raw.mmp_block.get();

@@ -116,6 +116,18 @@ impl Claim<'_, '_> {
     }
 }
 
+impl Claim<'_, '_> {
+    /// The block of an inode's translator.
+    fn translator(&mut self, block: FsBlock) {
+        if self.checker.layout.is_data_range(block, 1) {
+            self.take(block, 1);
+        } else {
+            let what = format!("its translator is in block {block}, which is not on the volume");
+            self.checker.problem(ProblemKind::Inode, Place::inode(self.inode), what);
+        }
+    }
+}
+
 impl MapSink for Claim<'_, '_> {
     fn node(&mut self, block: FsBlock) -> bool {
         // Data before and after a node may be of one cluster.
@@ -168,6 +180,7 @@ impl Checker<'_> {
         let reader = self.reader;
         let seed = self.inode_seed(number, fields.generation);
         let keep_runs = fields.kind() == Some(FileKind::Directory);
+        let translator = fields.translator(&self.superblock);
         let mut claim = Claim {
             checker: self,
             inode: number,
@@ -177,6 +190,9 @@ impl Checker<'_> {
             last_file_cluster: u64::MAX,
             summary: MapSummary::default(),
         };
+        if let Some(block) = translator {
+            claim.translator(block);
+        }
         if fields.flags.contains(InodeFlags::EXTENTS) {
             walk_extents(&reader, &fields.block, seed, &mut claim)?;
         } else {

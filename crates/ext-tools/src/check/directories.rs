@@ -119,15 +119,15 @@ impl Checker<'_> {
         let mut names = HashSet::new();
         let mut last = 0;
         for (position, entry) in entries.enumerate() {
+            last = position;
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(bad) => {
                     let what = format!("byte {}: {}", bad.offset, bad.what);
                     self.problem(ProblemKind::Directory, place.place(), what);
-                    return;
+                    continue;
                 }
             };
-            last = position;
             let dots = has_dots && place.at == 0;
             if dots && position < 2 {
                 self.check_dots(place, position, &entry);

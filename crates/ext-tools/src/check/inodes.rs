@@ -276,10 +276,14 @@ impl Checker<'_> {
         if le32(raw, 0x70) != 0 {
             wrong("the address of a fragment is set");
         }
-        if le16(raw, 0x74) != 0 && !features.has_ro_compat(RoCompat::HUGE_FILE) {
+        let is_hurd = self.superblock.is_hurd();
+        if is_hurd && le16(raw, 0x74) != 0 {
+            wrong("the number or the size of a fragment is set");
+        }
+        if !is_hurd && le16(raw, 0x74) != 0 && !features.has_ro_compat(RoCompat::HUGE_FILE) {
             wrong("the upper half of its sector count is set, which the volume does not have");
         }
-        if le16(raw, 0x76) != 0 && !features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
+        if !is_hurd && le16(raw, 0x76) != 0 && !features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
             wrong("the upper half of its attribute block is set, which the volume does not have");
         }
         if le32(raw, 0x6c) != 0 && is_directory && !features.has_incompat(Incompat::LARGE_DIR) {
@@ -342,6 +346,11 @@ impl Checker<'_> {
             self.check_sectors(number, fields, &summary, acl_clusters);
         }
         if kind == Some(FileKind::Symlink) && !is_removed {
+            if fields.size <= FAST_SYMLINK_MAX {
+                let what =
+                    format!("the target of a symbolic link has {} bytes and is in a block", fields.size);
+                self.problem(ProblemKind::Inode, Place::inode(number), what);
+            }
             self.check_slow_symlink(number, fields)?;
         }
         if summary.pieces > 1 {
@@ -373,7 +382,7 @@ impl Checker<'_> {
     }
 
     /// Sectors of clusters.
-    fn sectors(&self, clusters: u64) -> u64 {
+    pub(super) fn sectors(&self, clusters: u64) -> u64 {
         clusters * u64::from(self.layout.blocks_per_cluster) * (self.layout.block_size.bytes() / 512)
     }
 
@@ -386,7 +395,9 @@ impl Checker<'_> {
         acl_clusters: u64,
     ) {
         let sectors = self.sectors(summary.clusters + acl_clusters);
-        if fields.sectors != sectors && summary.shared_runs == 0 {
+        // As e2fsck: the Hurd counts in its own way.
+        let is_counted = summary.shared_runs == 0 && !self.superblock.is_hurd();
+        if fields.sectors != sectors && is_counted {
             let what = format!("it counts {} sectors, but uses {sectors}", fields.sectors);
             self.problem(ProblemKind::Inode, Place::inode(number), what);
         }

@@ -311,9 +311,9 @@ impl Checker<'_> {
             let what = format!("its size of {} bytes is not that of what it names", fields.size);
             self.problem(ProblemKind::Resize, Place::inode(InodeNumber::RESIZE.0), what);
         }
-        let sectors = blocks * (self.layout.block_size.bytes() / 512);
-        // With clusters there is more than one way to count.
-        if self.layout.blocks_per_cluster == 1 && fields.sectors != sectors {
+        // As the kernel and mke2fs count: each block is a cluster.
+        let sectors = self.sectors(blocks);
+        if fields.sectors != sectors {
             let what = format!("it counts {} sectors, but names {sectors}", fields.sectors);
             self.problem(ProblemKind::Resize, Place::inode(InodeNumber::RESIZE.0), what);
         }

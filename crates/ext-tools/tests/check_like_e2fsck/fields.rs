@@ -1,6 +1,6 @@
 //! Fields of inodes that do not go with their kind, or with the features of the volume.
 
-use crate::image::{Image, has_e2fsprogs, our_check, run};
+use crate::image::{Image, Spot, assert_judged_alike, has_e2fsprogs, our_check, run};
 
 /// Commands of debugfs; e2fsck is asked whether what they change is damage.
 const PLAIN: &[&str] = &[
@@ -110,5 +110,61 @@ fn reserved_inodes_are_judged_as_e2fsck_judges_them() {
             let failures = differences(&image, each(&[5, 6, 9, 10], RESERVED));
             assert!(failures.is_empty(), "{}", failures.join("\n"));
         }
+    }
+}
+
+/// The sectors of a resize inode were not compared with its blocks on volumes with clusters.
+#[test]
+fn sectors_of_a_resize_inode_with_clusters_are_judged_as_e2fsck_judges_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let Some(image) =
+        Image::new(&["-t", "ext4", "-b", "1024", "-O", "bigalloc,^metadata_csum", "-C", "16384"])
+    else {
+        return;
+    };
+    let commands = ["", "sif <7> blocks 0", "sif <7> blocks 64", "sif <7> blocks 1026"].map(str::to_owned);
+    let failures = differences(&image, commands);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A translator of the Hurd is a block of its inode, and the fields of the Hurd are not those of Linux.
+#[test]
+fn inodes_of_the_hurd_are_judged_as_e2fsck_judges_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let Some(image) = Image::new(&["-t", "ext2", "-b", "1024", "-o", "hurd"]) else { return };
+    let free = image.ask("ffb").split_whitespace().last().unwrap().parse::<u64>().unwrap();
+    let sectors = image.ask("stat /a/small");
+    let sectors: u64 =
+        sectors.split("Blockcount:").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    image.debugfs(&format!("sif /a/small translator {free}\nsif /a/small blocks {}\n", sectors + 2));
+    run("e2fsck", &["-fy"], &image.path());
+    assert_judged_alike(&image, "a translator", true);
+    let commands = [
+        format!("sif /a/small blocks {sectors}"),
+        "sif /a/small translator 0".to_owned(),
+        "sif /a/small translator 999999".to_owned(),
+        "sif /a/small frag 1".to_owned(),
+        "sif /a/b translator 5".to_owned(),
+    ];
+    let failures = differences(&image, commands);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A short target in a block was clean: the kernel reads it, and e2fsck removes it.
+#[test]
+fn short_targets_in_blocks_are_judged_as_e2fsck_judges_them() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    for recipe in [["-t", "ext2", "-b", "1024"], ["-t", "ext4", "-b", "1024"]] {
+        let Some(image) = Image::new(&recipe) else { continue };
+        let copy = image.copy();
+        copy.put(Spot::Data("/a/slow", 0), 40, &[0]);
+        copy.debugfs("sif /a/slow size 40");
+        assert_judged_alike(&copy, &format!("{recipe:?}"), false);
     }
 }

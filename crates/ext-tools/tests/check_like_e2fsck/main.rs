@@ -10,3 +10,4 @@ mod image;
 mod journal;
 mod roles;
 mod sound;
+mod superblock;

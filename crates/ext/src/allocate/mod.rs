@@ -72,7 +72,6 @@ struct GroupState {
 }
 
 /// Free blocks and inodes of a volume.
-#[derive(Debug)]
 pub(crate) struct Allocator {
     cache: Arc<BufferCache>,
     layout: Layout,
@@ -96,6 +95,8 @@ pub(crate) struct Allocator {
     /// Where the next top-level directory is looked for.
     next_spread: AtomicU32,
 }
+
+diorite_block::short_debug!(Allocator);
 
 impl Allocator {
     /// The allocator of a volume whose descriptors have been checked.

@@ -3,11 +3,15 @@
 use crate::{DirectoryEntry, FileKind, InodeNumber};
 
 /// Entries that were listed together: about as many as a block of the directory has.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct EntryBatch {
     names: Vec<u8>,
     slots: Vec<Slot>,
+    /// Entries beside these may be missing.
+    is_damaged: bool,
 }
+
+diorite_block::short_debug!(EntryBatch);
 
 /// An entry, without its name.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +65,17 @@ impl EntryBatch {
     pub(super) fn clear(&mut self) {
         self.names.clear();
         self.slots.clear();
+        self.is_damaged = false;
+    }
+
+    /// Whether damage hid entries that would be among these.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.is_damaged
+    }
+
+    /// Damage hides entries.
+    pub(super) fn note_damage(&mut self) {
+        self.is_damaged = true;
     }
 
     pub(super) fn push(&mut self, name: &[u8], inode: u32, kind: Option<FileKind>, cursor: u64) {
@@ -75,7 +90,7 @@ impl EntryBatch {
         first: usize,
         by_names: impl FnOnce(&[&[u8]], &mut dyn FnMut(usize, u64)),
     ) {
-        let Self { names, slots } = self;
+        let Self { names, slots, .. } = self;
         let of_slots: Vec<&[u8]> = slots[first..].iter().map(|slot| name_of(names, slot)).collect();
         by_names(&of_slots, &mut |nth, cursor| slots[first + nth].cursor = cursor);
     }
@@ -94,7 +109,7 @@ impl EntryBatch {
 
     /// Sort by cursors and then by names, and let `change` give each its own cursor and say whether it stays.
     pub(super) fn sort_and_retain(&mut self, change: impl FnMut(&mut Slot) -> bool) {
-        let Self { names, slots } = self;
+        let Self { names, slots, .. } = self;
         slots.sort_unstable_by(|left, right| {
             left.cursor.cmp(&right.cursor).then_with(|| name_of(names, left).cmp(name_of(names, right)))
         });

@@ -143,7 +143,7 @@ impl DirectoryCache {
         }
     }
 
-    /// All entries of a block that has none remembered.
+    /// All entries of a block that has none remembered. The first bad one is an error; the others are remembered all the same.
     pub(crate) fn insert_block(
         &mut self,
         format: &DirectoryFormat,
@@ -151,13 +151,17 @@ impl DirectoryCache {
         number: u32,
         block: &[u8],
     ) -> Result<(), BadEntry> {
+        let mut sound = Ok(());
         for record in format.records(block) {
-            let record = record?;
-            if record.inode != 0 {
-                self.insert(tag(&form.key(record.name)), number, record.offset);
+            match record {
+                Ok(record) if record.inode != 0 => {
+                    self.insert(tag(&form.key(record.name)), number, record.offset);
+                }
+                Ok(_) => {}
+                Err(bad) => sound = sound.and(Err(bad)),
             }
         }
-        Ok(())
+        sound
     }
 
     /// Forget everything.

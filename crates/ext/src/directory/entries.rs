@@ -13,7 +13,7 @@
 use crate::FileKind;
 use crate::layout::directory::{
     ENTRY_HEADER as HEAD, SHORTEST_ENTRY as SHORTEST, TAIL_SIZE as TAIL, encode_entry_length as encode_len,
-    is_tail, parse_entry,
+    entry_length, is_tail, parse_entry,
 };
 use crate::layout::le32;
 
@@ -106,7 +106,7 @@ impl DirectoryFormat {
         Ok(Record { offset, len: entry.length, inode: entry.inode.0, kind, name: entry.name })
     }
 
-    /// All records, free ones included, until the first that is wrong.
+    /// All records, free ones included, until the first whose length is wrong.
     pub(crate) fn records<'a>(&self, block: &'a [u8]) -> Records<'a> {
         Records { format: *self, block, offset: 0 }
     }
@@ -369,8 +369,11 @@ impl<'a> Iterator for Records<'a> {
             return None;
         }
         let record = self.format.record(self.block, self.offset);
-        // After a bad record nothing is known of the rest.
-        self.offset = record.map_or(area, |record| record.offset + record.len);
+        let len = record.map_or_else(
+            |_| entry_length(&self.block[..area], self.offset, self.format.block_size).unwrap_or(area),
+            |record| record.len,
+        );
+        self.offset += len;
         Some(record)
     }
 }

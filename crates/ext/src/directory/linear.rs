@@ -4,6 +4,8 @@
 //! of every block, and no operation depends on the size of the directory. With an index the cache only
 //! shortens the way. In both kinds an entry, once found, is changed the same way.
 
+use std::borrow::Cow;
+
 use super::cache::{Gaps, tag};
 use super::entries::{BadEntry, DirectoryFormat, Look, NewEntry, Record, record_len};
 use super::{Blocks, ChangeBlocks, Directory, Found, NameForm, Place, htree};
@@ -16,7 +18,7 @@ impl Found {
 }
 
 /// Call `each` for the records of one block of a directory, whatever the block is: entries, or a part of the index.
-/// Free records are left out.
+/// Free records are left out. The first bad record is an error, after `each` was called for the others.
 pub(super) fn for_each_record<'a>(
     format: &DirectoryFormat,
     indexed: bool,
@@ -33,13 +35,15 @@ pub(super) fn for_each_record<'a>(
     if indexed && htree::looks_like_node(format, block) {
         return Ok(());
     }
+    let mut sound = Ok(());
     for record in format.records(block) {
-        let record = record?;
-        if record.inode != 0 {
-            each(record);
+        match record {
+            Ok(record) if record.inode != 0 => each(record),
+            Ok(_) => {}
+            Err(bad) => sound = sound.and(Err(bad)),
         }
     }
-    Ok(())
+    sound
 }
 
 impl<B: Blocks> Directory<'_, B> {
@@ -69,8 +73,10 @@ impl<B: Blocks> Directory<'_, B> {
         if !self.cache.may_be_complete() {
             return self.search(name);
         }
-        self.remember_all()?;
-        self.find_cached(tag, name)
+        // Damage hides no name that was read, but any other name may be the damaged one.
+        let remembered = self.remember_all();
+        let found = self.find_cached(tag, name)?;
+        if found.is_none() { remembered.map(|()| None) } else { Ok(found) }
     }
 
     fn find_cached(&self, tag: u32, name: &[u8]) -> Result<Option<Found>> {
@@ -102,38 +108,79 @@ impl<B: Blocks> Directory<'_, B> {
     /// Look through all blocks for the name, as users see it.
     pub(crate) fn search(&self, name: &[u8]) -> Result<Option<Found>> {
         let indexed = self.blocks.is_indexed();
+        let mut sound = Ok(None);
         for number in 0..self.blocks.count() {
             let mut found = None;
-            self.blocks.read(number, |block| {
+            let read = self.blocks.read(number, |block| {
                 for_each_record(&self.rules.format, indexed, number, block, |record| {
                     if self.form.is_shown_as(record.name, name) {
                         found = Some(Found::new(number, &record));
                     }
                 })
-            })?;
+            });
             if found.is_some() {
                 return Ok(found);
             }
+            match read {
+                Err(Error::Corrupt(damage)) => sound = sound.and(Err(Error::Corrupt(damage))),
+                read => read?,
+            }
         }
-        Ok(None)
+        sound
     }
 
-    /// Read the whole directory, which has no index, and remember every name and gap.
+    /// Read the whole directory, which has no index, and remember every name and gap. In a damaged directory, which is an error, the
+    /// names are remembered, but not that there are no others.
     fn remember_all(&mut self) -> Result<()> {
         self.cache.clear();
         let mut gaps = Gaps::default();
         let (format, form, cache) = (&self.rules.format, self.form, &mut *self.cache);
+        let mut sound = Ok(());
         for number in 0..self.blocks.count() {
             let gap = self.blocks.read(number, |block| {
                 cache.insert_block(format, form, number, block)?;
                 format.largest_gap(block)
             });
-            // Half a memory is worse than none.
-            gaps.set(number, gap.inspect_err(|_| cache.clear())?);
+            match gap {
+                Ok(gap) => gaps.set(number, gap),
+                Err(Error::Corrupt(damage)) => sound = sound.and(Err(Error::Corrupt(damage))),
+                Err(error) => return Err(error),
+            }
         }
-        cache.set_gaps(Some(gaps));
-        cache.set_complete();
-        Ok(())
+        if sound.is_ok() {
+            cache.set_gaps(Some(gaps));
+            cache.set_complete();
+        }
+        sound
+    }
+
+    /// The first damage that hides an entry, as an error.
+    pub(crate) fn check_entries(&self) -> Result<()> {
+        let indexed = self.blocks.is_indexed();
+        (0..self.blocks.count()).try_for_each(|number| {
+            self.blocks.read(number, |block| {
+                let mut nth = 0;
+                let mut sound = Ok(());
+                let read = for_each_record(&self.rules.format, indexed, number, block, |record| {
+                    nth += 1;
+                    if let Err(bad) = self.shown(&record, number > 0 || nth > 2) {
+                        sound = sound.and(Err(bad));
+                    }
+                });
+                read.and(sound)
+            })
+        })
+    }
+
+    /// The name of an entry as users see it. The dots are the first two entries, and no others.
+    pub(super) fn shown<'r>(&self, record: &Record<'r>, is_other: bool) -> Result<Cow<'r, [u8]>, BadEntry> {
+        let bad = |what| BadEntry { offset: record.offset as u32, what };
+        match record.name {
+            b"." | b".." if is_other => Err(bad("an entry for the directory itself is not at its beginning")),
+            // They are never encrypted.
+            b"." | b".." => Ok(Cow::Borrowed(record.name)),
+            name => self.form.shown(name).map_err(bad),
+        }
     }
 
     /// Whether there is nothing but the dots.

@@ -8,10 +8,13 @@
 //! Cursors: 0 the start; 1 and 2 after the dots in hash order; from [`FIRST_KEY`] on the smallest key to come, made
 //! of 31 bits of the hash, 23 bits of another hash, and 8 bits that count names equal in both;
 //! with [`IN_LINE`] set a byte position in a directory whose index cannot be used.
+//!
+//! A damaged entry, or block, is left out, and the batch says so: the caller reports it after the last entry
+//! ([`Directory::check_entries`]).
 
 use hashbrown::HashSet;
 
-use super::entries::{BadEntry, Record, kind_of_code};
+use super::entries::kind_of_code;
 use super::htree::{self, Root};
 use super::indexed::Way;
 use super::linear::for_each_record;
@@ -58,30 +61,24 @@ impl<B: Blocks> Directory<'_, B> {
         let first = u32::try_from(cursor / size).unwrap_or(u32::MAX);
         for number in first..self.blocks.count() {
             let start = u64::from(number) * size;
-            let mut bad = None;
-            self.blocks.read(number, |block| {
-                let mut nth = 0;
-                for_each_record(&self.rules.format, indexed, number, block, |record| {
+            let read = self.blocks.read(number, |block| {
+                let (mut nth, mut sound) = (0, Ok(()));
+                let read = for_each_record(&self.rules.format, indexed, number, block, |record| {
                     nth += 1;
                     if start + (record.offset as u64) < cursor {
                         return;
                     }
-                    let is_dot = record.name == b"." || record.name == b"..";
-                    let name = if is_dot && (number > 0 || nth > 2) {
-                        Err("an entry for the directory itself is not at its beginning")
-                    } else {
-                        form_of(&record, self.form).shown(record.name)
-                    };
-                    match name {
+                    match self.shown(&record, number > 0 || nth > 2) {
                         Ok(name) => {
                             let next = (start + record.offset as u64 + record.len as u64) | flag;
                             batch.push(&name, record.inode, kind_of_code(record.kind), next);
                         }
-                        Err(what) => bad = Some(BadEntry { offset: record.offset as u32, what }),
+                        Err(bad) => sound = Err(bad),
                     }
-                })?;
-                bad.map_or(Ok(()), Err)
-            })?;
+                });
+                read.and(sound)
+            });
+            pass_over_damage(read, batch)?;
             if !batch.is_empty() {
                 break;
             }
@@ -105,7 +102,8 @@ impl<B: Blocks> Directory<'_, B> {
     /// The entries of a directory of one block in the order in which its index would have them.
     fn list_single(&self, least: u64, batch: &mut EntryBatch) -> Result<()> {
         let root = Root::unborn(self.rules.hash.version);
-        self.collect(&root, 0, (0, u32::MAX), batch)?;
+        let read = self.collect(&root, 0, (0, u32::MAX), batch);
+        pass_over_damage(read, batch)?;
         put_in_order(batch, least);
         Ok(())
     }
@@ -121,7 +119,8 @@ impl<B: Blocks> Directory<'_, B> {
                 Some(next) => next.saturating_sub(2),
                 None => !1,
             };
-            self.collect(&way.root, way.leaf, (way.leaf_hash & !1, last), batch)?;
+            let read = self.collect(&way.root, way.leaf, (way.leaf_hash & !1, last), batch);
+            pass_over_damage(read, batch)?;
             // Names of this hash go on in the next leaf: one group in the order.
             let carried = if continues { batch.split_from(group_of(last, 0)) } else { Vec::new() };
             put_in_order(batch, least);
@@ -147,33 +146,35 @@ impl<B: Blocks> Directory<'_, B> {
         let key_of = |(major, minor): (u32, u32)| group_of(major.max(first).min(last), minor);
         let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
         let before = batch.len();
-        self.blocks.read(number, |block| {
+        let read = self.blocks.read(number, |block| {
+            let mut sound = Ok(());
             for (at, record) in format.records(block).enumerate() {
-                let record = record?;
-                let offset = record.offset as u32;
-                if record.inode == 0 || (number == 0 && !indexed && at < 2) {
-                    continue;
-                }
-                if record.name == b"." || record.name == b".." {
-                    let what = "an entry for the directory itself is not at its beginning";
-                    return Err(BadEntry { offset, what });
-                }
-                let name = self.form.shown(record.name).map_err(|what| BadEntry { offset, what })?;
-                let key = match self.form {
-                    NameForm::Plain => 0,
-                    form => key_of(hash.both(root.hash_version, &form.key(record.name))),
+                let is_dot = number == 0 && !indexed && at < 2;
+                let name = match &record {
+                    Ok(record) if record.inode == 0 || is_dot => continue,
+                    Ok(record) => self.shown(record, true),
+                    Err(bad) => Err(*bad),
                 };
-                batch.push(&name, record.inode, kind_of_code(record.kind), key);
+                match (record, name) {
+                    (Ok(record), Ok(name)) => {
+                        let key = match self.form {
+                            NameForm::Plain => 0,
+                            form => key_of(hash.both(root.hash_version, &form.key(record.name))),
+                        };
+                        batch.push(&name, record.inode, kind_of_code(record.kind), key);
+                    }
+                    (_, name) => sound = sound.and(name.map(drop)),
+                }
             }
-            Ok(())
-        })?;
+            sound
+        });
         if self.form == NameForm::Plain {
             // What is shown is what the index hashes.
             batch.set_cursors(before, |names, set| {
                 hash.each(root.hash_version, names, &mut |nth, hashes| set(nth, key_of(hashes)));
             });
         }
-        Ok(())
+        read
     }
 
     /// Whether every index block is sound and has its own place in the tree.
@@ -221,9 +222,15 @@ impl<B: Blocks> Directory<'_, B> {
     }
 }
 
-fn form_of(record: &Record<'_>, form: NameForm) -> NameForm {
-    // The dots are never encrypted.
-    if record.name == b"." || record.name == b".." { NameForm::Plain } else { form }
+/// Damage of a block hides no entries but its own.
+fn pass_over_damage(read: Result<()>, batch: &mut EntryBatch) -> Result<()> {
+    match read {
+        Err(Error::Corrupt(_)) => {
+            batch.note_damage();
+            Ok(())
+        }
+        read => read,
+    }
 }
 
 /// Sort entries, which have the smallest keys of their hashes as cursors, and give them their own cursors; those before key `least` go.

@@ -87,6 +87,7 @@ impl InodeStore {
             block,
             xattr_block: FsBlock(0),
             extra_isize,
+            widened_extra: extra_isize,
             deletion_time: 0,
             version: 0,
             freed: false,

@@ -48,7 +48,7 @@ impl Inode {
 
     /// A time as the inode can hold it: within its years, and in seconds where it is too small for more.
     pub fn time_as_stored(&self, time: Timestamp) -> Timestamp {
-        time_as_stored(time, self.state.read().extra_isize >= MODIFIED_EXTRA_END)
+        time_as_stored(time, self.state.read().widened_extra >= MODIFIED_EXTRA_END)
     }
 }
 

@@ -13,6 +13,7 @@ use diorite_block::sync::{Mutex, Rank, RwLock};
 use hashbrown::HashMap;
 
 use crate::inode::{Inode, InodeState, InodeStore};
+use crate::layout::inode::{GOOD_OLD_SIZE, widened_extra};
 use crate::layout::{DiskInode, Incompat, InodeFlags};
 use crate::{Corrupt, Error, FileKind, InodeNumber, Result};
 
@@ -248,7 +249,10 @@ impl InodeStore {
             else {
                 return Err(Corrupt::Inode { inode: number, what: "its mode is of no kind" }.into());
             };
-            let state = InodeState::from_disk(&disk);
+            let mut state = InodeState::from_disk(&disk);
+            if raw.len > GOOD_OLD_SIZE {
+                state.widened_extra = widened_extra(bytes, format.want_extra_isize());
+            }
             self.check_inode(number, kind, &state)?;
             let is_value = InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::EA_INODE);
             let mut inode = Inode::new(number, kind, state);

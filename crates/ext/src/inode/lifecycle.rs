@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::file::Files;
 use crate::inode::{FoundOrphan, Inode, InodeState, InodeStore};
-use crate::map::{has_mapping, node};
+use crate::layout::inode::translator;
+use crate::map::node;
 use crate::transaction::Handle;
 use crate::volume::Core;
 use crate::xattr::Xattrs;
@@ -68,12 +69,15 @@ impl Lifecycle {
 
     /// Whether nothing but the inode itself is to be freed: one transaction does it for certain.
     pub(crate) fn has_nothing_outside(&self, inode: &Inode, state: &InodeState) -> bool {
-        !Self::has_blocks(inode, state) && state.xattr_block == FsBlock(0) && !self.xattrs.has_value_inodes()
+        !self.has_blocks(inode, state)
+            && state.xattr_block == FsBlock(0)
+            && !self.xattrs.has_value_inodes()
+            && translator(state.version, &self.core.format).is_none()
     }
 
     /// Whether the mapping leads to any block.
-    fn has_blocks(inode: &Inode, state: &InodeState) -> bool {
-        if state.is_inline() || !has_mapping(inode, state) {
+    fn has_blocks(&self, inode: &Inode, state: &InodeState) -> bool {
+        if state.is_inline() || !self.files.maps.has_mapping(inode, state) {
             return false;
         }
         if state.has_extents() { !node::is_empty_root(&state.block) } else { state.block != [0; 60] }
@@ -88,7 +92,7 @@ impl Lifecycle {
         state: &mut InodeState,
     ) -> Result<Vec<Arc<Inode>>> {
         let is_alone = self.has_nothing_outside(inode, state);
-        if Self::has_blocks(inode, state) {
+        if self.has_blocks(inode, state) {
             self.files.remove_blocks(handle, inode, state, 0, u64::MAX)?;
         }
         if !is_alone && !handle.has_credits(16) {
@@ -96,6 +100,14 @@ impl Lifecycle {
             handle.restart(24)?;
         }
         let values = self.xattrs.free_attributes(&mut handle.on(inode, state))?;
+        if let Some(block) = translator(state.version, &self.core.format) {
+            match handle.on(inode, state).free_block(block) {
+                // The number is no block of the inode: `check` reports it.
+                Err(Error::Corrupt(_)) => {}
+                freed => freed?,
+            }
+            state.version = 0;
+        }
         self.inodes.remove_orphan(handle, inode, state)?;
         state.freed = true;
         state.size = 0;
@@ -145,7 +157,7 @@ impl Lifecycle {
     /// Look at the mappings before any is removed, as far as the work for it is bounded: a hostile tree may lead to one block over and
     /// over. What is wrong after that is found when it is removed, which ends with the first block that is freed twice.
     fn check_mapping(&self, inode: &Inode, state: &InodeState) -> Result<()> {
-        if !Self::has_blocks(inode, state) {
+        if !self.has_blocks(inode, state) {
             return Ok(());
         }
         let tree = self.files.maps.tree(state);
@@ -162,7 +174,7 @@ impl Lifecycle {
     fn cut_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
         let mut state = inode.state.write();
         let mut handle = self.core.begin(100)?;
-        if !state.is_inline() && has_mapping(inode, &state) {
+        if !state.is_inline() && self.files.maps.has_mapping(inode, &state) {
             let first = self.core.block_size().blocks_for(state.size);
             self.files.remove_blocks(&mut handle, inode, &mut state, first, u64::MAX)?;
         }

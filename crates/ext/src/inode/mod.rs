@@ -46,7 +46,6 @@ use orphan::Orphans;
 use table_readahead::TableReadahead;
 
 /// The inodes of a volume: loaded, cached, stored; those without a name are recorded as orphans.
-#[derive(Debug)]
 pub struct InodeStore {
     pub(crate) core: Arc<Core>,
     pub(crate) maps: Arc<Mappings>,
@@ -63,6 +62,8 @@ pub struct InodeStore {
     /// The generation of the next new inode.
     generations: AtomicU32,
 }
+
+diorite_block::short_debug!(InodeStore);
 
 impl InodeStore {
     /// Keeps about `capacity` inodes without references.
@@ -90,7 +91,6 @@ impl InodeStore {
 }
 
 /// An inode that is in use: shared by all that have it open or work on it.
-#[derive(Debug)]
 pub struct Inode {
     number: InodeNumber,
     kind: FileKind,
@@ -104,6 +104,8 @@ pub struct Inode {
     data_transaction: AtomicU64,
     /// Changes of the names of a directory.
     names_changes: AtomicU64,
+    /// Damage hid entries when the directory was listed.
+    damaged_names: AtomicBool,
     /// Used since the cache's hand passed.
     used: AtomicBool,
     /// Its access time waits in memory.
@@ -113,6 +115,8 @@ pub struct Inode {
     /// The hash of the name by which it was found last, 0 for none: that name is forgotten when it leaves memory.
     dentry_hash: AtomicU64,
 }
+
+diorite_block::short_debug!(Inode, number, kind);
 
 /// A state of the names of a directory: as long as it is the same, no name was added, removed or led elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +160,7 @@ impl Inode {
             sync_transaction: AtomicU64::new(0),
             data_transaction: AtomicU64::new(0),
             names_changes: AtomicU64::new(0),
+            damaged_names: AtomicBool::new(false),
             used: AtomicBool::new(true),
             has_lazy_time: AtomicBool::new(false),
             identity,
@@ -273,6 +278,16 @@ impl Inode {
         self.names_changes.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Damage hides entries of the directory: a listing reports it at the end.
+    pub(crate) fn note_damaged_names(&self) {
+        self.damaged_names.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether damage hid entries when the directory was listed.
+    pub(crate) fn has_damaged_names(&self) -> bool {
+        self.damaged_names.load(Ordering::Relaxed)
+    }
+
     /// A name by which it is found is remembered under this hash.
     pub(crate) fn set_dentry_hash(&self, hash: u64) {
         self.dentry_hash.store(hash, Ordering::Relaxed);
@@ -336,6 +351,8 @@ pub(crate) struct InodeState {
     pub(crate) xattr_block: FsBlock,
     /// Bytes of the fixed fields beyond byte 128: in-inode attributes begin at `128 + extra_isize`.
     pub(crate) extra_isize: u16,
+    /// What `extra_isize` becomes when the inode is stored.
+    pub(crate) widened_extra: u16,
     /// Deletion time, or the next inode of the orphan list.
     pub(crate) deletion_time: u32,
     pub(crate) version: u64,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use crate::buffer::{BlockKind, READ_AHEAD_BLOCKS_MAX};
 use crate::inode::table_readahead::{InodeTable, with_gaps};
 use crate::inode::{Inode, InodeState, InodeStore, RawInode};
+use crate::layout::inode::widen_extra;
 use crate::layout::{DiskInode, InodeFlags, InodeLocation};
 use crate::transaction::Handle;
 use crate::{Corrupt, FsBlock, InodeNumber, Owner, Result};
@@ -27,6 +28,7 @@ impl InodeState {
             block: disk.block,
             xattr_block: disk.file_acl,
             extra_isize: disk.extra_isize,
+            widened_extra: disk.extra_isize,
             deletion_time: disk.deleted,
             version: disk.version,
             freed: false,
@@ -124,7 +126,6 @@ impl InodeStore {
     /// Write the state through to the inode-table buffer, with its checksum. Bytes after the fixed fields stay as
     /// they are in the buffer, so change those first. [`Files::store`](crate::Files) calls this, for inodes that are charged to their owners.
     pub(crate) fn store(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
-        state.round_times();
         let raw = self.raw_of(inode, state)?;
         if state.table_block.strong_count() == 0 {
             state.table_block = Arc::downgrade(&raw.buffer);
@@ -136,6 +137,11 @@ impl InodeStore {
         }
         let mut bytes = handle.modify(&raw.buffer)?;
         if let Some(place) = bytes.get_mut(raw.offset..raw.offset + raw.len) {
+            if state.widened_extra > state.extra_isize {
+                state.extra_isize = widen_extra(place, self.core.format.want_extra_isize());
+                state.widened_extra = state.extra_isize;
+            }
+            state.round_times();
             state.to_disk(inode.kind().mode_bits()).write_into(inode.number(), place, &self.core.format);
         }
         inode.note_change(handle.transaction());

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use crate::allocate::Reach;
 use crate::inode::{InodeChange, InodeState};
-use crate::layout::{InodeFlags, RoCompat};
+use crate::layout::{Incompat, InodeFlags, RoCompat};
 use crate::volume::Core;
 use crate::{BlockRun, Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, Result};
 
@@ -51,23 +51,9 @@ impl InodeState {
         if self.has_extents() { Reach::Anywhere } else { Reach::Low }
     }
 
-    /// Whether a symbolic link's target is in the block area: it fits there, and the mapping would not begin so.
-    fn is_fast_symlink(&self) -> bool {
-        !self.has_extents() && !self.is_inline() && self.size < self.block.len() as u64
-    }
-
     /// Whether the content is in the inode.
     pub(crate) fn is_inline(&self) -> bool {
         self.flags & INLINE_FLAG != 0
-    }
-}
-
-/// Whether the block area of an inode is a mapping.
-pub(crate) fn has_mapping(inode: &Inode, state: &InodeState) -> bool {
-    match inode.kind() {
-        FileKind::Regular | FileKind::Directory => true,
-        FileKind::Symlink => !state.is_fast_symlink(),
-        _ => false,
     }
 }
 
@@ -83,6 +69,23 @@ impl Mappings {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
         let (extents, indirect) = (ExtentTree::new(core), IndirectTree::new(core));
         Self { core: Arc::clone(core), extents, indirect }
+    }
+
+    /// Whether the block area of an inode is a mapping.
+    pub(crate) fn has_mapping(&self, inode: &Inode, state: &InodeState) -> bool {
+        match inode.kind() {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => !self.is_fast_symlink(state),
+            _ => false,
+        }
+    }
+
+    /// Whether a symbolic link's target is in the block area: as in the kernel, if it has no block but that of its attributes.
+    pub(crate) fn is_fast_symlink(&self, state: &InodeState) -> bool {
+        let fits = state.size < state.block.len() as u64 && !state.has_extents() && !state.is_inline();
+        // Values of attributes in inodes are counted as blocks of the link; there no short target is in a block.
+        let attributes = if state.xattr_block.0 == 0 { 0 } else { self.core.cluster_sectors() };
+        fits && (self.core.features().has_incompat(Incompat::EA_INODE) || state.sectors <= attributes)
     }
 
     /// The tree of an inode.
@@ -101,7 +104,7 @@ impl Mappings {
         if let Some(mapping) = inode.runs.lookup(at, max_blocks) {
             return Ok(mapping);
         }
-        if !has_mapping(inode, state) {
+        if !self.has_mapping(inode, state) {
             return Err(Error::InvalidArgument("this inode has no data blocks"));
         }
         if state.is_inline() {

@@ -6,6 +6,9 @@ use crate::{DirectoryEntry, EntryBatch, Error, Inode, Result};
 impl Names {
     /// Call `each` for the entries from `cursor` on (0: the first), `.` and `..` included, until it returns `false`.
     /// Entries present during the whole listing come exactly once. No lock is held while `each` runs.
+    ///
+    /// # Errors
+    /// After the last entry, if damage hides others.
     pub fn read_directory(
         &self,
         directory: &Inode,
@@ -23,11 +26,20 @@ impl Names {
     }
 
     /// Have `batch` be some entries from `cursor` on (0: the first), `.` and `..` included, as many as one block has; none at the end.
+    ///
+    /// # Errors
+    /// At the end, if damage hides entries.
     pub fn list_directory(&self, directory: &Inode, cursor: u64, batch: &mut EntryBatch) -> Result<()> {
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
         }
         let state = directory.read_in_use()?;
-        self.with_directory(directory, &state, |entries| entries.list(cursor, batch))
+        self.with_directory(directory, &state, |entries| {
+            entries.list(cursor, batch)?;
+            if batch.is_damaged() {
+                directory.note_damaged_names();
+            }
+            if batch.is_empty() && directory.has_damaged_names() { entries.check_entries() } else { Ok(()) }
+        })
     }
 }

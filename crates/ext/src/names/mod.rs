@@ -52,7 +52,6 @@ const LINKS_MAX: u32 = 32_000;
 const TICK: Duration = Duration::from_millis(1);
 
 /// The names of a volume: operations on directories, with the dentry cache.
-#[derive(Debug)]
 pub struct Names {
     core: Arc<Core>,
     maps: Arc<Mappings>,
@@ -69,6 +68,8 @@ pub struct Names {
     /// Serialises renames of directories.
     rename_lock: Mutex<()>,
 }
+
+diorite_block::short_debug!(Names);
 
 /// What the volume's features say about names.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use super::create::Opening;
 use super::{Names, has};
 use crate::buffer::BlockKind;
-use crate::inode::InodeState;
-use crate::layout::{Incompat, InodeFlags};
+use crate::layout::InodeFlags;
 use crate::{Corrupt, Error, FileBlock, FileKind, Inode, MappingKind, NodeSpec, Owner, Result};
 
 /// Targets shorter than that are in the inode.
@@ -62,7 +61,7 @@ impl Names {
         }
         let target = if state.is_inline() {
             self.files.inline_content(inode, &state)?
-        } else if self.is_fast_symlink(&state) {
+        } else if self.maps.is_fast_symlink(&state) {
             state.block.to_vec()
         } else {
             let MappingKind::Mapped(block) = self.maps.find(inode, &state, FileBlock(0), 1)?.kind else {
@@ -76,17 +75,5 @@ impl Names {
         // As for the kernel, a zero byte ends it.
         let target = target.split(|byte| *byte == 0).next().unwrap_or_default();
         if target.is_empty() { bad("the target of a symbolic link is empty") } else { Ok(target.to_vec()) }
-    }
-
-    /// Whether the target is in the inode: then no block but those of attributes is allocated.
-    fn is_fast_symlink(&self, state: &InodeState) -> bool {
-        let short = state.size < FAST_MAX as u64 && !has(state, InodeFlags::EXTENTS);
-        if self.core.format.features().has_incompat(Incompat::EA_INODE) {
-            // Values of attributes count as blocks of the link, and no short target is in a block.
-            return short;
-        }
-        let cluster = self.core.block_size().bytes() * u64::from(self.core.format.blocks_per_cluster());
-        let attributes = if state.xattr_block.0 == 0 { 0 } else { cluster / 512 };
-        short && state.sectors <= attributes
     }
 }

@@ -34,7 +34,6 @@ pub(crate) const SETTLE_CREDITS: u32 = 12;
 const INSERT_CREDITS: u32 = 48;
 
 /// The accounts of a volume: what users, groups and projects use, and may use. It is called where something that is counted changes.
-#[derive(Debug)]
 pub struct Quotas {
     core: Arc<Core>,
     inodes: Arc<InodeStore>,
@@ -42,6 +41,8 @@ pub struct Quotas {
     files: Vec<Mutex<QuotaFile>>,
     promises: Mutex<Promises>,
 }
+
+diorite_block::short_debug!(Quotas);
 
 /// A change of use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //!
 //! Where it sits: below every other part of a [`Volume`](crate::Volume). It knows no inode, file or name.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +12,7 @@ use diorite_block::{BioFlags, BlockDevice};
 use crate::allocate::{Allocator, FreeSpace};
 use crate::buffer::{BlockKind, Buffer, BufferCache};
 use crate::layout::superblock::{STATE_ERROR, STATE_VALID};
-use crate::layout::{Compat, Features, Incompat, Layout, RoCompat, Superblock};
+use crate::layout::{Compat, Features, Incompat, Layout, RoCompat, Superblock, uuid_text};
 use crate::quota::SETTLE_CREDITS;
 use crate::transaction::{AbortLatch, Handle, Transactions};
 use crate::volume::VolumeOptions;
@@ -22,7 +23,6 @@ use crate::{BlockSize, Corrupt, Error, FileBlock, FsBlock, InodeNumber, Result, 
 const OPERATION_BLOCKS: u64 = 8;
 
 /// See the module's head.
-#[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) options: VolumeOptions,
@@ -48,6 +48,16 @@ pub(crate) struct Core {
     pub(super) closed: AtomicBool,
     /// The mark by which other hosts know that the volume is open here.
     pub(super) mmp: Option<Mmp>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uuid = uuid_text(&self.format.uuid());
+        f.debug_struct("Core")
+            .field("device", &self.device.name())
+            .field("uuid", &uuid)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Core {
@@ -168,7 +178,9 @@ impl Core {
         {
             let mut superblock = self.superblock.lock();
             let state = superblock.state();
-            superblock.set_mount_time(now);
+            if !self.options.is_new {
+                superblock.set_mount_time(now);
+            }
             superblock.set_write_time(now);
             if self.has_journal() {
                 let mut features = superblock.features();

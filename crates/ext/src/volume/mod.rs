@@ -33,7 +33,6 @@ pub use types::{
 };
 
 /// A filesystem that is open: shared by all threads that use it.
-#[derive(Debug)]
 pub struct Volume {
     pub(crate) core: Arc<Core>,
     pub(crate) maps: Arc<Mappings>,
@@ -54,6 +53,8 @@ pub struct Volume {
     /// What of the journal could not be replayed.
     journal_damage: Option<Corrupt>,
 }
+
+diorite_block::short_debug!(Volume, core);
 
 impl Volume {
     /// The device.

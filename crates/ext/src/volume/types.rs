@@ -37,6 +37,8 @@ pub struct VolumeOptions {
     /// How long a transaction stays open before it is committed: by the caller's timer ([`Volume::wait_until_old`](crate::Volume::wait_until_old)),
     /// and without one, or if that is late by as much or by a second, by the next change.
     pub commit_interval: Duration,
+    /// The caller made the volume just now: that it is opened to be filled is not recorded as a mount.
+    pub is_new: bool,
     /// What the journal does for data; what the volume's superblock asks for (`tune2fs -o`) if `None`.
     pub data_mode: Option<DataMode>,
     /// Who may use the blocks that `mke2fs -m` set aside.
@@ -95,6 +97,7 @@ impl Default for VolumeOptions {
             clock: SystemClock::shared(),
             metadata_cache_bytes: 64 << 20,
             commit_interval: Duration::from_secs(5),
+            is_new: false,
             data_mode: None,
             reserved_blocks: ReservedBlocks::Kept,
             quota_limits: QuotaLimits::Ignored,

@@ -518,7 +518,7 @@ impl Session {
         let listed = self.operations().read_directory(request.node, offset, Listed::Names, &mut |entry| {
             push_dirent(reply, entry, size as usize, None)
         });
-        self.checked(listed)
+        self.checked(listed.map(drop))
     }
 
     fn read_directory_plus(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
@@ -536,7 +536,7 @@ impl Session {
             }
             fits
         });
-        self.checked(listed)
+        self.checked(listed.map(drop))
     }
 
     fn allocate(&self, request: &mut Request<'_>) -> Done {

@@ -231,17 +231,18 @@ impl Asked<'_> {
         self.reply.u64(0);
         let most = self.reply.bytes.len() + count;
         let (export, entries) = (self.export, &mut *self.reply);
-        let (mut pushed, mut is_full) = (0, false);
-        export.operations.read_directory(directory.inode, cursor, Listed::Names, &mut |entry| {
-            let len = 4 + 8 + 4 + entry.name.len().next_multiple_of(4) + 8;
-            is_full = entries.bytes.len() + len + LIST_END > most;
-            if !is_full {
-                push_entry(entry, entries);
-                pushed += 1;
-            }
-            !is_full
-        })?;
-        self.end_list(pushed, is_full)
+        let mut pushed = 0;
+        let has_more =
+            export.operations.read_directory(directory.inode, cursor, Listed::Names, &mut |entry| {
+                let len = 4 + 8 + 4 + entry.name.len().next_multiple_of(4) + 8;
+                let is_full = entries.bytes.len() + len + LIST_END > most;
+                if !is_full {
+                    push_entry(entry, entries);
+                    pushed += 1;
+                }
+                !is_full
+            })?;
+        self.end_list(pushed, has_more)
     }
 
     pub(super) fn read_directory_plus(&mut self) -> Done {
@@ -253,14 +254,14 @@ impl Asked<'_> {
         self.reply.u64(0);
         let most = self.reply.bytes.len() + count;
         let mut listed: Vec<DirectoryEntry> = Vec::new();
-        let (mut names, mut len, mut is_full) = (0, self.reply.bytes.len() + LIST_END, false);
+        let (mut names, mut len) = (0, self.reply.bytes.len() + LIST_END);
         let wanted = Listed::Attributes { most: count / (ATTRIBUTES_LEN + HANDLE_LEN) };
         let version = self.operations().node(directory.inode)?.names_version();
-        self.operations().read_directory(directory.inode, cursor, wanted, &mut |entry| {
+        let has_more = self.operations().read_directory(directory.inode, cursor, wanted, &mut |entry| {
             let name = entry.name.len().next_multiple_of(4);
             names += 8 + name + 8;
             len += 4 + 8 + 4 + name + 8 + 4 + ATTRIBUTES_LEN + HANDLE_LEN;
-            is_full = len > most || names > names_max && !listed.is_empty();
+            let is_full = len > most || names > names_max && !listed.is_empty();
             if !is_full {
                 listed.push(entry.clone());
             }
@@ -283,7 +284,7 @@ impl Asked<'_> {
                 None => self.reply.words([0, 0]),
             }
         }
-        self.end_list(listed.len(), is_full)
+        self.end_list(listed.len(), has_more)
     }
 
     /// The directory, and where its list is to begin.

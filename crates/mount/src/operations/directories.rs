@@ -26,7 +26,8 @@ impl Taken {
 
 impl Operations {
     /// Entries from `cursor` on (0: the first), the dots included, until `each` returns `false`. An entry's `next_cursor` is where to go
-    /// on after it, also when names were made and removed since. With [`Listed::Attributes`] the inodes are read many at a time.
+    /// on after it, also when names were made and removed since. With [`Listed::Attributes`] the inodes are read many at a time. Returns
+    /// whether a call from there has more to say: entries, or an error.
     ///
     /// # Errors
     /// As [`diorite::NodeRef::read_directory`].
@@ -36,7 +37,7 @@ impl Operations {
         cursor: u64,
         listed: Listed,
         each: &mut dyn FnMut(&DirectoryEntry) -> bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let node = self.node(directory)?;
         if cursor == 0 {
             self.note_access(&node)?;
@@ -47,14 +48,18 @@ impl Operations {
             part.give(&mut |entry| taken.offer(entry, each));
         }
         if !taken.is_full && !made.is_some_and(|part| part.is_last()) {
-            node.read_directory(taken.next, &mut |entry| taken.offer(entry, each))?;
+            let listed = node.read_directory(taken.next, &mut |entry| taken.offer(entry, each));
+            if let Err(error) = listed {
+                // After the last entry that can be read: the client asks for the rest, and receives the error alone.
+                return if taken.count == 0 { Err(error) } else { Ok(true) };
+            }
         }
         if taken.is_full {
             // A client that lists attributes may do so of the first part alone, to see whether they are of use.
             let next = if cursor == 0 { Listed::Names } else { listed };
             self.listing_ahead.go_on(&node, taken.next, taken.count, next);
         }
-        Ok(())
+        Ok(taken.is_full)
     }
 
     /// A part whose entries are known before the first is given: one that was made ahead, or if each inode will be looked at, one whose

@@ -120,13 +120,20 @@ impl Part {
         let node = filesystem.node(directory)?;
         let version = node.names_version();
         let (mut names, mut slots, mut is_last) = (Vec::new(), Vec::with_capacity(len), true);
-        node.read_directory(cursor, &mut |entry| {
+        let read = node.read_directory(cursor, &mut |entry| {
             names.extend_from_slice(&entry.name);
             let (name_end, &DirectoryEntry { inode, kind, next_cursor, .. }) = (names.len(), entry);
             slots.push(Slot { name_end, inode, kind, next_cursor });
             is_last = slots.len() < len;
             is_last
-        })?;
+        });
+        if let Err(error) = read {
+            // The error comes after the entries that can be read.
+            is_last = false;
+            if slots.is_empty() {
+                return Err(error);
+            }
+        }
         if listed != Listed::Names {
             filesystem.read_ahead_nodes(slots.iter().map(|slot| slot.inode));
         }

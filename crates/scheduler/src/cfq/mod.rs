@@ -151,7 +151,6 @@ fn time_of(ticks: Ticks) -> Duration {
 type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// The scheduler.
-#[derive(Debug)]
 pub struct Cfq {
     tunables: CfqTunables,
     table: RequestTable,
@@ -178,6 +177,8 @@ pub struct Cfq {
     serving: Option<Serving>,
     slices: u64,
 }
+
+diorite_block::short_debug!(Cfq, tunables);
 
 /// Whether the device takes several requests at once, as observed.
 #[derive(Clone, Copy, Debug)]

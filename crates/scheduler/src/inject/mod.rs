@@ -150,7 +150,6 @@ struct Slice {
 }
 
 /// The scheduler.
-#[derive(Debug)]
 pub struct Inject {
     tunables: InjectTunables,
     table: RequestTable,
@@ -194,6 +193,8 @@ pub struct Inject {
     injections: u64,
     slices: u64,
 }
+
+diorite_block::short_debug!(Inject, tunables);
 
 impl Inject {
     /// An empty scheduler.

@@ -30,7 +30,6 @@ pub(crate) use load::PageRead;
 pub(crate) use write_back::{BATCH_PAGES, Writeback};
 
 /// See the module's head.
-#[derive(Debug)]
 pub(crate) struct FileCache {
     pub(crate) pages: Arc<Pages>,
     pub(crate) errors: ErrorLatch,
@@ -39,6 +38,8 @@ pub(crate) struct FileCache {
     store: Arc<BackingStore>,
     engine: Arc<Engine>,
 }
+
+diorite_block::short_debug!(FileCache);
 
 impl FileCache {
     /// No page.

@@ -10,6 +10,7 @@ mod submit_error;
 mod watch;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -68,7 +69,6 @@ pub use submit_error::SubmitError;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct DirectQueue<M: TransferMemory + 'static = AlignedBuf> {
     depth: u32,
     is_batched: bool,
@@ -83,6 +83,12 @@ pub struct DirectQueue<M: TransferMemory + 'static = AlignedBuf> {
     spare: Vec<Vec<Piece>>,
     /// After `lanes`: it has descriptors of theirs.
     readiness: Option<Readiness>,
+}
+
+impl<M: TransferMemory + 'static> fmt::Debug for DirectQueue<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirectQueue").field("depth", &self.depth).finish_non_exhaustive()
+    }
 }
 
 /// Pending transfers by number; numbers are used again.
