@@ -538,13 +538,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Copy the entries of a directory, and then its attributes, even if an entry failed (invariant 3).
-    fn copy_into(
-        &mut self,
-        directory: Item<'_>,
-        to: &Path,
-        names: Names,
-        age: Age,
-    ) -> Result<(), Error> {
+    fn copy_into(&mut self, directory: Item<'_>, to: &Path, names: Names, age: Age) -> Result<(), Error> {
         let copied = self.copy_entries(directory, to, &names.names, age);
         let finished = self.finish_attributes(directory, to, to);
         copied.and(finished).and(names.damage.map_or(Ok(()), Err))

@@ -20,7 +20,8 @@ use crate::host_attributes::{Subject, cannot_see};
 use crate::host_path::reachable;
 use crate::host_stream::{HostStream, SpecialFile};
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source, Target,
+    WriteFile,
 };
 use crate::user_namespace::UnknownOwners;
 use crate::{Error, Watch};

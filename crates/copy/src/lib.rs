@@ -44,7 +44,8 @@ pub use image::{ImageTree, incomplete_name};
 pub use needs::needs;
 pub use pax::{START_BYTES, decompressor, no_archive};
 pub use tree::{
-    Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
+    Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source, Target,
+    WriteFile,
 };
 
 /// What a copy did.

@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use diorite::block::{BatchQueue, Bio, IoCounters, Plug, Sector};
 use diorite::check::CheckOptions;
-use diorite::front_end::SeenDirectories;
 use diorite::device::{FileDevice, JoinedDevice, MemoryDevice, PartitionDevice, RegisteredBuffers};
+use diorite::front_end::SeenDirectories;
 use diorite::mkfs::MkfsOptions;
 use diorite::{
     AlignedBuf, AsyncQueue, BlockDevice, DeviceOptions, DirectIo, DirectQueue, DirectReader, DirectWriter,
     Filesystem, Histogram, HostFile, ScheduledDevice, SchedulerKind, VolumeInfo,
 };
-use diorite_scheduler::{Cfq, CfqTunables, Deadline, DeadlineTunables, Inject, InjectTunables, Noop, Statistics};
+use diorite_scheduler::{
+    Cfq, CfqTunables, Deadline, DeadlineTunables, Inject, InjectTunables, Noop, Statistics,
+};
 
 const LONGEST: usize = 2048;
 

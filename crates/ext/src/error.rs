@@ -123,6 +123,19 @@ pub enum Error {
     NotPermitted(&'static str),
 }
 
+impl From<diorite_journal::Error> for Error {
+    fn from(error: diorite_journal::Error) -> Self {
+        match error {
+            diorite_journal::Error::Io(error) => Self::Io(error),
+            diorite_journal::Error::Corrupt(corrupt) => Self::Corrupt(corrupt),
+            diorite_journal::Error::Incompatible(incompatible) => Self::Incompatible(incompatible),
+            diorite_journal::Error::Forked => Self::Forked,
+            diorite_journal::Error::TooLarge => Self::Unsupported("a transaction is larger than the journal"),
+            _ => Self::Aborted,
+        }
+    }
+}
+
 impl From<diorite_ext_format::Error> for Error {
     fn from(error: diorite_ext_format::Error) -> Self {
         match error {

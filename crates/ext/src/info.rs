@@ -4,12 +4,12 @@
 
 use diorite_block::BlockDevice;
 
-use crate::journal;
 use crate::layout::superblock::{
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, STATE_ERROR, STATE_ORPHANS, STATE_VALID,
 };
 use crate::layout::{Compat, Features, GroupDescriptor, Incompat, Layout, Superblock};
 use crate::memory::BlockMemory;
+use crate::volume::journal;
 use crate::volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
 use crate::{Error, FsBlock, Incompatible, InodeNumber, Result, Timestamp};
 

@@ -10,10 +10,10 @@
 //! | feature | module | hook |
 //! | --- | --- | --- |
 //! | quota | `quota` | [`Quotas`]: `check`, `prepare`, `settle` |
-//! | MMP | `volume::mmp` | `Mmp::acquire` when opened, `check_mmp` when a handle begins, [`Volume::mmp_tick`] |
+//! | MMP | `mmp` | `Mmp::acquire` when opened, `check_mmp` when a handle begins, [`Volume::mmp_tick`] |
 //! | bigalloc | `map::cluster`, `allocate::holds` | `Mappings::clusters`: `hold`, `record`, `free` whole clusters for parts of them |
 //! | casefold, encrypted names | `directory::form` | `NameForm`: the key and the shown form of a name |
-//! | fast-commit replay | `journal::fast_replay` | when opened; `FastReplay` in `replay.rs` of inodes, mappings and names |
+//! | fast-commit replay | `volume::journal` | when opened; `FastReplay` |
 //! | verity, encrypted content | `inode::content_use` | `check_verity`, `check_encrypted` |
 //!
 //! Locking: in the order of [`Rank`](diorite_block::sync::Rank). Of several inodes, directories are locked first, by number, and
@@ -21,18 +21,22 @@
 //! has one takes no inode lock.
 
 mod allocate;
+mod attribute_areas;
+mod base;
 mod buffer;
+mod dentry_cache;
 mod directory;
 mod error;
 mod file;
-mod in_place;
 mod info;
 mod inode;
-mod journal;
+mod inodes;
+mod lifecycle;
 mod map;
-pub mod memory;
+mod mmp;
 mod names;
 mod quota;
+mod runs;
 mod transaction;
 mod types;
 mod volume;
@@ -44,20 +48,22 @@ pub use diorite_ext_format::{
     BlockSize, Corrupt, DataMode, FileBlock, FileKind, FsBlock, GroupNumber, Incompatible, InodeNumber,
     Owner, Timestamp,
 };
+pub(crate) use diorite_journal::BlockRun;
+pub use diorite_journal::{Clock, SystemClock, memory};
 pub use directory::EntryBatch;
 pub use error::{Error, Result};
 pub use file::Files;
 pub use info::{VolumeInfo, read_descriptors};
-pub use inode::{Attributes, ContentUse, Inode, InodeStore, Lifecycle, NamesVersion, SetAttributes, SetTime};
-pub use journal::{ReplayedInMemory, replay_in_memory};
+pub use inode::{Attributes, ContentUse, Inode, NamesVersion, SetAttributes};
+pub use inodes::InodeStore;
+pub use lifecycle::Lifecycle;
 pub use names::Names;
 pub use quota::Quotas;
-pub(crate) use types::BlockRun;
-pub use types::{Clock, NodeSpec, SystemClock};
-pub use volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
-pub use volume::{
-    Access, Claim, DirectoryEntry, LogUse, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
-    Reservation, ReservedRun, SpaceUse, SyncKind, Volume, VolumeOptions, VolumeStatus, WriteCommit,
-    XattrMode,
+pub use types::{
+    Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, NodeSpec, QuotaLimits,
+    RenameMode, Reservation, ReservedRun, SetTime, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
 };
+pub use volume::journal::{ReplayedInMemory, replay_in_memory};
+pub use volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
+pub use volume::{LogUse, Volume, VolumeStatus};
 pub use xattr::Xattrs;

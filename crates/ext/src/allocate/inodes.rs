@@ -208,7 +208,7 @@ impl Allocator {
         if !bits::clear_in_bytes(&mut handle.modify(&buffer)?, place.index, 1) {
             return Err(Corrupt::Inode { inode, what: "it is free in the bitmap already" }.into());
         }
-        if handle.holds_freed_inode(inode) {
+        if handle.holds_freed(inode.0) {
             state.held_inodes.insert(place.index);
             self.held_inodes.fetch_add(1, Ordering::Relaxed);
         } else {

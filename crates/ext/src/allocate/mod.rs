@@ -261,12 +261,12 @@ impl Allocator {
     /// The buffer of the descriptor block that has the group's descriptor.
     fn descriptor_buffer(&self, group: GroupNumber) -> Result<Arc<Buffer>> {
         let index = group.0 / self.layout.descriptors_per_block();
-        self.cache.get(self.layout.descriptor_block(index), BlockKind::GroupDescriptors(index))
+        Ok(self.cache.get(self.layout.descriptor_block(index), BlockKind::GroupDescriptors(index))?)
     }
 
     /// Join a group's descriptor to a handle. No group may be locked.
     fn touch_descriptor(&self, handle: &mut Handle<'_>, group: GroupNumber) -> Result<()> {
-        handle.touch(&self.descriptor_buffer(group)?)
+        Ok(handle.touch(&self.descriptor_buffer(group)?)?)
     }
 
     /// The busy bits of a group, read at the first use.
@@ -322,8 +322,8 @@ impl Allocator {
 
 impl ReleaseFreed for Allocator {
     fn release_freed(&self, freed: &Freed) {
-        for inode in &freed.inodes {
-            self.release_held_inode(*inode);
+        for number in &freed.numbers {
+            self.release_held_inode(crate::InodeNumber(*number));
         }
         let per_cluster = u64::from(self.layout.blocks_per_cluster);
         for run in &freed.runs {

@@ -5,14 +5,10 @@
 
 use std::ops::Range;
 
-use diorite_block::{Bio, Op, Sector};
-
 use crate::BlockRun;
 use crate::allocate::Allocator;
-use crate::{Error, FsBlock, Result, Volume};
+use crate::{FsBlock, Result};
 
-/// Largest run that is discarded at once.
-const RUN_BYTES_MAX: u64 = 64 << 20;
 /// Of the free space, so much is never held at once: others need it meanwhile.
 const SHARE_LEFT: u64 = 4;
 
@@ -20,13 +16,13 @@ const SHARE_LEFT: u64 = 4;
 #[derive(Clone, Debug)]
 pub struct Trim {
     /// Blocks that are left to look at.
-    rest: Range<u64>,
+    pub(crate) rest: Range<u64>,
     /// Shorter runs are left, in blocks.
-    shortest: u64,
+    pub(crate) shortest: u64,
     /// The next run is the rest of one that is long enough.
-    is_within: bool,
+    pub(crate) is_within: bool,
     /// Bytes that were discarded.
-    discarded: u64,
+    pub(crate) discarded: u64,
 }
 
 impl Trim {
@@ -36,49 +32,9 @@ impl Trim {
     }
 }
 
-impl Volume {
-    /// Begin to discard the free space within a range of bytes of the volume, but for runs shorter than `shortest` bytes.
-    ///
-    /// # Errors
-    /// The volume is read-only, or its device discards nothing; the range begins after the volume, or is shorter than a block; no run of
-    /// free space can be as long as `shortest`.
-    pub fn trim(&self, range: Range<u64>, shortest: u64) -> Result<Trim> {
-        self.core.check_writable()?;
-        if !self.core.device.geometry().discard {
-            return Err(Error::Unsupported("the device does not discard"));
-        }
-        let (block, layout) = (self.core.block_size().bytes(), &self.core.layout);
-        let longest = u64::from(layout.blocks_per_group) * block;
-        if range.start / block >= layout.blocks_count
-            || range.end - range.start.min(range.end) < block
-            || shortest > longest
-        {
-            return Err(Error::InvalidArgument("there is nothing to discard in such a range"));
-        }
-        self.core.allocator.release_windows();
-        let first = range.start.div_ceil(block).max(layout.first_data_block);
-        let rest = first..(range.end / block).min(layout.blocks_count);
-        Ok(Trim { rest, shortest: shortest.div_ceil(block).max(1), is_within: false, discarded: 0 })
-    }
-
-    /// Discard the next run, if there is one in the group; `false` at the end. While this runs, no thread can allocate its blocks, and a promise may fail that would not
-    /// otherwise.
-    pub fn trim_step(&self, trim: &mut Trim) -> Result<bool> {
-        let most = (RUN_BYTES_MAX / self.core.block_size().bytes()).max(self.core.blocks_per_cluster());
-        let Some(run) = self.core.allocator.take_free(trim, most)? else { return Ok(!trim.rest.is_empty()) };
-        let bytes = run.blocks * self.core.block_size().bytes();
-        let sector = Sector::containing(self.core.block_size().address_of(run.start));
-        let done = self.core.device.execute(&mut [Bio::without_memory(Op::Discard, sector, bytes)]);
-        self.core.allocator.release(run.start, run.blocks);
-        done?;
-        trim.discarded += bytes;
-        Ok(true)
-    }
-}
-
 impl Allocator {
     /// Make the next run of free clusters of a group busy, of at most `most` blocks.
-    fn take_free(&self, trim: &mut Trim, most: u64) -> Result<Option<BlockRun>> {
+    pub(crate) fn take_free(&self, trim: &mut Trim, most: u64) -> Result<Option<BlockRun>> {
         let per_cluster = self.blocks_per_cluster();
         let group = self.layout.group_of(FsBlock(trim.rest.start));
         while !trim.rest.is_empty() && self.layout.group_of(FsBlock(trim.rest.start)) == group {

@@ -6,12 +6,12 @@
 use std::ops::Range;
 
 use crate::BlockRun;
+use crate::base::Handle;
 use crate::file::Files;
 use crate::inode::{Inode, InodeState, RawInode};
 use crate::layout::xattr::{self, Attributes, INODE_HEADER};
 use crate::map::{EXTENTS_FLAG, INLINE_FLAG, node};
 use crate::memory::BlockMemory;
-use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileBlock, FileKind, Mapping, MappingKind, Result};
 
 /// Namespace number and name of `system.data`.

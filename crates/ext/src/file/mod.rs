@@ -8,18 +8,18 @@
 mod inline;
 mod range;
 mod remove;
-mod replay;
 mod reserve;
 mod write;
 
 use std::sync::Arc;
 
-use crate::inode::{InodeState, InodeStore};
+use crate::base::Core;
+use crate::base::Handle;
+use crate::inode::InodeState;
+use crate::inodes::InodeStore;
 use crate::layout::{Compat, Incompat, InodeFlags, RoCompat};
 use crate::map::Mappings;
 use crate::quota::Quotas;
-use crate::transaction::Handle;
-use crate::volume::Core;
 use crate::{DataMode, FileBlock, FileKind, Inode, Mapping, Result};
 
 pub(crate) use remove::RESIZE_CREDITS;

@@ -3,12 +3,12 @@
 //! Long removals are cut into steps, each of which leaves the inode consistent; a file that is cut in several transactions is an
 //! orphan meanwhile, so that a crash does not leave it half truncated.
 
+use crate::base::Handle;
 use crate::file::Files;
 use crate::file::write::BASE_CREDITS;
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
 use crate::map::RUNS_PER_STEP;
-use crate::transaction::Handle;
 use crate::{Error, FileBlock, FsBlock, Inode, Result};
 
 /// Blocks that such a step joins: two groups' bitmap and descriptor a mapping, the mapping's own blocks, inode and superblock.

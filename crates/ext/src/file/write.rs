@@ -4,10 +4,10 @@
 //! library writes data to them, and one transaction marks them in use and maps them. Long changes are cut into steps, each of
 //! which leaves the inode consistent, so that none outgrows a transaction.
 
+use crate::base::Handle;
 use crate::file::Files;
 use crate::inode::{InodeState, check_change, check_encrypted, check_verity};
 use crate::layout::InodeFlags;
-use crate::transaction::Handle;
 use crate::{
     Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, ReservedRun, Result, SetTime,
     WriteCommit,

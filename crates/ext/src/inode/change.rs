@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::BlockRun;
+use crate::base::Handle;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::{Inode, InodeState};
-use crate::transaction::Handle;
 use crate::{FsBlock, Result};
 
 /// An inode whose state is locked for writing, and the handle in which it is changed.
@@ -33,7 +33,7 @@ impl InodeChange<'_, '_> {
             self.state.sectors += core.cluster_sectors();
             block
         };
-        self.handle.create(block, kind)
+        Ok(self.handle.create(block, kind)?)
     }
 
     /// The counterpart of [`Self::allocate_block`].
@@ -42,5 +42,12 @@ impl InodeChange<'_, '_> {
         self.handle.forget(block);
         self.state.sectors = self.state.sectors.saturating_sub(core.cluster_sectors());
         core.allocator.free(self.handle, self.inode.number(), BlockRun { start: block, blocks: 1 })
+    }
+}
+
+impl<'c> Handle<'c> {
+    /// Change an inode in this handle.
+    pub(crate) fn on<'a>(&'a mut self, inode: &'a Inode, state: &'a mut InodeState) -> InodeChange<'a, 'c> {
+        InodeChange { handle: self, inode, state }
     }
 }

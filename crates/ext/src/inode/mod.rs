@@ -5,115 +5,57 @@
 //!   the same handle; inode-table blocks are never newer than the state.
 //! - An inode that was freed may still be held by a caller that looked it up before, and its number may be another's by now. Nothing
 //!   may be read or changed on the volume through it: [`Inode::read_in_use`] and [`Inode::write_in_use`] refuse.
-//! - The raw bytes after the fixed fields (extended attributes, inline data) are reached with [`InodeStore::raw`].
+//! - The raw bytes after the fixed fields (extended attributes, inline data) are reached with [`InodeStore::raw`](crate::InodeStore).
 //!
 //! Locking: the state's lock is taken before a handle begins (see the crate's head).
 
-mod allocate;
 mod attributes;
-mod cache;
 mod change;
+mod charge;
 mod content_use;
-mod lazy_times;
-mod lifecycle;
-mod orphan;
-mod replay;
-mod store;
-mod table_readahead;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
-use diorite_block::sync::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
+use diorite_block::sync::{Rank, ReadGuard, RwLock, WriteGuard};
 
 use crate::buffer::Buffer;
-use crate::map::Mappings;
-use crate::map::runs::Runs;
-use crate::names::DentryCache;
+use crate::runs::Runs;
 use crate::transaction::TransactionId;
-use crate::volume::Core;
+use crate::types::SetTime;
 use crate::{Error, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
 
+pub(crate) use attributes::{STORE_CREDITS, encode_device};
 pub(crate) use change::InodeChange;
+pub(crate) use charge::Charge;
 pub use content_use::ContentUse;
-pub(crate) use content_use::{check_change, check_encrypted, check_verity};
-pub use lifecycle::Lifecycle;
-
-use cache::InodeCache;
-pub(crate) use orphan::FoundOrphan;
-use orphan::Orphans;
-use table_readahead::TableReadahead;
-
-/// The inodes of a volume: loaded, cached, stored; those without a name are recorded as orphans.
-pub struct InodeStore {
-    pub(crate) core: Arc<Core>,
-    pub(crate) maps: Arc<Mappings>,
-    /// Inodes in memory.
-    cache: InodeCache,
-    /// Names of inodes in memory.
-    dentries: Arc<DentryCache>,
-    /// Inodes whose access time is not written yet.
-    lazy_times: lazy_times::LazyTimes,
-    /// How much of the inode table is read at once.
-    table_readahead: TableReadahead,
-    /// Inodes without a name, or being cut, as recorded on disk.
-    orphans: Mutex<Orphans>,
-    /// The generation of the next new inode.
-    generations: AtomicU32,
-}
-
-diorite_block::short_debug!(InodeStore);
-
-impl InodeStore {
-    /// Keeps about `capacity` inodes without references.
-    pub(crate) fn new(maps: Arc<Mappings>, dentries: Arc<DentryCache>, capacity: usize) -> Self {
-        let core = maps.core.clone();
-        let now = core.now();
-        let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
-        Self {
-            core,
-            maps,
-            cache: InodeCache::new(capacity),
-            dentries,
-            lazy_times: lazy_times::LazyTimes::default(),
-            table_readahead: TableReadahead::default(),
-            orphans: Mutex::ranked(Rank::Orphans, Orphans::default()),
-            generations: AtomicU32::new(generation),
-        }
-    }
-
-    /// Whether no orphan is recorded.
-    pub(crate) fn has_no_orphans(&self) -> bool {
-        let slots = crate::layout::orphan::entries_per_block(self.core.block_size().bytes() as usize);
-        self.orphans.lock().is_empty(slots)
-    }
-}
+pub(crate) use content_use::{check_change, check_encrypted, check_no_append_only, check_verity};
 
 /// An inode that is in use: shared by all that have it open or work on it.
 pub struct Inode {
-    number: InodeNumber,
-    kind: FileKind,
+    pub(crate) number: InodeNumber,
+    pub(crate) kind: FileKind,
     /// Handles of users, and [`RETIRED`]; the inode of a removed file is freed when the last one is closed.
-    opens: AtomicU32,
+    pub(crate) opens: AtomicU32,
     pub(crate) state: RwLock<InodeState>,
     /// Mappings of the mapping that were looked up.
     pub(crate) runs: Runs,
     /// The last transaction that changed anything of it, and the last that changed what reading data needs.
-    sync_transaction: AtomicU64,
-    data_transaction: AtomicU64,
+    pub(crate) sync_transaction: AtomicU64,
+    pub(crate) data_transaction: AtomicU64,
     /// Changes of the names of a directory.
-    names_changes: AtomicU64,
+    pub(crate) names_changes: AtomicU64,
     /// Damage hid entries when the directory was listed.
-    damaged_names: AtomicBool,
+    pub(crate) damaged_names: AtomicBool,
     /// Used since the cache's hand passed.
-    used: AtomicBool,
+    pub(crate) used: AtomicBool,
     /// Its access time waits in memory.
-    has_lazy_time: AtomicBool,
+    pub(crate) has_lazy_time: AtomicBool,
     /// Distinguishes it from every other inode in memory, also from one that had its number before.
-    identity: u64,
+    pub(crate) identity: u64,
     /// The hash of the name by which it was found last, 0 for none: that name is forgotten when it leaves memory.
-    dentry_hash: AtomicU64,
+    pub(crate) dentry_hash: AtomicU64,
 }
 
 diorite_block::short_debug!(Inode, number, kind);
@@ -148,7 +90,7 @@ impl Inode {
         self.kind
     }
 
-    fn new(number: InodeNumber, kind: FileKind, state: InodeState) -> Self {
+    pub(crate) fn new(number: InodeNumber, kind: FileKind, state: InodeState) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let identity = NEXT.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -229,7 +171,7 @@ impl Inode {
     }
 
     /// Count a user less: whether it was the last.
-    fn close(&self) -> bool {
+    pub(crate) fn close(&self) -> bool {
         let before = self.opens.fetch_sub(1, Ordering::AcqRel);
         assert!(before & USERS > 0, "an inode was closed more often than opened");
         before & USERS == 1
@@ -302,7 +244,7 @@ impl Inode {
     }
 
     /// Whether it was used since the last call.
-    fn was_used(&self) -> bool {
+    pub(crate) fn was_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
 
@@ -363,7 +305,7 @@ pub(crate) struct InodeState {
     /// It is on the orphan list: its deletion time on disk says what comes next.
     pub(crate) on_orphan_list: bool,
     /// What its owners are charged in the quota files.
-    pub(crate) charged: Option<crate::quota::Charge>,
+    pub(crate) charged: Option<crate::inode::Charge>,
     /// Values of attributes in inodes of their own, gained or lost since it was stored.
     pub(crate) value_inodes_change: i32,
     /// The block of the inode table that has it, while that is in memory.
@@ -381,11 +323,11 @@ pub(crate) struct RawInode {
     pub(crate) len: usize,
 }
 
-/// Blocks of metadata that [`InodeStore::allocate`] joins at most.
+/// Blocks of metadata that [`InodeStore::allocate`](crate::InodeStore) joins at most.
 pub(crate) const ALLOCATE_INODE_CREDITS: u32 = 6;
-/// Blocks of metadata that [`Lifecycle::release`] joins when the inode has no blocks left.
+/// Blocks of metadata that [`Lifecycle::release`](crate::Lifecycle) joins when the inode has no blocks left.
 pub(crate) const FREE_INODE_CREDITS: u32 = 8;
-/// Blocks of metadata that [`Mappings::append_block`] joins at most.
+/// Blocks of metadata that `Mappings::append_block` joins at most.
 pub(crate) const APPEND_BLOCK_CREDITS: u32 = 16;
 
 /// The attributes of an inode that `stat` shows.
@@ -480,17 +422,6 @@ impl Attributes {
         let flags = crate::layout::InodeFlags::SYNC | crate::layout::InodeFlags::DIR_SYNC;
         crate::layout::InodeFlags::from_bits_retain(self.flags).intersects(flags)
     }
-}
-
-/// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
-    /// The volume's clock.
-    Now,
-    /// When a caller that keeps times itself saw the change: what the inode's flags forbid to set may be recorded.
-    Observed(Timestamp),
-    /// This time.
-    To(Timestamp),
 }
 
 /// Changes of an inode's attributes, in one transaction; `None` leaves a field.

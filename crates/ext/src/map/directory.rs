@@ -24,7 +24,7 @@ impl Mappings {
         }
         let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };
         match self.find(inode, state, at, 1)?.kind {
-            MappingKind::Mapped(block) => self.core.buffers.get(block, kind),
+            MappingKind::Mapped(block) => Ok(self.core.buffers.get(block, kind)?),
             MappingKind::Hole | MappingKind::Unwritten(_) => Err(bad("a hole in a directory").into()),
             MappingKind::Inline => Err(bad("a block of a directory that is in its inode").into()),
         }
@@ -70,7 +70,7 @@ impl Mappings {
         on.inode.runs.forget(at.0, at.0 + 1);
         self.tree(on.state).insert(on, mapping)?;
         on.note_data_change();
-        on.handle.create(block, kind)
+        Ok(on.handle.create(block, kind)?)
     }
 
     /// A block for something of this inode that is not file data (an extended attribute block): allocated and zeroed.

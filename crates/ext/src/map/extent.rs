@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::base::Core;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::InodeState;
 use crate::map::node;
-use crate::volume::Core;
 use crate::{Corrupt, FileBlock, InodeNumber, Mapping, MappingKind, Result};
 
 /// The extent trees of a volume's inodes.
@@ -84,7 +84,7 @@ impl ExtentTree {
         block: crate::FsBlock,
     ) -> Result<Arc<Buffer>> {
         self.core.check_run(inode, at, block, 1)?;
-        self.core.buffers.get(block, BlockKind::ExtentNode { inode, generation })
+        Ok(self.core.buffers.get(block, BlockKind::ExtentNode { inode, generation })?)
     }
 }
 

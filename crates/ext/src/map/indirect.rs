@@ -8,12 +8,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::BlockRun;
+use crate::base::Core;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::{InodeChange, InodeState};
 use crate::layout::{le32, put};
 use crate::map::place::Growth;
 use crate::map::tree::{Change, MappingTree, RUNS_PER_STEP, RemovalStep, Removed};
-use crate::volume::Core;
 use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Mapping, MappingKind, Result};
 
 /// Direct blocks in the inode.

@@ -1,7 +1,7 @@
 //! Where a file's data is: lookups in mapping trees, and how the trees change.
 //!
 //! Where it sits: over buffers and allocator; [`crate::Files`] decides what of a file is mapped and when. [`Mappings::find`] answers
-//! from the inode's [`runs::Runs`]: a binary search. A miss walks the [`MappingTree`] and merges
+//! from the inode's [`Runs`](crate::runs::Runs): a binary search. A miss walks the [`MappingTree`] and merges
 //! what is contiguous.
 //!
 //! - `tree`: the interface of both kinds of trees; `extent`, `extent_change`, `node`: extents; `indirect`: indirect blocks
@@ -18,15 +18,14 @@ mod indirect;
 mod need;
 pub(crate) mod node;
 mod place;
-pub(crate) mod runs;
 mod tree;
 
 use std::sync::Arc;
 
 use crate::allocate::Reach;
+use crate::base::Core;
 use crate::inode::{InodeChange, InodeState};
 use crate::layout::{Incompat, InodeFlags, RoCompat};
-use crate::volume::Core;
 use crate::{BlockRun, Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, Result};
 
 pub(crate) use extent::ExtentTree;

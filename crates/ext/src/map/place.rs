@@ -1,8 +1,8 @@
 //! Where new blocks of a file should be.
 
+use crate::base::Core;
 use crate::inode::InodeState;
 use crate::map::Mappings;
-use crate::volume::Core;
 use crate::{BlockRun, FileBlock, FsBlock, Inode, MappingKind, Result};
 
 /// Most blocks of a file's window, in bytes.

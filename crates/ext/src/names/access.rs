@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{Names, has};
+use crate::base::Handle;
 use crate::buffer::Buffer;
 use crate::directory::{BadEntry, Blocks, CachedBlocks, ChangeBlocks, Directory, corrupt};
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
-use crate::transaction::Handle;
 use crate::{Error, FileBlock, Inode, InodeNumber, Result};
 
 /// Blocks to be read.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::{Names, check_new_name, finish, is_directory};
+use crate::base::Handle;
 use crate::directory::{NewEntry, Place, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState};
-use crate::transaction::Handle;
 use crate::xattr::CHANGE_CREDITS;
-use crate::{Error, FileKind, Inode, NodeSpec, Result};
+use crate::{Error, FileKind, Inode, InodeNumber, NodeSpec, Result};
 
 /// Blocks that adding one name joins at most: an index block on each level and a leaf, each split; and the inode.
-pub(super) const ADD_NAME_CREDITS: u32 = 4 * APPEND_BLOCK_CREDITS + 8;
+pub(crate) const ADD_NAME_CREDITS: u32 = 4 * APPEND_BLOCK_CREDITS + 8;
 
 /// What a kind of inode needs besides the inode, added in the same transaction.
 pub(super) type Complete<'a, 'v> =
@@ -143,9 +143,7 @@ impl Names {
         let inode = self.inodes.allocate(handle, directory.number(), parent, new.spec)?;
         let mut state = inode.state.write();
         let completed = if is_directory(&inode) {
-            self.caches.forget(inode.number());
-            let number = directory.number();
-            self.change_directory(handle, &inode, &mut state, |entries| entries.create(number))
+            self.begin_directory(handle, &inode, &mut state, directory.number())
         } else {
             (new.complete)(self, handle, &inode, &mut state)
         };
@@ -178,8 +176,20 @@ impl Names {
         Ok(inode)
     }
 
+    /// Give a new directory, which has no blocks, its first one.
+    pub(crate) fn begin_directory<'v>(
+        &'v self,
+        handle: &mut Handle<'v>,
+        inode: &Inode,
+        state: &mut InodeState,
+        parent: InodeNumber,
+    ) -> Result<()> {
+        self.caches.forget(inode.number());
+        self.change_directory(handle, inode, state, |entries| entries.create(parent))
+    }
+
     /// Space for a new name. What that changed is sound and stored, also after an error.
-    pub(super) fn place_for<'v>(
+    pub(crate) fn place_for<'v>(
         &'v self,
         handle: &mut Handle<'v>,
         directory: &Inode,
@@ -196,7 +206,7 @@ impl Names {
     }
 
     /// Put an entry for `inode` where space was made.
-    pub(super) fn put_entry<'v>(
+    pub(crate) fn put_entry<'v>(
         &'v self,
         handle: &mut Handle<'v>,
         directory: &Inode,

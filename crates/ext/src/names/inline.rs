@@ -2,9 +2,9 @@
 //! place, so that neither needs space; a new name gives the directory a block.
 
 use super::Names;
+use crate::base::Handle;
 use crate::directory::{BadEntry, DirectoryFormat};
 use crate::inode::InodeState;
-use crate::transaction::Handle;
 use crate::{Inode, Result};
 
 impl Names {

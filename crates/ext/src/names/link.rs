@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::create::ADD_NAME_CREDITS;
 use super::{Locked, Names, check_new_name, finish, is_directory};
-use crate::transaction::Handle;
+use crate::base::Handle;
 use crate::{Error, Inode, Result};
 
 impl Names {

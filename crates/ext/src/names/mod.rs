@@ -13,14 +13,12 @@
 
 mod access;
 mod create;
-mod dentry_cache;
 mod inline;
 mod link;
 mod list;
 mod locked;
 mod remove;
 mod rename;
-mod replay;
 mod symlink;
 
 use std::sync::Arc;
@@ -28,20 +26,23 @@ use std::time::Duration;
 
 use diorite_block::sync::{Mutex, Rank};
 
+use crate::base::Core;
+use crate::base::{Handle, finish};
+use crate::dentry_cache::DentryCache;
 use crate::directory::{DirectoryFormat, DirectoryRules, Found, HashRules, NAME_MAX, NameCaches, NameForm};
 use crate::file::Files;
-use crate::inode::{InodeState, InodeStore, Lifecycle};
+use crate::inode::InodeState;
+use crate::inodes::InodeStore;
 use crate::layout::hash::Characters;
 use crate::layout::htree::RootInfo;
 use crate::layout::{Compat, Incompat, InodeFlags, RoCompat, Superblock};
+use crate::lifecycle::Lifecycle;
 use crate::map::Mappings;
 use crate::quota::Quotas;
-use crate::transaction::{Handle, finish};
-use crate::volume::Core;
 use crate::xattr::Xattrs;
 use crate::{Corrupt, Error, FileKind, Inode, InodeNumber, Result};
 
-pub(crate) use dentry_cache::DentryCache;
+pub(crate) use create::ADD_NAME_CREDITS;
 use locked::Locked;
 
 /// Links that anything on ext4 can have.
@@ -118,11 +119,11 @@ impl NameRules {
 }
 
 /// Whether an inode has a flag.
-fn has(state: &InodeState, flag: InodeFlags) -> bool {
+pub(crate) fn has(state: &InodeState, flag: InodeFlags) -> bool {
     state.flags & flag.bits() != 0
 }
 
-fn is_directory(inode: &Inode) -> bool {
+pub(crate) fn is_directory(inode: &Inode) -> bool {
     inode.kind() == FileKind::Directory
 }
 
@@ -132,7 +133,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 }
 
 /// Check a name that is to be made.
-fn check_new_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
     check_name(name)?;
     match name {
         b"" => Err(Error::NotFound),
@@ -176,7 +177,7 @@ impl Names {
     }
 
     /// Look up a name. The directory is locked.
-    fn find(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<Found>> {
         check_name(name)?;
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
@@ -284,7 +285,7 @@ impl Names {
     }
 
     /// Count a link more: a name, or for a directory a subdirectory.
-    fn add_link(&self, inode: &Inode, state: &mut InodeState) {
+    pub(crate) fn add_link(&self, inode: &Inode, state: &mut InodeState) {
         let rules = self.rules;
         // Once a directory had more links than can be counted, its count is 1 and stays so.
         let uncounted = is_directory(inode) && (state.links == 1 || state.links + 1 >= rules.links_max);
@@ -310,7 +311,12 @@ impl Names {
     }
 
     /// The entries of a directory changed, and maybe more of it: note when, and store it.
-    fn store_touched(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
+    pub(crate) fn store_touched(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        state: &mut InodeState,
+    ) -> Result<()> {
         let now = self.core.now();
         (state.modified, state.changed) = (now, now);
         self.files.store(handle, inode, state)

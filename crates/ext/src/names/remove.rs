@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{Locked, Names, finish, is_directory};
+use crate::base::Handle;
 use crate::directory::Found;
-use crate::inode::{FREE_INODE_CREDITS, InodeState, Lifecycle};
-use crate::transaction::Handle;
+use crate::inode::{FREE_INODE_CREDITS, InodeState};
+use crate::lifecycle::Lifecycle;
 use crate::{Error, Inode, Result};
 
 /// Blocks that removing a name joins at most.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::create::ADD_NAME_CREDITS;
 use super::{Locked, Names, check_name, check_new_name, finish, is_directory};
+use crate::base::Handle;
 use crate::directory::{Found, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, InodeState};
-use crate::transaction::Handle;
 use crate::xattr::CHANGE_CREDITS;
 use crate::{
     Corrupt, Error, FileBlock, FileKind, FsBlock, Inode, InodeNumber, NodeSpec, Owner, RenameMode, Result,
@@ -250,7 +250,7 @@ impl Names {
             let place = self.place_for(handle, to, state, rename.to_name)?;
             self.put_entry(handle, to, state, &place, rename.to_name, source)?;
         }
-        if !self.core.has_journal() && !handle.is_new_inode(source.number()) {
+        if !self.core.has_journal() && !handle.is_new(source.number().0) {
             self.order_names(handle, rename, locked)?;
         }
         // Making space may have moved the old entry.
@@ -320,7 +320,7 @@ impl Names {
             return Ok(());
         }
         self.store_touched(handle, rename.to, locked.state(rename.to))?;
-        handle.restart_durable(2 * ADD_NAME_CREDITS)
+        Ok(handle.restart_durable(2 * ADD_NAME_CREDITS)?)
     }
 
     /// The block of a directory that has an entry; none of one that is in its inode.

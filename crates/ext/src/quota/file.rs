@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Change;
+use crate::base::Handle;
 use crate::buffer::{BlockKind, Buffer};
-use crate::inode::{InodeState, InodeStore};
+use crate::inode::InodeState;
+use crate::inodes::InodeStore;
 use crate::layout::quota::tree::{self, QuotaBlock, QuotaBlocks, Slot};
 use crate::layout::quota::{BLOCK_SIZE, QuotaEntry, QuotaHeader, QuotaKind};
-use crate::transaction::Handle;
 use crate::{Corrupt, Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, QuotaLimits, Result};
 
 /// Entries whose places are remembered.

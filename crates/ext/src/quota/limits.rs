@@ -11,8 +11,8 @@
 use std::collections::HashMap;
 
 use super::Quotas;
+use crate::inode::Charge;
 use crate::layout::QuotaKind;
-use crate::quota::Charge;
 use crate::{Error, Inode, InodeNumber, Owner, QuotaLimits, Result};
 
 /// Bytes promised to writes that have no blocks yet.

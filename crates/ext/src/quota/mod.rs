@@ -9,7 +9,6 @@
 //!
 //! Locking: the state of a quota inode is locked by the thread that has the quota file locked, and by no other.
 
-mod charge;
 mod file;
 mod limits;
 
@@ -17,19 +16,16 @@ use std::sync::Arc;
 
 use diorite_block::sync::{Mutex, Rank};
 
-use crate::inode::{InodeState, InodeStore};
+use crate::attribute_areas::value_inodes;
+use crate::base::{Core, Handle, finish};
+use crate::inode::{Charge, InodeState};
+use crate::inodes::InodeStore;
 use crate::layout::{QuotaKind, RoCompat};
-use crate::transaction::Handle;
-use crate::volume::Core;
-use crate::xattr::value_inodes;
 use crate::{Inode, InodeNumber, Owner, Result};
 
-pub(crate) use charge::Charge;
 use file::QuotaFile;
 use limits::Promises;
 
-/// Blocks that settling inodes joins in one handle: a block of entries for each kind, of the owner before and after, of two inodes.
-pub(crate) const SETTLE_CREDITS: u32 = 12;
 /// Blocks that making an entry joins.
 const INSERT_CREDITS: u32 = 48;
 
@@ -127,7 +123,7 @@ impl Quotas {
             };
             let mut handle = self.core.begin(INSERT_CREDITS)?;
             let result = file.lock().add(&self.inodes, &mut handle, id, Change::default());
-            crate::transaction::finish(handle, result)?;
+            finish(handle, result)?;
         }
         Ok(())
     }

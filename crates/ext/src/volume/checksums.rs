@@ -9,6 +9,7 @@ use crate::buffer::{BlockKind, Checksums};
 use crate::layout::superblock::SUPERBLOCK_SIZE;
 use crate::layout::{ChecksumSeed, Layout, Superblock, directory, extent, htree, le16, le32, orphan, xattr};
 use crate::{Corrupt, FsBlock};
+use diorite_journal::buffer;
 
 /// The block checksums of one volume.
 #[derive(Debug)]
@@ -21,7 +22,8 @@ pub(crate) struct VolumeChecksums {
 }
 
 impl Checksums for VolumeChecksums {
-    fn verify(&self, block: FsBlock, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
+    fn verify(&self, block: FsBlock, kind: buffer::BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
+        let kind = BlockKind::from(kind);
         if !self.format.features().metadata_csum() {
             return Ok(());
         }
@@ -67,7 +69,8 @@ impl Checksums for VolumeChecksums {
         if right { Ok(()) } else { Err(Corrupt::Checksum { block, what }) }
     }
 
-    fn complete(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]) {
+    fn complete(&self, block: FsBlock, kind: buffer::BlockKind, bytes: &mut [u8]) {
+        let kind = BlockKind::from(kind);
         match kind {
             BlockKind::GroupDescriptors(index) => {
                 self.allocator().write_descriptors(index, &self.format, bytes);

@@ -2,35 +2,38 @@
 //!
 //! The volume ties its parts together. What needs one of them is called on that; a method of [`Volume`] needs several.
 
+mod attributes;
+#[cfg(test)]
+mod budget_tests;
 pub(crate) mod checksums;
-mod core;
-mod mmp;
+mod content_use;
+pub(crate) mod journal;
+mod lazy_times;
 mod open;
 mod status;
 pub(crate) mod superblock;
 mod sync;
-mod types;
+mod trim;
+mod xattrs;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use diorite_block::BlockDevice;
 
+use crate::base::Core;
 use crate::file::Files;
-use crate::inode::{InodeStore, Lifecycle};
+use crate::inodes::InodeStore;
 use crate::layout::superblock::CheckReason;
 use crate::layout::{Features, Incompat, Superblock};
+use crate::lifecycle::Lifecycle;
 use crate::map::Mappings;
 use crate::names::Names;
 use crate::quota::Quotas;
 use crate::xattr::Xattrs;
-use crate::{BlockSize, Corrupt, Timestamp};
+use crate::{BlockSize, Corrupt, Result, Timestamp};
 
-pub(crate) use self::core::Core;
 pub use status::{LogUse, VolumeStatus};
-pub use types::{
-    Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, QuotaLimits, RenameMode,
-    Reservation, ReservedRun, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
-};
 
 /// A filesystem that is open: shared by all threads that use it.
 pub struct Volume {
@@ -109,5 +112,19 @@ impl Volume {
     /// Whether files may lie in their inodes.
     pub fn has_inline_data(&self) -> bool {
         self.features().has_incompat(Incompat::INLINE_DATA)
+    }
+}
+
+impl Volume {
+    /// Renew the mark that says to other hosts that the volume is open here (MMP), if it is due at `at` (time of
+    /// [`diorite_block::sync::now`]). Returns when to call again; `None` where there is no such mark to keep. If another host has
+    /// written its own mark, this volume is read-only from then on.
+    pub fn mmp_tick(&self, at: Duration) -> Result<Option<Duration>> {
+        let Some(mmp) = &self.core.mmp else { return Ok(None) };
+        if self.core.check_writable().is_err() {
+            return Ok(None);
+        }
+        self.core.renew_mmp(mmp, at)?;
+        Ok(Some(mmp.due()))
     }
 }

@@ -7,24 +7,27 @@ use diorite_block::BlockDevice;
 use diorite_block::sync::{Mutex, Rank};
 
 use crate::allocate::{Allocator, Zone};
+use crate::base::{Core, SETTLE_CREDITS};
 use crate::buffer::{BlockKind, BufferCache};
+use crate::dentry_cache::DentryCache;
 use crate::file::Files;
-use crate::in_place::InPlaceWriter;
-use crate::inode::{InodeStore, Lifecycle};
-use crate::journal::{self, Journal, JournalParts, JournalSuperblock, LogMap};
+use crate::inodes::InodeStore;
 use crate::layout::superblock::ENCODING_UTF8;
-use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, Superblock};
+use crate::layout::{Compat, GroupDescriptor, Incompat, Layout, RoCompat, Superblock};
+use crate::lifecycle::Lifecycle;
 use crate::map::Mappings;
-use crate::names::DentryCache;
+use crate::mmp::Mmp;
 use crate::names::Names;
 use crate::quota::Quotas;
-use crate::transaction::{AbortLatch, CommitStore, HomeWriter, TransactionId, Transactions};
+use crate::transaction::{AbortLatch, CommitStore, HomeWriter, MetadataStore, TransactionId, Transactions};
+use crate::types::{Access, VolumeOptions};
+use crate::volume::Volume;
 use crate::volume::checksums::VolumeChecksums;
-use crate::volume::mmp::Mmp;
+use crate::volume::journal::{self, Journal, JournalParts, JournalSuperblock, LogMap};
 use crate::volume::superblock::{SuperblockBackup, find_superblock};
-use crate::volume::{Access, Core, Volume, VolumeOptions};
 use crate::xattr::Xattrs;
 use crate::{Corrupt, DataMode, Error, FsBlock, Incompatible, Result};
+use diorite_journal::in_place::InPlaceWriter;
 
 /// More groups than any volume of a sane shape has; bounds the memory that a superblock can ask for.
 const MAX_GROUPS: u32 = 1 << 22;
@@ -74,14 +77,28 @@ impl Volume {
         let latch = Arc::new(AbortLatch::default());
         let (store, first) = open_store(log, &device, &cache, &latch, &options);
         let interval = options.commit_interval;
-        let transactions =
-            Transactions::new(store, cache.clone(), latch.clone(), allocator.clone(), interval, first);
+        let transactions = Arc::new(Transactions::new(
+            store,
+            cache.clone(),
+            latch.clone(),
+            allocator.clone(),
+            interval,
+            first,
+        ));
         // No more than there are, however much memory there may be for them.
         let inodes = options.metadata_cache_bytes / METADATA_BYTES_PER_INODE;
         let inodes = inodes.min(layout.inodes_count as usize);
         let slots = options.metadata_cache_bytes / METADATA_BYTES_PER_SLOT;
+        let store = MetadataStore {
+            buffers: cache.clone(),
+            transactions: transactions.clone(),
+            latch: latch.clone(),
+            is_in_place: !format.features().has_compat(Compat::HAS_JOURNAL),
+            extra_credits: if format.features().has_ro_compat(RoCompat::QUOTA) { SETTLE_CREDITS } else { 0 },
+        };
         let core = Arc::new(Core {
             device,
+            store,
             options,
             layout,
             format,

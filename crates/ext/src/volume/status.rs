@@ -1,6 +1,9 @@
 //! What a volume is doing at one moment, for people who watch it.
 
 use crate::Volume;
+use crate::transaction::TransactionStatus;
+
+pub use diorite_journal::transaction::LogUse;
 
 /// Transactions, the log and the metadata cache at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,24 +26,28 @@ pub struct VolumeStatus {
     pub metadata_bytes_max: u64,
 }
 
-/// How full a journal is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogUse {
-    /// Blocks of the log.
-    pub blocks: u64,
-    /// Those that hold transactions whose blocks are not all in their places yet.
-    pub used: u64,
-}
-
 impl Volume {
     /// What it is doing now.
     pub fn status(&self) -> VolumeStatus {
         let buffers = &self.core.buffers;
         let block_bytes = self.block_size().bytes();
+        let TransactionStatus {
+            running_transaction,
+            running_blocks,
+            open_handles,
+            durable_transaction,
+            is_committing,
+            log,
+        } = self.core.transactions.status();
         VolumeStatus {
+            running_transaction,
+            running_blocks,
+            open_handles,
+            durable_transaction,
+            is_committing,
+            log,
             metadata_bytes: buffers.memory().in_use() as u64 * block_bytes,
             metadata_bytes_max: buffers.capacity_blocks() as u64 * block_bytes,
-            ..self.core.transactions.status()
         }
     }
 

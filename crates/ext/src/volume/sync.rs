@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::journal;
 use crate::layout::superblock::STATE_ERROR;
 use crate::transaction::TransactionId;
-use crate::volume::{SpaceUse, SyncKind, Volume};
+use crate::types::{SpaceUse, SyncKind};
+use crate::volume::{Volume, journal};
 use crate::{Inode, Result};
 
 impl Volume {
@@ -18,7 +18,7 @@ impl Volume {
         if kind == SyncKind::All {
             self.store_lazy_time(inode)?;
         }
-        self.core.transactions.sync_through(inode.last_change(kind))
+        Ok(self.core.transactions.sync_through(inode.last_change(kind))?)
     }
 
     /// As [`Volume::sync_inode`], for an inode whose data is durable already (written with FUA, or a directory): the device
@@ -30,7 +30,7 @@ impl Volume {
         if kind == SyncKind::All {
             self.store_lazy_time(inode)?;
         }
-        self.core.transactions.commit_through(inode.last_change(kind))
+        Ok(self.core.transactions.commit_through(inode.last_change(kind))?)
     }
 
     /// Whether [`Volume::sync_inode_metadata`] would have nothing to write. It holds for the changes whose calls have returned.
@@ -57,7 +57,7 @@ impl Volume {
             self.core.touch_superblock(&mut handle)?;
             handle.commit()?;
         }
-        self.core.transactions.sync()
+        Ok(self.core.transactions.sync()?)
     }
 
     /// Commit what has waited for longer than [`crate::VolumeOptions::commit_interval`], for callers with a timer
@@ -65,9 +65,9 @@ impl Volume {
     /// memory until the next change, sync or close.
     pub fn commit_old(&self) -> Result<()> {
         if self.core.check_writable().is_err() {
-            return self.core.latch.check();
+            return Ok(self.core.latch.check()?);
         }
-        self.core.transactions.commit_old()
+        Ok(self.core.transactions.commit_old()?)
     }
 
     /// For the thread of a timer: wait until [`Volume::commit_old`] has something to do; `false` when the volume is closed or
@@ -86,7 +86,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked) in a forked child of the process that opened it.
     pub fn check_process(&self) -> Result<()> {
-        self.core.latch.check_process()
+        Ok(self.core.latch.check_process()?)
     }
 
     /// Sync, mark the volume clean, and refuse everything from now on.
@@ -110,7 +110,7 @@ impl Volume {
         self.core.allocator.release_windows();
         self.store_lazy_times()?;
         if !self.core.in_use.load(Ordering::Acquire) {
-            return self.core.transactions.close();
+            return Ok(self.core.transactions.close()?);
         }
         self.core.transactions.sync()?;
         // The state that the volume was found in, and errors found since.

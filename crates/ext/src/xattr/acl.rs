@@ -13,7 +13,7 @@ struct Entry {
 
 /// A list of entries, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Acl(Vec<Entry>);
+pub(crate) struct Acl(Vec<Entry>);
 
 const OWNER: u16 = 0x01;
 const USER: u16 = 0x02;
@@ -37,13 +37,13 @@ fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Whether a list in the form of Linux is one without entries, which stands for none.
-pub(super) fn is_empty_in_linux(bytes: &[u8]) -> bool {
+pub(crate) fn is_empty_in_linux(bytes: &[u8]) -> bool {
     bytes.is_empty() || bytes.len() == 4 && get_u32(bytes, 0) == Some(LINUX_VERSION)
 }
 
 impl Acl {
     /// From the form of Linux.
-    pub(super) fn from_linux(bytes: &[u8]) -> Result<Self, &'static str> {
+    pub(crate) fn from_linux(bytes: &[u8]) -> Result<Self, &'static str> {
         const BAD: &str = "not an access control list in the form of Linux";
         if get_u32(bytes, 0) != Some(LINUX_VERSION) || !(bytes.len() - 4).is_multiple_of(8) {
             return Err(BAD);
@@ -58,7 +58,7 @@ impl Acl {
     }
 
     /// From the form on disk.
-    pub(super) fn from_disk(bytes: &[u8]) -> Result<Self, &'static str> {
+    pub(crate) fn from_disk(bytes: &[u8]) -> Result<Self, &'static str> {
         const BAD: &str = "an access control list is cut short or of another version";
         if get_u32(bytes, 0) != Some(DISK_VERSION) {
             return Err(BAD);
@@ -92,7 +92,7 @@ impl Acl {
     }
 
     /// The form on disk.
-    pub(super) fn to_disk(&self) -> Vec<u8> {
+    pub(crate) fn to_disk(&self) -> Vec<u8> {
         let mut bytes = DISK_VERSION.to_le_bytes().to_vec();
         for entry in &self.0 {
             bytes.extend(entry.tag.to_le_bytes());
@@ -105,7 +105,7 @@ impl Acl {
     }
 
     /// The nine permission bits that say the same as far as they can.
-    pub(super) fn permissions(&self) -> u16 {
+    pub(crate) fn permissions(&self) -> u16 {
         let of = |tag| self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.permissions & 7);
         let group = of(MASK).or(of(OWNING_GROUP)).unwrap_or(0);
         of(OWNER).unwrap_or(0) << 6 | group << 3 | of(OTHER).unwrap_or(0)
@@ -113,13 +113,13 @@ impl Acl {
 
     /// The list of an inode made with these permission bits in a directory that has this as default: no one gets
     /// more than the bits say.
-    pub(super) fn inherited(&self, permissions: u16) -> Self {
+    pub(crate) fn inherited(&self, permissions: u16) -> Self {
         self.map(permissions, |entry, bits| entry & bits)
     }
 
     /// The list after a change of the permission bits: the bits of the group are those of the mask, or of the owning group where
     /// there is no mask (acl(5), "Correspondence between ACL entries and file permission bits").
-    pub(super) fn with_permissions(&self, permissions: u16) -> Self {
+    pub(crate) fn with_permissions(&self, permissions: u16) -> Self {
         self.map(permissions, |_, bits| bits)
     }
 
@@ -140,13 +140,13 @@ impl Acl {
     }
 
     /// Whether the permission bits say it all.
-    pub(super) fn is_minimal(&self) -> bool {
+    pub(crate) fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }
 }
 
 /// The form of Linux of a stored list.
-pub(super) fn to_linux(bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
+pub(crate) fn to_linux(bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
     let acl = Acl::from_disk(bytes)?;
     let mut linux = LINUX_VERSION.to_le_bytes().to_vec();
     for entry in acl.0 {

@@ -9,45 +9,37 @@
 //! - `values`: values in inodes of their own
 //! - `store`: what a change does to inode, block and shared block
 
-mod acl;
-mod areas;
+pub(crate) mod acl;
 mod store;
 mod values;
 
 use std::sync::Arc;
 
+use crate::attribute_areas::{Areas, Attribute, Value, corrupt};
+use crate::base::{Core, Handle};
 use crate::file::Files;
-use crate::inode::{InodeState, InodeStore};
+use crate::inode::InodeState;
+use crate::inodes::InodeStore;
 use crate::layout::xattr::{full_name, split_name};
 use crate::layout::{Incompat, InodeFlags};
 use crate::map::Mappings;
-use crate::transaction::{Handle, finish};
-use crate::volume::Core;
-use crate::{Corrupt, Error, FileKind, Inode, Result, Volume, XattrMode};
+use crate::{Error, FileKind, Inode, Result, XattrMode};
 
 pub(crate) use store::{AttributeChange, CHANGE_CREDITS};
 
-use areas::{Areas, Attribute};
-pub(crate) use values::value_inodes;
-
 /// Bytes of the longest value.
-const VALUE_MAX: usize = 65536;
+pub(crate) const VALUE_MAX: usize = 65536;
 /// Namespace `user.`.
 const USER: u8 = 1;
 /// Access control lists of the inode, and of what is made in a directory.
-const ACL_ACCESS: u8 = 2;
-const ACL_DEFAULT: u8 = 3;
+pub(crate) const ACL_ACCESS: u8 = 2;
+pub(crate) const ACL_DEFAULT: u8 = 3;
 /// Namespaces `trusted.` and `security.`.
 const TRUSTED: u8 = 4;
 const SECURITY: u8 = 6;
 
-/// The error for an attribute area of an inode that does not fit together.
-fn corrupt(inode: &Inode, what: &'static str) -> Error {
-    Corrupt::Xattr { inode: inode.number(), what }.into()
-}
-
 /// Split a name that users may use.
-fn check_name(name: &[u8]) -> Result<(u8, &[u8])> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.len() > 255 {
         return Err(Error::NameTooLong);
     }
@@ -73,79 +65,6 @@ pub struct Xattrs {
     maps: Arc<Mappings>,
     inodes: Arc<InodeStore>,
     files: Arc<Files>,
-}
-
-impl Volume {
-    /// Set an attribute.
-    pub fn set_xattr(&self, inode: &Inode, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        let (index, rest) = check_name(name)?;
-        if value.len() > VALUE_MAX {
-            return Err(Error::AttributeTooLarge);
-        }
-        self.core.check_writable()?;
-        let mut state = inode.write_in_use()?;
-        check_may_change(inode, &state, index)?;
-        let mut permissions = None;
-        let acl;
-        let value = match index {
-            ACL_DEFAULT if inode.kind() != FileKind::Directory => {
-                return Err(Error::InvalidArgument("only a directory has a default access control list"));
-            }
-            ACL_ACCESS | ACL_DEFAULT if acl::is_empty_in_linux(value) => {
-                return self.change_attribute(inode, &mut state, (index, rest), None, XattrMode::Set, None);
-            }
-            ACL_ACCESS | ACL_DEFAULT => {
-                let list = acl::Acl::from_linux(value).map_err(Error::InvalidArgument)?;
-                if index == ACL_ACCESS {
-                    permissions = Some(list.permissions());
-                }
-                acl = (index == ACL_DEFAULT || !list.is_minimal()).then(|| list.to_disk());
-                acl.as_deref()
-            }
-            _ => Some(value),
-        };
-        self.change_attribute(inode, &mut state, (index, rest), value, mode, permissions)
-    }
-
-    /// Remove an attribute.
-    pub fn remove_xattr(&self, inode: &Inode, name: &[u8]) -> Result<()> {
-        let (index, rest) = check_name(name)?;
-        self.core.check_writable()?;
-        let mut state = inode.write_in_use()?;
-        check_may_change(inode, &state, index)?;
-        // As on Linux, a list that is not there can be removed.
-        let is_list = matches!(index, ACL_ACCESS | ACL_DEFAULT);
-        let mode = if is_list { XattrMode::Set } else { XattrMode::Replace };
-        self.change_attribute(inode, &mut state, (index, rest), None, mode, None)
-    }
-
-    /// Set an attribute, or remove it (`value` is `None`), and set the permission bits that go with it.
-    fn change_attribute(
-        &self,
-        inode: &Inode,
-        state: &mut InodeState,
-        (index, name): (u8, &[u8]),
-        value: Option<&[u8]>,
-        mode: XattrMode,
-        permissions: Option<u16>,
-    ) -> Result<()> {
-        let change = self.xattrs.plan_attribute(inode, state, (index, name), value, mode)?;
-        let mut handle = self.core.begin(change.credits)?;
-        let mut unused = Vec::new();
-        let result =
-            self.xattrs.apply_attribute(&mut handle.on(inode, state), change, &mut unused).and_then(|()| {
-                if let Some(permissions) = permissions {
-                    state.permissions = state.permissions & !0o777 | permissions;
-                }
-                state.changed = self.core.now();
-                self.files.store(&mut handle, inode, state)
-            });
-        let result = finish(handle, result);
-        for inode in unused {
-            self.lifecycle.release_if_unused(&inode)?;
-        }
-        result
-    }
 }
 
 impl Xattrs {
@@ -218,7 +137,7 @@ impl Xattrs {
         let before = Areas::load(&self.inodes, inode, state)?;
         let mut after = before.clone();
         let mut add = |index, list: &acl::Acl| {
-            let value = areas::Value::Bytes(list.to_disk());
+            let value = Value::Bytes(list.to_disk());
             let fits = after.insert(Attribute { index, name: Vec::new(), value });
             if fits { Ok(()) } else { Err(Error::AttributeTooLarge) }
         };
@@ -238,7 +157,7 @@ impl Xattrs {
     }
 }
 
-fn check_may_change(inode: &Inode, state: &InodeState, index: u8) -> Result<()> {
+pub(crate) fn check_may_change(inode: &Inode, state: &InodeState, index: u8) -> Result<()> {
     let flags = InodeFlags::from_bits_retain(state.flags);
     if flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted("immutable"));

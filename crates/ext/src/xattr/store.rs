@@ -1,9 +1,10 @@
 //! What a change of an attribute does on the volume.
 
 use super::Xattrs;
-use super::areas::{Areas, Attribute, Value, area_inside, attribute_block, encode_block, encode_inside};
-use super::corrupt;
 use super::values::Users;
+use crate::attribute_areas::{
+    Areas, Attribute, Value, area_inside, attribute_block, corrupt, encode_block, encode_inside,
+};
 use crate::buffer::BlockKind;
 use crate::inode::{InodeChange, InodeState};
 use crate::layout::xattr::BlockHeader;
@@ -28,7 +29,7 @@ pub(crate) struct AttributeChange {
 
 impl Xattrs {
     /// What setting an attribute, or removing it (`value` is `None`), will change. Changes nothing.
-    pub(super) fn plan_attribute(
+    pub(crate) fn plan_attribute(
         &self,
         inode: &Inode,
         state: &InodeState,
@@ -99,7 +100,7 @@ impl Xattrs {
     }
 
     /// Write the areas that differ. The caller stores the inode. Returns whether a shared block was left.
-    pub(super) fn store_areas(
+    pub(crate) fn store_areas(
         &self,
         on: &mut InodeChange<'_, '_>,
         before: &Areas,

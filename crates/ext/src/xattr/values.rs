@@ -6,26 +6,15 @@
 
 use std::sync::Arc;
 
+use super::VALUE_MAX;
 use super::Xattrs;
-use super::areas::{Areas, Value};
-use super::{VALUE_MAX, corrupt};
+use crate::attribute_areas::{Attribute, Value, corrupt};
+use crate::base::Handle;
 use crate::buffer::BlockKind;
-use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, InodeState, InodeStore};
+use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, InodeState};
 use crate::layout::xattr::entry_hash_of_inode;
-use crate::layout::{Incompat, InodeFlags, checksum::crc32c};
-use crate::transaction::Handle;
+use crate::layout::{InodeFlags, checksum::crc32c};
 use crate::{Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Result, Timestamp};
-
-use super::Attribute;
-
-/// Attributes of an inode whose values are in inodes of their own.
-pub(crate) fn value_inodes(inodes: &InodeStore, inode: &Inode, state: &InodeState) -> Result<i64> {
-    if !inodes.core.features().has_incompat(Incompat::EA_INODE) {
-        return Ok(0);
-    }
-    let areas = Areas::load(inodes, inode, state)?;
-    Ok(areas.all().filter(|attribute| matches!(attribute.value, Value::Inode { .. })).count() as i64)
-}
 
 impl Xattrs {
     /// The value of an attribute.

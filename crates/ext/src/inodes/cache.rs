@@ -1,0 +1,347 @@
+//! The inode cache: one [`Inode`] per number for as long as there is a reference to it.
+//!
+//! Inodes without references stay, up to a number; each new one beyond it evicts one that was not used since the
+//! clock's hand passed it. All of an inode is in its table block's buffer too, so eviction costs no I/O. An open inode
+//! leaves the ring when the hand meets it, and comes back when it is closed: so the hand finds what can be evicted at
+//! once, however many inodes are open.
+//!
+//! Locking: a shard's lock is held while an inode is parsed from its buffer, so two never exist for one number.
+
+use std::sync::Arc;
+
+use diorite_block::sync::{Mutex, Rank, RwLock};
+use hashbrown::HashMap;
+
+use crate::inode::{Inode, InodeState};
+use crate::inodes::InodeStore;
+use crate::layout::inode::{GOOD_OLD_SIZE, widened_extra};
+use crate::layout::{DiskInode, Incompat, InodeFlags};
+use crate::{Corrupt, Error, FileKind, InodeNumber, Result};
+
+const SHARDS: usize = 64;
+/// Inodes that the hand passes for one new inode.
+const LOOKS: usize = 16;
+
+/// All inodes in memory.
+#[derive(Debug)]
+pub(crate) struct InodeCache {
+    shards: [Mutex<Shard>; SHARDS],
+    shard_capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    map: HashMap<u32, Slot>,
+    /// Those that may be evicted, in the order in which the hand meets them.
+    ring: Vec<u32>,
+    hand: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    inode: Arc<Inode>,
+    /// Its place in the ring, if it is there.
+    place: Option<usize>,
+}
+
+impl InodeCache {
+    /// A cache that keeps about `capacity` inodes without references.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let shards = std::array::from_fn(|_| Mutex::ranked(Rank::InodeShard, Shard::default()));
+        Self { shards, shard_capacity: (capacity / SHARDS).max(4) }
+    }
+
+    fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
+        &self.shards[number.0 as usize % SHARDS]
+    }
+
+    /// The inode if it is in memory.
+    fn peek(&self, number: InodeNumber) -> Option<Arc<Inode>> {
+        let shard = self.shard(number).lock();
+        let inode = &shard.map.get(&number.0)?.inode;
+        inode.note_use();
+        Some(inode.clone())
+    }
+
+    /// The inode in memory, or the one that `load` makes; and what left memory for it.
+    fn get_or_insert(
+        &self,
+        number: InodeNumber,
+        load: impl FnOnce() -> Result<Inode>,
+    ) -> Result<(Arc<Inode>, Evicted)> {
+        let mut shard = self.shard(number).lock();
+        if let Some(slot) = shard.map.get(&number.0) {
+            return Ok((slot.inode.clone(), Evicted::default()));
+        }
+        let inode = Arc::new(load()?);
+        let evicted = shard.insert(&inode, self.shard_capacity);
+        Ok((inode, evicted))
+    }
+
+    /// Put a new inode in the place of whatever had its number; what left memory for it.
+    fn replace(&self, inode: &Arc<Inode>) -> Evicted {
+        let mut shard = self.shard(inode.number()).lock();
+        match shard.map.get_mut(&inode.number().0) {
+            Some(slot) => {
+                slot.inode = inode.clone();
+                Evicted::default()
+            }
+            None => shard.insert(inode, self.shard_capacity),
+        }
+    }
+
+    /// An inode has no user any more: it may be evicted.
+    pub(crate) fn note_closed(&self, inode: &Arc<Inode>) {
+        let mut shard = self.shard(inode.number()).lock();
+        let shard = &mut *shard;
+        if let Some(slot) = shard.map.get_mut(&inode.number().0)
+            && slot.place.is_none()
+        {
+            slot.place = Some(shard.ring.len());
+            shard.ring.push(inode.number().0);
+        }
+    }
+
+    /// Forget a freed inode.
+    pub(crate) fn remove(&self, number: InodeNumber) {
+        self.shard(number).lock().remove(number.0);
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().map.len()).sum()
+    }
+}
+
+/// The remembered names of inodes that have just left memory.
+#[derive(Debug, Default)]
+struct Evicted {
+    dentry_hashes: [Option<u64>; Self::MAX],
+}
+
+impl Evicted {
+    /// Inodes that leave for one that comes: where many are held, two leave as soon as they can, so that the number of those
+    /// that are not held comes down again.
+    const MAX: usize = 2;
+}
+
+impl Shard {
+    fn insert(&mut self, inode: &Arc<Inode>, capacity: usize) -> Evicted {
+        let evicted = if self.ring.len() >= capacity { self.evict() } else { Evicted::default() };
+        let slot = Slot { inode: inode.clone(), place: Some(self.ring.len()) };
+        self.ring.push(inode.number().0);
+        self.map.insert(inode.number().0, slot);
+        evicted
+    }
+
+    fn remove(&mut self, number: u32) {
+        if let Some(slot) = self.map.remove(&number) {
+            self.leave_ring(slot.place);
+        }
+    }
+
+    fn leave_ring(&mut self, place: Option<usize>) {
+        let Some(place) = place else { return };
+        self.ring.swap_remove(place);
+        if let Some(moved) = self.ring.get(place).and_then(|number| self.map.get_mut(number)) {
+            moved.place = Some(place);
+        }
+    }
+
+    /// Take an inode out unless there is a reference to it: a weak one may become one at any moment, and there must
+    /// never be two inodes of one number.
+    fn take_unused(&mut self, number: u32) -> Option<Inode> {
+        let Slot { inode, place } = self.map.remove(&number)?;
+        match Arc::try_unwrap(inode) {
+            Ok(inode) => {
+                self.leave_ring(place);
+                Some(inode)
+            }
+            Err(inode) => {
+                self.map.insert(number, Slot { inode, place });
+                None
+            }
+        }
+    }
+
+    /// Evict inodes that have no references and were not used lately, if any are found soon.
+    fn evict(&mut self) -> Evicted {
+        let mut evicted = Evicted::default();
+        let mut count = 0;
+        for _ in 0..LOOKS.min(self.ring.len()) {
+            if self.hand >= self.ring.len() {
+                self.hand = 0;
+            }
+            let Some(&number) = self.ring.get(self.hand) else { break };
+            let Some(slot) = self.map.get_mut(&number) else { break };
+            if slot.inode.is_open() {
+                let place = slot.place.take();
+                self.leave_ring(place);
+                continue;
+            }
+            let may_leave = Arc::strong_count(&slot.inode) == 1 && !slot.inode.was_used();
+            let Some(inode) = may_leave.then(|| self.take_unused(number)).flatten() else {
+                self.hand += 1;
+                continue;
+            };
+            evicted.dentry_hashes[count] = Some(inode.dentry_hash.into_inner()).filter(|hash| *hash != 0);
+            count += 1;
+            if count == Evicted::MAX {
+                break;
+            }
+        }
+        evicted
+    }
+}
+
+impl InodeStore {
+    /// The inode of that number; `NotFound` if it is free, or not for users: the filesystem's own, or the value of an attribute.
+    pub fn get(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        if number != InodeNumber::ROOT && self.core.format.is_own_inode(number) {
+            return Err(Error::NotFound);
+        }
+        let inode = self.load(number)?;
+        if inode.is_value() || inode.is_freed() {
+            return Err(Error::NotFound);
+        }
+        Ok(inode)
+    }
+
+    /// Put a new inode in the place of whatever had its number.
+    pub(crate) fn insert_new(&self, inode: &Arc<Inode>) {
+        self.forget_names(&self.cache.replace(inode));
+    }
+
+    /// What has left memory is not found by its name any more.
+    fn forget_names(&self, evicted: &Evicted) {
+        evicted.dentry_hashes.iter().flatten().for_each(|hash| self.dentries.forget_evicted(*hash));
+    }
+
+    /// As [`InodeStore::get`], for the volume's own inodes as well (journal, resize, orphan file).
+    pub(crate) fn load(&self, number: InodeNumber) -> Result<Arc<Inode>> {
+        self.load_if(number, |disk| disk.links > 0 || number < self.core.format.first_inode())
+    }
+
+    /// The inode if it is in memory or passes a test for being in use.
+    pub(crate) fn load_if(
+        &self,
+        number: InodeNumber,
+        is_in_use: impl FnOnce(&DiskInode) -> bool,
+    ) -> Result<Arc<Inode>> {
+        if let Some(inode) = self.cache.peek(number) {
+            return Ok(inode);
+        }
+        let raw = self.raw(number)?;
+        let (inode, evicted) = self.cache.get_or_insert(number, || {
+            let bytes = raw.buffer.read();
+            let bytes = bytes.get(raw.offset..raw.offset + raw.len).unwrap_or_default();
+            let format = &*self.core.format;
+            if !DiskInode::has_valid_checksum(number, bytes, format) {
+                return Err(Corrupt::Checksum { block: raw.buffer.block(), what: "inode" }.into());
+            }
+            let disk = DiskInode::parse(number, bytes, format)?;
+            if number == InodeNumber::ROOT && (disk.links == 0 || disk.kind() != Some(FileKind::Directory)) {
+                return Err(Corrupt::Inode { inode: number, what: "the root is no directory" }.into());
+            }
+            if !is_in_use(&disk) {
+                return Err(Error::NotFound);
+            }
+            let Some(kind) = disk.kind().or((number < format.first_inode()).then_some(FileKind::Regular))
+            else {
+                return Err(Corrupt::Inode { inode: number, what: "its mode is of no kind" }.into());
+            };
+            let mut state = InodeState::from_disk(&disk);
+            if raw.len > GOOD_OLD_SIZE {
+                state.widened_extra = widened_extra(bytes, format.want_extra_isize());
+            }
+            self.check_inode(number, kind, &state)?;
+            let is_value = InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::EA_INODE);
+            let mut inode = Inode::new(number, kind, state);
+            if is_value {
+                inode.note_value();
+            }
+            if format.is_quota_inode(number) {
+                // Locked inside the quota file (see its rank).
+                inode.state = RwLock::new(inode.state.into_inner());
+            }
+            // The transaction of its last change is not known any more, and may not be durable.
+            let running = self.core.transactions.running();
+            inode.note_change(running);
+            inode.note_data_change(running);
+            Ok(inode)
+        })?;
+        self.forget_names(&evicted);
+        Ok(inode)
+    }
+
+    /// Numbers that later code relies on.
+    fn check_inode(&self, inode: InodeNumber, kind: FileKind, state: &InodeState) -> Result<()> {
+        let fail = |what| Err(Corrupt::Inode { inode, what }.into());
+        if state.size > i64::MAX as u64 {
+            return fail("its size is larger than any file");
+        }
+        if kind == FileKind::Directory {
+            let block = self.core.block_size().bytes();
+            if !state.is_inline() && !state.size.is_multiple_of(block) {
+                return fail("a directory that does not end with a block");
+            }
+            // It has no holes: what is done for each of its blocks is bounded by the volume.
+            if state.size / block > self.core.layout.blocks_count {
+                return fail("a directory with more blocks than the volume");
+            }
+        }
+        if state.xattr_block.0 != 0 && self.core.allocator.zone().check(state.xattr_block, 1).is_err() {
+            return fail("its extended attributes are not on the volume");
+        }
+        if state.has_extents() && !self.core.features().has_incompat(Incompat::EXTENTS) {
+            return fail("it is mapped by extents, which the volume does not have");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diorite_device::MemoryDevice;
+
+    use crate::{Access, FileKind, InodeNumber, NodeSpec, Owner, SyncKind, Volume, VolumeOptions};
+    use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
+
+    /// However many files are made and looked at, the inodes in memory stay within the budget, and those with references stay.
+    /// And the regression: an inode that left memory with its change uncommitted was taken for durable when it came back.
+    #[test]
+    fn inodes_leave_memory_but_not_their_unsynced_changes() {
+        let device = MemoryDevice::new(64 << 20);
+        mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() }).unwrap();
+        let small = VolumeOptions { metadata_cache_bytes: 1 << 20, ..VolumeOptions::default() };
+        let volume = Volume::open(device.clone(), small.clone()).unwrap();
+        let root = volume.inodes.get(InodeNumber::ROOT).unwrap();
+        let owner = Owner { uid: 0, gid: 0 };
+        let spec = NodeSpec { kind: FileKind::Regular, permissions: 0o644, umask: 0, owner, device: (0, 0) };
+        let name = |n: u32| format!("file-{n}").into_bytes();
+        let held = volume.names.create(&root, &name(0), &spec).unwrap();
+        for n in 1..9000 {
+            drop(volume.names.create(&root, &name(n), &spec).unwrap());
+        }
+        let in_memory = volume.inodes.cache.len();
+        assert!((500..=2500).contains(&in_memory), "{in_memory} inodes for 1 MiB");
+        // The name of an inode that left memory would keep its memory.
+        assert_eq!(volume.inodes.dentries.of_evicted(), 0);
+        assert!(std::sync::Arc::ptr_eq(&held, &volume.names.lookup(&root, &name(0)).unwrap()));
+        volume.sync().unwrap();
+
+        let newest = b"the newest";
+        let number = volume.names.create(&root, newest, &spec).unwrap().number();
+        for n in 0..9000 {
+            drop(volume.names.lookup(&root, &name(n)).unwrap());
+        }
+        assert!(volume.inodes.cache.peek(number).is_none(), "it has left memory");
+        let inode = volume.names.lookup(&root, newest).unwrap();
+        volume.sync_inode(&inode, SyncKind::All).unwrap();
+
+        // What is on the disk now, replayed in memory: as after a crash.
+        let crashed = Volume::open(device, VolumeOptions { access: Access::ReadOnly, ..small }).unwrap();
+        let root = crashed.inodes.get(InodeNumber::ROOT).unwrap();
+        assert_eq!(crashed.names.lookup(&root, newest).unwrap().number(), number);
+    }
+}

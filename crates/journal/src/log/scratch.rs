@@ -1,0 +1,176 @@
+//! A device in memory over another: what is written stays here, and what was not is read from below.
+//!
+//! Where it sits: under a volume on which fast commits are replayed. When that has succeeded, the blocks are written to the
+//! device below ([`ScratchDevice::write_out`]), or the volume is read through them ([`ScratchDevice::read_only`]).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use diorite_block::sync::{Mutex, Rank};
+use diorite_block::{
+    Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Plug, Sector,
+};
+
+use crate::memory::{BlockMemory, BlockPool};
+use crate::{BlockSize, FsBlock, Result};
+
+/// Blocks that differ from those below.
+type Blocks = BTreeMap<u64, BlockMemory>;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct ScratchDevice {
+    lower: Arc<dyn BlockDevice>,
+    geometry: Geometry,
+    block_size: BlockSize,
+    memory: BlockPool,
+    blocks: Mutex<Blocks>,
+}
+
+impl ScratchDevice {
+    /// Nothing written yet.
+    pub fn new(lower: Arc<dyn BlockDevice>, block_size: BlockSize) -> Arc<Self> {
+        let geometry =
+            Geometry { read_only: false, volatile_cache: false, discard: false, ..lower.geometry().clone() };
+        let memory = BlockPool::new(block_size.bytes() as usize, geometry.memory_alignment as usize);
+        Arc::new(Self {
+            lower,
+            geometry,
+            block_size,
+            memory,
+            blocks: Mutex::ranked(Rank::Scratch, Blocks::default()),
+        })
+    }
+
+    /// The same for reading only; this one is empty afterwards.
+    pub fn read_only(&self) -> Arc<dyn BlockDevice> {
+        let geometry = Geometry { read_only: true, ..self.geometry.clone() };
+        let blocks = Mutex::ranked(Rank::Scratch, std::mem::take(&mut *self.blocks.lock()));
+        let (lower, memory) = (self.lower.clone(), self.memory.clone());
+        Arc::new(Self { lower, geometry, block_size: self.block_size, memory, blocks })
+    }
+
+    /// Call `each` for the blocks written, by number.
+    pub fn for_each(&self, mut each: impl FnMut(FsBlock, &BlockMemory) -> Result<()>) -> Result<()> {
+        self.blocks.lock().iter().try_for_each(|(block, content)| each(FsBlock(*block), content))
+    }
+
+    /// Blocks written.
+    pub fn count(&self) -> usize {
+        self.blocks.lock().len()
+    }
+
+    /// Write everything to its place on `device`. The caller flushes it.
+    pub fn write_out(&self, device: &dyn BlockDevice) -> Result<()> {
+        let blocks = self.blocks.lock();
+        let mut plug = Plug::new(device.geometry(), BioFlags::META | BioFlags::SYNC);
+        for (block, content) in &*blocks {
+            plug.write(Sector::containing(self.block_size.address_of(FsBlock(*block))), content);
+        }
+        plug.unplug(device)?;
+        Ok(())
+    }
+
+    /// Bytes `[start, start + len)` as parts of blocks: the block, where in it, how many bytes.
+    fn parts(&self, start: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> + use<> {
+        let size = self.block_size.bytes();
+        let (mut at, end) = (start, start + len as u64);
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let part = (size - at % size).min(end - at);
+            let result = (at / size, (at % size) as usize, part as usize);
+            at += part;
+            Some(result)
+        })
+    }
+
+    fn read(&self, blocks: &Blocks, start: u64, memory: &mut [u8]) {
+        let mut done = 0;
+        for (block, within, len) in self.parts(start, memory.len()) {
+            if let Some(content) = blocks.get(&block) {
+                memory[done..done + len].copy_from_slice(&content[within..within + len]);
+            }
+            done += len;
+        }
+    }
+
+    /// `None`: zeros.
+    fn write(
+        &self,
+        blocks: &mut Blocks,
+        start: u64,
+        len: usize,
+        content: Option<&[u8]>,
+    ) -> Result<(), IoError> {
+        let size = self.block_size.bytes();
+        let mut done = 0;
+        for (block, within, part) in self.parts(start, len) {
+            let memory = match blocks.entry(block) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let mut memory = self.memory.zeroed();
+                    self.lower.read_bytes(block * size, &mut memory)?;
+                    entry.insert(memory)
+                }
+            };
+            let place = &mut memory[within..within + part];
+            match content {
+                Some(content) => place.copy_from_slice(&content[done..done + part]),
+                None => place.fill(0),
+            }
+            done += part;
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for ScratchDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn counters(&self) -> &IoCounters {
+        self.lower.counters()
+    }
+
+    fn name(&self) -> String {
+        self.lower.name()
+    }
+
+    fn execute(&self, bios: &mut [Bio<'_>]) -> Result<(), IoError> {
+        for bio in bios {
+            (self as &dyn BlockDevice).check(std::slice::from_ref(bio))?;
+            if bio.op == Op::Read {
+                self.lower.execute(std::slice::from_mut(bio))?;
+            }
+            let mut at = bio.sector.to_bytes();
+            let mut blocks = self.blocks.lock();
+            match (&mut bio.memory, bio.op) {
+                (BioMemory::Read(segments), _) => {
+                    for segment in segments {
+                        self.read(&blocks, at, segment);
+                        at += segment.len() as u64;
+                    }
+                }
+                (BioMemory::Write(segments), _) => {
+                    for segment in segments {
+                        self.write(&mut blocks, at, segment.len(), Some(segment))?;
+                        at += segment.len() as u64;
+                    }
+                }
+                (BioMemory::None(len), Op::WriteZeroes) => {
+                    self.write(&mut blocks, at, *len as usize, None)?;
+                }
+                (BioMemory::None(_), _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        Ok(<dyn BlockDevice>::immediate_queue(self, depth))
+    }
+}
