@@ -108,7 +108,7 @@ fn devices_bios_and_schedulers() {
     let memory: Arc<dyn BlockDevice> = MemoryDevice::new(64 << 20);
     assert_short("MemoryDevice", &memory);
     assert_short("Geometry", memory.geometry());
-    for kind in [SchedulerKind::Deadline, SchedulerKind::Cfq, SchedulerKind::Inject] {
+    for kind in [SchedulerKind::Deadline, SchedulerKind::Cfq(CfqRules::default()), SchedulerKind::Inject] {
         assert_short("ScheduledDevice", &ScheduledDevice::attach(Arc::clone(&memory), kind));
     }
     let devices = vec![Arc::clone(&memory); 32];

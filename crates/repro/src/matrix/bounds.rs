@@ -8,7 +8,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use diorite::SchedulerKind;
+use diorite::{BlockDevice, SchedulerKind};
 
 use super::{Cell, OwnerFigures, Workload, jobs_of, length_on, on_disk};
 use diorite_bench::{Silent, open_simulated};
