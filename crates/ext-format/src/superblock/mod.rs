@@ -158,6 +158,42 @@ impl Superblock {
         &mut self.raw
     }
 
+    /// Take over what an administrator sets, and no mount changes: label, UUID, reserved blocks, checks, default options. Returns whether
+    /// anything differed. The other superblock must be of the same filesystem; nothing is taken over otherwise.
+    pub fn take_settings(&mut self, other: &Self) -> bool {
+        let identity = |of: &Self| (of.raw.mkfs_time, of.raw.hash_seed, of.blocks_count(), of.inodes_count());
+        if identity(self) != identity(other) || self.block_size != other.block_size {
+            return false;
+        }
+        let before = self.raw;
+        let (new, theirs) = (&mut self.raw, &other.raw);
+        new.r_blocks_count_lo = theirs.r_blocks_count_lo;
+        new.r_blocks_count_hi = theirs.r_blocks_count_hi;
+        new.mnt_count = theirs.mnt_count;
+        new.max_mnt_count = theirs.max_mnt_count;
+        new.errors = theirs.errors;
+        (new.lastcheck, new.lastcheck_hi) = (theirs.lastcheck, theirs.lastcheck_hi);
+        new.checkinterval = theirs.checkinterval;
+        (new.def_resuid, new.def_resgid) = (theirs.def_resuid, theirs.def_resgid);
+        (new.volume_name, new.last_mounted) = (theirs.volume_name, theirs.last_mounted);
+        new.def_hash_version = theirs.def_hash_version;
+        (new.default_mount_opts, new.mount_opts) = (theirs.default_mount_opts, theirs.mount_opts);
+        (new.raid_stride, new.raid_stripe_width) = (theirs.raid_stride, theirs.raid_stripe_width);
+        new.mmp_interval = theirs.mmp_interval;
+        let has_seed = |of: &Self| of.features.has_incompat(Incompat::CSUM_SEED);
+        if has_seed(other) && !has_seed(self) && other.checksum_seed() == self.checksum_seed() {
+            self.raw.checksum_seed = other.raw.checksum_seed;
+            let mut features = self.features;
+            features.incompat |= Incompat::CSUM_SEED;
+            self.set_features(features);
+        }
+        // Without a stored seed, checksums of metadata depend on the UUID.
+        if has_seed(self) || !self.features.metadata_csum() {
+            self.raw.uuid = other.raw.uuid;
+        }
+        self.raw.as_bytes() != before.as_bytes()
+    }
+
     /// Features.
     pub fn features(&self) -> Features {
         self.features

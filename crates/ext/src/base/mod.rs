@@ -10,14 +10,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use diorite_block::sync::{Mutex, now};
-use diorite_block::{BioFlags, BlockDevice};
+use diorite_block::BlockDevice;
 
 use crate::allocate::{Allocator, FreeSpace};
 use crate::buffer::{BlockKind, Buffer, BufferCache};
 use crate::layout::superblock::{STATE_ERROR, STATE_VALID};
 use crate::layout::{Compat, Features, Incompat, Layout, RoCompat, Superblock, uuid_text};
 use crate::mmp::Mmp;
-use crate::transaction::{AbortLatch, MetadataStore, Transactions};
+use crate::transaction::{AbortLatch, HomeWriter, MetadataStore, Transactions};
 use crate::types::VolumeOptions;
 pub(crate) use handle::{Handle, finish};
 
@@ -196,9 +196,9 @@ impl Core {
         }
         let buffer = self.superblock_buffer()?;
         let bytes = buffer.freeze(self.buffers.checksums());
-        let offset = self.block_size().address_of(buffer.block());
-        let written = self.device.write_bytes(offset, &bytes, BioFlags::META);
-        written.and_then(|()| self.device.flush()).inspect_err(|error| self.latch.abort(error))?;
+        let home = HomeWriter::new(self.device.clone(), self.block_size());
+        let written = home.write(vec![(buffer.block(), bytes)]);
+        written.and_then(|()| home.flush()).inspect_err(|error| self.latch.abort(error))?;
         self.in_use.store(true, Ordering::Release);
         Ok(())
     }

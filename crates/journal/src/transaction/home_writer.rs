@@ -1,10 +1,15 @@
 //! Metadata blocks written to their places.
+//!
+//! The settings in the superblock belong to the administrator. `tune2fs` and `e2label` change them on the device while the volume is in use.
+//! So a superblock is written with the settings that the device has at that moment, as with a kernel mount, which shares the device's buffer.
 
 use std::io::IoSlice;
 use std::sync::Arc;
 
 use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice, Sector};
 
+use diorite_ext_format::Superblock;
+use diorite_ext_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::memory::BlockMemory;
 use crate::{BlockSize, FsBlock, Result};
 
@@ -24,6 +29,11 @@ impl HomeWriter {
     /// Write frozen blocks; merges what is adjacent in the list.
     pub fn write(&self, mut blocks: Vec<(FsBlock, Arc<BlockMemory>)>) -> Result<()> {
         blocks.sort_by_key(|(block, _)| *block);
+        let first = FsBlock(SUPERBLOCK_OFFSET / self.block_size.bytes());
+        if let Some((_, bytes)) = blocks.iter_mut().find(|(block, _)| *block == first) {
+            let at = (SUPERBLOCK_OFFSET - self.block_size.address_of(first)) as usize;
+            self.keep_settings(&mut Arc::make_mut(bytes)[at..]);
+        }
         let geometry = self.device.geometry();
         let size = self.block_size.bytes() as usize;
         let per_bio =
@@ -53,5 +63,22 @@ impl HomeWriter {
     /// Make what was written durable.
     pub fn flush(&self) -> Result<()> {
         Ok(self.device.flush()?)
+    }
+
+    /// Take the settings of the device's superblock over into one that is about to be written. A superblock that another program is writing at
+    /// the moment has no valid checksum, and is not used.
+    fn keep_settings(&self, bytes: &mut [u8]) {
+        let logical = u64::from(self.device.geometry().logical_block_size);
+        let start = SUPERBLOCK_OFFSET / logical * logical;
+        let end = (SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64).next_multiple_of(logical);
+        let mut memory = BlockMemory::zeroed((end - start) as usize);
+        if self.device.read_bytes(start, &mut memory).is_err() {
+            return;
+        }
+        let on_device = Superblock::parse_any_features(&memory[(SUPERBLOCK_OFFSET - start) as usize..]);
+        let (Ok(on_device), Ok(mut new)) = (on_device, Superblock::parse_any_features(bytes)) else { return };
+        if new.take_settings(&on_device) {
+            new.write_into(bytes);
+        }
     }
 }
