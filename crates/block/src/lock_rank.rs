@@ -17,10 +17,6 @@ pub enum Rank {
     OpenHandles,
     /// Inodes that clients know.
     KnownInodes,
-    /// Join handle of the thread that goes on with listings.
-    ListingThread,
-    /// Listings that may go on.
-    ListingsAhead,
     /// Files that NFS keeps open.
     NfsOpenFiles,
     /// Requests that are not answered yet.

@@ -1,33 +1,27 @@
 //! Directories, listed.
 
-use diorite::{DirectoryEntry, InodeNumber, IoOwner, NodeRef, Result};
+use diorite::{DirectoryEntry, InodeNumber, Result};
 
-use super::listing_ahead::{Listed, PART_LEN_MAX, Part, Wanted};
 use super::{Entry, Operations};
 
-/// What a client took of a listing.
-struct Taken {
-    /// Where the rest begins.
-    next: u64,
-    count: usize,
-    /// It refused one.
-    is_full: bool,
-}
+/// Entries whose inodes are read together at most, whatever a client says it has space for.
+const TOGETHER_MAX: usize = 4096;
 
-impl Taken {
-    fn offer(&mut self, entry: &DirectoryEntry, each: &mut dyn FnMut(&DirectoryEntry) -> bool) -> bool {
-        self.is_full = !each(entry);
-        if !self.is_full {
-            (self.next, self.count) = (entry.next_cursor, self.count + 1);
-        }
-        !self.is_full
-    }
+/// What a client lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// Names and what they stand for.
+    Names,
+    /// The attributes of each inode as well, of so many entries at most.
+    Attributes {
+        /// Those that the client has space for.
+        most: usize,
+    },
 }
 
 impl Operations {
     /// Entries from `cursor` on (0: the first), the dots included, until `each` returns `false`. An entry's `next_cursor` is where to go
-    /// on after it, also when names were made and removed since. With [`Listed::Attributes`] the inodes are read many at a time. Returns
-    /// whether a call from there has more to say: entries, or an error.
+    /// on after it, also when names were made and removed since. With [`Listed::Attributes`] the inodes are read many at a time.
     ///
     /// # Errors
     /// As [`diorite::NodeRef::read_directory`].
@@ -37,42 +31,23 @@ impl Operations {
         cursor: u64,
         listed: Listed,
         each: &mut dyn FnMut(&DirectoryEntry) -> bool,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let node = self.node(directory)?;
         if cursor == 0 {
             self.note_access(&node)?;
         }
-        let made = self.made_part(&node, cursor, listed)?;
-        let mut taken = Taken { next: cursor, count: 0, is_full: false };
-        if let Some(part) = &made {
-            part.give(&mut |entry| taken.offer(entry, each));
-        }
-        if !taken.is_full && !made.is_some_and(|part| part.is_last()) {
-            let listed = node.read_directory(taken.next, &mut |entry| taken.offer(entry, each));
-            if let Err(error) = listed {
-                // After the last entry that can be read: the client asks for the rest, and receives the error alone.
-                return if taken.count == 0 { Err(error) } else { Ok(true) };
-            }
-        }
-        if taken.is_full {
-            // A client that lists attributes may do so of the first part alone, to see whether they are of use.
-            let next = if cursor == 0 { Listed::Names } else { listed };
-            self.listing_ahead.go_on(&node, taken.next, taken.count, next);
-        }
-        Ok(taken.is_full)
-    }
-
-    /// A part whose entries are known before the first is given: one that was made ahead, or if each inode will be looked at, one whose
-    /// inodes have been read at once.
-    fn made_part(&self, node: &NodeRef, cursor: u64, listed: Listed) -> Result<Option<Part>> {
-        let ahead = if cursor == 0 { None } else { self.listing_ahead.take(node, cursor) };
-        match (ahead, listed) {
-            (None, Listed::Attributes { most }) => {
-                let (directory, owner) = (node.number(), IoOwner::current());
-                let wanted = Wanted { directory, cursor, len: most.clamp(1, PART_LEN_MAX), listed, owner };
-                Part::make(self.filesystem(), &wanted).map(Some)
-            }
-            (ahead, _) => Ok(ahead),
+        let Listed::Attributes { most } = listed else { return node.read_directory(cursor, each) };
+        let most = most.clamp(1, TOGETHER_MAX);
+        let mut entries = Vec::with_capacity(most);
+        node.read_directory(cursor, &mut |entry| {
+            entries.push(entry.clone());
+            entries.len() < most
+        })?;
+        self.filesystem().read_ahead_nodes(entries.iter().map(|entry| entry.inode));
+        let is_full = !entries.iter().all(&mut *each);
+        match entries.last() {
+            Some(last) if !is_full && entries.len() == most => node.read_directory(last.next_cursor, each),
+            _ => Ok(()),
         }
     }
 

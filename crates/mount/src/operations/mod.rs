@@ -9,15 +9,13 @@
 //! - Permission bits and access control lists are not checked here: the kernel does it for FUSE.
 //! - Errors are the library's; [`diorite::Error::errno`] is what a front end sends.
 //!
-//! Locking: live settings are one word, so that each operation reads them together. Each table is in shards with a lock of their own, held for a look or a change of the table alone; so is the state of listings that
-//! are made ahead, by a thread of their own (`listing_ahead.rs`).
+//! Locking: live settings are one word, so that each operation reads them together. Each table is in shards with a lock of their own, held for a look or a change of the table alone.
 
 mod access_time;
 mod directories;
 mod files;
 mod growing;
 mod known;
-mod listing_ahead;
 mod names;
 mod nodes;
 pub(crate) mod permissions;
@@ -31,9 +29,9 @@ use std::time::{Duration, Instant};
 use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, ReservedBlocks, Result};
 
 pub use access_time::AccessTimes;
+pub use directories::Listed;
 pub use files::{Closed, FileHandle, OpenFlags, Opened, Source, Whence, Written};
 pub use growing::GrowingWrite;
-pub use listing_ahead::Listed;
 pub use names::NewNode;
 pub use nodes::FileFlags;
 pub(crate) use nodes::XATTR_ACCESS_LIST;
@@ -44,7 +42,6 @@ use rustix::io::Errno;
 
 use files::OpenFile;
 use known::Known;
-use listing_ahead::ListingAhead;
 use privileges::SetIds;
 use table::Table;
 
@@ -149,7 +146,6 @@ pub struct Operations {
     known: Known,
     files: Table<OpenFile>,
     growing: growing::GrowingWrites,
-    listing_ahead: ListingAhead,
     /// How often capabilities were given to any file, from 1 on.
     capabilities_given: AtomicU64,
 }
@@ -157,7 +153,6 @@ pub struct Operations {
 impl Operations {
     /// Serve this volume.
     pub fn new(filesystem: Filesystem, settings: Settings) -> Self {
-        let listing_ahead = ListingAhead::new(filesystem.clone());
         Self {
             filesystem,
             live: AtomicU8::new(settings.live.to_bits()),
@@ -165,7 +160,6 @@ impl Operations {
             known: Known::default(),
             files: Table::new(OPEN_MAX),
             growing: growing::GrowingWrites::default(),
-            listing_ahead,
             capabilities_given: AtomicU64::new(1),
         }
     }
@@ -281,7 +275,6 @@ impl Operations {
     /// As [`Filesystem::close`]; what could be made durable is.
     pub fn close(&self) -> Result<()> {
         let start = Instant::now();
-        self.listing_ahead.stop();
         loop {
             self.forget_clients();
             match self.filesystem.clone().close() {
