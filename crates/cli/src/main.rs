@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(said) => return show(&said),
     };
+    mount::prepare_daemon();
     interrupt::install();
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,

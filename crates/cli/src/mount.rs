@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use diorite_mount::fuse::{
-    detach, detach_own, keep_descriptors_here, keep_few_arenas, raise_descriptor_limit,
+    detach, detach_own, keep_descriptors_here, keep_few_arenas, leave_namespace, raise_descriptor_limit,
 };
-use diorite_mount::{MountError, MountOptions, mounted};
+use diorite_mount::{MountError, MountOptions, mounted, option_words};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -28,9 +28,16 @@ use crate::logging::{self, Destination};
 /// Set for the process that becomes the daemon.
 const IS_DAEMON: &str = "DIORITE_MOUNT_DAEMON";
 
+/// Before this process starts threads: a daemon leaves the mount namespace of its caller.
+pub(crate) fn prepare_daemon() {
+    if std::env::var_os(IS_DAEMON).is_some() {
+        leave_namespace();
+    }
+}
+
 /// `diorite mount`.
 pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
-    if arguments.options.iter().flat_map(|words| words.split(',')).any(|word| word == "remount") {
+    if arguments.options.iter().flat_map(|words| option_words(words)).any(|word| word == "remount") {
         return remount(arguments);
     }
     let Some(directory) = &arguments.directory else {
@@ -88,9 +95,11 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     interrupt::is_changing();
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
         .map_err(|error| failure(&arguments.image, &options, "mount", error))?;
+    let mount = Arc::new(mount);
+    let served = Arc::clone(&mount);
     let is_unmounted = Arc::<Mutex<bool>>::default();
     let unmounts = Arc::clone(&is_unmounted);
-    let action: interrupt::Action = Arc::new(move |_| end(&directory, &unmounts));
+    let action: interrupt::Action = Arc::new(move |_| end(&served, &unmounts));
     interrupt::act(Arc::clone(&action));
     if interrupt::cancel().is_cancelled() {
         // The kernel unmounts with requests, which are answered below.
@@ -252,7 +261,8 @@ fn failure(image: &str, options: &MountOptions, what: &str, error: MountError) -
 
 /// A signal asks for the end, and unmounts; if files are open, they can be used until they are closed. Once it is unmounted, further signals
 /// change nothing: what the kernel caches would be lost with the process.
-fn end(directory: &Path, is_unmounted: &Mutex<bool>) {
+fn end(mount: &diorite_mount::Mount, is_unmounted: &Mutex<bool>) {
+    let directory = mount.directory();
     let shown = directory.display();
     let mut is_unmounted = is_unmounted.lock().unwrap_or_else(PoisonError::into_inner);
     if *is_unmounted {
@@ -270,6 +280,14 @@ fn end(directory: &Path, is_unmounted: &Mutex<bool>) {
     });
     match detached {
         Ok(()) => *is_unmounted = true,
+        // As after `umount -l`.
+        Err(_) if mounted::type_of(directory).is_none_or(|kind| !mounted::is_own(&kind)) => {
+            log::warn!(
+                "{shown}: it is not in the tree; it ends, and programs that have files open get errors"
+            );
+            let ended = mount.end_now().inspect_err(|error| log::error!("{shown}: {error}"));
+            std::process::exit(ended.is_err().into());
+        }
         Err(error) => log::error!("{error}"),
     }
 }

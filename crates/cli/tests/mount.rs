@@ -37,8 +37,13 @@ use mount::habits::{
 use mount::interrupts::{
     a_handled_signal_ends_a_copy_and_no_allocation, a_program_that_is_killed_in_a_long_request_ends,
 };
+use mount::kernel_cache::{
+    a_read_sees_an_asynchronous_direct_write, a_read_sees_many_asynchronous_direct_writes,
+    a_read_sees_what_a_loop_device_has_written,
+};
 use mount::killed::a_daemon_that_is_killed_while_it_unmounts_ends;
 use mount::names::names_are_those_of_the_volume_after_a_late_failure;
+use mount::namespaces::a_signal_after_a_lazy_unmount_ends_the_daemon;
 use mount::{Served, Transport, User};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -92,6 +97,10 @@ over_both_transports! {
     what_cannot_be_mounted_is_an_error,
     a_signal_unmounts_and_open_files_go_on,
     further_signals_lose_nothing,
+    a_signal_after_a_lazy_unmount_ends_the_daemon,
+    a_read_sees_an_asynchronous_direct_write,
+    a_read_sees_many_asynchronous_direct_writes,
+    a_read_sees_what_a_loop_device_has_written,
     a_daemon_that_is_killed_while_it_unmounts_ends,
     a_program_that_is_killed_in_a_long_request_ends,
     a_handled_signal_ends_a_copy_and_no_allocation,

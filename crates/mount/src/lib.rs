@@ -17,6 +17,7 @@
 //! ```
 
 mod accounting;
+mod ext4_options;
 pub mod fuse;
 mod limited_log;
 pub mod mounted;
@@ -29,5 +30,5 @@ pub mod status;
 mod watch;
 
 pub use fuse::{Mount, MountError};
-pub use options::{IoUring, MountOptions};
+pub use options::{IoUring, MountOptions, option_words};
 pub use remount::{RemountError, remount};

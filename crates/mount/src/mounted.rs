@@ -27,7 +27,7 @@ pub(crate) fn find(path: &Path) -> Option<Mounted> {
 
 #[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
 fn read_mounts() -> Option<Vec<u8>> {
-    std::fs::read("/proc/self/mountinfo").ok()
+    std::fs::read("/proc/thread-self/mountinfo").ok()
 }
 
 /// What is mounted on exactly this directory, of any kind, and its type.

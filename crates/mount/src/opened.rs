@@ -9,6 +9,9 @@ use crate::options::MountOptions;
 
 /// Log what its user is to know before using it, and from then on that it fails.
 pub(crate) fn report(filesystem: &Filesystem, target: &str, options: &MountOptions, log: &Log) {
+    for note in &options.ignored {
+        log::warn!("{target}: {note}");
+    }
     let read_only = filesystem.read_only_reason().filter(|_| !options.read_only);
     if let Some(reason) = &read_only {
         log::warn!("{target}: read-only: {reason}");

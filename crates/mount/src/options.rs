@@ -6,6 +6,7 @@ use diorite::front_end::ContentTimes;
 use diorite::{Access, DataMode, Filesystem, FilesystemOptions, SchedulerKind, UnknownScheduler};
 use rustix::mount::MountFlags;
 
+use crate::ext4_options::{Effect, effect_of};
 use crate::operations::{AccessTimes, LiveSettings, Settings};
 
 /// Memory for the page cache: small, for content is in the kernel's.
@@ -69,12 +70,18 @@ pub struct MountOptions {
     /// Permission bits and access control lists hold for the user who mounts it, too. For others they do in any case; without
     /// `allow_other` there are none, and who mounts an image may do anything in it, as with the image itself.
     pub default_permissions: bool,
+    /// Mounts of it can be idmapped (Linux 6.12), with permission checks.
+    pub idmap: bool,
     /// Set-user-ID has no effect.
     pub no_suid: bool,
     /// Device nodes are not opened.
     pub no_dev: bool,
     /// No program is run.
     pub no_exec: bool,
+    /// Symbolic links are not followed.
+    pub no_symlinks: bool,
+    /// The journal is replayed in memory only (`norecovery`); the volume is read-only.
+    pub no_recovery: bool,
     /// All files are owned by this user.
     pub uid: Option<u32>,
     /// All files are of this group.
@@ -98,6 +105,8 @@ pub struct MountOptions {
     pub partition: Option<u32>,
     /// Where the volume begins in the image, as in `IMAGE?offset=`.
     pub offset: Option<String>,
+    /// Options of the kernel's ext4 that were accepted and have no effect, with what holds instead.
+    pub ignored: Vec<String>,
     /// What the list of mounts calls the image. The mount is of the plain type `fuse.diorite` then.
     pub source_name: Option<String>,
 }
@@ -114,9 +123,12 @@ impl Default for MountOptions {
             lazy_time: false,
             allow_other: false,
             default_permissions: false,
+            idmap: false,
             no_suid: false,
             no_dev: false,
             no_exec: false,
+            no_symlinks: false,
+            no_recovery: false,
             uid: None,
             gid: None,
             umask: 0,
@@ -128,14 +140,15 @@ impl Default for MountOptions {
             scheduler: None,
             partition: None,
             offset: None,
+            ignored: Vec::new(),
             source_name: None,
         }
     }
 }
 
 impl MountOptions {
-    /// Take over options in the form of `-o`: words with commas between them. Those of `mount(8)` and `fstab(5)` that are for others are
-    /// accepted.
+    /// Take over options in the form of `-o`: words with commas between them; `\\,` is a comma of a value. Those of `mount(8)` and `fstab(5)`
+    /// that are for others are accepted, and those of ext4 that have no effect here are noted in [`Self::ignored`].
     ///
     /// # Errors
     /// A word that is not known, or a value that makes no sense: what is wrong with it.
@@ -150,10 +163,24 @@ impl MountOptions {
     /// # Ok::<(), String>(())
     /// ```
     pub fn set(&mut self, words: &str) -> Result<(), String> {
-        words.split(',').filter(|word| !word.is_empty()).try_for_each(|word| self.set_word(word))
+        option_words(words).iter().try_for_each(|word| self.set_word(word))?;
+        self.read_only |= self.no_recovery;
+        Ok(())
     }
 
-    fn set_word(&mut self, word: &str) -> Result<(), String> {
+    pub(crate) fn set_word(&mut self, word: &str) -> Result<(), String> {
+        match effect_of(word) {
+            Some(Effect::AlwaysSo) => return Ok(()),
+            Some(Effect::Ignored(instead)) => {
+                let note = format!("-o {word}: no effect: {instead}");
+                if !self.ignored.contains(&note) {
+                    self.ignored.push(note);
+                }
+                return Ok(());
+            }
+            Some(Effect::Rejected(why)) => return Err(format!("{word}: not supported: {why}")),
+            None => {}
+        }
         match word.split_once('=') {
             Some((name, value)) => self.set_value(name, value),
             None => self.set_switch(word),
@@ -178,14 +205,18 @@ impl MountOptions {
             "nolazytime" => self.lazy_time = false,
             "allow_other" => self.allow_other = true,
             "default_permissions" => self.default_permissions = true,
+            "idmap" => (self.idmap, self.default_permissions) = (true, true),
             "suid" => self.no_suid = false,
             "nosuid" => self.no_suid = true,
             "dev" => self.no_dev = false,
             "nodev" => self.no_dev = true,
             "exec" => self.no_exec = false,
             "noexec" => self.no_exec = true,
+            "symfollow" => self.no_symlinks = false,
+            "nosymfollow" => self.no_symlinks = true,
+            "norecovery" | "noload" => self.no_recovery = true,
             "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail"
-            | "_netdev" | "acl" | "user_xattr" => {}
+            | "_netdev" => {}
             word if word.starts_with("x-") || word.starts_with("X-") => {}
             word if VALUES.contains(&word) => {
                 return Err(format!("{word}: a value is needed, as in {word}=..."));
@@ -243,7 +274,7 @@ impl MountOptions {
             "fsname" if value.is_empty() => return Err(wrong("a name is needed")),
             "fsname" => self.source_name = Some(value.to_owned()),
             "errors" if value != "remount-ro" => {
-                return Err(wrong("only remount-ro is there, which is so without the option"));
+                return Err(wrong("continue, remount-ro or panic is needed"));
             }
             "data" => {
                 self.data_mode = Some(match value {
@@ -265,10 +296,12 @@ impl MountOptions {
     pub fn kernel_mount_option(&self) -> Option<&'static str> {
         let chosen = [
             (self.allow_other, "allow_other"),
+            (self.idmap, "idmap"),
             (self.default_permissions, "default_permissions"),
             (self.no_suid, "nosuid"),
             (self.no_dev, "nodev"),
             (self.no_exec, "noexec"),
+            (self.no_symlinks, "nosymfollow"),
             (self.io_uring != IoUring::Auto, "io_uring"),
             (!self.idle_polling, "idle_polling"),
             (self.source_name.is_some(), "fsname"),
@@ -352,11 +385,31 @@ impl MountOptions {
             (self.no_suid, MountFlags::NOSUID),
             (self.no_dev, MountFlags::NODEV),
             (self.no_exec, MountFlags::NOEXEC),
+            (self.no_symlinks, MountFlags::NOSYMFOLLOW),
         ];
         all.into_iter()
             .filter(|(is_set, _)| *is_set)
             .fold(MountFlags::empty(), |flags, (_, flag)| flags | flag)
     }
+}
+
+/// The words of `-o`: commas are between them, but for those after a backslash, which also precedes itself.
+pub fn option_words(words: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut letters = words.chars();
+    while let Some(letter) = letters.next() {
+        let last = all.len() - 1;
+        match letter {
+            ',' => all.push(String::new()),
+            '\\' => match letters.next() {
+                Some(escaped @ (',' | '\\')) => all[last].push(escaped),
+                other => all[last].extend(std::iter::once('\\').chain(other)),
+            },
+            _ => all[last].push(letter),
+        }
+    }
+    all.retain(|word| !word.is_empty());
+    all
 }
 
 /// A size with a unit: `64M`.
@@ -385,6 +438,8 @@ mod tests {
         assert_eq!((options.commit, options.cache_bytes), (Duration::from_secs(30), 8 << 20));
         assert_eq!(options.target("disk.img"), "disk.img?partition=2");
         assert!(options.flags(true).contains(MountFlags::RDONLY | MountFlags::NOSUID));
+        options.set(r"fsname=a\,b\\c\d,ro").expect("known");
+        assert_eq!(options.source_name.as_deref(), Some(r"a,b\c\d"));
         for wrong in [
             "umask=9",
             "cache=x",
@@ -396,11 +451,42 @@ mod tests {
             "uid",
             "uid=4294967295",
             "data=none",
-            "errors=panic",
+            "errors=never",
+            "grpid",
+            "sb=8193",
             "fsname=",
             "rw=1",
         ] {
             assert!(options.set(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// Every option of ext4's documentation is known: it has its meaning, or is logged, or is rejected with the reason.
+    #[test]
+    fn options_of_ext4_are_accepted_or_the_error_says_why_not() {
+        let documented = "ro journal_checksum nojournal_checksum journal_async_commit journal_path=/x journal_dev=8 norecovery noload \
+            data=journal data=ordered data=writeback commit=5 barrier=0 barrier=1 barrier nobarrier inode_readahead_blks=32 bsddf minixdf \
+            debug abort errors=remount-ro errors=continue errors=panic data_err=ignore data_err=abort grpid bsdgroups nogrpid sysvgroups \
+            resgid=1 resuid=1 sb=8193 quota noquota grpquota usrquota prjquota usrjquota=aquota.user grpjquota= jqfmt=vfsv0 delalloc \
+            nodelalloc max_batch_time=0 min_batch_time=0 journal_ioprio=3 auto_da_alloc noauto_da_alloc auto_da_alloc=0 noinit_itable \
+            init_itable=10 discard nodiscard nouid32 block_validity noblock_validity dioread_lock dioread_nolock max_dir_size_kb=1 i_version \
+            dax dax=always dax=never dax=inode nombcache no_prefetch_block_bitmaps mb_optimize_scan=1 user_xattr nouser_xattr acl noacl \
+            stripe=4 lazytime nolazytime bh nobh mblk_io_submit nomblk_io_submit debug_want_extra_isize=32 inlinecrypt \
+            test_dummy_encryption oldalloc orlov nocheck warn_on_error nowarn_on_error nosymfollow symfollow iversion noiversion silent loud \
+            mand nomand";
+        for word in documented.split_whitespace() {
+            let mut options = MountOptions::default();
+            if let Err(said) = options.set(word) {
+                assert!(said.contains(": not supported: "), "{said}");
+            }
+        }
+        let mut options = MountOptions::default();
+        options.set("noload,rw,discard,errors=continue,nosymfollow,barrier").expect("accepted");
+        assert!(options.read_only && options.flags(true).contains(MountFlags::NOSYMFOLLOW));
+        assert!(
+            options.ignored.len() == 2 && options.ignored[0].starts_with("-o discard: no effect: "),
+            "{:?}",
+            options.ignored
+        );
     }
 }

@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, mount_remount};
 
 use crate::fuse::Session;
 use crate::mounted::{self, Mounted};
-use crate::options::MountOptions;
+use crate::options::{MountOptions, option_words};
 use crate::watch::{self, StatusError, Step};
 
 /// Why the options of a mount cannot be changed.
@@ -65,7 +65,7 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 /// What the kernel keeps for itself in the list of mounts, and what asks for all this.
-const OF_OTHERS: &[&str] = &["remount", "user_id", "group_id", "fd", "rootmode", "nosymfollow", "symfollow"];
+const OF_OTHERS: &[&str] = &["remount", "user_id", "group_id", "fd", "rootmode"];
 
 /// Change options of what is mounted on a directory, for the user who mounted it and the superuser. Those that are given and are so already
 /// are no change.
@@ -84,7 +84,7 @@ pub fn remount(directory: &Path, words: &str) -> Result<(), RemountError> {
 
 fn remount_in_kernel(directory: &Path, mounted: &Mounted, words: &str) -> Result<(), RemountError> {
     let now = flags_of(mounted);
-    let wanted = words.split(',').fold(now, with_word);
+    let wanted = option_words(words).iter().fold(now, |flags, word| with_word(flags, word));
     let changes = wanted.symmetric_difference(now);
     let is_superuser = rustix::process::geteuid().is_root();
     if !is_superuser && changes.intersects(for_superuser()) {
@@ -101,7 +101,8 @@ fn remount_in_kernel(directory: &Path, mounted: &Mounted, words: &str) -> Result
 
 /// What the kernel alone has, or must have as well.
 fn for_superuser() -> MountFlags {
-    MountFlags::RDONLY | MountFlags::SYNCHRONOUS | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC
+    let of_programs = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOSYMFOLLOW;
+    MountFlags::RDONLY | MountFlags::SYNCHRONOUS | of_programs
 }
 
 fn flags_of(mounted: &Mounted) -> MountFlags {
@@ -133,6 +134,8 @@ fn with_word(flags: MountFlags, word: &str) -> MountFlags {
         "dev" => flags - MountFlags::NODEV,
         "noexec" => flags | MountFlags::NOEXEC,
         "exec" => flags - MountFlags::NOEXEC,
+        "nosymfollow" => flags | MountFlags::NOSYMFOLLOW,
+        "symfollow" => flags - MountFlags::NOSYMFOLLOW,
         _ => flags,
     }
 }
@@ -144,7 +147,8 @@ fn with_word(flags: MountFlags, word: &str) -> MountFlags {
 fn changed(now: &MountOptions, words: &str) -> Result<MountOptions, String> {
     let mut new = now.clone();
     let is_for_others = |word: &str| OF_OTHERS.contains(&word.split('=').next().unwrap_or_default());
-    words.split(',').filter(|word| !is_for_others(word)).try_for_each(|word| new.set(word))?;
+    option_words(words).iter().filter(|word| !is_for_others(word)).try_for_each(|word| new.set_word(word))?;
+    new.read_only |= new.no_recovery;
     match fixed_change(now, &new) {
         Some(name) => Err(format!("{name}: cannot be changed while it is mounted")),
         None => Ok(new),
@@ -158,6 +162,7 @@ fn fixed_change(now: &MountOptions, new: &MountOptions) -> Option<&'static str> 
         (now.allow_other == new.allow_other, "allow_other"),
         // The list of mounts has it with `allow_other`, too.
         (now.checks_permissions() == new.checks_permissions(), "default_permissions"),
+        (now.idmap == new.idmap, "idmap"),
         (now.uid == new.uid, "uid="),
         (now.gid == new.gid, "gid="),
         (now.umask == new.umask, "umask="),

@@ -1,12 +1,10 @@
-//! Content of files: where it is on the device, and what of it is written at the largest size.
-
-use std::os::unix::fs::FileExt;
+//! Content of files: what is written at the largest size, and the times of copies.
 
 use diorite::front_end::ContentTimes;
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{ErrorKind, FileKind, Filesystem, InodeNumber, SetAttributes, SetTime, Timestamp};
 use diorite_mount::operations::{
-    Allocation, Caller, FileHandle, NewNode, OpenFlags, Operations, Settings, Source,
+    Caller, FileHandle, NewNode, OpenFlags, Operations, Settings, Source,
 };
 use tempfile::TempDir;
 
@@ -23,34 +21,6 @@ fn empty_file() -> (TempDir, Operations, InodeNumber, FileHandle) {
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
     let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
     (place, operations, made.inode, handle)
-}
-
-/// The kernel took the lack of an answer for block 0, and `filefrag` found no extents.
-#[test]
-#[expect(clippy::disallowed_methods, reason = "the image is looked at beside the library")]
-fn a_block_is_where_its_content_is() {
-    let (place, operations, inode, handle) = empty_file();
-    let block_size = operations.filesystem().statfs().block_size as u32;
-    let len = block_size as usize;
-    let data: Vec<u8> = (0..3).flat_map(|block| vec![b'a' + block; len]).collect();
-    operations.write(handle, &data, 2 * u64::from(block_size), Source::Cache).expect("write");
-    let unwritten = Allocation::Allocate { keep_size: false };
-    let _ = operations
-        .allocate(handle, (8 * u64::from(block_size), 1), unwritten, &ROOT, &|| false)
-        .expect("allocate");
-    operations.sync().expect("sync");
-    let blocks: Vec<u64> =
-        (0..9).map(|block| operations.block_of(inode, block, block_size).expect("bmap")).collect();
-    assert_eq!((&blocks[..2], &blocks[5..]), (&[0; 2][..], &[0; 4][..]), "holes, and what has no content");
-    let device = std::fs::File::open(place.path().join("a.img")).expect("the image");
-    for (content, &block) in [b'a', b'b', b'c'].iter().zip(&blocks[2..5]) {
-        let mut read = vec![0; len];
-        device.read_exact_at(&mut read, block * u64::from(block_size)).expect("read");
-        assert!(read.iter().all(|byte| byte == content), "block {block}");
-    }
-    assert_eq!(operations.block_of(inode, u64::MAX, block_size).expect("beyond all"), 0);
-    operations.close_file(handle);
-    operations.close().expect("close");
 }
 
 /// A block that a program had written was lost with a write beside it that the file could not have.

@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum, ValueHint};
 /// After the help of mount.
 pub(super) const MOUNT_OPTIONS: &str = "\
 Options of -o:
-  what      ro, rw, partition=N, offset=BYTES, uid=N, gid=N, umask=OCTAL
+  what      ro, rw, norecovery (ro; the journal is replayed in memory),
+            partition=N, offset=BYTES, uid=N, gid=N, umask=OCTAL
   caching   direct (the kernel caches no content), scheduler=NAME,
             cache=SIZE (12M; with less, that of metadata is smaller too)
   requests  io_uring=auto (where the kernel offers it), on, off;
@@ -19,9 +20,12 @@ Options of -o:
             nodiratime (none of directories)
   name      fsname=NAME (the source in the list of mounts; its type is
             fuse.diorite then)
-  access    allow_other, default_permissions, nosuid, nodev, noexec
-  fstab     no effect: defaults, noauto, user, nofail, _netdev, acl,
-            user_xattr, x-..., errors=remount-ro
+  access    allow_other, default_permissions, nosuid, nodev, noexec,
+            nosymfollow, idmap (mounts of it can be idmapped, Linux 6.12;
+            with default_permissions)
+  fstab     no effect: defaults, noauto, user, nofail, _netdev, x-...
+  ext4      other options of ext4 are accepted; the log names those that
+            have no effect (discard, errors=continue, nobarrier)
   in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw,
             sync (of files opened afterwards), dirsync, nodirsync, times,
             nosuid, nodev, noexec; what else differs is rejected

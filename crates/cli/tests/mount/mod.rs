@@ -6,14 +6,17 @@ pub(crate) mod exercise;
 pub(crate) mod flags;
 pub(crate) mod habits;
 pub(crate) mod interrupts;
+pub(crate) mod kernel_cache;
 pub(crate) mod killed;
 mod many_inodes;
 pub(crate) mod names;
+pub(crate) mod namespaces;
 #[path = "../../../device/tests/common/nbd.rs"]
 mod nbd;
 mod posix;
 mod remount;
 mod served;
+mod settings;
 mod watch;
 
 pub(crate) use exercise::exercise;

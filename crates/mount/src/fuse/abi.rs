@@ -72,7 +72,6 @@ opcodes! {
     Access = 34,
     Create = 35,
     Interrupt = 36,
-    Bmap = 37,
     Destroy = 38,
     Ioctl = 39,
     BatchForget = 42,
@@ -108,6 +107,7 @@ pub(crate) mod init {
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub(crate) const ALLOW_IDMAP: u64 = 1 << 40;
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -140,6 +140,9 @@ pub(crate) mod write_flags {
     pub(crate) const CACHE: u32 = 1 << 0;
     pub(crate) const KILL_SUIDGID: u32 = 1 << 2;
 }
+
+/// Flag of [`ReadIn`]: a direct read has an owner of locks. A read into the kernel's cache has none.
+pub(crate) const READ_LOCK_OWNER: u32 = 1 << 1;
 
 /// In [`OutHeader::error`], with `unique` 0: what follows is a [`NotifyInvalInode`].
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
@@ -235,8 +238,6 @@ structures! {
     LSeekOut { offset: u64, }
     /// The `unique` of the request whose caller has a signal.
     InterruptIn { unique: u64, }
-    BmapIn { block: u64, block_size: u32, padding: u32, }
-    BmapOut { block: u64, }
     /// A message of our own: the kernel is to write back and drop cached pages (with a negative offset none), and to forget attributes.
     NotifyInvalInode { node: u64, offset: i64, len: i64, }
     /// A message of our own: the kernel is to look a name up again.

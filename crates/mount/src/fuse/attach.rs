@@ -3,7 +3,8 @@
 //! The superuser mounts it as `fuseblk`, on a loop device: then the kernel's `sync`, `syncfs` and `umount` wait for this program, which they do
 //! not for the plain type `fuse`. Others mount it as `fuse` with the help of `fusermount3`; for them `fsync` is what makes a file durable.
 //! Nothing is read or written through the loop device. It is over the image, so that others see that the image is in use; over a memfd where
-//! no single file is the image. Read-only mounts, and those with `fsname=`, are of the plain type.
+//! no single file is the image. It shows no more than the image's boot block: its cache would keep an old superblock, which `tune2fs` would
+//! write over that of the volume. Read-only mounts, and those with `fsname=`, are of the plain type.
 
 use std::ffi::CString;
 use std::fmt::Write as _;
@@ -23,14 +24,15 @@ use rustix::net::{
     socketpair,
 };
 
+use super::namespace::{self, Entry, in_callers};
 use super::{MountError, sys};
 use crate::mounted::device_numbers;
 
 /// What the loop device of a mount is over.
 #[derive(Debug)]
 pub(super) enum Backing {
-    /// The host's file that holds the image.
-    Image(PathBuf),
+    /// The host's file that holds the image. `is_whole`: the volume begins where the file does.
+    Image { path: PathBuf, is_whole: bool },
     /// A memfd: the image is no file of the host, or several.
     Memory,
 }
@@ -38,7 +40,7 @@ pub(super) enum Backing {
 impl Backing {
     fn open(&self) -> rustix::io::Result<OwnedFd> {
         match self {
-            Self::Image(path) => rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()),
+            Self::Image { path, .. } => rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()),
             Self::Memory => {
                 let file = memfd_create(c"diorite", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
                 ftruncate(&file, BLOCK_SIZE)?;
@@ -48,17 +50,24 @@ impl Backing {
         }
     }
 
+    /// Bytes that the loop device shows; 0: all.
+    fn limit(&self) -> u64 {
+        if matches!(self, Self::Image { is_whole: true, .. }) { BOOT_BLOCK } else { 0 }
+    }
+
     /// As programs that list loop devices may show it.
     fn name(&self) -> &[u8] {
         match self {
-            Self::Image(path) => path.as_os_str().as_bytes(),
+            Self::Image { path, .. } => path.as_os_str().as_bytes(),
             Self::Memory => b"diorite",
         }
     }
 }
 
-/// What the kernel is told of the loop device, which has one block at least.
+/// What the kernel is told of the loop device.
 const BLOCK_SIZE: u64 = 4096;
+/// Bytes before the superblock.
+const BOOT_BLOCK: u64 = 1024;
 
 /// What the kernel gets when it mounts.
 #[derive(Debug)]
@@ -86,7 +95,7 @@ pub(super) fn attach(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
     let device = sys::open_fuse().map_err(|source| MountError::NoFuse { source: source.into() })?;
     if let Some(backing) = &wish.backing
         && let Ok(file) = backing.open()
-        && let Ok((path, _keep)) = sys::attach_loop(&file, backing.name())
+        && let Ok((path, _keep)) = sys::attach_loop(&file, backing.name(), backing.limit())
     {
         match mount_as("fuseblk.diorite", &path, &device, wish) {
             Ok(()) => return Ok(device),
@@ -116,7 +125,7 @@ fn mount_as(kind: &str, source: &str, device: &OwnedFd, wish: &Wish<'_>) -> rust
         let _ = write!(data, ",blksize={BLOCK_SIZE}");
     }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
-    mount(source, wish.directory, kind, wish.flags, data.as_c_str())
+    in_callers(|| mount(source, wish.directory, kind, wish.flags, data.as_c_str()))
 }
 
 /// Have `fusermount3` mount: it is allowed to, and sends the descriptor over a socket.
@@ -130,6 +139,7 @@ fn attach_by_helper(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
         (wish.flags.contains(MountFlags::RDONLY), "ro"),
         (wish.flags.contains(MountFlags::NOEXEC), "noexec"),
         (wish.flags.contains(MountFlags::NOATIME), "noatime"),
+        (wish.flags.contains(MountFlags::NOSYMFOLLOW), "nosymfollow"),
         (wish.allow_other, "allow_other"),
         (wish.default_permissions, "default_permissions"),
     ];
@@ -184,8 +194,16 @@ pub fn detach_own(directory: &Path, lazily: bool) -> Result<(), MountError> {
     if !rustix::process::geteuid().is_root() {
         return detach_by_helper(directory, lazily);
     }
+    let mut command = match namespace::entry() {
+        Entry::Here => Command::new("umount"),
+        Entry::Process(namespace) => {
+            let mut command = Command::new("nsenter");
+            command.arg(format!("--mount={}", namespace.display())).args(["--", "umount"]);
+            command
+        }
+        Entry::Ended => return Ok(()),
+    };
     // The kernel's list has the directory as it is, and no other program is to be asked.
-    let mut command = Command::new("umount");
     command.args(["--no-canonicalize", "--internal-only"]).args(lazily.then_some("--lazy"));
     command.arg("--").arg(directory).stdin(Stdio::null());
     // A terminal's signals are for this program.

@@ -6,6 +6,7 @@
 //! There are as many threads as requests are under way, up to [`THREADS_MAX`]; which of them read, [`Readers`] decides.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,7 +27,7 @@ use super::uring::{self, PreparedRings};
 /// What comes before the payload of a write, and is the first piece of any message.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
-/// Threads at most, each with memory for one transfer: of 64 the daemon takes more than 100 MiB.
+/// Threads at most, more than wait for cached pages to be dropped, each with memory for one transfer: of 64 the daemon takes more than 100 MiB.
 const THREADS_MAX: usize = 40;
 /// So many of them have memory for one transfer from the start, which is registered with the rings; others get it when there is so much to do.
 const REGISTERED: usize = 24;
@@ -82,7 +83,7 @@ impl Channels {
     ///
     /// # Errors
     /// There is no memory; the kernel is too old.
-    pub(super) fn set_up(self: &Arc<Self>) -> diorite::Result<()> {
+    pub(super) fn set_up(self: &Arc<Self>, directory: &Path) -> diorite::Result<()> {
         let mut worker = Worker::new(Arc::clone(self), None)?;
         while !self.session.is_set_up() && worker.serve_next() {
             if self.session.is_refused() {
@@ -92,7 +93,7 @@ impl Channels {
         }
         let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(rings) = rings.filter(|_| self.session.is_over_io_uring()) {
-            rings.start(&self.session, &self.device);
+            rings.start(&self.session, &self.device, directory);
         }
         Ok(())
     }
@@ -159,6 +160,12 @@ impl Transport for Arc<Channels> {
         }
         self.serving.fetch_add(1, Ordering::AcqRel);
         are_others
+    }
+
+    /// If it is the only reader, one that watches reads in its place ([`Readers`]).
+    fn while_briefly_waiting(&self, wait: &mut dyn FnMut()) -> bool {
+        wait();
+        true
     }
 }
 
@@ -320,7 +327,7 @@ mod tests {
         let init = InitIn { major: MAJOR, minor: MINOR_MIN - 1, ..InitIn::default() };
         kernel.send(&[header.as_bytes(), init.as_bytes()].concat()).expect("send");
         let (sender, set_up) = std::sync::mpsc::channel();
-        std::thread::spawn(move || sender.send(channels.set_up().map_err(|error| error.errno())));
+        std::thread::spawn(move || sender.send(channels.set_up("/".as_ref()).map_err(|error| error.errno())));
         let set_up = set_up.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
         assert_eq!(set_up, Err(Errno::PROTO.raw_os_error()));
         let mut reply = [0; size_of::<OutHeader>() + 1];

@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::abi::{
-    AccessIn, AttrOut, BatchForgetIn, BmapIn, BmapOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut,
-    FAllocateIn, FSYNC_DATA_ONLY, FSyncIn, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn,
-    GetXattrOut, LSeekIn, LSeekOut, LinkIn, MkDirIn, MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut,
-    ReadIn, ReleaseIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, ShortSetXattrIn,
-    StatFsOut, StatxIn, StatxOut, WriteIn, WriteOut, fattr, fopen, init, write_flags,
+    AccessIn, AttrOut, BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn,
+    FSYNC_DATA_ONLY, FSyncIn, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn, GetXattrOut, LSeekIn,
+    LSeekOut, LinkIn, MkDirIn, MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn,
+    Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, ShortSetXattrIn, StatFsOut, StatxIn,
+    StatxOut, WriteIn, WriteOut, fattr, fopen, init, write_flags,
 };
 use super::interrupts::Interruptible;
 use super::ioctl;
@@ -77,12 +77,38 @@ impl<'a> Request<'a> {
         thread: u32,
         transport: &'a dyn Transport,
     ) -> Result<Self, Errno> {
+        let opcode = message.opcode();
         let Message { header, arguments } = message;
-        let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
+        let mut caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
+        if caller.uid == UNKNOWN_USER && opcode.is_some_and(depends_on_caller) {
+            (caller.uid, caller.gid) = credentials_of(thread).unwrap_or((caller.uid, caller.gid));
+        }
         // Requests about no inode, as `FUSE_INIT`, name none.
         let node = if header.node == 0 { InodeNumber::ROOT } else { inode_of(header.node)? };
         Ok(Self { node, caller, arguments, unique: header.unique, thread, transport })
     }
+}
+
+/// Requests of a session with idmapped mounts have this, but for those that create.
+const UNKNOWN_USER: u32 = u32::MAX;
+
+/// What the superuser may, and others may not, or whose effect depends on it.
+fn depends_on_caller(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Open | Opcode::Ioctl | Opcode::ListXattr | Opcode::FAllocate | Opcode::CopyFileRange
+    )
+}
+
+/// User and group with which a thread accesses files (`proc_pid_status(5)`).
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+fn credentials_of(thread: u32) -> Option<(u32, u32)> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().nth(3)?.parse().ok()
+    };
+    Some((of("Uid:")?, of("Gid:")?))
 }
 
 type Done = Result<(), Errno>;
@@ -232,7 +258,6 @@ impl Session {
             Opcode::ReadDirPlus => self.read_directory_plus(request, reply),
             Opcode::FAllocate => self.allocate(request),
             Opcode::LSeek => self.seek(request, reply),
-            Opcode::Bmap => self.block_of(request, reply),
             Opcode::CopyFileRange => self.copy_range(request, reply),
             Opcode::Ioctl => ioctl::ioctl(self, request, reply),
             // Without an answer the kernel would cache listings.
@@ -454,6 +479,9 @@ impl Session {
             Source::Caller { clear_privileges, flags: durable, takes_part }
         };
         let written = self.operations().write(FileHandle(write.handle), data, write.offset, source);
+        if source != Source::Cache && self.operations().is_cached(request.node) {
+            self.drop_cached(request.node, write.offset, write.size.into(), request.transport);
+        }
         let len = match written {
             // The kernel asks for the blocks of what it caches only when it knows none.
             Ok(written) if written.is_first && source == Source::Cache => {
@@ -553,6 +581,10 @@ impl Session {
         let is_over = || interruptible.is_killed();
         let range = (offset, len);
         let done = self.operations().allocate(FileHandle(handle), range, what, &request.caller, &is_over);
+        if done.is_err() && !matches!(what, Allocation::Allocate { .. }) {
+            // A part may be done, and the kernel keeps its pages.
+            self.drop_cached(request.node, offset, len, request.transport);
+        }
         self.changed_content(request.node, done, |privileges| *privileges).map(drop)
     }
 
@@ -593,14 +625,6 @@ impl Session {
         Ok(())
     }
 
-    /// Where a block of a file is on the device (`FIBMAP`, which the kernel sends for mounts on block devices).
-    fn block_of(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
-        let BmapIn { block, block_size, .. } = request.arguments.structure();
-        let block = self.checked(self.operations().block_of(request.node, block, block_size))?;
-        reply.push(&BmapOut { block });
-        Ok(())
-    }
-
     fn copy_range(&self, request: &mut Request<'_>, reply: &mut Reply) -> Done {
         let copy: CopyFileRangeIn = request.arguments.structure();
         // A reply has 32 bits for it.
@@ -611,6 +635,9 @@ impl Session {
         let interruptible = self.interruptible(request);
         let is_over = || interruptible.has_signal();
         let copied = self.operations().copy_range(from, to, len, &request.caller, &is_over);
+        if copied.is_err() {
+            self.drop_cached(to_node, copy.to_offset, len, request.transport);
+        }
         let (copied, _) = self.changed_content(to_node, copied, |(_, privileges)| *privileges)?;
         reply.push(&WriteOut { size: copied as u32, padding: 0 });
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! A request wakes a thread of the daemon, and its reply wakes the caller. A CPU that has halted in between takes 10 to 30 us to
 //! start again in a virtual machine, several times what a small request needs. The kernel lets a program ask for less: its PM `QoS`
-//! request of CPU latency, `/dev/cpu_dma_latency`, which root may open. It is the kernel's to undo when the file is closed, so
+//! request of CPU latency, `/dev/cpu_dma_latency`, which root may open. So this is for virtual machines, where polling is the only other way to
+//! be idle. A processor of a host leaves its first idle state at once. It is the kernel's to undo when the file is closed, so
 //! it ends with the daemon, however that ends.
 //!
 //! The request stands from the [`STREAK`]th request that comes within [`CLOSE`] of the one before, until none came for [`QUIET`]: a CPU
@@ -22,10 +23,8 @@ const QUIET: Duration = Duration::from_millis(1);
 /// On larger machines most of the CPUs that would poll have nothing to do with the mount.
 const CPUS_MAX: usize = 8;
 
-/// The latency with which only polling is left, where halting is the only other way to be idle: in a virtual machine.
+/// The latency with which only polling is left.
 const POLLING_US: i32 = 0;
-/// The latency that the first idle state of a processor has, which is left at once and saves power.
-const SHALLOW_US: i32 = 2;
 /// `PM_QOS_CPU_LATENCY_DEFAULT_VALUE`: no request.
 const ANY_US: i32 = 2_000_000_000;
 
@@ -38,7 +37,6 @@ pub(super) struct IdlePolling {
 #[derive(Debug)]
 struct Shared {
     device: OwnedFd,
-    latency_us: i32,
     began: Instant,
     /// Microseconds from there to the last request.
     last_us: AtomicU64,
@@ -60,18 +58,19 @@ struct State {
 impl IdlePolling {
     /// `None` where the kernel takes no such request from this process, or it would change nothing.
     pub(super) fn start() -> Option<Self> {
-        let latency_us = latency_us(&in_sys("cpuidle/current_driver"))?;
-        if super::uring::count_of(&in_sys("online")) > CPUS_MAX {
+        // The driver of the kernel in virtual machines.
+        if in_sys("cpuidle/current_driver") != "haltpoll"
+            || super::uring::count_of(&in_sys("online")) > CPUS_MAX
+        {
             return None;
         }
         let device = open("/dev/cpu_dma_latency", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Self::with(device, latency_us)
+        Self::with(device)
     }
 
-    fn with(device: OwnedFd, latency_us: i32) -> Option<Self> {
+    fn with(device: OwnedFd) -> Option<Self> {
         let shared = Arc::new(Shared {
             device,
-            latency_us,
             began: Instant::now(),
             last_us: AtomicU64::new(0),
             streak: AtomicU32::new(0),
@@ -125,7 +124,7 @@ impl Shared {
     fn hold(&self) {
         let mut state = self.state();
         if !state.is_held {
-            self.ask(&mut state, self.latency_us);
+            self.ask(&mut state, POLLING_US);
             self.changed.notify_all();
         }
     }
@@ -143,15 +142,6 @@ impl Shared {
                 self.ask(&mut state, ANY_US);
             }
         }
-    }
-}
-
-/// What to ask for, by the kernel's driver of idle CPUs. `None`: without one it has no choice.
-fn latency_us(driver: &str) -> Option<i32> {
-    match driver {
-        "" | "none" => None,
-        "haltpoll" => Some(POLLING_US),
-        _ => Some(SHALLOW_US),
     }
 }
 
@@ -178,7 +168,7 @@ mod tests {
 
     fn polling() -> (IdlePolling, Asked) {
         let (reader, writer) = std::io::pipe().expect("a pipe");
-        (IdlePolling::with(writer.into(), POLLING_US).expect("a thread"), Asked(reader.into()))
+        (IdlePolling::with(writer.into()).expect("a thread"), Asked(reader.into()))
     }
 
     /// From the time when the test began: its own speed changes nothing.
@@ -209,12 +199,5 @@ mod tests {
         // It closes the pipe, once its thread has seen the end.
         drop(polling);
         assert_eq!(rustix::io::read(&asked.0, &mut [0; 4]), Ok(0), "nothing was asked for");
-    }
-
-    #[test]
-    fn what_is_asked_for_is_what_the_machine_can_do() {
-        assert_eq!(latency_us("haltpoll"), Some(POLLING_US));
-        assert_eq!(latency_us("intel_idle"), Some(SHALLOW_US));
-        assert_eq!((latency_us("none"), latency_us("")), (None, None));
     }
 }

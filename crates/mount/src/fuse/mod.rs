@@ -11,7 +11,7 @@
 //! - `interrupts`: requests that end early at a signal
 //! - `threads`, `payload`: those that serve, and memory for the data of requests
 //! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
-//! - `attach`: mounting and unmounting
+//! - `attach`, `namespace`: mounting and unmounting
 //! - `sys`: the `ioctl`s of the devices
 
 mod abi;
@@ -24,6 +24,7 @@ mod forget_names;
 mod idle_polling;
 mod interrupts;
 mod ioctl;
+mod namespace;
 mod payload;
 mod readers;
 mod reply;
@@ -42,7 +43,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use diorite::Filesystem;
+use diorite::{Filesystem, TargetKind};
 
 use crate::limited_log::Log;
 use crate::mounted::device_number;
@@ -54,6 +55,7 @@ use crate::watch::{Name, Watch};
 use attach::{Backing, Wish, attach, is_over_io_uring_allowed, tune_writeback};
 pub use attach::{detach, detach_own};
 use channel::Channels;
+pub use namespace::leave_namespace;
 use payload::Payloads;
 use session::Manner;
 pub(crate) use session::Session;
@@ -173,11 +175,15 @@ impl Mount {
         let threads = Arc::<Threads>::default();
         let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
         let has_loop = !is_read_only && options.source_name.is_none();
+        let is_whole = diorite::kind_of_target(&options.target(target)) == TargetKind::Whole;
         let image = if images.len() == 1 { images.pop() } else { None };
         let wish = Wish {
             directory,
             source: options.source_name.as_deref().unwrap_or(target),
-            backing: has_loop.then(|| image.map_or(Backing::Memory, Backing::Image)),
+            backing: has_loop.then(|| match image {
+                Some(path) => Backing::Image { path, is_whole },
+                None => Backing::Memory,
+            }),
             flags: options.flags(is_read_only),
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
@@ -188,14 +194,19 @@ impl Mount {
             write_back: options.write_back(),
             uncached: options.direct,
             checks_permissions,
+            idmap: options.idmap,
             io_uring: rings.is_some(),
             idle_polling: options.idle_polling,
         };
-        tune_writeback(directory);
+        let (number, name) = namespace::in_callers(|| {
+            tune_writeback(directory);
+            (device_number(directory), Name::mounted_on(directory))
+        });
+        namespace::let_go();
         let operations = Operations::new(filesystem, options.settings());
-        let write_back = device_number(directory).and_then(|number| WriteBack::new(directory, number));
+        let write_back = number.and_then(|number| WriteBack::new(directory, number));
         let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), write_back, log));
-        let watch = Name::mounted_on(directory)
+        let watch = name
             .and_then(|name| {
                 let options = MountOptions { read_only: is_read_only, ..options.clone() };
                 let remounts = Remounts::new(Arc::downgrade(&session), options);
@@ -210,7 +221,7 @@ impl Mount {
         let channels = Channels::new(&session, device, &threads, payloads, rings);
         let watch = Mutex::new(watch.ok());
         let mount = Self { session, channels, threads, directory: directory.to_owned(), watch };
-        mount.channels.set_up()?;
+        mount.channels.set_up(directory)?;
         log::info!("{target}: mounted on {}", directory.display());
         Ok(mount)
     }
@@ -233,6 +244,18 @@ impl Mount {
             Ok(()) => drop(served.join()),
             Err(error) => self.session.log(&error.to_string()),
         }
+    }
+
+    /// End now, although programs have files open: what they wrote is on the volume, and their next calls fail. For a mount that is in the tree
+    /// no longer, so that it cannot be unmounted.
+    ///
+    /// # Errors
+    /// As [`Filesystem::close`].
+    pub fn end_now(&self) -> Result<(), MountError> {
+        for inode in self.session.operations().files_with_writers() {
+            self.session.write_back_cached(inode);
+        }
+        Ok(self.session.close()?)
     }
 
     fn end_watch(&self) {
@@ -269,7 +292,13 @@ fn prepare(
     io_uring: IoUring,
     threads: &Arc<Threads>,
 ) -> Result<(Arc<Payloads>, Option<PreparedRings>), MountError> {
-    let over_io_uring = io_uring != IoUring::Off && is_over_io_uring_allowed() && ring::is_possible();
+    let is_possible = is_over_io_uring_allowed() && ring::is_possible();
+    let over_io_uring = match io_uring {
+        // Threads of the rings use the mount by its path.
+        IoUring::Auto => is_possible && !namespace::has_left(),
+        IoUring::On => is_possible,
+        IoUring::Off => false,
+    };
     if io_uring == IoUring::On && !over_io_uring {
         return Err(MountError::NoIoUring { directory: directory.to_owned() });
     }

@@ -4,7 +4,7 @@
 //! into memory of the transport's own, by a second call, so that it lies where it is sent from.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::abi::{
     InitIn, InitOut, InterruptIn, MAJOR, MINOR, MINOR_MIN, NOTIFY_INVAL_INODE, NotifyInvalInode, Opcode,
-    OutHeader, ReadIn, WriteIn, init, write_flags,
+    OutHeader, READ_LOCK_OWNER, ReadIn, WriteIn, init, write_flags,
 };
 use super::arrivals::Arrivals;
 use super::dispatch::{Request, errno};
@@ -38,6 +38,9 @@ pub(super) const MAX_CHANNEL_TRANSFER: usize = MAX_TRANSFER / 2;
 pub(super) const PAGE: usize = 4096;
 /// Requests that the kernel sends without a caller that waits: read-ahead, write-back, asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 128;
+/// Requests that wait at a time until the kernel has dropped cached pages. The kernel waits there for reads, which need background requests and
+/// threads.
+const DROPPING_MAX: usize = BACKGROUND_MAX as usize / 4;
 
 /// How the kernel is to treat the session.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +52,8 @@ pub(super) struct Manner {
     pub(super) uncached: bool,
     /// The kernel checks permissions, access control lists included.
     pub(super) checks_permissions: bool,
+    /// Mounts can be idmapped. The kernel then says who the caller is only where something is created.
+    pub(super) idmap: bool,
     /// Requests may come over `io_uring`.
     pub(super) io_uring: bool,
     /// CPUs may be kept from halting between requests.
@@ -60,6 +65,11 @@ pub(super) trait Transport {
     /// Carry out what ends when other requests of the client were served: another thread is there for them. Returns whether it was carried out: not
     /// where there is no such thread.
     fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool;
+
+    /// The same for what rarely waits, so that it need not wake another thread before it does.
+    fn while_briefly_waiting(&self, wait: &mut dyn FnMut()) -> bool {
+        self.while_others_serve(wait)
+    }
 }
 
 /// What is left to do for a request.
@@ -86,6 +96,12 @@ pub(super) struct Read {
 fn peek<T: FromBytes + FromZeros + IntoBytes>(message: &Message<'_>) -> T {
     let mut arguments = message.arguments;
     arguments.structure()
+}
+
+fn send(device: &OwnedFd, message: &NotifyInvalInode) -> Result<usize, Errno> {
+    let len = (size_of::<OutHeader>() + size_of::<NotifyInvalInode>()) as u32;
+    let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
+    rustix::io::writev(device, &[IoSlice::new(header.as_bytes()), IoSlice::new(message.as_bytes())])
 }
 
 /// What is going on in a session for as long as there is one.
@@ -118,6 +134,8 @@ pub(crate) struct Session {
     accounting: Accounting,
     idle_polling: Option<IdlePolling>,
     interrupts: Interrupts,
+    /// Requests in [`Self::drop_cached`].
+    dropping: AtomicUsize,
     log: LimitedLog,
     /// Flags of `FUSE_INIT`; 0 before it.
     agreed: AtomicU64,
@@ -160,6 +178,7 @@ impl Session {
             accounting: Accounting::new(processes),
             idle_polling,
             interrupts: Interrupts::default(),
+            dropping: AtomicUsize::new(0),
             log: LimitedLog::new(log),
             agreed,
             minor: AtomicU32::new(0),
@@ -316,7 +335,12 @@ impl Session {
         let _owner = self.owner(begun.pid());
         let memory = memory.get_mut(..what.size as usize).ok_or(Errno::INVAL);
         let done = memory.and_then(|memory| {
-            self.checked(self.operations.read(FileHandle(what.handle), memory, what.offset))
+            let handle = FileHandle(what.handle);
+            self.checked(if what.read_flags & READ_LOCK_OWNER == 0 {
+                self.operations.read_for_cache(handle, memory, what.offset)
+            } else {
+                self.operations.read(handle, memory, what.offset)
+            })
         });
         let len = *done.as_ref().unwrap_or(&0);
         self.finish(begun, Class::Read, done.map(|len| len as u64));
@@ -465,12 +489,35 @@ impl Session {
         self.notify(&NotifyInvalInode { node: node_of(inode), offset: 0, len: 0 });
     }
 
+    /// Have the kernel drop what it caches of a range, before the reply to the request that has changed the range. The kernel does that itself before
+    /// a direct write, and after one for which the program waits; not after an asynchronous one, nor after a call that has failed. Pages that
+    /// a reader has filled in between would stay.
+    ///
+    /// The kernel waits for reads of the range, which other threads serve. Where many wait for that already, the pages are dropped by a thread
+    /// of their own, and the reply does not wait.
+    pub(super) fn drop_cached(&self, inode: InodeNumber, offset: u64, len: u64, transport: &dyn Transport) {
+        let Some(device) = &self.device else { return };
+        let start = offset.min(i64::MAX as u64);
+        let len = len.min(i64::MAX as u64 - start);
+        let message = NotifyInvalInode { node: node_of(inode), offset: start as i64, len: len as i64 };
+        let waiting = self.dropping.fetch_add(1, Ordering::AcqRel);
+        let is_dropped =
+            waiting < DROPPING_MAX && transport.while_briefly_waiting(&mut || self.notify(&message));
+        self.dropping.fetch_sub(1, Ordering::AcqRel);
+        if !is_dropped {
+            let device = Arc::clone(device);
+            let body = move || {
+                let _ = send(&device, &message);
+            };
+            if let Err(error) = std::thread::Builder::new().name("fuse-drop".to_owned()).spawn(body) {
+                self.log.say(&format!("cannot tell the kernel of a change: {error}"));
+            }
+        }
+    }
+
     fn notify(&self, message: &NotifyInvalInode) {
         let Some(device) = &self.device else { return };
-        let len = (size_of::<OutHeader>() + size_of::<NotifyInvalInode>()) as u32;
-        let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
-        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(message.as_bytes())];
-        match rustix::io::writev(device, &parts) {
+        match send(device, message) {
             // It knows nothing of the inode, or all is over.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => self.log.say(&format!("cannot tell the kernel of a change: {error}")),
@@ -514,9 +561,14 @@ impl Session {
         wanted |= if self.manner.write_back { init::WRITEBACK_CACHE } else { init::AUTO_INVAL_DATA };
         if self.manner.checks_permissions {
             wanted |= init::POSIX_ACL;
+            wanted |= if self.manner.idmap { init::ALLOW_IDMAP } else { 0 };
         }
         if self.manner.io_uring {
             wanted |= init::OVER_IO_URING;
+        }
+        if self.device.is_none() {
+            // A guest keeps pages that were read beside an asynchronous direct write, and cannot be told to drop them.
+            wanted &= !init::ASYNC_DIO;
         }
         let mut flags = u64::from(offered.flags);
         if flags & init::INIT_EXT != 0 {

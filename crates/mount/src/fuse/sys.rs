@@ -1,5 +1,5 @@
-//! The system calls that have no safe form elsewhere: three `ioctl`s, a table of descriptors for one thread, a file by its number, and one
-//! setting of the allocator.
+//! The system calls that have no safe form elsewhere: three `ioctl`s, a table of descriptors for one thread, a file by its number, namespaces, and
+//! one setting of the allocator.
 //!
 //! Safety policy: each `ioctl` takes a descriptor of the device that it is for, and numbers or plain structures of the kernel's layout; none
 //! keeps a pointer after it returned.
@@ -34,6 +34,27 @@ pub fn keep_few_arenas() {
 pub fn keep_descriptors_here() {
     // SAFETY: it sets a flag of descriptors, which has no effect in this process.
     let _ = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// Move this process, which has one thread, to a copy of its mount namespace.
+///
+/// # Errors
+/// As `unshare(2)`.
+pub(super) fn unshare_mounts() -> Result<()> {
+    unshare(libc::CLONE_NEWNS)
+}
+
+/// Give this thread a working directory of its own, with which it may enter another mount namespace.
+///
+/// # Errors
+/// As `unshare(2)`.
+pub(super) fn unshare_working_directory() -> Result<()> {
+    unshare(libc::CLONE_FS)
+}
+
+fn unshare(what: i32) -> Result<()> {
+    // SAFETY: it takes no pointer, and changes what paths lead to, no memory and no descriptor.
+    if unsafe { libc::unshare(what) } == 0 { Ok(()) } else { Err(last_error()) }
 }
 
 /// Open `/dev/fuse`.
@@ -140,16 +161,17 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// A loop device over an open file, by path, with a descriptor that keeps it.
+/// A loop device over an open file, or over its first `limit` bytes if that is not 0, by path, with a descriptor that keeps it.
 ///
 /// # Errors
 /// As `open(2)` of `/dev/loop-control` and the device; `EBUSY` if others take every free one first.
-pub(super) fn attach_loop(file: impl AsFd, name: &[u8]) -> Result<(String, OwnedFd)> {
+pub(super) fn attach_loop(file: impl AsFd, name: &[u8], limit: u64) -> Result<(String, OwnedFd)> {
     const TRIES: usize = 16;
     let control = open("/dev/loop-control", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut config = LoopConfig::new_zeroed();
     config.file = file.as_fd().as_raw_fd() as u32;
     config.flags = LO_FLAGS_AUTOCLEAR;
+    config.size_limit = limit;
     let shown = name.len().min(LOOP_NAME_LEN - 1);
     config.file_name[..shown].copy_from_slice(&name[..shown]);
     for _ in 0..TRIES {

@@ -5,13 +5,20 @@
 //! request to the entry that became free last, so that few requests at a time stay with few threads. Where an entry cannot be
 //! registered, the kernel goes on with `/dev/fuse`; but requests wait until every queue has an entry, so all are made before the kernel is
 //! offered them ([`PreparedRings`]).
+//!
+//! A request that comes while all entries of its queue are busy waits there until one of them sends a reply, even where an entry has been
+//! added since. It may be the one for which all of them wait ([`Transport::while_others_serve`]). So a request of this program's own goes to an
+//! added entry, which fetches the other one with its reply ([`Nudges`]).
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
+use rustix::fs::statvfs;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -21,6 +28,7 @@ use super::reply::Reply;
 use super::request::Message;
 use super::ring::{self, Entry, Ring};
 use super::session::{Served, Session, Transport};
+use super::sys;
 use super::threads::Threads;
 
 /// Entries of all queues together, as far as each queue has enough.
@@ -83,12 +91,17 @@ impl PreparedRings {
     }
 
     /// The kernel has agreed: have the threads serve.
-    pub(super) fn start(self, session: &Arc<Session>, device: &Arc<OwnedFd>) {
+    pub(super) fn start(self, session: &Arc<Session>, device: &Arc<OwnedFd>, directory: &Path) {
         let of_queue = entries_of(self.queues);
-        let queue = || Queue { serving: AtomicUsize::new(of_queue), last_large: AtomicUsize::default() };
+        let queue = || Queue {
+            serving: AtomicUsize::new(of_queue),
+            waiting: AtomicUsize::default(),
+            last_large: AtomicUsize::default(),
+        };
         let rings = Arc::new(Rings {
             session: Arc::clone(session),
             device: Arc::clone(device),
+            directory: directory.to_owned(),
             threads: self.threads,
             payloads: self.payloads,
             of_queue,
@@ -117,6 +130,8 @@ fn failed(what: &'static str) -> impl Fn(std::io::Error) -> diorite::Error {
 struct Rings {
     session: Arc<Session>,
     device: Arc<OwnedFd>,
+    /// Where it is mounted.
+    directory: PathBuf,
     threads: Arc<Threads>,
     payloads: Arc<Payloads>,
     of_queue: usize,
@@ -131,6 +146,8 @@ struct Rings {
 struct Queue {
     /// Entries that are not in [`Transport::while_others_serve`].
     serving: AtomicUsize,
+    /// Entries that are.
+    waiting: AtomicUsize,
     /// The entry that served the last large transfer.
     last_large: AtomicUsize,
 }
@@ -253,9 +270,42 @@ impl Transport for Lane {
         if self.serving().fetch_sub(1, Ordering::AcqRel) <= self.rings.of_queue {
             self.add_thread();
         }
+        let waiting = &self.shared().waiting;
+        let do_all_wait = waiting.fetch_add(1, Ordering::AcqRel) + 1 >= self.rings.of_queue;
+        let nudges = do_all_wait.then(|| Nudges::start(&self.rings.directory, self.own_processor()));
         wait();
+        drop(nudges);
+        waiting.fetch_sub(1, Ordering::AcqRel);
         self.serving().fetch_add(1, Ordering::AcqRel);
         true
+    }
+}
+
+/// Before the first request of [`Nudges`], and twice as long before each further one, up to the second.
+const NUDGE_AFTER: Duration = Duration::from_millis(4);
+const NUDGE_AFTER_MAX: Duration = Duration::from_millis(250);
+
+/// Makes requests to the queue of a processor, until it is dropped; their results are ignored. Its thread has an empty table of descriptors, so that
+/// it does not keep the session open. Each entry that waits has its own, since a request that waits in the queue blocks its thread.
+struct Nudges {
+    _until: Sender<()>,
+}
+
+impl Nudges {
+    fn start(directory: &Path, processor: CpuSet) -> Self {
+        let (sender, until) = channel();
+        let directory = directory.to_owned();
+        let body = move || {
+            let _ = sys::leave_descriptors().and_then(|()| sched_setaffinity(None, &processor));
+            let mut after = NUDGE_AFTER;
+            while until.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
+                let _ = statvfs(&directory);
+                after = (after * 2).min(NUDGE_AFTER_MAX);
+            }
+        };
+        // Without a thread, the next request of any program does the same.
+        let _ = std::thread::Builder::new().name("fuse-nudge".to_owned()).spawn(body);
+        Self { _until: sender }
     }
 }
 

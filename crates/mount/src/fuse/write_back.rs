@@ -6,31 +6,20 @@
 //! file in the mount by its number, and closes it: that writes back. A kill ends the other threads, which closes the session, which ends the
 //! wait. There are a few such threads, so that a large file does not keep callers for small ones waiting.
 //!
-//! Over `io_uring` a request that comes while all entries of its queue are busy waits there until one of them sends a reply, even where an
-//! entry has been added since. Such a request may be the write that is waited for, and all entries may belong to callers who wait. So a caller
-//! who has waited for some time has a request of its own made, which an added entry takes: with its reply it fetches the one that waits.
-//!
 //! Only the superuser may open by number. Over `io_uring` the kernel keeps the session for longer, and `umount -f` ends it; with a shared table
 //! that would not end it either.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, fstat, open, statvfs};
+use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 use super::sys;
 
 /// Before this one a close may wait for the lock that a caller who looks for data holds.
 const KERNEL_MIN: (u32, u32) = (6, 18);
-
-/// A caller has waited for so long: it makes a request of its own, and again after twice the time, up to the second.
-const NUDGE_AFTER: Duration = Duration::from_millis(4);
-const NUDGE_AFTER_MAX: Duration = Duration::from_millis(250);
 
 /// A file, as the kernel numbers it.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +72,7 @@ impl WriteBack {
     /// It cannot be asked so: the mount is no longer where it was, or there is no thread.
     pub(super) fn of(&self, node: Node) -> Result<(), Errno> {
         let receiver = self.send(node)?;
-        let done = self.wait(&receiver);
+        let done = receiver.recv().map_err(|_| Errno::IO).and_then(|done| done);
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).waiting -= 1;
         done
     }
@@ -103,37 +92,6 @@ impl WriteBack {
         threads.requests.send((node, sender)).map_err(|_| Errno::IO)?;
         threads.waiting += 1;
         Ok(receiver)
-    }
-
-    fn wait(&self, receiver: &Receiver<Result<(), Errno>>) -> Result<(), Errno> {
-        let (mut wait, mut nudge): (_, Option<JoinHandle<()>>) = (NUDGE_AFTER, None);
-        loop {
-            match receiver.recv_timeout(wait) {
-                Ok(done) => return done,
-                Err(RecvTimeoutError::Disconnected) => return Err(Errno::IO),
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            if nudge.as_ref().is_none_or(JoinHandle::is_finished) {
-                nudge = self.nudge();
-            }
-            wait = (wait * 2).min(NUDGE_AFTER_MAX);
-        }
-    }
-
-    /// Make a request to the queue of the processor on which this thread runs; the result is ignored. It runs on a thread with an empty descriptor
-    /// table, so that it does not keep the session open. Each waiting caller has one of its own, since a request that waits in a queue blocks its thread.
-    fn nudge(&self) -> Option<JoinHandle<()>> {
-        let mut here = CpuSet::new();
-        here.set(sched_getcpu());
-        let directory = self.directory.clone();
-        let body = move || {
-            if sys::leave_descriptors().is_ok() {
-                let _ = sched_setaffinity(None, &here);
-                let _ = statvfs(&directory);
-            }
-        };
-        // Without the thread the caller tries again later.
-        std::thread::Builder::new().name("fuse-nudge".to_owned()).spawn(body).ok()
     }
 
     fn start(&self, requests: &Arc<Mutex<Receiver<Request>>>) -> Result<(), Errno> {

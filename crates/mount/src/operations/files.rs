@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite::{
-    Attributes, DirectIo, Error, Extent, ExtentKind, File, FileKind, InodeNumber, IoFlags, NodeRef,
+    Attributes, DirectIo, Error, File, FileKind, InodeNumber, IoFlags, NodeRef,
     ReservedBlocks, Result, SetAttributes, SpaceUse,
 };
 
@@ -262,6 +262,11 @@ impl Operations {
         self.known.has_writers(number)
     }
 
+    /// The files that are open for writing.
+    pub fn files_with_writers(&self) -> Vec<InodeNumber> {
+        self.known.files_with_writers()
+    }
+
     pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
         self.files.get(handle.0).ok_or(Error::NotOpenFor("anything: it is closed"))
     }
@@ -286,6 +291,23 @@ impl Operations {
     /// As [`File::read_at`].
     pub fn read(&self, handle: FileHandle, memory: &mut [u8], offset: u64) -> Result<usize> {
         self.file(handle)?.direct.read_at(memory, offset)
+    }
+
+    /// As [`Self::read`], for a front end's cache, which keeps the data.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read_for_cache(&self, handle: FileHandle, memory: &mut [u8], offset: u64) -> Result<usize> {
+        let file = self.file(handle)?;
+        // Before it is read: a write that ends after this finds it.
+        self.known.note_cached(file.node.number());
+        file.direct.read_at(memory, offset)
+    }
+
+    /// Whether a front end's cache may have content of a file that a direct write has replaced since: it has read from the file while the file
+    /// was open for writing.
+    pub fn is_cached(&self, number: InodeNumber) -> bool {
+        self.known.is_cached(number)
     }
 
     /// The inode and the file of a handle by which programs write.
@@ -374,20 +396,6 @@ impl Operations {
             Whence::Data => file.direct.seek_data(offset),
             Whence::Hole => file.direct.seek_hole(offset),
         }
-    }
-
-    /// The block of the device that has a block of a file, both counted in `block_size` bytes; 0 where none has written content of it.
-    ///
-    /// # Errors
-    /// As [`diorite::OpenOptions::open`] and [`File::extents`].
-    pub fn block_of(&self, number: InodeNumber, block: u64, block_size: u32) -> Result<u64> {
-        let block_size = u64::from(block_size.max(1));
-        let offset = block.saturating_mul(block_size);
-        let extents = self.node(number)?.open_options().read(true).open()?.extents()?;
-        let has = |extent: &&Extent| (extent.offset..extent.offset + extent.len).contains(&offset);
-        let place = extents.iter().find(has).filter(|extent| extent.kind == ExtentKind::Data);
-        let place = place.and_then(|extent| Some(extent.sector?.to_bytes() + (offset - extent.offset)));
-        Ok(place.map_or(0, |place| place / block_size))
     }
 
     /// Space and inodes.

@@ -27,11 +27,19 @@ struct Shard {
     /// Directories that were listed since their names last changed.
     listed: HashSet<InodeNumber>,
     /// Open files that may be written.
-    writers: HashMap<InodeNumber, usize>,
+    writers: HashMap<InodeNumber, Writers>,
     /// Why data of a front end's cache could not be written, of files whose writers have not heard of it.
     lost_writes: HashMap<InodeNumber, Error>,
     /// Files that are open for writing, and have lost such data.
     with_losses: HashSet<InodeNumber>,
+}
+
+/// The handles by which a file may be written.
+#[derive(Debug, Default)]
+struct Writers {
+    count: usize,
+    /// A front end's cache has read from the file since the first of them was opened.
+    is_cached: bool,
 }
 
 /// How often inodes were looked up.
@@ -149,15 +157,15 @@ impl Known {
     }
 
     pub(super) fn add_writer(&self, number: InodeNumber) {
-        *self.shard(number).writers.entry(number).or_default() += 1;
+        self.shard(number).writers.entry(number).or_default().count += 1;
     }
 
     /// Returns whether it was the last one of a file that has lost data of a front end's cache.
     pub(super) fn remove_writer(&self, number: InodeNumber) -> bool {
         let mut shard = self.shard(number);
         let Some(writers) = shard.writers.get_mut(&number) else { return false };
-        *writers -= 1;
-        if *writers > 0 {
+        writers.count -= 1;
+        if writers.count > 0 {
             return false;
         }
         shard.writers.remove(&number);
@@ -178,6 +186,25 @@ impl Known {
 
     pub(super) fn has_writers(&self, number: InodeNumber) -> bool {
         self.shard(number).writers.contains_key(&number)
+    }
+
+    pub(super) fn files_with_writers(&self) -> Vec<InodeNumber> {
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().writers.keys().copied().collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// A front end's cache reads from a file.
+    pub(super) fn note_cached(&self, number: InodeNumber) {
+        if let Some(writers) = self.shard(number).writers.get_mut(&number) {
+            writers.is_cached = true;
+        }
+    }
+
+    /// Whether a front end's cache has read from a file since a handle that writes was opened.
+    pub(super) fn is_cached(&self, number: InodeNumber) -> bool {
+        self.shard(number).writers.get(&number).is_some_and(|writers| writers.is_cached)
     }
 
     pub(super) fn clear(&self) {

@@ -1,0 +1,121 @@
+//! Mounts that go with their namespace, and daemons whose mount is out of the tree.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::{Served, bench_with};
+use crate::common::text;
+
+/// The daemon kept the namespace, which kept the mount, and the image stayed locked.
+#[test]
+fn a_mount_ends_with_the_namespace_that_it_was_made_in() {
+    let Some((bench, _alone)) = bench_with(&["one"]) else { return };
+    let program = env!("CARGO_BIN_EXE_diorite");
+    let script = format!(
+        "{program} mount a.img one && echo content > one/file && {program} status one | head -c 1 && {program} top --once one"
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        .current_dir(bench.directory.path());
+    let output = command.stdin(Stdio::null()).output().expect("util-linux");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // The kernel has it closed when the namespace is gone; that of a killed process goes a little later.
+    Served::wait_until(|| {
+        bench.diorite(["cat", "a.img:/file"]).output().is_ok_and(|read| read.stdout == b"content\n")
+    });
+    bench.must_be_clean("a.img");
+}
+
+/// Commands in the namespace reach the daemon, which has left it: SIGTERM unmounts there.
+#[test]
+fn a_signal_unmounts_in_the_namespace_of_the_mount() {
+    let Some((bench, _alone)) = bench_with(&["one"]) else { return };
+    let program = env!("CARGO_BIN_EXE_diorite");
+    let script = format!(
+        "{program} mount a.img one && echo content > one/file && kill $({program} status one | grep -o '\"daemon\": *[0-9]*' | grep -o '[0-9]*') && \
+         while mountpoint -q one; do sleep 0.05; done; ls one"
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        .current_dir(bench.directory.path());
+    let output = command.stdin(Stdio::null()).output().expect("util-linux");
+    assert!(
+        output.status.success() && output.stdout.is_empty(),
+        "{} {}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    Served::wait_until(|| {
+        bench.diorite(["cat", "a.img:/file"]).output().is_ok_and(|read| read.stdout == b"content\n")
+    });
+    bench.must_be_clean("a.img");
+}
+
+/// It said that nothing was mounted, and ran on.
+pub(crate) fn a_signal_after_a_lazy_unmount_ends_the_daemon() {
+    let Some(served) = Served::new("ext4", "64M", "") else { return };
+    let mut file =
+        OpenOptions::new().create_new(true).append(true).open(served.path("file")).expect("create");
+    file.write_all(b"what is in the kernel's cache").expect("write");
+    unmount(served.at(), UnmountFlags::DETACH).expect("root may");
+    served.terminate();
+    served.wait_until_ended();
+    file.write_all(b"too late").and_then(|()| file.sync_all()).expect_err("there is no daemon");
+    drop(file);
+    let served = served.mount_again("");
+    assert_eq!(fs::read(served.path("file")).expect("read"), b"what is in the kernel's cache");
+    assert!(Path::new(&served.at()).exists());
+    served.must_end_clean();
+}
+
+/// The kernel refused it: `EINVAL`.
+#[test]
+fn a_mount_can_be_idmapped() {
+    const IDMAP: &str = r"
+import ctypes, os, subprocess, sys
+libc, (source, target) = ctypes.CDLL(None, use_errno=True), sys.argv[1:]
+with subprocess.Popen(['unshare', '--user', 'sh', '-c', 'echo; sleep 60'], stdout=subprocess.PIPE) as process:
+    process.stdout.readline()
+    for name in ('uid_map', 'gid_map'):
+        open(f'/proc/{process.pid}/{name}', 'w').write('0 1000 1')
+    user = os.open(f'/proc/{process.pid}/ns/user', os.O_RDONLY)
+    tree = libc.syscall(428, -100, source.encode(), 1 | 0o2000000)
+    attributes = (ctypes.c_uint64 * 4)(0x100000, 0, 0, user)
+    done = libc.syscall(442, tree, b'', 0x1000, attributes, ctypes.c_size_t(32))
+    print('mount_setattr:', os.strerror(ctypes.get_errno()) if done else 'done', file=sys.stderr)
+    moved = libc.syscall(429, tree, b'', -100, target.encode(), 4)
+    process.kill()
+sys.exit(done or moved)
+";
+    if !super::has_kernel(6, 12, "FUSE has no idmapped mounts") {
+        return;
+    }
+    let Some(served) = Served::new("ext4", "64M", "allow_other,idmap") else { return };
+    fs::write(served.path("file"), b"content").expect("write");
+    let bench = served.bench();
+    fs::create_dir(bench.path("mapped")).expect("mkdir");
+    let output =
+        Command::new("python3").args(["-c", IDMAP]).arg(served.at()).arg(bench.path("mapped")).output();
+    let output = output.expect("python3 starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&fs::metadata(path).expect("stat"));
+    assert_eq!((owner(&served.path("file")), owner(&bench.path("mapped/file"))), (0, 1000));
+    let mut create = Command::new("sh");
+    create.args(["-c", "echo new > mapped/new && cat mapped/file"]).current_dir(bench.directory.path());
+    std::os::unix::process::CommandExt::uid(&mut create, 1000);
+    served.open_to_all();
+    assert!(create.status().expect("sh starts").success());
+    assert_eq!(owner(&served.path("new")), 0, "the user of the mount is the superuser on the volume");
+    unmount(bench.path("mapped"), UnmountFlags::empty()).expect("root may");
+    // The superuser is known where that matters.
+    fs::write(served.path("file"), vec![1; 1 << 20]).expect("write");
+    let trimmed = crate::common::tool("fstrim", [&served.at()]).expect("util-linux");
+    assert!(trimmed.status.success(), "{}", text(&trimmed.stderr));
+    served.must_end_clean();
+}

@@ -1,0 +1,110 @@
+//! The mount namespace of a daemon.
+//!
+//! A mount namespace lives as long as a process is in it, and a mount as long as its namespace. A daemon that stays in a namespace that its
+//! caller made (a container, `unshare -m`) keeps its own mount when every other program of the namespace has ended. So it moves to a copy of
+//! the namespace before it starts threads. A thread goes back to make the mount there. Nothing of the copy is mounted or unmounted later.
+
+use std::fs::{metadata, read_dir, read_link};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::process::{Pid, getppid};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::sys;
+
+/// The namespace that this process has left.
+struct Left {
+    /// Its number.
+    inode: u64,
+    /// Until the volume is mounted.
+    handle: Option<OwnedFd>,
+}
+
+static LEFT: Mutex<Option<Left>> = Mutex::new(None);
+
+/// Whether the namespace of this process is younger than one of its ancestors.
+#[allow(clippy::disallowed_methods, reason = "files of the kernel")]
+fn is_of_caller() -> bool {
+    let Ok(own) = read_link("/proc/self/ns/mnt") else { return false };
+    let mut process = getppid();
+    while let Some(pid) = process {
+        let directory = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+        if read_link(directory.join("ns/mnt")).is_ok_and(|other| other != own) {
+            return true;
+        }
+        let status = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+        process = parent.and_then(Pid::from_raw);
+    }
+    false
+}
+
+/// Leave the mount namespace of this process, if a caller has made it. For a daemon, before it starts threads. A process that may not do so
+/// stays.
+#[allow(clippy::disallowed_methods, reason = "files of the kernel")]
+pub fn leave_namespace() {
+    let (true, Ok(found)) = (is_of_caller(), metadata("/proc/self/ns/mnt")) else { return };
+    let Ok(handle) = open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
+    if sys::unshare_mounts().is_err() {
+        return;
+    }
+    // What is unmounted there is unmounted here.
+    let _ = mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC);
+    *LEFT.lock().unwrap_or_else(PoisonError::into_inner) =
+        Some(Left { inode: found.ino(), handle: Some(handle) });
+}
+
+/// Whether this process has left the namespace that it was started in.
+pub(super) fn has_left() -> bool {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
+/// Do something in the namespace that was left, by absolute paths; in this one if none was.
+pub(super) fn in_callers<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(handle) = left.as_ref().and_then(|left| left.handle.as_ref()) else { return act() };
+    let go = || {
+        let moved = sys::unshare_working_directory()
+            .and_then(|()| move_into_link_name_space(handle.as_fd(), Some(LinkNameSpaceType::Mount)));
+        if let Err(error) = moved {
+            log::error!("cannot return to the mount namespace of the caller: {error}");
+        }
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(go).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The volume is mounted: the namespace may end from now on.
+pub(super) fn let_go() {
+    if let Some(left) = LEFT.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        left.handle = None;
+    }
+}
+
+/// Where the namespace that was left can be entered.
+pub(super) enum Entry {
+    /// None was left.
+    Here,
+    Process(PathBuf),
+    /// No process is in it, so that it has no mounts.
+    Ended,
+}
+
+/// See [`Entry`].
+#[allow(clippy::disallowed_methods, reason = "files of the kernel")]
+pub(super) fn entry() -> Entry {
+    let left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(left) = left.as_ref() else { return Entry::Here };
+    let processes =
+        read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path().join("ns/mnt"));
+    let is_in = |path: &PathBuf| metadata(path).is_ok_and(|found| found.ino() == left.inode);
+    processes.into_iter().find(is_in).map_or(Entry::Ended, Entry::Process)
+}
