@@ -138,6 +138,8 @@ pub(crate) const GETATTR_FH: u32 = 1 << 0;
 /// Flags of [`WriteIn`].
 pub(crate) mod write_flags {
     pub(crate) const CACHE: u32 = 1 << 0;
+    /// A direct write has an owner of locks. Other writes have their pages locked, where the kernel does not cache what is written.
+    pub(crate) const LOCK_OWNER: u32 = 1 << 1;
     pub(crate) const KILL_SUIDGID: u32 = 1 << 2;
 }
 

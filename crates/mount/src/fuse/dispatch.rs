@@ -479,7 +479,7 @@ impl Session {
             Source::Caller { clear_privileges, flags: durable, takes_part }
         };
         let written = self.operations().write(FileHandle(write.handle), data, write.offset, source);
-        if source != Source::Cache && self.operations().is_cached(request.node) {
+        if write.write_flags & write_flags::LOCK_OWNER != 0 && self.operations().is_cached(request.node) {
             self.drop_cached(request.node, write.offset, write.size.into(), request.transport);
         }
         let len = match written {
