@@ -3,9 +3,7 @@
 use diorite::front_end::ContentTimes;
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{ErrorKind, FileKind, Filesystem, InodeNumber, SetAttributes, SetTime, Timestamp};
-use diorite_mount::operations::{
-    Caller, FileHandle, NewNode, OpenFlags, Operations, Settings, Source,
-};
+use diorite_mount::operations::{Caller, FileHandle, NewNode, OpenFlags, Operations, Settings, Source};
 use tempfile::TempDir;
 
 const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 0 };

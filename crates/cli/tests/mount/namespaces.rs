@@ -108,6 +108,7 @@ sys.exit(done or moved)
     assert_eq!((owner(&served.path("file")), owner(&bench.path("mapped/file"))), (0, 1000));
     let mut create = Command::new("sh");
     create.args(["-c", "echo new > mapped/new && cat mapped/file"]).current_dir(bench.directory.path());
+    std::os::unix::process::CommandExt::gid(&mut create, 1000);
     std::os::unix::process::CommandExt::uid(&mut create, 1000);
     served.open_to_all();
     assert!(create.status().expect("sh starts").success());

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use diorite_block::sync::{Mutex, now};
 use diorite_block::BlockDevice;
+use diorite_block::sync::{Mutex, now};
 
 use crate::allocate::{Allocator, FreeSpace};
 use crate::buffer::{BlockKind, Buffer, BufferCache};

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice, Sector};
 
-use diorite_ext_format::Superblock;
-use diorite_ext_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::memory::BlockMemory;
 use crate::{BlockSize, FsBlock, Result};
+use diorite_ext_format::Superblock;
+use diorite_ext_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 
 /// Writes metadata blocks to their places on the volume, adjacent ones in one transfer.
 #[derive(Debug)]

@@ -43,7 +43,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use diorite::{Filesystem, TargetKind};
+use diorite::Filesystem;
+use diorite::front_end::{TargetKind, kind_of_target};
 
 use crate::limited_log::Log;
 use crate::mounted::device_number;
@@ -175,7 +176,7 @@ impl Mount {
         let threads = Arc::<Threads>::default();
         let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
         let has_loop = !is_read_only && options.source_name.is_none();
-        let is_whole = diorite::kind_of_target(&options.target(target)) == TargetKind::Whole;
+        let is_whole = kind_of_target(&options.target(target)) == TargetKind::Whole;
         let image = if images.len() == 1 { images.pop() } else { None };
         let wish = Wish {
             directory,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite::{
-    Attributes, DirectIo, Error, File, FileKind, InodeNumber, IoFlags, NodeRef,
-    ReservedBlocks, Result, SetAttributes, SpaceUse,
+    Attributes, DirectIo, Error, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks, Result,
+    SetAttributes, SpaceUse,
 };
 
 use rustix::io::Errno;
