@@ -73,7 +73,7 @@ fn a_write_into_preallocated_blocks_adds_none() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let file = fs::File::options().create_new(true).read(true).write(true).open(served.path("file"));
     let file = file.expect("create");
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 4095, 2).expect("fallocate");
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 4097).expect("fallocate");
     let blocks = || fs::metadata(served.path("file")).expect("stat").blocks();
     let before = blocks();
     file.write_all_at(b"ab", 4095).expect("write");
