@@ -46,6 +46,7 @@ fn late_times_widen_the_extra_fields_where_there_is_space() {
             volume.set_attributes(&at(&volume, name).unwrap(), &set).unwrap();
         }
         volume.close().unwrap();
+        drop(volume);
         let (code, said) = run("e2fsck", &["-fn", path.to_str().unwrap()]);
         assert_eq!(code, 0, "{arguments}: {said}");
         // Without space the latest time that fits; it does not wrap.
@@ -58,6 +59,7 @@ fn late_times_widen_the_extra_fields_where_there_is_space() {
         let value = |name| volume.xattrs.get(&at(&volume, name).unwrap(), b"user.a").unwrap();
         assert_eq!((value("small"), value("full")), (b"value".to_vec(), vec![b'v'; 84]), "{arguments}");
         volume.close().unwrap();
+        drop(volume);
         let Some(mounted) = image.mount() else { continue };
         for name in ["none", "bare", "small", "full"] {
             let found = std::fs::symlink_metadata(mounted.at.join(name)).unwrap().mtime();

@@ -266,13 +266,21 @@ fn bad_names_hide_no_others() {
                 volume.close().unwrap();
             }
             let mut bytes = std::fs::read(image.path()).unwrap();
-            let mut find = |n: u32| {
-                let name = name(n);
-                bytes.windows(name.len()).position(|found| found == name).unwrap()
+            // Old copies in the journal, too.
+            let places = |bytes: &[u8], name: &[u8]| -> Vec<usize> {
+                bytes
+                    .windows(name.len())
+                    .enumerate()
+                    .filter(|(_, found)| *found == name)
+                    .map(|(at, _)| at)
+                    .collect()
             };
-            let (slash, missing_inode) = (find(3), find(5));
-            bytes[slash + 1] = b'/';
-            bytes[missing_inode - 8..missing_inode - 4].copy_from_slice(&u32::MAX.to_le_bytes());
+            for at in places(&bytes, &name(3)) {
+                bytes[at + 1] = b'/';
+            }
+            for at in places(&bytes, &name(5)) {
+                bytes[at - 8..at - 4].copy_from_slice(&u32::MAX.to_le_bytes());
+            }
             std::fs::write(image.path(), &bytes).unwrap();
             let what = format!("{arguments}, {count} names");
             let volume = image.open();
