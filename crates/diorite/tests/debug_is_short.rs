@@ -14,7 +14,7 @@ use diorite::{
     Filesystem, Histogram, HostFile, ScheduledDevice, SchedulerKind, VolumeInfo,
 };
 use diorite_scheduler::{
-    Cfq, CfqTunables, Deadline, DeadlineTunables, Inject, InjectTunables, Noop, Statistics,
+    Cfq, CfqRules, CfqTunables, Deadline, DeadlineTunables, Inject, InjectTunables, Noop, Statistics,
 };
 
 const LONGEST: usize = 2048;

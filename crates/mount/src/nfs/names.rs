@@ -231,17 +231,16 @@ impl Asked<'_> {
         self.reply.u64(0);
         let most = self.reply.bytes.len() + count;
         let (export, entries) = (self.export, &mut *self.reply);
-        let mut pushed = 0;
-        let has_more =
-            export.operations.read_directory(directory.inode, cursor, Listed::Names, &mut |entry| {
-                let len = 4 + 8 + 4 + entry.name.len().next_multiple_of(4) + 8;
-                let is_full = entries.bytes.len() + len + LIST_END > most;
-                if !is_full {
-                    push_entry(entry, entries);
-                    pushed += 1;
-                }
-                !is_full
-            })?;
+        let (mut pushed, mut has_more) = (0, false);
+        export.operations.read_directory(directory.inode, cursor, Listed::Names, &mut |entry| {
+            let len = 4 + 8 + 4 + entry.name.len().next_multiple_of(4) + 8;
+            has_more = entries.bytes.len() + len + LIST_END > most;
+            if !has_more {
+                push_entry(entry, entries);
+                pushed += 1;
+            }
+            !has_more
+        })?;
         self.end_list(pushed, has_more)
     }
 
@@ -257,15 +256,16 @@ impl Asked<'_> {
         let (mut names, mut len) = (0, self.reply.bytes.len() + LIST_END);
         let wanted = Listed::Attributes { most: count / (ATTRIBUTES_LEN + HANDLE_LEN) };
         let version = self.operations().node(directory.inode)?.names_version();
-        let has_more = self.operations().read_directory(directory.inode, cursor, wanted, &mut |entry| {
+        let mut has_more = false;
+        self.operations().read_directory(directory.inode, cursor, wanted, &mut |entry| {
             let name = entry.name.len().next_multiple_of(4);
             names += 8 + name + 8;
             len += 4 + 8 + 4 + name + 8 + 4 + ATTRIBUTES_LEN + HANDLE_LEN;
-            let is_full = len > most || names > names_max && !listed.is_empty();
-            if !is_full {
+            has_more = len > most || names > names_max && !listed.is_empty();
+            if !has_more {
                 listed.push(entry.clone());
             }
-            !is_full
+            !has_more
         })?;
         let found: Vec<_> = listed.iter().map(|entry| self.operations().listed(entry).ok()).collect();
         // What was removed meanwhile may have given its number to another: then it is looked for by name.
