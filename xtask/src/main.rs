@@ -2,11 +2,14 @@
 
 mod bench;
 mod guests;
+mod layers;
+mod lines;
 mod mount;
 mod runner;
 mod sanitizers;
 mod setup;
 mod skips;
+mod source;
 mod target;
 
 use std::process::{Command, ExitCode};
@@ -19,7 +22,10 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   miri    the unsafe memory code under Miri; says what to install where there is no nightly toolchain
   asan    queues, the arena and the buffer pool under AddressSanitizer; as miri
   tsan    locks, states of pages and the scheduled device on real threads under ThreadSanitizer; as miri
-  ci      formatting, lints, documentation, then test: before a change lands
+  lint    formatting, lints, documentation and layers
+  layers  imports that go up between crates, and cycles within one
+  lines   lines of code by crate: without tests, comments and blank lines
+  ci      lint, then test: before a change lands
   bench   [--directory DIR] [--rounds N] [SUITE...]: ratios against peers, stored under bench/runs
   torture SUITE [OPTION...]: power cuts and other long suites (`cargo xtask torture help`)
   mount   [--seconds N] [--seed N] [NAME...]: programs and databases on a mount, also with the daemon killed,
@@ -33,7 +39,10 @@ fn main() -> ExitCode {
     let done = match command.as_str() {
         "setup" => setup::install_packages(),
         "test" => test(&std::env::args().skip(2).collect::<Vec<_>>()),
-        "ci" => ci(),
+        "ci" => lint().and_then(|()| test(&[])),
+        "lint" => lint(),
+        "layers" => layers::check(),
+        "lines" => lines::print(),
         "miri" => sanitizers::miri(),
         "asan" => sanitizers::asan(),
         "tsan" => sanitizers::tsan(),
@@ -63,11 +72,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn ci() -> Result<(), String> {
+fn lint() -> Result<(), String> {
     cargo(&["fmt", "--all", "--check"], &[])?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"], &[])?;
-    cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "--deny warnings")])?;
-    test(&[])
+    layers::check()?;
+    let features = runner::FEATURES;
+    cargo(&["clippy", "--workspace", features, "--all-targets", "--", "--deny", "warnings"], &[])?;
+    cargo(&["doc", "--workspace", features, "--no-deps"], &[("RUSTDOCFLAGS", "--deny warnings")])
 }
 
 fn test(arguments: &[String]) -> Result<(), String> {

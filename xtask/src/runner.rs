@@ -15,6 +15,9 @@ use crate::skips::Skips;
 /// A test hangs if no line has come from its program for so long. libtest has named it then, as one that has been running for over a minute.
 const SILENCE_MAX: Duration = Duration::from_secs(420);
 
+/// What the default build leaves out, as an argument of cargo.
+pub(crate) const FEATURES: &str = "--features=diorite-cli/profile";
+
 /// What runs tests: a program that cargo has built, or cargo itself for the examples in the documentation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Program {
@@ -48,7 +51,7 @@ impl Program {
         Ok(Self {
             name: "documentation".to_owned(),
             path: env!("CARGO").into(),
-            arguments: &["test", "--workspace", "--doc", "--quiet", "--no-fail-fast", "--"],
+            arguments: &["test", "--workspace", FEATURES, "--doc", "--quiet", "--no-fail-fast", "--"],
             directory: std::env::current_dir().map_err(|error| error.to_string())?,
         })
     }
@@ -109,10 +112,10 @@ fn next(queue: &Mutex<impl Iterator<Item = Program>>) -> Option<Program> {
 /// The programs of all tests, built as `cargo test` would, and the library for C that some of them use.
 pub(crate) fn build() -> Result<Built, String> {
     let mut programs = vec![Program::documentation()?];
-    let messages = messages_of(&["test", "--workspace", "--no-run"])?;
+    let messages = messages_of(&["test", "--workspace", FEATURES, "--no-run"])?;
     programs.extend(messages.iter().filter_map(|message| Program::of_message(message)));
     // With tests, so that dependencies have the same features and are not built once more.
-    let messages = messages_of(&["build", "--workspace", "--lib", "--tests"])?;
+    let messages = messages_of(&["build", "--workspace", FEATURES, "--lib", "--tests"])?;
     let library = messages.iter().find_map(|message| library_directory(message));
     Ok(Built { programs, library })
 }

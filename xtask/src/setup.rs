@@ -41,6 +41,10 @@ const TOOLS: &[Tool] = &[
     Tool { program: "/usr/lib/python3/dist-packages/pytest/__init__.py", package: "python3-pytest" },
     Tool { program: "/usr/lib/python3/dist-packages/numpy/__init__.py", package: "python3-numpy" },
     Tool { program: "/usr/lib/python3/dist-packages/fsspec/__init__.py", package: "python3-fsspec" },
+    Tool { program: "mypy", package: "mypy" },
+    // Shells whose completion is tried.
+    Tool { program: "zsh", package: "zsh" },
+    Tool { program: "fish", package: "fish" },
 ];
 
 /// Programs that only `cargo xtask mount` calls.
