@@ -26,7 +26,9 @@ mod logging;
 mod make;
 mod mount;
 mod output;
+#[cfg(feature = "profile")]
 mod profile;
+#[cfg_attr(not(feature = "profile"), path = "no_profiling.rs")]
 mod profiling;
 mod progress;
 mod raw;

@@ -416,7 +416,13 @@ fn a_run_too_short_for_a_profile_leaves_no_file() {
     let bench = Bench::new();
     bench.write("disk", &[0; 4096]);
     bench.write("j.fio", b"[j]\nrw=read\nsize=4k\nfilename=disk\n");
+    assert!(bench.fail("job j.fio --on sim:ssd --profile", 2).contains("--profile"));
     for line in ["diskperf blocks=1 bs=4k disk --profile=p.svg", "job j.fio --profile=p.svg"] {
+        if !cfg!(feature = "profile") {
+            let said = bench.fail(line, 1);
+            assert!(said.contains("--profile: not part of this program; build it with"), "{said}");
+            continue;
+        }
         let output = bench.diorite(line.split(' ')).output().expect("the program starts");
         let (reported, failed) = (common::text(&output.stdout), common::text(&output.stderr));
         assert!(reported.contains("/s"), "the figures are there anyhow: {reported}");
@@ -430,5 +436,4 @@ fn a_run_too_short_for_a_profile_leaves_no_file() {
             assert!(failed.contains("p.svg: not written: the run was too short"), "{failed}");
         }
     }
-    assert!(bench.fail("job j.fio --on sim:ssd --profile", 2).contains("--profile"));
 }
