@@ -87,7 +87,7 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
         let mut report = Report::new(command_line(), machine);
         report.rows = rows;
         let json = serde_json::to_value(&report).map_err(std::io::Error::from)?;
-        return output.json(&json);
+        return output.json(json);
     }
     if arguments.o_direct {
         output.line("Using O_DIRECT for block based I/O")?;
@@ -113,7 +113,7 @@ fn compare_all(arguments: &Bonnie, output: &mut Output) -> Result<()> {
     )?;
     if arguments.reporting.json {
         let json = serde_json::to_value(&comparison.report).map_err(std::io::Error::from)?;
-        return output.json(&json);
+        return output.json(json);
     }
     output.text(&comparison_text(&comparison.report, comparison.size_mib))
 }

@@ -9,7 +9,7 @@ use diorite_copy::incomplete_name;
 use serde_json::{Value, json};
 
 use crate::args::{Ln, Mkdir, Mv, Reporting, Rm};
-use crate::failure::{Failure, Result, complain};
+use crate::failure::{Failure, Result, complain_of_part};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::{Location, is_same_image};
@@ -32,7 +32,7 @@ pub(crate) fn for_each(locations: &[Location], mut act: impl FnMut(&Location) ->
         match act(location) {
             Ok(()) => {}
             Err(Failure::Failed(text)) if locations.len() > 1 => {
-                complain(&text);
+                complain_of_part(&text);
                 failed = true;
                 interrupt::check().map_err(|_| Failure::Reported)?;
             }
@@ -56,7 +56,7 @@ fn report(
     what: impl FnOnce() -> Value,
 ) -> Result<()> {
     if json.json && is_worth_showing(&done) {
-        output.json(&what())?;
+        output.json(what())?;
     }
     done
 }

@@ -41,7 +41,7 @@ pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     progress.end();
     let report = report.map_err(|error| Failure::of(image.display(), "check", &error.into()))?;
     if arguments.reporting.json {
-        output.json(&json_report(image, &report))?;
+        output.json(json_report(image, &report))?;
     } else {
         show(image, &report, output)?;
     }

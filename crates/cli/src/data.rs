@@ -193,7 +193,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     }
     let summary = finished?;
     if arguments.common.reporting.json {
-        output.json(&summary_json("cp", &summary))?;
+        output.json(summary_json("cp", &summary))?;
     }
     if summary.failed + summary.attributes_lost > 0 { Err(Failure::Reported) } else { copied }
 }

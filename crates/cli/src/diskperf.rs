@@ -236,7 +236,7 @@ fn json(
     if !schedulers.is_empty() {
         json["schedulers"] = schedulers.iter().map(SchedulerReport::json).collect();
     }
-    output.json(&json)
+    output.json(json)
 }
 
 impl From<DiskPerfError> for Failure {

@@ -2,18 +2,24 @@
 //!
 //! A line is `diorite: OBJECT: what happened: why; cure`.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use diorite::front_end::{Partition, array_of, partitions_with_volumes};
 use diorite::{DeviceOptions, ErrorKind, OpenError, VolumeInfo, open_target};
 
 use diorite_mount::MountOptions;
 use rustix::io::Errno;
+use serde_json::{Value, json};
 
 use crate::foreign;
+
+/// Failures of parts of a command, in order: the command went on.
+static PARTIAL: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -127,6 +133,35 @@ impl Failure {
             Self::OutputClosed => ExitCode::from(ENDED_BY_SIGPIPE),
         }
     }
+}
+
+/// Print the failure of a part of a command, which goes on.
+pub(crate) fn complain_of_part(text: &str) {
+    complain(text);
+    PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+}
+
+/// Why a command did not do all that it should, as JSON: nothing if it did.
+pub(crate) fn json_errors(done: &Result<()>) -> Vec<Value> {
+    let last = match done {
+        Err(Failure::Failed(text) | Failure::Usage(text)) => Some(text.clone()),
+        Ok(()) | Err(Failure::Reported) => None,
+        Err(Failure::OutputClosed) => return Vec::new(),
+    };
+    let mut texts = std::mem::take(&mut *PARTIAL.lock().unwrap_or_else(PoisonError::into_inner));
+    texts.extend(last);
+    texts.iter().map(|text| json_error(text, std::env::args_os().skip(1))).collect()
+}
+
+/// A message `OBJECT: what: why; remedy` as JSON. An object that is one of the `words` of the command line may contain `: `.
+fn json_error(text: &str, words: impl Iterator<Item = OsString>) -> Value {
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    let named = words.filter(|word| text.strip_prefix(word).is_some_and(|rest| rest.starts_with(": ")));
+    let end = named.map(|word| word.len()).max().or_else(|| text.find(": "));
+    let (object, rest) = end.map_or((None, text), |end| (Some(&text[..end]), &text[end + 2..]));
+    let (happened, remedy) = rest.split_once("; ").map_or((rest, None), |(a, b)| (a, Some(b)));
+    let (what, why) = happened.split_once(": ").map_or((happened, None), |(a, b)| (a, Some(b)));
+    json!({ "object": object, "what": what, "why": why, "remedy": remedy, "message": text })
 }
 
 /// Print something on standard error, as one line with the program's name; control characters are made visible.
@@ -271,6 +306,22 @@ mod tests {
         let error = io::Error::from_raw_os_error(13);
         let Failure::Failed(text) = Failure::host("x", "open", &error) else { panic!() };
         assert_eq!(text, "x: cannot open: permission denied");
+    }
+
+    #[test]
+    fn message_is_taken_apart() {
+        let error = |text, word: &str| json_error(text, std::iter::once(word.into()));
+        let all = error("a: b:/x: cannot read: it: is gone; look; again", "a: b:/x");
+        assert_eq!(
+            all,
+            json!({
+                "object": "a: b:/x", "what": "cannot read", "why": "it: is gone", "remedy": "look; again",
+                "message": "a: b:/x: cannot read: it: is gone; look; again",
+            })
+        );
+        let bare = error("interrupted; what was done so far stays", "x");
+        assert_eq!((&bare["object"], &bare["what"]), (&Value::Null, &json!("interrupted")));
+        assert_eq!(error("b: not a directory", "x")["object"], "b");
     }
 
     #[test]

@@ -1,26 +1,97 @@
 //! Completions and manual pages, generated from the declarations in `args.rs`.
+//!
+//! The scripts of clap know commands and flags. A word with `:/` in it is a path in an image: for it bash, zsh and fish call
+//! `diorite completions SHELL --rest-of WORD`, which reads the image.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use clap::CommandFactory;
+use clap_complete::Shell;
 use clap_mangen::Man as Page;
+use diorite::{Access, DirectoryEntry, FileKind, Filesystem};
 
 use crate::args::{Cli, Completions, Man};
 use crate::failure::{Failure, Result};
+use crate::location::Location;
 use crate::output::Output;
 
+const BASH: &str = include_str!("completions/paths.bash");
+const ZSH: &str = include_str!("completions/paths.zsh");
+const FISH: &str = include_str!("completions/paths.fish");
+
 pub(crate) fn completions(arguments: &Completions, output: &mut Output) -> Result<()> {
+    if let Some(word) = &arguments.rest_of {
+        return rests(word, output);
+    }
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "diorite", &mut script);
-    output.bytes(&script)
+    let script = String::from_utf8_lossy(&script);
+    match arguments.shell {
+        Shell::Bash => {
+            output.text(&script)?;
+            output.text(BASH)
+        }
+        // Its last lines call the function that stands first.
+        Shell::Zsh => {
+            let entry = "\n_diorite() {\n";
+            output.text(&script.replacen(entry, &format!("\n{ZSH}{entry}    _diorite_paths && return\n"), 1))
+        }
+        Shell::Fish => {
+            output.text(&script)?;
+            output.text(FISH)
+        }
+        _ => output.text(&script),
+    }
+}
+
+/// What follows an incomplete path in an image, one possible rest in a line; that of a directory ends in a slash.
+fn rests(word: &Location, output: &mut Output) -> Result<()> {
+    let Location::Image { image, path } = word else { return Ok(()) };
+    let path = path.as_os_str().as_bytes();
+    let name_start = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let (directory, start) = path.split_at(name_start);
+    let failure = |error| Failure::of(word, "complete", &error);
+    let filesystem = Filesystem::options().access(Access::ReadOnly).open(image).map_err(failure)?;
+    let place = Path::new(std::ffi::OsStr::from_bytes(directory));
+    let node = filesystem.resolve(place).map_err(failure)?;
+    let mut names = Vec::new();
+    for entry in node.read_dir().map_err(failure)? {
+        let DirectoryEntry { name, kind, .. } = entry.map_err(failure)?;
+        let is_hidden = name.starts_with(b".") && !start.starts_with(b".");
+        let is_special = name == b"." || name == b"..";
+        // A name with control characters is no line, and may be meant for the terminal.
+        if name.starts_with(start) && !is_hidden && !is_special && !name.iter().any(u8::is_ascii_control) {
+            names.push((name, kind));
+        }
+    }
+    names.sort();
+    for (name, kind) in names {
+        let path = [directory, &name].concat();
+        let leads_to_directory = || {
+            let found = filesystem.metadata(Path::new(std::ffi::OsStr::from_bytes(&path)));
+            found.is_ok_and(|found| found.kind == FileKind::Directory)
+        };
+        let is_directory = match kind {
+            Some(FileKind::Directory) => true,
+            Some(FileKind::Symlink) | None => leads_to_directory(),
+            _ => false,
+        };
+        output.bytes(&name[start.len()..])?;
+        output.line(if is_directory { "/" } else { "" })?;
+    }
+    Ok(())
 }
 
 pub(crate) fn man(arguments: &Man, output: &mut Output) -> Result<()> {
-    let mut command = Cli::command();
-    command.build();
+    // `help COMMAND` shows what the page of the command says.
+    let mut command = Cli::command().disable_help_subcommand(true);
     if let Some(directory) = &arguments.output {
         let failure = |error: std::io::Error| Failure::host(directory.display(), "write the pages", &error);
         std::fs::create_dir_all(directory).map_err(failure)?;
         return clap_mangen::generate_to(command, directory).map_err(failure);
     }
+    command.build();
     let page = match &arguments.command {
         None => command,
         Some(name) => command

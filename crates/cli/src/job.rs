@@ -142,7 +142,7 @@ fn read_ahead_bytes(arguments: &Job) -> Option<usize> {
 }
 
 fn show(arguments: &Job, outcome: &JobOutcome, output: &mut Output) -> Result<()> {
-    if arguments.reporting.json { output.json(&outcome.json()) } else { output.text(&outcome.text()) }
+    if arguments.reporting.json { output.json(outcome.json()) } else { output.text(&outcome.text()) }
 }
 
 fn on_place(arguments: &Job, file: &JobFile, place: &Arc<dyn Place>, output: &mut Output) -> Result<()> {

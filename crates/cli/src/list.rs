@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Du, Ls, ManyPaths, OnePath, Tree};
 use crate::change::{for_each, is_worth_showing};
-use crate::failure::{Failure, Result, complain, visible};
+use crate::failure::{Failure, Result, complain_of_part, visible};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
@@ -103,9 +103,14 @@ impl Listing<'_> {
         let (image, _) = self.location.in_image();
         let at = Location::Image { image: image.to_owned(), path };
         if let Failure::Failed(text) = Failure::of(&at, what, error) {
-            complain(&text);
+            complain_of_part(&text);
         }
     }
+}
+
+/// `IMAGE:/path`, byte for byte.
+fn location_bytes(image: &Path, path: &Path) -> Vec<u8> {
+    [image.as_os_str().as_bytes(), b":", path.as_os_str().as_bytes()].concat()
 }
 
 /// Where a symbolic link points.
@@ -125,7 +130,7 @@ fn walked(
     };
     match Failure::of(location, "list", &error) {
         Failure::Failed(text) if error.kind() == ErrorKind::Corrupt => {
-            complain(&text);
+            complain_of_part(&text);
             *is_partial = true;
             Ok(None)
         }
@@ -232,10 +237,12 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
         if followed.kind == FileKind::Directory && !arguments.directory {
             waiting.push((path.to_owned(), followed.inode));
         } else {
-            let name = path.as_os_str().as_bytes().to_vec();
             if arguments.common.reporting.json {
-                lists.push(json!({ "entries": [json_entry(&filesystem, path, &name, &attributes)] }));
+                let name = path.as_os_str().as_bytes();
+                lists.push(json!({ "entries": [json_entry(&filesystem, path, name, &attributes)] }));
             } else {
+                // As other commands take it.
+                let name = location_bytes(image, path);
                 let (inode, kind) = (attributes.inode, attributes.kind);
                 let entry = Entry { name, inode, kind, attributes: Some(attributes) };
                 show_list(&filesystem, &[entry], arguments, output)?;
@@ -271,7 +278,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
         whole(is_partial)
     });
     if arguments.common.reporting.json && is_worth_showing(&done) {
-        output.json(&json!({ "command": "ls", "lists": lists }))?;
+        output.json(json!({ "command": "ls", "lists": lists }))?;
     }
     done
 }
@@ -376,7 +383,7 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
                 entries.push(value);
             }
         }
-        output.json(&json!({ "command": "tree", "entries": entries }))?;
+        output.json(json!({ "command": "tree", "entries": entries }))?;
         return whole(is_partial);
     }
     let top = filesystem.metadata(path).map_err(Failure::map(location, "list"))?;
@@ -483,7 +490,7 @@ pub(crate) fn stat(arguments: &ManyPaths, images: &mut Images, output: &mut Outp
         show_stat(&filesystem, location, path, &attributes, &xattrs, output)
     });
     if arguments.common.reporting.json && is_worth_showing(&done) {
-        output.json(&json!({ "command": "stat", "files": files }))?;
+        output.json(json!({ "command": "stat", "files": files }))?;
     }
     done
 }
@@ -560,7 +567,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
             }
             let size = if arguments.bytes { bytes.to_string() } else { human(bytes) };
             output.text(&format!("{size}\t"))?;
-            output.name(path.as_os_str().as_bytes())?;
+            output.name(&location_bytes(image, path))?;
             output.line("")
         };
         // Directories from the top to where the walk is, with their sums.
@@ -600,7 +607,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
         whole(is_partial)
     });
     if arguments.common.reporting.json && is_worth_showing(&done) {
-        output.json(&json!({ "command": "du", "totals": totals }))?;
+        output.json(json!({ "command": "du", "totals": totals }))?;
     }
     done
 }
@@ -631,7 +638,7 @@ pub(crate) fn extents(arguments: &OnePath, images: &mut Images, output: &mut Out
                 value
             })
             .collect();
-        return output.json(&json!({
+        return output.json(json!({
             "command": "extents",
             "path": json_name(path.as_os_str().as_bytes()),
             "size": file.size(),

@@ -44,7 +44,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command, Opening};
-use failure::Result;
+use failure::{Failure, Result};
 use images::Images;
 use output::Output;
 
@@ -67,7 +67,15 @@ fn show(said: &clap::Error) -> ExitCode {
         if !said.use_stderr() && stdout::was_closed() { Err(stdout::closed_error()) } else { said.print() }
     };
     match print() {
-        Err(error) if !said.use_stderr() => failure::Failure::from(error).report(),
+        Err(error) if !said.use_stderr() => Failure::from(error).report(),
+        _ if said.use_stderr() => {
+            let text = said.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            let wrong = Failure::Usage(line.trim_start_matches("error: ").to_owned());
+            // Standard error has it, too.
+            let _ = Output::new().finish(&Err(wrong));
+            ExitCode::from(said.exit_code() as u8)
+        }
         _ => ExitCode::from(said.exit_code() as u8),
     }
 }
@@ -96,9 +104,9 @@ fn run(command: &Command) -> Result<()> {
     let mut output = Output::new();
     let done = dispatch(command, &mut images, &mut output);
     // Images are closed and what was written is shown even after a failure; the first failure counts.
-    let closed = images.close();
-    let shown = output.finish();
-    done.and(closed).and(shown)
+    let done = done.and(images.close());
+    let shown = output.finish(&done);
+    done.and(shown)
 }
 
 fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Result<()> {

@@ -302,7 +302,7 @@ fn show(
         if let Some(summary) = summary {
             value["content"] = summary_json("cp", summary);
         }
-        return output.json(&value);
+        return output.json(value);
     }
     let kind = match arguments.kind {
         FilesystemType::Ext2 => "ext2",

@@ -1,17 +1,20 @@
-//! What a command writes on standard output: text for people, or one JSON object.
+//! What a command writes on standard output: text for people, or one JSON object, which also says why the command failed.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use crate::failure::{Result, visible};
+use crate::args;
+use crate::failure::{self, Result, visible};
 use crate::stdout::Stdout;
 
 /// Standard output, buffered; a reader that has gone ends the command without a word.
 pub(crate) struct Output {
     writer: BufWriter<Stdout>,
     is_terminal: bool,
+    /// The object of a command with `--json`, written when the command ends.
+    json: Option<Value>,
 }
 
 /// Widest line that reads well.
@@ -26,7 +29,7 @@ fn width(is_terminal: bool) -> usize {
 impl Output {
     pub(crate) fn new() -> Self {
         let is_terminal = io::stdout().is_terminal();
-        Self { writer: BufWriter::with_capacity(64 << 10, Stdout::lock()), is_terminal }
+        Self { writer: BufWriter::with_capacity(64 << 10, Stdout::lock()), is_terminal, json: None }
     }
 
     /// Write a line.
@@ -70,10 +73,11 @@ impl Output {
         Ok(self.writer.write_all(bytes)?)
     }
 
-    /// Write one JSON object.
-    pub(crate) fn json(&mut self, value: &Value) -> Result<()> {
-        serde_json::to_writer_pretty(&mut self.writer, value).map_err(io::Error::from)?;
-        self.line("")
+    /// Write one JSON object when the command ends.
+    #[expect(clippy::unnecessary_wraps, reason = "commands end with what they write")]
+    pub(crate) fn json(&mut self, value: Value) -> Result<()> {
+        self.json = Some(value);
+        Ok(())
     }
 
     /// Hand what there is to the reader, who waits for more.
@@ -81,8 +85,20 @@ impl Output {
         Ok(self.writer.flush()?)
     }
 
-    /// Hand everything to the reader.
-    pub(crate) fn finish(mut self) -> Result<()> {
+    /// Hand everything to the reader. With `--json` a failure is in the object, which is there also if there is nothing else to show.
+    pub(crate) fn finish(mut self, done: &Result<()>) -> Result<()> {
+        let errors = if args::wants_json() { failure::json_errors(done) } else { Vec::new() };
+        if let Some(first) = errors.first() {
+            let object = self.json.get_or_insert_with(|| json!({}));
+            object["error"] = first.clone();
+            if errors.len() > 1 {
+                object["errors"] = Value::from(errors);
+            }
+        }
+        if let Some(object) = self.json.take() {
+            serde_json::to_writer_pretty(&mut self.writer, &object).map_err(io::Error::from)?;
+            self.line("")?;
+        }
         Ok(self.writer.flush()?)
     }
 }

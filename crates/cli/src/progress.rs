@@ -10,7 +10,7 @@ use diorite_bench::{Cancel, Observer};
 use diorite_copy::Watch;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::failure::{Failure, complain, visible};
+use crate::failure::{Failure, complain, complain_of_part, visible};
 
 /// Names of small files are shown only in work that lasts longer than this: there may be very many.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
@@ -108,7 +108,7 @@ impl Watch for CopyProgress {
             return;
         }
         if let Failure::Failed(text) = error.into() {
-            self.bar.suspend(|| complain(&text));
+            self.bar.suspend(|| complain_of_part(&text));
         }
     }
 

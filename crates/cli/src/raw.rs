@@ -34,7 +34,7 @@ pub(crate) fn raw(arguments: &Raw, output: &mut Output) -> Result<()> {
     if arguments.reporting.json {
         let list: Vec<_> =
             list.iter().map(|(name, target)| json!({ "name": name, "target": target })).collect();
-        return output.json(&json!({ "command": "raw", "bindings": list }));
+        return output.json(json!({ "command": "raw", "bindings": list }));
     }
     list.iter().try_for_each(|(name, target)| output.line(format!("/dev/raw/{name}: {}", visible(target))))
 }

@@ -50,7 +50,7 @@ pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
             report.verdicts.extend(outcome.verdicts);
             report.notes.extend(outcome.notes);
         }
-        return output.json(&serde_json::to_value(&report).map_err(std::io::Error::from)?);
+        return output.json(serde_json::to_value(&report).map_err(std::io::Error::from)?);
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ const INTERVALS: std::ops::RangeInclusive<f64> = 0.05..=86_400.0;
 /// `diorite status`.
 pub(crate) fn status(arguments: &args::Status, output: &mut Output) -> Result<()> {
     let status = ask(&arguments.directory).map_err(|error| failure(&error))?;
-    output.json(&serde_json::to_value(status).map_err(std::io::Error::from)?)
+    output.json(serde_json::to_value(status).map_err(std::io::Error::from)?)
 }
 
 /// `diorite top`.

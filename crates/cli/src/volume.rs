@@ -26,8 +26,8 @@ pub(crate) fn trim(arguments: &Trim, images: &mut Images, output: &mut Output) -
     let filesystem = images.open(image, Access::ReadWrite)?;
     let bytes = filesystem.trim(0..u64::MAX, 0).map_err(Failure::map(image.display(), "trim"))?;
     if arguments.common.reporting.json {
-        return output
-            .json(&json!({ "image": json_name(image.as_os_str().as_bytes()), "bytes_discarded": bytes }));
+        let image = json_name(image.as_os_str().as_bytes());
+        return output.json(json!({ "image": image, "bytes_discarded": bytes }));
     }
     output.line(format!(
         "{}: {} of free space discarded",
@@ -77,7 +77,7 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let journal_defect = VolumeInfo::journal_defect(device.as_ref());
     let found = Found { info, missing, backup, journal_defect, array_reason: array_read_only_reason(name) };
     if arguments.reporting.json {
-        return output.json(&json_info(image, &found));
+        return output.json(json_info(image, &found));
     }
     show_info(image, &found, output)
 }
@@ -93,7 +93,7 @@ fn show_partitions(
     if arguments.reporting.json {
         let list: Vec<_> = partitions.iter().map(json_partition).collect();
         let image = json_name(image.as_os_str().as_bytes());
-        return output.json(&json!({ "command": "info", "image": image, "partitions": list }));
+        return output.json(json!({ "command": "info", "image": image, "partitions": list }));
     }
     let name = visible(&image.display().to_string());
     output.line(format!("{name}: a disk with partitions; `{name}?partition=N` is one of them"))?;
@@ -282,7 +282,7 @@ pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Re
                 })
             })
             .collect();
-        output.json(&json!({ "command": "df", "images": list }))?;
+        output.json(json!({ "command": "df", "images": list }))?;
         return done;
     }
     let width = rows.iter().map(|(image, _)| image.as_os_str().len()).max().unwrap_or(0).max(5);

@@ -620,7 +620,30 @@ fn completions_and_pages_know_every_command() {
         assert!(bench.path(&format!("pages/diorite-{command}.1")).exists(), "{command}");
     }
     assert!(pages > 14);
+    // `help COMMAND` has no page of its own: half of all pages were those.
+    let of_help = bench.path("pages").read_dir().expect("pages").filter_map(Result::ok);
+    let of_help = of_help.filter(|page| page.file_name().to_string_lossy().contains("-help"));
+    assert_eq!(of_help.count(), 0);
     assert!(bench.run("man cp").contains(".TH"));
+}
+
+/// `du` and `ls -d` showed `/dir`, which names a directory of the host.
+#[test]
+fn names_that_are_shown_can_be_pasted() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.run("mkdir -p a.img:/dir/sub");
+    bench.write("file", b"x");
+    bench.run("cp file a.img:/dir/file");
+    for line in
+        ["du -a a.img:/dir", "du -s a.img:/dir", "du a.img", "ls -d a.img:/dir", "ls -l a.img:/dir/file"]
+    {
+        for shown in bench.run(line).lines() {
+            let name = shown.split([' ', '\t']).next_back().unwrap_or_default();
+            assert!(name.starts_with("a.img:/"), "{line}: {shown}");
+            bench.run(&format!("stat {name}"));
+        }
+    }
 }
 
 /// `-f` once removed LINK first: when the new one could not be made, or both were one file, the file was lost.

@@ -869,3 +869,69 @@ fn a_name_that_is_no_name_of_a_device_is_wrong_usage() {
     bench.fail("info a.img?partition=3", 1);
     bench.must_be_clean("a.img");
 }
+
+/// With `--json` nothing was on standard output when a command failed.
+#[test]
+fn json_says_why_a_command_failed() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    let lines = [
+        "mkfs a.img",
+        "info none.img",
+        "check none.img",
+        "trim none.img",
+        "extents a.img:/none",
+        "ls a.img:/none",
+        "tree a.img:/none",
+        "stat a.img:/none",
+        "cp a.img:/none there",
+        "mv a.img:/none a.img:/there",
+        "rm a.img:/none",
+        "mkdir a.img:/no/where",
+        "ln a.img:/none a.img:/there",
+        "df none.img",
+        "du a.img:/none",
+        "top none",
+        "bonnie -d none",
+        "diskperf none.img",
+        "raw none",
+        "job none.fio",
+        "repro fairness --on none",
+    ];
+    for line in lines {
+        let output = bench.diorite(line.split(' ').chain(["--json"])).output().expect("the program starts");
+        let said = common::text(&output.stderr);
+        let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect(line);
+        let error = &object["error"];
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{line}: {said}");
+        assert!(error["what"].is_string() && error["object"].is_string(), "{line}: {error}");
+        let message = error["message"].as_str().expect("a message");
+        assert!(said.contains(&format!("diorite: {message}")), "{line}: {said}: {message}");
+    }
+    // Every command that has the switch is tried.
+    for command in bench
+        .run("help")
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().map(str::to_owned))
+    {
+        let help = bench.diorite([command.as_str(), "--help"]).output().expect("the program starts");
+        if !command.is_empty() && common::text(&help.stdout).contains("      --json") {
+            assert!(lines.iter().any(|line| line.starts_with(&format!("{command} "))), "{command}");
+        }
+    }
+    let error = |line: &str| {
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect(line)
+    };
+    let not_found = error("check --json none.img");
+    assert_eq!(not_found["error"]["object"], "none.img");
+    assert!(not_found["error"]["remedy"].as_str().is_some_and(|remedy| remedy.contains("check the path")));
+    assert!(
+        error("ls --json --bogus")["error"]["what"].as_str().is_some_and(|what| what.contains("--bogus"))
+    );
+    // What succeeded is there beside what did not.
+    let both = error("stat --json a.img:/ a.img:/none a.img:/neither");
+    assert_eq!(both["files"][0]["kind"], "directory");
+    assert_eq!(both["errors"].as_array().map(Vec::len), Some(2), "{both}");
+    assert_eq!(both["error"], both["errors"][0]);
+}

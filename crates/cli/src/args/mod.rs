@@ -24,6 +24,7 @@ pub(crate) use shared::{Opening, Profiling, Queueing, Reporting};
 pub(crate) use volume::Raw;
 pub(crate) use volume::{Check, FilesystemType, Info, Mkfs, Trim};
 
+use crate::location::Location;
 use measure::{DISKPERF_EXAMPLES, JOB_OPTIONS};
 use mount::MOUNT_OPTIONS;
 
@@ -174,6 +175,9 @@ pub(crate) enum Command {
 pub(crate) struct Completions {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
+    /// List what can follow an incomplete path in an image; the scripts call it
+    #[arg(long, value_name = "IMAGE:/PATH", hide = true)]
+    pub(crate) rest_of: Option<Location>,
 }
 
 #[derive(Debug, Args)]
@@ -209,6 +213,11 @@ pub(crate) fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsStr
 pub(crate) fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     format!("diorite {}", words.collect::<Vec<_>>().join(" "))
+}
+
+/// Whether `--json` is on the command line, also if the rest of it is wrong.
+pub(crate) fn wants_json() -> bool {
+    std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json")
 }
 
 #[cfg(test)]
