@@ -222,7 +222,39 @@ pub enum OpenError {
     Io(#[from] IoError),
 }
 
+/// The word for a directory in [`OpenError::NotADevice`].
+pub(crate) const DIRECTORY: &str = "a directory";
+
 impl OpenError {
+    /// What could not be opened: a path, or another name of a device.
+    pub fn object(&self) -> Option<&Path> {
+        match self {
+            Self::NotFound { path }
+            | Self::Permission { path, .. }
+            | Self::Exists { path }
+            | Self::Locked { path, .. }
+            | Self::Busy { path, .. }
+            | Self::ReadOnly { path, .. }
+            | Self::NoLocks { path, .. }
+            | Self::DirectRefused { path, .. }
+            | Self::NotADevice { path, .. }
+            | Self::TooSmall { path, .. }
+            | Self::CannotGrow { path, .. }
+            | Self::NoIoUring { path, .. }
+            | Self::Os { path, .. } => Some(path),
+            Self::BadTarget { spec: name, .. }
+            | Self::Unbound { spec: name, .. }
+            | Self::BadJoin { spec: name, .. }
+            | Self::NoPartitionTable { device: name, .. }
+            | Self::NoSuchPartition { device: name, .. }
+            | Self::BadWindow { device: name, .. }
+            | Self::MirrorMember { device: name, .. }
+            | Self::PartOfMember { device: name, .. }
+            | Self::BlockTooLarge { device: name, .. } => Some(Path::new(name)),
+            Self::BadChoice { .. } | Self::Io(_) => None,
+        }
+    }
+
     /// The `errno` that says the same.
     pub fn errno(&self) -> i32 {
         match self {
@@ -234,6 +266,7 @@ impl OpenError {
             | Self::Busy { .. }
             | Self::MirrorMember { .. }
             | Self::PartOfMember { .. } => libc::EBUSY,
+            Self::NotADevice { kind: DIRECTORY, .. } => libc::EISDIR,
             Self::NotADevice { .. } => libc::ENOTBLK,
             Self::CannotGrow { .. } => libc::ENOSPC,
             Self::NoSuchPartition { .. } => libc::ENXIO,

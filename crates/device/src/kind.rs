@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Stat};
 
-use crate::error::{OpenError, os_error};
+use crate::error::{DIRECTORY, OpenError, os_error};
 
 /// What a device can be made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Kind {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => return Ok(Self::File),
             FileType::BlockDevice => return Ok(Self::BlockDevice),
-            FileType::Directory => "a directory",
+            FileType::Directory => DIRECTORY,
             FileType::CharacterDevice => "a character device",
             FileType::Fifo => "a fifo",
             FileType::Socket => "a socket",

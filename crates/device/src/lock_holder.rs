@@ -21,7 +21,9 @@ impl LockHolder {
     /// What the user can do about it.
     pub(crate) fn cure(&self) -> &'static str {
         match self {
-            Self::ThisProcess => "do it in two steps, through a file of the host",
+            Self::ThisProcess => {
+                "use what is open, close it first, or copy in two steps, through a file of the host"
+            }
             Self::Process(..) | Self::Unknown => "close it there, or wait and try again",
         }
     }
@@ -30,9 +32,7 @@ impl LockHolder {
 impl std::fmt::Display for LockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::ThisProcess => {
-                f.write_str("this process, under another name or as another part of the device")
-            }
+            Self::ThisProcess => f.write_str("this process"),
             Self::Process(number, name) => write!(f, "another process, {name} ({number})"),
             Self::Unknown => f.write_str("another process"),
         }

@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::direct::{Alignment, make_direct};
-use crate::error::{OpenError, os_error};
+use crate::error::{DIRECTORY, OpenError, os_error};
 use crate::kind::Kind;
 use crate::lock_holder::{LockHolder, lock_holder};
 use crate::loop_holder::{backing_file, busy_loop_device};
@@ -125,7 +125,7 @@ fn open_error(path: &Path, access: Access, errno: Errno) -> OpenError {
         }
         Errno::EXIST => OpenError::Exists { path },
         Errno::BUSY => OpenError::Busy { path, through: None },
-        Errno::ISDIR => OpenError::NotADevice { path, kind: "a directory" },
+        Errno::ISDIR => OpenError::NotADevice { path, kind: DIRECTORY },
         _ => OpenError::Os { path, what: "open", source: errno.into() },
     }
 }

@@ -62,9 +62,19 @@ pub(crate) fn raise(error: &Error) -> PyErr {
                 format!("{plain}, or the file opened with unaligned=\"bounce\"")
             }
             Error::HasContent(_) => format!("{plain}; force=True overwrites it"),
+            Error::Mkfs(_) => arguments_for_flags(plain.to_string()),
             _ => plain.to_string(),
         };
-        let path = error.path().map(|path| path.as_os_str().to_owned());
+        let path = error.path().or(match plain {
+            Error::Open(error) => error.object(),
+            _ => None,
+        });
+        // `OSError` shows the path after the message.
+        let message = match path.and_then(|path| message.strip_prefix(&format!("{}: ", path.display()))) {
+            Some(rest) => rest.to_owned(),
+            None => message,
+        };
+        let path = path.map(|path| path.as_os_str().to_owned());
         let arguments = (error.errno(), message, path);
         let exception = match (error.kind(), plain) {
             (ErrorKind::Corrupt, _) => CorruptError::new_err(arguments),
@@ -76,6 +86,18 @@ pub(crate) fn raise(error: &Error) -> PyErr {
             Err(other) => other,
         }
     })
+}
+
+/// What advice for the program calls by its flags.
+fn arguments_for_flags(message: String) -> String {
+    let flags = [
+        ("(-N)", "(inodes)"),
+        ("(-N 16)", "(inodes=16)"),
+        ("(-b)", "(block_size)"),
+        ("(-i)", "(bytes_per_inode)"),
+        ("-O ", "features "),
+    ];
+    flags.into_iter().fold(message, |message, (flag, argument)| message.replace(flag, argument))
 }
 
 fn set_attributes(exception: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {

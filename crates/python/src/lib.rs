@@ -31,6 +31,8 @@ use pyo3::prelude::*;
 /// The compiled half of the package ``diorite``.
 #[pymodule]
 mod _diorite {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::async_queue::AsyncCore;
     #[pymodule_export]
@@ -51,4 +53,9 @@ mod _diorite {
     use crate::open::{open_host_handle, open_raw_handle};
     #[pymodule_export]
     use crate::queue::{Completion, Queue};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

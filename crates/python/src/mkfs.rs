@@ -57,8 +57,9 @@ pub(crate) fn mkfs(
     };
     let made = py.detach(|| match size {
         Some(size) => Filesystem::create(&target, size, &options)?.close(),
-        None => make_on(&target, &options, force).map_err(|error| error.at(&target)),
+        None => make_on(&target, &options, force),
     });
+    let made = made.map_err(|error| error.at(&target));
     Ok(made.map_err(Failure::from)?)
 }
 

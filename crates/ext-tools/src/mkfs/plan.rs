@@ -71,7 +71,7 @@ pub(super) fn plan(
     let usable = if options.size_bytes.is_some() { bytes } else { bytes / PAGE * PAGE };
     let mut numbers = first_numbers(options, features, block_size, usable / block_size.bytes())?;
     let requested = inodes_requested(options, &numbers, usage)?;
-    settle(&mut numbers, requested, options)?;
+    settle(&mut numbers, requested, bytes, options)?;
     // The first ones belong to the volume itself. mke2fs fails there, too.
     if numbers.inodes_per_group * numbers.groups <= u64::from(FIRST_INODE) {
         let cure = "it would have no inode for a file; use a larger image, or ask for inodes (-N 16)";
@@ -175,15 +175,22 @@ fn inodes_requested(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) 
 }
 
 /// Settle groups, inodes per group and space for growth; drops a last group that is too small.
-fn settle(numbers: &mut Numbers, inode_count: u64, options: &MkfsOptions) -> Result<(), MkfsError> {
-    let too_small = |blocks: u64, block_size: BlockSize| MkfsError::TooSmall {
-        bytes: blocks * block_size.bytes(),
-        cure: "use a larger device, smaller blocks (-b), or fewer inodes (-N)",
-    };
+fn settle(
+    numbers: &mut Numbers,
+    inode_count: u64,
+    bytes: u64,
+    options: &MkfsOptions,
+) -> Result<(), MkfsError> {
+    // No volume has so few blocks, whatever is on it.
+    if numbers.blocks <= numbers.first_data_block + 1 {
+        return Err(MkfsError::TooSmall { bytes, cure: "use a larger image or device" });
+    }
+    let cure = "use a larger device, smaller blocks (-b), or fewer inodes (-N)";
+    let too_small = || MkfsError::TooSmall { bytes, cure };
     let (asked_blocks, asked_reserved) = (numbers.blocks, numbers.reserved);
     loop {
         if numbers.blocks <= numbers.first_data_block + 1 {
-            return Err(too_small(asked_blocks, numbers.block_size));
+            return Err(too_small());
         }
         numbers.groups = (numbers.blocks - numbers.first_data_block).div_ceil(numbers.blocks_per_group);
         let per_block = numbers.block_size.bytes() / numbers.desc_size;
@@ -223,7 +230,7 @@ fn settle(numbers: &mut Numbers, inode_count: u64, options: &MkfsOptions) -> Res
         }
         let rest = (numbers.blocks - numbers.first_data_block) % numbers.blocks_per_group;
         if numbers.groups == 1 && rest != 0 && rest < overhead {
-            return Err(too_small(asked_blocks, numbers.block_size));
+            return Err(too_small());
         }
         if rest == 0 || rest >= overhead + LEAST_USE_OF_GROUP {
             return Ok(());

@@ -27,6 +27,7 @@ from ._diorite import (
     Stat,
     Stats,
     StatVfs,
+    __version__,
     mkfs,
 )
 from ._file import File, open_host, open_raw

@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, Generic, IO, Literal, TypeVar, overload
 
-from typing_extensions import Buffer as _AnyBuffer, Self
+from _typeshed import (
+    OpenBinaryMode,
+    OpenBinaryModeReading,
+    OpenBinaryModeUpdating,
+    OpenBinaryModeWriting,
+    OpenTextMode,
+    ReadableBuffer,
+)
+from typing_extensions import Self
 
 _AnyStr = TypeVar("_AnyStr", str, bytes)
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes] | Path
@@ -13,8 +21,10 @@ _Unaligned = Literal["error", "bounce"]
 _Sync = Literal["data", "all"]
 _Type = Literal["ext2", "ext3", "ext4"]
 _Owner = tuple[int, int]
+_AnyBuffer = ReadableBuffer | Buffer
 
 __all__: list[str]
+__version__: str
 
 class CorruptError(OSError):
     kind: str
@@ -315,6 +325,57 @@ class Path:
     def is_dir(self) -> bool: ...
     def is_symlink(self) -> bool: ...
     def samefile(self, other: _Path) -> bool: ...
+    @overload
+    def open(
+        self,
+        mode: OpenBinaryMode,
+        buffering: Literal[0],
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        **options: Any,
+    ) -> File: ...
+    @overload
+    def open(
+        self,
+        mode: OpenTextMode = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        **options: Any,
+    ) -> io.TextIOWrapper: ...
+    @overload
+    def open(
+        self,
+        mode: OpenBinaryModeReading,
+        buffering: Literal[-1, 1] = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        **options: Any,
+    ) -> io.BufferedReader: ...
+    @overload
+    def open(
+        self,
+        mode: OpenBinaryModeWriting,
+        buffering: Literal[-1, 1] = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        **options: Any,
+    ) -> io.BufferedWriter: ...
+    @overload
+    def open(
+        self,
+        mode: OpenBinaryModeUpdating,
+        buffering: Literal[-1, 1] = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        **options: Any,
+    ) -> io.BufferedRandom: ...
+    @overload
     def open(
         self,
         mode: str = "r",
@@ -323,7 +384,7 @@ class Path:
         errors: str | None = None,
         newline: str | None = None,
         **options: Any,
-    ) -> IO[Any]: ...
+    ) -> File | IO[Any]: ...
     def read_bytes(self) -> bytes: ...
     def read_text(self, encoding: str | None = None, errors: str | None = None) -> str: ...
     def write_bytes(self, data: _AnyBuffer) -> int: ...
@@ -395,7 +456,7 @@ class Filesystem:
     def open(
         self,
         path: _Path,
-        mode: str,
+        mode: OpenBinaryMode,
         buffering: Literal[0],
         encoding: None = None,
         errors: None = None,
@@ -411,6 +472,86 @@ class Filesystem:
     def open(
         self,
         path: _Path,
+        mode: OpenBinaryMode = "rb",
+        *,
+        buffering: Literal[0],
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        direct: _Direct | None = None,
+        unaligned: _Unaligned | None = None,
+        sync: _Sync | None = None,
+        permissions: int = 0o644,
+        owner: _Owner | None = None,
+    ) -> File: ...
+    @overload
+    def open(
+        self,
+        path: _Path,
+        mode: OpenTextMode,
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        direct: _Direct | None = None,
+        unaligned: _Unaligned | None = None,
+        sync: _Sync | None = None,
+        permissions: int = 0o644,
+        owner: _Owner | None = None,
+    ) -> io.TextIOWrapper: ...
+    @overload
+    def open(
+        self,
+        path: _Path,
+        mode: OpenBinaryModeReading = "rb",
+        buffering: Literal[-1, 1] = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        *,
+        direct: _Direct | None = None,
+        unaligned: _Unaligned | None = None,
+        sync: _Sync | None = None,
+        permissions: int = 0o644,
+        owner: _Owner | None = None,
+    ) -> io.BufferedReader: ...
+    @overload
+    def open(
+        self,
+        path: _Path,
+        mode: OpenBinaryModeWriting,
+        buffering: Literal[-1, 1] = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        *,
+        direct: _Direct | None = None,
+        unaligned: _Unaligned | None = None,
+        sync: _Sync | None = None,
+        permissions: int = 0o644,
+        owner: _Owner | None = None,
+    ) -> io.BufferedWriter: ...
+    @overload
+    def open(
+        self,
+        path: _Path,
+        mode: OpenBinaryModeUpdating,
+        buffering: Literal[-1, 1] = -1,
+        encoding: None = None,
+        errors: None = None,
+        newline: None = None,
+        *,
+        direct: _Direct | None = None,
+        unaligned: _Unaligned | None = None,
+        sync: _Sync | None = None,
+        permissions: int = 0o644,
+        owner: _Owner | None = None,
+    ) -> io.BufferedRandom: ...
+    @overload
+    def open(
+        self,
+        path: _Path,
         mode: str = "rb",
         buffering: int = -1,
         encoding: str | None = None,
@@ -422,7 +563,7 @@ class Filesystem:
         sync: _Sync | None = None,
         permissions: int = 0o644,
         owner: _Owner | None = None,
-    ) -> Any: ...
+    ) -> File | IO[Any]: ...
     def listdir(self, path: _Path = "/") -> list[Any]: ...
     def scandir(self, path: _Path = "/") -> Iterator[DirEntry[Any]]: ...
     def walk(
@@ -498,6 +639,85 @@ def mkfs(
     owner: _Owner = (0, 0),
     force: bool = False,
 ) -> None: ...
+@overload
+def open_host(
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    mode: OpenBinaryMode,
+    buffering: Literal[0],
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> File: ...
+@overload
+def open_host(
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    mode: OpenBinaryMode = "rb",
+    *,
+    buffering: Literal[0],
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> File: ...
+@overload
+def open_host(
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    mode: OpenTextMode,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> io.TextIOWrapper: ...
+@overload
+def open_host(
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    mode: OpenBinaryModeReading = "rb",
+    buffering: Literal[-1, 1] = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> io.BufferedReader: ...
+@overload
+def open_host(
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    mode: OpenBinaryModeWriting,
+    buffering: Literal[-1, 1] = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> io.BufferedWriter: ...
+@overload
+def open_host(
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    mode: OpenBinaryModeUpdating,
+    buffering: Literal[-1, 1] = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> io.BufferedRandom: ...
+@overload
 def open_host(
     path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
     mode: str = "rb",
@@ -509,7 +729,86 @@ def open_host(
     direct: _Direct = False,
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
-) -> Any: ...
+) -> File | IO[Any]: ...
+@overload
+def open_raw(
+    target: str | os.PathLike[str],
+    mode: OpenBinaryMode,
+    buffering: Literal[0],
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> File: ...
+@overload
+def open_raw(
+    target: str | os.PathLike[str],
+    mode: OpenBinaryMode = "rb",
+    *,
+    buffering: Literal[0],
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> File: ...
+@overload
+def open_raw(
+    target: str | os.PathLike[str],
+    mode: OpenTextMode,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> io.TextIOWrapper: ...
+@overload
+def open_raw(
+    target: str | os.PathLike[str],
+    mode: OpenBinaryModeReading = "rb",
+    buffering: Literal[-1, 1] = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> io.BufferedReader: ...
+@overload
+def open_raw(
+    target: str | os.PathLike[str],
+    mode: OpenBinaryModeWriting,
+    buffering: Literal[-1, 1] = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> io.BufferedWriter: ...
+@overload
+def open_raw(
+    target: str | os.PathLike[str],
+    mode: OpenBinaryModeUpdating,
+    buffering: Literal[-1, 1] = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    *,
+    direct: _Direct = False,
+    unaligned: _Unaligned | None = None,
+    sync: _Sync | None = None,
+) -> io.BufferedRandom: ...
+@overload
 def open_raw(
     target: str | os.PathLike[str],
     mode: str = "rb",
@@ -521,4 +820,4 @@ def open_raw(
     direct: _Direct = False,
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
-) -> Any: ...
+) -> File | IO[Any]: ...

@@ -113,7 +113,9 @@ class File(io.RawIOBase):
     def fileno(self):
         """Raises ``io.UnsupportedOperation``: the file has no descriptor of the host."""
         self._open()
-        raise io.UnsupportedOperation("a file of diorite has no descriptor")
+        raise io.UnsupportedOperation(
+            "a file of diorite has no descriptor; fill memory by readinto(): numpy.fromfile is numpy.empty and file.readinto(array)"
+        )
 
     def isatty(self):
         """False."""

@@ -1,14 +1,22 @@
-"""Every public name has a docstring and stands in the stub with the same arguments, and nothing else does."""
+"""Every public name has a docstring and stands in the stub with the same arguments, and nothing else does.
+
+The docstrings of the stub are those of the package: ``DIORITE_UPDATE_STUB=1 cargo test -p diorite-python`` writes them.
+"""
 
 import ast
 import inspect
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
 import diorite
 
-STUB = ast.parse((pathlib.Path(diorite.__file__).parent / "__init__.pyi").read_text())
+TEXT = (pathlib.Path(diorite.__file__).parent / "__init__.pyi").read_text()
+STUB = ast.parse(TEXT)
+SOURCE = pathlib.Path(os.environ["DIORITE_PYTHON_CRATE"]) / "python/diorite/__init__.pyi"
 CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
 FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
 METHODS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -82,3 +90,52 @@ def test_options_of_a_filesystem_are_those_of_the_volume():
     assert arguments_in_module(volume) == arguments_in_stub(init)
     for option in arguments_in_stub(init)[1:]:
         assert f"``{option}``" in diorite.Filesystem.__doc__, option
+
+
+def documented(body, owner):
+    """The nodes of the stub that have a docstring, and the docstring: of overloads the first."""
+    seen = set()
+    for node in body:
+        if not isinstance(node, (ast.ClassDef, *METHODS)) or node.name.startswith("_") or node.name in seen:
+            continue
+        seen.add(node.name)
+        thing = inspect.getattr_static(owner, node.name) if inspect.isclass(owner) else getattr(owner, node.name)
+        yield node, inspect.getdoc(getattr(thing, "__func__", thing)) or inspect.getdoc(getattr(owner, node.name))
+        if isinstance(node, ast.ClassDef):
+            yield from documented(node.body, thing)
+
+
+def with_docstrings(text):
+    lines = text.splitlines()
+    nodes = list(documented(ast.parse(text).body, diorite))
+    for node, doc in sorted(nodes, key=lambda found: found[0].lineno, reverse=True):
+        first = node.body[0]
+        indent = " " * (node.col_offset + 4)
+        docstring = [(indent + line).rstrip() for line in f'"""{doc}"""'.splitlines()]
+        if ast.get_docstring(node):
+            lines[first.lineno - 1 : first.end_lineno] = docstring
+        elif isinstance(node, ast.ClassDef):
+            at = min([first.lineno] + [mark.lineno for mark in getattr(first, "decorator_list", [])]) - 1
+            lines[at:at] = docstring + [""]
+        else:
+            lines[first.lineno - 1] = lines[first.lineno - 1].removesuffix(" ...")
+            lines[first.lineno : first.lineno] = docstring
+    return "\n".join(lines) + "\n"
+
+
+def test_docstrings_are_those_of_the_package():
+    text = with_docstrings(TEXT)
+    if "DIORITE_UPDATE_STUB" in os.environ:
+        SOURCE.write_text(text)
+    elif text != TEXT:
+        pytest.fail("the stub is stale: DIORITE_UPDATE_STUB=1 cargo test -p diorite-python")
+
+
+def test_types_are_what_they_seem():
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull]
+    if subprocess.run([*mypy, "--version"], capture_output=True).returncode:
+        pytest.skip("no mypy")
+    package = str(pathlib.Path(diorite.__file__).parent)
+    program = str(pathlib.Path(__file__).parent / "typed.py")
+    checked = subprocess.run([*mypy, package + "/__init__.pyi", program], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
