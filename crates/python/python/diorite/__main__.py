@@ -1,6 +1,7 @@
 """``python -m diorite IMAGE[:/PATH]``: list a directory of an image, or write a file to standard output."""
 
 import argparse
+import re
 import sys
 
 from . import Filesystem, __version__
@@ -10,7 +11,9 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m diorite", description=__doc__.split(": ", 1)[1])
     parser.add_argument("location", metavar="IMAGE[:/PATH]", help="an image or a device, and a path in it")
     parser.add_argument("--version", action="version", version=f"diorite {__version__}")
-    image, _, path = parser.parse_args().location.partition(":/")
+    # Not the colon of a scheme, as in nbd://HOST/EXPORT:/path.
+    image, *rest = re.split(":/(?!/)", parser.parse_args().location, maxsplit=1)
+    path = "".join(rest)
     try:
         with Filesystem(image, read_only=True) as fs:
             if fs.isdir("/" + path):
