@@ -30,8 +30,9 @@ const LAYERS: &[&[&str]] = &[
 const CYCLES: &[(&str, usize)] = &[
     ("bench", 2),
     ("block", 3),
-    ("device", 16),
-    ("diorite", 11),
+    ("copy", 2),
+    ("device", 8),
+    ("diorite", 6),
     ("ext", 12),
     ("ext-format", 2),
     ("mount", 4),

@@ -9,7 +9,7 @@ use std::path::Path;
 use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man as Page;
-use diorite::{Access, DirectoryEntry, FileKind, Filesystem};
+use diorite::{Access, DirEntry, FileKind, Filesystem};
 
 use crate::args::{Cli, Completions, Man};
 use crate::failure::{Failure, Result};
@@ -57,7 +57,7 @@ fn rests(word: &Location, output: &mut Output) -> Result<()> {
     let node = filesystem.resolve(place).map_err(failure)?;
     let mut names = Vec::new();
     for entry in node.read_dir().map_err(failure)? {
-        let DirectoryEntry { name, kind, .. } = entry.map_err(failure)?;
+        let DirEntry { name, kind, .. } = entry.map_err(failure)?;
         let is_hidden = name.starts_with(b".") && !start.starts_with(b".");
         let is_special = name == b"." || name == b"..";
         // A name with control characters is no line, and may be meant for the terminal.

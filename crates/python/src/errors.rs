@@ -62,13 +62,10 @@ pub(crate) fn raise(error: &Error) -> PyErr {
                 format!("{plain}, or the file opened with unaligned=\"bounce\"")
             }
             Error::HasContent(_) => format!("{plain}; force=True overwrites it"),
-            Error::Mkfs(_) => arguments_for_flags(plain.to_string()),
+            _ if plain.mkfs_error().is_some() => arguments_for_flags(plain.to_string()),
             _ => plain.to_string(),
         };
-        let path = error.path().or(match plain {
-            Error::Open(error) => error.object(),
-            _ => None,
-        });
+        let path = error.path().or_else(|| plain.open_error()?.object());
         // `OSError` shows the path after the message.
         let message = match path.and_then(|path| message.strip_prefix(&format!("{}: ", path.display()))) {
             Some(rest) => rest.to_owned(),
