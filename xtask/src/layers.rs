@@ -32,7 +32,6 @@ const CYCLES: &[(&str, usize)] = &[
     ("copy", 2),
     ("device", 8),
     ("diorite", 6),
-    ("ext", 12),
     ("ext-format", 2),
     ("mount", 4),
     ("pool", 13),
@@ -64,9 +63,10 @@ pub(crate) fn check() -> Result<(), String> {
         if count > listed {
             wrong.push(format!("{name}: modules in a cycle: {}", shown.join("; ")));
         } else if count < listed {
-            wrong.push(format!(
+            // Not a failure: a change that removes a cycle need not know of this list.
+            println!(
                 "{name}: {count} modules in cycles, {listed} are listed: lower it in xtask/src/layers.rs"
-            ));
+            );
         }
     }
     if wrong.is_empty() { Ok(()) } else { Err(format!("layers:\n  {}", wrong.join("\n  "))) }

@@ -14,9 +14,7 @@ pub(crate) fn start(file: Option<&Path>) -> Result<Option<Profiling>> {
     if file.is_none() {
         return Ok(None);
     }
-    Err(Failure::Failed(
-        "--profile: not part of this program; build it with `--features profile`".to_owned(),
-    ))
+    Err(Failure::Failed("--profile: not part of this program; build it with `--features profile`".to_owned()))
 }
 
 /// An error for `--profile` in a simulation, whose time is virtual.
