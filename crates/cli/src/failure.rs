@@ -9,10 +9,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use diorite::front_end::{Partition, array_of, partitions_with_volumes};
+use diorite::front_end::{LockHolder, Partition, array_of, partitions_with_volumes};
 use diorite::{DeviceOptions, ErrorKind, OpenError, VolumeInfo, open_target};
 
 use diorite_mount::MountOptions;
+use diorite_mount::status::{Place, place_of};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
@@ -45,6 +46,20 @@ impl Failure {
     pub(crate) fn open(error: &OpenError) -> Self {
         match error {
             OpenError::BadTarget { .. } => Self::Usage(error.to_string()),
+            OpenError::Locked { path, holder: holder @ LockHolder::Process(process, _), .. } => {
+                Self::Failed(match place_of(*process, path) {
+                    None => error.to_string(),
+                    Some(Place::Mount(directory)) => format!(
+                        "{}: locked by {holder}: it is mounted on {directory}; use it there, or unmount it: diorite umount {directory}",
+                        path.display(),
+                        directory = directory.display()
+                    ),
+                    Some(Place::Server(address)) => format!(
+                        "{}: locked by {holder}: it is served, {address}; use it there, or end that process",
+                        path.display()
+                    ),
+                })
+            }
             _ => Self::Failed(error.to_string()),
         }
     }
@@ -186,8 +201,15 @@ pub(crate) fn visible(text: &str) -> String {
     })
 }
 
+/// What to do where files of this process may not be larger.
+const FILE_SIZE_CURE: &str =
+    "; raise the limit on the size of files (ulimit -f), or use a filesystem with larger ones";
+
 /// What an error of the host says, without the number.
 pub(crate) fn reason(error: &io::Error) -> String {
+    if error.raw_os_error() == Some(Errno::FBIG.raw_os_error()) {
+        return format!("file too large{FILE_SIZE_CURE}");
+    }
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();
@@ -236,6 +258,7 @@ fn cure(error: &diorite::Error) -> &'static str {
         (cause, _) if cause.is_of_device() && error.errno() == Errno::NOSPC.raw_os_error() => {
             "; the host has no space for the image; free some there"
         }
+        (cause, _) if cause.is_of_device() && error.errno() == Errno::FBIG.raw_os_error() => FILE_SIZE_CURE,
         (diorite::Error::DirectRefused(_), _) => "; leave out --direct",
         (_, ErrorKind::Other) if error.errno() == Errno::NAMETOOLONG.raw_os_error() => {
             "; use a shorter one, or for a link's target larger blocks (mkfs -b, up to 4096)"

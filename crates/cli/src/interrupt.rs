@@ -8,6 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, Result, print_error};
+use crate::inherited::is_ignored;
 
 static CANCEL: LazyLock<Cancel> = LazyLock::new(Cancel::default);
 static IS_CHANGING: AtomicBool = AtomicBool::new(false);
@@ -47,14 +48,6 @@ fn handle() {
         print_error("\ndiorite: interrupted");
         std::process::exit(1);
     }
-}
-
-/// Whether the program was started with a signal ignored (`SigIgn` of `proc_pid_status(5)`).
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// From now on an interruption does this and nothing else.

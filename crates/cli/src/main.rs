@@ -16,6 +16,7 @@ mod foreign;
 mod free_space;
 mod generate;
 mod images;
+mod inherited;
 mod interrupt;
 mod job;
 mod journal_sizes;
@@ -49,6 +50,7 @@ use images::Images;
 use output::Output;
 
 fn main() -> ExitCode {
+    inherited::reset_signals();
     let cli = match Cli::try_parse_from(args::normalized(std::env::args_os())) {
         Ok(cli) => cli,
         Err(said) => return show(&said),

@@ -11,10 +11,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use diorite_mount::fuse::{
-    detach, detach_own, keep_descriptors_here, keep_few_arenas, leave_namespace, raise_descriptor_limit,
-};
-use diorite_mount::{MountError, MountOptions, mounted, option_words};
+use diorite_mount::fuse::{detach, detach_own, keep_descriptors_here, keep_few_arenas, leave_namespace};
+use diorite_mount::{MountError, MountOptions, mounted, option_words, users_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -22,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::args;
 use crate::failure::{Failure, Result, complain, print_error, visible};
+use crate::inherited::{raise_limits, warn_of_file_size};
 use crate::interrupt;
 use crate::logging::{self, Destination};
 
@@ -73,6 +72,8 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     if arguments.fake {
         return Ok(());
     }
+    // Before the daemon is started too: it may need more to begin.
+    raise_limits();
     let is_daemon = std::env::var_os(IS_DAEMON).is_some();
     if !arguments.foreground && !is_daemon {
         return start_daemon();
@@ -82,7 +83,6 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         let _ = rustix::process::setsid();
     }
     keep_few_arenas();
-    raise_descriptor_limit();
     // Before the volume is mounted: what cannot be written is an error of this command.
     let null = if is_daemon { Some(open_log(Path::new("/dev/null"))?) } else { None };
     let destination = match (is_daemon, &arguments.log) {
@@ -91,6 +91,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         (false, _) => Destination::StandardError,
     };
     logging::install(destination, arguments.log_level.into());
+    warn_of_file_size(&arguments.image);
     // Ended between mounting and the first answer, it would leave a mount without a daemon.
     interrupt::is_changing();
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
@@ -145,6 +146,8 @@ fn is_left(error: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
+/// Users of a mount that an error names.
+const USERS_SHOWN: usize = 8;
 /// How long `umount` waits for a daemon before it says so, and how long at most.
 const WAIT_BEFORE_WORD: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(600);
@@ -175,7 +178,7 @@ fn unmount(directory: &Path, lazily: bool) -> Result<()> {
     let numbers = mounted::device_numbers(directory);
     // Of what the daemon cannot write when it ends, only its log would tell.
     let written = if daemon.is_some() { write_back(directory) } else { Ok(()) };
-    detach(directory, lazily).map_err(|error| Failure::Failed(error.to_string()))?;
+    detach(directory, lazily).map_err(|error| not_unmounted(directory, &error))?;
     // Also mounted elsewhere, as by `mount --bind`, it is served on.
     let elsewhere = numbers.and_then(|numbers| mounted::directories_of(&numbers).into_iter().next());
     match (daemon, elsewhere) {
@@ -192,6 +195,28 @@ fn unmount(directory: &Path, lazily: bool) -> Result<()> {
         let directory = directory.display();
         Failure::Failed(format!("{directory}: unmounted, but what was not synced before may be lost: {why}"))
     })
+}
+
+/// The error of an unmount; of one that is in use, with its users.
+fn not_unmounted(directory: &Path, error: &MountError) -> Failure {
+    let users = match error {
+        // `fusermount3` says it in words.
+        MountError::Detach { source, .. } if source.to_string().to_lowercase().contains("busy") => {
+            users_of(directory)
+        }
+        _ => return Failure::Failed(error.to_string()),
+    };
+    let directory = directory.display();
+    let who = match users.split_at_checked(USERS_SHOWN) {
+        Some((shown, rest)) if !rest.is_empty() => {
+            format!("by {} and {} others", shown.join(", "), rest.len())
+        }
+        _ if users.is_empty() => "by processes of other users".to_owned(),
+        _ => format!("by {}", users.join(", ")),
+    };
+    Failure::Failed(format!(
+        "{directory}: cannot unmount: it is in use {who}; end them, or have it unmounted when they end: diorite umount -l {directory}"
+    ))
 }
 
 /// Have everything on the image that was written to a mount.

@@ -8,6 +8,7 @@ use diorite_mount::nfs::{NfsOptions, NfsServer, ServeError, Squash};
 
 use crate::args;
 use crate::failure::{Failure, Result};
+use crate::inherited::{raise_limits, warn_of_file_size};
 use crate::interrupt;
 use crate::logging::{self, Destination};
 
@@ -28,6 +29,8 @@ fn options(arguments: &args::Served) -> Result<MountOptions> {
         return Err(for_mounts(name));
     }
     logging::install(Destination::StandardError, arguments.log_level.into());
+    raise_limits();
+    warn_of_file_size(&arguments.image);
     Ok(options)
 }
 

@@ -1,6 +1,7 @@
 //! A mounted volume: what programs do on it, beside the kernel's own ext4 and by themselves.
 //!
-//! The tests need root and `/dev/fuse`.
+//! The tests need root and `/dev/fuse`. They are a program of their own: a program that another thread starts has, for a moment, the open files of all, and
+//! a mount with open files cannot be unmounted.
 #![allow(clippy::disallowed_methods, reason = "files of a mount")]
 
 mod common;
@@ -752,6 +753,12 @@ fn what_cannot_be_mounted_is_an_error() {
     fs::create_dir(bench.path("second")).expect("mkdir");
     bench.write("zeros.img", &vec![0; 1 << 20]);
     refused(&["mount", "a.img", "second"], 1, "locked by another process");
+    let cure = format!(
+        "it is mounted on {0}; use it there, or unmount it: diorite umount {0}",
+        served.at().display()
+    );
+    refused(&["mount", "a.img", "second"], 1, &cure);
+    refused(&["mkdir", "a.img:/x"], 1, &cure);
     refused(&["mount", "none.img", "second"], 1, "none.img");
     refused(&["mount", "zeros.img", "second"], 1, "not an ext2, ext3 or ext4 volume");
     refused(&["mount", "a.img", "nowhere"], 1, "there is no such directory");
@@ -785,9 +792,10 @@ fn further_signals_lose_nothing() {
     served.terminate();
     Served::wait_until(|| !served.is_mounted());
     file.write_all_at(&pattern(300_000, 1), 0).expect("write");
-    for _ in 0..3 {
+    for nth in 1..=3 {
         served.terminate();
-        std::thread::sleep(Duration::from_millis(100));
+        let answers = || text(&served.bench().read("log")).matches("SIGKILL ends it at once").count();
+        Served::wait_until(|| answers() >= nth);
     }
     file.write_all_at(b"still here", 300_000).expect("write");
     file.sync_all().expect("the daemon is there");

@@ -3,12 +3,15 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use common::{Bench, is_root, pattern, text, tool};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Signal, kill_process};
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// `diorite serve nfs` on a port that is free.
 struct Nfs {
@@ -129,4 +132,121 @@ fn a_server_says_that_a_volume_is_to_be_checked() {
         assert!(said.starts_with("diorite: a.img: errors were found in it"), "{said}");
         assert!(said.ends_with("; run e2fsck -f a.img\n"), "{said}");
     }
+}
+
+/// `diorite serve virtiofs`, and the lines that it says.
+struct VirtioFs {
+    bench: Bench,
+    child: Child,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl VirtioFs {
+    fn new() -> Self {
+        let bench = Bench::new();
+        bench.image("a.img", "ext4", "16M");
+        let mut child = bench.diorite(["serve", "virtiofs", "--socket", "socket", "a.img"]);
+        let mut child = child.stderr(Stdio::piped()).spawn().expect("it starts");
+        let lines = lines_of(child.stderr.take().expect("a pipe"));
+        lines.recv_timeout(TIME_LIMIT).expect("it serves");
+        Self { bench, child, lines }
+    }
+
+    /// A virtual machine monitor that asks for the features of the device, and gets an answer (`VHOST_USER_GET_FEATURES`).
+    fn ask_features(&self) -> std::os::unix::net::UnixStream {
+        let mut stream =
+            std::os::unix::net::UnixStream::connect(self.bench.path("socket")).expect("it listens");
+        stream.set_read_timeout(Some(TIME_LIMIT)).expect("a timeout");
+        stream.write_all(&[1_u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("it reads");
+        stream.read_exact(&mut [0; 20]).expect("an answer");
+        stream
+    }
+
+    fn wait_for(&self, words: &str) {
+        while !self.lines.recv_timeout(TIME_LIMIT).unwrap_or_else(|_| panic!("{words}")).contains(words) {}
+    }
+}
+
+impl Drop for VirtioFs {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines_of(pipe: impl std::io::Read + Send + 'static) -> std::sync::mpsc::Receiver<String> {
+    let (sender, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(pipe).lines().map_while(Result::ok).for_each(|line| {
+            eprintln!("{line}");
+            let _ = sender.send(line);
+        });
+    });
+    lines
+}
+
+fn descriptors_of(child: &Child) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("procfs").count()
+}
+
+fn limit_descriptors(child: &Child, most: u64) {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let limit = rustix::process::Rlimit { current: Some(most), maximum };
+    rustix::process::prlimit(Some(Pid::from_child(child)), Resource::Nofile, limit).expect("it is ours");
+}
+
+/// Each connection left a descriptor, so that none was served at the limit.
+#[test]
+fn connections_of_virtual_machines_leave_no_descriptors() {
+    let served = VirtioFs::new();
+    drop(served.ask_features());
+    // The connection before has ended when the next one is answered.
+    let connected = served.ask_features();
+    let before = descriptors_of(&served.child);
+    drop(connected);
+    for _ in 0..40 {
+        drop(served.ask_features());
+    }
+    let _connected = served.ask_features();
+    assert_eq!(descriptors_of(&served.child), before);
+}
+
+/// A virtual machine that is not served is reported, and served when that is possible.
+#[test]
+fn virtual_machines_that_cannot_be_served_are_reported() {
+    let served = VirtioFs::new();
+    let first = served.ask_features();
+    let second = std::os::unix::net::UnixStream::connect(served.bench.path("socket")).expect("it listens");
+    served.wait_for("another virtual machine waits");
+    drop((first, second));
+    limit_descriptors(&served.child, 3);
+    let stream = std::os::unix::net::UnixStream::connect(served.bench.path("socket")).expect("it listens");
+    served.wait_for("a virtual machine cannot be served now");
+    drop(stream);
+    limit_descriptors(&served.child, 200);
+    served.ask_features();
+}
+
+/// The same for clients of NFS.
+#[test]
+fn clients_that_cannot_be_served_are_reported() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    let mut child = bench.diorite(["serve", "nfs", "--insecure", "--listen", "127.0.0.1:0", "a.img"]);
+    let mut child = child.stderr(Stdio::piped()).spawn().expect("it starts");
+    let lines = lines_of(child.stderr.take().expect("a pipe"));
+    let line = lines.recv_timeout(TIME_LIMIT).expect("it serves");
+    let address = line.trim().rsplit(' ').next().expect("an address").to_owned();
+    limit_descriptors(&child, 3);
+    let mut stream = TcpStream::connect(&address).expect("it listens");
+    let reported = lines.recv_timeout(TIME_LIMIT).expect("a line");
+    limit_descriptors(&child, 100);
+    // A call of the procedure that does nothing, and its reply.
+    let call = [1 << 31 | 40, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    stream.set_read_timeout(Some(TIME_LIMIT)).expect("a timeout");
+    stream.write_all(&call).expect("it reads");
+    let answered = stream.read_exact(&mut [0; 28]);
+    let _ = child.kill().and_then(|()| child.wait());
+    assert!(reported.contains("a client cannot be served now"), "{reported}");
+    answered.expect("a reply");
 }

@@ -27,8 +27,10 @@ pub mod operations;
 mod options;
 mod remount;
 pub mod status;
+mod users;
 mod watch;
 
 pub use fuse::{Mount, MountError};
 pub use options::{IoUring, MountOptions, option_words};
 pub use remount::{RemountError, remount};
+pub use users::users_of;

@@ -2,11 +2,14 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// A mount of Diorite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mounted {
+    /// Its number among the mounts of the host.
+    pub(crate) id: u64,
     /// Major and minor number of its device: no other mount of the host has them.
     pub(crate) numbers: String,
     /// Where it is.
@@ -15,6 +18,8 @@ pub(crate) struct Mounted {
     pub(crate) user: u32,
     /// Those of the mount and those of its filesystem.
     pub(crate) options: String,
+    /// What it shows, as it was named: an image, or the loop device over one.
+    pub(crate) source: PathBuf,
 }
 
 /// What is mounted on a directory or on one above it, if it is a mount of Diorite. The mount itself is not asked: it may be stuck.
@@ -31,7 +36,7 @@ fn read_mounts() -> Option<Vec<u8>> {
 }
 
 /// What is mounted on exactly this directory, of any kind, and its type.
-fn mounted_on(directory: &Path) -> Option<(Mounted, Vec<u8>)> {
+pub(crate) fn mounted_on(directory: &Path) -> Option<(Mounted, Vec<u8>)> {
     let directory = std::path::absolute(directory).ok()?;
     let mounts = read_mounts()?;
     lines(&mounts).rev().find_map(|line| parse(line).filter(|(mounted, _)| mounted.directory == directory))
@@ -44,12 +49,42 @@ pub fn device_numbers(directory: &Path) -> Option<String> {
 
 /// The directories on which mounts of Diorite with this device (`MAJOR:MINOR`) are: more than one after `mount --bind`.
 pub fn directories_of(numbers: &str) -> Vec<PathBuf> {
+    let of_device = all().into_iter().filter(|mounted| mounted.numbers == numbers);
+    of_device.map(|mounted| mounted.directory).collect()
+}
+
+/// All mounts of Diorite.
+pub(crate) fn all() -> Vec<Mounted> {
     let mounts = read_mounts().unwrap_or_default();
-    let of_device = |(mounted, kind): (Mounted, Vec<u8>)| {
-        let is_own = std::str::from_utf8(&kind).is_ok_and(is_own);
-        (is_own && mounted.numbers == numbers).then_some(mounted.directory)
-    };
-    lines(&mounts).filter_map(parse).filter_map(of_device).collect()
+    let is_own = |kind: &[u8]| std::str::from_utf8(kind).is_ok_and(is_own);
+    let parsed = lines(&mounts).filter_map(parse);
+    parsed.filter(|(_, kind)| is_own(kind)).map(|(mounted, _)| mounted).collect()
+}
+
+/// The mount of an image, if the kernel's lists say so: they have the path of the file that a loop device is over, and a source as it was named.
+pub(crate) fn of_image(image: &Path) -> Option<Mounted> {
+    let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    let wanted = identity(image)?;
+    all().into_iter().find(|mounted| {
+        let backing = loop_backing(&mounted.source).unwrap_or_else(|| mounted.source.clone());
+        backing.is_absolute() && identity(&backing) == Some(wanted)
+    })
+}
+
+/// The file that a loop device is over.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+pub(crate) fn loop_backing(device: &Path) -> Option<PathBuf> {
+    let name = device.file_name().filter(|_| device.starts_with("/dev"))?;
+    let mut path = std::fs::read(Path::new("/sys/block").join(name).join("loop/backing_file")).ok()?;
+    path.truncate(path.trim_ascii_end().len());
+    Some(PathBuf::from(OsString::from_vec(path)))
+}
+
+/// Other mounts below a directory.
+pub(crate) fn below(directory: &Path) -> Vec<PathBuf> {
+    let mounts = read_mounts().unwrap_or_default();
+    let parsed = lines(&mounts).filter_map(parse).map(|(mounted, _)| mounted.directory);
+    parsed.filter(|other| other != directory && other.starts_with(directory)).collect()
 }
 
 /// The type of what is mounted on exactly this directory.
@@ -91,16 +126,18 @@ fn innermost(mounts: &[u8], path: &Path) -> Option<Mounted> {
 /// A line: the mount and its type.
 fn parse(line: &[u8]) -> Option<(Mounted, Vec<u8>)> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let numbers = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let numbers = String::from_utf8(fields.nth(1)?.to_vec()).ok()?;
     let directory = PathBuf::from(OsString::from_vec(unescaped(fields.nth(1)?)));
     let own = String::from_utf8_lossy(fields.next()?).into_owned();
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = rest.next()?.to_vec();
-    let all = rest.nth(1).unwrap_or_default();
+    let source = PathBuf::from(OsString::from_vec(unescaped(rest.next()?)));
+    let all = rest.next().unwrap_or_default();
     let user = all.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
     let user = user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()).unwrap_or(0);
     let options = format!("{own},{}", String::from_utf8_lossy(all));
-    Some((Mounted { numbers, directory, user, options }, kind))
+    Some((Mounted { id, numbers, directory, user, options, source }, kind))
 }
 
 /// Spaces and their like are written as `\040`.
@@ -139,5 +176,7 @@ mod tests {
         assert_eq!(found("/mnt/c").map(|mounted| mounted.user), Some(5));
         assert_eq!(found("/mnt/c/tmp/x"), None);
         assert_eq!(found("/etc"), None);
+        let id = found("/mnt/c").map(|mounted| (mounted.id, mounted.source));
+        assert_eq!(id, Some((33, PathBuf::from("/dev/loop3"))));
     }
 }

@@ -250,6 +250,8 @@ mod tests {
     fn the_kernels_flags_are_those_of_the_list_but_for_what_is_asked_for() {
         let of = |options: &str| {
             let mounted = Mounted {
+                id: 0,
+                source: PathBuf::new(),
                 numbers: String::new(),
                 directory: PathBuf::new(),
                 user: 0,

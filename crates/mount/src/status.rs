@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::Accounting;
 pub use crate::accounting::{InFlight, Latencies, TaskStatus, Totals};
-pub use crate::watch::{StatusError, ask};
+pub use crate::watch::{Place, StatusError, ask, place_of};
 
 /// A mount or a server at one moment. Numbers of bytes and requests are totals since it was started, but for what is said to be so now.
 #[derive(Clone, Debug, Serialize, Deserialize)]

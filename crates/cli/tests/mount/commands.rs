@@ -1,12 +1,14 @@
 //! `diorite mount` and `diorite umount` as commands: names of directories, several of them, what they leave to a daemon, what they report.
 
 use std::fs;
-use std::process::Command;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::{Alone, bench_with};
+use super::{Alone, Served, bench_with};
 use crate::common::{Bench, text};
 
 fn bench() -> Option<(Bench, Alone)> {
@@ -57,6 +59,77 @@ fn umount_of_what_is_bound_elsewhere_says_so_and_ends() {
     fs::write(bench.path("two/file"), "content").expect("it is served");
     bench.run("umount two");
     bench.must_be_clean("a.img");
+}
+
+/// "Target is busy" was all that there was.
+#[test]
+fn umount_names_what_uses_the_mount() {
+    let Some((bench, _alone)) = bench() else { return };
+    bench.run("mount a.img one");
+    let one = bench.path("one").canonicalize().expect("a path");
+    fs::write(one.join("file"), "content").expect("write");
+    fs::create_dir(one.join("below")).expect("mkdir");
+    let shell = |line: &str, directory: &Path| {
+        let mut command = Command::new("sh");
+        let command = command.args(["-c", &format!("{line}; echo ready; read end")]).current_dir(directory);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell");
+        let mut ready = [0; 6];
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("it is there");
+        child
+    };
+    let users =
+        [shell("exec 9<file", &one), shell(&format!("exec 9<{}/file", one.display()), Path::new("/"))];
+    mount("none", one.join("below"), "tmpfs", MountFlags::empty(), None).expect("root may");
+    let said = bench.fail("umount one", 1);
+    unmount(one.join("below"), UnmountFlags::empty()).expect("it is mounted");
+    for mut user in users {
+        assert!(said.contains(&format!("sh ({})", user.id())), "{said}");
+        drop(user.stdin.take());
+        user.wait().expect("it ends");
+    }
+    let below = format!("the mount on {}/below", one.display());
+    let cure = format!("diorite umount -l {}", one.display());
+    assert!(said.contains("cannot unmount: it is in use by") && said.contains(&below), "{said}");
+    assert!(said.trim_end().ends_with(&cure) && said.lines().count() == 1, "{said}");
+    bench.run("umount one");
+    bench.must_be_clean("a.img");
+}
+
+/// It was said that there is no image.
+#[test]
+fn another_user_is_told_whose_a_volume_is() {
+    let Some((bench, _alone)) = bench() else { return };
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(bench.directory.path(), mode).expect("chmod");
+    let ask = |command: &str, of: &str| {
+        let mut own = bench.diorite([command, of]);
+        if command == "top" {
+            own.arg("--once");
+        }
+        let output = std::os::unix::process::CommandExt::uid(&mut own, 65_534).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(1), "{command} {of}");
+        text(&output.stderr)
+    };
+    bench.run("mount a.img one");
+    assert!(bench.run("status a.img").contains("/one"), "an image that is mounted");
+    for (command, of) in [("status", "one"), ("top", "one"), ("status", "a.img"), ("top", "a.img")] {
+        let said = ask(command, of);
+        assert!(said.contains("one: belongs to user root (0): only that user"), "{command} {of}: {said}");
+    }
+    bench.run("umount one");
+    let mut server = bench.diorite(["serve", "nfs", "--listen", "127.0.0.1:0", "a.img"]);
+    let mut server = server.stderr(Stdio::null()).spawn().expect("it starts");
+    Served::wait_until(|| {
+        bench.diorite(["status", "a.img"]).output().is_ok_and(|output| output.status.success())
+    });
+    let said = ["status", "top"].map(|command| ask(command, "a.img"));
+    let locked = bench.fail("mkdir a.img:/x", 1);
+    server.kill().and_then(|()| server.wait()).expect("it ends");
+    assert!(said.iter().all(|said| said.contains("a.img: belongs to user root (0)")), "{said:?}");
+    assert!(
+        locked.contains("it is served, nfs 127.0.0.1:") && locked.contains("end that process"),
+        "{locked}"
+    );
 }
 
 /// What another program has mounted is not for `diorite umount`: it unmounted anything, the host's own filesystems too.

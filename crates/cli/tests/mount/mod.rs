@@ -8,6 +8,7 @@ pub(crate) mod habits;
 pub(crate) mod interrupts;
 pub(crate) mod kernel_cache;
 pub(crate) mod killed;
+mod limits;
 mod many_inodes;
 pub(crate) mod names;
 pub(crate) mod namespaces;

@@ -386,7 +386,7 @@ impl Session {
             RENAME_EXCHANGE => RenameMode::Exchange,
             // That the new name is free, the kernel has seen itself.
             flags if flags & !RENAME_NOREPLACE == RENAME_WHITEOUT => {
-                RenameMode::Whiteout(request.caller.owner())
+                RenameMode::Whiteout(request.caller.owner().map_err(|_| Errno::INVAL)?)
             }
             _ => return Err(Errno::INVAL),
         };

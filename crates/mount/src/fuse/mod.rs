@@ -62,7 +62,6 @@ use session::Manner;
 pub(crate) use session::Session;
 pub use sys::{keep_descriptors_here, keep_few_arenas};
 use threads::Threads;
-pub use threads::raise_descriptor_limit;
 use uring::PreparedRings;
 #[cfg(feature = "virtiofs")]
 pub use virtiofs::{VirtioFs, VirtioFsError, VirtioFsStop};

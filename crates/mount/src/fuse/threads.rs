@@ -3,15 +3,6 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::{io, thread};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-/// Have this process open as many files as it may. A mount needs a descriptor for each ring and for each thread that serves it.
-pub fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // What is not raised is what it was.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-}
-
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Threads {

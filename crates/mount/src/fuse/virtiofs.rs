@@ -9,6 +9,7 @@
 //! their memory for other things then.
 
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -18,12 +19,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use std::time::Duration;
 
 use diorite::Filesystem;
+use rustix::event::{PollFd, PollFlags, poll};
 use vhost::vhost_user::{Listener, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
-use vhost_user_backend::{ShutdownHandle, VhostUserBackend, VhostUserDaemon, VringMutex, VringT as _};
+use vhost_user_backend::{
+    ShutdownHandle, VhostUserBackend, VhostUserDaemon, VringEpollHandler, VringMutex, VringT as _,
+};
 use virtio_queue::{DescriptorChain, QueueOwnedT as _, QueueT as _};
 use vm_memory::{GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryLoadGuard, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
-use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
+use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
 use super::abi::{InHeader, Opcode, WriteIn};
 use super::payload::{Payload, Payloads};
@@ -32,7 +36,7 @@ use super::request::Message;
 use super::session::{MAX_TRANSFER, Manner, Served, Session, Transport, status_of};
 use super::threads::Threads;
 use crate::MountOptions;
-use crate::limited_log::Log;
+use crate::limited_log::{LimitedLog, Log};
 use crate::opened;
 use crate::operations::Operations;
 use crate::watch::{Name, Watch};
@@ -41,8 +45,12 @@ use crate::watch::{Name, Watch};
 const QUEUES: usize = 2;
 const QUEUE_SIZE: usize = 1024;
 const THREADS: usize = 16;
-/// After a connection that could not be taken: it may be for want of descriptors.
+/// After a connection that could not be served: it may be for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Events of the thread that takes requests, beside those of the queues and the one that `vhost_user_backend` has: the connection has ended; another
+/// virtual machine connects.
+const CONNECTION_ENDED: u16 = QUEUES as u16 + 1;
+const ANOTHER_CONNECTS: u16 = QUEUES as u16 + 2;
 /// What is read apart from the data of a write.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 /// The modern device, of virtio 1.0 on.
@@ -82,6 +90,8 @@ pub struct VirtioFs {
     session: Arc<Session>,
     listener: UnixListener,
     control: Arc<Control>,
+    /// What goes wrong with connections.
+    warnings: Arc<LimitedLog>,
 }
 
 /// Ends a [`VirtioFs`].
@@ -156,7 +166,10 @@ impl VirtioFs {
         let watch = Watch::start(&Name::served(&options.target(target)), status, None)
             .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
         log::info!("{target}: virtio-fs on {}", socket.display());
-        Ok(Self { _watch: watch.ok(), session, listener, control: Arc::new(control) })
+        let place = socket.display().to_string();
+        let warnings = LimitedLog::new(Arc::new(move |said: &str| log::warn!("{place}: {said}")));
+        let (control, warnings) = (Arc::new(control), Arc::new(warnings));
+        Ok(Self { _watch: watch.ok(), session, listener, control, warnings })
     }
 
     /// What ends it.
@@ -190,12 +203,13 @@ impl VirtioFs {
                 log::error!("{}: the virtual machine has gone: {error}", self.control.socket.display());
             }
             if let Err(said) = served {
-                log::warn!("{}: {said}", self.control.socket.display());
+                self.warnings.say(&format!("a virtual machine cannot be served now: {said}"));
                 std::thread::sleep(PAUSE);
             }
         }
         drop(sender);
         threads.wait_until_ended();
+        self.warnings.finish();
         Ok(self.session.close()?)
     }
 
@@ -227,6 +241,15 @@ impl VirtioFs {
     /// Wait for a virtual machine, and serve it until it ends.
     fn serve_one(&self, sender: &SyncSender<Received>) -> Result<(), String> {
         let text = |error: vhost_user_backend::Error| error.to_string();
+        let io_text = |error: io::Error| error.to_string();
+        // Before anything is made for it, which may fail for want of descriptors: then there is a virtual machine that is not served.
+        let _ = poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], None);
+        if self.control.is_stopping() {
+            return Ok(());
+        }
+        let flags = EventFlag::NONBLOCK | EventFlag::CLOEXEC;
+        let (ended_event, ended) = new_event_consumer_and_notifier(flags).map_err(io_text)?;
+        let listener = self.listener.try_clone().map_err(io_text)?;
         let memory = GuestMemoryAtomic::new(GuestMemoryMmap::new());
         let is_over = Arc::<AtomicBool>::default();
         let device = Device {
@@ -235,27 +258,57 @@ impl VirtioFs {
             sender: sender.clone(),
             is_over: Arc::clone(&is_over),
             taken: std::array::from_fn(|_| Arc::default()),
+            control: Arc::clone(&self.control),
+            warnings: Arc::clone(&self.warnings),
         };
         let mut daemon =
             VhostUserDaemon::new("virtiofs".to_owned(), Arc::new(device), memory).map_err(text)?;
-        let listener = self.listener.try_clone().map_err(|error| error.to_string())?;
+        let event = u64::from(CONNECTION_ENDED);
+        let handlers = daemon.get_epoll_handlers();
+        let watch = |handler: &Arc<VringEpollHandler<_>>| {
+            handler.register_listener(ended_event.as_raw_fd(), EventSet::IN, event)
+        };
+        if let Err(error) = handlers.iter().try_for_each(watch) {
+            // Its thread cannot be ended, and dropping it would wait for that.
+            std::mem::forget((daemon, ended_event));
+            return Err(error.to_string());
+        }
+        let notify = NotifyOnDrop(ended);
         daemon.start(&mut Listener::from(listener)).map_err(text)?;
         *self.control.connection() = daemon.shutdown_handle();
         if self.control.is_stopping() {
             daemon.request_shutdown();
         }
-        let ended = daemon.wait();
+        let events = EventSet::IN | EventSet::EDGE_TRIGGERED;
+        for handler in &handlers {
+            // Without it nothing is said of those that wait.
+            let event = u64::from(ANOTHER_CONNECTS);
+            let _ = handler.register_listener(self.listener.as_raw_fd(), events, event);
+        }
+        let result = daemon.wait();
         is_over.store(true, Ordering::Release);
         // With the threads that take requests.
+        drop(notify);
         drop(daemon);
         *self.control.connection() = None;
-        match ended {
+        match result {
             Err(vhost_user_backend::Error::HandleRequest(error)) => {
                 log::info!("{}: the virtual machine has gone: {error}", self.control.socket.display());
                 Ok(())
             }
-            ended => ended.map_err(text),
+            result => result.map_err(text),
         }
+    }
+}
+
+/// Notifies the thread that takes requests that the connection has ended.
+///
+/// `vhost_user_backend` (0.24) has an event for that whose descriptor it never closes: each connection would leave one.
+struct NotifyOnDrop(EventNotifier);
+
+impl Drop for NotifyOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.notify();
     }
 }
 
@@ -340,6 +393,8 @@ struct Device {
     is_over: Arc<AtomicBool>,
     /// Of each queue.
     taken: [Arc<Taken>; QUEUES],
+    control: Arc<Control>,
+    warnings: Arc<LimitedLog>,
 }
 
 impl Device {
@@ -402,10 +457,6 @@ impl VhostUserBackend for Device {
         Ok(())
     }
 
-    fn exit_event(&self, _thread: usize) -> Option<(EventConsumer, EventNotifier)> {
-        new_event_consumer_and_notifier(EventFlag::NONBLOCK).ok()
-    }
-
     /// Wait until what was taken from a queue is answered: its memory is the machine's again when this returns.
     fn stop_vring(&self, queue: u32) -> io::Result<()> {
         if let Some(taken) = self.taken.get(queue as usize) {
@@ -421,6 +472,17 @@ impl VhostUserBackend for Device {
         vrings: &[VringMutex],
         _thread: usize,
     ) -> io::Result<()> {
+        if queue == CONNECTION_ENDED {
+            // An error ends the thread.
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        if queue == ANOTHER_CONNECTS && self.control.is_stopping() {
+            return Ok(());
+        }
+        if queue == ANOTHER_CONNECTS {
+            self.warnings.say("another virtual machine waits until the one that uses the volume has ended");
+            return Ok(());
+        }
         let index = usize::from(queue);
         let queue_of_guest = vrings.get(index).zip(self.taken.get(index));
         let Some((vring, taken)) = queue_of_guest.filter(|_| events.contains(EventSet::IN)) else {

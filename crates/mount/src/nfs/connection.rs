@@ -66,6 +66,8 @@ struct Outbox {
     has_failed: bool,
     /// When the client last took something that was kept.
     taken_at: Instant,
+    /// When its last whole call came, or it connected.
+    called_at: Instant,
 }
 
 impl Connection {
@@ -79,13 +81,26 @@ impl Connection {
             has_sender: false,
             has_failed: false,
             taken_at: Instant::now(),
+            called_at: Instant::now(),
         };
         Self { limits, stream, client, outbox: Mutex::new(outbox), changed: Condvar::new() }
     }
 
     /// A call was read; [`Self::end_call`] follows.
     pub(super) fn begin_call(&self) {
-        self.lock().calls += 1;
+        let mut outbox = self.lock();
+        (outbox.calls, outbox.called_at) = (outbox.calls + 1, Instant::now());
+    }
+
+    /// The client's host, by its address.
+    pub(super) fn host(&self) -> &str {
+        self.client.name.rsplit_once(':').map_or(&self.client.name, |(host, _port)| host)
+    }
+
+    /// When its last whole call came; `None` while calls are carried out.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let outbox = self.lock();
+        (outbox.calls == 0).then_some(outbox.called_at)
     }
 
     /// It was carried out, and what [`Self::send`] had to send is on its way.

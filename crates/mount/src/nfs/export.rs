@@ -11,7 +11,7 @@ use super::xdr::{Reader, Writer};
 use crate::accounting::{Accounting, Class, Client, Processes};
 use crate::limited_log::LimitedLog;
 use crate::operations::permissions::{Credentials, EXECUTE, READ, WRITE};
-use crate::operations::{Caller, Entry, Operations};
+use crate::operations::{Caller, Entry, NO_ID, Operations};
 
 /// Flavors of authentication that a mount is offered: by user and group, and none.
 const FLAVORS: [u32; 2] = [1, 0];
@@ -40,8 +40,8 @@ impl Squash {
     fn credentials(&self, auth: Option<UnixAuth>) -> Credentials {
         let Self { root, all, anonymous_uid, anonymous_gid } = *self;
         match auth {
-            Some(UnixAuth { uid, gid, groups }) if !(all || root && uid == 0) => {
-                let squashed = |gid| if root && gid == 0 { anonymous_gid } else { gid };
+            Some(UnixAuth { uid, gid, groups }) if !(all || root && uid == 0 || uid == NO_ID) => {
+                let squashed = |gid| if root && gid == 0 || gid == NO_ID { anonymous_gid } else { gid };
                 Credentials { uid, gid: squashed(gid), groups: groups.into_iter().map(squashed).collect() }
             }
             _ => Credentials { uid: anonymous_uid, gid: anonymous_gid, groups: Vec::new() },
@@ -343,6 +343,12 @@ mod tests {
             root.credentials(of_root_group),
             squashed,
             "what is of the group 0 is not for users of a client"
+        );
+        let none = Some(UnixAuth { uid: 5, gid: NO_ID, groups: vec![NO_ID] });
+        let none = Squash::default().credentials(none);
+        assert_eq!(
+            (uid(Squash::default(), auth(NO_ID)), none.gid, &none.groups[..]),
+            (65_534, 65_534, &[65_534][..])
         );
         let all = Squash { all: true, anonymous_uid: 3, ..Squash::default() };
         assert_eq!(all.credentials(auth(5)), Credentials { uid: 3, gid: 65_534, groups: Vec::new() });

@@ -20,6 +20,9 @@ const EXCLUSIVE: u32 = 2;
 const PERMISSIONS: u16 = 0o666;
 const DIRECTORY_PERMISSIONS: u16 = 0o777;
 
+// The sizes that clients give hold for everything after the status (RFC 1813, 3.3.16 and 3.3.17): the attributes of the directory too. `dircount`
+// holds for numbers, names and cookies.
+
 /// A list's end: no entry follows; whether that was all.
 const LIST_END: usize = 8;
 
@@ -227,9 +230,9 @@ impl Asked<'_> {
     pub(super) fn read_directory(&mut self) -> Done {
         let (directory, cursor) = self.begin_list()?;
         let count = self.arguments.u32()?.min(TRANSFER_MAX) as usize;
+        let most = self.reply.bytes.len() + count;
         self.push_attributes(&directory);
         self.reply.u64(0);
-        let most = self.reply.bytes.len() + count;
         let (export, entries) = (self.export, &mut *self.reply);
         let (mut pushed, mut has_more) = (0, false);
         export.operations.read_directory(directory.inode, cursor, Listed::Names, &mut |entry| {
@@ -249,9 +252,9 @@ impl Asked<'_> {
         let (directory, cursor) = self.begin_list()?;
         let (names_max, count) =
             (self.arguments.u32()? as usize, self.arguments.u32()?.min(TRANSFER_MAX) as usize);
+        let most = self.reply.bytes.len() + count;
         self.push_attributes(&directory);
         self.reply.u64(0);
-        let most = self.reply.bytes.len() + count;
         let mut listed: Vec<DirectoryEntry> = Vec::new();
         let (mut names, mut len) = (0, self.reply.bytes.len() + LIST_END);
         let wanted = Listed::Attributes { most: count / (ATTRIBUTES_LEN + HANDLE_LEN) };
@@ -259,9 +262,9 @@ impl Asked<'_> {
         let mut has_more = false;
         self.operations().read_directory(directory.inode, cursor, wanted, &mut |entry| {
             let name = entry.name.len().next_multiple_of(4);
-            names += 8 + name + 8;
+            names += 8 + 4 + name + 8;
             len += 4 + 8 + 4 + name + 8 + 4 + ATTRIBUTES_LEN + HANDLE_LEN;
-            has_more = len > most || names > names_max && !listed.is_empty();
+            has_more = len > most || names > names_max;
             if !has_more {
                 listed.push(entry.clone());
             }

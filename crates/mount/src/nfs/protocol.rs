@@ -3,6 +3,7 @@
 use diorite::{Attributes, FileKind, InodeNumber, SetAttributes, SetTime, Timestamp};
 
 use super::xdr::{Garbage, Reader, Writer};
+use crate::operations::NO_ID;
 
 pub(super) const NFS_PROGRAM: u32 = 100_003;
 pub(super) const MOUNT_PROGRAM: u32 = 100_005;
@@ -224,6 +225,9 @@ pub(super) fn read_changes(reader: &mut Reader<'_>) -> Result<SetAttributes, Fai
     };
     let mode = reader.option(Reader::u32)?;
     let (uid, gid) = (reader.option(Reader::u32)?, reader.option(Reader::u32)?);
+    if [uid, gid].contains(&Some(NO_ID)) {
+        return Err(Status::INVAL.into());
+    }
     let size = reader.option(Reader::u64)?;
     Ok(SetAttributes {
         permissions: mode.map(|mode| (mode & 0o7777) as u16),

@@ -2,8 +2,10 @@
 //!
 //! Each connection has a thread that reads calls. Calls of all connections are carried out by a fixed number of threads, several of one connection
 //! at once: a client sends many without waiting. At most [`CALLS_MAX`] wait; then reading does. No thread that carries out calls waits for a client
-//! to take a reply ([`Connection`]).
+//! to take a reply ([`Connection`]). Beyond [`CONNECTIONS_MAX`] connections, or without descriptors, a new one takes the place of an idle one.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use diorite::{Filesystem, VolumeInfo};
+use rustix::io::Errno;
 
 use super::connection::{Connection, Limits};
 use super::export::{Export, Squash};
@@ -214,7 +217,10 @@ impl NfsServer {
             match self.listener.accept() {
                 Ok((stream, peer)) => self.shared.connect(stream, peer, &sender, &mut readers),
                 Err(error) => {
-                    self.shared.warnings.say(&format!("cannot accept a connection: {error}"));
+                    self.shared.warnings.say(&format!("a client cannot be served now: {error}"));
+                    if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) {
+                        self.shared.end_idlest(&mut self.shared.control.connections());
+                    }
                     // Without descriptors, until some are closed.
                     thread::sleep(Duration::from_millis(100));
                 }
@@ -288,7 +294,7 @@ impl Shared {
             return;
         }
         let mut connections = self.control.connections();
-        if connections.len() >= CONNECTIONS_MAX {
+        if connections.len() >= CONNECTIONS_MAX && !self.end_idlest(&mut connections) {
             self.warnings.say(&format!("{peer}: refused: there are too many connections"));
             return;
         }
@@ -318,6 +324,26 @@ impl Shared {
             // Its stop may have seen the connections before.
             let _ = connection.stream.shutdown(Shutdown::Read);
         }
+    }
+
+    /// End a connection for the sake of another: of the host that has most, the one whose last call is the oldest. So no host keeps others out, and
+    /// calls that are never completed keep nothing. A client that is there connects again. Returns whether there was one without calls in progress.
+    fn end_idlest(&self, connections: &mut Vec<Arc<Connection>>) -> bool {
+        let idlest = {
+            let mut of_host = HashMap::<&str, usize>::new();
+            for connection in &*connections {
+                *of_host.entry(connection.host()).or_default() += 1;
+            }
+            let idle = connections.iter().enumerate().filter_map(|(index, connection)| {
+                Some((Reverse(of_host[connection.host()]), connection.idle_since()?, index))
+            });
+            idle.min()
+        };
+        let Some((_, _, index)) = idlest else { return false };
+        let ended = connections.swap_remove(index);
+        self.warnings.say(&format!("{}: ended: there are too many connections", ended.client.name));
+        let _ = ended.stream.shutdown(Shutdown::Both);
+        true
     }
 
     fn carry_out(&self, client: &Client, record: &[u8], reply: &mut Writer) -> bool {

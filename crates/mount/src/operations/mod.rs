@@ -50,6 +50,15 @@ const OPEN_MAX: usize = 1 << 20;
 /// How long a close waits for requests that are under way.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// No user and no group has this number: to `chown(2)` it means that the owner stays.
+pub const NO_ID: u32 = u32::MAX;
+
+/// `EINVAL` if one of these is no user and no group.
+fn must_be_ids(ids: [Option<u32>; 2]) -> Result<()> {
+    let is_wrong = ids.contains(&Some(NO_ID));
+    if is_wrong { Err(Error::InvalidArgument("4294967295 is no user and no group")) } else { Ok(()) }
+}
+
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
@@ -71,8 +80,13 @@ impl Caller {
         if self.is_superuser() { SetIds::Kept } else { SetIds::Cleared }
     }
 
-    pub(crate) fn owner(&self) -> Owner {
-        Owner { uid: self.uid, gid: self.gid }
+    /// The owner of what the caller makes.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is no user, or in no group.
+    pub(crate) fn owner(&self) -> Result<Owner> {
+        must_be_ids([Some(self.uid), Some(self.gid)])?;
+        Ok(Owner { uid: self.uid, gid: self.gid })
     }
 }
 

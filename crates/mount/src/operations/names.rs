@@ -18,14 +18,14 @@ pub struct NewNode {
 }
 
 impl NewNode {
-    fn spec(&self, caller: &Caller) -> NodeSpec {
-        NodeSpec {
+    fn spec(&self, caller: &Caller) -> Result<NodeSpec> {
+        Ok(NodeSpec {
             kind: self.kind,
             permissions: self.permissions,
             umask: self.umask,
-            owner: caller.owner(),
+            owner: caller.owner()?,
             device: self.device,
-        }
+        })
     }
 }
 
@@ -53,7 +53,7 @@ impl Operations {
         caller: &Caller,
     ) -> Result<Entry> {
         let directory = self.node(directory)?;
-        let node = directory.create(name, &new.spec(caller))?;
+        let node = directory.create(name, &new.spec(caller)?)?;
         self.names_changed(&[&directory])?;
         self.entry(node)
     }
@@ -63,7 +63,7 @@ impl Operations {
     /// # Errors
     /// As [`NodeRef::create_nameless`].
     pub fn create_nameless(&self, directory: InodeNumber, new: &NewNode, caller: &Caller) -> Result<Entry> {
-        self.entry(self.node(directory)?.create_nameless(&new.spec(caller))?)
+        self.entry(self.node(directory)?.create_nameless(&new.spec(caller)?)?)
     }
 
     /// Make a symbolic link.
@@ -78,7 +78,7 @@ impl Operations {
         caller: &Caller,
     ) -> Result<Entry> {
         let directory = self.node(directory)?;
-        let node = directory.symlink(name, target, caller.owner())?;
+        let node = directory.symlink(name, target, caller.owner()?)?;
         self.names_changed(&[&directory])?;
         self.entry(node)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use diorite::{Attributes, InodeNumber, NodeRef, Result, SetAttributes, SetTime, Timestamp, XattrMode};
 
 use super::files::is_written_through;
-use super::{Caller, Entry, Operations, not_permitted, privileges};
+use super::{Caller, Entry, Operations, must_be_ids, not_permitted, privileges};
 
 /// The extended attribute that is the access control list of a file or directory.
 pub(crate) const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -41,8 +41,9 @@ impl Operations {
     /// Change attributes, all or none; returns what they are then. A change of owner takes the privileges of a file.
     ///
     /// # Errors
-    /// As [`diorite::NodeRef::set_attributes`].
+    /// As [`diorite::NodeRef::set_attributes`]; `EINVAL` for an owner that is no user or no group.
     pub fn set_attributes(&self, number: InodeNumber, changes: &SetAttributes) -> Result<Attributes> {
+        must_be_ids([changes.uid, changes.gid])?;
         let node = self.node(number)?;
         let now = node.attributes()?;
         if is_end_of_inode(&now, changes) {

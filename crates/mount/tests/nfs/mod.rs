@@ -106,8 +106,21 @@ impl Server {
 
     /// A connection as a user.
     pub(crate) fn client(&self, uid: u32) -> Client {
+        Self::client_by(self.stream(), uid)
+    }
+
+    /// A connection as the superuser, from another host.
+    pub(crate) fn client_of(&self, host: [u8; 4]) -> Client {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let stream = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        bind(&stream, &SocketAddr::from((host, 0))).expect("a host of the loopback");
+        connect(&stream, &self.address).expect("it listens");
+        Self::client_by(stream.into(), 0)
+    }
+
+    fn client_by(stream: TcpStream, uid: u32) -> Client {
         let auth = auth_unix { uid, gid: uid, ..auth_unix::default() };
-        Client { stream: self.stream(), auth: opaque_auth::auth_unix(&auth), id: 0 }
+        Client { stream, auth: opaque_auth::auth_unix(&auth), id: 0 }
     }
 }
 
