@@ -661,21 +661,20 @@ fn what_is_no_user_and_no_group_owns_nothing() {
             new_attributes: attributes.clone(),
             guard: sattrguard3::None,
         };
-        let where_ = at(&root, "new");
         let status = [
             client.fail::<SETATTR3resok>(SETATTR, &set(&file)),
             client.fail::<SETATTR3resok>(SETATTR, &set(&root)),
             client.fail::<CREATE3resok>(
                 CREATE,
-                &CREATE3args { where_: where_.clone(), how: createhow3::UNCHECKED(attributes.clone()) },
+                &CREATE3args { where_: at(&root, "new"), how: createhow3::UNCHECKED(attributes.clone()) },
             ),
             client.fail::<MKDIR3resok>(
                 MKDIR,
-                &MKDIR3args { where_: where_.clone(), attributes: attributes.clone() },
+                &MKDIR3args { where_: at(&root, "new"), attributes: attributes.clone() },
             ),
         ];
         assert_eq!(status, [nfsstat3::NFS3ERR_INVAL; 4]);
-        let absent = client.fail::<LOOKUP3resok>(LOOKUP, &LOOKUP3args { what: where_ });
+        let absent = client.fail::<LOOKUP3resok>(LOOKUP, &LOOKUP3args { what: at(&root, "new") });
         assert_eq!(absent, nfsstat3::NFS3ERR_NOENT);
     }
     assert_eq!((attributes(client, &file).uid, attributes(client, &root).gid), (0, 0));
