@@ -78,7 +78,6 @@ fn descriptors_past_the_end_are_refused() {
     };
     let mut two_blocks = sound();
     small_groups(&mut two_blocks);
-    two_blocks.first_data_block = U32::new(0);
     two_blocks.blocks_count_lo = U32::new(2);
     two_blocks.first_meta_bg = U32::new(1);
     two_blocks.inodes_count = U32::new(16);

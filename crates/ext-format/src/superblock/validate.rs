@@ -34,9 +34,6 @@ impl Superblock {
             }
         } else if cluster != block {
             return bad("s_log_cluster_size", cluster, "without bigalloc it is s_log_block_size");
-        } else if raw.clusters_per_group != raw.blocks_per_group {
-            let clusters = raw.clusters_per_group.get();
-            return bad("s_clusters_per_group", clusters, "without bigalloc it is s_blocks_per_group");
         }
         let per_cluster = u64::from(self.blocks_per_cluster());
         let bits = self.block_size.bytes() * 8;
@@ -47,6 +44,10 @@ impl Superblock {
                 blocks,
                 "it must be 256 or more, a multiple of 8, and fit in one bitmap block",
             );
+        }
+        if !features.has_ro_compat(RoCompat::BIGALLOC) && raw.clusters_per_group != raw.blocks_per_group {
+            let clusters = raw.clusters_per_group.get();
+            return bad("s_clusters_per_group", clusters, "without bigalloc it is s_blocks_per_group");
         }
         let first = u64::from(raw.first_data_block.get());
         let want = u64::from(self.block_size.bytes() == 1024 && !features.has_ro_compat(RoCompat::BIGALLOC));

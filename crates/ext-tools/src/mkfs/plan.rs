@@ -333,6 +333,10 @@ fn raw_superblock(options: &MkfsOptions, numbers: &Numbers) -> Result<RawSuperbl
     if features.has_incompat(Incompat::FLEX_BG) {
         raw.log_groups_per_flex = options.flex_groups.unwrap_or(FLEX_GROUPS).trailing_zeros() as u8;
     }
+    if features.has_compat(Compat::ORPHAN_FILE) {
+        // Until the file is made, an inode that it could have.
+        raw.orphan_file_inum = raw.first_ino;
+    }
     if features.has_incompat(Incompat::MMP) {
         // Until the block is taken, one that is on the volume.
         raw.mmp_block = U64::new(numbers.first_data_block + 1);
