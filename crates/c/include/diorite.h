@@ -11,10 +11,20 @@
  * - Sizes and offsets are bytes.
  * - After a fork the child must not use what the parent opened. Do not unload the library.
  *
+ * - Define _GNU_SOURCE before the first include for O_DIRECT (fcntl.h). Nothing else here needs a
+ *   feature macro: C99 or C++11 do.
+ *
  * This file is made of the sources in crates/c/src; change those.
  */
 #ifndef DIORITE_H
 #define DIORITE_H
+
+/* The version of this header: DIORITE_VERSION >= DIORITE_MAKE_VERSION(0, 1, 0). diorite_version() says that of the library. */
+#define DIORITE_VERSION_MAJOR 0
+#define DIORITE_VERSION_MINOR 1
+#define DIORITE_VERSION_PATCH 0
+#define DIORITE_MAKE_VERSION(major, minor, patch) ((major) * 1000000 + (minor) * 1000 + (patch))
+#define DIORITE_VERSION DIORITE_MAKE_VERSION(DIORITE_VERSION_MAJOR, DIORITE_VERSION_MINOR, DIORITE_VERSION_PATCH)
 
 #include <stddef.h>
 #include <stdint.h>
@@ -142,24 +152,6 @@ const char *diorite_version(void);
 /* The hard limits of the volume's quota files hold. */
 #define DIORITE_QUOTA_LIMITS 8
 
-/* Transfers use io_uring, or threads where the system refuses it. */
-#define DIORITE_BACKEND_AUTO 0
-
-/* Transfers use io_uring, or the open fails. */
-#define DIORITE_BACKEND_IO_URING 1
-
-/* Transfers use preadv2 and pwritev2. */
-#define DIORITE_BACKEND_THREADS 2
-
-/*
- * A thread polls for the end of a small transfer where that was seen to be faster than to sleep,
- * and the CPU is free.
- */
-#define DIORITE_POLLING_AUTO 0
-
-/* A thread that waits sleeps at once. */
-#define DIORITE_POLLING_NEVER 1
-
 /* The mode that the volume's superblock says. */
 #define DIORITE_DATA_DEFAULT 0
 
@@ -194,10 +186,6 @@ typedef struct {
      * DIORITE_DIRECT_PREFERRED.
      */
     uint32_t device_direct;
-    /* DIORITE_BACKEND_... */
-    uint32_t backend;
-    /* DIORITE_POLLING_... */
-    uint32_t polling;
     /* DIORITE_DATA_... */
     uint32_t data_mode;
     /*
@@ -284,7 +272,7 @@ typedef struct {
     uint64_t direct_read_bytes;
     /* Bytes written directly. */
     uint64_t direct_write_bytes;
-    /* Transfers that were not aligned and went through aligned memory (DIORITE_O_BOUNCE). */
+    /* Transfers that were not aligned and went through aligned memory (diorite_set_bounce). */
     uint64_t bounces;
     /* Pages that a cached read or write found. */
     uint64_t cache_hits;
@@ -639,18 +627,6 @@ void diorite_closedir(diorite_dir *dir);
  * must be the last.
  */
 
-/* Beside O_DIRECT: direct where a transfer is aligned, else through the page cache. */
-#define DIORITE_O_PREFER_DIRECT (1 << 28)
-
-/*
- * Beside O_DIRECT: transfers of any alignment. Those that are not aligned go through aligned
- * memory, by a copy.
- */
-#define DIORITE_O_BOUNCE (1 << 29)
-
-/* Through the page cache, also where the options of the filesystem say that files are direct. */
-#define DIORITE_O_BUFFERED (1 << 30)
-
 /* preadv, pwritev: the write is durable as with O_DSYNC (RWF_DSYNC). */
 #define DIORITE_RWF_DSYNC (1 << 1)
 
@@ -738,8 +714,8 @@ typedef struct {
 /*
  * As open(2), of a file in a filesystem. flags: one of O_RDONLY, O_WRONLY, O_RDWR; O_CREAT, O_EXCL,
  * O_TRUNC (these need O_WRONLY or O_RDWR), O_APPEND (for diorite_write; diorite_pwrite writes at
- * its offset), O_DSYNC, O_SYNC, O_DIRECT, DIORITE_O_.... With O_DIRECT a transfer that is not
- * aligned fails with -EINVAL. mode is for a file that is made.
+ * its offset), O_DSYNC, O_SYNC, O_DIRECT. With O_DIRECT a transfer that is not aligned fails with
+ * -EINVAL: see diorite_set_direct and diorite_set_bounce. mode is for a file that is made.
  */
 int diorite_file_open(diorite_filesystem *filesystem,
                       const char *path,
@@ -879,6 +855,13 @@ int diorite_get_alignment(diorite_file *file, diorite_alignment *alignment);
  */
 int diorite_set_direct(diorite_file *file,
                        uint32_t direct);
+
+/*
+ * Whether a direct transfer that is not aligned goes through aligned memory, by a copy, from the
+ * next call on: 1, or 0 as after the open.
+ */
+int diorite_set_bounce(diorite_file *file,
+                       int bounce);
 
 /* Write back what is cached of a range, and drop it from the cache. */
 int diorite_drop_cached(diorite_file *file, uint64_t offset, uint64_t len);

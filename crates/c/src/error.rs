@@ -134,7 +134,7 @@ impl Failure {
     fn message(&self) -> String {
         match self {
             Self::Library(error) if error.kind() == ErrorKind::InvalidAlignment => {
-                format!("{error}; DIORITE_O_BOUNCE lets a file take any alignment")
+                format!("{error}; diorite_set_bounce lets a file take any alignment")
             }
             Self::Library(error) if matches!(error.without_path(), Error::HasContent(_)) => {
                 format!("{error}; DIORITE_MKFS_OVERWRITE overwrites it")

@@ -32,13 +32,6 @@ pub struct diorite_file {
     pub(crate) uses: Arc<()>,
 }
 
-/// Beside O_DIRECT: direct where a transfer is aligned, else through the page cache.
-pub const DIORITE_O_PREFER_DIRECT: c_int = 1 << 28;
-/// Beside O_DIRECT: transfers of any alignment. Those that are not aligned go through aligned memory, by a copy.
-pub const DIORITE_O_BOUNCE: c_int = 1 << 29;
-/// Through the page cache, also where the options of the filesystem say that files are direct.
-pub const DIORITE_O_BUFFERED: c_int = 1 << 30;
-
 /// The flags of an open, checked.
 #[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
 struct Flags {
@@ -50,8 +43,7 @@ struct Flags {
     truncate: bool,
     sync: bool,
     dsync: bool,
-    bounce: bool,
-    direct: Option<DirectIo>,
+    direct: bool,
 }
 
 impl Flags {
@@ -67,9 +59,6 @@ impl Flags {
             | libc::O_DIRECT
             | libc::O_DSYNC
             | libc::O_SYNC
-            | DIORITE_O_PREFER_DIRECT
-            | DIORITE_O_BOUNCE
-            | DIORITE_O_BUFFERED
             | IGNORED;
         if flags & !KNOWN != 0 {
             return Err(invalid("a flag of open that there is not here"));
@@ -84,13 +73,6 @@ impl Flags {
         if has(libc::O_EXCL) && !has(libc::O_CREAT) {
             return Err(invalid("O_EXCL goes with O_CREAT"));
         }
-        let direct = match (has(DIORITE_O_BUFFERED), has(DIORITE_O_PREFER_DIRECT), has(libc::O_DIRECT)) {
-            (false, false, false) => None,
-            (true, false, false) => Some(DirectIo::Off),
-            (false, true, _) => Some(DirectIo::Preferred),
-            (false, false, true) => Some(DirectIo::Required),
-            _ => return Err(invalid("DIORITE_O_BUFFERED contradicts the flags for direct I/O")),
-        };
         Ok(Self {
             read,
             write,
@@ -100,8 +82,7 @@ impl Flags {
             truncate: has(libc::O_TRUNC),
             sync: has(libc::O_SYNC),
             dsync: has(libc::O_DSYNC),
-            bounce: has(DIORITE_O_BOUNCE),
-            direct,
+            direct: has(libc::O_DIRECT),
         })
     }
 
@@ -113,11 +94,7 @@ impl Flags {
     fn apply<P>(&self, options: OpenOptions<P>) -> OpenOptions<P> {
         let options = options.read(self.read).write(self.write).append(self.append && self.write);
         let options = if self.sync { options.sync(true) } else { options.dsync(self.dsync) };
-        let options = if self.bounce { options.unaligned(Unaligned::Bounce) } else { options };
-        match self.direct {
-            Some(direct) => options.direct(direct),
-            None => options,
-        }
+        if self.direct { options.direct(DirectIo::Required) } else { options }
     }
 
     fn apply_creating<P: diorite::Creates>(&self, options: OpenOptions<P>) -> OpenOptions<P> {
@@ -134,8 +111,8 @@ impl Flags {
 }
 
 /// As open(2), of a file in a filesystem. `flags`: one of O_RDONLY, O_WRONLY, O_RDWR; O_CREAT, O_EXCL, O_TRUNC (these need O_WRONLY or O_RDWR),
-/// O_APPEND (for `diorite_write`; `diorite_pwrite` writes at its offset), O_DSYNC, O_SYNC, O_DIRECT, DIORITE_O_.... With O_DIRECT a
-/// transfer that is not aligned fails with -EINVAL. `mode` is for a file that is made.
+/// O_APPEND (for `diorite_write`; `diorite_pwrite` writes at its offset), O_DSYNC, O_SYNC, O_DIRECT. With O_DIRECT a transfer that is
+/// not aligned fails with -EINVAL: see `diorite_set_direct` and `diorite_set_bounce`. `mode` is for a file that is made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_file_open(
     filesystem: *mut diorite_filesystem,
@@ -598,6 +575,20 @@ pub unsafe extern "C" fn diorite_set_direct(file: *mut diorite_file, direct: u32
             ));
         }
         Ok(handle!(file).file.set_direct(direct_io(direct, DirectIo::Off)?)?)
+    })
+}
+
+/// Whether a direct transfer that is not aligned goes through aligned memory, by a copy, from the next call on: 1, or 0 as after the open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn diorite_set_bounce(file: *mut diorite_file, bounce: c_int) -> c_int {
+    status(|| {
+        let unaligned = match bounce {
+            0 => Unaligned::Error,
+            1 => Unaligned::Bounce,
+            _ => return Err(invalid("bounce is 0 or 1")),
+        };
+        handle!(file).file.set_unaligned(unaligned);
+        Ok(())
     })
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{
-    Access, Backend, DataMode, DirectIo, Error, Existing, Filesystem, FilesystemOptions, Owner, Polling,
+    Access, DataMode, DirectIo, Error, Existing, Filesystem, FilesystemOptions, Owner,
     QuotaLimits, ReservedBlocks, SchedulerKind, Stats, mkfs_on,
 };
 
@@ -48,18 +48,6 @@ pub const DIORITE_RESERVED_BLOCKS: u32 = 4;
 /// The hard limits of the volume's quota files hold.
 pub const DIORITE_QUOTA_LIMITS: u32 = 8;
 
-/// Transfers use io_uring, or threads where the system refuses it.
-pub const DIORITE_BACKEND_AUTO: u32 = 0;
-/// Transfers use io_uring, or the open fails.
-pub const DIORITE_BACKEND_IO_URING: u32 = 1;
-/// Transfers use preadv2 and pwritev2.
-pub const DIORITE_BACKEND_THREADS: u32 = 2;
-
-/// A thread polls for the end of a small transfer where that was seen to be faster than to sleep, and the CPU is free.
-pub const DIORITE_POLLING_AUTO: u32 = 0;
-/// A thread that waits sleeps at once.
-pub const DIORITE_POLLING_NEVER: u32 = 1;
-
 /// The mode that the volume's superblock says.
 pub const DIORITE_DATA_DEFAULT: u32 = 0;
 /// data=ordered
@@ -81,10 +69,6 @@ pub struct diorite_options {
     pub direct: u32,
     /// Whether the image or device itself is opened past the host's page cache; DIORITE_DIRECT_PREFERRED.
     pub device_direct: u32,
-    /// DIORITE_BACKEND_...
-    pub backend: u32,
-    /// DIORITE_POLLING_...
-    pub polling: u32,
     /// DIORITE_DATA_...
     pub data_mode: u32,
     /// Memory for cached file data in bytes; 64 MiB. An application with a cache of its own gives little: 256 KiB at least.
@@ -168,7 +152,7 @@ pub struct diorite_counters {
     pub direct_read_bytes: u64,
     /// Bytes written directly.
     pub direct_write_bytes: u64,
-    /// Transfers that were not aligned and went through aligned memory (DIORITE_O_BOUNCE).
+    /// Transfers that were not aligned and went through aligned memory (diorite_set_bounce).
     pub bounces: u64,
     /// Pages that a cached read or write found.
     pub cache_hits: u64,
@@ -222,8 +206,6 @@ impl Growing for diorite_options {
         flags: 0,
         direct: 0,
         device_direct: 0,
-        backend: 0,
-        polling: 0,
         data_mode: 0,
         cache_bytes: 0,
         metadata_cache_bytes: 0,
@@ -312,9 +294,7 @@ impl diorite_options {
         let has = |flag| self.flags & flag != 0;
         let mut options = FilesystemOptions::new()
             .direct(direct_io(self.direct, DirectIo::Off)?)
-            .device_direct(direct_io(self.device_direct, DirectIo::Preferred)?)
-            .backend(backend(self.backend)?)
-            .polling(polling(self.polling)?);
+            .device_direct(direct_io(self.device_direct, DirectIo::Preferred)?);
         if has(DIORITE_READ_ONLY) {
             options = options.access(Access::ReadOnly);
         }
@@ -367,23 +347,6 @@ impl diorite_options {
 
 fn in_memory(bytes: u64) -> Outcome<usize> {
     usize::try_from(bytes).map_err(|_| invalid("a cache larger than the memory of any machine"))
-}
-
-fn backend(number: u32) -> Outcome<Backend> {
-    match number {
-        DIORITE_BACKEND_AUTO => Ok(Backend::Auto),
-        DIORITE_BACKEND_IO_URING => Ok(Backend::IoUring),
-        DIORITE_BACKEND_THREADS => Ok(Backend::Threads),
-        _ => Err(invalid("not a value of DIORITE_BACKEND_...")),
-    }
-}
-
-fn polling(number: u32) -> Outcome<Polling> {
-    match number {
-        DIORITE_POLLING_AUTO => Ok(Polling::Auto),
-        DIORITE_POLLING_NEVER => Ok(Polling::Never),
-        _ => Err(invalid("not a value of DIORITE_POLLING_...")),
-    }
 }
 
 impl diorite_mkfs_options {

@@ -34,10 +34,19 @@ const BEGIN: &str = "\
  * - Sizes and offsets are bytes.
  * - After a fork the child must not use what the parent opened. Do not unload the library.
  *
+ * - Define _GNU_SOURCE before the first include for O_DIRECT (fcntl.h). Nothing else here needs a feature macro: C99 or C++11 do.
+ *
  * This file is made of the sources in crates/c/src; change those.
  */
 #ifndef DIORITE_H
 #define DIORITE_H
+
+/* The version of this header: DIORITE_VERSION >= DIORITE_MAKE_VERSION(0, 1, 0). diorite_version() says that of the library. */
+#define DIORITE_VERSION_MAJOR @MAJOR@
+#define DIORITE_VERSION_MINOR @MINOR@
+#define DIORITE_VERSION_PATCH @PATCH@
+#define DIORITE_MAKE_VERSION(major, minor, patch) ((major) * 1000000 + (minor) * 1000 + (patch))
+#define DIORITE_VERSION DIORITE_MAKE_VERSION(DIORITE_VERSION_MAJOR, DIORITE_VERSION_MINOR, DIORITE_VERSION_PATCH)
 
 #include <stddef.h>
 #include <stdint.h>
@@ -75,7 +84,10 @@ fn directory() -> PathBuf {
 }
 
 fn header() -> String {
-    let mut text = String::from(BEGIN);
+    let mut text = BEGIN
+        .replace("@MAJOR@", env!("CARGO_PKG_VERSION_MAJOR"))
+        .replace("@MINOR@", env!("CARGO_PKG_VERSION_MINOR"))
+        .replace("@PATCH@", env!("CARGO_PKG_VERSION_PATCH"));
     for (module, title) in SECTIONS {
         let path = directory().join("src").join(module).with_extension("rs");
         let source = std::fs::read_to_string(&path).expect("a module");

@@ -48,11 +48,13 @@ static void alignment(diorite_filesystem *fs, diorite_file *file, unsigned char 
     CHECK(needs.offset >= 512 && needs.memory >= 1 && needs.max_transfer >= 4096);
     FAILS(EINVAL, "offset", diorite_pread(file, memory, needs.offset, 1));
     CHECK(diorite_error_kind() == DIORITE_KIND_INVALID_ALIGNMENT);
-    FAILS(EINVAL, "DIORITE_O_BOUNCE", diorite_pread(file, memory, needs.offset - 1, 0));
+    FAILS(EINVAL, "diorite_set_bounce", diorite_pread(file, memory, needs.offset - 1, 0));
     if (needs.memory > 1)
         FAILS(EINVAL, "memory", diorite_pread(file, memory + 1, needs.offset, 0));
     CHECK(copied(fs) == 0);
-    OK(diorite_file_open(fs, "/data", O_RDONLY | O_DIRECT | DIORITE_O_BOUNCE, 0, &bounced));
+    OK(diorite_file_open(fs, "/data", O_RDONLY | O_DIRECT, 0, &bounced));
+    FAILS(EINVAL, "0 or 1", diorite_set_bounce(bounced, 2));
+    OK(diorite_set_bounce(bounced, 1));
     IS(777, diorite_pread(bounced, memory + 1, 777, 3));
     OK(diorite_filesystem_counters(fs, &counters));
     CHECK(counters.bounces == 1 && counters.bytes_copied >= 777);

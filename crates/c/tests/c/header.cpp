@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+static_assert(DIORITE_VERSION >= DIORITE_MAKE_VERSION(0, 1, 0), "the macros are constants");
+
 namespace {
 
 struct Close {
@@ -32,6 +34,10 @@ int main(int argc, char **argv)
 try {
     if (argc != 2)
         return 2;
+    const std::string version = std::to_string(DIORITE_VERSION_MAJOR) + "." + std::to_string(DIORITE_VERSION_MINOR) + "." +
+                                std::to_string(DIORITE_VERSION_PATCH);
+    if (version != diorite_version())
+        throw std::runtime_error("the library has another version than the header");
     diorite_options options{};
     options.size = sizeof options;
     options.scheduler = "deadline";

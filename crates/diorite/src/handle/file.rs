@@ -138,7 +138,7 @@ impl File {
         let handle = Handle {
             content,
             owner,
-            direct: DirectSwitch::new(options.direct),
+            direct: DirectSwitch::new(options.direct, options.unaligned),
             options,
             position: Mutex::ranked(Rank::FilePosition, 0),
             ahead: ReadAhead::default(),

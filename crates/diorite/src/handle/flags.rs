@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::BitOr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::content::write::{Position, WriteMode, Written};
 use crate::store::map::SyncKind;
@@ -72,20 +72,29 @@ impl fmt::Debug for IoFlags {
     }
 }
 
-/// Whether data bypasses the page cache, which may change while calls are under way.
+/// Whether data bypasses the page cache, and how unaligned transfers do, which may change while calls are under way.
 #[derive(Debug)]
-pub(crate) struct DirectSwitch(AtomicU8);
+pub(crate) struct DirectSwitch {
+    direct: AtomicU8,
+    bounces: AtomicBool,
+}
 
 impl DirectSwitch {
-    pub(crate) fn new(direct: DirectIo) -> Self {
-        let switch = Self(AtomicU8::new(0));
+    pub(crate) fn new(direct: DirectIo, unaligned: Unaligned) -> Self {
+        let bounces = AtomicBool::new(unaligned == Unaligned::Bounce);
+        let switch = Self { direct: AtomicU8::new(0), bounces };
         switch.set(direct);
         switch
     }
 
+    /// Whether unaligned transfers go through aligned memory.
+    fn bounces(&self) -> bool {
+        self.bounces.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> DirectIo {
-        match self.0.load(Ordering::Relaxed) {
+        match self.direct.load(Ordering::Relaxed) {
             0 => DirectIo::Off,
             1 => DirectIo::Preferred,
             _ => DirectIo::Required,
@@ -98,7 +107,7 @@ impl DirectSwitch {
             DirectIo::Preferred => 1,
             DirectIo::Required => 2,
         };
-        self.0.store(number, Ordering::Relaxed);
+        self.direct.store(number, Ordering::Relaxed);
     }
 }
 
@@ -112,6 +121,11 @@ impl File {
         let granted = self.named(self.handle.owner.direct_io(direct))?;
         self.handle.direct.set(granted);
         Ok(())
+    }
+
+    /// What a direct transfer does that is not aligned, from the next call on, of this handle and its clones.
+    pub fn set_unaligned(&self, unaligned: Unaligned) {
+        self.handle.direct.bounces.store(unaligned == Unaligned::Bounce, Ordering::Relaxed);
     }
 
     /// As [`File::read_vectored_at`], with flags.
@@ -128,7 +142,7 @@ impl File {
             self.read_cached(memory, offset, flags)
         } else {
             match self.content().read_direct(memory, offset, flags) {
-                Err(Error::InvalidAlignment { .. }) if self.handle.options.unaligned == Unaligned::Bounce => {
+                Err(Error::InvalidAlignment { .. }) if self.handle.direct.bounces() => {
                     self.content().read_bounced(memory, offset, flags)
                 }
                 Err(Error::InvalidAlignment { .. }) if direct == DirectIo::Preferred => {
@@ -182,7 +196,7 @@ impl File {
         } else {
             match content.write_direct(data, position, mode) {
                 Err(Error::InvalidAlignment { .. })
-                    if options.unaligned == Unaligned::Bounce && !flags.contains(IoFlags::ATOMIC) =>
+                    if self.handle.direct.bounces() && !flags.contains(IoFlags::ATOMIC) =>
                 {
                     content.write_bounced(data, position, mode)
                 }
