@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{
-    Access, DataMode, DirectIo, Error, Existing, Filesystem, FilesystemOptions, Owner,
-    QuotaLimits, ReservedBlocks, SchedulerKind, Stats, mkfs_on,
+    Access, DataMode, DirectIo, Error, Existing, Filesystem, FilesystemOptions, Owner, QuotaLimits,
+    ReservedBlocks, SchedulerKind, Stats, mkfs_on,
 };
 
 use crate::boundary::{
