@@ -7,7 +7,7 @@
 //! ([`WriteOp::begin_locked`], [`WriteOp::place`]), moves the data itself, and completes when the transfer is reaped. A write that is larger than one step
 //! [advances](WriteOp::advance) between them: memory does not grow with the size of a write.
 //!
-//! The steps, in this order (ARCHITECTURE, "The path of a direct write"):
+//! The steps, in this order (ARCHITECTURE, "A write"):
 //! 1. *Lock* the range exclusively. If the file grows, the rest of its last block is zero on the device from then on (`end.rs`).
 //! 2. *Settle cached pages*: dirty ones are written back, all are dropped.
 //! 3. *Reserve* blocks for holes, in memory, and *place* the data, with zeros around it in new blocks.
