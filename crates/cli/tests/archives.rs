@@ -1,5 +1,7 @@
 //! mkfs -d with tar archives: what GNU tar makes is unpacked as GNU tar does it, and what is no archive destroys nothing.
 
+#![allow(clippy::disallowed_methods, reason = "files of the host")]
+
 mod common;
 
 use std::os::unix::fs::PermissionsExt;

@@ -240,18 +240,19 @@ const COVERS: [Cover; 16] = [
     Cover { varies: true, ..cover("rw=randwrite\nsize=8m\nbsrange=4k-64k\nbs_unaligned\nverify=crc32c") },
 ];
 
+/// Bytes written, bytes read, and which blocks of 4 KiB hold anything.
+fn came_of(json: &Value, file: &[u8]) -> (u64, u64, Vec<bool>) {
+    let bytes = |side: &str| json["jobs"][0][side]["io_bytes"].as_u64().expect("a number");
+    let filled = file.chunks(4096).map(|block| block.iter().any(|byte| *byte != 0)).collect();
+    (bytes("write"), bytes("read"), filled)
+}
+
 /// With mixed sizes a third of the file was never written, and 7 to 41 % of it was verified.
 #[test]
 fn random_offsets_cover_a_file_as_fios_do() {
     if std::process::Command::new("fio").arg("--version").output().is_err() {
         println!("SKIPPED: fio is not installed");
         return;
-    }
-    /// Bytes written, bytes read, and which blocks of 4 KiB hold anything.
-    fn came_of(json: &Value, file: &[u8]) -> (u64, u64, Vec<bool>) {
-        let bytes = |side: &str| json["jobs"][0][side]["io_bytes"].as_u64().expect("a number");
-        let filled = file.chunks(4096).map(|block| block.iter().any(|byte| *byte != 0)).collect();
-        (bytes("write"), bytes("read"), filled)
     }
     for Cover { options, size, varies } in COVERS {
         let bench = Bench::new();

@@ -242,7 +242,7 @@ fn clients_that_cannot_be_served_are_reported() {
     let reported = lines.recv_timeout(TIME_LIMIT).expect("a line");
     limit_descriptors(&child, 100);
     // A call of the procedure that does nothing, and its reply.
-    let call = [1 << 31 | 40, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    let call = [0x8000_0028, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
     stream.set_read_timeout(Some(TIME_LIMIT)).expect("a timeout");
     stream.write_all(&call).expect("it reads");
     let answered = stream.read_exact(&mut [0; 28]);

@@ -421,12 +421,11 @@ impl Unpacker<'_> {
             let header = entry.header();
             let old = header.as_old();
             let field = |what, bytes| numbers::checked(what, numbers::field(bytes), &OWNERS);
-            let modified = match extended.modified {
-                Some(modified) => modified,
-                None => {
-                    let seconds = numbers::checked("mtime", numbers::field(&old.mtime), &SECONDS)?;
-                    Timestamp { seconds, nanoseconds: 0 }
-                }
+            let modified = if let Some(modified) = extended.modified {
+                modified
+            } else {
+                let seconds = numbers::checked("mtime", numbers::field(&old.mtime), &SECONDS)?;
+                Timestamp { seconds, nanoseconds: 0 }
             };
             Ok(Meta {
                 kind,

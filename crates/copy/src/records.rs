@@ -19,7 +19,7 @@ use crate::pax::{Records, SparseMap};
 /// Extended attributes: as they are, and with an encoded name and value.
 const XATTR: &str = "SCHILY.xattr.";
 const ENCODED_XATTR: &str = "LIBARCHIVE.xattr.";
-/// The label of SELinux, as text.
+/// The label of `SELinux`, as text.
 const SELINUX: (&str, &[u8]) = ("RHT.security.selinux", b"security.selinux");
 /// Access control lists as text, and the attributes that they are.
 const ACLS: [(&str, &[u8]); 2] =
@@ -167,12 +167,11 @@ impl Extended {
     /// Words with commas between them.
     fn add_flags(&mut self, value: &[u8]) {
         for word in value.split(|byte| *byte == b',').filter(|word| !word.is_empty()) {
-            match FLAGS.iter().find(|(name, _)| name.as_bytes() == word) {
-                Some((_, flag)) => self.flags |= *flag,
-                None => {
-                    let word = String::from_utf8_lossy(word);
-                    self.lost.push((format!("SCHILY.fflags={word}"), "the filesystem has no such flag"));
-                }
+            if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| name.as_bytes() == word) {
+                self.flags |= *flag;
+            } else {
+                let word = String::from_utf8_lossy(word);
+                self.lost.push((format!("SCHILY.fflags={word}"), "the filesystem has no such flag"));
             }
         }
     }
@@ -227,13 +226,12 @@ fn sparse(records: &Records) -> Result<Sparse, String> {
         (None | Some(b"0"), _) => {
             let size = last(records, "GNU.sparse.size").or_else(|| last(records, "GNU.sparse.realsize"));
             let size = numbers::checked("sparse size", size.and_then(numbers::record), &SIZES)?;
-            let numbers: Vec<&[u8]> = match last(records, "GNU.sparse.map") {
-                Some(map) => map.split(|byte| *byte == b',').collect(),
-                None => {
-                    let keys: [&[u8]; 2] = [b"GNU.sparse.offset", b"GNU.sparse.numbytes"];
-                    let of_map = records.iter().filter(|(key, _)| keys.contains(&key.as_slice()));
-                    of_map.map(|(_, value)| value.as_slice()).collect()
-                }
+            let numbers: Vec<&[u8]> = if let Some(map) = last(records, "GNU.sparse.map") {
+                map.split(|byte| *byte == b',').collect()
+            } else {
+                let keys: [&[u8]; 2] = [b"GNU.sparse.offset", b"GNU.sparse.numbytes"];
+                let of_map = records.iter().filter(|(key, _)| keys.contains(&key.as_slice()));
+                of_map.map(|(_, value)| value.as_slice()).collect()
             };
             let mut map = SparseMap { size, pieces: Vec::new() };
             for pair in numbers.chunks(2) {
@@ -288,15 +286,12 @@ fn percent_decoded(name: &[u8], only: &[u8]) -> Vec<u8> {
     while at < name.len() {
         let digits = name.get(at + 1..at + 3).filter(|_| name[at] == b'%');
         let byte = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        match byte.filter(|byte| only.is_empty() || only.contains(byte)) {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(name[at]);
-                at += 1;
-            }
+        if let Some(byte) = byte.filter(|byte| only.is_empty() || only.contains(byte)) {
+            decoded.push(byte);
+            at += 3;
+        } else {
+            decoded.push(name[at]);
+            at += 1;
         }
     }
     decoded

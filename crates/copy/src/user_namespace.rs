@@ -1,6 +1,6 @@
 //! Which owners a process sees as they are.
 //!
-//! In a user namespace, every user without a number there has one and the same number, the overflow number (user_namespaces(7)).
+//! In a user namespace, every user without a number there has one and the same number, the overflow number (`user_namespaces(7)`).
 #![allow(clippy::disallowed_methods, reason = "the kernel shows its tables as files")]
 
 /// The numbers that stand for unknown users and groups; none where every number is known.

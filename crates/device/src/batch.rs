@@ -217,14 +217,13 @@ impl<'d> Job<'d> {
         }
         match self.device.method(transfer.direction, transfer.len(), Company::Alone) {
             Method::Call => self.run_here(),
-            Method::Ring => run(std::slice::from_mut(self)),
             Method::Poll if self.device.polling() == Polling::Never => self.run_here(),
             Method::Poll if !polling::may_poll() => {
                 // A thread that sleeps on a ring takes longer than a call.
                 let _wait = Wait::begin();
                 self.run_here();
             }
-            Method::Poll => run(std::slice::from_mut(self)),
+            Method::Ring | Method::Poll => run(std::slice::from_mut(self)),
         }
     }
 

@@ -247,7 +247,7 @@ fn run(ground: &Ground, way: Way, size: u64, seed: u64) -> Result<Run, ReproErro
     let disk = ground.disk(None)?;
     let world = WorldOptions { seed, cpus: 2, costs: CpuCosts::OF_2001, ..WorldOptions::default() };
     let (result, _) = Simulation::run_one(world, move || {
-        let inode_table = inode_table_end(&*disk)?;
+        let inode_table = inode_table_end(&disk)?;
         let filesystem = open(Arc::clone(&disk) as _, OPENED)?;
         let bonnie = Bonnie { filesystem, disk, inode_table, way, size };
         let write = bonnie.timed(Bonnie::write)?;

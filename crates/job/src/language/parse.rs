@@ -231,7 +231,6 @@ impl Taker<'_> {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "a line for each option")]
 fn understand(section: &Section, complaints: &mut Complaints) -> Job {
     let mut options = Taker { section, settings: section.settings.clone(), complaints };
     let (pattern, step, run_length) = options.take("rw", pattern).unwrap_or((Pattern::Read, 0, 1));

@@ -180,7 +180,7 @@ impl Mount {
         let wish = Wish {
             directory,
             source: options.source_name.as_deref().unwrap_or(target),
-            backing: has_loop.then(|| match image {
+            backing: has_loop.then_some(match image {
                 Some(path) => Backing::Image { path, is_whole },
                 None => Backing::Memory,
             }),

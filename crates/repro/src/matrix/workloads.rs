@@ -47,12 +47,12 @@ fn generated(seed: u64) -> Workload {
             jobs.push_str("norandommap\n");
             let depth = [1, 1, 8, 32][random.usize(..4)];
             if depth > 1 {
-                let _ = write!(jobs, "ioengine=io_uring\niodepth={depth}\n");
+                let _ = writeln!(jobs, "ioengine=io_uring\niodepth={depth}");
             }
         }
         let think_ms = [0, 0, 0, 2, 20][random.usize(..5)];
         if think_ms > 0 {
-            let _ = write!(jobs, "thinktime={think_ms}ms\n");
+            let _ = writeln!(jobs, "thinktime={think_ms}ms");
         }
     }
     let name = format!("generated-{seed}").into();

@@ -125,22 +125,14 @@ impl Inject {
 
     /// Device time that the flow in service has received.
     fn served_time(&self, now: Duration) -> u64 {
-        match self.slice {
-            Some(Slice { holder: Holder::Stream(index), charged_until, ends, .. }) => {
-                let flow = self.flow(index);
-                let running = ends.map_or(0.0, |_| self.running_since(charged_until, now));
-                flow.time + (running * 1e11) as u64 / u64::from(flow.weight)
-            }
-            _ => {
-                let running = self.running_since(self.virtual_time_since, now);
-                self.virtual_time + (running * 1e9) as u64 / u64::from(self.arm_in_flight.max(1))
-            }
+        if let Some(Slice { holder: Holder::Stream(index), charged_until, ends, .. }) = self.slice {
+            let flow = self.flow(index);
+            let running = ends.map_or(0.0, |_| running_since(charged_until, now));
+            flow.time + (running * 1e11) as u64 / u64::from(flow.weight)
+        } else {
+            let running = running_since(self.virtual_time_since, now);
+            self.virtual_time + (running * 1e9) as u64 / u64::from(self.arm_in_flight.max(1))
         }
-    }
-
-    /// Seconds of service since then.
-    fn running_since(&self, since: Duration, now: Duration) -> f64 {
-        now.saturating_sub(since).as_secs_f64().min(STROKE_MAX)
     }
 
     fn served_class(&self) -> u8 {
@@ -576,4 +568,9 @@ impl Inject {
         self.file(index);
         self.table.dispatch(key, now)
     }
+}
+
+/// Seconds of service since then.
+fn running_since(since: Duration, now: Duration) -> f64 {
+    now.saturating_sub(since).as_secs_f64().min(STROKE_MAX)
 }
