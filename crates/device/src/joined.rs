@@ -28,7 +28,6 @@ use crate::under::file_under;
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 
 /// See the module's head.
-#[derive(Debug)]
 pub struct JoinedDevice {
     name: String,
     children: Vec<Arc<dyn BlockDevice>>,
@@ -36,6 +35,8 @@ pub struct JoinedDevice {
     geometry: Geometry,
     counters: IoCounters,
 }
+
+diorite_block::short_debug!(JoinedDevice, name, geometry);
 
 impl JoinedDevice {
     /// The children's space in turns of `chunk_bytes`; what a larger child has more than the smallest is not used.
