@@ -588,7 +588,7 @@ fn bonnie_checks_free_space_first() {
     expect(&bench.fail("bonnie -d . -s 16000000", 1), &parts[1..]);
     expect(
         &bench.fail("bonnie -d nowhere -s 1", 1),
-        &["nowhere: cannot look for free space", "check the path"],
+        &["nowhere: cannot get the free space", "check the path"],
     );
     assert_eq!(bench.run("ls a.img"), "lost+found\n");
 }
@@ -640,7 +640,7 @@ fn image_under_another_name_is_the_same_image() {
     bench.must_be_clean("a.img");
     expect(
         &bench.fail("cp a.img?offset=4M:/file a.img:/file", 1),
-        &["a.img: locked by this process", "another part of the device", "two steps"],
+        &["a.img: locked by this process", "it is being written there", "two steps"],
     );
 }
 

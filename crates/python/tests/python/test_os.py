@@ -290,7 +290,10 @@ def test_a_close_flushes_and_closes_what_is_open(image):
         raw.write(b"")
     with diorite.Filesystem(image) as fs:
         assert fs.read_text("/text") == "not flushed"
-        queue = diorite.Queue(fs.open("/raw", "rb", buffering=0, direct=True), 4)
+        fs.write_bytes("/raw", bytes(8192))
+        file = fs.open("/raw", "rb", buffering=0, direct=True)
+        queue = diorite.Queue(file, 4)
+        queue.submit_read(file.buffer(4096), 0)
         with pytest.raises(OSError) as error:
             fs.close()
         assert error.value.errno == errno.EBUSY and not fs.closed
