@@ -99,7 +99,7 @@ fn other_users_learn_nothing() {
     let said = Command::new(program).args(["status".as_ref(), served.at().as_os_str()]).uid(NOBODY).output();
     let said = said.expect("it starts");
     assert_eq!(said.status.code(), Some(1));
-    assert!(text(&said.stderr).contains("mounted by user 0"), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("belongs to user root (0)"), "{}", text(&said.stderr));
 }
 
 /// A mount where a write of metadata failed is read-only; the log and `status` say why, `top` too.

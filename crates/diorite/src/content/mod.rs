@@ -98,12 +98,18 @@ impl Content {
     }
 
     /// Set attributes with `set`. A modification time that is pending is recorded before, or forgotten where `set` sets one itself.
-    pub(crate) fn set_attributes(&self, sets_modified: bool, set: impl FnOnce() -> Result<()>) -> Result<()> {
+    ///
+    /// Blocks are reserved before the times are locked: a writeback that makes space records times as well.
+    pub(crate) fn set_attributes(
+        &self,
+        sets_modified: bool,
+        mut set: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
         if sets_modified {
-            return self.store.time.record(|_| set());
+            return self.engine.with_space(|| self.store.time.record(|_| set()));
         }
         self.store.record(SyncKind::All)?;
-        set()
+        self.engine.with_space(set)
     }
 
     /// Write back everything and make it durable.

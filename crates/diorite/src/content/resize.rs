@@ -48,7 +48,7 @@ impl Content {
         self: &Arc<Self>,
         size: u64,
         sets_modified: bool,
-        record: impl FnOnce() -> Result<()>,
+        record: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         self.store.end_of_write(0, size)?;
         loop {
@@ -65,7 +65,7 @@ impl Content {
         self: &Arc<Self>,
         size: u64,
         sets_modified: bool,
-        record: impl FnOnce() -> Result<()>,
+        mut record: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let old = self.store.size();
         if size > old {
@@ -80,10 +80,10 @@ impl Content {
             self.cache.own_cached_page(size / PAGE_SIZE)?;
         }
         if sets_modified {
-            self.store.time.record(|_| record())?;
+            self.engine.with_space(|| self.store.time.record(|_| record()))?;
             self.store.set_size(size);
         } else {
-            record()?;
+            self.engine.with_space(record)?;
             self.store.set_size(size);
             self.store.note_modified();
         }

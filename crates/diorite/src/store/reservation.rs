@@ -126,9 +126,9 @@ impl<'e> Reservation<'e> {
 }
 
 impl Engine {
-    /// A change of names or attributes, which may take blocks of metadata: again, exclusively, where there were too few. `change` waits for no range.
-    pub(crate) fn with_space<T>(&self, mut change: impl FnMut() -> diorite_ext::Result<T>) -> Result<T> {
-        Reservation::new(self).retry(|_| Ok(change()?))
+    /// A change of names or attributes, which may take blocks of metadata. On shortage it is retried exclusively. `change` waits for no range.
+    pub(crate) fn with_space<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
+        Reservation::new(self).retry(|_| change())
     }
 
     /// Do what makes blocks unavailable for a while, when no thread reserves exclusively.

@@ -90,14 +90,14 @@ impl NodeRef {
             self.clear_capabilities()?;
         }
         let changes = &SetAttributes { clear_privileges, ..*changes };
-        let set = || self.nodes().with_space(|volume| volume.set_attributes(self.inode(), changes));
+        let set = || Ok(self.volume().set_attributes(self.inode(), changes)?);
         let sets_modified = changes.modified.is_some();
         if let Some(size) = changes.size {
             return self.content()?.set_len_with(size, sets_modified, set);
         }
         match self.shared.content() {
             Some(content) => content.set_attributes(sets_modified, set),
-            None => set(),
+            None => self.nodes().with_space(|volume| volume.set_attributes(self.inode(), changes)),
         }
     }
 

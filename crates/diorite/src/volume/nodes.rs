@@ -242,7 +242,7 @@ impl Nodes {
         &self,
         mut change: impl FnMut(&Volume) -> diorite_ext::Result<T>,
     ) -> Result<T> {
-        self.engine.with_space(|| change(&self.volume))
+        self.engine.with_space(|| Ok(change(&self.volume)?))
     }
 
     /// Make a file, directory or node, and refer to it before another thread can remove it.

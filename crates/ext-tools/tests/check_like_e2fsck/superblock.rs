@@ -59,6 +59,7 @@ const COMMON: &[(Field, &[u32])] = &[
 ];
 
 /// What mke2fs makes, whether the fields above are changed, and fields that matter there alone.
+#[allow(clippy::type_complexity, reason = "a table of a test")]
 const TABLE: &[(&[&str], bool, &[(Field, &[u32])])] = &[
     (
         &["-t", "ext4", "-b", "1024"],
