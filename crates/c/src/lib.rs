@@ -2,7 +2,7 @@
 //!
 //! Where it sits: beside the other users of the crate `diorite`, whose calls it translates. It decides nothing.
 //!
-//! Interface: each module is a section of `include/diorite.h`, which `tests/header.rs` makes of these sources: the items are named as in C, and
+//! Interface: each module is a section of `include/diorite.h`, which `tests/it/header.rs` makes of these sources: the items are named as in C, and
 //! their documentation, module heads included, is written for its readers. `boundary.rs` has what all functions share.
 //!
 //! Safety policy: the functions take pointers of a C program. What the header asks of its callers is what the `SAFETY` comments here

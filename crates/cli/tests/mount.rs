@@ -4,6 +4,7 @@
 //! a mount with open files cannot be unmounted.
 #![allow(clippy::disallowed_methods, reason = "files of a mount")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 #[path = "mount/mod.rs"]
 mod mount;

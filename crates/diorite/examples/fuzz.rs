@@ -2,7 +2,7 @@
 //! `cargo xtask fuzz` runs it with a limit of memory.
 #![allow(missing_docs, reason = "a tool")]
 
-#[path = "../tests/fuzz/mod.rs"]
+#[path = "../tests/it/fuzz/mod.rs"]
 mod fuzz;
 
 use std::process::ExitCode;

@@ -12,7 +12,7 @@ mod limits;
 mod many_inodes;
 pub(crate) mod names;
 pub(crate) mod namespaces;
-#[path = "../../../device/tests/common/nbd.rs"]
+#[path = "../../../device/tests/it/common/nbd.rs"]
 mod nbd;
 mod posix;
 mod remount;

@@ -1,0 +1,901 @@
+//! Every command on images of every type; e2fsck and debugfs judge.
+
+#![allow(clippy::disallowed_methods, reason = "files of the host")]
+
+use crate::common;
+use std::path::Path;
+
+use common::{Bench, Mounted, pattern, text, tool};
+
+const TYPES: [&str; 3] = ["ext2", "ext3", "ext4"];
+
+#[test]
+fn names_are_made_moved_linked_and_removed() {
+    for kind in TYPES {
+        let bench = Bench::new();
+        bench.image("a.img", kind, "32M");
+        bench.write("file", b"hello\n");
+        bench.run("mkdir -p a.img:/one/two/three");
+        bench.run("cp file a.img:/one/");
+        assert_eq!(bench.run("cat a.img:/one/file"), "hello\n");
+        bench.run("mv a.img:/one/file a.img:/one/two");
+        bench.run("ln a.img:/one/two/file a.img:/again");
+        bench.run("ln -s one/two/file a.img:/link");
+        assert_eq!(bench.run("ls a.img"), "again\nlink\nlost+found\none\n");
+        assert_eq!(bench.run("cat a.img:/link"), "hello\n");
+        let stat = bench.json("stat a.img:/again");
+        assert_eq!(
+            (stat["files"][0]["links"].as_u64(), stat["files"][0]["size"].as_u64()),
+            (Some(2), Some(6))
+        );
+        let tree = bench.run("tree a.img:/one");
+        assert!(tree.contains("└── two/") && tree.contains("2 directories, 1 files"), "{tree}");
+        bench.must_be_clean("a.img");
+        bench.run("rm -r a.img:/one");
+        bench.run("rm a.img:/again a.img:/link");
+        assert_eq!(bench.run("ls a.img:/"), "lost+found\n");
+        bench.must_be_clean("a.img");
+    }
+}
+
+/// `-E discard` and `nodiscard` were accepted and did nothing; what has no effect may be said, but not anything.
+#[test]
+fn mkfs_discards_what_was_there_if_it_is_asked_to() {
+    let bench = Bench::new();
+    let blocks = |name: &str| {
+        std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(bench.path(name)).expect("an image")) * 512
+    };
+    for (options, is_kept) in [("discard", false), ("discard,nodiscard", true), ("lazy_itable_init=1", true)]
+    {
+        bench.write("a.img", &vec![0xee; 32 << 20]);
+        bench.run(&format!("mkfs --force -t ext4 -E {options} a.img"));
+        assert_eq!(blocks("a.img") > 16 << 20, is_kept, "{options}: {} bytes", blocks("a.img"));
+        bench.must_be_clean("a.img");
+    }
+    for wrong in ["discard=1", "lazy_itable_init=2", "lazy_journal_init=x"] {
+        let said = bench.fail(&format!("mkfs --force -t ext4 -E {wrong} a.img"), 2);
+        assert!(said.contains(&format!("-E {wrong}: ")), "{said}");
+    }
+}
+
+/// Absolute paths have the `:/` in them that ends the name of an image.
+#[test]
+fn several_devices_are_an_image() {
+    let bench = Bench::new();
+    for name in ["a", "b"] {
+        bench.write(name, &vec![0; 16 << 20]);
+    }
+    let absolute = |name: &str| bench.path(name).display().to_string();
+    for joined in ["stripe", "linear"] {
+        let image = format!("{joined}:{},raw:{}", absolute("a"), absolute("b"));
+        bench.write("file", joined.as_bytes());
+        bench.run(&format!("mkfs --force -t ext4 {image}"));
+        bench.run(&format!("cp file {image}:/"));
+        bench.run(&format!("mv {image}:/file {image}:/with,comma"));
+        assert_eq!(bench.run(&format!("cat {image}:/with,comma")), joined);
+        bench.run(&format!("check {image}"));
+    }
+    let missing = format!("stripe:{},{}", absolute("a"), absolute("missing"));
+    assert!(bench.fail(&format!("mkfs -t ext4 {missing} 1G"), 1).contains("missing"));
+    assert!(!bench.path("missing").exists());
+}
+
+/// Hands that know ls, df and du type `-h` for sizes.
+#[test]
+fn sizes_are_easy_to_read_where_h_asks_for_it() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    bench.write("file", &[1; 1536]);
+    bench.run("cp file a.img:/");
+    assert!(bench.run("ls -l a.img:/file").contains(" 1536 "));
+    assert!(bench.run("ls -lh a.img:/file").contains(" 1.5K "));
+    for command in ["df", "du"] {
+        let (plain, human) =
+            (bench.run(&format!("{command} a.img")), bench.run(&format!("{command} -h a.img")));
+        assert!(plain == human && human.contains('M') | human.contains('K'), "{human}");
+        assert!(bench.run(&format!("{command} --help")).contains("Usage: "));
+    }
+}
+
+#[test]
+fn images_of_mke2fs_are_read_and_written() {
+    for kind in TYPES {
+        let bench = Bench::new();
+        let image = bench.path("a.img");
+        std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&image)
+            .and_then(|file| file.set_len(64 << 20))
+            .expect("an empty image");
+        let arguments = ["-q", "-F", "-t", kind, "-b", "4096"].map(std::ffi::OsStr::new);
+        let Some(made) = tool("mke2fs", arguments.into_iter().chain([image.as_os_str()])) else { return };
+        assert!(made.status.success());
+        let data = pattern(5_000_001, 1);
+        bench.write("data", &data);
+        bench.run("cp data a.img:/data");
+        bench.run("cp a.img:/data back");
+        assert_eq!(bench.read("back"), data, "{kind}");
+        bench.must_be_clean("a.img");
+        if let Some(answer) =
+            bench.debugfs("a.img", &format!("dump /data {}", bench.path("dumped").display()))
+        {
+            assert_eq!(bench.read("dumped"), data, "{kind}: {answer}");
+        }
+        if let Some(mounted) = Mounted::new(&image, "ro") {
+            assert_eq!(bench.read(mounted.at.path().join("data").to_str().expect("text")), data, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn listing_shows_what_debugfs_shows() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    bench.write("file", &pattern(123_456, 2));
+    bench.run("cp file a.img:/file");
+    bench.run("mkdir -m 1777 a.img:/tmp");
+    let long = bench.run("ls -lai a.img");
+    let file = long.lines().find(|line| line.ends_with(" file")).expect("the file");
+    assert!(file.contains(" 123456 ") && file.contains(" -rw"), "{long}");
+    assert!(long.lines().any(|line| line.contains("drwxrwxrwt") && line.ends_with(" tmp")), "{long}");
+    let stat = bench.json("stat a.img:/file");
+    let inode = stat["files"][0]["inode"].as_u64().expect("a number");
+    if let Some(answer) = bench.debugfs("a.img", "stat /file") {
+        assert!(answer.contains(&format!("Inode: {inode} ")) && answer.contains("Size: 123456"), "{answer}");
+    }
+    let extents = bench.json("extents a.img:/file");
+    let first = extents["extents"][0]["device_offset"].as_u64().expect("a place");
+    let block_size = bench.json("info a.img")["block_size"].as_u64().expect("a size");
+    if let Some(answer) = bench.debugfs("a.img", "bmap /file 0") {
+        assert_eq!(answer.trim().parse::<u64>().ok(), Some(first / block_size));
+    }
+}
+
+#[test]
+fn sums_and_free_space_follow_the_files() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "32M");
+    let free = |bench: &Bench| {
+        let df = bench.json("df a.img");
+        df["images"][0]["blocks_free"].as_u64().expect("a number")
+            * df["images"][0]["block_size"].as_u64().expect("a number")
+    };
+    let before = free(&bench);
+    bench.write("file", &pattern(1 << 20, 3));
+    bench.run("mkdir a.img:/dir");
+    bench.run("cp file a.img:/dir/one");
+    bench.run("ln a.img:/dir/one a.img:/dir/two");
+    let used = before - free(&bench);
+    assert!((1 << 20..(1 << 20) + (64 << 10)).contains(&used), "{used}");
+    let du = bench.json("du -s a.img:/dir");
+    let bytes = du["totals"][0]["bytes"].as_u64().expect("a number");
+    assert!((1 << 20..(1 << 20) + (64 << 10)).contains(&bytes), "hard links count once: {bytes}");
+    assert_eq!(bench.json("du -s --apparent-size a.img:/dir/one")["totals"][0]["bytes"], 1 << 20);
+    let both = bench.json("du -s --apparent-size a.img:/dir/one a.img:/dir/two");
+    assert_eq!(both["totals"][1]["bytes"], 0, "counted with the first: {both}");
+    bench.run("rm -r a.img:/dir");
+    assert_eq!(free(&bench), before);
+}
+
+#[test]
+fn changes_are_reported_as_one_object() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    assert_eq!(bench.json("mkdir a.img:/one a.img:/two")["made"], serde_json::json!(["/one", "/two"]));
+    let link = bench.json("ln -s one a.img:/link");
+    assert_eq!((link["kind"].as_str(), link["target"].as_str()), (Some("symbolic"), Some("one")));
+    let moved = bench.json("mv a.img:/two a.img:/one");
+    assert_eq!(moved["moved"], serde_json::json!([{ "from": "/two", "to": "/one/two" }]));
+    let removed = bench.json("rm -r a.img:/one a.img:/link");
+    assert_eq!((removed["files"].as_u64(), removed["directories"].as_u64()), (Some(1), Some(2)));
+}
+
+/// What is there is shown although something else is not.
+#[test]
+fn one_missing_name_does_not_hide_the_others() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    for line in ["ls -d", "stat", "du"] {
+        let line = format!("{line} a.img:/none a.img:/lost+found --json");
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(common::text(&output.stdout).contains("/lost+found"), "{line}");
+        assert!(common::text(&output.stderr).contains("a.img:/none: "), "{line}");
+    }
+    let output = bench.diorite(["df", "none.img", "a.img"]).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(common::text(&output.stdout).contains("a.img"));
+}
+
+/// A damaged inode is reported, and the names beside it are listed: one once hid the whole directory. Names alone need no inode.
+#[test]
+fn one_damaged_inode_does_not_hide_its_neighbours() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    for name in ["a", "b", "c"] {
+        bench.write("file", name.as_bytes());
+        bench.run(&format!("cp file a.img:/{name}"));
+    }
+    let image = bench.path("a.img");
+    let Some(cleared) =
+        tool("debugfs", ["-w".as_ref(), "-R".as_ref(), "clri /b".as_ref(), image.as_os_str()])
+    else {
+        return;
+    };
+    assert!(cleared.status.success());
+    let run = |words: &[&str]| bench.diorite(words).output().expect("the program starts");
+    for words in [&["ls", "-R", "a.img"][..], &["tree", "a.img"]] {
+        let shown = run(words);
+        assert!(shown.status.success(), "{words:?}: {shown:?}");
+        assert!(["a", "b", "c"].iter().all(|name| text(&shown.stdout).contains(name)), "{shown:?}");
+    }
+    for words in [&["ls", "-l", "a.img"][..], &["ls", "--json", "a.img"]] {
+        let output = run(words);
+        let (reported, shown) = (text(&output.stderr), text(&output.stdout));
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {reported}");
+        assert!(
+            reported.starts_with("diorite: a.img:/b: cannot look up: ") && reported.lines().count() == 1,
+            "{reported}"
+        );
+        assert!(["a", "c"].iter().all(|name| shown.contains(name)), "{words:?}: {shown}");
+    }
+    let output = run(&["cp", "-r", "a.img:/", "out"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!((bench.read("out/a"), bench.read("out/c")), (b"a".to_vec(), b"c".to_vec()));
+}
+
+/// The count of what was written in a volume's life goes on where the kernel left it, and counts what is written here.
+#[test]
+fn what_was_written_so_far_is_counted() {
+    for kind in TYPES {
+        let bench = Bench::new();
+        bench.image("a.img", kind, "32M");
+        let written = || bench.json("info a.img")["written_kib"].as_u64().expect("a number");
+        bench.write("file", &pattern(4 << 20, 1));
+        let start = written();
+        bench.run("cp file a.img:/file");
+        let once = written();
+        assert!((4096..8192).contains(&(once - start)), "{kind}: {start} KiB, then {once}");
+        bench.run("cp file a.img:/again");
+        assert!((4096..8192).contains(&(written() - once)), "{kind}: {once} KiB, then {}", written());
+        if let Some(answer) = bench.debugfs("a.img", "stats -h") {
+            assert!(answer.lines().any(|line| line.starts_with("Lifetime writes:")), "{answer}");
+        }
+        bench.must_be_clean("a.img");
+    }
+}
+
+#[test]
+fn options_of_mkfs_reach_the_image() {
+    let bench = Bench::new();
+    // As with mke2fs, who gives the size of a journal wants one.
+    bench.run("mkfs -t ext2 -J 4M j.img 32M");
+    assert_eq!(bench.json("info j.img")["journal_inode"], 8);
+    bench.must_be_clean("j.img");
+    let uuid = "01234567-89ab-4def-8123-456789abcdef";
+    bench.run(&format!(
+        "mkfs -t ext4 -b 2048 -I 512 -N 4096 -L label -U {uuid} -O ^has_journal -E root_owner=12:34 a.img 32M"
+    ));
+    let info = bench.json("info a.img");
+    assert_eq!((info["block_size"].as_u64(), info["inode_size"].as_u64()), (Some(2048), Some(512)));
+    assert_eq!((info["label"].as_str(), info["uuid"].as_str()), (Some("label"), Some(uuid)));
+    assert!(info["features"].as_array().expect("a list").iter().all(|name| name != "has_journal"));
+    let root = &bench.json("stat a.img:/")["files"][0];
+    assert_eq!((root["uid"].as_u64(), root["gid"].as_u64()), (Some(12), Some(34)));
+    bench.must_be_clean("a.img");
+}
+
+/// 10^6 bytes once were too many for the image of 10^6 bytes that was made for them.
+#[test]
+fn size_of_an_image_may_be_any_number_of_bytes() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 a.img 1000001");
+    assert_eq!(bench.path("a.img").metadata().expect("it").len(), 1_000_001);
+    assert_eq!(bench.run("ls a.img"), "lost+found\n");
+    bench.must_be_clean("a.img");
+}
+
+#[test]
+fn image_filled_from_a_directory_is_the_same_each_time() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("from/sub")).expect("directories");
+    bench.write("from/one", &pattern(100_000, 4));
+    bench.write("from/sub/two", b"two");
+    // More than the page cache keeps before it writes back by itself.
+    for file in 0..160_usize {
+        bench.write(&format!("from/sub/{file}"), &pattern(1000 + file * 2500, file as u64));
+    }
+    let line = "mkfs -t ext4 -d from -E seed=7,time=1000000000";
+    bench.run(&format!("{line} a.img 64M"));
+    bench.run(&format!("{line} b.img 64M"));
+    assert_eq!(bench.run("cat a.img:/sub/two"), "two");
+    bench.must_be_clean("a.img");
+    assert!(bench.read("a.img") == bench.read("b.img"), "equal options and content make equal images");
+}
+
+#[test]
+fn image_is_filled_from_a_tar_stream() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("from/sub")).expect("directories");
+    bench.write("from/one", &pattern(100_000, 5));
+    bench.write("from/sub/two", b"two");
+    let from = bench.path("from");
+    let tar = bench.path("a.tar");
+    let words = ["--format=posix", "--mtime=@1234567890.123456789", "-C"].map(std::ffi::OsStr::new);
+    let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), ".".as_ref()];
+    if tool("tar", words.into_iter().chain(arguments)).is_none() {
+        return;
+    }
+    bench.run("mkfs -t ext2 -d a.tar a.img 32M");
+    let modified = bench.json("stat a.img:/sub/two")["files"][0]["modified"].clone();
+    assert!(modified.to_string().contains("123456789"), "{modified}");
+    assert_eq!(bench.run("cat a.img:/sub/two"), "two");
+    bench.run("cp a.img:/one back");
+    assert_eq!(bench.read("back"), pattern(100_000, 5));
+    // The archive's `./` is the root.
+    let modified = bench.json("stat a.img:/")["files"][0]["modified"].clone();
+    assert!(modified.to_string().contains("123456789"), "{modified}");
+    bench.must_be_clean("a.img");
+    bench.run("mkfs -t ext2 -d a.tar -E root_owner=12:34 b.img 32M");
+    let root = bench.json("stat b.img:/")["files"][0].clone();
+    assert_eq!((root["uid"].as_u64(), root["gid"].as_u64()), (Some(12), Some(34)));
+}
+
+/// Access control lists, and names and values with newlines, made "malformed pax extension" of archives of GNU tar.
+#[test]
+fn lists_and_newlines_in_a_tar_stream_are_kept() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("from/sub")).expect("directories");
+    let odd = format!("from/{}two\nlines", "long".repeat(40));
+    for name in ["from/one", &odd, "from/sub/last"] {
+        bench.write(name, name.as_bytes());
+    }
+    std::os::unix::fs::symlink("a\ntarget", bench.path("from/link")).expect("a link");
+    let set = |name: &str, attribute: &str, value: &[u8]| {
+        rustix::fs::setxattr(bench.path(name), attribute, value, rustix::fs::XattrFlags::empty())
+    };
+    if let Err(error) = set("from/one", "user.lines", b"one\ntwo\0=three\n") {
+        eprintln!("SKIPPED: no extended attributes here: {error}");
+        return;
+    }
+    set("from/one", "user.a=b%c", b"odd name").expect("as the first");
+    let from = bench.path("from");
+    let list = ["-m", "u:1001:rw,g:1002:r"].map(std::ffi::OsStr::new);
+    let path = bench.path("from/sub/last");
+    let has_list =
+        tool("setfacl", list.into_iter().chain([path.as_os_str()])).is_some_and(|run| run.status.success());
+    let tar = bench.path("a.tar");
+    let words = ["--format=posix", "--xattrs", "--acls", "-C"].map(std::ffi::OsStr::new);
+    let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), ".".as_ref()];
+    if tool("tar", words.into_iter().chain(arguments)).is_none() {
+        return;
+    }
+    bench.run("mkfs -t ext4 -d a.tar a.img 32M");
+    bench.must_be_clean("a.img");
+    let Some(mounted) = Mounted::new(&bench.path("a.img"), "ro") else { return };
+    let at = |name: &str| mounted.at.path().join(name);
+    let attribute = |name: &str, attribute: &str| {
+        let mut value = vec![0; 1000];
+        let len = rustix::fs::getxattr(at(name), attribute, &mut value[..]).expect(attribute);
+        value.truncate(len);
+        value
+    };
+    assert_eq!(attribute("one", "user.lines"), b"one\ntwo\0=three\n");
+    assert_eq!(attribute("one", "user.a=b%c"), b"odd name");
+    assert_eq!(std::fs::read_link(at("link")).expect("a link"), Path::new("a\ntarget"));
+    assert!(at(odd.trim_start_matches("from/")).is_file());
+    if has_list {
+        let mut value = vec![0; 1000];
+        let len = rustix::fs::getxattr(&path, "system.posix_acl_access", &mut value[..]).expect("a list");
+        value.truncate(len);
+        assert_eq!(attribute("sub/last", "system.posix_acl_access"), value);
+    }
+}
+
+/// A sparse file `from/sparse` of `size` bytes with a piece of data at each multiple of `step`.
+fn write_sparse(bench: &Bench, pieces: u64, step: u64, size: u64) {
+    use std::os::unix::fs::FileExt;
+    std::fs::create_dir(bench.path("from")).expect("a directory");
+    let sparse = std::fs::File::options().create_new(true).write(true).open(bench.path("from/sparse"));
+    let sparse = sparse.expect("a file");
+    for piece in 0..pieces {
+        sparse.write_all_at(&pattern(5_000, piece), piece * step).expect("space");
+    }
+    sparse.set_len(size).expect("a size");
+}
+
+/// Pack it as `a.tar`; whether there is a program for that.
+fn pack_sparse(bench: &Bench, format: &str) -> bool {
+    let (from, tar) = (bench.path("from"), bench.path("a.tar"));
+    let words = [format, "--sparse", "-C"].map(std::ffi::OsStr::new);
+    let arguments = [from.as_os_str(), "-cf".as_ref(), tar.as_os_str(), "sparse".as_ref()];
+    tool("tar", words.into_iter().chain(arguments)).is_some()
+}
+
+/// Sparse files in the form of pax, which GNU tar uses beside attributes, became files called `GNUSparseFile.1/name` with the map as content.
+#[test]
+fn sparse_files_in_a_tar_stream_are_what_they_were() {
+    let bench = Bench::new();
+    write_sparse(&bench, 100, 300_000, 31_000_000);
+    for format in ["--format=posix", "--format=gnu"] {
+        if !pack_sparse(&bench, format) {
+            return;
+        }
+        bench.run("mkfs -t ext4 -F -d a.tar a.img 64M");
+        assert_eq!(bench.run("ls a.img"), "lost+found\nsparse\n", "{format}");
+        bench.run("cp a.img:/sparse back");
+        assert!(bench.read("back") == bench.read("from/sparse"), "{format}");
+        bench.must_be_clean("a.img");
+    }
+}
+
+/// Of a sparse file in the old form, zeros were made for every hole: a minute for 100 GiB.
+#[test]
+fn sparse_files_in_a_tar_stream_cost_what_they_hold() {
+    use std::os::unix::fs::FileExt;
+    const SIZE: u64 = 2 << 40;
+    let bench = Bench::new();
+    write_sparse(&bench, 60, SIZE / 64, SIZE);
+    for format in ["--format=posix", "--format=gnu"] {
+        if !pack_sparse(&bench, format) {
+            return;
+        }
+        bench.run("mkfs -t ext4 -F -d a.tar a.img 64M");
+        bench.run("cp a.img:/sparse back");
+        let back = std::fs::File::open(bench.path("back")).expect("a file");
+        assert_eq!(back.metadata().expect("a file").len(), SIZE, "{format}");
+        for piece in 0..60 {
+            let mut found = vec![0; 5_000];
+            back.read_exact_at(&mut found, piece * (SIZE / 64)).expect("content");
+            assert!(found == pattern(5_000, piece), "{format}, piece {piece}");
+        }
+        bench.must_be_clean("a.img");
+    }
+}
+
+/// The image was copied into itself while it was written.
+#[test]
+fn an_image_is_not_filled_with_itself() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("from")).expect("a directory");
+    let said = bench.fail("mkfs -t ext4 -d from from/new.img 16M", 1);
+    assert!(said.contains("new.img") && said.contains("not copied"), "{said}");
+    assert!(!bench.path("from/new.img").exists());
+}
+
+/// They were made to fit without a word.
+#[test]
+fn times_that_small_inodes_cannot_hold_are_reported() {
+    let bench = Bench::new();
+    let file = std::fs::File::create(bench.path("far")).expect("a file");
+    let far = std::time::UNIX_EPOCH + std::time::Duration::from_secs(5_000_000_000);
+    file.set_modified(far).expect("a time");
+    bench.run("mkfs -t ext4 -I 128 small.img 16M");
+    let said = bench.fail("cp far small.img:/", 1);
+    assert!(said.contains("modification time") && said.contains("2038"), "{said}");
+    bench.run("mkfs -t ext4 -I 256 large.img 16M");
+    bench.run("cp far large.img:/");
+    // The host's filesystem may hold no more than ext4 does: tmpfs does.
+    let farther = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file");
+    let far = far + std::time::Duration::from_secs(12_000_000_000);
+    farther.as_file().set_modified(far).expect("a time");
+    let said = bench.fail(&format!("cp {} large.img:/", farther.path().display()), 1);
+    assert!(said.contains("modification time") && said.contains("no time after 2446"), "{said}");
+}
+
+/// The first was gone, and nothing was said.
+#[test]
+fn two_sources_with_one_name_do_not_replace_each_other() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 a.img 16M");
+    bench.run("mkdir a.img:/A a.img:/B a.img:/moved a.img:/copied a.img:/A/tree a.img:/B/tree");
+    for (name, content) in [("A/x", "one"), ("B/x", "two"), ("A/tree/x", "three"), ("B/tree/x", "four")] {
+        bench.write("x", content.as_bytes());
+        bench.run(&format!("cp x a.img:/{name}"));
+    }
+    for line in ["cp a.img:/A/x a.img:/B/x a.img:/copied", "cp -r a.img:/A/tree a.img:/B/tree a.img:/copied"]
+    {
+        let said = bench.fail(line, 1);
+        assert!(said.contains("a.img:/B/") && said.contains("was just copied there"), "{said}");
+    }
+    assert_eq!(bench.run("cat a.img:/copied/x a.img:/copied/tree/x"), "onethree");
+    let said = bench.fail("mv a.img:/A/x a.img:/B/x a.img:/moved", 1);
+    assert!(said.contains("a.img:/B/x: not moved"), "{said}");
+    assert_eq!(bench.run("cat a.img:/moved/x a.img:/B/x"), "onetwo");
+    bench.run("ln a.img:/B/x a.img:/B/same");
+    let said = bench.fail("cp a.img:/B/x a.img:/B/same", 1);
+    assert!(said.contains("the same file"), "{said}");
+    // What was there before is replaced, as ever.
+    bench.run("cp a.img:/B/x a.img:/copied");
+    bench.run("mv a.img:/B/x a.img:/moved");
+    assert_eq!(bench.run("cat a.img:/copied/x a.img:/moved/x"), "twotwo");
+    bench.must_be_clean("a.img");
+}
+
+/// A command before the pipe that failed made an empty image and no error, and what is no archive one with its bytes in the message.
+#[test]
+fn what_is_no_tar_archive_is_refused() {
+    let bench = Bench::new();
+    bench.write("empty", b"");
+    bench.write("noise", &pattern(10_000, 1));
+    for (name, why) in [("empty", "it is empty, and no archive"), ("noise", "it is no tar archive")] {
+        let error = bench.fail(&format!("mkfs -d {name} a.img 8M"), 1);
+        assert_eq!(error, format!("diorite: {name}: cannot read the archive: {why}\n"));
+        assert!(!bench.path("a.img").exists());
+    }
+}
+
+/// `-J size=` was taken in blocks of 4 KiB, so that a small volume, which has blocks of 1 KiB, got a quarter of the journal.
+#[test]
+fn size_of_the_journal_is_in_bytes_whatever_the_blocks() {
+    let bench = Bench::new();
+    for options in ["", "-b 4096 "] {
+        bench.run(&format!("mkfs -t ext4 -J size=4 {options}-F a.img 64M"));
+        let Some(said) = bench.debugfs("a.img", "stat <8>") else { return };
+        assert!(said.contains("Size: 4194304"), "{options}: {said}");
+    }
+    bench.must_be_clean("a.img");
+}
+
+/// With blocks of 4 KiB, `-i 1024` made a quarter of the inodes asked for.
+#[test]
+fn bytes_per_inode_may_be_less_than_a_block() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -b 4096 -i 1024 a.img 64M");
+    assert_eq!(bench.json("info a.img")["inodes"], 65536);
+    bench.must_be_clean("a.img");
+}
+
+#[test]
+fn an_external_journal_is_not_overwritten_unasked() {
+    let bench = Bench::new();
+    let image = bench.path("journal.img");
+    let arguments = ["-q", "-F", "-O", "journal_dev"].map(std::ffi::OsStr::new);
+    let arguments = arguments.into_iter().chain([image.as_os_str(), "16M".as_ref()]);
+    if tool("mke2fs", arguments).is_none() {
+        return;
+    }
+    let before = bench.read("journal.img");
+    let output = bench.diorite(["mkfs", "journal.img"]).output().expect("the program starts");
+    let text = common::text(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && text.contains("journal") && text.contains("--force"),
+        "{text}"
+    );
+    assert!(bench.read("journal.img") == before, "it was changed");
+    bench.run("mkfs --force journal.img");
+    bench.must_be_clean("journal.img");
+}
+
+#[test]
+fn a_size_of_flex_groups_needs_the_feature() {
+    let bench = Bench::new();
+    for line in [["-t", "ext2", "-G", "8"], ["-O", "^flex_bg", "-G", "8"]] {
+        let words = ["mkfs"].into_iter().chain(line).chain(["a.img", "32M"]);
+        let output = bench.diorite(words).output().expect("the program starts");
+        let text = common::text(&output.stderr);
+        assert!(!output.status.success() && text.contains("flex_bg"), "{text}");
+        assert!(!bench.path("a.img").exists(), "{line:?}");
+    }
+    bench.run("mkfs -t ext4 -G 8 a.img 32M");
+    bench.must_be_clean("a.img");
+}
+
+#[test]
+fn check_finds_what_is_wrong_and_says_where() {
+    let bench = Bench::new();
+    for kind in TYPES {
+        bench.image("a.img", kind, "16M");
+        bench.write("file", &pattern(100_000, 6));
+        bench.run("cp file a.img:/file");
+        assert_eq!(bench.json("check a.img")["clean"], true);
+        let inode = bench.json("stat a.img:/file")["files"][0]["inode"].clone();
+        let image = bench.path("a.img");
+        let arguments = ["-w", "-R", "sif /file links_count 7"].map(std::ffi::OsStr::new);
+        if tool("debugfs", arguments.into_iter().chain([image.as_os_str()])).is_none() {
+            return;
+        }
+        let output = bench.diorite(["check", "a.img"]).output().expect("the program starts");
+        let text = common::text(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(&format!("inode {inode}: ")), "{kind}: {text}");
+        std::fs::remove_file(image).expect("the image");
+    }
+}
+
+#[test]
+fn completions_and_pages_know_every_command() {
+    let bench = Bench::new();
+    let script = bench.run("completions bash");
+    bench.run("man --output pages");
+    let pages = std::fs::read_dir(bench.path("pages")).expect("pages").count();
+    let help = bench.run("help");
+    for command in [
+        "mkfs", "info", "check", "extents", "ls", "tree", "stat", "cat", "cp", "mv", "rm", "mkdir", "ln",
+        "df", "du", "bonnie",
+    ] {
+        assert!(script.contains(command) && help.contains(command), "{command}");
+        assert!(bench.path(&format!("pages/diorite-{command}.1")).exists(), "{command}");
+    }
+    assert!(pages > 14);
+    // `help COMMAND` has no page of its own: half of all pages were those.
+    let of_help = bench.path("pages").read_dir().expect("pages").filter_map(Result::ok);
+    let of_help = of_help.filter(|page| page.file_name().to_string_lossy().contains("-help"));
+    assert_eq!(of_help.count(), 0);
+    assert!(bench.run("man cp").contains(".TH"));
+}
+
+/// `du` and `ls -d` showed `/dir`, which names a directory of the host.
+#[test]
+fn names_that_are_shown_can_be_pasted() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.run("mkdir -p a.img:/dir/sub");
+    bench.write("file", b"x");
+    bench.run("cp file a.img:/dir/file");
+    for line in
+        ["du -a a.img:/dir", "du -s a.img:/dir", "du a.img", "ls -d a.img:/dir", "ls -l a.img:/dir/file"]
+    {
+        for shown in bench.run(line).lines() {
+            let name = shown.split([' ', '\t']).next_back().unwrap_or_default();
+            assert!(name.starts_with("a.img:/"), "{line}: {shown}");
+            bench.run(&format!("stat {name}"));
+        }
+    }
+}
+
+/// `-f` once removed LINK first: when the new one could not be made, or both were one file, the file was lost.
+#[test]
+fn link_takes_the_place_of_another_only_when_it_can_be_made() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.write("file", b"content");
+    bench.run("cp file a.img:/one");
+    bench.run("cp file a.img:/two");
+    bench.run("ln -f a.img:/one a.img:/one");
+    bench.fail("ln -f a.img:/missing a.img:/two", 1);
+    assert_eq!(bench.run("ls a.img:/"), "lost+found\none\ntwo\n");
+    bench.run("ln -f a.img:/one a.img:/two");
+    bench.run("ln -f a.img:/one a.img:/two");
+    let inode = |name: &str| bench.json(&format!("stat a.img:/{name}"))["files"][0]["inode"].clone();
+    assert_eq!(inode("one"), inode("two"));
+    bench.run("ln -sf elsewhere a.img:/two");
+    assert_eq!(bench.run("ls -a a.img:/"), "lost+found\none\ntwo\n");
+    assert_eq!(bench.json("stat a.img:/two")["files"][0]["target"], "elsewhere");
+    bench.must_be_clean("a.img");
+}
+
+/// `rm -r dir/.` once removed what was in the directory, and then found that `.` cannot be removed.
+#[test]
+fn directory_without_its_own_name_is_not_removed() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.run("mkdir -p a.img:/d/e");
+    for (path, why) in [("/d/.", "own name"), ("/d/e/..", "own name"), ("/d/./", "own name"), ("//", "root")]
+    {
+        let error = bench.fail(&format!("rm -r a.img:{path}"), 1);
+        assert!(error.contains("cannot remove") && error.contains(why), "{error}");
+    }
+    assert_eq!(bench.run("ls a.img:/d"), "e\n");
+}
+
+/// A link to the root with a slash after it was emptied as the root is: all of the volume was gone, and then it was said that the link is none.
+#[test]
+fn a_tree_that_a_link_leads_to_is_not_removed() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    bench.write("x", b"content");
+    bench.run("mkdir a.img:/d");
+    bench.run("cp x a.img:/d/file");
+    for (name, target) in [("root", "/"), ("link", "d"), ("far", "link")] {
+        bench.run(&format!("ln -s {target} a.img:/{name}"));
+        for slash in ["/", "//"] {
+            for line in ["rm -r", "rm -rf", "rm -d"] {
+                let said = bench.fail(&format!("{line} a.img:/{name}{slash}"), 1);
+                assert!(said.contains("it is a symbolic link; leave out the slash"), "{said}");
+            }
+        }
+    }
+    for root in ["/", "//", "/root/", "/d/.."] {
+        bench.fail(&format!("rm -rf a.img:{root}"), 1);
+    }
+    assert_eq!(bench.run("cat a.img:/d/file"), "content");
+    bench.run("rm -r a.img:/root a.img:/link a.img:/far a.img:/d/");
+    assert_eq!(bench.run("ls a.img:/"), "lost+found\n");
+    bench.must_be_clean("a.img");
+}
+
+/// A member of a mirror of two, as MD's superblocks of version 1.2 say, with a volume in it.
+fn member_of_mirror(volume: &[u8], role: u16) -> Vec<u8> {
+    const DATA: usize = 1 << 20;
+    let sectors = (volume.len() as u64 / 512).to_le_bytes();
+    let mut superblock = vec![0; 264];
+    let mut put = |at: usize, value: &[u8]| superblock[at..at + value.len()].copy_from_slice(value);
+    put(0, &0xa92b_4efc_u32.to_le_bytes());
+    put(4, &[1]);
+    put(16, b"array of the tstany:test");
+    put(72, &[1]);
+    put(80, &sectors);
+    put(92, &[2]);
+    put(128, &(DATA as u64 / 512).to_le_bytes());
+    put(136, &sectors);
+    put(144, &[8]);
+    put(160, &role.to_le_bytes());
+    put(200, &[7]);
+    put(208, &[0xff; 8]);
+    put(220, &[4]);
+    put(256, &[0, 0, 1, 0, 0xff, 0xff, 0xff, 0xff]);
+    let words =
+        superblock.chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().expect("four"))));
+    let sum: u64 = words.sum();
+    superblock[216..220].copy_from_slice(&(((sum & 0xffff_ffff) + (sum >> 32)) as u32).to_le_bytes());
+    let mut member = vec![0; DATA];
+    member[4096..4096 + 264].copy_from_slice(&superblock);
+    member.extend(volume);
+    member
+}
+
+/// What is only read since its array is not whole did not say so.
+#[test]
+fn a_volume_on_an_incomplete_mirror_is_shown_as_read_only() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    for role in 0..2 {
+        bench.write(&format!("{role}.img"), &member_of_mirror(&bench.read("a.img"), role));
+    }
+    let why = "1 of 2 members are present and up to date; number 1 (from 0 on) is missing; name all members";
+    let shown = bench.run("info md:0.img");
+    assert!(shown.lines().any(|line| line.starts_with("Read only") && line.contains(why)), "{shown}");
+    assert_eq!(bench.json("info md:0.img")["array_read_only_reason"], why);
+    assert!(bench.fail("mkdir md:0.img:/d", 1).contains(why));
+    assert!(!bench.run("info md:0.img,1.img").contains("Read only"));
+    bench.run("mkdir md:0.img,1.img:/d");
+}
+
+/// A name was said to be moved onto another one of its file, and was still there.
+#[test]
+fn a_name_that_is_moved_onto_another_of_its_file_is_gone() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("x", b"content");
+    bench.run("cp x a.img:/one");
+    bench.run("mkdir a.img:/d");
+    for two in ["/two", "/d/one"] {
+        bench.run(&format!("ln a.img:/one a.img:{two}"));
+        bench.run("mv -n a.img:/one a.img:/one");
+        let said = bench.fail("mv a.img:/one a.img:/d/../one", 1);
+        assert!(said.contains("a.img:/one: not moved: it is the same file as /d/../one"), "{said}");
+        bench.run(&format!("mv -n a.img:/one a.img:{two}"));
+        let to = if two == "/two" { two } else { "/d" };
+        let moved = bench.json(&format!("mv a.img:/one a.img:{to}"));
+        assert_eq!(moved["moved"][0]["to"], two, "{moved}");
+        let said = bench.fail("stat a.img:/one", 1);
+        assert!(said.contains("/one"), "{said}");
+        assert_eq!(bench.run(&format!("cat a.img:{two}")), "content");
+        bench.run(&format!("mv a.img:{two} a.img:/one"));
+        assert_eq!(bench.json("stat a.img:/one")["files"][0]["links"], 1);
+    }
+    bench.must_be_clean("a.img");
+}
+
+/// A name that is only spelled in another way was found to be there already.
+#[test]
+fn names_are_spelled_anew_where_case_is_ignored() {
+    use diorite::{Filesystem, SetAttributes};
+    const IGNORES_CASE: u32 = 0x4000_0000;
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -O casefold a.img 16M");
+    bench.run("mkdir a.img:/d");
+    let filesystem = Filesystem::open(bench.path("a.img")).expect("open");
+    let flags = Some(IGNORES_CASE | filesystem.metadata("/d").expect("the directory").flags);
+    let directory = filesystem.resolve("/d").expect("the directory");
+    directory.set_attributes(&SetAttributes { flags, ..SetAttributes::default() }).expect("it is empty");
+    drop(directory);
+    filesystem.close().expect("close");
+    bench.write("x", b"content");
+    bench.run("cp x a.img:/d/name");
+    bench.run("mkdir a.img:/d/sub a.img:/d/sub/below");
+    assert_eq!(bench.run("cat a.img:/d/NAME"), "content");
+    bench.run("mv a.img:/d/name a.img:/d/NAME");
+    bench.run("mv a.img:/d/sub a.img:/d/Sub");
+    assert_eq!(bench.run("ls a.img:/d"), "NAME\nSub\n");
+    assert_eq!(bench.run("cat a.img:/d/name"), "content");
+    assert_eq!(bench.run("ls a.img:/d/Sub"), "below\n");
+    bench.must_be_clean("a.img");
+}
+
+/// Every command of README.md's block for people with an image, as it stands there.
+#[test]
+fn the_commands_of_the_readme_work() {
+    let bench = Bench::new();
+    bench.image("disk.img", "ext4", "64M");
+    bench.run("mkdir disk.img:/photos");
+    bench.write("a.raw", b"raw");
+    bench.run("cp a.raw disk.img:/photos/");
+    let readme = include_str!("../../../../README.md");
+    let (_, block) = readme.split_once("```sh\n").expect("a block of commands");
+    let (block, _) = block.split_once("```").expect("its end");
+    let commands: Vec<_> = block.lines().filter_map(|line| line.strip_prefix("diorite ")).collect();
+    assert_eq!(commands.len(), block.lines().count(), "{block}");
+    for command in commands {
+        let (command, _) = command.split_once('#').unwrap_or((command, ""));
+        bench.run(command.trim_end());
+    }
+    assert_eq!(std::fs::read(bench.path("photos/a.raw")).expect("the copy"), b"raw");
+}
+
+/// The new image said that it was mounted after its last check, so that resize2fs wanted a check first.
+#[test]
+fn a_filled_image_was_never_mounted() {
+    for kind in TYPES {
+        let bench = Bench::new();
+        std::fs::create_dir_all(bench.path("tree/d")).expect("directories");
+        bench.write("tree/d/file", b"content");
+        bench.run(&format!("mkfs -t {kind} -d tree a.img 16M"));
+        std::fs::File::options()
+            .write(true)
+            .open(bench.path("a.img"))
+            .and_then(|image| image.set_len(32 << 20))
+            .expect("more space");
+        for (program, options) in
+            [("tune2fs", "-l"), ("e2fsck", "-p"), ("resize2fs", "-f"), ("tune2fs", "-L")]
+        {
+            let image = bench.path("a.img");
+            let words = match (program, options) {
+                ("resize2fs", _) => vec![],
+                (_, "-L") => vec!["-L", "label"],
+                _ => vec![options],
+            };
+            let words = words.into_iter().map(std::ffi::OsStr::new).chain([image.as_os_str()]);
+            let Some(output) = tool(program, words) else { return };
+            let said = text(&output.stdout) + &text(&output.stderr);
+            assert!(output.status.success(), "{kind}: {program}: {said}");
+            if options == "-l" {
+                let value = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+                assert!(value("Mount count:").ends_with(" 0"), "{said}");
+                assert!(value("Last mount time:").ends_with("n/a"), "{said}");
+            }
+        }
+        bench.must_be_clean("a.img");
+        // What is opened later is mounted.
+        bench.run("mkdir a.img:/later");
+        let Some(stats) = bench.debugfs("a.img", "stats -h") else { return };
+        assert!(stats.contains("Mount count:              1"), "{stats}");
+    }
+}
+
+/// One bad name in the root hid everything else of the volume.
+#[test]
+fn a_bad_name_hides_no_others() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path("tree/sub")).expect("directories");
+    for name in ["XXXbad", "plain", "zzz", "sub/in"] {
+        bench.write(&format!("tree/{name}"), name.as_bytes());
+    }
+    let (tree, image) = (bench.path("tree"), bench.path("a.img"));
+    let words: Vec<&std::ffi::OsStr> =
+        ["-q", "-t", "ext4", "-O", "^metadata_csum,^dir_index", "-d"].map(std::ffi::OsStr::new).to_vec();
+    let all = words.into_iter().chain([tree.as_os_str(), image.as_os_str(), "16M".as_ref()]);
+    if tool("mke2fs", all).is_none() {
+        return;
+    }
+    let mut bytes = bench.read("a.img");
+    let at = bytes.windows(8).position(|found| found == b"\x06\x01XXXbad").expect("the name");
+    bytes[at + 2..at + 8].copy_from_slice(b"../bad");
+    bench.write("a.img", &bytes);
+    for command in ["ls", "ls -lR", "tree", "tree --json", "du -a", "cp -r"] {
+        let (line, shown) = match command {
+            "cp -r" => ("cp -r a.img:/ out".to_owned(), Vec::new()),
+            _ => (format!("{command} a.img:/"), vec!["plain", "zzz", "sub"]),
+        };
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        let (listed, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+        assert!(said.contains("a name has a NUL or a slash"), "{command}: {said}");
+        assert!(shown.iter().all(|name| listed.contains(name)), "{command}: {listed}");
+    }
+    assert_eq!(bench.read("out/sub/in"), b"sub/in");
+    assert!(bench.path("out/zzz").exists() && !bench.path("bad").exists());
+    assert_eq!(bench.run("cat a.img:/plain"), "plain");
+}

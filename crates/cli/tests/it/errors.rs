@@ -1,0 +1,952 @@
+//! What goes wrong: the object, the reason, a cure, and the exit status.
+
+use crate::common;
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{Bench, pattern, tool};
+
+/// An error is one line with the program's name and the object.
+#[track_caller]
+fn expect(error: &str, parts: &[&str]) {
+    assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    assert!(error.starts_with("diorite: "), "{error}");
+    for part in parts {
+        assert!(error.contains(part), "`{part}` is missing in: {error}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_status_two() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    for line in [
+        "nonsense",
+        "ls",
+        "ls --nonsense a.img",
+        "cp one two",
+        "mkdir here",
+        "mkfs new.img",
+        "bonnie -csv",
+        // Had no effect.
+        "bonnie -s 1 -fast",
+        "bonnie -s 1 -m label",
+        "bonnie -s 1 --scheduler deadline",
+    ] {
+        bench.fail(line, 2);
+    }
+    assert_eq!(bench.names(), ["a.img"], "nothing was made");
+}
+
+#[test]
+fn wrong_scheduler_lists_those_that_there_are() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("file", &pattern(100_000, 1));
+    for line in [
+        "cp --scheduler bfq file a.img:/",
+        "bonnie -d a.img:/ --scheduler bfq",
+        "cat --scheduler bfq a.img:/x",
+    ] {
+        let error = bench.fail(line, 2);
+        for name in ["bfq", "none", "deadline", "cfq:2.6.32", "cfq:noidle-regression", "cfq:fixed", "inject"]
+        {
+            assert!(error.contains(name), "`{name}` is missing in: {error}");
+        }
+    }
+    let copy = bench.diorite(["cp", "--scheduler", "cfq", "--rules", "2.6.32", "--stats", "file", "a.img:/"]);
+    let output = { copy }.output().expect("the program starts");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && reported.contains("cfq") && reported.contains("thread 1"),
+        "{reported}"
+    );
+    bench.must_be_clean("a.img");
+}
+
+/// Holes are read without the disk: they were measured as if the disk had been that fast.
+#[test]
+fn fairness_on_an_image_that_was_never_written_is_refused() {
+    let bench = Bench::new();
+    let file = std::fs::File::options().write(true).create_new(true).open(bench.path("holes.img"));
+    file.expect("a file").set_len(8 << 20).expect("a size");
+    expect(&bench.fail("repro fairness --on holes.img", 1), &["holes.img", "never written", "shred"]);
+}
+
+#[test]
+fn read_only_changes_nothing() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.write("file", &pattern(10_000, 1));
+    bench.run("cp file a.img:/");
+    let before = bench.read("a.img");
+    for line in
+        ["cp --read-only file a.img:/again", "rm --read-only a.img:/file", "mkdir --read-only a.img:/d"]
+    {
+        expect(&bench.fail(line, 1), &["a.img", "--read-only"]);
+    }
+    bench.run("cp --read-only a.img:/file out");
+    assert!(bench.read("a.img") == before, "not a byte");
+}
+
+/// Names as other programs write them get a hint.
+#[test]
+fn path_in_an_image_without_its_mark_is_explained() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    for name in ["a.img:lost+found", "a.img/lost+found"] {
+        expect(&bench.fail(&format!("ls {name}"), 1), &[name, "a file in an image is IMAGE:/path"]);
+    }
+    for name in ["missing.img", "linear:a.img,missing.img:/", "nbd+unix:///?socket=missing:/"] {
+        let error = bench.fail(&format!("ls {name}"), 1);
+        assert!(!error.contains("IMAGE:/path"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_filesystem_says_so() {
+    let bench = Bench::new();
+    bench.write("zeros", &vec![0; 1 << 20]);
+    expect(&bench.fail("ls zeros:/", 1), &["zeros", "not an ext2, ext3 or ext4", "?partition=1"]);
+    expect(&bench.fail("ls missing.img:/", 1), &["missing.img", "no such file"]);
+    bench.write("tiny", &[0; 100]);
+    expect(&bench.fail("info tiny", 1), &["tiny"]);
+    std::fs::create_dir(bench.path("dir")).expect("a directory");
+    expect(&bench.fail("ls dir:/", 1), &["dir", "directory"]);
+}
+
+#[test]
+fn missing_and_wrong_paths_say_so() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    bench.run("mkdir a.img:/dir");
+    expect(&bench.fail("cat a.img:/nope", 1), &["a.img:/nope", "no such file"]);
+    expect(&bench.fail("cat a.img:/dir", 1), &["a.img:/dir", "directory"]);
+    expect(&bench.fail("mkdir a.img:/dir", 1), &["a.img:/dir", "exists"]);
+    expect(&bench.fail("ln a.img:/nope a.img:/link", 1), &["a.img:/nope: cannot link", "no such file"]);
+    expect(&bench.fail("ln a.img:/nope a.img:/dir/../dir", 1), &["a.img:/nope: cannot link", "no such file"]);
+    expect(&bench.fail("ln -s x a.img:/nowhere/link", 1), &["a.img:/nowhere/link: cannot make the link"]);
+    expect(&bench.fail("rm a.img:/dir", 1), &["a.img:/dir", "use -r"]);
+    expect(&bench.fail("rm -r a.img:/", 1), &["root"]);
+    expect(&bench.fail("cp -r a.img:/dir a.img:/dir/inside", 1), &["inside"]);
+    expect(&bench.fail("cp missing a.img:/", 1), &["missing", "no such file"]);
+    bench.run("rm -f a.img:/nope");
+    bench.run("rm -d a.img:/dir");
+    bench.must_be_clean("a.img");
+}
+
+#[test]
+fn filesystem_is_not_overwritten_by_accident() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -L precious a.img 8M");
+    expect(&bench.fail("mkfs a.img", 1), &["precious", "--force"]);
+    assert_eq!(bench.json("info a.img")["label"], "precious");
+    bench.run("mkfs -F a.img");
+    assert_eq!(bench.json("info a.img")["label"], "");
+}
+
+/// An MBR with one partition, which mkfs of the whole disk once overwrote without a word.
+#[test]
+fn partition_table_is_not_overwritten_by_accident() {
+    let bench = Bench::new();
+    let mut disk = vec![0; 16 << 20];
+    disk[446 + 4] = 0x83;
+    disk[446 + 8..446 + 12].copy_from_slice(&2048u32.to_le_bytes());
+    disk[446 + 12..446 + 16].copy_from_slice(&(16u32 << 10).to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bench.write("disk.img", &disk);
+    expect(&bench.fail("mkfs disk.img", 1), &["disk.img: not made: there is a partition table", "--force"]);
+    expect(
+        &bench.fail("diskperf write blocks=1 bs=1m disk.img", 1),
+        &["disk.img: there is a partition table", "--force"],
+    );
+    assert!(bench.read("disk.img") == disk);
+    bench.run("mkfs disk.img?partition=1");
+    assert_eq!(bench.run("ls disk.img?partition=1"), "lost+found\n");
+    bench.run("mkfs -F disk.img");
+}
+
+/// Its protective MBR was taken for a table, and `mkfs` overwrote the whole disk through its only entry.
+#[test]
+fn a_disk_whose_gpt_is_damaged_is_left_alone() {
+    let bench = Bench::new();
+    let mut disk = vec![0; 16 << 20];
+    disk[446 + 4] = 0xee;
+    disk[446 + 8..446 + 16].copy_from_slice(&[1, 0, 0, 0, 0xff, 0x7f, 0, 0]);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bench.write("disk.img", &disk);
+    expect(&bench.fail("info disk.img", 1), &["disk.img: ", "its GPT is damaged", "repair it with gdisk"]);
+    expect(&bench.fail("mkfs -F disk.img?partition=1", 1), &["its GPT is damaged", "repair it with gdisk"]);
+    expect(&bench.fail("mkfs disk.img", 1), &["there is a partition table", "--force"]);
+    assert!(bench.read("disk.img") == disk);
+}
+
+/// It was said to be opened without `--direct`, which it was.
+#[test]
+fn a_volume_with_smaller_blocks_than_its_export_is_explained() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -b 1024 small.img 8M");
+    let server = ["-U", "-", "--filter=blocksize-policy", "file", "small.img", "blocksize-minimum=4096"];
+    let server = server.into_iter().chain(["blocksize-error-policy=error", "--run"]);
+    for line in ["check", "ls", "rm"] {
+        let path = if line == "check" { "" } else { ":/file" };
+        let run = format!("{} {line} \"$uri{path}\"", env!("CARGO_BIN_EXE_diorite"));
+        let mut command = std::process::Command::new("nbdkit");
+        let command = command.current_dir(bench.directory.path()).args(server.clone()).arg(run);
+        let Ok(output) = command.output() else { return println!("SKIPPED: no nbdkit") };
+        let parts = ["its blocks have 1024 bytes, and the device moves 4096", "smaller blocks"];
+        expect(&common::text(&output.stderr), &parts);
+    }
+}
+
+/// A disk with partitions was refused with a hint that names partition 1, whatever the disk has.
+#[test]
+fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
+    let bench = Bench::new();
+    let mut disk = vec![0; 32 << 20];
+    for (index, kind, start, sectors) in
+        [(0, 0x0c, 2048u32, 8192u32), (2, 0x83, 16384, 16384), (3, 0x83, 32768, 16384)]
+    {
+        let at = 446 + 16 * index;
+        disk[at + 4] = kind;
+        disk[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        disk[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bench.write("disk.img", &disk);
+    let none = [
+        "disk.img: cannot open: it is a disk with partitions: 1 (FAT32, 4 MiB), 3 (Linux, 8 MiB), 4",
+        "?partition=N",
+    ];
+    expect(&bench.fail("ls disk.img", 1), &none);
+    expect(
+        &bench.fail("ls disk.img?partition=2", 1),
+        &["no partition 2", "1 (FAT32, 4 MiB), 3 (Linux, 8 MiB)"],
+    );
+    // The user chose one already, and is to see which another one is, in words that fit: those of the option for a mount.
+    let neither =
+        "partition 1 holds no ext2, ext3 or ext4 volume, and no other does: 1 (FAT32, 4 MiB), 3 (Linux";
+    let serve = "serve nfs --listen 127.0.0.1:0 -o partition=1 disk.img";
+    expect(&bench.fail("ls disk.img?partition=1", 1), &["disk.img?partition=1: cannot open: ", neither]);
+    expect(&bench.fail(serve, 1), &["disk.img: cannot serve: ", neither]);
+    bench.run("mkfs -t ext2 -L here disk.img?partition=3");
+    let other = "partition 1 holds no ext2, ext3 or ext4 volume, but there is 3 (Linux, 8 MiB) ext2; ";
+    expect(&bench.fail("ls disk.img?partition=1", 1), &[other, "; add ?partition=N to the name of the disk"]);
+    let said = bench.fail(serve, 1);
+    expect(&said, &["disk.img: cannot serve: ", other, "; choose one with -o partition=N"]);
+    assert!(!said.contains('?'), "{said}");
+    let said = bench.fail("serve nfs --listen 127.0.0.1:0 -o offset=4K disk.img", 1);
+    expect(&said, &["no ext2, ext3 or ext4 volume begins at its byte 4K", "-o offset=BYTES"]);
+    let table = bench.run("info disk.img");
+    assert!(table.contains("FAT32") && table.contains("Linux: ext2 \"here\""), "{table}");
+    let json = bench.json("info disk.img");
+    assert_eq!(json["partitions"].as_array().map(Vec::len), Some(3), "{json}");
+    assert_eq!(json["partitions"][1]["label"], "here");
+    // The only one with a volume is taken, for writing, too, and that is said.
+    bench.write("file", b"content");
+    for line in ["cp file disk.img:/file", "cat disk.img:/file", "check disk.img"] {
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        assert!(output.status.success(), "{line}: {}", common::text(&output.stderr));
+        assert_eq!(
+            common::text(&output.stderr),
+            "diorite: disk.img: using ?partition=3, the only volume on this disk\n",
+            "{line}"
+        );
+    }
+    assert_eq!(bench.run("cat disk.img?partition=3:/file"), "content");
+    bench.run("mkfs -t ext4 disk.img?partition=4");
+    let two = [
+        "disk.img: cannot open: it is a disk with partitions",
+        "3 (Linux, 8 MiB) ext2, 4 (Linux, 8 MiB) ext4",
+    ];
+    expect(&bench.fail("ls disk.img", 1), &two);
+}
+
+/// With the first superblock of one volume damaged, the other one was taken for the only one, and written.
+#[test]
+fn damaged_volume_of_a_disk_is_counted() {
+    let bench = Bench::new();
+    let mut disk = vec![0; 48 << 20];
+    for (index, start, sectors) in [(0, 2048u32, 16384u32), (1, 32768, 65536 - 32768)] {
+        let at = 446 + 16 * index;
+        disk[at + 4] = 0x83;
+        disk[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        disk[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bench.write("disk.img", &disk);
+    bench.run("mkfs -t ext4 disk.img?partition=1");
+    bench.run("mkfs -t ext4 disk.img?partition=2");
+    let mut disk = bench.read("disk.img");
+    disk[32768 * 512 + 1024..][..1024].fill(0);
+    bench.write("disk.img", &disk);
+    assert_eq!(bench.run("ls disk.img?partition=2:/"), "lost+found\n");
+    bench.write("file", b"content");
+    expect(&bench.fail("cp file disk.img:/file", 1), &["a disk with partitions", "?partition=N"]);
+}
+
+/// A name with a newline made a line of its own, which could say anything.
+#[test]
+fn names_cannot_write_lines_of_their_own() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    let name = "a.img:/a\ndiorite:";
+    let output = bench.diorite(["cat", name]).output().expect("the program starts");
+    expect(&common::text(&output.stderr), &["a.img:/a\\ndiorite:"]);
+}
+
+/// It was said that the file was removed meanwhile.
+#[test]
+fn damaged_root_is_damage() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    let image = bench.path("a.img");
+    if tool("debugfs", ["-w".as_ref(), "-R".as_ref(), "clri <2>".as_ref(), image.as_os_str()]).is_none() {
+        return;
+    }
+    bench.write("file", b"content");
+    for line in ["ls a.img", "cp file a.img:/", "cat a.img:/x"] {
+        expect(&bench.fail(line, 1), &["inode 2", "e2fsck"]);
+    }
+}
+
+/// Without the list, the mask in its place gave the group what only a user of the list may; and nothing was said.
+#[test]
+fn access_list_that_a_host_does_not_take_grants_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    bench.write("file", b"content");
+    let file = bench.path("file");
+    let list = ["-m", "u:1001:rw,g::---,m::rw"].map(std::ffi::OsStr::new);
+    let Some(set) = tool("setfacl", list.into_iter().chain([file.as_os_str()])) else { return };
+    if !set.status.success() || !common::is_root("a mount of ramfs") {
+        eprintln!("SKIPPED: no access lists here");
+        return;
+    }
+    bench.run("cp -a file a.img:/file");
+    std::fs::create_dir(bench.path("ram")).expect("a directory");
+    let ram = bench.path("ram");
+    let mounted = tool("mount", ["-t".as_ref(), "ramfs".as_ref(), "none".as_ref(), ram.as_os_str()]);
+    assert!(mounted.is_some_and(|output| output.status.success()));
+    let said = bench.fail("cp -a a.img:/file ram/file", 1);
+    let mode = std::fs::metadata(ram.join("file")).map(|metadata| metadata.permissions().mode() & 0o777);
+    tool("umount", [ram.as_os_str()]);
+    assert!(said.contains("posix_acl_access"), "{said}");
+    assert_eq!(mode.expect("the file"), 0o604);
+}
+
+/// A volume in `a.img` that another host, `gone`, did not give back: for 22 s a command waits for it.
+fn volume_of_another_host() -> Bench {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -O mmp,^metadata_csum -b 1024 a.img 16M");
+    let mut image = bench.read("a.img");
+    let at = (0..image.len()).step_by(1024).find(|at| image[*at..].starts_with(b"PMM\0")).expect("its block");
+    image[at + 4..at + 8].copy_from_slice(&7u32.to_le_bytes());
+    image[at + 16..at + 20].copy_from_slice(b"gone");
+    bench.write("a.img", &image);
+    bench
+}
+
+/// The line by which a command says that it waits.
+fn first_line(child: &mut std::process::Child) -> String {
+    let mut line = Vec::new();
+    let stderr = child.stderr.as_mut().expect("piped");
+    while line.last() != Some(&b'\n') {
+        let mut byte = [0];
+        stderr.read_exact(&mut byte).expect("a line");
+        line.extend(byte);
+    }
+    common::text(&line)
+}
+
+/// A volume that another host did not give back made a writing command wait for 42 seconds without a word, and deaf to signals.
+#[test]
+fn wait_for_another_host_is_explained_and_can_be_interrupted() {
+    let bench = volume_of_another_host();
+    for signal in ["-INT", "-TERM"] {
+        let mut child =
+            bench.diorite(["mkdir", "a.img:/x"]).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut said = first_line(&mut child);
+        let _ = tool("kill", [signal, &child.id().to_string()]);
+        let output = child.wait_with_output().expect("an end");
+        assert_eq!(output.status.code(), Some(1));
+        said += &common::text(&output.stderr);
+        for part in ["a.img: waiting for 22 s (Ctrl-C ends it): host gone", "a.img: cannot open: interrupted"]
+        {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}
+
+/// A hangup ended a command although `nohup` had it ignore hangups.
+#[test]
+fn hangup_ends_a_command_unless_it_was_started_with_nohup() {
+    let bench = volume_of_another_host();
+    for (start, ends) in [("--ignore-signal=HUP", false), ("--default-signal=HUP", true)] {
+        let program = bench.diorite(["mkdir", "a.img:/x"]);
+        let mut command = std::process::Command::new("env");
+        command.arg(start).arg(program.get_program()).args(program.get_args()).current_dir(bench.path(""));
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("env starts");
+        first_line(&mut child);
+        let _ = tool("kill", ["-HUP", &child.id().to_string()]);
+        if !ends {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+            let ignored =
+                status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a line").trim();
+            assert_eq!(u64::from_str_radix(ignored, 16).expect("a mask") & 1, 1, "{start}");
+            let _ = tool("kill", ["-TERM", &child.id().to_string()]);
+        }
+        let output = child.wait_with_output().expect("an end");
+        assert_eq!(output.status.code(), Some(1), "{start}");
+        assert!(common::text(&output.stderr).contains("interrupted"), "{start}");
+    }
+}
+
+/// The blocks that mkfs keeps for root could not be used by root.
+#[test]
+fn root_uses_the_blocks_that_are_kept_for_root() {
+    if !common::is_root("the reserved blocks") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -b 1024 -m 50 a.img 8M");
+    bench.write("large", &pattern(6 << 20, 1));
+    bench.run("cp large a.img:/large");
+    bench.must_be_clean("a.img");
+}
+
+/// Unmounts when dropped.
+struct Tmpfs(std::path::PathBuf);
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = tool("umount", [&self.0]);
+    }
+}
+
+/// An image with holes on a host's filesystem that is full: the message said that the volume has no space, and to remove something in it.
+#[test]
+fn full_host_is_not_reported_as_a_full_volume() {
+    if !common::is_root("a small filesystem of the host") {
+        return;
+    }
+    let bench = Bench::new();
+    let directory = bench.path("small");
+    std::fs::create_dir(&directory).expect("a directory");
+    let options = ["-t", "tmpfs", "-o", "size=3m", "tmpfs"].map(std::ffi::OsStr::new);
+    let mounted = tool("mount", options.into_iter().chain([directory.as_os_str()]));
+    if !mounted.is_some_and(|output| output.status.success()) {
+        return println!("SKIPPED: tmpfs cannot be mounted");
+    }
+    let _tmpfs = Tmpfs(directory);
+    bench.run("mkfs -t ext4 small/a.img 64M");
+    bench.write("large", &pattern(20 << 20, 1));
+    for way in ["--direct", "--buffered"] {
+        let error = bench.fail(&format!("cp {way} large small/a.img:/f"), 1);
+        for part in
+            ["small/a.img", "No space left on device", "the host has no space for the image; free some there"]
+        {
+            assert!(error.contains(part), "{way}: {error}");
+        }
+        assert!(!error.contains("the volume"), "{way}: {error}");
+        bench.must_be_clean("small/a.img");
+    }
+}
+
+/// An empty argument was an error without an object, and a size without its unit one that proposed to make a filesystem.
+#[test]
+fn empty_names_and_sizes_without_a_unit_are_wrong_usage() {
+    let bench = Bench::new();
+    for words in [["cat", ""], ["ls", ""], ["rm", ""]] {
+        let output = bench.diorite(words).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(common::text(&output.stderr).contains("a path cannot be empty"), "{words:?}");
+    }
+    assert!(bench.fail("mkfs a.img 8", 2).contains("a.img: 8 bytes are too few for a filesystem"));
+    assert!(bench.names().is_empty());
+}
+
+#[test]
+fn failed_mkfs_leaves_no_image() {
+    let bench = Bench::new();
+    expect(
+        bench.fail("mkfs -O nonsense a.img 8M", 2).lines().next().unwrap_or_default(),
+        &["a.img", "nonsense"],
+    );
+    expect(&bench.fail("mkfs -d missing a.img 8M", 1), &["missing"]);
+    expect(&bench.fail("mkfs -J 9999G a.img 64M", 1), &["a.img", "journal", "too large"]);
+    // The file is not called `raw:a.img`.
+    expect(&bench.fail("mkfs -J 9999G raw:a.img 64M", 1), &["a.img", "journal", "too large"]);
+    assert!(bench.names().is_empty(), "{:?}", bench.names());
+}
+
+/// Found out before anything is copied or overwritten. No size is proposed: for most trees it was wrong.
+#[test]
+fn tree_that_cannot_fit_is_refused_with_what_is_missing() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("large")).expect("a directory");
+    bench.write("large/data", &pattern(30 << 20, 1));
+    std::fs::create_dir(bench.path("many")).expect("a directory");
+    for file in 0..700 {
+        bench.write(&format!("many/{file}"), b"x");
+    }
+    for (tree, options, cure) in [
+        ("large", "-t ext4", "make the image larger"),
+        ("many", "-t ext4 -N 500", "ask for more inodes (-N)"),
+    ] {
+        let line = bench.fail(&format!("mkfs {options} -d {tree} a.img 16M"), 1);
+        expect(&line, &["a.img: not made", tree, cure]);
+        assert!(!bench.path("a.img").exists());
+    }
+    bench.image("b.img", "ext2", "16M");
+    let before = bench.read("b.img");
+    expect(&bench.fail("mkfs -F -d large b.img", 1), &["b.img: not made"]);
+    assert!(bench.read("b.img") == before, "not a byte");
+}
+
+/// With the first superblock and its descriptors gone, a backup shows what is there; nothing is written, and it is said.
+#[test]
+fn a_backup_is_read_where_the_superblock_is_gone() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext4 -b 1024 a.img 24M");
+    bench.write("file", &pattern(100_000, 1));
+    bench.run("cp file a.img:/");
+    let mut image = bench.read("a.img");
+    image[..4096].fill(0);
+    bench.write("a.img", &image);
+    assert!(bench.run("info a.img").contains("the backup in block 8193"));
+    for line in ["ls a.img:/", "cp a.img:/file copy"] {
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success() && error.contains("a backup in block 8193 was read"),
+            "{line}: {error}"
+        );
+    }
+    assert!(bench.read("copy") == pattern(100_000, 1));
+    let output = bench.diorite(["check", "a.img"]).output().expect("the program starts");
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.code() == Some(1) && report.contains("checked by the backup in block 8193"),
+        "{report}"
+    );
+    let error = bench.fail("mkdir a.img:/new", 1);
+    assert!(error.contains("cannot be changed") && error.contains("e2fsck -b 8193"), "{error}");
+    assert!(bench.read("a.img") == image, "it was written");
+}
+
+#[test]
+fn info_says_that_an_image_was_cut() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "16M");
+    assert_eq!(bench.json("info a.img")["bytes_missing"], 0);
+    assert!(!bench.run("info a.img").contains("Cut off"));
+    let file = std::fs::File::options().write(true).open(bench.path("a.img")).expect("the image");
+    file.set_len(10 << 20).expect("a size");
+    assert_eq!(bench.json("info a.img")["bytes_missing"], 6 << 20);
+    let reported = bench.run("info a.img");
+    assert!(reported.contains("(6291456 bytes) are missing"), "{reported}");
+}
+
+#[test]
+fn full_image_is_an_error_and_stays_sound() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.write("large", &pattern(16 << 20, 1));
+    expect(
+        &bench.fail("cp large a.img:/large", 1),
+        &["a.img:/large: cannot write: no space", "larger image"],
+    );
+    assert_eq!(bench.run("ls -a a.img:/"), "lost+found\n", "nothing is half written");
+    bench.must_be_clean("a.img");
+}
+
+/// Blocks are left, and still there is no space: the message says where to look.
+#[test]
+fn no_inode_left_is_explained() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -N 16 a.img 4M");
+    for number in 0..5 {
+        bench.run(&format!("mkdir a.img:/{number}"));
+    }
+    expect(
+        &bench.fail("mkdir a.img:/more", 1),
+        &["a.img:/more: cannot make the directory: no space", "df -i"],
+    );
+    bench.must_be_clean("a.img");
+}
+
+/// A measurement that has no space is refused before its first byte.
+#[test]
+fn bonnie_checks_free_space_first() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    let parts = ["a.img:/", "not enough space", "smaller size"];
+    expect(&bench.fail("bonnie -d a.img:/ -s 100", 1), &parts);
+    expect(&bench.fail("bonnie -d . -s 16000000", 1), &parts[1..]);
+    expect(
+        &bench.fail("bonnie -d nowhere -s 1", 1),
+        &["nowhere: cannot get the free space", "check the path"],
+    );
+    assert_eq!(bench.run("ls a.img"), "lost+found\n");
+}
+
+#[test]
+fn locked_image_is_an_error() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    // A lock of the kind that the program takes, held by another process.
+    let Ok(mut holder) = std::process::Command::new("flock")
+        .arg(bench.path("a.img"))
+        .args(["sh", "-c", "echo held && read x"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+    else {
+        eprintln!("SKIPPED: flock(1) is missing");
+        return;
+    };
+    let mut held = [0; 5];
+    holder.stdout.as_mut().expect("piped").read_exact(&mut held).expect("the lock");
+    let output = bench.diorite(["mkdir", "a.img:/x"]).output().expect("the program starts");
+    drop(holder.stdin.take());
+    let _ = holder.wait();
+    if output.status.success() {
+        eprintln!("SKIPPED: locks of flock(1) are of another kind");
+    } else {
+        expect(
+            &common::text(&output.stderr),
+            &["a.img", "locked by another process, flock (", "close it there"],
+        );
+    }
+}
+
+/// One image under two names is one image, and two parts of one disk are not open for writing at once: the error says who holds it.
+#[test]
+fn image_under_another_name_is_the_same_image() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    bench.write("file", &pattern(100_000, 1));
+    bench.run("cp file a.img:/file");
+    std::os::unix::fs::symlink("a.img", bench.path("link.img")).expect("a link");
+    std::fs::hard_link(bench.path("a.img"), bench.path("hard.img")).expect("a link");
+    bench.run("cp a.img:/file link.img:/one");
+    bench.run("cp hard.img:/file ./a.img:/two");
+    bench.run("mv hard.img:/two a.img:/three");
+    expect(&bench.fail("cp link.img:/one a.img:/one", 1), &["same file"]);
+    assert_eq!(bench.run("ls a.img"), "file\nlost+found\none\nthree\n");
+    bench.must_be_clean("a.img");
+    expect(
+        &bench.fail("cp a.img?offset=4M:/file a.img:/file", 1),
+        &["a.img: locked by this process", "it is being written there", "two steps"],
+    );
+}
+
+/// What people take for an image is named, with what to do about it.
+#[test]
+fn what_is_no_volume_is_named() {
+    let bench = Bench::new();
+    let mut bytes = pattern(100_000, 1);
+    bytes[..4].copy_from_slice(b"QFI\xfb");
+    bench.write("disk.qcow2", &bytes);
+    for line in ["ls disk.qcow2", "cat disk.qcow2:/x", "info disk.qcow2", "check disk.qcow2"] {
+        expect(&bench.fail(line, 1), &["disk.qcow2: ", "ext4", "qemu-img convert"]);
+    }
+}
+
+/// As after SIGPIPE, which `set -o pipefail` and those who look at the status of a pipe know.
+#[test]
+fn reader_that_has_gone_is_no_complaint() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    bench.write("large", &pattern(8 << 20, 1));
+    bench.run("cp large a.img:/large");
+    let mut child = bench
+        .diorite(["cat", "a.img:/large"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut start = [0; 10];
+    child.stdout.take().expect("piped").read_exact(&mut start).expect("some output");
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!(common::text(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(141));
+}
+
+/// What was written was lost, and the status was 0.
+#[test]
+fn closed_standard_output_is_an_error() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "32M");
+    bench.write("f", b"x");
+    bench.run("cp f a.img:/f");
+    let program = bench.diorite(["x"]).get_program().to_owned();
+    for line in ["cat a.img:/f", "cp a.img:/f -", "ls a.img:/", "df a.img", "help"] {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(&program).args(line.split(' '));
+        let output = command.current_dir(bench.directory.path()).output().expect("a shell");
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert_eq!(common::text(&output.stderr), "diorite: standard output: cannot write: it is closed\n");
+        // Python's DEVNULL is open for both.
+        let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("the device");
+        assert!(bench.diorite(line.split(' ')).stdout(null).status().expect("a status").success(), "{line}");
+    }
+}
+
+/// An error that cannot be printed still ends with its status: the program once panicked.
+#[test]
+fn closed_standard_error_changes_no_status() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext2", "8M");
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("the device of Linux");
+    for (words, status) in [(["ls", "a.img:/missing"], 1), (["ls", "--stats"], 2), (["rm", "a.img"], 2)] {
+        let run = bench.diorite(words).stderr(full()).status().expect("the program starts");
+        assert_eq!(run.code(), Some(status), "{words:?}");
+    }
+    let run = bench.diorite(["ls", "--stats", "a.img"]).stderr(full()).output().expect("the program starts");
+    assert!(run.status.success() && run.stdout == b"lost+found\n", "{run:?}");
+}
+
+/// `diorite help > /dev/full` succeeded.
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let bench = Bench::new();
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("the device of Linux");
+    for words in [&["help"][..], &["help", "cp"], &["--version"], &["ls", "--help"]] {
+        let output = bench.diorite(words).stdout(full()).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(common::text(&output.stderr).contains("standard output: cannot write"), "{words:?}");
+        assert!(bench.diorite(words).output().expect("the program starts").status.success(), "{words:?}");
+    }
+}
+
+#[test]
+fn damaged_images_give_errors_and_nothing_worse() {
+    let bench = Bench::new();
+    bench.image("good.img", "ext4", "16M");
+    bench.write("file", &pattern(100_000, 1));
+    bench.run("mkdir good.img:/dir");
+    bench.run("cp file good.img:/dir/file");
+    let good = bench.read("good.img");
+    let mut seed = 1u64;
+    let mut next = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    for round in 0..24 {
+        let mut bad = good.clone();
+        if round % 6 == 0 {
+            bad.truncate(1024 + next(1 << 20));
+        } else {
+            for _ in 0..200 {
+                // Most of the metadata is in the first part.
+                let at = 1024 + next(if round % 2 == 0 { 64 << 10 } else { 1 << 20 });
+                if at < bad.len() {
+                    bad[at] ^= 1 << next(8);
+                }
+            }
+        }
+        bench.write("bad.img", &bad);
+        for line in [
+            "info bad.img",
+            "ls -lR bad.img:/",
+            "cat bad.img:/dir/file",
+            "du bad.img:/",
+            "mkdir bad.img:/new",
+        ] {
+            let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+            let code = output.status.code();
+            let error = common::text(&output.stderr);
+            assert!(matches!(code, Some(0 | 1)), "round {round}: {line}: {}\n{error}", output.status);
+            assert!(!error.contains("panicked"), "round {round}: {line}\n{error}");
+        }
+    }
+}
+
+#[test]
+fn interrupted_copy_leaves_a_sound_image() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "256M");
+    bench.write("large", &pattern(100 << 20, 1));
+    for wait_ms in [5, 40, 120, 300] {
+        let mut child = bench
+            .diorite(["cp", "large", "a.img:/large"])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        let _ = tool("kill", ["-INT", &child.id().to_string()]);
+        let status = child.wait().expect("an end");
+        assert!(matches!(status.code(), Some(0 | 1) | None), "{status}");
+        let names = bench.run("ls -a a.img:/");
+        assert!(!names.contains("diorite"), "a half-written file is left: {names}");
+        bench.must_be_clean("a.img");
+    }
+}
+
+/// An image with small blocks, made on another disk, on a host whose disk has sectors of 4096 bytes: direct I/O cannot move its blocks, so
+/// it is used without, unless the user insists. It could not be used at all.
+#[test]
+fn image_with_small_blocks_is_used_on_a_disk_with_large_sectors() {
+    let bench = Bench::new();
+    bench.run("mkfs -t ext2 -b 1024 small.img 8M");
+    bench.write("file", &pattern(100_000, 1));
+    let Some(disk) = bench.loop_device("small.img", 4096) else { return };
+    bench.run(&format!("cp file {disk}:/file"));
+    let output = bench.diorite(["cat", &format!("{disk}:/file")]).output().expect("the program starts");
+    assert!(output.stdout == pattern(100_000, 1), "{}", common::text(&output.stderr));
+    assert!(bench.run(&format!("check {disk}")).contains("clean"));
+    let parts = ["logical blocks of 4096 bytes", "without --direct"];
+    expect(&bench.fail(&format!("cat --direct {disk}:/file"), 1), &parts);
+    bench.run(&format!("mkfs -F -t ext2 -b 1024 {disk}"));
+    drop(disk);
+    bench.must_be_clean("small.img");
+}
+
+/// Names were bound to themselves, to other names, and to nothing, which only their use found out.
+#[test]
+fn names_are_bound_to_devices_that_are_there() {
+    let bench = Bench::new();
+    bench.write("disk.img", &[0; 4096]);
+    let raw = |line: &str| {
+        let bindings = bench.path("bindings");
+        bench
+            .diorite(line.split(' '))
+            .env("DIORITE_RAW_BINDINGS", bindings)
+            .output()
+            .expect("the program starts")
+    };
+    assert!(raw("raw raw1 raw:disk.img").status.success());
+    for (line, part) in [
+        (
+            "raw raw3 raw:raw3",
+            "diorite: raw3: cannot be bound to raw:raw3: it is the name itself; give the path",
+        ),
+        (
+            "raw raw3 /dev/raw/raw1",
+            "diorite: raw3: cannot be bound to /dev/raw/raw1: it is bound itself; give what",
+        ),
+        ("raw raw3 none.img", "diorite: raw3: cannot be bound to none.img: it is not there; give a file"),
+    ] {
+        let output = raw(line);
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        expect(&String::from_utf8_lossy(&output.stderr), &[part]);
+    }
+    let listed = raw("raw");
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), 1, "nothing was bound");
+}
+
+/// The source was blamed.
+#[test]
+fn a_move_that_fails_names_what_is_wrong() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    bench.write("empty", b"");
+    bench.run("cp empty a.img:/a");
+    bench.run("cp empty a.img:/file");
+    let said = bench.fail("mv a.img:/a a.img:/nodir/x", 1);
+    expect(&said, &["a.img:/nodir/x: cannot move a.img:/a here", "does not exist", "mkdir -p"]);
+    let said = bench.fail("mv a.img:/a a.img:/file/x", 1);
+    expect(&said, &["a.img:/file/x: cannot move a.img:/a here", "not a directory"]);
+    let said = bench.fail("mv a.img:/none a.img:/x", 1);
+    expect(&said, &["a.img:/none: cannot move: no such file"]);
+}
+
+/// Neither the limit nor what to do was said.
+#[test]
+fn limits_of_names_links_and_attributes_are_said() {
+    let bench = Bench::new();
+    bench.run("mkfs -b 1024 a.img 8M");
+    let said = bench.fail(&format!("mkdir a.img:/{}", "n".repeat(256)), 1);
+    expect(&said, &["name too long: a name has at most 255 bytes", "shorter"]);
+    let said = bench.fail(&format!("ln -s {} a.img:/l", "t".repeat(1024)), 1);
+    expect(&said, &["1024 bytes", "at most 1023", "-b"]);
+    bench.run("ln -s loop a.img:/loop");
+    expect(&bench.fail("cat a.img:/loop", 1), &["too many levels", "leads back to itself"]);
+}
+
+/// A name of a device that cannot be understood is a wrong argument, whatever the command; one that is not there is none.
+#[test]
+fn a_name_that_is_no_name_of_a_device_is_wrong_usage() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    for name in ["floppy:a.img", "a.img?partition=x", "a.img?colour=red", "stripe:a.img,", "nbd://host:port/"]
+    {
+        for line in ["info", "ls", "check", "mkfs -F", "df", "diskperf blocks=1"] {
+            let said = bench.fail(&format!("{line} {name}"), 2);
+            assert!(said.contains("not a device name"), "{line} {name}: {said}");
+        }
+    }
+    assert!(bench.fail("ls raw:nothing", 1).contains("nothing is bound to the name"));
+    bench.fail("ls missing.img", 1);
+    bench.fail("info a.img?partition=3", 1);
+    bench.must_be_clean("a.img");
+}
+
+/// With `--json` nothing was on standard output when a command failed.
+#[test]
+fn json_says_why_a_command_failed() {
+    let bench = Bench::new();
+    bench.image("a.img", "ext4", "8M");
+    let lines = [
+        "mkfs a.img",
+        "info none.img",
+        "check none.img",
+        "trim none.img",
+        "extents a.img:/none",
+        "ls a.img:/none",
+        "tree a.img:/none",
+        "stat a.img:/none",
+        "cp a.img:/none there",
+        "mv a.img:/none a.img:/there",
+        "rm a.img:/none",
+        "mkdir a.img:/no/where",
+        "ln a.img:/none a.img:/there",
+        "df none.img",
+        "du a.img:/none",
+        "top none",
+        "bonnie -d none",
+        "diskperf none.img",
+        "raw none",
+        "job none.fio",
+        "repro fairness --on none",
+    ];
+    for line in lines {
+        let output = bench.diorite(line.split(' ').chain(["--json"])).output().expect("the program starts");
+        let said = common::text(&output.stderr);
+        let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect(line);
+        let error = &object["error"];
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{line}: {said}");
+        assert!(error["what"].is_string() && error["object"].is_string(), "{line}: {error}");
+        let message = error["message"].as_str().expect("a message");
+        assert!(said.contains(&format!("diorite: {message}")), "{line}: {said}: {message}");
+    }
+    // Every command that has the switch is tried.
+    for command in bench
+        .run("help")
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().map(str::to_owned))
+    {
+        let help = bench.diorite([command.as_str(), "--help"]).output().expect("the program starts");
+        if !command.is_empty() && common::text(&help.stdout).contains("      --json") {
+            assert!(lines.iter().any(|line| line.starts_with(&format!("{command} "))), "{command}");
+        }
+    }
+    let error = |line: &str| {
+        let output = bench.diorite(line.split(' ')).output().expect("the program starts");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect(line)
+    };
+    let not_found = error("check --json none.img");
+    assert_eq!(not_found["error"]["object"], "none.img");
+    assert!(not_found["error"]["remedy"].as_str().is_some_and(|remedy| remedy.contains("check the path")));
+    assert!(
+        error("ls --json --bogus")["error"]["what"].as_str().is_some_and(|what| what.contains("--bogus"))
+    );
+    // What succeeded is there beside what did not.
+    let both = error("stat --json a.img:/ a.img:/none a.img:/neither");
+    assert_eq!(both["files"][0]["kind"], "directory");
+    assert_eq!(both["errors"].as_array().map(Vec::len), Some(2), "{both}");
+    assert_eq!(both["error"], both["errors"][0]);
+}

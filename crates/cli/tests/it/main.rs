@@ -1,0 +1,14 @@
+//! Integration tests of this crate in one program, a module for each scenario.
+
+mod archives;
+mod bonnie;
+mod commands;
+mod common;
+mod completions;
+mod copy;
+mod copy_losses;
+mod errors;
+mod fio_examples;
+mod jobs;
+mod refusals;
+mod serve;

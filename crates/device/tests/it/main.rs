@@ -1,0 +1,22 @@
+//! Integration tests of this crate in one program, a module for each scenario.
+
+#[macro_use]
+mod own_process;
+mod batch_queue;
+mod careless_drivers;
+mod common;
+mod conformance;
+mod forked;
+mod lvm;
+mod lvm_metadata;
+mod md;
+mod merged_reads;
+mod nbd;
+mod nbd_disconnects;
+mod open;
+mod panicking_memory;
+mod partitions;
+mod queue_memory;
+mod ring_queue_model;
+mod rings;
+mod scheduled;

@@ -1,0 +1,4 @@
+//! Integration tests of this crate in one program, a module for each scenario.
+
+mod check_like_e2fsck;
+mod mkfs_like_mke2fs;

@@ -1,0 +1,36 @@
+//! Integration tests of this crate in one program, a module for each scenario.
+
+mod bigalloc;
+mod casefold;
+mod common;
+mod crash;
+mod crash_data;
+mod crash_ext2;
+mod crash_in_place;
+mod crash_in_replay;
+mod crash_names;
+mod crash_threads;
+mod crash_without_journal;
+mod damaged_open;
+mod durable_by_sequence;
+mod fast_commit;
+mod hostile;
+mod journal_kernel;
+mod journal_threads;
+mod late_times;
+mod matrix;
+mod mmp;
+mod names_hostile;
+mod names_model;
+mod names_read;
+mod names_support;
+mod names_write;
+mod parallel;
+mod protected;
+mod quota;
+mod read;
+mod value_inodes;
+mod verity;
+mod write;
+mod wrong_orphans;
+mod xattr;

@@ -1,0 +1,14 @@
+//! Integration tests of this crate in one program, a module for each scenario.
+
+#[macro_use]
+#[path = "../../../device/tests/it/own_process.rs"]
+mod own_process;
+mod content;
+mod known;
+mod listing;
+mod mounts;
+mod nfs;
+mod nfs_bench;
+mod privileges;
+#[cfg(feature = "virtiofs")]
+mod virtiofs;

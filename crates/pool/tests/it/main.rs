@@ -1,0 +1,12 @@
+//! Integration tests of this crate in one program, a module for each scenario.
+
+#[macro_use]
+#[path = "../../../device/tests/it/own_process.rs"]
+mod own_process;
+#[path = "../../../device/tests/it/common/child.rs"]
+mod child;
+mod errors;
+mod every_error;
+mod forked;
+mod pages;
+mod processes;

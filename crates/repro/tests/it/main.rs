@@ -1,0 +1,4 @@
+//! Integration tests of this crate in one program, a module for each scenario.
+
+mod matrix;
+mod repro;
