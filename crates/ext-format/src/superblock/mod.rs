@@ -169,6 +169,10 @@ impl Superblock {
         let (new, theirs) = (&mut self.raw, &other.raw);
         new.r_blocks_count_lo = theirs.r_blocks_count_lo;
         new.r_blocks_count_hi = theirs.r_blocks_count_hi;
+        // The first superblock that a mount writes counts the mount; the device's does not yet.
+        if new.mtime == theirs.mtime && new.mtime_hi == theirs.mtime_hi {
+            new.mnt_count = theirs.mnt_count;
+        }
         new.max_mnt_count = theirs.max_mnt_count;
         new.errors = theirs.errors;
         (new.lastcheck, new.lastcheck_hi) = (theirs.lastcheck, theirs.lastcheck_hi);

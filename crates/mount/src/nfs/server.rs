@@ -169,7 +169,6 @@ impl NfsServer {
             nfs.squash,
             LimitedLog::new(log),
         );
-        log::info!("{target}: NFS on {address}");
         let shared = Shared {
             export,
             insecure: nfs.insecure,
@@ -182,6 +181,7 @@ impl NfsServer {
         let watch =
             Watch::start(&Name::served(&options.target(target)), status_of(&shared, target, address), None)
                 .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
+        log::info!("{target}: NFS on {address}");
         Ok(Self { _watch: watch.ok(), shared, listener, address })
     }
 
