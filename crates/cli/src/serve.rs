@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use diorite_mount::MountOptions;
-use diorite_mount::fuse::{VirtioFs, VirtioFsError};
 use diorite_mount::nfs::{NfsOptions, NfsServer, ServeError, Squash};
+use diorite_mount::virtiofs::{VirtioFs, VirtioFsError};
 
 use crate::args;
 use crate::failure::{Failure, Result};

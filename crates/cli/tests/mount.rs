@@ -23,6 +23,7 @@ use mount::appends::{
     an_allocation_has_its_time_without_the_kernels_cache,
     an_allocation_that_fails_leaves_the_size_and_gives_back_blocks, an_append_without_space_leaves_no_hole,
 };
+use mount::blocks::blocks_of_preallocated_files_are_those_of_the_kernels_ext4;
 use mount::flags::{
     an_append_only_file_has_the_time_of_its_last_append,
     an_append_only_file_is_written_again_after_the_disk_was_full, an_append_only_file_keeps_what_it_has,
@@ -111,6 +112,7 @@ over_both_transports! {
     calls_end_as_on_the_kernels_ext4,
     calls_of_users_end_as_on_the_kernels_ext4,
     blocks_and_access_times_are_told_of_open_files,
+    blocks_of_preallocated_files_are_those_of_the_kernels_ext4,
     a_reader_sees_no_gap_in_an_append_that_is_under_way,
     a_kill_in_an_append_leaves_no_hole,
     an_append_without_space_leaves_no_hole,
@@ -407,28 +409,6 @@ fn blocks_and_access_times_are_told_of_open_files() {
     fs::read_link(served.path("link")).expect("readlink");
     assert!(accessed().expect("stat") > before);
     served.must_end_clean();
-}
-
-/// Who looks for data in a file that is being written waits for write-back, which the daemon does. If it is killed meanwhile, it ends, and
-/// so do the callers. Over `io_uring` the kernel keeps the session until `umount -f`.
-#[test]
-fn a_daemon_that_waits_for_write_back_can_be_killed() {
-    const WRITE_AND_LOOK: &str =
-        "sysopen(F, $ARGV[0], 0102) or die; syswrite(F, 'x' x (16 << 20)) or die; sysseek(F, 1, 3)";
-    if !mount::has_kernel(6, 18, "it is the daemon's own threads that wait") {
-        return;
-    }
-    let Some(served) = mount::on_slow_device("cache=256K") else { return };
-    let mut perl = Command::new("perl");
-    let mut perl = perl.args(["-e", WRITE_AND_LOOK]).arg(served.path("file")).spawn().expect("perl");
-    Served::wait_until(|| {
-        let status: serde_json::Value =
-            serde_json::from_str(&served.bench().run("status at")).expect("one JSON object");
-        status["in_flight"].to_string().contains("LSeek")
-    });
-    served.kill();
-    Served::wait_until(|| perl.try_wait().expect("wait").is_some());
-    served.on_the_image().mount_again("").must_end_clean();
 }
 
 /// Who looks for data waits until the kernel has written back what it caches, by requests: however many wait, those are served.

@@ -1,10 +1,13 @@
-//! A volume as a filesystem of the host: the operations that a front end needs, apart from how requests come in: by FUSE or by NFS.
+//! A volume as a mount of this host, or served to other hosts and virtual machines.
 //!
-//! - [`operations`]: typed requests and replies by inode number, with the credentials of the caller; translation only.
-//! - [`nfs`]: NFS, version 3, over TCP.
-//! - [`status`]: what a mount or a server is doing, for people who watch it.
-//! - [`mounted`]: which mounts of the host are of this program.
-//! - [`fuse`]: the FUSE protocol over `/dev/fuse`, and how the kernel is asked to mount.
+//! - [`operations`]: typed requests by inode number, with the credentials of the caller
+//! - [`fuse`]: a mount of the host's kernel
+//! - [`virtiofs`]: a device for virtual machines (feature `virtiofs`)
+//! - [`nfs`]: NFS, version 3, over TCP
+//! - [`status`]: the state of a mount or a server
+//! - [`mounted`]: the mounts of the host that are of this program
+//!
+//! The front ends do not import each other. FUSE and virtio-fs share the module `protocol`; all share `service`.
 //!
 //! ```no_run
 //! use diorite_mount::{Mount, MountOptions};
@@ -16,21 +19,15 @@
 //! # }
 //! ```
 
-mod accounting;
-mod ext4_options;
 pub mod fuse;
-mod limited_log;
-pub mod mounted;
 pub mod nfs;
-mod opened;
 pub mod operations;
-mod options;
-mod remount;
-pub mod status;
-mod users;
-mod watch;
+mod protocol;
+mod service;
+#[cfg(feature = "virtiofs")]
+pub mod virtiofs;
 
-pub use fuse::{Mount, MountError};
-pub use options::{IoUring, MountOptions, option_words};
-pub use remount::{RemountError, remount};
-pub use users::users_of;
+pub use fuse::{Mount, MountError, RemountError, remount};
+pub use service::options::{IoUring, MountOptions, option_words};
+pub use service::users::users_of;
+pub use service::{mounted, status};

@@ -1,6 +1,7 @@
 //! What the tests of a mount share: a served volume, random use of a file, and the table of POSIX calls.
 
 pub(crate) mod appends;
+pub(crate) mod blocks;
 mod commands;
 pub(crate) mod exercise;
 pub(crate) mod flags;

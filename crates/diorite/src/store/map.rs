@@ -192,11 +192,6 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
     /// Take such a promise back, or a part of it: its blocks are reserved, or no longer wanted.
     fn release_claim(&self, blocks: u64);
 
-    /// Blocks that are claimed.
-    fn claimed(&self) -> u64 {
-        0
-    }
-
     /// Whether this process may write to the blocks of the file: in a volume no forked child may, since its parent gives them to other files.
     fn check_process(&self) -> Result<()> {
         Ok(())

@@ -269,11 +269,6 @@ impl MapBlocks for ExtMap {
         self.volume.files.release_claim(freed);
     }
 
-    fn claimed(&self) -> u64 {
-        let claims = self.claims.lock();
-        claims.data + claims.moving
-    }
-
     fn commit(&self, commit: WriteCommit) -> Result<()> {
         let size = self.volume.block_size();
         let mut reservations: Vec<Reservation> = commit

@@ -491,11 +491,9 @@ impl NodeUse {
         let mut attributes = self.inode().attributes();
         if let Some(content) = self.content() {
             attributes.size = content.store.size();
-            let block = content.store.map.block_size();
-            // Claims for preallocated blocks are among them, which count already: no more than a file without holes has.
-            let whole = attributes.size.next_multiple_of(block) / 512;
-            let claimed = attributes.sectors + content.store.map.claimed() * (block / 512);
-            attributes.sectors = attributes.sectors.max(claimed.min(whole));
+            // A mapping that cannot be read is the error of the read or the write that needs it.
+            let blocks = content.cache.blocks_to_allocate().unwrap_or(0);
+            attributes.sectors += blocks * (content.store.map.block_size() / 512);
             if let Some(modified) = content.store.time.get() {
                 // As write-back will record it: an operation on the inode since the write has changed it later.
                 attributes.modified = self.inode().time_as_stored(modified);

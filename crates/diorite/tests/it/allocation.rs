@@ -266,3 +266,29 @@ fn a_zero_range_without_space_leaves_nothing_stale_in_the_cache() {
     file.read_exact_at(&mut stored, 0).expect("read");
     assert!(cached == stored, "the cache and the device differ");
 }
+
+/// Cached data over preallocated blocks was counted beside them until it was written back (xfstests generic/568).
+#[test]
+fn cached_data_adds_the_blocks_of_holes_alone() {
+    for block_size in [1024, 4096, 16_384] {
+        let options =
+            MkfsOptions { flavor: Flavor::Ext4, block_size: Some(block_size), ..MkfsOptions::default() };
+        let filesystem = open_memory(64, &options, &FilesystemOptions::new());
+        let file = filesystem.create_file("/file").expect("create");
+        file.set_len(1 << 20).expect("size");
+        file.allocate(256 << 10, 256 << 10).expect("allocate");
+        let sectors = || file.metadata().expect("stat").sectors;
+        let allocated = sectors();
+        assert_eq!(allocated, 512, "{block_size}");
+        file.write_all_at(&pattern(64 << 10, 1), 320 << 10).expect("write");
+        assert_eq!(sectors(), allocated, "{block_size}: inside of the preallocated range");
+        file.write_all_at(&pattern(128 << 10, 2), 448 << 10).expect("write");
+        assert_eq!(sectors(), allocated + 128, "{block_size}: half of it in a hole");
+        file.sync_all().expect("sync");
+        assert_eq!(sectors(), allocated + 128, "{block_size}: written back");
+        drop(file);
+        let device = filesystem.device().clone();
+        filesystem.close().expect("close");
+        assert_device_clean(&device);
+    }
+}

@@ -26,7 +26,7 @@ use rustix::net::{
 
 use super::namespace::{self, Entry, in_callers};
 use super::{MountError, sys};
-use crate::mounted::device_numbers;
+use crate::service::mounted::device_numbers;
 
 /// What the loop device of a mount is over.
 #[derive(Debug)]

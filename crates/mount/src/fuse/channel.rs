@@ -14,15 +14,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use zerocopy::FromBytes;
 
-use super::abi::{InHeader, Opcode, WriteIn};
-use super::payload::{Payload, Payloads};
 use super::readers::{Readers, Work};
-use super::reply::Reply;
-use super::request::Message;
-use super::session::{MAX_CHANNEL_TRANSFER, MAX_TRANSFER, Served, Session, Transport};
 use super::sys;
-use super::threads::Threads;
 use super::uring::{self, PreparedRings};
+use crate::protocol::abi::{InHeader, Opcode, WriteIn};
+use crate::protocol::payload::{Payload, Payloads};
+use crate::protocol::reply::Reply;
+use crate::protocol::request::Message;
+use crate::protocol::session::{MAX_CHANNEL_TRANSFER, MAX_TRANSFER, Served, Session, Transport};
+use crate::service::threads::Threads;
 
 /// What comes before the payload of a write, and is the first piece of any message.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
@@ -122,7 +122,7 @@ impl Channels {
         if let Err(error) = &started {
             self.serving.fetch_sub(1, Ordering::AcqRel);
             // Those that there are serve on.
-            self.session.log(&format!("cannot start one more thread: {error}"));
+            self.session.log.say(&format!("cannot start one more thread: {error}"));
         }
         started.is_ok()
     }
@@ -222,7 +222,7 @@ impl Worker {
                 readers.leave();
                 // Unmounted, or ended by force.
                 if !matches!(error, Errno::NODEV | Errno::CONNABORTED) {
-                    self.channels.session.log(&format!("cannot read requests: {error}"));
+                    self.channels.session.log.say(&format!("cannot read requests: {error}"));
                 }
                 false
             }
@@ -239,7 +239,7 @@ impl Worker {
         let served = match message {
             Ok(message) => session.serve(message, channels, reply),
             Err(error) => {
-                session.log(&format!("a request cannot be understood: {error}"));
+                session.log.say(&format!("a request cannot be understood: {error}"));
                 Served::Silent
             }
         };
@@ -272,7 +272,7 @@ impl Worker {
         match rustix::io::writev(channel, parts) {
             // Gone: the caller was interrupted, or all was ended by force.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
-            Err(error) => self.channels.session.log(&format!("cannot answer a request: {error}")),
+            Err(error) => self.channels.session.log.say(&format!("cannot answer a request: {error}")),
         }
     }
 }
@@ -304,10 +304,12 @@ mod tests {
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
     use zerocopy::IntoBytes;
 
-    use super::super::abi::{InitIn, MAJOR, MINOR_MIN, OutHeader};
-    use super::super::session::Manner;
     use super::*;
     use crate::operations::{Operations, Settings};
+    use crate::protocol::abi::{InitIn, MAJOR, MINOR_MIN, OutHeader};
+    use crate::protocol::notify::Notifier;
+    use crate::protocol::session::Behavior;
+    use crate::service::log::LimitedLog;
 
     /// A kernel that was refused asks for nothing more, and the mount waited for that.
     #[test]
@@ -318,8 +320,9 @@ mod tests {
         let operations = Operations::new(filesystem, Settings::default());
         let (kernel, device) = UnixDatagram::pair().expect("sockets");
         let device = Arc::new(OwnedFd::from(device));
-        let log = Arc::new(|_: &str| {});
-        let session = Session::new(operations, Manner::default(), Some(Arc::clone(&device)), None, log);
+        let log = Arc::new(LimitedLog::new(Arc::new(|_: &str| {})));
+        let notifier = Notifier::new(Arc::clone(&device), Arc::clone(&log));
+        let session = Session::new(operations, Behavior::default(), Some(notifier), None, log);
         let payloads = Channels::payloads(false).expect("memory");
         let channels = Channels::new(&Arc::new(session), device, &Arc::default(), payloads, None);
         let len = (size_of::<InHeader>() + size_of::<InitIn>()) as u32;

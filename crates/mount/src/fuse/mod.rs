@@ -1,42 +1,18 @@
-//! FUSE: the protocol over `/dev/fuse`.
+//! FUSE: a volume as a mount of the host's kernel.
 //!
-//! - `abi`, `request`, `reply`: the protocol's structures, taken apart and made
-//! - `dispatch`, `ioctl`: each request as a call of [`Operations`]
-//! - `session`: what was agreed on, and a request's bytes in, a reply's bytes out
-//! - `arrivals`: which requests have come, so that parts of an append are carried out in order
-//! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over `io_uring`
-//! - `idle_polling`: CPUs that do not halt between requests
-//! - `write_back`: has the kernel write back what it caches; `forget_inodes`, `forget_names`: have it forget what it
-//!   does not know to have changed
-//! - `interrupts`: requests that end early at a signal
-//! - `threads`, `payload`: those that serve, and memory for the data of requests
-//! - `virtiofs`: the transport to virtual machines (feature `virtiofs`)
+//! - `channel`, `readers`: the transport over `/dev/fuse`; `uring`, `ring`: that over io_uring
 //! - `attach`, `namespace`: mounting and unmounting
-//! - `sys`: the `ioctl`s of the devices
+//! - `remount`: changes of options
+//! - `sys`: system calls that have no safe form elsewhere
 
-mod abi;
-mod arrivals;
 mod attach;
 mod channel;
-mod dispatch;
-mod forget_inodes;
-mod forget_names;
-mod idle_polling;
-mod interrupts;
-mod ioctl;
 mod namespace;
-mod payload;
 mod readers;
-mod reply;
-mod request;
+mod remount;
 mod ring;
-mod session;
 mod sys;
-mod threads;
 mod uring;
-#[cfg(feature = "virtiofs")]
-mod virtiofs;
-mod write_back;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,26 +22,24 @@ use std::thread;
 use diorite::Filesystem;
 use diorite::front_end::{TargetKind, kind_of_target};
 
-use crate::limited_log::Log;
-use crate::mounted::device_number;
-use crate::opened;
 use crate::operations::Operations;
-use crate::options::{IoUring, MountOptions};
-use crate::remount::Remounts;
-use crate::watch::{Name, Watch};
+use crate::protocol::notify::Notifier;
+use crate::protocol::payload::Payloads;
+use crate::protocol::session::{Behavior, Session, status_of};
+use crate::service::idle_polling::IdlePolling;
+use crate::service::log::{LimitedLog, Log};
+use crate::service::opened;
+use crate::service::options::{IoUring, MountOptions};
+use crate::service::threads::Threads;
+use crate::service::watch::{Name, Watch};
 use attach::{Backing, Wish, attach, is_over_io_uring_allowed, tune_writeback};
 pub use attach::{detach, detach_own};
 use channel::Channels;
 pub use namespace::leave_namespace;
-use payload::Payloads;
-use session::Manner;
-pub(crate) use session::Session;
+use remount::Remounts;
+pub use remount::{RemountError, remount};
 pub use sys::{keep_descriptors_here, keep_few_arenas};
-use threads::Threads;
 use uring::PreparedRings;
-#[cfg(feature = "virtiofs")]
-pub use virtiofs::{VirtioFs, VirtioFsError, VirtioFsStop};
-use write_back::WriteBack;
 
 /// Why something cannot be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -190,27 +164,28 @@ impl Mount {
             max_read: payloads.bytes_of_each(),
         };
         let device = Arc::new(attach(&wish)?);
-        let manner = Manner {
+        let behavior = Behavior {
             write_back: options.write_back(),
             uncached: options.direct,
             checks_permissions,
             idmap: options.idmap,
             io_uring: rings.is_some(),
-            idle_polling: options.idle_polling,
         };
-        let (number, name) = namespace::in_callers(|| {
+        let name = namespace::in_callers(|| {
             tune_writeback(directory);
-            (device_number(directory), Name::mounted_on(directory))
+            Name::mounted_on(directory)
         });
         namespace::let_go();
         let operations = Operations::new(filesystem, options.settings());
-        let write_back = number.and_then(|number| WriteBack::new(directory, number));
-        let session = Arc::new(Session::new(operations, manner, Some(Arc::clone(&device)), write_back, log));
+        let log = Arc::new(LimitedLog::new(log));
+        let notifier = Notifier::new(Arc::clone(&device), Arc::clone(&log));
+        let idle_polling = if options.no_idle_polling { None } else { IdlePolling::start() };
+        let session = Arc::new(Session::new(operations, behavior, Some(notifier), idle_polling, log));
         let watch = name
             .and_then(|name| {
                 let options = MountOptions { read_only: is_read_only, ..options.clone() };
                 let remounts = Remounts::new(Arc::downgrade(&session), options);
-                let status = session::status_of(&session, target, &directory.to_string_lossy());
+                let status = status_of(&session, target, &directory.to_string_lossy());
                 Watch::start(
                     &name,
                     status,
@@ -235,14 +210,14 @@ impl Mount {
             let served = channels.serve();
             threads.wait_until_ended();
             if let Err(error) = served.and(session.close()) {
-                session.log(&error.to_string());
+                session.log.say(&error.to_string());
             }
         };
         // Without a thread that answers, a mount without a daemon is left, which is better than a wait without end.
         let Ok(served) = thread::Builder::new().name("fuse-end".to_owned()).spawn(serve) else { return };
         match detach_own(&self.directory, true) {
             Ok(()) => drop(served.join()),
-            Err(error) => self.session.log(&error.to_string()),
+            Err(error) => self.session.log.say(&error.to_string()),
         }
     }
 
@@ -252,8 +227,10 @@ impl Mount {
     /// # Errors
     /// As [`Filesystem::close`].
     pub fn end_now(&self) -> Result<(), MountError> {
-        for inode in self.session.operations().files_with_writers() {
-            self.session.write_back_cached(inode);
+        for inode in self.session.operations.clients().files_with_writers() {
+            if let Some(notifier) = &self.session.notifier {
+                notifier.forget_pages(inode, 0, 0);
+            }
         }
         Ok(self.session.close()?)
     }
@@ -269,7 +246,7 @@ impl Mount {
 
     /// The volume.
     pub fn filesystem(&self) -> &Filesystem {
-        self.session.operations().filesystem()
+        self.session.operations.filesystem()
     }
 
     /// Answer requests until it is unmounted, then close the volume.

@@ -17,9 +17,9 @@ use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::abi::{InHeader, OutHeader};
-use super::payload::Payload;
-use super::request::{Arguments, Message};
+use crate::protocol::abi::{InHeader, OutHeader};
+use crate::protocol::payload::Payload;
+use crate::protocol::request::{Arguments, Message};
 
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;

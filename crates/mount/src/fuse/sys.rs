@@ -1,5 +1,5 @@
-//! The system calls that have no safe form elsewhere: three `ioctl`s, a table of descriptors for one thread, a file by its number, namespaces, and
-//! one setting of the allocator.
+//! The system calls that have no safe form elsewhere: three `ioctl`s, a table of descriptors for one thread, namespaces, and one
+//! setting of the allocator.
 //!
 //! Safety policy: each `ioctl` takes a descriptor of the device that it is for, and numbers or plain structures of the kernel's layout; none
 //! keeps a pointer after it returned.
@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "see the module's head")]
 
 use std::ffi::c_void;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, Result};
@@ -90,33 +90,6 @@ pub(super) fn leave_descriptors() -> Result<()> {
 
 fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
-
-/// `struct file_handle` of a file in a FUSE filesystem.
-#[repr(C)]
-struct FileNumber {
-    len: u32,
-    kind: i32,
-    number_high: u32,
-    number_low: u32,
-    generation: u32,
-}
-
-/// `FILEID_INO64_GEN`.
-const FILE_NUMBER_KIND: i32 = 0x81;
-
-/// Open a file of a FUSE filesystem for reading by the number that the server gave it. `any`: a file or directory in the same mount.
-///
-/// # Errors
-/// As `open_by_handle_at(2)`: `EPERM` for others than the superuser.
-pub(super) fn open_by_number(any: &OwnedFd, number: u64, generation: u32) -> Result<OwnedFd> {
-    let (number_high, number_low) = ((number >> 32) as u32, number as u32);
-    let mut file = FileNumber { len: 12, kind: FILE_NUMBER_KIND, number_high, number_low, generation };
-    let flags = libc::O_RDONLY | libc::O_NOATIME | libc::O_CLOEXEC;
-    // SAFETY: the call reads a `struct file_handle` with 12 bytes after its head, whose layout this is.
-    let opened = unsafe { libc::syscall(libc::SYS_open_by_handle_at, any.as_raw_fd(), &raw mut file, flags) };
-    // SAFETY: a result that is no error is a descriptor which the call has made.
-    if opened < 0 { Err(last_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) }) }
 }
 
 /// `struct loop_config` with its `struct loop_info64` in place.

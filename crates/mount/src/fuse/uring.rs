@@ -22,14 +22,15 @@ use rustix::fs::statvfs;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::abi::{Opcode, ReadIn};
-use super::payload::{Payload, Payloads};
-use super::reply::Reply;
-use super::request::Message;
 use super::ring::{self, Entry, Ring};
-use super::session::{Served, Session, Transport};
 use super::sys;
-use super::threads::Threads;
+use crate::protocol::abi::{Opcode, ReadIn};
+use crate::protocol::payload::{Payload, Payloads};
+use crate::protocol::reply::Reply;
+use crate::protocol::request::Message;
+use crate::protocol::session::{Served, Session, Transport};
+use crate::service::idle_polling::count_of;
+use crate::service::threads::Threads;
 
 /// Entries of all queues together, as far as each queue has enough.
 const ENTRIES: usize = 16;
@@ -182,7 +183,7 @@ impl Lane {
         });
         if let Err(error) = started {
             self.serving().fetch_sub(1, Ordering::AcqRel);
-            self.rings.session.log(&format!("cannot start one more thread: {error}"));
+            self.rings.session.log.say(&format!("cannot start one more thread: {error}"));
         }
     }
 
@@ -193,7 +194,7 @@ impl Lane {
 
     fn ended(&self, how: diorite::Result<()>) {
         if let Err(error) = how {
-            self.rings.session.log(&format!("FUSE over io_uring: queue {}: {error}", self.queue));
+            self.rings.session.log.say(&format!("FUSE over io_uring: queue {}: {error}", self.queue));
         }
         self.serving().fetch_sub(1, Ordering::AcqRel);
     }
@@ -325,24 +326,4 @@ pub(super) fn entries() -> usize {
 fn possible_processors() -> usize {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     count_of(list.trim()).max(1)
-}
-
-/// How many numbers there are in a list such as `0-3,8`.
-pub(super) fn count_of(list: &str) -> usize {
-    let len = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        (last + 1).checked_sub(first)
-    };
-    list.split(',').filter_map(len).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processors_are_counted() {
-        assert_eq!((count_of("0-1"), count_of("0"), count_of("0-3,8-11,16"), count_of("")), (2, 1, 9, 0));
-    }
 }

@@ -16,7 +16,7 @@ use std::{io, thread};
 use rustix::net::{SendFlags, send};
 
 use super::rpc::{ReadLimits, is_not_yet};
-use crate::accounting::Client;
+use crate::service::accounting::Client;
 
 /// Bytes of replies from which on no calls are read.
 const KEPT_MAX: usize = 1 << 20;

@@ -8,10 +8,10 @@ use super::open_files::OpenFiles;
 use super::protocol::{Failure, Handle, Procedure, STRING_MAX, Status, write_attributes};
 use super::rpc::{Refusal, UnixAuth};
 use super::xdr::{Reader, Writer};
-use crate::accounting::{Accounting, Class, Client, Processes};
-use crate::limited_log::LimitedLog;
 use crate::operations::permissions::{Credentials, EXECUTE, READ, WRITE};
 use crate::operations::{Caller, Entry, NO_ID, Operations};
+use crate::service::accounting::{Accounting, Class, Client, Processes};
+use crate::service::log::LimitedLog;
 
 /// Flavors of authentication that a mount is offered: by user and group, and none.
 const FLAVORS: [u32; 2] = [1, 0];

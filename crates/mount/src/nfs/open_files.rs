@@ -54,7 +54,7 @@ impl OpenFile {
     /// Make it durable.
     pub(super) fn sync(&self, data_only: bool) -> Result<()> {
         self.is_unsynced.store(false, Ordering::Release);
-        self.operations.sync_file(self.handle, data_only).inspect_err(|_| self.verifier.change())
+        self.operations.files().sync(self.handle, data_only).inspect_err(|_| self.verifier.change())
     }
 }
 
@@ -65,7 +65,7 @@ impl Drop for OpenFile {
         {
             log::error!("a file that was written cannot be made durable: {error}");
         }
-        self.operations.close_file(self.handle);
+        self.operations.files().close(self.handle);
     }
 }
 
@@ -123,7 +123,7 @@ impl OpenFiles {
             ));
         }
         let flags = OpenFlags { write, note_access: !write, ..OpenFlags::default() };
-        let handle = self.operations.open(number, flags, &Caller { uid: 0, gid: 0, pid: 0 })?.handle;
+        let handle = self.operations.files().open(number, flags, &Caller { uid: 0, gid: 0, pid: 0 })?.handle;
         let file = Arc::new(OpenFile {
             operations: Arc::clone(&self.operations),
             verifier: Arc::clone(&self.verifier),
@@ -210,7 +210,7 @@ mod tests {
         file.note_write();
         let source =
             Source::Caller { clear_privileges: false, flags: diorite::IoFlags::NONE, takes_part: false };
-        let _ = operations.write(file.handle, b"content", 0, source).expect("space");
+        let _ = operations.files().write(file.handle, b"content", 0, source).expect("space");
         for other in 0..OPEN_MAX {
             files.get(make(&format!("other-{other}")), false).expect("open");
         }

@@ -106,7 +106,7 @@ impl Asked<'_> {
         let data = start + 4 + ATTRIBUTES_LEN + 12;
         self.reply.bytes.resize(data + count, 0);
         let operations = &self.export.operations;
-        let len = operations.read(file.handle, &mut self.reply.bytes[data..], offset)?;
+        let len = operations.files().read(file.handle, &mut self.reply.bytes[data..], offset)?;
         self.moved = len as u64;
         let after = operations.attributes(node.inode)?;
         // Not by a short read: the file may have grown since, and a client believes it together with the size.
@@ -140,7 +140,7 @@ impl Asked<'_> {
             flags: IoFlags::NONE,
             takes_part: false,
         };
-        let written = self.operations().write(file.handle, data, offset, source)?.len;
+        let written = self.operations().files().write(file.handle, data, offset, source)?.len;
         self.moved = written as u64;
         if stable != UNSTABLE {
             file.sync(stable == DATA_SYNC)?;

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use diorite::{Attributes, FileKind, NodeRef, Result, Timestamp};
 
-use super::{LiveSettings, Operations};
+use super::LiveSettings;
+use super::view::View;
 
 /// Under `relatime` an access time that is older than this is renewed.
 const RELATIVE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -43,9 +44,9 @@ impl AccessTimes {
     }
 }
 
-impl Operations {
-    /// The content is about to be read: record it where that is wanted. What the front end's cache answers is not seen here, so this is
-    /// called when a file is opened for reading. Returns whether a time was recorded.
+impl View {
+    /// Record that content is read, if the settings ask for it. Reads from a client's cache are not seen here, so this is called when a file
+    /// is opened for reading. Returns whether a time was recorded.
     pub(super) fn note_access(&self, node: &NodeRef) -> Result<bool> {
         let LiveSettings { access_times: policy, no_directory_times, lazy_times, .. } = self.live();
         let has_none = no_directory_times && node.kind() == FileKind::Directory;

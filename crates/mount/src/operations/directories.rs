@@ -34,7 +34,7 @@ impl Operations {
     ) -> Result<()> {
         let node = self.node(directory)?;
         if cursor == 0 {
-            self.note_access(&node)?;
+            self.view.note_access(&node)?;
         }
         let Listed::Attributes { most } = listed else { return node.read_directory(cursor, each) };
         let most = most.clamp(1, TOGETHER_MAX);
@@ -49,16 +49,6 @@ impl Operations {
             Some(last) if !is_full && entries.len() == most => node.read_directory(last.next_cursor, each),
             _ => Ok(()),
         }
-    }
-
-    /// A client that caches listings begins one: [`Self::take_listed`] says so after a change. Until the client forgets the directory.
-    pub fn note_listed(&self, directory: InodeNumber) {
-        self.known.note_listed(directory);
-    }
-
-    /// Names of the directory have changed: whether a client has begun a listing since the last time.
-    pub fn take_listed(&self, directory: InodeNumber) -> bool {
-        self.known.take_listed(directory)
     }
 
     /// The inode of an entry that was listed.

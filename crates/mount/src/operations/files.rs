@@ -1,7 +1,7 @@
-//! Open files: read, written, sized, synced.
+//! Open files by handle: read, written, synced.
 //!
-//! A file whose pages the front end caches is not cached here once more: what is aligned and large goes directly between the device and
-//! the request's memory. Small writes of the front end's write-back go through the cache here, which gathers them.
+//! A file whose pages the client caches is not cached here once more: large aligned transfers go directly between the device and
+//! the memory of the request. Small writes of the client's writeback go through the cache here, which gathers them.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -9,16 +9,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diorite::{
     Attributes, DirectIo, Error, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks, Result,
-    SetAttributes, SpaceUse,
+    SetAttributes,
 };
 
 use rustix::io::Errno;
 
 use super::privileges::{Privileges, SetIds, clear_for_content};
-use super::{Caller, Operations, privileges, too_many_open};
+use super::table::Table;
+use super::view::View;
+use super::{Caller, os_error};
 
-/// From so many bytes on, a write of a front end's cache goes to the device directly.
+/// From so many bytes on, a write of a client's cache goes to the device directly.
 const DIRECT_FROM: usize = 64 << 10;
+/// Files that clients may have open: as many as a process of Linux at most.
+const OPEN_MAX: usize = 1 << 20;
 
 /// A file that a client has open.
 #[derive(Debug)]
@@ -36,7 +40,7 @@ pub(super) struct OpenFile {
     is_written_through: bool,
     /// It was written by this handle, or made for it.
     is_written: AtomicBool,
-    /// [`Operations::capabilities_given`] when this handle was found to have no capabilities of its file left; 0: it was not.
+    /// [`View::capabilities_given`] when this handle was found to have no capabilities of its file left; 0: it was not.
     capabilities_cleared: AtomicU64,
     /// The process that opened it.
     opener: u32,
@@ -175,18 +179,29 @@ impl OpenFile {
     }
 }
 
-impl Operations {
+/// The open files of all clients.
+#[derive(Debug)]
+pub struct Files {
+    pub(super) view: Arc<View>,
+    table: Table<OpenFile>,
+}
+
+impl Files {
+    pub(super) fn new(view: Arc<View>) -> Self {
+        Self { view, table: Table::new(OPEN_MAX) }
+    }
+
     /// Open a regular file.
     ///
     /// # Errors
     /// As [`diorite::OpenOptions::open`].
     pub fn open(&self, number: InodeNumber, flags: OpenFlags, caller: &Caller) -> Result<Opened> {
-        let node = self.node(number)?;
+        let node = self.view.node(number)?;
         if node.kind() == FileKind::Directory {
             return Err(Error::InvalidArgument("a directory is not opened as a file"));
         }
         let append = flags.append && !flags.truncate;
-        let sync = self.live().sync || node.attributes()?.is_synchronous();
+        let sync = self.view.live().sync || node.attributes()?.is_synchronous();
         let options = || {
             let options = node.open_options().read(true).sync(sync);
             if append { options.append(flags.write) } else { options.write(flags.write) }
@@ -195,14 +210,15 @@ impl Operations {
         let cached = if flags.write { Some(options().open()?) } else { None };
         let privileges =
             if flags.truncate { self.empty(&node, flags.clear_privileges)? } else { Privileges::Kept };
-        let has_new_access_time = flags.note_access && self.note_access(&node)?;
+        let has_new_access_time = flags.note_access && self.view.note_access(&node)?;
         let attributes = node.attributes()?;
         let is_without_blocks = attributes.sectors == 0;
         let is_append_only = flags.write && attributes.is_append_only();
         let is_written_through = flags.write && is_written_through(&attributes);
         let is_written = AtomicBool::new(flags.is_new);
-        let capabilities_cleared = AtomicU64::new(if flags.is_new { self.capabilities_given() } else { 0 });
-        let reserved_blocks = self.reserved_blocks(caller);
+        let capabilities_cleared =
+            AtomicU64::new(if flags.is_new { self.view.capabilities_given() } else { 0 });
+        let reserved_blocks = self.view.reserved_blocks(caller);
         let opener = caller.pid;
         let file = OpenFile {
             node,
@@ -216,13 +232,13 @@ impl Operations {
             opener,
         };
         if flags.write {
-            self.known.add_writer(number);
+            self.view.clients.add_writer(number);
         }
-        let Some(handle) = self.files.insert(file) else {
+        let Some(handle) = self.table.insert(file) else {
             if flags.write {
-                self.known.remove_writer(number);
+                self.view.clients.remove_writer(number);
             }
-            return Err(too_many_open());
+            return Err(os_error(Errno::NFILE, "too many files of the volume are open"));
         };
         let handle = FileHandle(handle);
         Ok(Opened { handle, privileges, has_new_access_time, is_without_blocks, is_written_through })
@@ -233,42 +249,31 @@ impl Operations {
         let before = node.attributes()?.permissions;
         let emptied =
             SetAttributes { size: Some(0), clear_privileges: clear_set_ids, ..SetAttributes::default() };
-        privileges::set_attributes(node, &emptied)?;
-        self.growing.forget_failure(node.number());
-        self.inode_changed(node)?;
+        node.set_attributes(&emptied)?;
+        self.view.inode_changed(node)?;
         let is_same = node.attributes()?.permissions == before;
         Ok(if is_same { Privileges::Kept } else { Privileges::Cleared })
     }
 
     /// The process that opened a file; 0 if it is not known.
     pub fn opener(&self, handle: FileHandle) -> u32 {
-        self.files.get(handle.0).map_or(0, |file| file.opener)
+        self.table.get(handle.0).map_or(0, |file| file.opener)
     }
 
     /// Close a file.
-    pub fn close_file(&self, handle: FileHandle) -> Closed {
-        let Some(file) = self.files.remove(handle.0) else {
+    pub fn close(&self, handle: FileHandle) -> Closed {
+        let Some(file) = self.table.remove(handle.0) else {
             return Closed { has_unknown_attributes: false };
         };
         let number = file.node.number();
         // What a cache lost may have been beyond what became the end.
-        let has_lost = file.cached.is_some() && self.known.remove_writer(number);
+        let has_lost = file.cached.is_some() && self.view.clients.remove_writer(number);
         let has_written = file.is_written_through && file.is_written.load(Ordering::Acquire);
-        Closed { has_unknown_attributes: has_lost || (has_written && !self.has_writers(number)) }
-    }
-
-    /// Whether the file is open for writing, so that a front end's cache may have what is not written yet.
-    pub fn has_writers(&self, number: InodeNumber) -> bool {
-        self.known.has_writers(number)
-    }
-
-    /// The files that are open for writing.
-    pub fn files_with_writers(&self) -> Vec<InodeNumber> {
-        self.known.files_with_writers()
+        Closed { has_unknown_attributes: has_lost || (has_written && !self.view.clients.has_writers(number)) }
     }
 
     pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
-        self.files.get(handle.0).ok_or(Error::NotOpenFor("anything: it is closed"))
+        self.table.get(handle.0).ok_or(Error::NotOpenFor("anything: it is closed"))
     }
 
     /// The handle by which a front end's cache writes. It takes any that is open for writing; where that is one of an append-only file, the
@@ -282,7 +287,7 @@ impl Operations {
         let is_free = |other: &OpenFile| {
             other.node.number() == number && other.cached.is_some() && !other.is_append_only
         };
-        Ok(self.files.find(is_free).unwrap_or(file))
+        Ok(self.table.find(is_free).unwrap_or(file))
     }
 
     /// Read; fewer bytes only at the end of the file.
@@ -300,19 +305,13 @@ impl Operations {
     pub fn read_for_cache(&self, handle: FileHandle, memory: &mut [u8], offset: u64) -> Result<usize> {
         let file = self.file(handle)?;
         // Before it is read: a write that ends after this finds it.
-        self.known.note_cached(file.node.number());
+        self.view.clients.note_cached(file.node.number());
         file.direct.read_at(memory, offset)
     }
 
-    /// Whether a front end's cache may have content of a file that a direct write has replaced since: it has read from the file while the file
-    /// was open for writing.
-    pub fn is_cached(&self, number: InodeNumber) -> bool {
-        self.known.is_cached(number)
-    }
-
-    /// The inode and the file of a handle by which programs write.
-    pub(super) fn file_to_grow(&self, handle: FileHandle) -> Option<(InodeNumber, File)> {
-        self.files.get(handle.0).map(|file| (file.node.number(), file.direct.clone()))
+    /// The inode of a handle, and the file that direct transfers use.
+    pub(crate) fn direct_file(&self, handle: FileHandle) -> Option<(InodeNumber, File)> {
+        self.table.get(handle.0).map(|file| (file.node.number(), file.direct.clone()))
     }
 
     /// Write `data`: all of it, or perhaps less where a program writes to a file that is written through ([`Opened::is_written_through`]), or takes
@@ -331,14 +330,7 @@ impl Operations {
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
         let len = match source {
             Source::Caller { flags, takes_part, .. } => {
-                let written = file.write_of_caller(data, offset, flags, takes_part);
-                let result = match &written {
-                    Ok(len) if *len == data.len() => Ok(()),
-                    Ok(_) => Err(Errno::NOSPC),
-                    Err(error) => Err(Errno::from_raw_os_error(error.errno())),
-                };
-                self.growing.note(file.node.number(), offset, result);
-                written?
+                file.write_of_caller(data, offset, flags, takes_part)?
             }
             Source::Cache => file.write_of_cache(cached, data, offset)?,
         };
@@ -352,7 +344,7 @@ impl Operations {
             return clear_for_content(&file.node, SetIds::Cleared);
         }
         // Before they are looked for: one that is given meanwhile is looked for by the next write.
-        let given = self.capabilities_given();
+        let given = self.view.capabilities_given();
         if file.capabilities_cleared.load(Ordering::Acquire) == given {
             return Ok(Privileges::Kept);
         }
@@ -361,26 +353,20 @@ impl Operations {
         Ok(privileges)
     }
 
-    /// Data of a front end's cache could not be written. Its program has written on meanwhile, and gets the error at a later write
-    /// ([`Self::lost_write`]).
-    pub fn note_lost_write(&self, number: InodeNumber, error: Error) {
-        self.known.note_lost_write(number, error);
-    }
-
     /// Asked before a front end's cache takes more. Reported once, and only through a handle that is open for writing.
     ///
     /// # Errors
     /// Why earlier data could not be written, once.
     pub fn lost_write(&self, number: InodeNumber, handle: FileHandle) -> Result<()> {
-        let is_writer = self.files.get(handle.0).is_some_and(|file| file.cached.is_some());
-        if is_writer { self.known.take_lost_write(number).map_or(Ok(()), Err) } else { Ok(()) }
+        let is_writer = self.table.get(handle.0).is_some_and(|file| file.cached.is_some());
+        if is_writer { self.view.clients.take_lost_write(number).map_or(Ok(()), Err) } else { Ok(()) }
     }
 
     /// Make a file durable.
     ///
     /// # Errors
     /// As [`File::sync_all`].
-    pub fn sync_file(&self, handle: FileHandle, data_only: bool) -> Result<()> {
+    pub fn sync(&self, handle: FileHandle, data_only: bool) -> Result<()> {
         // One flush for both handles: what failed since the last sync, either would report.
         let file = &self.file(handle)?.direct;
         if data_only { file.sync_data() } else { file.sync_all() }
@@ -398,8 +384,7 @@ impl Operations {
         }
     }
 
-    /// Space and inodes.
-    pub fn space(&self) -> SpaceUse {
-        self.filesystem.statfs()
+    pub(super) fn clear(&self) {
+        self.table.clear();
     }
 }

@@ -38,7 +38,7 @@ impl Operations {
         let directory = self.node(directory)?;
         // What an NFS server asks to find an inode, and its directory, again.
         let node = if name == b"." { directory } else { directory.lookup(name)? };
-        self.entry(node)
+        self.view.entry(node)
     }
 
     /// Make a file, directory or node.
@@ -55,7 +55,7 @@ impl Operations {
         let directory = self.node(directory)?;
         let node = directory.create(name, &new.spec(caller)?)?;
         self.names_changed(&[&directory])?;
-        self.entry(node)
+        self.view.entry(node)
     }
 
     /// Make a file without a name (`O_TMPFILE`): [`Self::link`] may give it one, otherwise it goes when it is closed and forgotten.
@@ -63,7 +63,7 @@ impl Operations {
     /// # Errors
     /// As [`NodeRef::create_nameless`].
     pub fn create_nameless(&self, directory: InodeNumber, new: &NewNode, caller: &Caller) -> Result<Entry> {
-        self.entry(self.node(directory)?.create_nameless(&new.spec(caller)?)?)
+        self.view.entry(self.node(directory)?.create_nameless(&new.spec(caller)?)?)
     }
 
     /// Make a symbolic link.
@@ -80,7 +80,7 @@ impl Operations {
         let directory = self.node(directory)?;
         let node = directory.symlink(name, target, caller.owner()?)?;
         self.names_changed(&[&directory])?;
-        self.entry(node)
+        self.view.entry(node)
     }
 
     /// Give a file another name.
@@ -90,9 +90,9 @@ impl Operations {
     pub fn link(&self, original: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<Entry> {
         let (original, directory) = (self.node(original)?, self.node(directory)?);
         directory.link(&original, name)?;
-        self.known.release_named(original.number());
+        self.view.clients.release_named(original.number());
         self.names_changed(&[&directory])?;
-        self.entry(original)
+        self.view.entry(original)
     }
 
     /// Remove a name of anything but a directory.
@@ -150,14 +150,14 @@ impl Operations {
         if let Some(node) = removed
             && node.attributes()?.links == 0
         {
-            self.known.hold_nameless(node);
+            self.view.clients.hold_nameless(node);
         }
         done.and_then(|()| self.names_changed(directories))
     }
 
     /// Names of directories have changed: durable before the reply where the volume is mounted so, or a directory has that flag.
     fn names_changed(&self, directories: &[&NodeRef]) -> Result<()> {
-        let LiveSettings { sync, dir_sync, .. } = self.live();
+        let LiveSettings { sync, dir_sync, .. } = self.view.live();
         let is_synchronous = sync || dir_sync;
         for directory in directories {
             if is_synchronous || directory.attributes()?.has_synchronous_names() {

@@ -1,11 +1,9 @@
 //! Inodes: attributes, extended attributes, flags.
 
-use std::sync::atomic::Ordering;
-
-use diorite::{Attributes, InodeNumber, NodeRef, Result, SetAttributes, SetTime, Timestamp, XattrMode};
+use diorite::{Attributes, InodeNumber, Result, SetAttributes, SetTime, Timestamp, XattrMode};
 
 use super::files::is_written_through;
-use super::{Caller, Entry, Operations, must_be_ids, not_permitted, privileges};
+use super::{Caller, Entry, Operations, must_be_ids, not_permitted};
 
 /// The extended attribute that is the access control list of a file or directory.
 pub(crate) const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -35,7 +33,7 @@ impl Operations {
     /// # Errors
     /// As [`Operations::node`].
     pub fn found(&self, number: InodeNumber) -> Result<Entry> {
-        self.entry(self.node(number)?)
+        self.view.entry(self.node(number)?)
     }
 
     /// Change attributes, all or none; returns what they are then. A change of owner takes the privileges of a file.
@@ -47,16 +45,13 @@ impl Operations {
         let node = self.node(number)?;
         let now = node.attributes()?;
         if is_end_of_inode(&now, changes) {
-            return Ok(self.entry(node)?.attributes);
+            return Ok(self.view.entry(node)?.attributes);
         }
         if *changes != SetAttributes::default() {
-            privileges::set_attributes(&node, &not_older(&now, changes))?;
+            node.set_attributes(&not_older(&now, changes))?;
         }
-        if changes.size.is_some() {
-            self.growing.forget_failure(number);
-        }
-        self.inode_changed(&node)?;
-        Ok(self.entry(node)?.attributes)
+        self.view.inode_changed(&node)?;
+        Ok(self.view.entry(node)?.attributes)
     }
 
     /// Where a symbolic link points.
@@ -65,7 +60,7 @@ impl Operations {
     /// As [`diorite::NodeRef::read_link`].
     pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
         let node = self.node(number)?;
-        self.note_access(&node)?;
+        self.view.note_access(&node)?;
         node.read_link()
     }
 
@@ -102,14 +97,14 @@ impl Operations {
         let node = self.node(number)?;
         node.set_xattr(name, value, mode)?;
         if name == XATTR_CAPABILITY {
-            self.capabilities_given.fetch_add(1, Ordering::AcqRel);
+            self.view.note_capabilities();
         }
         if clear_group_id && name == XATTR_ACCESS_LIST {
             let permissions = node.attributes()?.permissions;
             let changes = SetAttributes { permissions: Some(permissions & !0o2000), ..Default::default() };
             node.set_attributes(&changes)?;
         }
-        self.inode_changed(&node)
+        self.view.inode_changed(&node)
     }
 
     /// Remove an extended attribute.
@@ -119,7 +114,7 @@ impl Operations {
     pub fn remove_xattr(&self, number: InodeNumber, name: &[u8]) -> Result<()> {
         let node = self.node(number)?;
         node.remove_xattr(name)?;
-        self.inode_changed(&node)
+        self.view.inode_changed(&node)
     }
 
     /// Flags and project.
@@ -151,13 +146,7 @@ impl Operations {
         }
         let project = project.filter(|project| now.project != *project);
         node.set_attributes(&SetAttributes { flags, project, ..SetAttributes::default() })?;
-        self.inode_changed(&node)
-    }
-
-    /// An inode has changed: durable before the reply where the volume is mounted so, or the inode has that flag.
-    pub(super) fn inode_changed(&self, node: &NodeRef) -> Result<()> {
-        let is_synchronous = self.live().sync || node.attributes()?.is_synchronous();
-        if is_synchronous { node.sync() } else { Ok(()) }
+        self.view.inode_changed(&node)
     }
 
     /// Make a file or directory durable.

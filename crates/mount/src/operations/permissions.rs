@@ -174,15 +174,18 @@ mod tests {
             let operations = open();
             let attributes = operations.attributes(made.inode).expect("stat");
             let flags = OpenFlags { write: true, ..OpenFlags::default() };
-            let handle = operations.open(made.inode, flags, &caller).expect("open").handle;
+            let handle = operations.files().open(made.inode, flags, &caller).expect("open").handle;
             device.add(Fault::on(Op::Read, Effect::Error(unreadable)).times(u64::MAX));
             let missing = operations.xattr(made.inode, b"user.missing").expect_err("it cannot be known");
             assert_eq!((missing.errno(), missing.kind()), (5, ErrorKind::Io), "{missing}");
             assert!(operations.granted(&attributes, &user(1, 5, &[])).is_err(), "there may be a list");
             let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE, takes_part: false };
-            assert!(operations.write(handle, b"content", 0, source).is_err(), "it may have capabilities");
+            assert!(
+                operations.files().write(handle, b"content", 0, source).is_err(),
+                "it may have capabilities"
+            );
             device.clear();
-            operations.close_file(handle);
+            operations.files().close(handle);
         }
     }
 

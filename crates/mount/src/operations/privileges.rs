@@ -1,9 +1,8 @@
-//! What a file loses when its content or owner changes: set-user-ID and set-group-ID, which some callers keep, and its capabilities, which
-//! none keeps.
+//! Privileges that a file loses when its content changes: set-user-ID and set-group-ID, which some callers keep, and its capabilities.
 
-use diorite::{NodeRef, Result, SetAttributes};
+use diorite::{NodeRef, Result};
 
-/// What becomes of set-user-ID and set-group-ID of a file whose content changes.
+/// Set-user-ID and set-group-ID of a file whose content changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SetIds {
     /// The caller has the right to keep them.
@@ -11,13 +10,13 @@ pub(super) enum SetIds {
     Cleared,
 }
 
-/// Whether a request changed permission bits that its caller does not know of.
+/// Whether a request changed permission bits without the client's knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Privileges {
-    /// They are as they were.
+    /// Unchanged.
     Kept,
-    /// Set-user-ID or set-group-ID is gone.
+    /// Set-user-ID or set-group-ID was cleared.
     Cleared,
 }
 
@@ -28,9 +27,4 @@ pub(super) fn clear_for_content(node: &NodeRef, set_ids: SetIds) -> Result<Privi
         SetIds::Cleared => node.clear_privileges()?,
     };
     Ok(if changed { Privileges::Cleared } else { Privileges::Kept })
-}
-
-/// Change attributes; the library clears what is to go with them.
-pub(super) fn set_attributes(node: &NodeRef, changes: &SetAttributes) -> Result<()> {
-    node.set_attributes(changes)
 }

@@ -17,7 +17,7 @@ fn empty_file() -> (TempDir, Operations, InodeNumber, FileHandle) {
     let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
     let made = operations.create(InodeNumber::ROOT, b"file", &new, &ROOT).expect("create").attributes;
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
+    let handle = operations.files().open(made.inode, flags, &ROOT).expect("open").handle;
     (place, operations, made.inode, handle)
 }
 
@@ -28,13 +28,14 @@ fn the_part_that_the_file_can_have_is_written() {
     let largest = operations.filesystem().max_file_size();
     for len in [4106, 64 << 10] {
         let offset = largest - 4096;
-        let refused = operations.write(handle, &vec![b'w'; len], offset, Source::Cache).map(|done| done.len);
+        let refused =
+            operations.files().write(handle, &vec![b'w'; len], offset, Source::Cache).map(|done| done.len);
         assert_eq!(refused.expect_err("not all of it").kind(), ErrorKind::FileTooLarge);
         let mut read = vec![0; 4096];
-        assert_eq!(operations.read(handle, &mut read, offset).expect("read"), 4096);
+        assert_eq!(operations.files().read(handle, &mut read, offset).expect("read"), 4096);
         assert!(read.iter().all(|&byte| byte == b'w'), "{len} bytes");
     }
-    operations.close_file(handle);
+    operations.files().close(handle);
     operations.close().expect("close");
 }
 
@@ -42,8 +43,8 @@ fn the_part_that_the_file_can_have_is_written() {
 #[test]
 fn a_copy_changes_the_times_of_its_target() {
     let (place, operations, inode, handle) = empty_file();
-    operations.write(handle, b"content", 0, Source::Cache).expect("write");
-    operations.close_file(handle);
+    operations.files().write(handle, b"content", 0, Source::Cache).expect("write");
+    operations.files().close(handle);
     operations.close().expect("close");
     let options = Filesystem::options().content_times(ContentTimes::ByCaller);
     let filesystem = options.open(place.path().join("a.img")).expect("open");
@@ -55,16 +56,16 @@ fn a_copy_changes_the_times_of_its_target() {
     let _ = operations.set_attributes(made.inode, &times).expect("set");
     let open = |inode, write| {
         let flags = OpenFlags { write, ..OpenFlags::default() };
-        operations.open(inode, flags, &ROOT).expect("open").handle
+        operations.files().open(inode, flags, &ROOT).expect("open").handle
     };
     let (from, to) = (open(inode, false), open(made.inode, true));
     for (offset, changes) in [(7, false), (0, true)] {
-        let _ = operations.copy_range((from, offset), (to, 0), 7, &ROOT, &|| true).expect("copy");
+        let _ = operations.files().copy_range((from, offset), (to, 0), 7, &ROOT).expect("copy");
         let now = operations.attributes(made.inode).expect("attributes");
         let is_new = |time: Timestamp| time.seconds > 1_000_000_000;
         assert_eq!((is_new(now.modified), is_new(now.changed)), (changes, changes), "from {offset}");
     }
-    operations.close_file(from);
-    operations.close_file(to);
+    operations.files().close(from);
+    operations.files().close(to);
     operations.close().expect("close");
 }

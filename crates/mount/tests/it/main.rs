@@ -3,8 +3,8 @@
 #[macro_use]
 #[path = "../../../device/tests/it/own_process.rs"]
 mod own_process;
+mod clients;
 mod content;
-mod known;
 mod listing;
 mod mounts;
 mod nfs;

@@ -34,15 +34,18 @@ fn has_capabilities(operations: &Operations, inode: InodeNumber) -> bool {
 fn capabilities_are_gone_after_a_write_also_where_an_earlier_one_could_not_clear_them() {
     let (_place, operations, made) = program();
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
+    let handle = operations.files().open(made.inode, flags, &ROOT).expect("open").handle;
     let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE, takes_part: false };
     operations.set_flags(made.inode, Some(made.flags | IMMUTABLE), None, &ROOT).expect("chattr +i");
-    operations.write(handle, b"content", 0, source).expect_err("capabilities of an immutable file stay");
+    operations
+        .files()
+        .write(handle, b"content", 0, source)
+        .expect_err("capabilities of an immutable file stay");
     assert!(has_capabilities(&operations, made.inode));
     operations.set_flags(made.inode, Some(made.flags), None, &ROOT).expect("chattr -i");
-    operations.write(handle, b"content", 0, source).expect("write");
+    operations.files().write(handle, b"content", 0, source).expect("write");
     assert!(!has_capabilities(&operations, made.inode), "another content has them");
-    operations.close_file(handle);
+    operations.files().close(handle);
 }
 
 /// Each way to another content, by the superuser, who keeps set-user-ID alone.
@@ -51,25 +54,26 @@ fn no_caller_keeps_capabilities() {
     for way in ["truncate", "open", "copy", "allocate"] {
         let (_place, operations, made) = program();
         let flags = OpenFlags { write: true, truncate: way == "open", ..OpenFlags::default() };
-        let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
+        let handle = operations.files().open(made.inode, flags, &ROOT).expect("open").handle;
         match way {
             "truncate" => {
                 let emptied = SetAttributes { size: Some(0), ..SetAttributes::default() };
                 let _ = operations.set_attributes(made.inode, &emptied).expect("truncate");
             }
             "copy" => {
-                let _ = operations.copy_range((handle, 0), (handle, 8), 4, &ROOT, &|| false).expect("copy");
+                let _ = operations.files().copy_range((handle, 0), (handle, 8), 4, &ROOT).expect("copy");
             }
             "allocate" => {
                 let what = diorite_mount::operations::Allocation::Allocate { keep_size: false };
-                let _ = operations.allocate(handle, (0, 4096), what, &ROOT, &|| false).expect("allocate");
+                let _ =
+                    operations.files().allocate(handle, (0, 4096), what, &ROOT, &|| false).expect("allocate");
             }
             _ => {}
         }
         assert!(!has_capabilities(&operations, made.inode), "{way}");
         let permissions = operations.attributes(made.inode).expect("stat").permissions;
         assert_eq!(permissions, 0o4755, "{way}");
-        operations.close_file(handle);
+        operations.files().close(handle);
     }
 }
 
@@ -79,10 +83,10 @@ fn no_caller_keeps_capabilities() {
 fn capabilities_that_a_file_was_given_stay_when_a_cache_writes_what_was_written_before() {
     let (_place, operations, made) = program();
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
-    let written = operations.write(handle, b"content", 0, Source::Cache).expect("write");
+    let handle = operations.files().open(made.inode, flags, &ROOT).expect("open").handle;
+    let written = operations.files().write(handle, b"content", 0, Source::Cache).expect("write");
     assert!(written.is_first && has_capabilities(&operations, made.inode));
-    operations.close_file(handle);
+    operations.files().close(handle);
 }
 
 /// The first write by a handle took them, and no later one did.
@@ -92,12 +96,12 @@ fn capabilities_that_a_file_was_given_between_two_writes_are_gone_after_the_seco
     let source = Source::Caller { clear_privileges: false, flags: IoFlags::NONE, takes_part: false };
     for is_new in [false, true] {
         let flags = OpenFlags { write: true, is_new, ..OpenFlags::default() };
-        let handle = operations.open(made.inode, flags, &ROOT).expect("open").handle;
-        operations.write(handle, b"content", 0, source).expect("write");
+        let handle = operations.files().open(made.inode, flags, &ROOT).expect("open").handle;
+        operations.files().write(handle, b"content", 0, source).expect("write");
         operations.set_xattr(made.inode, CAPABILITY, &[1; 20], XattrMode::Set, false).expect("setcap");
-        operations.write(handle, b"another", 0, source).expect("write");
+        operations.files().write(handle, b"another", 0, source).expect("write");
         assert!(!has_capabilities(&operations, made.inode), "another content has them");
-        operations.close_file(handle);
+        operations.files().close(handle);
     }
 }
 

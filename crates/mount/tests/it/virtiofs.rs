@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diorite::Filesystem;
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite_mount::MountOptions;
-use diorite_mount::fuse::{VirtioFs, VirtioFsStop};
+use diorite_mount::virtiofs::{VirtioFs, VirtioFsStop};
 use vhost::vhost_user::{
     Frontend, VhostUserFrontend as _, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };

@@ -283,6 +283,26 @@ impl FileCache {
         Ok(claims)
     }
 
+    /// Blocks that writeback of the dirty pages will allocate. A claim for an unwritten block is none of them: the block is there.
+    pub(crate) fn blocks_to_allocate(&self) -> Result<u64> {
+        let size = self.store.size();
+        // The end of the mapping that was looked at last, and whether it is a hole.
+        let (mut known, mut blocks) = ((0, false), 0);
+        for (page, state) in self.pages.dirty_in(0..size.div_ceil(PAGE_SIZE), usize::MAX) {
+            let mut of_page = 0;
+            for part in (0..8).filter(|part| state.claimed > 0 && state.dirty >> part & 1 == 1) {
+                let at = page * PAGE_SIZE + part * self.part_size();
+                if at >= known.0 {
+                    let mapping = self.store.map.map(at, size.max(at + 1) - at)?;
+                    known = (mapping.end(), mapping.kind == MappingKind::Hole);
+                }
+                of_page += u8::from(known.1);
+            }
+            blocks += u64::from(of_page.min(state.claimed));
+        }
+        Ok(blocks)
+    }
+
     /// Whether a page of a block that is larger than a page has claimed it.
     fn block_is_claimed(&self, number: u64) -> bool {
         let per_block = self.store.map.block_size() / PAGE_SIZE;

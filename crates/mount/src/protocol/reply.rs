@@ -8,46 +8,46 @@ use super::abi::{Attr, AttrOut, EntryOut, OutHeader, ROOT_NODE, Statx, StatxTime
 use diorite::InodeNumber;
 
 /// Names and attributes change through the kernel only, which knows it: seconds for which it may use its copy.
-pub(super) const VALID_SECONDS: u64 = 24 * 60 * 60;
+pub(crate) const VALID_SECONDS: u64 = 24 * 60 * 60;
 /// The same for a file that is open for writing: the kernel does not count the blocks of what it caches.
-pub(super) const VALID_SECONDS_WRITTEN: u64 = 1;
+pub(crate) const VALID_SECONDS_WRITTEN: u64 = 1;
 
 /// A reply that is being made.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     bytes: Vec<u8>,
 }
 
 impl Reply {
     /// Begin anew.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.extend([0; size_of::<OutHeader>()]);
     }
 
     /// Bytes after the header.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len() - size_of::<OutHeader>()
     }
 
     /// Add a structure.
-    pub(super) fn push<T: IntoBytes + Immutable>(&mut self, value: &T) {
+    pub(crate) fn push<T: IntoBytes + Immutable>(&mut self, value: &T) {
         self.bytes.extend(value.as_bytes());
     }
 
     /// Add bytes.
-    pub(super) fn extend(&mut self, bytes: &[u8]) {
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
 
     /// Add zeros up to a multiple of 8.
-    pub(super) fn align(&mut self) {
+    pub(crate) fn align(&mut self) {
         let len = size_of::<OutHeader>() + self.len().next_multiple_of(8);
         self.bytes.resize(len, 0);
     }
 
     /// Complete it: with an error it is nothing but that, else what was added, and `payload` bytes that follow it.
-    pub(super) fn finish(&mut self, unique: u64, error: Option<Errno>, payload: usize) {
+    pub(crate) fn finish(&mut self, unique: u64, error: Option<Errno>, payload: usize) {
         if error.is_some() {
             self.clear();
         }
@@ -57,26 +57,26 @@ impl Reply {
     }
 
     /// The header of what was completed.
-    pub(super) fn header(&self) -> OutHeader {
+    pub(crate) fn header(&self) -> OutHeader {
         let (header, _) = OutHeader::read_from_prefix(&self.bytes).unwrap_or_default();
         header
     }
 
     /// Put what was completed, without its header, where it is sent from: so many bytes.
-    pub(super) fn put_body(&self, memory: &mut [u8]) -> usize {
+    pub(crate) fn put_body(&self, memory: &mut [u8]) -> usize {
         let body = self.bytes.get(size_of::<OutHeader>()..).unwrap_or_default();
         memory[..body.len()].copy_from_slice(body);
         body.len()
     }
 
     /// What was completed, with its header.
-    pub(super) fn message(&self) -> &[u8] {
+    pub(crate) fn message(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 /// The protocol's number of an inode: the root is 1 there and 2 on the volume, whose 1 has no name.
-pub(super) fn node_of(inode: InodeNumber) -> u64 {
+pub(crate) fn node_of(inode: InodeNumber) -> u64 {
     if inode == InodeNumber::ROOT { ROOT_NODE } else { u64::from(inode.0) }
 }
 
@@ -84,7 +84,7 @@ pub(super) fn node_of(inode: InodeNumber) -> u64 {
 ///
 /// # Errors
 /// `ESTALE`: no volume has it.
-pub(super) fn inode_of(node: u64) -> Result<InodeNumber, Errno> {
+pub(crate) fn inode_of(node: u64) -> Result<InodeNumber, Errno> {
     if node == ROOT_NODE {
         return Ok(InodeNumber::ROOT);
     }
@@ -92,12 +92,12 @@ pub(super) fn inode_of(node: u64) -> Result<InodeNumber, Errno> {
 }
 
 /// The file type in a mode.
-pub(super) fn type_bits(kind: FileKind) -> u32 {
+pub(crate) fn type_bits(kind: FileKind) -> u32 {
     kind.mode_bits().into()
 }
 
 /// The kind that a mode's file type is.
-pub(super) fn kind_of(mode: u32) -> Option<FileKind> {
+pub(crate) fn kind_of(mode: u32) -> Option<FileKind> {
     FileKind::from_mode((mode & 0o170_000) as u16)
 }
 
@@ -107,12 +107,12 @@ fn device_bits((major, minor): (u32, u32)) -> u32 {
 }
 
 /// The counterpart of [`device_bits`].
-pub(super) fn device_of(bits: u32) -> (u32, u32) {
+pub(crate) fn device_of(bits: u32) -> (u32, u32) {
     (bits >> 8 & 0xfff, bits & 0xff | bits >> 12 & 0xf_ff00)
 }
 
 /// Attributes.
-pub(super) fn attr(of: &Attributes, block_size: u32) -> Attr {
+pub(crate) fn attr(of: &Attributes, block_size: u32) -> Attr {
     Attr {
         inode: u64::from(of.inode.0),
         size: of.size,
@@ -134,12 +134,12 @@ pub(super) fn attr(of: &Attributes, block_size: u32) -> Attr {
 }
 
 /// The reply to what asks for attributes. `valid`: seconds for which they are known.
-pub(super) fn attr_out(of: &Attributes, block_size: u32, valid: u64) -> AttrOut {
+pub(crate) fn attr_out(of: &Attributes, block_size: u32, valid: u64) -> AttrOut {
     AttrOut { valid, attr: attr(of, block_size), ..AttrOut::default() }
 }
 
 /// The reply to what finds or makes an inode with these attributes. `valid`: seconds for which its name is known.
-pub(super) fn entry_out(attributes: AttrOut, generation: u32, valid: u64) -> EntryOut {
+pub(crate) fn entry_out(attributes: AttrOut, generation: u32, valid: u64) -> EntryOut {
     let AttrOut { valid: attr_valid, attr, .. } = attributes;
     EntryOut {
         node: node_of(InodeNumber(attr.inode as u32)),
@@ -152,7 +152,7 @@ pub(super) fn entry_out(attributes: AttrOut, generation: u32, valid: u64) -> Ent
 }
 
 /// What `statx` tells: all basic fields, and the time of creation where there is one.
-pub(super) fn statx(of: &Attributes, block_size: u32) -> Statx {
+pub(crate) fn statx(of: &Attributes, block_size: u32) -> Statx {
     const BASIC: u32 = 0x7ff;
     const CREATED: u32 = 0x800;
     const IMMUTABLE: u64 = 0x10;

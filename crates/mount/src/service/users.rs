@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::mounted::{below, loop_backing, mounted_on};
+use super::mounted::{below, loop_backing, mounted_on};
 
 /// What uses the mount on a directory: processes as `program (pid)`, mounts below it, loop devices over its files.
 pub fn users_of(directory: &Path) -> Vec<String> {

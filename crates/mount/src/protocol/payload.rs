@@ -11,14 +11,14 @@ use super::session::PAGE;
 const REGISTERED_MAX: usize = 34;
 
 /// A session's memory for requests.
-pub(super) struct Payloads {
+pub(crate) struct Payloads {
     len: usize,
     pool: RegisteredBuffers,
 }
 
 /// As many bytes as a request has at most, from a page boundary on.
 #[derive(Debug)]
-pub(super) enum Payload {
+pub(crate) enum Payload {
     Registered(RegisteredBuf),
     Plain(AlignedBuf),
 }
@@ -28,13 +28,13 @@ impl Payloads {
     ///
     /// # Errors
     /// There is no memory.
-    pub(super) fn new(len: usize, requests: usize) -> diorite::Result<Self> {
+    pub(crate) fn new(len: usize, requests: usize) -> diorite::Result<Self> {
         let registered = requests.min(REGISTERED_MAX) as u32;
         Ok(Self { len, pool: RegisteredBuffers::new(len, registered).map_err(no_memory)? })
     }
 
     /// Bytes of each.
-    pub(super) fn bytes_of_each(&self) -> usize {
+    pub(crate) fn bytes_of_each(&self) -> usize {
         self.len
     }
 
@@ -42,7 +42,7 @@ impl Payloads {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn take(&self) -> diorite::Result<Payload> {
+    pub(crate) fn take(&self) -> diorite::Result<Payload> {
         match self.pool.try_take() {
             Some(buffer) => Ok(Payload::Registered(buffer)),
             None => Ok(Payload::Plain(AlignedBuf::try_zeroed(self.len, PAGE).map_err(no_memory)?)),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use diorite::Filesystem;
 
-use crate::limited_log::Log;
-use crate::options::MountOptions;
+use super::log::Log;
+use super::options::MountOptions;
 
 /// Log what its user is to know before using it, and from then on that it fails.
 pub(crate) fn report(filesystem: &Filesystem, target: &str, options: &MountOptions, log: &Log) {

@@ -5,7 +5,7 @@ use std::{io, thread};
 
 /// See the module's head.
 #[derive(Debug, Default)]
-pub(super) struct Threads {
+pub(crate) struct Threads {
     running: Mutex<usize>,
     ended: Condvar,
 }
@@ -37,7 +37,7 @@ impl Threads {
     }
 
     /// Run something on this thread, as one of these.
-    pub(super) fn run(self: &Arc<Self>, body: impl FnOnce()) {
+    pub(crate) fn run(self: &Arc<Self>, body: impl FnOnce()) {
         let _running = Running::begin(self);
         body();
     }
@@ -46,7 +46,7 @@ impl Threads {
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub(super) fn spawn(self: &Arc<Self>, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    pub(crate) fn spawn(self: &Arc<Self>, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let running = Running::begin(self);
         let body = move || {
             let _running = running;
@@ -56,7 +56,7 @@ impl Threads {
     }
 
     /// Wait until all have ended.
-    pub(super) fn wait_until_ended(&self) {
+    pub(crate) fn wait_until_ended(&self) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         while *running > 0 {
             running = self.ended.wait(running).unwrap_or_else(PoisonError::into_inner);

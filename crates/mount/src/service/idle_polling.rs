@@ -30,7 +30,7 @@ const ANY_US: i32 = 2_000_000_000;
 
 /// See the module's head.
 #[derive(Debug)]
-pub(super) struct IdlePolling {
+pub(crate) struct IdlePolling {
     shared: Arc<Shared>,
 }
 
@@ -57,11 +57,9 @@ struct State {
 
 impl IdlePolling {
     /// `None` where the kernel takes no such request from this process, or it would change nothing.
-    pub(super) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         // The driver of the kernel in virtual machines.
-        if in_sys("cpuidle/current_driver") != "haltpoll"
-            || super::uring::count_of(&in_sys("online")) > CPUS_MAX
-        {
+        if in_sys("cpuidle/current_driver") != "haltpoll" || count_of(&in_sys("online")) > CPUS_MAX {
             return None;
         }
         let device = open("/dev/cpu_dma_latency", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
@@ -85,7 +83,7 @@ impl IdlePolling {
     }
 
     /// A request has come.
-    pub(super) fn note(&self, at: Instant) {
+    pub(crate) fn note(&self, at: Instant) {
         let shared = &*self.shared;
         let now_us = at.saturating_duration_since(shared.began).as_micros() as u64;
         let last_us = shared.last_us.swap(now_us, Ordering::Relaxed);
@@ -151,6 +149,16 @@ fn in_sys(name: &str) -> String {
     text.trim().to_owned()
 }
 
+/// How many numbers there are in a list such as `0-3,8`.
+pub(crate) fn count_of(list: &str) -> usize {
+    let len = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        (last + 1).checked_sub(first)
+    };
+    list.split(',').filter_map(len).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,5 +207,10 @@ mod tests {
         // It closes the pipe, once its thread has seen the end.
         drop(polling);
         assert_eq!(rustix::io::read(&asked.0, &mut [0; 4]), Ok(0), "nothing was asked for");
+    }
+
+    #[test]
+    fn processors_are_counted() {
+        assert_eq!((count_of("0-1"), count_of("0"), count_of("0-3,8-11,16"), count_of("")), (2, 1, 9, 0));
     }
 }

@@ -103,13 +103,6 @@ pub(crate) fn exactly_on(directory: &Path) -> Option<Mounted> {
     std::str::from_utf8(&kind).is_ok_and(is_own).then_some(mounted)
 }
 
-/// The same as one number, as `stat` has it.
-pub(crate) fn device_number(directory: &Path) -> Option<u64> {
-    let numbers = device_numbers(directory)?;
-    let (major, minor) = numbers.split_once(':')?;
-    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
-}
-
 fn lines(mounts: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     mounts.split(|byte| *byte == b'\n')
 }

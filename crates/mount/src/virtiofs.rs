@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -29,17 +29,17 @@ use vm_memory::{GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryLoadGuard,
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
-use super::abi::{InHeader, Opcode, WriteIn};
-use super::payload::{Payload, Payloads};
-use super::reply::Reply;
-use super::request::Message;
-use super::session::{MAX_TRANSFER, Manner, Served, Session, Transport, status_of};
-use super::threads::Threads;
-use crate::MountOptions;
-use crate::limited_log::{LimitedLog, Log};
-use crate::opened;
 use crate::operations::Operations;
-use crate::watch::{Name, Watch};
+use crate::protocol::abi::{InHeader, Opcode, WriteIn};
+use crate::protocol::payload::{Payload, Payloads};
+use crate::protocol::reply::Reply;
+use crate::protocol::request::Message;
+use crate::protocol::session::{Behavior, MAX_TRANSFER, Served, Session, Transport, status_of};
+use crate::service::log::{LimitedLog, Log};
+use crate::service::opened;
+use crate::service::options::MountOptions;
+use crate::service::threads::Threads;
+use crate::service::watch::{Name, Watch};
 
 /// Queues: one of requests that others do not hold up, one of all others.
 const QUEUES: usize = 2;
@@ -222,14 +222,12 @@ impl VirtioFs {
         let device_error = |said: String| VirtioFsError::Device { socket: self.control.socket.clone(), said };
         let receiver = Arc::new(Mutex::new(receiver));
         let payloads = Payloads::new(MAX_TRANSFER, THREADS)?;
-        let misunderstood = Arc::default();
         for _ in 0..THREADS {
             let mut worker = Worker {
                 session: Arc::clone(&self.session),
                 message: Vec::with_capacity(FIRST_LEN),
                 payload: payloads.take()?,
                 reply: Reply::default(),
-                misunderstood: Arc::clone(&misunderstood),
                 serving: Arc::clone(serving),
             };
             let receiver = Arc::clone(&receiver);
@@ -317,8 +315,9 @@ fn session(filesystem: Filesystem, target: &str, options: &MountOptions) -> Sess
     let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
     opened::report(&filesystem, target, options, &log);
     // The guest's kernel always checks permissions of virtio-fs.
-    let manner = Manner { uncached: options.direct, checks_permissions: true, ..Manner::default() };
-    Session::new(Operations::new(filesystem, options.settings()), manner, None, None, log)
+    let behavior = Behavior { uncached: options.direct, checks_permissions: true, ..Behavior::default() };
+    let (operations, log) = (Operations::new(filesystem, options.settings()), LimitedLog::new(log));
+    Session::new(operations, behavior, None, None, Arc::new(log))
 }
 
 /// A new socket for this user alone. One that is left over from a server that was killed is replaced.
@@ -495,7 +494,7 @@ impl VhostUserBackend for Device {
                 Ok(false) => break,
                 Err(error) => {
                     // Returned, it would end the thread that takes requests, also those of the machine's next start.
-                    self.session.log(&format!("queue {queue} of the guest is not in order: {error}"));
+                    self.session.log.say(&format!("queue {queue} of the guest is not in order: {error}"));
                     break;
                 }
             }
@@ -511,8 +510,6 @@ struct Worker {
     message: Vec<u8>,
     payload: Payload,
     reply: Reply,
-    /// Requests that were no requests, of all threads.
-    misunderstood: Arc<AtomicU64>,
     /// Locked shared while a request is carried out, and otherwise while a virtual machine begins or ends.
     serving: Arc<RwLock<()>>,
 }
@@ -544,7 +541,7 @@ impl Worker {
             }
             let head = chain.head_index();
             let written = self.serve(chain, serving).unwrap_or_else(|error| {
-                self.log_misunderstood(&error);
+                self.session.log.say(&format!("a request of the guest is not understood: {error}"));
                 0
             });
             let answered =
@@ -557,16 +554,8 @@ impl Worker {
                     }
                 });
             if let Err(error) = answered {
-                self.session.log(&format!("a request of the guest cannot be answered: {error}"));
+                self.session.log.say(&format!("a request of the guest cannot be answered: {error}"));
             }
-        }
-    }
-
-    /// A guest may send as many as it likes: the log has one line for the first, the second, the fourth, and so on.
-    fn log_misunderstood(&self, error: &io::Error) {
-        let count = self.misunderstood.fetch_add(1, Ordering::Relaxed) + 1;
-        if count.is_power_of_two() {
-            self.session.log(&format!("request {count} of the guest that is not understood: {error}"));
         }
     }
 

@@ -24,8 +24,8 @@ use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, send, shutdown, socket_with,
 };
 
-use crate::mounted::{self, Mounted};
-use crate::status::Status;
+use super::mounted::{self, Mounted};
+use super::status::Status;
 
 /// One that does not read, or whose answer has not ended, is given up.
 const TIME_LIMIT: Duration = Duration::from_secs(10);

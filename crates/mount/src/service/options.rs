@@ -6,7 +6,7 @@ use diorite::front_end::ContentTimes;
 use diorite::{Access, DataMode, Filesystem, FilesystemOptions, SchedulerKind, UnknownScheduler};
 use rustix::mount::MountFlags;
 
-use crate::ext4_options::{Effect, effect_of};
+use super::ext4_options::{Effect, effect_of};
 use crate::operations::{AccessTimes, LiveSettings, Settings};
 
 /// Memory for the page cache: small, for content is in the kernel's.
@@ -48,7 +48,7 @@ pub enum IoUring {
 }
 
 /// How a volume is mounted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent options, each named")]
 pub struct MountOptions {
     /// Nothing is changed.
@@ -88,17 +88,16 @@ pub struct MountOptions {
     pub gid: Option<u32>,
     /// Permission bits that no file shows.
     pub umask: u16,
-    /// Age at which changes become durable by themselves.
-    pub commit: Duration,
+    /// Age at which changes become durable by themselves; `None`: 5 seconds.
+    pub commit: Option<Duration>,
     /// How file data and the journal go together, where the volume's own default is not wanted.
     pub data_mode: Option<DataMode>,
-    /// Memory for the page cache; where it is less than 12 MiB, metadata takes less in proportion.
-    pub cache_bytes: usize,
+    /// Memory for the page cache; `None`: 12 MiB. With less than that, metadata takes less in proportion.
+    pub cache_bytes: Option<usize>,
     /// Whether requests come over `io_uring`.
     pub io_uring: IoUring,
-    /// While requests follow one another, idle CPUs poll for work instead of halting, where this process may have it so (root) and there
-    /// are few CPUs.
-    pub idle_polling: bool,
+    /// Idle CPUs halt between requests, also where it costs much to start them again (virtual machines with few CPUs).
+    pub no_idle_polling: bool,
     /// The I/O scheduler.
     pub scheduler: Option<SchedulerKind>,
     /// The partition of the image.
@@ -109,41 +108,6 @@ pub struct MountOptions {
     pub ignored: Vec<String>,
     /// What the list of mounts calls the image. The mount is of the plain type `fuse.diorite` then.
     pub source_name: Option<String>,
-}
-
-impl Default for MountOptions {
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            direct: false,
-            sync: false,
-            dir_sync: false,
-            access_times: AccessTimes::Relative,
-            no_directory_times: false,
-            lazy_time: false,
-            allow_other: false,
-            default_permissions: false,
-            idmap: false,
-            no_suid: false,
-            no_dev: false,
-            no_exec: false,
-            no_symlinks: false,
-            no_recovery: false,
-            uid: None,
-            gid: None,
-            umask: 0,
-            commit: COMMIT_INTERVAL,
-            data_mode: None,
-            cache_bytes: CACHE_BYTES,
-            io_uring: IoUring::Auto,
-            idle_polling: true,
-            scheduler: None,
-            partition: None,
-            offset: None,
-            ignored: Vec::new(),
-            source_name: None,
-        }
-    }
 }
 
 impl MountOptions {
@@ -243,10 +207,12 @@ impl MountOptions {
             "commit" => {
                 // As in the kernel: 0 is the usual one.
                 let seconds = u64::from(number()?);
-                self.commit = if seconds == 0 { COMMIT_INTERVAL } else { Duration::from_secs(seconds) };
+                let interval = Some(Duration::from_secs(seconds));
+                self.commit = interval.filter(|interval| seconds > 0 && *interval != COMMIT_INTERVAL);
             }
             "cache" => {
-                self.cache_bytes = bytes(value).ok_or_else(|| wrong("a size is needed, such as 64M"))?;
+                let size = bytes(value).ok_or_else(|| wrong("a size is needed, such as 64M"))?;
+                self.cache_bytes = Some(size).filter(|size| *size != CACHE_BYTES);
             }
             "io_uring" => {
                 self.io_uring = match value {
@@ -257,9 +223,9 @@ impl MountOptions {
                 };
             }
             "idle_polling" => {
-                self.idle_polling = match value {
-                    "auto" => true,
-                    "off" => false,
+                self.no_idle_polling = match value {
+                    "auto" => false,
+                    "off" => true,
                     _ => return Err(wrong("auto or off is needed")),
                 };
             }
@@ -303,7 +269,7 @@ impl MountOptions {
             (self.no_exec, "noexec"),
             (self.no_symlinks, "nosymfollow"),
             (self.io_uring != IoUring::Auto, "io_uring"),
-            (!self.idle_polling, "idle_polling"),
+            (self.no_idle_polling, "idle_polling"),
             (self.source_name.is_some(), "fsname"),
         ];
         chosen.into_iter().find_map(|(is_chosen, name)| is_chosen.then_some(name))
@@ -334,20 +300,17 @@ impl MountOptions {
         self.served_filesystem().content_times(times)
     }
 
-    /// Memory for metadata: as much less than usual as the page cache has.
-    fn metadata_cache_bytes(&self) -> usize {
-        let share =
-            METADATA_CACHE_BYTES as u64 * self.cache_bytes.min(CACHE_BYTES) as u64 / CACHE_BYTES as u64;
-        (share as usize).max(METADATA_CACHE_BYTES_MIN)
-    }
-
     /// For clients that write through.
     pub(crate) fn served_filesystem(&self) -> FilesystemOptions {
+        let cache_bytes = self.cache_bytes.unwrap_or(CACHE_BYTES);
+        // As much less than usual as the page cache has.
+        let metadata_bytes =
+            METADATA_CACHE_BYTES / 1024 * (cache_bytes.min(CACHE_BYTES) / (CACHE_BYTES / 1024));
         let options = Filesystem::options()
             .access(if self.read_only { Access::ReadOnly } else { Access::ReadWrite })
-            .cache_bytes(self.cache_bytes)
-            .metadata_cache_bytes(self.metadata_cache_bytes())
-            .commit_interval(self.commit);
+            .cache_bytes(cache_bytes)
+            .metadata_cache_bytes(metadata_bytes.max(METADATA_CACHE_BYTES_MIN))
+            .commit_interval(self.commit.unwrap_or(COMMIT_INTERVAL));
         let options = match self.data_mode {
             Some(mode) => options.data_mode(mode),
             None => options,
@@ -372,13 +335,14 @@ impl MountOptions {
         }
     }
 
-    /// What the kernel itself is to know.
+    /// For the kernel.
     pub(crate) fn flags(&self, is_read_only: bool) -> MountFlags {
         let all = [
             (is_read_only, MountFlags::RDONLY),
             (self.sync, MountFlags::SYNCHRONOUS),
             (self.dir_sync, MountFlags::DIRSYNC),
             (self.access_times == AccessTimes::Never, MountFlags::NOATIME),
+            (self.access_times == AccessTimes::Relative, MountFlags::RELATIME),
             (self.access_times == AccessTimes::Strict, MountFlags::STRICTATIME),
             (self.no_directory_times, MountFlags::NODIRATIME),
             (self.lazy_time, MountFlags::LAZYTIME),
@@ -435,7 +399,7 @@ mod tests {
         options
             .set("rw,nosuid,strictatime,commit=30,cache=8M,partition=2,x-systemd.automount")
             .expect("known");
-        assert_eq!((options.commit, options.cache_bytes), (Duration::from_secs(30), 8 << 20));
+        assert_eq!((options.commit, options.cache_bytes), (Some(Duration::from_secs(30)), Some(8 << 20)));
         assert_eq!(options.target("disk.img"), "disk.img?partition=2");
         assert!(options.flags(true).contains(MountFlags::RDONLY | MountFlags::NOSUID));
         options.set(r"fsname=a\,b\\c\d,ro").expect("known");

@@ -2,14 +2,12 @@
 //!
 //! `FIEMAP` does not come here: the kernel answers it itself for filesystems in user space, with `EOPNOTSUPP`.
 
-use diorite::{InodeNumber, USER_FLAGS};
+use diorite::USER_FLAGS;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::abi::{IoctlIn, IoctlOut};
-use super::dispatch::Request;
-use super::reply::Reply;
-use super::session::Session;
+use super::call::{Call, is_killed};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
@@ -57,76 +55,70 @@ struct TrimRange {
 }
 
 /// Other flags and another change time, which a kernel that keeps times does not know.
-fn flags_have_changed(session: &Session, node: InodeNumber) {
-    session.forget_attributes(node);
-    session.forget_inode(node);
+fn flags_have_changed(call: &Call<'_>) {
+    call.forget_attributes(call.node);
+    call.forget_inode();
 }
 
 /// Carry out an `ioctl`.
 ///
 /// # Errors
 /// `ENOTTY`: it is none of those that are known; what the operation says.
-pub(super) fn ioctl(session: &Session, request: &mut Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-    let IoctlIn { command, out_size, .. } = request.arguments.structure();
-    let (operations, node) = (session.operations(), request.node);
+pub(super) fn ioctl(call: &mut Call<'_>) -> Result<(), Errno> {
+    let IoctlIn { command, out_size, .. } = call.arguments.structure();
+    let (operations, node) = (call.operations(), call.node);
     let mut out = Vec::new();
     match command {
         FS_IOC_GETFLAGS => {
-            let flags = session.checked(operations.flags(node))?.flags & USER_FLAGS;
+            let flags = call.checked(operations.flags(node))?.flags & USER_FLAGS;
             out.extend(flags.to_ne_bytes());
         }
         FS_IOC_SETFLAGS => {
-            let flags: u32 = request.arguments.structure();
-            session.checked(operations.set_flags(node, Some(flags), None, &request.caller))?;
-            flags_have_changed(session, node);
+            let flags: u32 = call.arguments.structure();
+            call.checked(operations.set_flags(node, Some(flags), None, &call.caller))?;
+            flags_have_changed(call);
         }
         FS_IOC_GETVERSION | EXT4_IOC_GETVERSION => {
-            out.extend(session.checked(operations.attributes(node))?.generation.to_ne_bytes());
+            out.extend(call.checked(operations.attributes(node))?.generation.to_ne_bytes());
         }
         FS_IOC_SETVERSION | EXT4_IOC_SETVERSION => {
-            let owner = session.checked(operations.attributes(node))?.owner;
-            let may = request.caller.is_superuser() || request.caller.uid == owner.uid;
+            let owner = call.checked(operations.attributes(node))?.owner;
+            let may = call.caller.is_superuser() || call.caller.uid == owner.uid;
             // As ext4 on volumes with checksums of metadata.
             return Err(if may { Errno::NOTTY } else { Errno::PERM });
         }
         FS_IOC_FSGETXATTR => {
-            let now = session.checked(operations.flags(node))?;
+            let now = call.checked(operations.flags(node))?;
             let set = SHARED_FLAGS.iter().filter(|(flag, _)| now.flags & flag != 0);
             let flags = set.fold(0, |flags, (_, shared)| flags | shared);
             out.extend(FsXattr { flags, project: now.project, ..FsXattr::default() }.as_bytes());
         }
         FS_IOC_FSSETXATTR => {
-            let wanted: FsXattr = request.arguments.structure();
-            let mut flags = session.checked(operations.flags(node))?.flags;
+            let wanted: FsXattr = call.arguments.structure();
+            let mut flags = call.checked(operations.flags(node))?.flags;
             for (flag, shared) in SHARED_FLAGS {
                 flags = if wanted.flags & shared != 0 { flags | flag } else { flags & !flag };
             }
-            session.checked(operations.set_flags(
-                node,
-                Some(flags),
-                Some(wanted.project),
-                &request.caller,
-            ))?;
-            flags_have_changed(session, node);
+            call.checked(operations.set_flags(node, Some(flags), Some(wanted.project), &call.caller))?;
+            flags_have_changed(call);
         }
         FS_IOC_GETFSLABEL => {
             out.extend(operations.filesystem().label());
             out.resize(LABEL_LEN, 0);
         }
         FITRIM => {
-            let wanted: TrimRange = request.arguments.structure();
+            let wanted: TrimRange = call.arguments.structure();
             let range = wanted.start..wanted.start.saturating_add(wanted.len);
-            let interruptible = session.interruptible(request);
-            let is_over = || interruptible.is_killed();
-            let trimmed = operations.trim(range, wanted.shortest, &request.caller, &is_over);
-            let len = session.checked(trimmed)?;
+            let thread = call.thread;
+            let trimmed = operations.trim(range, wanted.shortest, &call.caller, &|| is_killed(thread));
+            let len = call.checked(trimmed)?;
             out.extend(TrimRange { len, ..wanted }.as_bytes());
         }
         _ => return Err(Errno::NOTTY),
     }
     // Its number says a `long`, and programs give it an `int`, as with the kernel's ext4: no more than there is is written.
     out.truncate(out_size as usize);
-    reply.push(&IoctlOut::default());
-    reply.extend(&out);
+    call.reply.push(&IoctlOut::default());
+    call.reply.extend(&out);
     Ok(())
 }

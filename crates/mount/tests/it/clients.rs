@@ -16,15 +16,15 @@ fn an_inode_without_a_name_that_is_found_by_its_number_lives_until_it_is_forgott
     let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
     let made = operations.create(InodeNumber::ROOT, b"file", &new, &caller).expect("create");
     let number = made.attributes.inode;
-    operations.retain(&made);
+    operations.clients().retain(&made);
     drop(made);
     operations.unlink(InodeNumber::ROOT, b"file").expect("unlink");
     let found = operations.lookup(number, b".").expect("it is known");
-    operations.forget(number, 1);
-    operations.retain(&found);
+    operations.clients().forget(number, 1);
+    operations.clients().retain(&found);
     drop(found);
     operations.attributes(number).expect("it is known again");
-    operations.forget(number, 1);
+    operations.clients().forget(number, 1);
     operations.attributes(number).expect_err("it is gone");
     operations.close().expect("close");
 }

@@ -4,7 +4,7 @@
 //! then makes the kernel's call, and then has the daemon take it over. The daemon does not make the call itself: it waits until the daemon has
 //! written what the kernel caches, and a daemon that waits for itself cannot be killed.
 //!
-//! Where it sits: [`remount`] is for programs; [`Remounts`] is in the daemon, and is asked over the socket of the status (`watch.rs`).
+//! Where it sits: [`remount`] is for programs; [`Remounts`] is in the daemon, and is asked over the socket of the status.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,11 @@ use std::sync::{Mutex, PoisonError, Weak};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 
-use crate::fuse::Session;
-use crate::mounted::{self, Mounted};
-use crate::options::{MountOptions, option_words};
-use crate::watch::{self, StatusError, Step};
+use crate::operations::AccessTimes;
+use crate::protocol::session::Session;
+use crate::service::mounted::{self, Mounted};
+use crate::service::options::{MountOptions, option_words};
+use crate::service::watch::{self, StatusError, Step};
 
 /// Why the options of a mount cannot be changed.
 #[derive(Debug, thiserror::Error)]
@@ -83,8 +84,8 @@ pub fn remount(directory: &Path, words: &str) -> Result<(), RemountError> {
 }
 
 fn remount_in_kernel(directory: &Path, mounted: &Mounted, words: &str) -> Result<(), RemountError> {
-    let now = flags_of(mounted);
-    let wanted = option_words(words).iter().fold(now, |flags, word| with_word(flags, word));
+    let now = flags_with(mounted, &[]);
+    let wanted = flags_with(mounted, &option_words(words));
     let changes = wanted.symmetric_difference(now);
     let is_superuser = rustix::process::geteuid().is_root();
     if !is_superuser && changes.intersects(for_superuser()) {
@@ -99,45 +100,22 @@ fn remount_in_kernel(directory: &Path, mounted: &Mounted, words: &str) -> Result
         .map_err(|error| RemountError::Kernel { directory: directory.to_owned(), source: error.into() })
 }
 
-/// What the kernel alone has, or must have as well.
+/// Flags that only the superuser changes.
 fn for_superuser() -> MountFlags {
     let of_programs = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOSYMFOLLOW;
     MountFlags::RDONLY | MountFlags::SYNCHRONOUS | of_programs
 }
 
-fn flags_of(mounted: &Mounted) -> MountFlags {
-    let is_listed = |word| mounted.options.split(',').any(|option| option == word);
-    // Which of the access times is in force, the list says by two words of three.
-    let times = if is_listed("noatime") || is_listed("relatime") { "" } else { "strictatime" };
-    // It is read-only where either list says so.
-    let words = mounted.options.split(',').filter(|word| *word != "rw");
-    words.chain([times]).fold(MountFlags::empty(), with_word)
-}
-
-fn with_word(flags: MountFlags, word: &str) -> MountFlags {
-    let times = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
-    match word {
-        "ro" => flags | MountFlags::RDONLY,
-        "rw" => flags - MountFlags::RDONLY,
-        "sync" => flags | MountFlags::SYNCHRONOUS,
-        "async" => flags - MountFlags::SYNCHRONOUS,
-        "noatime" => (flags - times) | MountFlags::NOATIME,
-        "relatime" | "atime" => (flags - times) | MountFlags::RELATIME,
-        "strictatime" => (flags - times) | MountFlags::STRICTATIME,
-        "nodiratime" => flags | MountFlags::NODIRATIME,
-        "diratime" => flags - MountFlags::NODIRATIME,
-        "lazytime" => flags | MountFlags::LAZYTIME,
-        "nolazytime" => flags - MountFlags::LAZYTIME,
-        "nosuid" => flags | MountFlags::NOSUID,
-        "suid" => flags - MountFlags::NOSUID,
-        "nodev" => flags | MountFlags::NODEV,
-        "dev" => flags - MountFlags::NODEV,
-        "noexec" => flags | MountFlags::NOEXEC,
-        "exec" => flags - MountFlags::NOEXEC,
-        "nosymfollow" => flags | MountFlags::NOSYMFOLLOW,
-        "symfollow" => flags - MountFlags::NOSYMFOLLOW,
-        _ => flags,
+/// The kernel's flags of a mount with the changes in `words`. Words that are not the kernel's have none.
+fn flags_with(mounted: &Mounted, words: &[String]) -> MountFlags {
+    // The list has a word for the access times, unless they are strict. It has the words of the mount and those of the filesystem, and the mount is
+    // read-only if either says so.
+    let mut options = MountOptions { access_times: AccessTimes::Strict, ..MountOptions::default() };
+    let listed = mounted.options.split(',').filter(|word| *word != "rw");
+    for word in listed.chain(words.iter().map(String::as_str)) {
+        let _ = options.set_word(word);
     }
+    options.flags(options.read_only)
 }
 
 /// The options of a mount with the changes in `words`.
@@ -147,36 +125,36 @@ fn with_word(flags: MountFlags, word: &str) -> MountFlags {
 fn changed(now: &MountOptions, words: &str) -> Result<MountOptions, String> {
     let mut new = now.clone();
     let is_for_others = |word: &str| OF_OTHERS.contains(&word.split('=').next().unwrap_or_default());
-    option_words(words).iter().filter(|word| !is_for_others(word)).try_for_each(|word| new.set_word(word))?;
-    new.read_only |= new.no_recovery;
-    match fixed_change(now, &new) {
-        Some(name) => Err(format!("{name}: cannot be changed while it is mounted")),
-        None => Ok(new),
+    for word in option_words(words).iter().filter(|word| !is_for_others(word)) {
+        new.set_word(word)?;
+        if !has_fixed_options_of(&new, now) {
+            return Err(format!("{word}: cannot be changed while it is mounted"));
+        }
     }
+    new.read_only |= new.no_recovery;
+    Ok(new)
 }
 
-/// The first option that differs and cannot.
-fn fixed_change(now: &MountOptions, new: &MountOptions) -> Option<&'static str> {
-    let is_same = [
-        (now.direct == new.direct, "direct"),
-        (now.allow_other == new.allow_other, "allow_other"),
+/// Whether the options that cannot be changed are the same.
+fn has_fixed_options_of(new: &MountOptions, now: &MountOptions) -> bool {
+    let fixed = MountOptions {
+        read_only: now.read_only,
+        sync: now.sync,
+        dir_sync: now.dir_sync,
+        access_times: now.access_times,
+        no_directory_times: now.no_directory_times,
+        lazy_time: now.lazy_time,
+        no_suid: now.no_suid,
+        no_dev: now.no_dev,
+        no_exec: now.no_exec,
+        no_symlinks: now.no_symlinks,
+        no_recovery: now.no_recovery,
         // The list of mounts has it with `allow_other`, too.
-        (now.checks_permissions() == new.checks_permissions(), "default_permissions"),
-        (now.idmap == new.idmap, "idmap"),
-        (now.uid == new.uid, "uid="),
-        (now.gid == new.gid, "gid="),
-        (now.umask == new.umask, "umask="),
-        (now.commit == new.commit, "commit="),
-        (now.data_mode == new.data_mode, "data="),
-        (now.cache_bytes == new.cache_bytes, "cache="),
-        (now.io_uring == new.io_uring, "io_uring="),
-        (now.idle_polling == new.idle_polling, "idle_polling="),
-        (now.scheduler == new.scheduler, "scheduler="),
-        (now.partition == new.partition, "partition="),
-        (now.offset == new.offset, "offset="),
-        (now.source_name == new.source_name, "fsname="),
-    ];
-    is_same.into_iter().find_map(|(is_same, name)| (!is_same).then_some(name))
+        default_permissions: now.default_permissions,
+        ignored: now.ignored.clone(),
+        ..new.clone()
+    };
+    fixed == *now && new.checks_permissions() == now.checks_permissions()
 }
 
 /// The daemon's part.
@@ -197,7 +175,7 @@ impl Remounts {
     /// Which option cannot be changed, and why; the volume could not be made durable.
     pub(crate) fn carry_out(&self, step: Step, words: &str) -> Result<(), String> {
         let session = self.session.upgrade().ok_or("it is being unmounted")?;
-        let operations = session.operations();
+        let operations = &session.operations;
         let mut options = self.options.lock().unwrap_or_else(PoisonError::into_inner);
         let new = changed(&options, words)?;
         let reason = operations.filesystem().read_only_reason();
@@ -236,7 +214,7 @@ mod tests {
             changes.read_only
                 && changes.dir_sync
                 && changes.live().no_directory_times
-                && changes.cache_bytes == 8 << 20
+                && changes.cache_bytes == Some(8 << 20)
         );
         now.set("allow_other").expect("known");
         assert!(changed(&now, "rw,allow_other,default_permissions").is_ok(), "one goes with the other");
@@ -248,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_kernels_flags_are_those_of_the_list_but_for_what_is_asked_for() {
-        let of = |options: &str| {
+        let of = |options: &str, words: &[String]| {
             let mounted = Mounted {
                 id: 0,
                 source: PathBuf::new(),
@@ -257,16 +235,19 @@ mod tests {
                 user: 0,
                 options: options.into(),
             };
-            flags_of(&mounted)
+            flags_with(&mounted, words)
         };
-        let now = of("ro,nosuid,nodev,noatime,rw,user_id=0,lazytime");
-        assert!(
-            now.contains(
-                MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME | MountFlags::LAZYTIME
-            )
+        let listed = "ro,nosuid,nodev,noatime,rw,user_id=0,lazytime";
+        let now = MountFlags::RDONLY
+            | MountFlags::NOSUID
+            | MountFlags::NODEV
+            | MountFlags::NOATIME
+            | MountFlags::LAZYTIME;
+        assert_eq!(of(listed, &[]), now);
+        assert_eq!(
+            of(listed, &["rw", "relatime", "exec"].map(str::to_owned)),
+            MountFlags::NOSUID | MountFlags::NODEV | MountFlags::LAZYTIME | MountFlags::RELATIME
         );
-        let new = "rw,relatime,exec".split(',').fold(now, with_word);
-        assert_eq!(new, MountFlags::NOSUID | MountFlags::NODEV | MountFlags::LAZYTIME | MountFlags::RELATIME);
-        assert!(of("rw,nosuid").contains(MountFlags::STRICTATIME));
+        assert!(of("rw,nosuid", &[]).contains(MountFlags::STRICTATIME));
     }
 }

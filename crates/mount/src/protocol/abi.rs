@@ -148,8 +148,6 @@ pub(crate) const READ_LOCK_OWNER: u32 = 1 << 1;
 
 /// In [`OutHeader::error`], with `unique` 0: what follows is a [`NotifyInvalInode`].
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
-/// The same: what follows is a [`NotifyInvalEntry`] and the name with a zero byte.
-pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
 /// The same: nothing follows, and the kernel looks all names up again (Linux 6.16).
 pub(crate) const NOTIFY_INC_EPOCH: i32 = 8;
 /// The same: what follows is a [`NotifyPrune`] (Linux 6.18).
@@ -238,12 +236,8 @@ structures! {
     FAllocateIn { handle: u64, offset: u64, len: u64, mode: u32, padding: u32, }
     LSeekIn { handle: u64, offset: u64, whence: u32, padding: u32, }
     LSeekOut { offset: u64, }
-    /// The `unique` of the request whose caller has a signal.
-    InterruptIn { unique: u64, }
     /// A message of our own: the kernel is to write back and drop cached pages (with a negative offset none), and to forget attributes.
     NotifyInvalInode { node: u64, offset: i64, len: i64, }
-    /// A message of our own: the kernel is to look a name up again.
-    NotifyInvalEntry { parent: u64, name_len: u32, flags: u32, }
     /// A message of our own: the kernel is to drop inodes that are not in use, here one.
     NotifyPrune { count: u32, padding: u32, spare: u64, node: u64, }
     CopyFileRangeIn {

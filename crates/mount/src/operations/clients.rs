@@ -1,0 +1,172 @@
+//! What clients know and hold: inodes that they have looked up, listings that they may cache, files that they write.
+//!
+//! Interface: a client that keeps numbers of inodes (FUSE) counts them with [`Clients::retain`] and [`Clients::forget`]. An inode that loses its
+//! last name while a client knows it lives until it is forgotten and closed.
+//!
+//! Locking: the tables are in shards with a lock of their own, held for a look or a change of the table alone.
+
+use std::collections::{HashMap, HashSet};
+
+use diorite::{Error, InodeNumber, NodeRef};
+use diorite_block::sync::{Mutex, MutexGuard, Rank};
+
+use super::Entry;
+
+const SHARDS: usize = 64;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Clients {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// How often each inode was looked up.
+    lookups: HashMap<InodeNumber, u64>,
+    /// Inodes without names.
+    nameless: HashMap<InodeNumber, NodeRef>,
+    /// Directories that were listed since their names last changed.
+    listed: HashSet<InodeNumber>,
+    /// Files that are open for writing.
+    writers: HashMap<InodeNumber, Writers>,
+}
+
+/// The handles by which a file may be written.
+#[derive(Debug, Default)]
+struct Writers {
+    count: usize,
+    /// A client's cache has read from the file since the first of them was opened.
+    is_cached: bool,
+    /// Data of a client's cache could not be written.
+    has_lost: bool,
+    /// Why, until a writer was told.
+    lost_write: Option<Error>,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::ranked(Rank::KnownInodes, Shard::default())) }
+    }
+}
+
+impl Clients {
+    fn shard(&self, number: InodeNumber) -> MutexGuard<'_, Shard> {
+        self.shards[number.0 as usize % SHARDS].lock()
+    }
+
+    /// A client knows the inode once more.
+    pub fn retain(&self, entry: &Entry) {
+        let number = entry.node.number();
+        let mut shard = self.shard(number);
+        *shard.lookups.entry(number).or_default() += 1;
+        // It was made without a name; or it was found by its number, and forgotten since, after which it was no longer held.
+        if entry.attributes.links == 0 {
+            shard.nameless.insert(number, entry.node.clone());
+        }
+    }
+
+    /// A client knows the inode so many times less.
+    pub fn forget(&self, number: InodeNumber, times: u64) {
+        let mut shard = self.shard(number);
+        let Some(lookups) = shard.lookups.get_mut(&number) else { return };
+        *lookups = lookups.saturating_sub(times);
+        if *lookups > 0 {
+            return;
+        }
+        shard.lookups.remove(&number);
+        shard.listed.remove(&number);
+        let last_use = shard.nameless.remove(&number);
+        drop(shard);
+        // Freeing the inode takes other locks.
+        drop(last_use);
+    }
+
+    /// The inode has lost its last name: it lives on if a client knows it.
+    pub(super) fn hold_nameless(&self, node: &NodeRef) {
+        let mut shard = self.shard(node.number());
+        if shard.lookups.contains_key(&node.number()) {
+            shard.nameless.insert(node.number(), node.clone());
+        }
+    }
+
+    /// The inode has a name again.
+    pub(super) fn release_named(&self, number: InodeNumber) {
+        let node = self.shard(number).nameless.remove(&number);
+        drop(node);
+    }
+
+    /// The inode if it is held without a name.
+    pub(super) fn held(&self, number: InodeNumber) -> Option<NodeRef> {
+        let shard = self.shard(number);
+        if shard.nameless.is_empty() { None } else { shard.nameless.get(&number).cloned() }
+    }
+
+    /// A client that caches listings begins one: [`Self::take_listed`] returns `true` after a change. Until the client forgets the directory.
+    pub fn note_listed(&self, directory: InodeNumber) {
+        self.shard(directory).listed.insert(directory);
+    }
+
+    /// Names of the directory have changed: whether a client has begun a listing since the last time.
+    pub fn take_listed(&self, directory: InodeNumber) -> bool {
+        let mut shard = self.shard(directory);
+        !shard.listed.is_empty() && shard.listed.remove(&directory)
+    }
+
+    pub(super) fn add_writer(&self, number: InodeNumber) {
+        self.shard(number).writers.entry(number).or_default().count += 1;
+    }
+
+    /// Returns whether it was the last one of a file that has lost data of a client's cache.
+    pub(super) fn remove_writer(&self, number: InodeNumber) -> bool {
+        let mut shard = self.shard(number);
+        let Some(writers) = shard.writers.get_mut(&number) else { return false };
+        writers.count -= 1;
+        writers.count == 0 && shard.writers.remove(&number).is_some_and(|writers| writers.has_lost)
+    }
+
+    /// Data of a client's cache could not be written. Its program has written on meanwhile, and gets the error at a later write
+    /// ([`Files::lost_write`](super::Files::lost_write)).
+    pub fn note_lost_write(&self, number: InodeNumber, error: Error) {
+        if let Some(writers) = self.shard(number).writers.get_mut(&number) {
+            (writers.has_lost, writers.lost_write) = (true, Some(error));
+        }
+    }
+
+    pub(super) fn take_lost_write(&self, number: InodeNumber) -> Option<Error> {
+        self.shard(number).writers.get_mut(&number)?.lost_write.take()
+    }
+
+    /// Whether the file is open for writing, so that a client's cache may have data that is not written yet.
+    pub fn has_writers(&self, number: InodeNumber) -> bool {
+        self.shard(number).writers.contains_key(&number)
+    }
+
+    /// The files that are open for writing.
+    pub fn files_with_writers(&self) -> Vec<InodeNumber> {
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().writers.keys().copied().collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// A client's cache reads from a file.
+    pub(super) fn note_cached(&self, number: InodeNumber) {
+        if let Some(writers) = self.shard(number).writers.get_mut(&number) {
+            writers.is_cached = true;
+        }
+    }
+
+    /// Whether a client's cache may have content of a file that a direct write has replaced: it has read from the file since a handle
+    /// that writes was opened.
+    pub fn is_cached(&self, number: InodeNumber) -> bool {
+        self.shard(number).writers.get(&number).is_some_and(|writers| writers.is_cached)
+    }
+
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            let shard = std::mem::take(&mut *shard.lock());
+            drop(shard);
+        }
+    }
+}

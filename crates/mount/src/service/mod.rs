@@ -1,0 +1,21 @@
+//! What every front end needs beside the operations: options, the log, accounting, the status and the socket that answers for it.
+//!
+//! - `options`, `ext4_options`: the words of `-o`
+//! - `opened`, `log`: messages about a volume in use
+//! - `accounting`: requests in flight, and totals by process
+//! - [`status`], `watch`: the state of a mount or a server, and the socket that it is asked for on
+//! - [`mounted`], `users`: mounts of this host, and the processes that use one
+//! - `threads`: threads that are waited for
+//! - `idle_polling`: CPUs that do not halt between requests
+
+pub(crate) mod accounting;
+mod ext4_options;
+pub(crate) mod idle_polling;
+pub(crate) mod log;
+pub mod mounted;
+pub(crate) mod opened;
+pub(crate) mod options;
+pub mod status;
+pub(crate) mod threads;
+pub(crate) mod users;
+pub(crate) mod watch;
