@@ -33,7 +33,6 @@ const CYCLES: &[(&str, usize)] = &[
     ("device", 8),
     ("diorite", 6),
     ("ext-format", 2),
-    ("mount", 4),
     ("pool", 13),
     ("python", 4),
 ];
