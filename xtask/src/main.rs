@@ -48,7 +48,6 @@ fn main() -> ExitCode {
         "tsan" => sanitizers::tsan(),
         "bench" => bench::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "bench-in" => bench::run_in(&std::env::args().skip(2).collect::<Vec<_>>()),
-        "bench-step" => bench::run_step(&std::env::args().skip(2).collect::<Vec<_>>()),
         "bench-databases" => bench::run_databases_in(&std::env::args().skip(2).collect::<Vec<_>>()),
         "mount" => mount::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "guests" => guests::run(&std::env::args().skip(2).collect::<Vec<_>>()),

@@ -59,14 +59,6 @@ const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "pg_ctlcluster", package: "postgresql" },
 ];
 
-/// Programs that only `cargo xtask bench mount-profile` calls.
-const PROFILE_TOOLS: &[Tool] = &[Tool { program: "perf", package: "linux-perf" }];
-
-/// Install the profiler.
-pub(crate) fn install_perf() -> Result<(), String> {
-    install(PROFILE_TOOLS.iter())
-}
-
 /// As [`install_packages`], and the packages of the mount's suite.
 pub(crate) fn install_mount_packages() -> Result<(), String> {
     install(TOOLS.iter().chain(MOUNT_TOOLS))

@@ -16,7 +16,6 @@ mod mixed;
 mod mounts;
 mod natural;
 mod pool;
-mod profile;
 mod rates;
 mod readers;
 mod schedulers;
@@ -30,7 +29,6 @@ use crate::target;
 
 pub(crate) use databases::run_in as run_databases_in;
 pub(crate) use mounts::run_in;
-pub(crate) use profile::run_step;
 
 /// The arguments.
 pub(crate) struct Options {
@@ -64,7 +62,6 @@ const SUITES: &[(&str, Suite)] = &[
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
     ("mount-names", mounts::names),
-    ("mount-profile", profile::run),
     ("databases", databases::run),
 ];
 
