@@ -6,8 +6,8 @@ use crate::common;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use common::{Bench, MemoryDevice, have, run};
