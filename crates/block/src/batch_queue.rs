@@ -1,22 +1,23 @@
 //! A queue that executes its transfers together when they are reaped.
 //!
-//! Where it sits: for writeback and other background work that needs little processor time. A batch is one
-//! [`BlockDevice::execute`]: on a device with rings one system call and one wake-up for all of its transfers. [`BlockDevice::open_queue`]
-//! gives a queue that keeps a device busy.
+//! Where it sits: used by writeback and other background work that must take little CPU time. A batch is one
+//! [`BlockDevice::execute`]: on a device with rings, one system call and one wake-up for all of its transfers. [`BlockDevice::open_queue`]
+//! opens a queue that keeps a device busy.
 //!
-//! In a forked child the queue starts empty: the parent's transfers fail here with `ECANCELED`.
+//! In a forked child, the parent's transfers fail with `ECANCELED`.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use crate::immediate_queue::execute;
 use crate::{Bio, BioMemory, BlockDevice, Completed, IoError, IoQueue, Op, Process, QueuedIo, QueuedMemory};
 
-/// See the module's head.
+/// See the module head.
 pub struct BatchQueue {
     device: Arc<dyn BlockDevice>,
     depth: u32,
     waiting: Vec<QueuedIo>,
-    /// Of a parent, and canceled here: the first so many of `waiting`.
+    /// Number of the first transfers in `waiting` that are a parent's and canceled.
     canceled: usize,
     process: Process,
 }
@@ -29,21 +30,13 @@ impl BatchQueue {
         Self { device, depth: depth.max(1), waiting: Vec::new(), canceled: 0, process: Process::current() }
     }
 
-    /// Execute what one bio can move, all of it at once; whether that ended well.
+    /// Execute all transfers of one bio each with one call. Returns whether it succeeded.
     fn run_together(&mut self) -> bool {
         let mut bios: Vec<_> = self.waiting.iter_mut().filter_map(only_bio).collect();
         bios.is_empty() || self.device.execute(&mut bios).is_ok()
     }
 
-    /// Execute a transfer by itself.
-    fn run_alone(&self, io: &mut QueuedIo) -> Result<(), IoError> {
-        match io.op {
-            Op::Flush => self.device.flush(),
-            _ => io.for_each_bio(|bio| self.device.execute(std::slice::from_mut(bio))),
-        }
-    }
-
-    /// In a forked child, what waits is the parent's.
+    /// In a forked child, the waiting transfers are the parent's.
     fn leave_parent(&mut self) {
         if !self.process.is_current() {
             (self.canceled, self.process) = (self.waiting.len(), Process::current());
@@ -56,15 +49,15 @@ impl BatchQueue {
     }
 }
 
-/// As with every queue, submitted transfers are executed.
+/// A dropped queue executes its submitted transfers.
 impl Drop for BatchQueue {
     fn drop(&mut self) {
-        // What goes wrong has no caller any more.
+        // No caller is left for errors.
         let _ = self.reap(self.in_flight(), &mut Vec::new());
     }
 }
 
-/// A transfer as a bio, if it is one.
+/// A transfer of one range as a bio.
 fn only_bio(io: &mut QueuedIo) -> Option<Bio<'_>> {
     let (op, flags, owner) = (io.op, io.flags, io.owner);
     let ([piece], QueuedMemory::Owned(memory)) = (&io.pieces[..], &mut io.memory) else { return None };
@@ -95,7 +88,7 @@ impl IoQueue for BatchQueue {
         Ok(())
     }
 
-    /// Nothing is issued before it is waited for.
+    /// The next wait issues all transfers.
     fn issue(&mut self) -> Result<(), IoError> {
         Ok(())
     }
@@ -112,9 +105,9 @@ impl IoQueue for BatchQueue {
         self.waiting = waiting;
         let together = self.run_together();
         for mut io in std::mem::take(&mut self.waiting) {
-            // Of a batch that failed only the first error is known: each of its transfers is tried again.
+            // A failed batch reports one error only, so each transfer is executed again.
             let is_done = together && only_bio(&mut io).is_some();
-            let result = if is_done { Ok(()) } else { self.run_alone(&mut io) };
+            let result = if is_done { Ok(()) } else { execute(&*self.device, &mut io) };
             done.push(Completed { io, result });
         }
         Ok(count)

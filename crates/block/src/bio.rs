@@ -1,4 +1,4 @@
-//! A bio: one contiguous device range, the memory for it, and what the layers below should know of it.
+//! A bio: one contiguous device range, its memory, and flags for the layers below.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Sector;
 
-/// What a bio does.
+/// The operation of a bio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Device to memory.
     Read,
     /// Memory to device.
     Write,
-    /// Make everything that was completed before durable.
+    /// Make all completed writes durable.
     Flush,
     /// The range's content is no longer needed.
     Discard,
@@ -51,7 +51,7 @@ impl BioFlags {
     pub const NONE: Self = Self(0);
     /// A thread waits for it. Reads and direct writes are; background write-back is not.
     pub const SYNC: Self = Self(1);
-    /// Nothing more will come soon from this owner: a scheduler need not wait for it.
+    /// The owner sends nothing more soon, so a scheduler does not idle for it.
     pub const NO_IDLE: Self = Self(1 << 1);
     /// Filesystem metadata.
     pub const META: Self = Self(1 << 2);
@@ -59,9 +59,9 @@ impl BioFlags {
     pub const READ_AHEAD: Self = Self(1 << 3);
     /// A write that is durable when it completes.
     pub const FUA: Self = Self(1 << 4);
-    /// A write before which everything completed earlier must be made durable.
+    /// All writes completed earlier must be durable before this write.
     pub const PREFLUSH: Self = Self(1 << 5);
-    /// A write that is there as a whole or not at all after a power failure; see [`Geometry::atomic_write_bytes`](crate::Geometry::atomic_write_bytes).
+    /// After a power failure the write is on the medium whole or not at all; see [`Geometry::atomic_write_bytes`](crate::Geometry::atomic_write_bytes).
     pub const ATOMIC: Self = Self(1 << 6);
 
     /// Whether all flags of `other` are set.
@@ -127,7 +127,7 @@ impl Default for IoPriority {
     }
 }
 
-/// Who a bio is charged to, and at which priority.
+/// The owner that a bio is charged to, and its priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IoOwner {
     /// The task.
@@ -197,11 +197,11 @@ pub struct Bio<'a> {
     pub sector: Sector,
     /// The memory, whose variant belongs to `op`.
     pub memory: BioMemory<'a>,
-    /// What is done.
+    /// The operation.
     pub op: Op,
-    /// What the layers below should know.
+    /// Flags for the layers below.
     pub flags: BioFlags,
-    /// Who it is charged to.
+    /// The owner that is charged.
     pub owner: IoOwner,
 }
 

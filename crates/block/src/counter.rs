@@ -5,15 +5,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parts of a total, each in a cache line of its own. Each part but the first belongs to one thread at a time, which adds by a plain
-/// load and store; the threads that find none free add to the first by an atomic addition.
+/// load and store. Other threads add to the first part by an atomic addition.
 const PARTS: usize = 8;
 const SHARED: usize = 0;
 const UNKNOWN: usize = PARTS;
 
-/// The parts that no thread has, one bit each.
+/// The free parts, one bit each.
 static FREE: AtomicU64 = AtomicU64::new((1 << PARTS) - 1 - (1 << SHARED));
 
-/// A part that a thread has until it ends.
+/// A part that a thread owns until it ends.
 struct Owned(usize);
 
 impl Drop for Owned {
@@ -28,7 +28,7 @@ thread_local! {
     static OWNED: OnceCell<Owned> = const { OnceCell::new() };
 }
 
-/// The part that this thread adds to.
+/// The part of this thread.
 #[inline]
 fn part_of_thread() -> usize {
     let part = PART.get();
@@ -54,7 +54,7 @@ fn choose_part() -> usize {
 #[repr(align(64))]
 struct Part(AtomicU64);
 
-/// A running total in parts, so that threads which add at once do not take a cache line from each other.
+/// A running total in parts, so that threads do not share a cache line.
 #[derive(Default)]
 pub struct Counter {
     parts: [Part; PARTS],

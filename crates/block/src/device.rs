@@ -3,18 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Bio, Counter, ImmediateQueue, IoError, IoErrorKind, IoQueue, Op, Sector, SharedQueue};
+use crate::{Bio, BioFlags, BioMemory, Counter, IoError, IoErrorKind, IoQueue, Op, Sector, SharedQueue};
 
-/// What a device or a volume is opened for.
+/// Access of an open device or volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads only: nothing is written.
+    /// Reads only.
     ReadOnly,
     /// Reads and writes.
     ReadWrite,
 }
 
-/// What a device can do and what it demands. Constant while it is open.
+/// Capabilities and requirements of a device. Constant while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent capabilities, each named")]
 pub struct Geometry {
@@ -24,24 +24,24 @@ pub struct Geometry {
     pub logical_block_size: u32,
     /// Unit that the medium writes without read-modify-write, in bytes.
     pub physical_block_size: u32,
-    /// Alignment that every memory segment's address needs, in bytes. A power of two; 1 where any address will do.
+    /// Alignment of each memory segment's address, in bytes: a power of two; 1 for any address.
     pub memory_alignment: u32,
     /// Largest bio in bytes; a multiple of `logical_block_size`.
     pub max_transfer_bytes: u32,
     /// Most memory segments of one bio.
     pub max_segments: u16,
-    /// Largest write, in bytes, that is there as a whole or not at all after a power failure if it carries [`BioFlags::ATOMIC`](crate::BioFlags::ATOMIC): a
-    /// power of two, or 0 where none is promised. Its length is a power of two as well, and its offset a multiple of that.
+    /// Largest atomic write ([`BioFlags::ATOMIC`]), in bytes: a power of two, or 0 for none. After a power failure an atomic write is on the medium
+    /// whole or not at all. Its length is a power of two, and its offset a multiple of its length.
     pub atomic_write_bytes: u32,
     /// Whether completed writes may be lost with the power until a flush.
     pub volatile_cache: bool,
     /// Whether a write with `FUA` is cheaper than a write and a flush.
     pub fua: bool,
-    /// Whether `Op::Discard` does anything.
+    /// Whether `Op::Discard` has an effect.
     pub discard: bool,
-    /// Whether distance costs time.
+    /// Whether seeks cost time.
     pub rotational: bool,
-    /// Whether writes are refused.
+    /// Whether writes are rejected.
     pub read_only: bool,
 }
 
@@ -53,10 +53,10 @@ pub struct Geometry {
 /// - Bios of one call may run in any order and at once; bios that depend on each other go in separate calls.
 /// - A completed write is visible to every read that starts afterwards, and durable after a later flush.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
-    /// What the device can do.
+    /// Its geometry.
     fn geometry(&self) -> &Geometry;
 
-    /// What the device was asked to do so far.
+    /// Counts of operations so far.
     fn counters(&self) -> &IoCounters;
 
     /// The device's name in messages.
@@ -71,26 +71,25 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A queue for many transfers in flight from one thread. The default completes each at submission.
     ///
     /// # Errors
-    /// The resources of a queue cannot be had.
+    /// The system has no resources for a queue.
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError>;
 
-    /// A queue that many threads share, at least `depth` deep; none (the default) where transfers are only executed.
+    /// A queue that many threads share, at least `depth` deep. None (the default) if the device only executes transfers.
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
         let _ = depth;
         None
     }
 
-    /// Give up the locks that keep other programs from the device, before the value is dropped. The caller has closed its volume, and transfers
-    /// nothing after this. The default has no locks.
+    /// Release the locks against other programs before the value is dropped. The caller has closed its volume and sends no more transfers. The
+    /// default has no locks.
     fn release(&self) {}
 
-    /// Bytes of a sector in the device's partition table: that of the disk. 512 (the default) for an image, whatever alignment
-    /// its transfers need.
+    /// Bytes of a sector in the device's partition table. 512 (the default) for an image, whatever its alignment.
     fn table_sector_bytes(&self) -> u32 {
         512
     }
 
-    /// The device as its own type, for devices made of others that can run several children at once; none by default.
+    /// The device for a downcast by joined devices, which can run several children at once. None by default.
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         None
     }
@@ -106,7 +105,7 @@ impl dyn BlockDevice + '_ {
         let mut bios: Vec<_> = memory
             .chunks_mut(step)
             .scan(offset_bytes, |at, chunk| {
-                let sector = crate::Sector::containing(*at);
+                let sector = Sector::containing(*at);
                 *at += chunk.len() as u64;
                 Some(Bio::read(sector, chunk))
             })
@@ -118,17 +117,12 @@ impl dyn BlockDevice + '_ {
     ///
     /// # Errors
     /// As [`BlockDevice::execute`].
-    pub fn write_bytes(
-        &self,
-        offset_bytes: u64,
-        memory: &[u8],
-        flags: crate::BioFlags,
-    ) -> Result<(), IoError> {
+    pub fn write_bytes(&self, offset_bytes: u64, memory: &[u8], flags: BioFlags) -> Result<(), IoError> {
         let step = self.geometry().max_transfer_bytes as usize;
         let mut bios: Vec<_> = memory
             .chunks(step)
             .scan(offset_bytes, |at, chunk| {
-                let sector = crate::Sector::containing(*at);
+                let sector = Sector::containing(*at);
                 *at += chunk.len() as u64;
                 Some(Bio::write(sector, chunk, flags))
             })
@@ -136,10 +130,10 @@ impl dyn BlockDevice + '_ {
         self.execute(&mut bios)
     }
 
-    /// Make all completed writes durable; nothing to do where there is no volatile cache.
+    /// Make all completed writes durable. Without a volatile cache this does nothing.
     ///
     /// # Errors
-    /// As [`BlockDevice::execute`]; it is unknown then which writes are durable.
+    /// As [`BlockDevice::execute`]. It is unknown then which writes are durable.
     pub fn flush(&self) -> Result<(), IoError> {
         if self.geometry().volatile_cache { self.execute(&mut [Bio::flush()]) } else { Ok(()) }
     }
@@ -147,7 +141,7 @@ impl dyn BlockDevice + '_ {
     /// Check bios against the geometry.
     ///
     /// # Errors
-    /// What the first of them that does not fit it is refused with.
+    /// The error of the first bio that does not fit.
     pub fn check(&self, bios: &[Bio<'_>]) -> Result<(), IoError> {
         let geometry = self.geometry();
         bios.iter().try_for_each(|bio| geometry.check(bio).map_err(|kind| self.error(bio, kind)))
@@ -163,11 +157,10 @@ impl Geometry {
     /// Check one bio against this geometry: range, alignment of offset, length and each segment, write permission.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The mismatch.
     pub fn check(&self, bio: &Bio<'_>) -> Result<(), IoErrorKind> {
-        use crate::BioMemory;
         self.check_range(bio.op, bio.sector, bio.len())?;
-        if bio.flags.contains(crate::BioFlags::ATOMIC) {
+        if bio.flags.contains(BioFlags::ATOMIC) {
             self.check_atomic(bio.sector, bio.len())?;
         }
         match &bio.memory {
@@ -184,7 +177,7 @@ impl Geometry {
     /// The part of [`Geometry::check`] that needs no memory: write permission, alignment of offset and length, range.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The mismatch.
     pub fn check_range(&self, op: Op, sector: Sector, len: u64) -> Result<(), IoErrorKind> {
         if self.read_only && op.is_write() {
             return Err(IoErrorKind::ReadOnly);
@@ -198,10 +191,10 @@ impl Geometry {
         }
     }
 
-    /// The part of [`Geometry::check`] that is for atomic writes.
+    /// The part of [`Geometry::check`] for atomic writes.
     ///
     /// # Errors
-    /// The device promises nothing for a write of that size at that place.
+    /// The device has no atomic write of this size at this offset.
     pub fn check_atomic(&self, sector: Sector, len: u64) -> Result<(), IoErrorKind> {
         let most = self.atomic_write_bytes;
         if len == 0 || !len.is_power_of_two() || len > u64::from(most) {
@@ -214,10 +207,10 @@ impl Geometry {
         aligned("offset of an atomic write", sector.to_bytes(), len as u32)
     }
 
-    /// The part of [`Geometry::check`] that one memory segment must pass.
+    /// The part of [`Geometry::check`] for one memory segment.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The mismatch.
     pub fn check_segment(&self, address: usize, len: usize) -> Result<(), IoErrorKind> {
         aligned("memory address", address as u64, self.memory_alignment)?;
         aligned("segment length", len as u64, self.memory_alignment.min(self.logical_block_size))
@@ -244,7 +237,7 @@ pub struct IoCounters {
 }
 
 impl IoCounters {
-    /// Count one operation that is about to be issued.
+    /// Count one operation before it is issued.
     pub fn count(&self, op: Op, len: u64) {
         let (operations, bytes) = match op {
             Op::Read => (&self.reads, Some(&self.read_bytes)),
@@ -289,7 +282,7 @@ pub struct IoCounts {
 }
 
 impl IoCounts {
-    /// What happened since `earlier`.
+    /// The difference to `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -300,12 +293,5 @@ impl IoCounts {
             flushes: self.flushes - earlier.flushes,
             discards: self.discards - earlier.discards,
         }
-    }
-}
-
-impl dyn BlockDevice {
-    /// A queue on `device` that completes each transfer at submission.
-    pub fn immediate_queue(device: Arc<dyn BlockDevice>, depth: u32) -> Box<dyn IoQueue> {
-        Box::new(ImmediateQueue::new(device, depth))
     }
 }

@@ -1,22 +1,22 @@
-//! What can go wrong with a transfer, and where.
+//! Errors of transfers, with their coordinates.
 
 use std::io;
 
-use crate::{Op, QueuedIo, Sector};
+use crate::{Op, Sector};
 
-/// A failed transfer: the operation, its place and the reason.
+/// A failed transfer: the operation, its range and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{op} of {len} bytes at byte {} of {device}: {kind}", sector.to_bytes())]
 pub struct IoError {
-    /// The device, as it was opened.
+    /// The name of the device.
     pub device: String,
-    /// What was tried.
+    /// The operation.
     pub op: Op,
     /// First sector of the transfer that failed.
     pub sector: Sector,
     /// Length of that transfer in bytes.
     pub len: u64,
-    /// Why.
+    /// The reason.
     #[source]
     pub kind: IoErrorKind,
 }
@@ -28,14 +28,14 @@ pub enum IoErrorKind {
     /// The operating system or the medium refused.
     #[error("{0}")]
     Device(io::Error),
-    /// Offset, length or memory does not meet the device's alignment.
+    /// Offset, length or memory is not aligned as the device needs.
     #[error("{what} {given} is not a multiple of {needed}")]
     Misaligned {
         /// `"offset"`, `"length"` or `"memory address"`.
         what: &'static str,
-        /// The number that was given.
+        /// The number.
         given: u64,
-        /// What it must be a multiple of.
+        /// The alignment.
         needed: u32,
     },
     /// The range reaches beyond the end of the device.
@@ -47,28 +47,18 @@ pub enum IoErrorKind {
     /// The device was opened read-only.
     #[error("the device is open read-only")]
     ReadOnly,
-    /// The device ended in the middle of the transfer.
+    /// The device ended within the transfer.
     #[error("only {done} bytes were transferred")]
     Short {
         /// Bytes that were moved.
         done: u64,
     },
-    /// The device does not know this operation.
+    /// The device does not support this operation.
     #[error("not supported by the device")]
     Unsupported,
     /// The device was shut down, or lost its power in a simulation.
     #[error("the device is gone")]
     Gone,
-}
-
-impl IoError {
-    /// Of a transfer that a forked child has of its parent (`ECANCELED`).
-    pub fn canceled(device: String, io: &QueuedIo) -> Self {
-        let sector = io.pieces.first().map_or(Sector(0), |piece| piece.sector);
-        let len = io.pieces.iter().map(|piece| piece.memory.len() as u64).sum();
-        let kind = IoErrorKind::Device(io::Error::from_raw_os_error(libc::ECANCELED));
-        Self { device, op: io.op, sector, len, kind }
-    }
 }
 
 impl IoErrorKind {

@@ -1,8 +1,8 @@
 //! Forked children: which process made an object.
 //!
-//! A child has a copy of all that its parent had in memory: changes that are not written yet, transfers that wait, marks that it keeps on a device. They
-//! are the parent's to write. Written by a child too, they would replace what the parent has written since. So what writes when it is dropped remembers
-//! its [`Process`], and in any other it does nothing.
+//! A child has a copy of its parent's memory: unwritten changes, waiting transfers, and marks on a device. The parent writes them. If the child
+//! wrote them too, it would replace later writes of the parent. So an object that writes when it is dropped records its [`Process`], and does nothing
+//! in another process.
 //!
 //! Safety policy: the one unsafe block registers a function that only adds to an atomic number.
 #![allow(unsafe_code)]
@@ -10,8 +10,8 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often this process is a fork's child, counted from the first process that asked. What was made under another number belongs to a parent of this
-/// process, whose threads do not exist here.
+/// Number of forks between the first process that called this function and this process. An object with another number belongs to a parent,
+/// whose threads do not exist here.
 pub fn forks() -> u64 {
     static FORKS: AtomicU64 = AtomicU64::new(0);
     static WATCH: Once = Once::new();
@@ -38,7 +38,7 @@ impl Process {
         Self(forks())
     }
 
-    /// Whether it is this one, and no parent of it.
+    /// Whether it is this process and not a parent.
     #[inline]
     pub fn is_current(self) -> bool {
         self.0 == forks()

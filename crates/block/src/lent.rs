@@ -4,11 +4,11 @@
 //! share. A [`LentMemory`] is the memory of one bio without its lifetime.
 //!
 //! Invariants:
-//! 1. [`with_loans`] does not return or unwind before each loan was settled; where that cannot be, the program ends.
-//! 2. No two loans have one number, so a device that keeps a loan and hands in another one is found out.
+//! 1. [`with_loans`] does not return or unwind before each loan was settled. If a loan is lost, the program aborts.
+//! 2. No two loans have the same number, so a device that returns another loan than it got is detected.
 //!
-//! Safety policy: the one unsafe block takes a lifetime away. Invariant 1 makes the memory outlive the loan. A device sees the memory
-//! only as a bio whose lifetime it cannot name ([`LentMemory::with_bio`]), so no reference outlives the call that shows it.
+//! Safety policy: the one unsafe block removes a lifetime. By invariant 1 the memory outlives the loan. A device sees the memory only as a
+//! bio whose lifetime it cannot name ([`LentMemory::with_bio`]), so no reference outlives that call.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -46,7 +46,7 @@ pub struct Loans<'a> {
     memory: PhantomData<BioMemory<'a>>,
 }
 
-/// Run `body`, which may lend memory that lives for longer than this call.
+/// Run `body`, which may lend memory that outlives this call.
 pub fn with_loans<'a, R>(body: impl FnOnce(&mut Loans<'a>) -> R) -> R {
     let mut loans = Loans { open: Vec::new(), memory: PhantomData };
     body(&mut loans)
@@ -81,8 +81,8 @@ impl Drop for Loans<'_> {
     }
 }
 
-/// Another thread or the system may still use memory that is about to go: nothing can be saved.
+/// Another thread or the kernel may still use the memory, so the program cannot go on.
 fn give_up() -> ! {
-    eprintln!("diorite: memory that was lent to a device did not come back");
+    eprintln!("diorite: a device did not return lent memory");
     std::process::abort();
 }

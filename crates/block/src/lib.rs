@@ -1,7 +1,7 @@
-//! The block layer: what a transfer is, how transfers are merged, and what a device must do.
+//! The block layer: bios, their merging, and the interface of a block device.
 //!
 //! Data flows down as a [`Bio`] and comes back as its result. A submitter collects bios in a [`Plug`],
-//! which merges what is contiguous on the device, and unplugs it onto a [`BlockDevice`]. This crate
+//! which merges contiguous device ranges, and unplugs it onto a [`BlockDevice`]. This crate
 //! knows no filesystem, no file and no clock. [`sync`] lets a simulation decide which thread runs.
 #![warn(clippy::missing_errors_doc)]
 
@@ -11,6 +11,7 @@ mod counter;
 mod device;
 mod error;
 mod fork;
+mod immediate_queue;
 mod lent;
 mod lock_rank;
 mod number_hasher;
@@ -19,7 +20,7 @@ mod queue;
 mod sector;
 pub mod sync;
 
-/// Implement `Debug` by the type's name and the named fields. A derived `Debug` of a type that leads to a cache, or to tables, prints all of
+/// Implement `Debug` by the type's name and the named fields. A derived `Debug` of a type that contains a cache or tables prints all of
 /// them.
 #[macro_export]
 macro_rules! short_debug {
@@ -40,11 +41,12 @@ pub use counter::Counter;
 pub use device::{Access, BlockDevice, Geometry, IoCounters, IoCounts};
 pub use error::{IoError, IoErrorKind};
 pub use fork::{Process, forks};
+pub use immediate_queue::ImmediateQueue;
 pub use lent::{LentMemory, Loans, with_loans};
 pub use number_hasher::NumberHasher;
 pub use plug::{Plug, PlugSummary};
 pub use queue::{
-    Completed, ImmediateQueue, IoMemory, IoQueue, Notify, Piece, QueueWait, QueuedIo, QueuedMemory,
-    SharedQueue, WaitOnQueue, Watch,
+    Completed, IoMemory, IoQueue, Notify, Piece, QueueWait, QueuedIo, QueuedMemory, SharedQueue, WaitOnQueue,
+    Watch,
 };
 pub use sector::{SECTOR_SIZE, Sector};

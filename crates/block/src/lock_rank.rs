@@ -1,33 +1,33 @@
 //! The order of the locks of the stack, and its check in debug builds.
 //!
-//! A thread waits only for a lock of a higher rank than all locks that it holds, so threads cannot wait for each other in a circle. A lock
-//! that is only tried may be taken in any order. In release builds ranks take no space and no time.
+//! A thread waits only for a lock of a higher rank than all locks that it holds, so there is no deadlock. `try_lock` is allowed in any
+//! order. In release builds ranks take no space and no time.
 //!
-//! This crate knows no more than the names of the locks above it. Plain `std` locks (rings, arenas, pools of threads, the simulation) are leaves.
+//! This crate knows the locks of higher crates by their names only. Plain `std` locks (rings, arenas, thread pools, the simulation) are leaves.
 //!
-//! What is waited for without a guard (a range, a page) is checked where a thread begins to wait ([`Rank::check_wait`]).
+//! A wait without a guard (for a range, a page) is checked at its begin ([`Rank::check_wait`]).
 
-/// The locks by rank, the one to be taken first at the top.
+/// The locks by rank; the first to be taken is at the top.
 ///
-/// *Across I/O*: held while metadata or data is read or written, or a commit is waited for. Others are held for a few instructions.
+/// *Across I/O*: held during I/O or the wait for a commit. Others are held for a few instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
     // Front ends (`diorite-mount`).
     /// Open files by handle.
     OpenHandles,
-    /// Inodes that clients know.
+    /// Inodes known to clients.
     KnownInodes,
-    /// Files that NFS keeps open.
+    /// Open files of NFS.
     NfsOpenFiles,
-    /// Requests that are not answered yet.
+    /// Requests without a reply.
     PendingRequests,
-    /// Processes that are charged.
+    /// Charged processes.
     Programs,
     /// Threads and their processes.
     ProgramThreads,
     /// Command of a process.
     ProgramCommand,
-    /// Writes that make files longer, and wait for their turn.
+    /// Queue of growing writes.
     GrowingWrites,
 
     // Handles and threads (`diorite`).
@@ -45,7 +45,7 @@ pub enum Rank {
     Append,
     /// Not a lock: the wait for a range of a file, which is held across I/O.
     Range,
-    /// Not a lock: the wait for a page that is being read.
+    /// Not a lock: the wait for a page under read.
     Page,
     /// Reservations of blocks, shared, or exclusive where space is short: across I/O. No range is waited for inside.
     Reserving,
@@ -57,7 +57,7 @@ pub enum Rank {
     RecordingTimes,
     /// Size of a host file: while the host sets it.
     HostLength,
-    /// Blocks that a file's dirty data will take; the need of the next is computed inside, from the inode: across I/O.
+    /// Blocks reserved for a file's dirty data: across I/O, to compute the need from the inode.
     Claims,
 
     // Operations on a volume (`diorite-ext`): before a transaction handle, and across I/O.
@@ -83,14 +83,14 @@ pub enum Rank {
     DirectoryCache,
     /// Cached inodes by number: for a look-up or an insertion.
     InodeShard,
-    /// Quota that is promised and not charged: across reads.
+    /// Reserved quota: across reads.
     QuotaPromises,
     /// A quota file: across reads. The state of its inode has no rank: it is locked inside this lock alone, or where a journal is replayed
     /// by the only thread.
     QuotaFile,
     /// Cached mappings of an inode.
     InodeRuns,
-    /// Blocks that files hold; those that become free are given to their groups inside.
+    /// Blocks in use by open files. The locks of groups are taken inside, to free blocks.
     Holds,
     /// Windows of preallocation.
     AllocationWindow,
@@ -109,9 +109,9 @@ pub enum Rank {
     Transactions,
     /// Space of the log.
     JournalSpace,
-    /// Blocks that wait for their checkpoint.
+    /// Blocks before their checkpoint.
     JournalCheckpoint,
-    /// Blocks of a volume that is replayed in memory only.
+    /// Blocks of a journal replay in memory.
     Scratch,
 
     // Leaves of the volume (`diorite-ext`).
@@ -123,7 +123,7 @@ pub enum Rank {
     BlockMemory,
 
     // Leaves of files and of the page cache (`diorite`).
-    /// Whether the end of all removals is waited for.
+    /// The wait for the end of all removals.
     Removals,
     /// Files with dirty pages.
     DirtyFiles,
@@ -135,11 +135,11 @@ pub enum Rank {
     RawChanged,
     /// Order of eviction of the page cache.
     CacheReplacement,
-    /// Count of threads that wait for pages of a file.
+    /// Number of threads that wait for pages of a file.
     PageWaiters,
     /// Cached pages of a file.
     PageIndex,
-    /// Ranges of a file that are held and waited for.
+    /// Held ranges of a file, and their waiters.
     RangeLists,
     /// Jobs of read-ahead and write-back.
     WorkerState,
@@ -151,11 +151,11 @@ pub enum Rank {
     MemoryShard,
     /// Superblocks of a mirror: while they are written.
     ArrayMembers,
-    /// Connections of an NBD device: exclusively while they are made again.
+    /// Connections of an NBD device: exclusively during a reconnection.
     NbdSessions,
     /// The right to send on a connection: while a request is sent.
     NbdSending,
-    /// Requests of a connection, and who receives.
+    /// Requests of a connection, and the receiving thread.
     NbdState,
     /// State of TLS on a connection.
     TlsConnection,
@@ -164,7 +164,7 @@ pub enum Rank {
 }
 
 impl Rank {
-    /// Before a thread waits for something of this rank that no guard stands for.
+    /// Check before a wait of this rank without a guard.
     #[inline]
     pub fn check_wait(self) {
         LockRank::new(self).check();
@@ -177,7 +177,7 @@ impl Rank {
     }
 }
 
-/// The rank of one lock; one without is not checked.
+/// The rank of one lock. A lock without a rank is not checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LockRank {
     #[cfg(debug_assertions)]
@@ -186,7 +186,7 @@ pub(crate) struct LockRank {
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// What this thread holds, in the order in which it was taken.
+    /// Locks of this thread, in the order of locking.
     static HELD: std::cell::RefCell<Vec<Rank>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -204,13 +204,13 @@ impl LockRank {
         }
     }
 
-    /// Before a thread waits for the lock.
+    /// Check before a wait for the lock.
     #[inline]
     #[cfg_attr(not(debug_assertions), expect(clippy::unused_self, reason = "checked in debug builds"))]
     pub(crate) fn check(self) {
         #[cfg(debug_assertions)]
         if let Some(rank) = self.rank {
-            // A thread that ends has given its locks back before its list goes.
+            // A thread releases its locks before its thread-local values are dropped.
             let held = HELD.try_with(|held| held.borrow().iter().copied().max()).ok().flatten();
             if let Some(held) = held {
                 let is_above = held < rank || held == rank && rank.has_siblings();
@@ -219,7 +219,7 @@ impl LockRank {
         }
     }
 
-    /// The lock is held from now on.
+    /// Record that the lock is held.
     #[inline]
     #[cfg_attr(not(debug_assertions), expect(clippy::unused_self, reason = "checked in debug builds"))]
     pub(crate) fn hold(self) -> Held {
@@ -234,7 +234,7 @@ impl LockRank {
     }
 }
 
-/// Until it is dropped the lock is held.
+/// The lock is held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     #[cfg(debug_assertions)]

@@ -1,12 +1,12 @@
 //! The submitter's list of transfers that no queue has seen yet.
 //!
-//! Where it sits: between the code that walks a file's mappings and the device. The submitter adds ranges in
-//! the order in which it meets them; what is contiguous on the device grows into one bio, up to the device's
-//! largest transfer, whatever lies between in the file. The submitter unplugs it explicitly.
+//! Where it sits: between the walk over a file's mappings and the device. The submitter adds ranges in the order of the walk. Ranges that are
+//! contiguous on the device become one bio, up to the device's largest transfer, independent of their offsets in the file. The submitter unplugs the
+//! list explicitly.
 //!
 //! Invariants:
 //! 1. A contiguous run of N bytes added in order becomes exactly ceil(N / largest transfer) bios
-//!    (unless it comes in more segments than a bio may have).
+//!    (unless it has more segments than a bio can have).
 //! 2. No bio is larger than the device's largest transfer or has more segments than it allows.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use std::io::{IoSlice, IoSliceMut};
 
 use crate::{Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoError, IoOwner, Op, Sector};
 
-/// What an unplugged list came to.
+/// Totals of an unplugged list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlugSummary {
     /// Bios submitted.

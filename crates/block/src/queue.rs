@@ -1,6 +1,5 @@
-//! Many transfers in flight: the operation has its memory, the completion gives it back.
+//! Many transfers in flight: a transfer owns its memory, and the completion returns it.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -9,24 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lent::LentMemory;
-use crate::{Bio, BioFlags, BioMemory, BlockDevice, IoError, IoOwner, Op, Sector};
+use crate::{Bio, BioFlags, BioMemory, IoError, IoErrorKind, IoOwner, Op, Sector};
 
 /// Memory that a queue may keep while a transfer runs.
 ///
 /// # Safety
-/// The slices returned must lie at the same address every time, and that memory must stay valid, and be
-/// not accessed otherwise, from the first call until the value is dropped, wherever the value itself is moved.
+/// Every call must return the same address. The memory must stay valid, and must not be accessed otherwise, from the first call until the
+/// value is dropped, also if the value is moved.
 #[allow(unsafe_code, reason = "a promise that implementors make; this crate has no unsafe block")]
 pub unsafe trait IoMemory: Send + fmt::Debug {
     /// The memory, for a write.
     fn as_slice(&self) -> &[u8];
     /// The memory, for a read.
     fn as_mut_slice(&mut self) -> &mut [u8];
-    /// The value as it was submitted, so that the submitter can have its own type back.
+    /// The submitted value, for a downcast to the submitter's type.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
-/// A part of a queued transfer: one contiguous device range and the part of the memory for it.
+/// A part of a queued transfer: one contiguous device range and its part of the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// First sector on the device.
@@ -40,14 +39,14 @@ pub struct Piece {
 pub enum QueuedMemory {
     /// A flush has none.
     None,
-    /// The transfer's own.
+    /// The transfer owns it.
     Owned(Box<dyn IoMemory>),
-    /// Of one bio, whose submitter is blocked until the transfer has ended.
+    /// The memory of one bio, whose submitter is blocked until the transfer has ended.
     Lent(LentMemory),
 }
 
 impl QueuedMemory {
-    /// The transfer's own memory.
+    /// The owned memory.
     pub fn as_owned(&self) -> Option<&dyn IoMemory> {
         match self {
             Self::Owned(memory) => Some(&**memory),
@@ -55,7 +54,7 @@ impl QueuedMemory {
         }
     }
 
-    /// The transfer's own memory, to be filled.
+    /// The owned memory, for a read.
     pub fn as_owned_mut(&mut self) -> Option<&mut dyn IoMemory> {
         match self {
             Self::Owned(memory) => Some(&mut **memory),
@@ -63,7 +62,7 @@ impl QueuedMemory {
         }
     }
 
-    /// The memory as it was submitted.
+    /// The owned memory, as a value.
     pub fn into_owned(self) -> Option<Box<dyn IoMemory>> {
         match self {
             Self::Owned(memory) => Some(memory),
@@ -72,7 +71,7 @@ impl QueuedMemory {
     }
 }
 
-/// A transfer that has its memory: several device ranges that complete as one.
+/// A transfer with its memory: several device ranges that complete as one.
 #[derive(Debug)]
 pub struct QueuedIo {
     /// `Op::Read`, `Op::Write` or `Op::Flush`.
@@ -81,11 +80,11 @@ pub struct QueuedIo {
     pub pieces: Vec<Piece>,
     /// The memory.
     pub memory: QueuedMemory,
-    /// What the layers below should know.
+    /// Flags for the layers below.
     pub flags: BioFlags,
-    /// Who it is charged to.
+    /// The owner that is charged.
     pub owner: IoOwner,
-    /// Given back unchanged in the completion.
+    /// The completion has the same tag.
     pub tag: u64,
 }
 
@@ -93,7 +92,7 @@ impl QueuedIo {
     /// Show the transfer as bios, one for each device range (a flush is one without memory), until one fails.
     ///
     /// # Errors
-    /// What `each` returned.
+    /// The error of `each`.
     pub fn for_each_bio<E>(&mut self, mut each: impl FnMut(&mut Bio<'_>) -> Result<(), E>) -> Result<(), E> {
         let (op, flags, owner) = (self.op, self.flags, self.owner);
         match &mut self.memory {
@@ -117,24 +116,34 @@ impl QueuedIo {
     }
 }
 
-/// A transfer that has ended, successfully or not.
+impl IoError {
+    /// The error of a parent's transfer in a forked child (`ECANCELED`).
+    pub fn canceled(device: String, io: &QueuedIo) -> Self {
+        let sector = io.pieces.first().map_or(Sector(0), |piece| piece.sector);
+        let len = io.pieces.iter().map(|piece| piece.memory.len() as u64).sum();
+        let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::ECANCELED));
+        Self { device, op: io.op, sector, len, kind }
+    }
+}
+
+/// A transfer that has succeeded or failed.
 #[derive(Debug)]
 pub struct Completed {
-    /// The transfer as submitted, memory included.
+    /// The transfer, with its memory.
     pub io: QueuedIo,
-    /// How it went.
+    /// The result.
     pub result: Result<(), IoError>,
 }
 
-/// What a watched queue calls when something can be reaped.
+/// Called by a watched queue when a completion can be reaped.
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// How a watched queue says that something can be reaped.
+/// How a watched queue reports a completion.
 #[derive(Debug)]
 pub enum Watch {
     /// By calling [`Notify`].
     Called,
-    /// By this descriptor, which is readable then, or by calling [`Notify`].
+    /// By this descriptor, which becomes readable, or by calling [`Notify`].
     Descriptor(OwnedFd),
 }
 
@@ -148,8 +157,7 @@ pub trait IoQueue: Send + fmt::Debug {
     /// Transfers submitted and not yet reaped.
     fn in_flight(&self) -> u32;
 
-    /// Take a transfer; it is issued at the latest by the next [`IoQueue::reap`]. With `depth` in flight the
-    /// transfer is handed back.
+    /// Take a transfer. The next [`IoQueue::reap`] issues it, if no earlier call does.
     ///
     /// # Errors
     /// The transfer, with `depth` in flight.
@@ -158,7 +166,7 @@ pub trait IoQueue: Send + fmt::Debug {
     /// Issue submitted transfers (unplug) without waiting.
     ///
     /// # Errors
-    /// The device took nothing.
+    /// The device takes no transfer.
     fn issue(&mut self) -> Result<(), IoError>;
 
     /// Issue submitted transfers, wait until at least `wait_for` of them have ended (or all, if fewer are in
@@ -168,8 +176,8 @@ pub trait IoQueue: Send + fmt::Debug {
     /// The queue itself failed. Errors of transfers are in [`Completed`].
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError>;
 
-    /// Say from now on when something can be reaped, whichever thread submits. Only before the first transfer is submitted. `None` (the
-    /// default) where the queue cannot.
+    /// Report completions from now on, whichever thread submits. Must be called before the first submission. `None` (the default) if the
+    /// queue cannot.
     fn watch(&mut self, notify: Notify) -> Option<Watch> {
         let _ = notify;
         None
@@ -178,12 +186,12 @@ pub trait IoQueue: Send + fmt::Debug {
 
 /// A queue that many threads use under a lock, and wait on beside it.
 ///
-/// Its memory may be lent ([`QueuedMemory::Lent`]). Only one thread at a time waits; while it does, no other collects.
+/// Its memory may be lent ([`QueuedMemory::Lent`]). One thread at a time waits, and meanwhile no other thread collects.
 pub trait SharedQueue: IoQueue {
-    /// Append everything that has ended, without issuing or waiting.
+    /// Append all completions, without issuing or waiting.
     fn collect(&mut self, done: &mut Vec<Completed>);
 
-    /// Get ready for a wait without the queue, which other threads may submit to meanwhile.
+    /// Begin a wait without the queue. Other threads may submit meanwhile.
     fn begin_wait(&mut self) -> QueueWait;
 }
 
@@ -194,10 +202,10 @@ pub struct QueueWait {
     unissued: u32,
 }
 
-/// What a queue's thread waits on.
+/// The object that a queue's thread waits on.
 pub trait WaitOnQueue: Send + Sync + fmt::Debug {
-    /// Issue so many submitted entries, and wait until there is something to collect, or until a time of
-    /// [`sync::now`](crate::sync::now). May return early.
+    /// Issue this many submitted entries, and wait for a completion, or until a time of [`sync::now`](crate::sync::now). May return
+    /// early.
     fn wait(&self, unissued: u32, deadline: Option<Duration>);
 }
 
@@ -207,7 +215,7 @@ impl QueueWait {
         Self { on: Some(on), unissued }
     }
 
-    /// Nothing to wait for: something can be collected now.
+    /// No wait: a completion can be collected now.
     pub fn over() -> Self {
         Self { on: None, unissued: 0 }
     }
@@ -217,70 +225,5 @@ impl QueueWait {
         if let Some(on) = self.on {
             on.wait(self.unissued, deadline);
         }
-    }
-}
-
-/// A queue that executes each transfer when it is submitted.
-pub struct ImmediateQueue {
-    device: Arc<dyn BlockDevice>,
-    depth: u32,
-    done: VecDeque<Completed>,
-    notify: Option<Notify>,
-}
-
-impl ImmediateQueue {
-    /// A queue on `device`.
-    pub fn new(device: Arc<dyn BlockDevice>, depth: u32) -> Self {
-        Self { device, depth: depth.max(1), done: VecDeque::new(), notify: None }
-    }
-
-    fn run(&self, io: &mut QueuedIo) -> Result<(), IoError> {
-        match io.op {
-            Op::Flush => self.device.flush(),
-            _ => io.for_each_bio(|bio| self.device.execute(std::slice::from_mut(bio))),
-        }
-    }
-}
-
-impl IoQueue for ImmediateQueue {
-    fn depth(&self) -> u32 {
-        self.depth
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.done.len() as u32
-    }
-
-    fn submit(&mut self, mut io: QueuedIo) -> Result<(), QueuedIo> {
-        if self.in_flight() >= self.depth {
-            return Err(io);
-        }
-        let result = self.run(&mut io);
-        self.done.push_back(Completed { io, result });
-        if let Some(notify) = &self.notify {
-            notify();
-        }
-        Ok(())
-    }
-
-    fn issue(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-
-    fn reap(&mut self, _wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
-        let count = self.done.len();
-        done.extend(self.done.drain(..));
-        Ok(count)
-    }
-
-    fn watch(&mut self, notify: Notify) -> Option<Watch> {
-        self.notify = Some(notify);
-        Some(Watch::Called)
-    }
-}
-
-impl fmt::Debug for ImmediateQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ImmediateQueue({} ended on {:?})", self.done.len(), self.device)
     }
 }

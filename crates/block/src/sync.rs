@@ -1,9 +1,9 @@
 //! Locks, threads and time that a simulation can schedule.
 //!
-//! The stack above uses these in place of `std::sync` wherever a thread may block. Outside a simulation they are
-//! `std`'s locks and cost one relaxed load more. Inside one ([`Runtime`], entered per thread), a thread that
-//! would block gives the baton on instead, so that exactly one simulated process runs at a time and the order is
-//! decided by the simulation alone (ARCHITECTURE invariant 11).
+//! The stack above uses these in place of `std::sync` where a thread may block. Outside a simulation they are
+//! `std`'s locks, plus one relaxed load. Inside one ([`Runtime`], entered per thread), a thread that
+//! would block passes the baton on instead. So exactly one simulated process runs at a time, and the simulation
+//! decides the order (ARCHITECTURE invariant 11).
 //!
 //! Locking: poisoning is ignored; a panic while a lock is held is a bug that ends the test or the program.
 
@@ -18,21 +18,21 @@ use crate::lock_rank::{Held, LockRank};
 
 pub use crate::lock_rank::Rank;
 
-/// CPU work that costs time in a simulation and happens by itself outside.
+/// CPU work whose time a simulation charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Bytes of file data copied by the CPU.
     Copy(u64),
     /// Bios built and submitted.
     Submit(u64),
-    /// Cached pages looked at, in a lookup or an invalidation.
+    /// Cached pages examined, in a lookup or an invalidation.
     Page(u64),
 }
 
-/// Who decides which thread runs: implemented by the simulation.
+/// Decides which thread runs; implemented by the simulation.
 pub trait Runtime: Send + Sync {
-    /// Let others run until [`Runtime::wake`] is called for `key`, or until `deadline` if there is one. Spurious
-    /// returns are allowed. Returns whether it was woken (and did not time out).
+    /// Let other threads run until [`Runtime::wake`] is called for `key`, or until `deadline`. Spurious returns are allowed. Returns whether
+    /// it was woken and did not time out.
     fn wait(&self, key: usize, deadline: Option<Duration>) -> bool;
     /// Make threads that wait for `key` runnable.
     fn wake(&self, key: usize, all: bool);
@@ -44,20 +44,20 @@ pub trait Runtime: Send + Sync {
     fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> Arc<dyn Join>;
 }
 
-/// The end of a simulated thread.
+/// Waits for the end of a simulated thread.
 pub trait Join: Send + Sync {
     /// Wait for it.
     fn join(&self);
 }
 
-/// Threads that are under some runtime; while it is zero, no lock looks further.
+/// Number of threads in a simulation. While it is zero, locks skip the runtime.
 static SIMULATED_THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static RUNTIME: RefCell<Option<Arc<dyn Runtime>>> = const { RefCell::new(None) };
 }
 
-/// The thread's runtime. In line, so that outside a simulation no more than a load is left of it.
+/// The thread's runtime. Inlined, so that outside a simulation it is one load.
 #[inline]
 fn runtime() -> Option<Arc<dyn Runtime>> {
     if SIMULATED_THREADS.load(Ordering::Relaxed) == 0 { None } else { runtime_of_thread() }
@@ -68,14 +68,14 @@ fn runtime_of_thread() -> Option<Arc<dyn Runtime>> {
     RUNTIME.with_borrow(Clone::clone)
 }
 
-/// Put this thread under `runtime` until the guard is dropped.
+/// Run this thread in `runtime` until the guard is dropped.
 #[must_use]
 pub fn enter(runtime: Arc<dyn Runtime>) -> RuntimeGuard {
     SIMULATED_THREADS.fetch_add(1, Ordering::SeqCst);
     RuntimeGuard { previous: RUNTIME.replace(Some(runtime)) }
 }
 
-/// Takes the thread out of its runtime when dropped.
+/// Ends the thread's part in a runtime when dropped.
 pub struct RuntimeGuard {
     previous: Option<Arc<dyn Runtime>>,
 }
@@ -118,7 +118,7 @@ pub fn is_simulated() -> bool {
     runtime().is_some()
 }
 
-/// Charge CPU work; free outside a simulation, where the work itself takes its time.
+/// Charge CPU work in a simulation.
 #[inline]
 pub fn work(work: Work) {
     if let Some(runtime) = runtime() {
@@ -126,7 +126,7 @@ pub fn work(work: Work) {
     }
 }
 
-/// Start a thread that is under this thread's runtime, if any.
+/// Start a thread in this thread's runtime, if any.
 ///
 /// # Errors
 /// The system has no threads left.
@@ -142,15 +142,15 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Resul
 
 /// A thread started by [`spawn`].
 pub enum JoinHandle {
-    /// Of the operating system, and the process that has it.
+    /// A thread of the operating system, and its process.
     Real(std::thread::JoinHandle<()>, u32),
-    /// Of a simulation.
+    /// A simulated thread.
     Simulated(Arc<dyn Join>),
 }
 
 impl JoinHandle {
-    /// Wait for the thread to end. A panic in it has been reported on stderr and is not passed on. The threads of its parent are not there in a forked
-    /// child, and are not waited for.
+    /// Wait for the thread to end. A panic in it was reported on stderr and is not passed on. A forked child does not wait for its parent's
+    /// threads.
     pub fn join(self) {
         match self {
             Self::Real(handle, process) if process == std::process::id() => drop(handle.join()),
@@ -170,7 +170,7 @@ fn key<T: ?Sized>(lock: &T) -> usize {
     (&raw const *lock).cast::<()>().addr()
 }
 
-/// A condition may lie at the address of the lock around it; its key must differ, or a wake would reach the wrong waiter.
+/// A condition can have the address of the lock around it. Its key must differ, or a wake would reach the wrong waiter.
 fn condition_key(condition: &Condvar) -> usize {
     key(condition) + 1
 }
@@ -189,7 +189,7 @@ pub struct Mutex<T: ?Sized> {
     inner: std::sync::Mutex<T>,
 }
 
-/// Access to what a [`Mutex`] guards.
+/// Access to the value of a [`Mutex`].
 pub struct MutexGuard<'a, T: ?Sized> {
     inner: Option<std::sync::MutexGuard<'a, T>>,
     lock: &'a Mutex<T>,
@@ -197,7 +197,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex without a rank: its order is not checked.
+    /// An unlocked mutex without a rank, so its order is not checked.
     pub const fn new(value: T) -> Self {
         Self { rank: LockRank::NONE, inner: std::sync::Mutex::new(value) }
     }
@@ -207,7 +207,7 @@ impl<T> Mutex<T> {
         Self { rank: LockRank::new(rank), inner: std::sync::Mutex::new(value) }
     }
 
-    /// The value, when no thread can hold the lock any more.
+    /// The value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,7 +235,7 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { inner: Some(inner), lock: self, _held: self.rank.hold() }
     }
 
-    /// The lock, if no thread has it.
+    /// The lock, if no thread holds it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = match self.inner.try_lock() {
@@ -295,14 +295,14 @@ pub struct RwLock<T: ?Sized> {
     inner: std::sync::RwLock<T>,
 }
 
-/// Shared access to what a [`RwLock`] guards.
+/// Shared access to the value of a [`RwLock`].
 pub struct ReadGuard<'a, T: ?Sized> {
     inner: Option<std::sync::RwLockReadGuard<'a, T>>,
     key: usize,
     _held: Held,
 }
 
-/// Exclusive access to what a [`RwLock`] guards.
+/// Exclusive access to the value of a [`RwLock`].
 pub struct WriteGuard<'a, T: ?Sized> {
     inner: Option<std::sync::RwLockWriteGuard<'a, T>>,
     key: usize,
@@ -310,7 +310,7 @@ pub struct WriteGuard<'a, T: ?Sized> {
 }
 
 impl<T> RwLock<T> {
-    /// An unlocked lock without a rank: its order is not checked.
+    /// An unlocked lock without a rank, so its order is not checked.
     pub const fn new(value: T) -> Self {
         Self { rank: LockRank::NONE, inner: std::sync::RwLock::new(value) }
     }
@@ -320,7 +320,7 @@ impl<T> RwLock<T> {
         Self { rank: LockRank::new(rank), inner: std::sync::RwLock::new(value) }
     }
 
-    /// The value, when no thread can hold the lock any more.
+    /// The value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -369,7 +369,7 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// Exclusive access, if no thread has any.
+    /// Exclusive access, if no thread has access.
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = match self.inner.try_write() {
@@ -454,17 +454,17 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
     }
 }
 
-/// A condition to wait for under a [`Mutex`].
+/// A condition variable for a [`Mutex`].
 #[derive(Debug, Default)]
 pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
-    /// A condition that no thread waits for.
+    /// A condition without waiters.
     pub const fn new() -> Self {
         Self(std::sync::Condvar::new())
     }
 
-    /// Give the lock up, wait for a notification, take the lock again. May return spuriously.
+    /// Release the lock, wait for a notification, take the lock again. May return spuriously.
     pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let lock = guard.lock;
         if let Some(runtime) = runtime() {
