@@ -13,35 +13,18 @@ use super::table::{Key, RequestTable};
 use super::{IoScheduler, Request, RequestId, Statistics};
 use diorite_block::IoPriority;
 
-/// Tunables. The defaults are mq-deadline's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadlineTunables {
-    /// A read should be dispatched within this time.
-    pub read_expire: Duration,
-    /// A write should be dispatched within this time.
-    pub write_expire: Duration,
-    /// Requests of one batch.
-    pub fifo_batch: u32,
-    /// Read batches before waiting writes.
-    pub writes_starved: u32,
-    /// After this time a lower class goes before a higher one.
-    pub priority_aging: Duration,
-    /// Largest request that merging may make, in sectors.
-    pub max_sectors: u64,
-}
+// mq-deadline's defaults for its tunables.
 
-impl Default for DeadlineTunables {
-    fn default() -> Self {
-        Self {
-            read_expire: Duration::from_millis(500),
-            write_expire: Duration::from_secs(5),
-            fifo_batch: 16,
-            writes_starved: 2,
-            priority_aging: Duration::from_secs(10),
-            max_sectors: 2048,
-        }
-    }
-}
+/// A request should be dispatched within this time: reads, writes.
+const EXPIRE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(5)];
+/// Requests of one batch.
+const FIFO_BATCH: u32 = 16;
+/// Read batches before waiting writes.
+const WRITES_STARVED: u32 = 2;
+/// After this time a lower class goes before a higher one.
+const PRIORITY_AGING: Duration = Duration::from_secs(10);
+/// Largest merged request, in sectors.
+const MAX_SECTORS: u64 = 2048;
 
 /// Index of a direction.
 const READ: usize = 0;
@@ -59,13 +42,13 @@ struct Class {
 }
 
 /// The scheduler.
+#[derive(Default)]
 pub struct Deadline {
-    tunables: DeadlineTunables,
     table: RequestTable,
     classes: [Class; 3],
 }
 
-diorite_block::short_debug!(Deadline, tunables);
+diorite_block::short_debug!(Deadline);
 
 fn class_of(priority: IoPriority) -> usize {
     match priority {
@@ -80,11 +63,6 @@ fn direction_of(request: &Request) -> usize {
 }
 
 impl Deadline {
-    /// An empty scheduler.
-    pub fn new(tunables: DeadlineTunables) -> Self {
-        Self { tunables, table: RequestTable::default(), classes: Default::default() }
-    }
-
     fn expired(&self, key: Key, now: Duration) -> bool {
         self.table.slot(key).expires <= now
     }
@@ -92,13 +70,12 @@ impl Deadline {
     /// The class that has waited too long, if any.
     fn aged_class(&self, now: Duration) -> Option<usize> {
         let waited = |key: Key, direction: usize| {
-            let expire = [self.tunables.read_expire, self.tunables.write_expire][direction];
-            now.saturating_sub(self.table.slot(key).expires.saturating_sub(expire))
+            now.saturating_sub(self.table.slot(key).expires.saturating_sub(EXPIRE[direction]))
         };
         (1..self.classes.len()).find(|class| {
             [READ, WRITE].into_iter().any(|direction| {
                 let oldest = self.classes[*class].queues[direction].oldest();
-                oldest.is_some_and(|key| waited(key, direction) >= self.tunables.priority_aging)
+                oldest.is_some_and(|key| waited(key, direction) >= PRIORITY_AGING)
             })
         })
     }
@@ -107,14 +84,14 @@ impl Deadline {
         let this = &self.classes[class];
         let direction = this.direction;
         let go_on = this.queues[direction].at_or_after(this.position[direction]);
-        if this.batched > 0 && this.batched < self.tunables.fifo_batch && go_on.is_some() {
+        if this.batched > 0 && this.batched < FIFO_BATCH && go_on.is_some() {
             self.classes[class].batched += 1;
             return go_on;
         }
         let (reads, writes) = (!this.queues[READ].is_empty(), !this.queues[WRITE].is_empty());
         let direction = match (reads, writes) {
             (false, false) => return None,
-            (true, true) if this.starved >= self.tunables.writes_starved => WRITE,
+            (true, true) if this.starved >= WRITES_STARVED => WRITE,
             (true, _) => READ,
             (false, true) => WRITE,
         };
@@ -139,15 +116,14 @@ impl IoScheduler for Deadline {
 
     fn merge(&mut self, request: &Request, _now: Duration) -> Option<RequestId> {
         let queue = &mut self.classes[class_of(request.owner.priority)].queues[direction_of(request)];
-        let key = queue.merge(&mut self.table, request, self.tunables.max_sectors)?;
+        let key = queue.merge(&mut self.table, request, MAX_SECTORS)?;
         self.table.note_merge(request.owner.task);
         Some(self.table.request(key).id)
     }
 
     fn insert(&mut self, request: Request, now: Duration) {
         let (class, direction) = (class_of(request.owner.priority), direction_of(&request));
-        let expire = [self.tunables.read_expire, self.tunables.write_expire][direction];
-        let key = self.table.insert(request, class as u32, now + expire, now);
+        let key = self.table.insert(request, class as u32, now + EXPIRE[direction], now);
         self.classes[class].queues[direction].insert(&self.table, key);
     }
 
@@ -208,7 +184,7 @@ mod tests {
 
     #[test]
     fn sectors_rise_within_a_batch() {
-        let mut scheduler = Deadline::new(DeadlineTunables::default());
+        let mut scheduler = Deadline::default();
         for (id, sector) in [(1, 500), (2, 100), (3, 300)] {
             scheduler.insert(request(id, Op::Read, sector, 1), ms(0));
         }
@@ -217,31 +193,31 @@ mod tests {
 
     #[test]
     fn writes_starve_only_so_long() {
-        let tunables = DeadlineTunables { fifo_batch: 1, ..DeadlineTunables::default() };
-        let mut scheduler = Deadline::new(tunables);
-        for id in 0..6 {
+        let mut scheduler = Deadline::default();
+        for id in 0..80 {
             scheduler.insert(request(id, Op::Read, id * 8, 1), ms(0));
         }
-        scheduler.insert(request(100, Op::Write, 0, 2), ms(0));
-        scheduler.insert(request(101, Op::Write, 8, 2), ms(0));
-        assert_eq!(order(&mut scheduler, ms(1)), [0, 1, 100, 2, 3, 101, 4, 5]);
+        for id in 100..132 {
+            scheduler.insert(request(id, Op::Write, id * 8, 2), ms(0));
+        }
+        let expected = (0..32).chain(100..116).chain(32..64).chain(116..132).chain(64..80);
+        assert!(order(&mut scheduler, ms(1)).into_iter().eq(expected));
     }
 
     #[test]
     fn expired_request_starts_the_next_batch() {
-        let tunables = DeadlineTunables { fifo_batch: 2, ..DeadlineTunables::default() };
-        let mut scheduler = Deadline::new(tunables);
-        scheduler.insert(request(9, Op::Read, 0, 1), ms(0));
-        for id in 0..4 {
+        let mut scheduler = Deadline::default();
+        scheduler.insert(request(99, Op::Read, 0, 1), ms(0));
+        for id in 0..20 {
             scheduler.insert(request(id, Op::Read, 1000 + id * 8, 1), ms(400));
         }
         scheduler.classes[1].position[READ] = 1000;
-        assert_eq!(order(&mut scheduler, ms(501)), [9, 0, 1, 2, 3]);
+        assert!(order(&mut scheduler, ms(501)).into_iter().eq([99].into_iter().chain(0..20)));
     }
 
     #[test]
     fn higher_class_goes_first_unless_the_lower_has_aged() {
-        let mut scheduler = Deadline::new(DeadlineTunables::default());
+        let mut scheduler = Deadline::default();
         let mut idle = request(1, Op::Read, 0, 1);
         idle.owner.priority = IoPriority::Idle;
         scheduler.insert(idle, ms(0));
@@ -256,12 +232,12 @@ mod tests {
 
     #[test]
     fn neighbours_merge_at_back_and_front_but_not_beyond_the_limit() {
-        let mut scheduler =
-            Deadline::new(DeadlineTunables { max_sectors: 24, ..DeadlineTunables::default() });
+        let mut scheduler = Deadline::default();
         scheduler.insert(request(1, Op::Write, 100, 1), ms(0));
         assert_eq!(scheduler.merge(&request(2, Op::Write, 108, 1), ms(0)), Some(RequestId(1)));
         assert_eq!(scheduler.merge(&request(3, Op::Write, 92, 1), ms(0)), Some(RequestId(1)));
-        assert_eq!(scheduler.merge(&request(4, Op::Write, 84, 1), ms(0)), None);
+        let large = Request { sectors: MAX_SECTORS - 16, ..request(4, Op::Write, 116, 1) };
+        assert_eq!(scheduler.merge(&large, ms(0)), None);
         assert_eq!(scheduler.merge(&request(5, Op::Read, 116, 1), ms(0)), None);
         let whole = scheduler.dispatch(ms(1)).unwrap();
         assert_eq!((whole.sector.0, whole.sectors), (92, 24));

@@ -16,7 +16,6 @@ mod cfq;
 mod deadline;
 mod fifo;
 mod inject;
-mod none;
 mod scheduled;
 mod statistics;
 mod table;
@@ -25,10 +24,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use cfq::{Cfq, CfqRules, CfqTunables};
-pub use deadline::{Deadline, DeadlineTunables};
-pub use inject::{Inject, InjectTunables};
-pub use none::Noop;
+pub use cfq::{Cfq, CfqRules};
+pub use deadline::Deadline;
+pub use inject::Inject;
 pub use scheduled::{QueueLoad, ScheduledDevice};
 pub use statistics::{Histogram, MAX_OWNERS, OwnerStatistics, Statistics};
 
@@ -43,7 +41,7 @@ pub struct RequestId(pub u64);
 pub struct Request {
     /// Chosen by the caller.
     pub id: RequestId,
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// First sector.
     pub sector: Sector,
@@ -112,7 +110,7 @@ pub trait IoScheduler: Send + fmt::Debug {
         let _ = (task, weight_percent);
     }
 
-    /// What each owner received so far.
+    /// Service of each owner so far.
     fn statistics(&self) -> &Statistics;
 
     /// Requests inserted and not dispatched.
@@ -142,22 +140,18 @@ impl SchedulerKind {
         if rotational { Self::Inject } else { Self::None }
     }
 
-    /// The scheduler with its default tunables for a rotational device; nothing for `none`.
+    /// The scheduler for a rotational device; nothing for `none`.
     pub fn build(self) -> Option<Box<dyn IoScheduler>> {
         self.build_for(true)
     }
 
-    /// The scheduler with its default tunables for a device; nothing for `none`.
+    /// The scheduler for a device; nothing for `none`.
     pub fn build_for(self, rotational: bool) -> Option<Box<dyn IoScheduler>> {
         match self {
             Self::None => None,
-            Self::Deadline => Some(Box::new(Deadline::new(DeadlineTunables::default()))),
-            Self::Cfq(rules) => {
-                Some(Box::new(Cfq::new(CfqTunables { rotational, ..CfqTunables::for_rules(rules) })))
-            }
-            Self::Inject => {
-                Some(Box::new(Inject::new(InjectTunables { rotational, ..InjectTunables::default() })))
-            }
+            Self::Deadline => Some(Box::new(Deadline::default())),
+            Self::Cfq(rules) => Some(Box::new(Cfq::new(rules, rotational))),
+            Self::Inject => Some(Box::new(Inject::new(rotational))),
         }
     }
 }

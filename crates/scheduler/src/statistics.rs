@@ -102,7 +102,7 @@ impl Histogram {
     }
 }
 
-/// What one owner received.
+/// Service of one owner.
 #[derive(Clone, Debug, Default)]
 pub struct OwnerStatistics {
     /// Requests completed.

@@ -14,9 +14,7 @@ use diorite::{
     AlignedBuf, AsyncQueue, BlockDevice, DeviceOptions, DirectIo, DirectQueue, DirectReader, DirectWriter,
     Filesystem, Histogram, HostFile, ScheduledDevice, SchedulerKind, VolumeInfo,
 };
-use diorite_scheduler::{
-    Cfq, CfqRules, CfqTunables, Deadline, DeadlineTunables, Inject, InjectTunables, Noop, Statistics,
-};
+use diorite_scheduler::{Cfq, CfqRules, Deadline, Inject, Statistics};
 
 /// Bytes of `{:?}`; `{:#?}`, with a line for each element, may take twice as many.
 const LONGEST: usize = 2048;
@@ -130,10 +128,9 @@ fn devices_bios_and_schedulers() {
     assert_short("BatchQueue", &BatchQueue::new(Arc::clone(&memory), 32));
     assert_short("AlignedBuf", &AlignedBuf::zeroed(1 << 20, 4096));
     assert_short("RegisteredBuffers", &RegisteredBuffers::new(64 << 10, 64).unwrap());
-    assert_short("Noop", &Noop::default());
-    assert_short("Deadline", &Deadline::new(DeadlineTunables::default()));
-    assert_short("Cfq", &Cfq::new(CfqTunables::default()));
-    assert_short("Inject", &Inject::new(InjectTunables::default()));
+    assert_short("Deadline", &Deadline::default());
+    assert_short("Cfq", &Cfq::new(CfqRules::Fixed, true));
+    assert_short("Inject", &Inject::new(true));
     assert_short("Histogram", &Histogram::default());
     assert_short("Statistics", &Statistics::default());
 }

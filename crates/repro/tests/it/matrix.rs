@@ -92,14 +92,12 @@ fn scattered_requests_and_flash_are_left_to_the_device() {
     }
 }
 
-/// A single random reader got 13 reads in ten seconds beside a deep random writer and a strided reader, 49 beside a stream. The size for
-/// CI: some named workloads and some generated ones; `DIORITE_MATRIX=all` runs all.
+/// A single random reader got 13 reads in ten seconds beside a deep random writer and a strided reader, 49 beside a stream. A stream beside two
+/// deep random readers waited for ever. CI runs some named workloads and the generated ones; `DIORITE_MATRIX=all` runs all.
 #[test]
 fn every_owner_gets_a_share_and_a_lone_small_reader_does_not_wait() {
     const PART: &[&str] =
         &["single-reader", "reader-beside", "thinking-reader", "three-deep", "generated-1", "generated-2"];
-    // Owners that get less than their bound today; the test fails when one is added, and when one no longer belongs here.
-    const BELOW: &[&str] = &["generated-1: owner2"];
     let all = std::env::var("DIORITE_MATRIX").is_ok_and(|value| value == "all");
     let is_chosen = |name: &str| all || PART.iter().any(|part| name.starts_with(part));
     let mut broken = Vec::new();
@@ -112,7 +110,5 @@ fn every_owner_gets_a_share_and_a_lone_small_reader_does_not_wait() {
             }
         }
     }
-    let owners: Vec<&str> =
-        broken.iter().map(|line| &line[..line.match_indices(':').nth(1).map_or(0, |(at, _)| at)]).collect();
-    assert_eq!(owners, BELOW, "{}", broken.join("\n"));
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }

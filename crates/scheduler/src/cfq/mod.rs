@@ -9,9 +9,8 @@
 //!
 //! Differences from the kernel, with reasons. They do not affect the jobs of the published verdicts:
 //! - Plugging has no delays: submitters unplug at once, so a small request of a lone queue does not wait for others to merge with.
-//! - 2.6.32 marks cooperators, so that two queues do not hand the disk to each other for ever. Here any near queue is a cooperator.
-//!   The files of different tasks lie apart in those jobs.
-//! - A queue of two joined tasks is divided when it becomes seeky at once, not after a second.
+//! - A queue hands the disk to no close cooperator, and queues of cooperating tasks are not joined. The files of different tasks lie
+//!   apart in those jobs.
 //! - A task that stops without [`IoScheduler::owner_ended`] counts as a thinking task.
 //!
 //! `queue` has a queue and its statistics, `trees` the order among queues, `select` the choice of the
@@ -34,7 +33,7 @@ use std::time::Duration;
 
 use self::queue::Queue;
 use self::trees::{ClassTrees, QueueIndex, TreeClass};
-use super::table::{Ended, Key, RequestTable};
+use super::table::{Key, RequestTable};
 use super::{IoScheduler, Request, RequestId, Statistics};
 use diorite_block::NumberHasher;
 use diorite_block::{BioFlags, TaskId};
@@ -79,66 +78,30 @@ impl FromStr for CfqRules {
     }
 }
 
-/// Tunables. The defaults are the kernel's; times are rounded to milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CfqTunables {
-    /// Which kernel's rules.
-    pub rules: CfqRules,
-    /// Most requests of one queue in the device while other queues are busy.
-    pub quantum: u32,
-    /// A synchronous request that has waited this long is the first of its queue.
-    pub fifo_expire_sync: Duration,
-    /// The same for asynchronous requests.
-    pub fifo_expire_async: Duration,
-    /// Longest backward seek that is preferred to a wrap, in sectors.
-    pub back_seek_max: u64,
-    /// A backward distance counts this many times.
-    pub back_seek_penalty: u64,
-    /// Slice of a synchronous queue at priority 4.
-    pub slice_sync: Duration,
-    /// Slice of an asynchronous queue at priority 4.
-    pub slice_async: Duration,
-    /// Base of the number of asynchronous requests in one slice.
-    pub slice_async_rq: u32,
-    /// How long the disk idles for the active queue's next request; zero never idles.
-    pub slice_idle: Duration,
-    /// Scale slices so that all queues are served within `target_latency`, and limit asynchronous depth.
-    pub low_latency: bool,
-    /// What `low_latency` aims at.
-    pub target_latency: Duration,
-    /// Largest merged request, in sectors.
-    pub max_sectors: u64,
-    /// Whether seeks cost time. If not, and the device takes several requests, the disk never idles.
-    pub rotational: bool,
-}
+// The kernel's defaults. Slices and latencies are in ticks.
 
-impl Default for CfqTunables {
-    fn default() -> Self {
-        Self {
-            rules: CfqRules::default(),
-            quantum: 4,
-            fifo_expire_sync: Duration::from_millis(125),
-            fifo_expire_async: Duration::from_millis(250),
-            back_seek_max: 16 * 1024 * 2,
-            back_seek_penalty: 2,
-            slice_sync: Duration::from_millis(100),
-            slice_async: Duration::from_millis(40),
-            slice_async_rq: 2,
-            slice_idle: Duration::from_millis(8),
-            low_latency: true,
-            target_latency: Duration::from_millis(300),
-            max_sectors: 1024,
-            rotational: true,
-        }
-    }
-}
-
-impl CfqTunables {
-    /// The defaults with a rule set.
-    pub fn for_rules(rules: CfqRules) -> Self {
-        Self { rules, ..Self::default() }
-    }
-}
+/// Most requests of one queue in the device while other queues are busy.
+const QUANTUM: u32 = 4;
+/// A synchronous request that has waited this long is the first of its queue.
+const FIFO_EXPIRE_SYNC: Duration = Duration::from_millis(125);
+/// The same for asynchronous requests.
+const FIFO_EXPIRE_ASYNC: Duration = Duration::from_millis(250);
+/// Longest backward seek that is preferred to a wrap, in sectors.
+const BACK_SEEK_MAX: u64 = 16 * 1024 * 2;
+/// A backward distance counts this many times.
+const BACK_SEEK_PENALTY: u64 = 2;
+/// Slice of a synchronous queue at priority 4.
+const SLICE_SYNC: Ticks = 100;
+/// Slice of an asynchronous queue at priority 4.
+const SLICE_ASYNC: Ticks = 40;
+/// Base of the number of asynchronous requests in one slice.
+const SLICE_ASYNC_REQUESTS: u32 = 2;
+/// How long the disk idles for the active queue's next request.
+const SLICE_IDLE: Ticks = 8;
+/// Slices are scaled so that all queues are served within this time.
+const TARGET_LATENCY: Ticks = 300;
+/// Largest merged request, in sectors.
+const MAX_SECTORS: u64 = 1024;
 
 fn ticks(duration: Duration) -> Ticks {
     Ticks::try_from(duration.as_millis()).unwrap_or(Ticks::MAX / 4)
@@ -152,7 +115,9 @@ type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// The scheduler.
 pub struct Cfq {
-    tunables: CfqTunables,
+    rules: CfqRules,
+    /// Whether seeks cost time. If not, and the device takes several requests, the disk never idles.
+    rotational: bool,
     table: RequestTable,
     queues: Vec<Queue>,
     free_queues: Vec<QueueIndex>,
@@ -178,7 +143,7 @@ pub struct Cfq {
     slices: u64,
 }
 
-diorite_block::short_debug!(Cfq, tunables);
+diorite_block::short_debug!(Cfq, rules);
 
 /// Whether the device takes several requests at once, as observed.
 #[derive(Clone, Copy, Debug)]
@@ -204,10 +169,11 @@ struct Serving {
 }
 
 impl Cfq {
-    /// An empty scheduler.
-    pub fn new(tunables: CfqTunables) -> Self {
+    /// An empty scheduler with the rules of one kernel, for a device whose seeks cost time or not.
+    pub fn new(rules: CfqRules, rotational: bool) -> Self {
         Self {
-            tunables,
+            rules,
+            rotational,
             table: RequestTable::default(),
             queues: Vec::new(),
             free_queues: Vec::new(),
@@ -230,36 +196,14 @@ impl Cfq {
         }
     }
 
-    /// The task whose queue is active.
-    pub fn active_task(&self) -> Option<TaskId> {
-        let queue = &self.queues[self.active?.0];
-        queue.sync.then_some(queue.task)
-    }
-
-    /// The active queue's task, and until when it may keep the disk (unknown before its first completion).
-    pub fn active_slice(&self) -> Option<(TaskId, Option<Duration>)> {
-        let queue = &self.queues[self.active?.0];
-        Some((queue.task, queue.slice_end.map(time_of)))
-    }
-
-    /// Number of queues with work, the active one included.
-    pub fn busy_queues(&self) -> u32 {
-        self.busy
-    }
-
-    /// Slices begun so far.
-    pub fn slice_count(&self) -> u64 {
-        self.slices
-    }
-
     fn is_2_6_32(&self) -> bool {
-        self.tunables.rules == CfqRules::V2_6_32
+        self.rules == CfqRules::V2_6_32
     }
 
     /// The request's flags as the kernel of these rules would have set them.
     fn flags_by_rules(&self, request: &Request) -> BioFlags {
         let sync_write = request.op.is_write() && request.flags.contains(BioFlags::SYNC);
-        if self.tunables.rules == CfqRules::NoIdleRegression && sync_write {
+        if self.rules == CfqRules::NoIdleRegression && sync_write {
             request.flags | BioFlags::NO_IDLE
         } else {
             request.flags
@@ -282,7 +226,7 @@ impl Cfq {
             *index
         } else {
             self.drop_unused_queues(now);
-            let index = self.new_queue(Queue::synchronous(task, priority, self.tunables.slice_idle, now));
+            let index = self.new_queue(Queue::synchronous(task, priority, now));
             self.by_task.insert(task, index);
             index
         };
@@ -308,13 +252,9 @@ impl Cfq {
             return;
         }
         let (queues, active) = (&self.queues, self.active);
-        let joined: Vec<_> = queues.iter().filter_map(|queue| queue.merged_into).collect();
         let unused = |index: QueueIndex| {
             let queue = &queues[index.0];
-            queue.is_unused()
-                && !joined.contains(&index)
-                && active != Some(index)
-                && now - queue.last_used > 10_000
+            queue.is_unused() && active != Some(index) && now - queue.last_used > 10_000
         };
         let old: Vec<TaskId> =
             self.by_task.iter().filter(|(_, index)| unused(**index)).map(|(task, _)| *task).collect();
@@ -323,16 +263,11 @@ impl Cfq {
         }
     }
 
-    fn expire_of(&self, sync: bool) -> Duration {
-        if sync { self.tunables.fifo_expire_sync } else { self.tunables.fifo_expire_async }
-    }
-
     fn insert_request(&mut self, mut request: Request, now: Duration) {
         let tick = ticks(now);
         request.flags = self.flags_by_rules(&request);
-        let own = self.queue_of(&request, tick);
-        let index = self.joined_queue(own);
-        let expires = now + self.expire_of(request.is_sync());
+        let index = self.queue_of(&request, tick);
+        let expires = now + if request.is_sync() { FIFO_EXPIRE_SYNC } else { FIFO_EXPIRE_ASYNC };
         let key = self.table.insert(request, index.0 as u32, expires, now);
         let next = match self.queues[index.0].next {
             Some(next) => self.better(next, key),
@@ -347,12 +282,6 @@ impl Cfq {
             self.add_to_tree(index, tick);
         }
         self.enqueued(index, &request, tick);
-    }
-
-    /// A request has been taken out of the table as completed.
-    fn ended(&mut self, ended: &Ended, now: Duration) {
-        let arrived = ticks(ended.inserted);
-        self.request_completed(QueueIndex(ended.queue as usize), &ended.request, arrived, ticks(now));
     }
 
     /// The better of two requests for a head at `last_position`; see the specification, A2.
@@ -374,31 +303,17 @@ impl Cfq {
         let last = self.last_position;
         let cost = |sector: u64| match sector.checked_sub(last) {
             Some(forward) => Some(forward),
-            None if last - sector <= self.tunables.back_seek_max => {
-                Some((last - sector).saturating_mul(self.tunables.back_seek_penalty))
-            }
+            None if last - sector <= BACK_SEEK_MAX => Some((last - sector).saturating_mul(BACK_SEEK_PENALTY)),
             None => None,
         };
         let (one, two) = (first.sector.0, second.sector.0);
         match (cost(one), cost(two)) {
             (Some(x), Some(y)) if x < y => a,
             (Some(x), Some(y)) if y < x => b,
-            (Some(_), Some(_)) => {
-                if one >= two {
-                    a
-                } else {
-                    b
-                }
-            }
+            (Some(_), Some(_)) if one >= two => a,
             (Some(_), None) => a,
-            (None, Some(_)) => b,
-            (None, None) => {
-                if one <= two {
-                    a
-                } else {
-                    b
-                }
-            }
+            (None, None) if one <= two => a,
+            _ => b,
         }
     }
 
@@ -428,7 +343,7 @@ impl Cfq {
 
 impl IoScheduler for Cfq {
     fn name(&self) -> &'static str {
-        match self.tunables.rules {
+        match self.rules {
             CfqRules::V2_6_32 => "cfq:2.6.32",
             CfqRules::NoIdleRegression => "cfq:noidle-regression",
             CfqRules::Fixed => "cfq:fixed",
@@ -441,8 +356,7 @@ impl IoScheduler for Cfq {
         } else {
             self.async_queues[queue::async_slot(request.owner.priority)]?
         };
-        let index = self.queues[index.0].merged_into.unwrap_or(index);
-        let key = self.queues[index.0].requests.merge(&mut self.table, request, self.tunables.max_sectors)?;
+        let key = self.queues[index.0].requests.merge(&mut self.table, request, MAX_SECTORS)?;
         self.table.note_merge(request.owner.task);
         Some(self.table.request(key).id)
     }
@@ -467,7 +381,8 @@ impl IoScheduler for Cfq {
 
     fn completed(&mut self, id: RequestId, now: Duration) {
         let ended = self.table.complete(id, now);
-        self.ended(&ended, now);
+        let (index, arrived) = (QueueIndex(ended.queue as usize), ticks(ended.inserted));
+        self.request_completed(index, &ended.request, arrived, ticks(now));
     }
 
     fn next_deadline(&self) -> Option<Duration> {

@@ -1,9 +1,7 @@
 //! One queue of CFQ with its habits: a task's synchronous requests, or the asynchronous ones of a priority.
 
-use std::time::Duration;
-
-use super::trees::{QueueIndex, TreeClass, TreePosition};
-use super::{Ticks, ticks};
+use super::trees::{TreeClass, TreePosition};
+use super::{SLICE_IDLE, Ticks};
 use crate::fifo::Sorted;
 use crate::table::Key;
 use diorite_block::{IoPriority, TaskId};
@@ -50,7 +48,7 @@ pub(super) struct Queue {
     /// Set while active and the slice has not begun: it begins at the first completion.
     pub(super) slice_new: bool,
     pub(super) slice_end: Option<Ticks>,
-    /// What was left (or overrun, if negative) when the slice was ended by force.
+    /// Rest of a slice that was ended by force; negative if it was overrun.
     pub(super) slice_residue: Ticks,
     pub(super) slice_dispatched: u32,
     pub(super) must_dispatch: bool,
@@ -64,13 +62,11 @@ pub(super) struct Queue {
     pub(super) last_end: Option<u64>,
     pub(super) last_completion: Ticks,
     pub(super) last_used: Ticks,
-    /// Its task works close to another queue, which takes its requests.
-    pub(super) merged_into: Option<QueueIndex>,
 }
 
 impl Queue {
-    pub(super) fn synchronous(task: TaskId, priority: IoPriority, slice_idle: Duration, now: Ticks) -> Self {
-        let idle_window = priority != IoPriority::Idle && ticks(slice_idle) > 0;
+    pub(super) fn synchronous(task: TaskId, priority: IoPriority, now: Ticks) -> Self {
+        let idle_window = priority != IoPriority::Idle;
         Self { task, idle_window, last_completion: now, ..Self::new(priority, true) }
     }
 
@@ -102,7 +98,6 @@ impl Queue {
             last_end: None,
             last_completion: 0,
             last_used: 0,
-            merged_into: None,
         }
     }
 
@@ -151,8 +146,8 @@ impl Queue {
     }
 
     /// Account a new request's think time and seek distance.
-    pub(super) fn learn(&mut self, start: u64, end: u64, slice_idle: Ticks, now: Ticks) {
-        let think = (now - self.last_completion).clamp(0, 2 * slice_idle);
+    pub(super) fn learn(&mut self, start: u64, end: u64, now: Ticks) {
+        let think = (now - self.last_completion).clamp(0, 2 * SLICE_IDLE);
         self.think.add(think as u64, 128);
         let distance = self.last_end.map_or(0, |last| start.abs_diff(last));
         let margin = if self.seek.samples <= 60 { 2 << 20 } else { 128 << 10 };

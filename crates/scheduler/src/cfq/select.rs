@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use super::queue::Queue;
 use super::trees::{ASYNC, QueueIndex, SYNC, SYNC_NOIDLE, TreeClass, TreeName};
-use super::{Cfq, Key, QueueDepth, Serving, Ticks, ticks};
+use super::{
+    Cfq, FIFO_EXPIRE_SYNC, Key, QUANTUM, QueueDepth, SLICE_ASYNC, SLICE_ASYNC_REQUESTS, SLICE_IDLE,
+    SLICE_SYNC, Serving, TARGET_LATENCY, Ticks, ticks,
+};
 use crate::Request;
 use diorite_block::BioFlags;
 
 /// Offset of an idle-class queue after the last of its kind, and how far before the first a preempting queue goes.
 const IDLE_CLASS_DELAY: Ticks = 200;
 const FRONT: Ticks = 1000;
-/// Queues that are compared in the search for a close cooperator.
-const COOPERATORS_SEEN: usize = 64;
 /// 2.6.32: longest idling for a seeky queue.
 const SEEKY_IDLE: Ticks = 2;
 /// Requests at once from which a device counts as deep.
@@ -25,20 +26,16 @@ const PAGE: u64 = 4096;
 impl Cfq {
     // ---- slices ----
 
-    fn base_slice(&self, sync: bool, level: i64) -> Ticks {
-        let base = ticks(if sync { self.tunables.slice_sync } else { self.tunables.slice_async });
+    fn base_slice(sync: bool, level: i64) -> Ticks {
+        let base = if sync { SLICE_SYNC } else { SLICE_ASYNC };
         base + base / 5 * (4 - level)
     }
 
     fn slice_of(&self, index: QueueIndex) -> Ticks {
         let queue = &self.queues[index.0];
-        let slice = self.base_slice(queue.sync, queue.level());
+        let slice = Self::base_slice(queue.sync, queue.level());
         let weight = self.weights.get(&queue.task).filter(|_| queue.sync).copied().unwrap_or(100);
         (slice * Ticks::from(weight) / 100).max(1)
-    }
-
-    fn target_latency(&self) -> Ticks {
-        ticks(self.tunables.target_latency).max(1)
     }
 
     /// The smoothed number of busy queues of a class.
@@ -52,14 +49,13 @@ impl Cfq {
     /// The slice of the queue that has just got its first completion.
     fn begin_slice(&mut self, index: QueueIndex, now: Ticks) {
         let mut slice = self.slice_of(index);
-        if !self.is_2_6_32() && self.tunables.low_latency {
+        if !self.is_2_6_32() {
             let class = self.queues[index.0].class();
             let busy = Ticks::from(self.average_busy(class));
-            let sync_slice = ticks(self.tunables.slice_sync).max(1);
-            let (expected, target) = (sync_slice * busy, self.target_latency());
-            if expected > target {
-                let low = slice.min(2 * ticks(self.tunables.slice_idle) * slice / sync_slice);
-                slice = (slice * target / expected).max(low);
+            let expected = SLICE_SYNC * busy;
+            if expected > TARGET_LATENCY {
+                let low = slice.min(2 * SLICE_IDLE * slice / SLICE_SYNC);
+                slice = (slice * TARGET_LATENCY / expected).max(low);
             }
         }
         let queue = &mut self.queues[index.0];
@@ -142,7 +138,7 @@ impl Cfq {
             IDLE_CLASS_DELAY + self.trees.last_key(tree).unwrap_or(now)
         } else {
             let others = Ticks::from(self.busy.max(1) - 1);
-            let offset = others * (self.base_slice(true, 0) - self.slice_of(index));
+            let offset = others * (Self::base_slice(true, 0) - self.slice_of(index));
             now + offset - std::mem::take(&mut self.queues[index.0].slice_residue)
         };
         self.queues[index.0].place = Some(self.trees.add(tree, key, index));
@@ -162,7 +158,6 @@ impl Cfq {
 
     /// The queue to dispatch from now, if any should dispatch now.
     pub(super) fn select(&mut self, now: Ticks) -> Option<QueueIndex> {
-        let mut chosen = None;
         if let Some(active) = self.active {
             let queue = &self.queues[active.0];
             let used = queue.slice_used(now) && !queue.must_dispatch;
@@ -170,23 +165,13 @@ impl Cfq {
                 if !queue.requests.is_empty() {
                     return Some(active);
                 }
-                chosen = self.close_cooperator(active);
-                if chosen.is_none() {
-                    let waits =
-                        self.idle_until.is_some() || (queue.dispatched > 0 && self.should_idle(active));
-                    if waits {
-                        return None;
-                    }
-                } else if let Some(other) = chosen {
-                    self.join_queues(active, other);
+                if self.idle_until.is_some() || (queue.dispatched > 0 && self.should_idle(active)) {
+                    return None;
                 }
             }
             self.expire_slice(false, now);
         }
-        let next = match chosen {
-            Some(index) => index,
-            None => self.first_queue(now)?,
-        };
+        let next = self.first_queue(now)?;
         self.activate(next);
         Some(next)
     }
@@ -216,65 +201,16 @@ impl Cfq {
         let count = self.trees.count(TreeName { class, workload }) as Ticks;
         let busy = self.trees.class_count(class) as Ticks;
         let average = Ticks::from(self.busy_average[class as usize]).max(busy).max(1);
-        let share = self.target_latency() * count / average;
+        let share = TARGET_LATENCY * count / average;
         let length = if workload == ASYNC {
-            let (sync, background) =
-                (ticks(self.tunables.slice_sync).max(1), ticks(self.tunables.slice_async));
             let queues = |class| self.trees.count(TreeName { class, workload: ASYNC }) as Ticks;
             let all_async = queues(TreeClass::RealTime) + queues(TreeClass::BestEffort);
-            share.min(self.target_latency() * all_async / Ticks::from(self.busy.max(1))) * background / sync
+            share.min(TARGET_LATENCY * all_async / Ticks::from(self.busy.max(1))) * SLICE_ASYNC / SLICE_SYNC
         } else {
-            share.max(2 * ticks(self.tunables.slice_idle))
+            share.max(2 * SLICE_IDLE)
         };
         self.serving = Some(Serving { class, workload, until: now + length.max(2) });
         Some(workload)
-    }
-
-    /// A queue of the same priority whose next request is near the head.
-    fn close_cooperator(&self, active: QueueIndex) -> Option<QueueIndex> {
-        let queue = &self.queues[active.0];
-        let seekiness_counts = !self.is_2_6_32();
-        if !queue.sync || queue.is_idle_class() || self.busy < 2 || seekiness_counts && queue.is_seeky() {
-            return None;
-        }
-        let reach = queue.close_distance();
-        self.trees
-            .queues(queue.class())
-            .take(COOPERATORS_SEEN)
-            .filter(|index| *index != active)
-            .filter_map(|index| {
-                let other = &self.queues[index.0];
-                let next = self.table.request(other.next?).sector.0;
-                let distance = next.abs_diff(self.last_position);
-                let is_like_it = other.sync && other.priority == queue.priority;
-                let suits = is_like_it && distance <= reach && !(seekiness_counts && other.is_seeky());
-                suits.then_some((distance, index))
-            })
-            .min()
-            .map(|(_, index)| index)
-    }
-
-    /// 2.6.33: two tasks that read close to each other share one queue from now on.
-    fn join_queues(&mut self, from: QueueIndex, into: QueueIndex) {
-        if self.is_2_6_32() || from == into || self.queues[into.0].merged_into.is_some() {
-            return;
-        }
-        let is_in_use = self.queues.iter().any(|queue| queue.merged_into == Some(from));
-        if !is_in_use {
-            self.queues[from.0].merged_into = Some(into);
-        }
-    }
-
-    /// The queue that takes a task's requests: its own, or the one that it was joined with, as long as it stays near.
-    pub(super) fn joined_queue(&mut self, own: QueueIndex) -> QueueIndex {
-        match self.queues[own.0].merged_into {
-            Some(other) if !self.queues[other.0].is_seeky() => other,
-            Some(_) => {
-                self.queues[own.0].merged_into = None;
-                own
-            }
-            None => own,
-        }
     }
 
     // ---- dispatch ----
@@ -290,17 +226,17 @@ impl Cfq {
         if !queue.sync && self.in_driver_sync > 0 {
             return false;
         }
-        let mut limit = if queue.is_idle_class() { 1 } else { self.tunables.quantum };
+        let mut limit = if queue.is_idle_class() { 1 } else { QUANTUM };
         if queue.dispatched >= limit {
             if queue.is_idle_class() || self.busy > 1 {
                 return false;
             }
             limit = if self.is_2_6_32() { limit * 4 } else { u32::MAX };
         }
-        if !queue.sync && self.tunables.low_latency {
+        if !queue.sync {
             let last = if self.is_2_6_32() { self.last_sync_end } else { self.last_delayed_sync };
             let since = (now - last).max(0);
-            let mut depth = u32::try_from(since / ticks(self.tunables.slice_sync).max(1)).unwrap_or(u32::MAX);
+            let mut depth = u32::try_from(since / SLICE_SYNC).unwrap_or(u32::MAX);
             if depth == 0 && queue.dispatched == 0 {
                 depth = 1;
             }
@@ -341,7 +277,7 @@ impl Cfq {
             self.remove_from_tree(index);
         }
         let queue = &self.queues[index.0];
-        let cap = 2 * self.tunables.slice_async_rq * (1 + (7 - queue.level()) as u32);
+        let cap = 2 * SLICE_ASYNC_REQUESTS * (1 + (7 - queue.level()) as u32);
         let done = (!queue.sync && queue.slice_dispatched >= cap) || queue.is_idle_class();
         if self.busy > 1 && done {
             self.expire_slice(false, ticks(now));
@@ -353,11 +289,10 @@ impl Cfq {
 
     /// Update the habits of the queue and the active slice for a new request.
     pub(super) fn enqueued(&mut self, index: QueueIndex, request: &Request, now: Ticks) {
-        let slice_idle = ticks(self.tunables.slice_idle);
         let queue = &mut self.queues[index.0];
         if queue.sync {
             queue.has_ended = false;
-            queue.learn(request.sector.0, request.end().0, slice_idle, now);
+            queue.learn(request.sector.0, request.end().0, now);
             queue.deep |= queue.requests.len() >= 4;
             self.update_idle_window(index);
         }
@@ -376,20 +311,14 @@ impl Cfq {
     }
 
     fn update_idle_window(&mut self, index: QueueIndex) {
-        let slice_idle = ticks(self.tunables.slice_idle);
         let old_rules = self.is_2_6_32();
         let queue = &self.queues[index.0];
         if queue.is_idle_class() {
             return;
         }
         let seeky = queue.is_seeky();
-        let seeks_for_nothing = if old_rules {
-            seeky && !self.tunables.low_latency && self.queue_depth.is_deep
-        } else {
-            seeky && !queue.deep
-        };
-        let forbidden = slice_idle == 0 || queue.has_ended || seeks_for_nothing;
-        let longest = if old_rules && seeky { slice_idle.min(SEEKY_IDLE) } else { slice_idle };
+        let forbidden = queue.has_ended || !old_rules && seeky && !queue.deep;
+        let longest = if old_rules && seeky { SEEKY_IDLE } else { SLICE_IDLE };
         let idle_window = match queue.think.trusted() {
             _ if forbidden => false,
             Some(think) => think as Ticks <= longest,
@@ -446,7 +375,6 @@ impl Cfq {
         now: Ticks,
     ) {
         self.learn_queue_depth();
-        let expire_sync = ticks(self.tunables.fifo_expire_sync);
         let queue = &mut self.queues[index.0];
         queue.dispatched -= 1;
         self.in_driver -= 1;
@@ -454,7 +382,7 @@ impl Cfq {
             self.in_driver_sync -= 1;
             queue.last_completion = now;
             self.last_sync_end = now;
-            if now - arrived >= expire_sync {
+            if now - arrived >= ticks(FIFO_EXPIRE_SYNC) {
                 self.last_delayed_sync = now;
             }
         }
@@ -467,10 +395,7 @@ impl Cfq {
         let queue = &self.queues[index.0];
         if queue.slice_used(now) || queue.is_idle_class() {
             self.expire_slice(true, now);
-        } else if queue.requests.is_empty()
-            && request.is_sync()
-            && !request.flags.contains(BioFlags::NO_IDLE)
-            && self.close_cooperator(index).is_none()
+        } else if queue.requests.is_empty() && request.is_sync() && !request.flags.contains(BioFlags::NO_IDLE)
         {
             self.arm_idling(index, now);
         }
@@ -498,13 +423,13 @@ impl Cfq {
 
     /// A device without seeks that takes several requests at once gains nothing by idling.
     fn waiting_is_useless(&self) -> bool {
-        !self.tunables.rotational && self.queue_depth.is_deep
+        !self.rotational && self.queue_depth.is_deep
     }
 
     /// Whether the disk idles for this queue when it runs empty.
     fn should_idle(&self, index: QueueIndex) -> bool {
         let queue = &self.queues[index.0];
-        if queue.is_idle_class() || ticks(self.tunables.slice_idle) == 0 {
+        if queue.is_idle_class() {
             return false;
         }
         let last_of_tree = || queue.sync && self.trees.count(self.tree_of(index)) == 1;
@@ -524,10 +449,7 @@ impl Cfq {
         if queue.think.trusted().is_some_and(|think| think as Ticks > end - now) {
             return;
         }
-        let mut length = ticks(self.tunables.slice_idle);
-        if self.is_2_6_32() && queue.is_seeky() {
-            length = length.min(SEEKY_IDLE);
-        }
+        let length = if self.is_2_6_32() && queue.is_seeky() { SEEKY_IDLE } else { SLICE_IDLE };
         self.idle_until = Some(now + length);
     }
 

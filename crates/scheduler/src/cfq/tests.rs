@@ -3,7 +3,7 @@ use super::*;
 use diorite_block::{IoPriority, Op};
 
 fn cfq(rules: CfqRules) -> Cfq {
-    Cfq::new(CfqTunables::for_rules(rules))
+    Cfq::new(rules, true)
 }
 
 /// Dispatch and complete one request of a task that sends the next one right away; returns the order of tasks served in

@@ -81,11 +81,6 @@ impl ClassTrees {
         self.trees[class as usize].iter().map(BTreeMap::len).sum()
     }
 
-    /// The queues of one class, by tree and key.
-    pub(super) fn queues(&self, class: TreeClass) -> impl Iterator<Item = QueueIndex> {
-        self.trees[class as usize].iter().flat_map(|tree| tree.values().copied())
-    }
-
     /// Everything, for a description.
     pub(super) fn all(&self) -> Vec<(TreePosition, QueueIndex)> {
         let mut list = Vec::new();

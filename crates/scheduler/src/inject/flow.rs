@@ -135,7 +135,7 @@ impl Flow {
         flow
     }
 
-    /// Shares are those of CFQ's slices: 180 at level 0, 100 at level 4, 40 at level 7.
+    /// The shares are CFQ's: 180 at level 0, 100 at level 4, 40 at level 7.
     pub(super) fn set_priority(&mut self, priority: IoPriority, percent: u32) {
         let (class, level) = class_and_level(priority);
         self.class = class;

@@ -8,11 +8,12 @@
 //!   it as long as that is cheaper than a seek. A stream that has waited for a whole round of slices goes next.
 //! - **Scattered** flows share turns: all of them dispatch, and the drive's queue sorts them. While they wait, each stream's slice earns them
 //!   credit by their weight; their turn lasts as long as the credit. The disk stays idle for them as for a stream: otherwise a reader with one
-//!   request at a time would lose the disk after each request. A request that has waited for `target_latency_mixed` is served between two slices.
-//!   Beside a flow with few requests, a deep flow is limited to `scattered_depth`, and waits while such a request is overdue in the drive.
+//!   request at a time would lose the disk after each request. A request that has waited for `TARGET_LATENCY_MIXED` is served between two slices; a deep flow always has such a request, so
+//!   a stream goes next after each turn that spent the credit.
+//!   Beside a flow with few requests, a deep flow is limited to `SCATTERED_DEPTH`, and waits while such a request is overdue in the drive.
 //! - **Cached writes** need no seek at once. They are injected beside the flow in service while their owner has not received more than it. A
-//!   write is charged its bytes, its measured cost to the stream ([`InjectionCost`]), and, if it is not sequential, the time in which the
-//!   drive later writes it out. Beside a stream they take at most half of the drive's command time.
+//!   write is charged the time of its command, or of its bytes if that is longer, and, if it is not sequential, the time in which the drive
+//!   later writes it out. Beside a stream they take at most two fifths of the drive's command time.
 //! - **Sparse** flows use little of the device. Their requests interrupt a stream's slice, one at a time. Together they take at most as much
 //!   of a slice as the stream. A new flow counts as sparse, but only a few new flows are in the device at once.
 //!
@@ -23,7 +24,6 @@
 //! 1. A flow with pending requests is filed in one set, under the time that it has received; no other is in a set.
 //! 2. `arm_in_flight` and `free_in_flight` count what is in the device.
 
-mod cost;
 mod device;
 mod flow;
 mod select;
@@ -33,7 +33,6 @@ use std::fmt::Write;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
-use self::cost::InjectionCost;
 use self::device::Device;
 use self::flow::{Flow, FlowKind, FlowName};
 use super::table::RequestTable;
@@ -51,59 +50,30 @@ const SHALLOW: u32 = 2;
 /// Streams are ordered by received time in steps of about a short slice, in nanoseconds.
 const TURN: u64 = 1 << 24;
 
-/// Tunables: goals of the user, not properties of the device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InjectTunables {
-    /// Time within which each flow should get a slice, unless slices would be too short.
-    pub target_latency: Duration,
-    /// The same while scattered flows compete: each of their requests waits for the streams.
-    pub target_latency_mixed: Duration,
-    /// Longest slice.
-    pub slice_max: Duration,
-    /// Shortest slice, in seeks: at most `1 / (1 + slice_seeks)` of the time is lost to seeks.
-    pub slice_seeks: u32,
-    /// Most requests of a stream in the device while other flows wait.
-    pub stream_depth: u32,
-    /// Most injected writes in the device during a slice.
-    pub injected_depth: u32,
-    /// The same of background writes, which are large.
-    pub background_depth: u32,
-    /// Most requests of one scattered flow in the device beside a flow that has few at a time.
-    pub scattered_depth: u32,
-    /// After this time a write is injected whatever its owner has received.
-    pub injected_wait: Duration,
-    /// How long injection pauses to measure the stream's rate without it.
-    pub quiet_window: Duration,
-    /// Interval of quiet windows.
-    pub quiet_every: Duration,
-    /// A request that has waited this long is the first of its flow.
-    pub expire: Duration,
-    /// Largest merged request, in sectors.
-    pub max_sectors: u64,
-    /// Whether the device reports itself as rotational.
-    pub rotational: bool,
-}
+// Goals, not properties of the device.
 
-impl Default for InjectTunables {
-    fn default() -> Self {
-        Self {
-            target_latency: Duration::from_millis(400),
-            target_latency_mixed: Duration::from_millis(100),
-            slice_max: Duration::from_millis(200),
-            slice_seeks: 6,
-            stream_depth: 4,
-            injected_depth: 4,
-            background_depth: 2,
-            scattered_depth: 4,
-            injected_wait: Duration::from_millis(50),
-            quiet_window: Duration::from_millis(8),
-            quiet_every: Duration::from_millis(500),
-            expire: Duration::from_millis(300),
-            max_sectors: 1024,
-            rotational: true,
-        }
-    }
-}
+/// Time within which each flow should get a slice, unless slices would be too short.
+const TARGET_LATENCY: Duration = Duration::from_millis(400);
+/// The same while scattered flows compete: each of their requests waits for the streams.
+const TARGET_LATENCY_MIXED: Duration = Duration::from_millis(100);
+/// Longest slice.
+const SLICE_MAX: Duration = Duration::from_millis(180);
+/// Shortest slice, in seeks: at most `1 / (1 + SLICE_SEEKS)` of the time is lost to seeks.
+const SLICE_SEEKS: f64 = 6.0;
+/// Most requests of a stream in the device while other flows wait.
+const STREAM_DEPTH: u32 = 4;
+/// Most injected writes in the device during a slice.
+const INJECTED_DEPTH: u32 = 4;
+/// The same of background writes, which are large.
+const BACKGROUND_DEPTH: u32 = 2;
+/// Most requests of one scattered flow in the device beside a flow that has few at a time.
+const SCATTERED_DEPTH: u32 = 4;
+/// After this time a write is injected whatever its owner has received.
+const INJECTED_WAIT: Duration = Duration::from_millis(50);
+/// A request that has waited this long is the first of its flow.
+const EXPIRE: Duration = Duration::from_millis(300);
+/// Largest merged request, in sectors.
+const MAX_SECTORS: u64 = 1024;
 
 /// Index of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -151,7 +121,6 @@ struct Slice {
 
 /// The scheduler.
 pub struct Inject {
-    tunables: InjectTunables,
     table: RequestTable,
     flows: Vec<Flow>,
     unused: Vec<FlowIndex>,
@@ -160,6 +129,8 @@ pub struct Inject {
     sets: [Filed; 4],
     device: Device,
     slice: Option<Slice>,
+    /// The scattered flows had the last slice.
+    pool_was_last: bool,
     /// Seconds that the scattered flows together are owed, by their weight, for what streams received while they waited.
     pool_credit: f64,
     /// Device time received by the flow in service. A returning flow starts from it.
@@ -180,28 +151,22 @@ pub struct Inject {
     sparse_in_flight: u32,
     /// First requests of flows.
     newcomers_in_flight: u32,
-    cost: InjectionCost,
-    /// Measured seconds that one injected write costs the stream beyond its bytes.
-    injected_cost: f64,
     /// Earliest time of the next paced injection.
     next_paced: Duration,
     waits_for_pace: bool,
     /// Before this time no write is injected only because it has waited too long.
     next_overdue: Duration,
-    quiet_until: Option<Duration>,
-    next_quiet: Duration,
     injections: u64,
     slices: u64,
 }
 
-diorite_block::short_debug!(Inject, tunables);
+diorite_block::short_debug!(Inject);
 
 impl Inject {
-    /// An empty scheduler.
-    pub fn new(tunables: InjectTunables) -> Self {
+    /// An empty scheduler for a device that reports itself as rotational or not.
+    pub fn new(rotational: bool) -> Self {
         Self {
-            device: Device::new(tunables.rotational),
-            tunables,
+            device: Device::new(rotational),
             table: RequestTable::default(),
             flows: Vec::new(),
             unused: Vec::new(),
@@ -209,6 +174,7 @@ impl Inject {
             weights: HashMap::default(),
             sets: Default::default(),
             slice: None,
+            pool_was_last: false,
             pool_credit: 0.0,
             virtual_time: 0,
             virtual_time_since: Duration::ZERO,
@@ -220,13 +186,9 @@ impl Inject {
             background_in_flight: 0,
             sparse_in_flight: 0,
             newcomers_in_flight: 0,
-            cost: InjectionCost::default(),
-            injected_cost: 0.0,
             next_paced: Duration::ZERO,
             waits_for_pace: false,
             next_overdue: Duration::ZERO,
-            quiet_until: None,
-            next_quiet: Duration::ZERO,
             injections: 0,
             slices: 0,
         }
@@ -240,11 +202,6 @@ impl Inject {
     /// Streams' slices so far.
     pub fn slice_count(&self) -> u64 {
         self.slices
-    }
-
-    /// Measured cost of an injected write to the stream.
-    pub fn injected_cost(&self) -> Duration {
-        Duration::from_secs_f64(self.injected_cost)
     }
 
     /// Measured cost of a seek.
@@ -319,9 +276,7 @@ impl Inject {
             return Set::Free;
         }
         let is_free = match flow.name.kind {
-            FlowKind::Write | FlowKind::Background => {
-                self.device.caches_writes() && self.injected_cost <= self.device.seek()
-            }
+            FlowKind::Write | FlowKind::Background => self.device.caches_writes(),
             FlowKind::Read | FlowKind::Durable => false,
         };
         let comes_back = flow.think.get().is_none_or(|think| think < self.device.seek());
@@ -388,14 +343,14 @@ impl IoScheduler for Inject {
     fn merge(&mut self, request: &Request, _now: Duration) -> Option<RequestId> {
         let index = *self.by_name.get(&FlowName::of(request))?;
         let flow = &mut self.flows[index.0 as usize];
-        let key = flow.requests.merge(&mut self.table, request, self.tunables.max_sectors)?;
+        let key = flow.requests.merge(&mut self.table, request, MAX_SECTORS)?;
         self.table.note_merge(request.owner.task);
         Some(self.table.request(key).id)
     }
 
     fn insert(&mut self, request: Request, now: Duration) {
         let index = self.flow_of(&request, now);
-        let key = self.table.insert(request, index.0, now + self.tunables.expire, now);
+        let key = self.table.insert(request, index.0, now + EXPIRE, now);
         let (level, slices) = (self.virtual_time, self.slices);
         let flow = &mut self.flows[index.0 as usize];
         if flow.requests.is_empty() && flow.in_flight == 0 {
@@ -475,11 +430,10 @@ impl IoScheduler for Inject {
 
     fn describe(&self, now: Duration) -> String {
         let mut text = format!(
-            "inject: {} pending, {} in flight; a seek costs {:.1?}, an injected write {:.1?}; {} injected, {} slices\n",
+            "inject: {} pending, {} in flight; a seek costs {:.1?}; {} injected, {} slices\n",
             self.pending_count(),
             self.table.flying_count(),
             self.seek_cost(),
-            self.injected_cost(),
             self.injections,
             self.slices,
         );

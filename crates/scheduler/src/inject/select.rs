@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use super::flow::FlowKind;
-use super::{FREE, FlowIndex, Holder, Inject, NEWCOMER, SHALLOW, SPARSE, Set, Slice};
+use super::{
+    BACKGROUND_DEPTH, EXPIRE, FREE, FlowIndex, Holder, INJECTED_DEPTH, INJECTED_WAIT, Inject, NEWCOMER,
+    SCATTERED_DEPTH, SHALLOW, SLICE_MAX, SLICE_SEEKS, SPARSE, STREAM_DEPTH, Set, Slice, TARGET_LATENCY,
+    TARGET_LATENCY_MIXED,
+};
 use crate::Request;
 use crate::table::{Ended, Key};
 
 /// A request at most this far from a stream's next one belongs to the stream: it arrived late.
 const NEARBY_SECTORS: u64 = 32_768;
-/// Factor that each slice applies to the cost of an injected write.
-const INJECTED_COST_KEPT: f64 = 0.99;
+/// Beside a stream, injected writes take at most 1 in so many parts of the drive's command time.
+const INJECTED_PARTS: f64 = 2.5;
 /// After a pause of this length, injected writes may go together.
 const PACED_BURST: Duration = Duration::from_millis(10);
 /// Least slices of a round. With few streams, received time evens out unequal slices.
@@ -38,7 +42,7 @@ impl Inject {
             // It has the device alone. Flows that arrive later start level with it.
             self.virtual_time = self.virtual_time.max(time);
         }
-        if is_stream && (self.free_in_flight >= self.tunables.injected_depth || self.is_quiet(now)) {
+        if is_stream && self.free_in_flight >= INJECTED_DEPTH {
             return None;
         }
         if holder.is_some() {
@@ -51,10 +55,10 @@ impl Inject {
                 let cost = Duration::from_secs_f64(self.next_cost(index, now));
                 self.next_overdue = now + cost * OVERDUE_PARTS;
             }
-            // The drive executes one command at a time. After each write, the stream gets as much time as the write took.
+            // The drive executes one command at a time. After each write, the stream gets more time than the write took.
             let took = self.flow(index).cost.get().unwrap_or(0.0).min(self.device.seek());
             let since = self.next_paced.max(now.saturating_sub(PACED_BURST));
-            self.next_paced = since + Duration::from_secs_f64(2.0 * took);
+            self.next_paced = since + Duration::from_secs_f64(INJECTED_PARTS * took);
             self.injections += 1;
         }
         Some(self.take(index, FREE, now))
@@ -71,24 +75,20 @@ impl Inject {
     fn injected_seconds(&self, index: FlowIndex, request: &Request) -> f64 {
         let flow = self.flow(index);
         let scattered = 2.0 * flow.scattered_share() * self.device.write_out();
-        let transfer = self.device.transfer(request.bytes());
-        // Beside a stream, pauses make up for the command time.
-        let is_pool = self.slice.is_some_and(|slice| slice.holder == Holder::Pool);
-        let command = if is_pool { flow.cost.get().unwrap_or(0.0).min(self.device.seek()) } else { 0.0 };
-        transfer.max(command) + self.injected_cost + scattered
+        let command = flow.cost.get().unwrap_or(0.0).min(self.device.seek());
+        self.device.transfer(request.bytes()).max(command) + scattered
     }
 
     /// Background writes must not fill the drive before requests that threads wait for.
     fn may_inject(&self, index: FlowIndex) -> bool {
-        self.flow(index).name.kind != FlowKind::Background
-            || self.background_in_flight < self.tunables.background_depth
+        self.flow(index).name.kind != FlowKind::Background || self.background_in_flight < BACKGROUND_DEPTH
     }
 
     /// When the oldest injectable request becomes overdue, and its flow.
     fn oldest_write(&self) -> Option<(Duration, FlowIndex)> {
         let due = |index: FlowIndex| {
             let oldest = self.flow(index).requests.oldest().expect("a filed flow has requests");
-            self.table.slot(oldest).expires.saturating_sub(self.tunables.expire) + self.tunables.injected_wait
+            self.table.slot(oldest).expires.saturating_sub(EXPIRE) + INJECTED_WAIT
         };
         let may_go = self.set(Set::Free).iter().filter(|(_, _, index)| self.may_inject(*index));
         may_go.map(|(_, _, index)| (due(*index), *index)).min()
@@ -109,11 +109,11 @@ impl Inject {
         if holder == Holder::Pool {
             return overdue;
         }
-        if self.free_in_flight >= self.tunables.injected_depth {
+        if self.free_in_flight >= INJECTED_DEPTH {
             return None;
         }
         let paced = self.waits_for_pace.then_some(self.next_paced);
-        self.quiet_until.or_else(|| paced.into_iter().chain(overdue).min())
+        paced.into_iter().chain(overdue).min()
     }
 
     /// Whether a flow uses the disk, or will soon.
@@ -142,24 +142,6 @@ impl Inject {
         }
     }
 
-    /// Whether injection pauses now to measure the stream's rate without it.
-    fn is_quiet(&mut self, now: Duration) -> bool {
-        if let Some(until) = self.quiet_until {
-            if now < until {
-                return true;
-            }
-            self.quiet_until = None;
-            return false;
-        }
-        let is_stream = matches!(self.slice, Some(Slice { holder: Holder::Stream(_), ends: Some(_), .. }));
-        if now >= self.next_quiet && is_stream && self.device.is_known() {
-            self.quiet_until = Some(now + self.tunables.quiet_window);
-            self.cost.quiet(now);
-            return true;
-        }
-        false
-    }
-
     pub(super) fn free_ended(&mut self, index: FlowIndex, ended: &Ended, now: Duration) {
         self.free_in_flight -= 1;
         self.background_in_flight -= u32::from(self.flow(index).name.kind == FlowKind::Background);
@@ -171,9 +153,6 @@ impl Inject {
         };
         self.flow_mut(index).cost.add(took);
         self.file(index);
-        if self.free_in_flight == 0 && self.set(Set::Free).is_empty() {
-            self.cost.quiet(now);
-        }
     }
 
     // ---- slices ----
@@ -196,7 +175,7 @@ impl Inject {
                     if !(is_over && others) {
                         let is_here = matches!(flow.filed, Some((set, _)) if set != Set::Free);
                         if is_here {
-                            let may = !others || flow.in_flight < self.tunables.stream_depth;
+                            let may = !others || flow.in_flight < STREAM_DEPTH;
                             return may.then(|| self.take(index, 0, now));
                         }
                         if flow.in_flight > 0 || self.is_kept(now) {
@@ -235,9 +214,8 @@ impl Inject {
 
     /// The next scattered flow; sparse flows first.
     fn first_of_pool(&self, now: Duration) -> Option<FlowIndex> {
-        let depth = self.tunables.scattered_depth;
         let may_go = |index: FlowIndex| match self.flow(index).in_flight {
-            in_flight if in_flight >= depth => !self.has_shallow_flow_beside(index, now),
+            in_flight if in_flight >= SCATTERED_DEPTH => !self.has_shallow_flow_beside(index, now),
             in_flight if in_flight >= SHALLOW => !self.shallow_waits(now),
             _ => true,
         };
@@ -253,11 +231,10 @@ impl Inject {
         }
     }
 
-    /// Whether another scattered flow has few requests at a time, each of which a deep queue would delay.
+    /// Whether another scattered flow has few requests at a time. A deep queue would delay each of them.
     fn has_shallow_flow_beside(&self, index: FlowIndex, now: Duration) -> bool {
-        self.last_shallow.is_some_and(|(other, at)| {
-            other != index && now.saturating_sub(at) < self.tunables.target_latency_mixed
-        })
+        self.last_shallow
+            .is_some_and(|(other, at)| other != index && now.saturating_sub(at) < TARGET_LATENCY_MIXED)
     }
 
     /// Whether a request of a shallow flow has been in the device for the time of a seek. Drives prefer requests near each other, so deep flows
@@ -296,7 +273,6 @@ impl Inject {
             return None;
         }
         self.sparse_in_flight += 1;
-        self.cost.interrupt();
         self.injections += 1;
         Some(self.take(index, SPARSE, now))
     }
@@ -338,12 +314,12 @@ impl Inject {
         let pool_weight = self.pool_weight();
         // Sparse flows do not wait for the end of a slice.
         let all = self.set(Set::Streams).len() as f64 + pool_weight;
-        let least = self.device.seek() * f64::from(self.tunables.slice_seeks);
+        let least = self.device.seek() * SLICE_SEEKS;
         let scattered_ago = now.saturating_sub(self.last_scattered);
-        let is_mixed = !self.set(Set::Scattered).is_empty() || scattered_ago < self.tunables.target_latency;
-        let target = if is_mixed { self.tunables.target_latency_mixed } else { self.tunables.target_latency };
+        let is_mixed = !self.set(Set::Scattered).is_empty() || scattered_ago < TARGET_LATENCY;
+        let target = if is_mixed { TARGET_LATENCY_MIXED } else { TARGET_LATENCY };
         // Slices are short until the seek cost is known: one round shows whether they are needed.
-        let most = if self.device.is_known() { self.tunables.slice_max.as_secs_f64() } else { least };
+        let most = if self.device.is_known() { SLICE_MAX.as_secs_f64() } else { least };
         let share = (target.as_secs_f64() / all.max(1.0)).clamp(least, most.max(least));
         let pool = self.first_of_pool(now).map(|index| self.flow(index).class);
         let (holder, length) = match (stream, pool) {
@@ -358,7 +334,6 @@ impl Inject {
                 (Holder::Stream(self.next_stream(share)?), share)
             }
         };
-        self.cost.interrupt();
         if let Holder::Stream(index) = holder {
             self.slices += 1;
             let (now, most) = (self.slices, self.virtual_time + (share * 1e9) as u64);
@@ -366,9 +341,8 @@ impl Inject {
             (flow.last_slice, flow.waits_since) = (now, now);
             // If its turn came by a round, its excess is forgiven.
             flow.time = flow.time.min(most);
-            // A cost that stops injection is no longer measured. It decays, so injection is tried again.
-            self.injected_cost *= INJECTED_COST_KEPT;
         }
+        self.pool_was_last = holder == Holder::Pool;
         let length = Duration::from_secs_f64(length);
         self.slice = Some(Slice {
             holder,
@@ -383,15 +357,16 @@ impl Inject {
         Some(())
     }
 
-    /// Whether the scattered flows go before the next stream: they have credit, or a request has waited too long.
+    /// Whether the scattered flows go before the next stream: they have credit, or a stream has been served since their last turn and a
+    /// request has waited too long.
     fn is_turn_of_pool(&self, now: Duration) -> bool {
-        let target = self.tunables.target_latency_mixed;
+        let target = TARGET_LATENCY_MIXED;
         let is_overdue = |index: FlowIndex| {
             let oldest = self.flow(index).requests.oldest();
             oldest.is_some_and(|oldest| now.saturating_sub(self.table.slot(oldest).inserted) >= target)
         };
         let mut waiting = [Set::Scattered, Set::Sparse].into_iter().flat_map(|set| self.set(set));
-        self.pool_credit > 0.0 || waiting.any(|(.., index)| is_overdue(*index))
+        self.pool_credit > 0.0 || !self.pool_was_last && waiting.any(|(.., index)| is_overdue(*index))
     }
 
     fn end_slice(&mut self, now: Duration) {
@@ -402,7 +377,7 @@ impl Inject {
             Some(Slice { holder: Holder::Pool, charged_until, .. }) => {
                 // Time used while no stream waited is no debt.
                 let took = now.saturating_sub(charged_until).as_secs_f64();
-                let debt_max = self.tunables.target_latency_mixed.as_secs_f64();
+                let debt_max = TARGET_LATENCY_MIXED.as_secs_f64();
                 self.pool_credit = (self.pool_credit - took).max(-debt_max);
             }
             _ => {}
@@ -419,14 +394,13 @@ impl Inject {
         self.device.note_write_out(waited, bytes);
         slice.used += took;
         slice.charged_until = now;
-        slice.ends = slice.ends.map(|ends| ends + Duration::from_secs_f64(waited - took));
         self.flow_mut(index).charge(took);
         self.file(index);
         // Waiting scattered flows earn their share of it.
         let pool_weight = self.pool_weight();
         let is_mine = matches!(self.flow(index).filed, Some((Set::Streams, _)));
         let streams = self.set(Set::Streams).len() + usize::from(!is_mine);
-        let credit_max = self.tunables.slice_max.as_secs_f64() * pool_weight;
+        let credit_max = SLICE_MAX.as_secs_f64() * pool_weight;
         self.pool_credit = (self.pool_credit + took * pool_weight / streams as f64).min(credit_max);
     }
 
@@ -492,11 +466,6 @@ impl Inject {
             slice.ends = Some(now + slice.length);
         }
         self.charge_stream(index, request.bytes(), now);
-        if self.cost.stream_completed(request.owner.task, request.bytes(), now)
-            && let Some(cost) = self.cost.of_write()
-        {
-            self.injected_cost += (cost - self.injected_cost) / 16.0;
-        }
         self.keep_arm_for(index, now);
     }
 
@@ -527,7 +496,7 @@ impl Inject {
         let (key, is_far) = self.next_of(index, now);
         if is_far {
             // If many are overdue in two places, the disk does not seek for each of them.
-            self.flow_mut(index).next_late = now + self.tunables.expire;
+            self.flow_mut(index).next_late = now + EXPIRE;
         }
         let is_newcomer = mark & FREE == 0 && !self.flow(index).is_known();
         let mark = if is_newcomer { mark | NEWCOMER } else { mark };
@@ -541,11 +510,6 @@ impl Inject {
         if mark & FREE != 0 {
             self.free_in_flight += 1;
             self.background_in_flight += u32::from(self.flow(index).name.kind == FlowKind::Background);
-            if self.cost.inject(now) >= self.tunables.quiet_window {
-                let is_known = self.cost.of_write().is_some();
-                let pause = if is_known { self.tunables.quiet_every } else { self.tunables.quiet_window * 5 };
-                self.next_quiet = now + pause;
-            }
             let cost = self.injected_seconds(index, &request);
             if self.arm_is_used(now) {
                 let scattered = self.flow(index).scattered_share();

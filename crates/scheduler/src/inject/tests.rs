@@ -8,7 +8,7 @@ fn us(microseconds: u64) -> Duration {
 
 #[test]
 fn a_lone_writer_waits_for_nothing() {
-    let mut scheduler = Inject::new(InjectTunables::default());
+    let mut scheduler = Inject::new(true);
     let mut now = ms(0);
     for id in 0..1000 {
         scheduler.insert(request(id, Op::Write, id * 8, 1), now);
@@ -23,7 +23,7 @@ fn a_lone_writer_waits_for_nothing() {
 /// A sequential reader and a writer on a drive that serves a read in 1 ms (longer by `penalty` for each write meanwhile) and a write in
 /// `write`. Returns reads, writes, and the longest write.
 fn run(write: Duration, penalty: Duration, length: Duration) -> (Inject, u64, u64, Duration) {
-    let mut scheduler = Inject::new(InjectTunables::default());
+    let mut scheduler = Inject::new(true);
     let (mut now, mut id, mut counts, mut longest) = (ms(0), 10, (0, 0), ms(0));
     let mut arrivals = vec![(ms(0), request(1, Op::Read, 0, 1)), (ms(0), request(2, Op::Write, 1 << 30, 2))];
     let mut flying: Vec<(Duration, Request)> = Vec::new();
@@ -68,13 +68,12 @@ fn a_cached_write_goes_beside_the_stream() {
     assert!(longest <= ms(60), "{longest:?}");
 }
 
-/// What a write costs the reader is its owner's: each gets about half of the time.
+/// A write's cost for the reader is charged to the writer: each gets about half of the time.
 #[test]
 fn a_drive_that_minds_is_shared_by_time() {
     let (scheduler, reads, writes, longest) = run(us(350), us(300), ms(8000));
     let text = scheduler.describe(ms(8000));
     assert!((1500..7000).contains(&reads) && writes > 1500, "{reads} reads, {writes} writes\n{text}");
-    assert!(scheduler.injected_cost() > us(100), "{text}");
     assert!(longest < ms(500), "{longest:?}");
 }
 
@@ -87,7 +86,7 @@ fn a_write_that_needs_the_arm_gets_slices() {
 
 #[test]
 fn nothing_is_ordered_where_distance_costs_nothing() {
-    let mut scheduler = Inject::new(InjectTunables { rotational: false, ..InjectTunables::default() });
+    let mut scheduler = Inject::new(false);
     for id in 0..16 {
         scheduler.insert(request(id, Op::Read, (id * 7_919 % 16) << 20, id % 4), ms(0));
     }
@@ -98,7 +97,7 @@ fn nothing_is_ordered_where_distance_costs_nothing() {
 #[test]
 fn a_request_far_from_its_stream_is_served() {
     for (op, far) in [(Op::Read, 0), (Op::Write, 0), (Op::Read, 1 << 40), (Op::Write, 1 << 40)] {
-        let mut scheduler = Inject::new(InjectTunables::default());
+        let mut scheduler = Inject::new(true);
         let (mut now, mut next, mut flying) = (ms(0), 1 << 20, Vec::new());
         let mut far_since = None;
         for id in 0..20_000 {
@@ -127,10 +126,10 @@ fn a_request_far_from_its_stream_is_served() {
     }
 }
 
-/// Two streams of one owner, far apart, of which many requests are late: the arm goes from one to the other now and then, not for each request.
+/// Two streams of one owner, far apart, with many late requests: the disk changes between them now and then, not for each request.
 #[test]
 fn late_requests_of_two_places_take_turns_of_some_length() {
-    let mut scheduler = Inject::new(InjectTunables::default());
+    let mut scheduler = Inject::new(true);
     let places = [1 << 20, 1 << 40];
     for id in 0..4000 {
         let sector = places[id as usize / 8 % 2] + id * 256;
@@ -152,7 +151,7 @@ fn late_requests_of_two_places_take_turns_of_some_length() {
 /// Two sequential readers of a device that takes 100 us for a request, `seek` more after one of the other reader, and 4 ms more for one in
 /// 300. Returns the most requests that were in the device at once at the end.
 fn depth_of_two_readers(seek: Duration) -> usize {
-    let mut scheduler = Inject::new(InjectTunables::default());
+    let mut scheduler = Inject::new(true);
     let (mut now, mut last_task, mut free_at, mut at_once) = (ms(0), TaskId(0), ms(0), 0);
     let mut flying: Vec<(Duration, Request)> = Vec::new();
     for task in [1, 2] {

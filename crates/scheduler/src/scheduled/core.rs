@@ -20,7 +20,7 @@ use diorite_block::{BlockDevice, Completed};
 /// Shortest sleep until a deadline: a clock that ends it early must not make a thread spin.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 
-/// What the device and its queues share.
+/// The state that the device and its queues share.
 pub(super) struct Core {
     pub(super) lower: Arc<dyn BlockDevice>,
     state: Mutex<State>,

@@ -77,7 +77,7 @@ impl ScheduledDevice {
         Arc::new(Self { core, geometry })
     }
 
-    /// What each owner received so far.
+    /// Service of each owner so far.
     pub fn statistics(&self) -> Statistics {
         self.core.lock().scheduler.statistics().clone()
     }
