@@ -47,7 +47,7 @@ impl DiskMode {
 
 /// Read or write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the devices.
     #[default]
     Read,
@@ -67,7 +67,7 @@ pub struct DiskPerf {
     /// The path of the data.
     pub mode: DiskMode,
     /// Read or write.
-    pub way: Way,
+    pub direction: Direction,
     /// Page cache for `Buffered` and `Nocopy`, in bytes, for each device.
     pub cache_bytes: usize,
 }
@@ -79,7 +79,7 @@ impl Default for DiskPerf {
             block_bytes: 1 << 20,
             depth: 1,
             mode: DiskMode::Buffered,
-            way: Way::Read,
+            direction: Direction::Read,
             cache_bytes: 64 << 20,
         }
     }
@@ -150,9 +150,9 @@ pub struct DiskPerfOutcome {
 impl DiskPerfOutcome {
     /// As a row of a report.
     pub fn row(&self, engine: Engine) -> Row {
-        let test = match self.options.way {
-            Way::Read => "diskperf_read",
-            Way::Write => "diskperf_write",
+        let test = match self.options.direction {
+            Direction::Read => "diskperf_read",
+            Direction::Write => "diskperf_write",
         };
         let seconds = self.spent.seconds;
         let mut row = Row::new(engine, self.options.mode.row_mode(), test, self.bytes, seconds);
@@ -176,9 +176,9 @@ impl fmt::Display for DiskPerfOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mbytes = self.bytes as f64 / f64::from(1 << 20);
         let mean = self.latencies.summary().map_or(0.0, |latency| latency.mean);
-        let verb = match self.options.way {
-            Way::Read => "reading",
-            Way::Write => "writing",
+        let verb = match self.options.direction {
+            Direction::Read => "reading",
+            Direction::Write => "writing",
         };
         let seconds = self.spent.seconds;
         write!(
@@ -285,7 +285,7 @@ fn check(targets: &[DiskTarget], options: &DiskPerf) -> Result<(), DiskPerfError
     if options.depth > 1 && options.mode != DiskMode::Direct {
         return say("depth needs direct: the other modes move one block at a time");
     }
-    if options.way == Way::Write && options.mode == DiskMode::Nocopy {
+    if options.direction == Direction::Write && options.mode == DiskMode::Nocopy {
         return say("nocopy reads only");
     }
     let needed = options.blocks.saturating_mul(options.block_bytes as u64);
@@ -298,7 +298,7 @@ fn check(targets: &[DiskTarget], options: &DiskPerf) -> Result<(), DiskPerfError
                 );
             }
             // Writes extend the file.
-            DiskTarget::File { .. } if options.way == Way::Write => continue,
+            DiskTarget::File { .. } if options.direction == Direction::Write => continue,
             DiskTarget::File { name, file, .. } => (name.clone(), file.size()),
         };
         if capacity < needed {
@@ -322,7 +322,7 @@ impl Target {
 
 fn open_all(targets: &[DiskTarget], options: &DiskPerf) -> Result<Vec<Target>, DiskPerfError> {
     let direct = if options.mode == DiskMode::Direct { DirectIo::Required } else { DirectIo::Off };
-    let open = RawFile::options().read(true).write(options.way == Way::Write).direct(direct);
+    let open = RawFile::options().read(true).write(options.direction == Direction::Write).direct(direct);
     targets
         .iter()
         .map(|target| {
@@ -377,18 +377,18 @@ impl Test<'_> {
                     break 'moving;
                 }
                 let start = now();
-                let done = match (self.options.way, self.options.mode) {
-                    (Way::Write, _) => target.file.write_at(memory, offset),
-                    (Way::Read, DiskMode::Nocopy) => {
+                let done = match (self.options.direction, self.options.mode) {
+                    (Direction::Write, _) => target.file.write_at(memory, offset),
+                    (Direction::Read, DiskMode::Nocopy) => {
                         target.file.view(offset, self.options.block_bytes, &mut |_| ())
                     }
-                    (Way::Read, _) => target.file.read_at(memory, offset),
+                    (Direction::Read, _) => target.file.read_at(memory, offset),
                 };
                 let bytes = done.map_err(target.blame())?;
                 self.count(start, bytes);
             }
         }
-        if self.options.way == Way::Write {
+        if self.options.direction == Direction::Write {
             for target in targets {
                 target.file.sync_data().map_err(target.blame())?;
             }
@@ -411,14 +411,14 @@ impl Test<'_> {
                 // A file charges this cost for its bios; raw transfers have no file.
                 let largest = u64::from(device.geometry().max_transfer_bytes).max(1);
                 work(Work::Submit((memory.len() as u64).div_ceil(largest)));
-                match self.options.way {
-                    Way::Read => device.read_bytes(offset, memory)?,
-                    Way::Write => device.write_bytes(offset, memory, BioFlags::SYNC)?,
+                match self.options.direction {
+                    Direction::Read => device.read_bytes(offset, memory)?,
+                    Direction::Write => device.write_bytes(offset, memory, BioFlags::SYNC)?,
                 }
                 self.count(start, memory.len());
             }
         }
-        if self.options.way == Way::Write {
+        if self.options.direction == Direction::Write {
             targets.iter().try_for_each(|target| target.device().flush())?;
         }
         Ok(())
@@ -445,9 +445,9 @@ impl Test<'_> {
                 let (offset, len) = (next_block[index] * memory.len() as u64, memory.len());
                 next_block[index] += 1;
                 started[slot] = now();
-                let submitted = match self.options.way {
-                    Way::Read => queue.read(&target.file, offset, memory, len, slot as u64),
-                    Way::Write => queue.write(&target.file, offset, memory, len, slot as u64),
+                let submitted = match self.options.direction {
+                    Direction::Read => queue.read(&target.file, offset, memory, len, slot as u64),
+                    Direction::Write => queue.write(&target.file, offset, memory, len, slot as u64),
                 };
                 if let Err(refused) = submitted {
                     return Err(target.blame()(refused.into_error()));
@@ -464,7 +464,7 @@ impl Test<'_> {
                 free.push_back((slot, memory));
             }
         }
-        if self.options.way == Way::Write {
+        if self.options.direction == Direction::Write {
             for target in targets {
                 target.file.sync_data().map_err(target.blame())?;
             }
@@ -515,14 +515,14 @@ mod tests {
     /// `bytes_copied` was 0, and writes stayed in the cache, so the rate was not the device's.
     #[test]
     fn a_test_that_is_interrupted_has_the_figures_of_what_it_did() {
-        for way in [Way::Read, Way::Write] {
+        for direction in [Direction::Read, Direction::Write] {
             let device = MemoryDevice::new(1 << 20);
             let targets: [Arc<dyn BlockDevice>; 1] = [device.clone()];
-            let options = DiskPerf { blocks: 8, block_bytes: 64 << 10, way, ..DiskPerf::default() };
+            let options = DiskPerf { blocks: 8, block_bytes: 64 << 10, direction, ..DiskPerf::default() };
             let cancel = Cancel::default();
             let done = run(&targets, options, &Impatient(cancel.clone()), &cancel).unwrap();
-            assert_eq!((done.bytes, done.bytes_copied), (64 << 10, 64 << 10), "{way:?}");
-            assert!(way == Way::Read || device.counters().snapshot().write_bytes >= 64 << 10);
+            assert_eq!((done.bytes, done.bytes_copied), (64 << 10, 64 << 10), "{direction:?}");
+            assert!(direction == Direction::Read || device.counters().snapshot().write_bytes >= 64 << 10);
         }
     }
 }

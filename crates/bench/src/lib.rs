@@ -1,4 +1,4 @@
-//! Measurement and reports: `bonnie`, `diskperf`, and what the crates of jobs and reproductions share. Nothing here prints.
+//! Measurement and reports: `bonnie`, `diskperf`, and the common parts of the crates of jobs and reproductions. No code here prints.
 
 mod error;
 mod host;

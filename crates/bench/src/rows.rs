@@ -220,7 +220,7 @@ impl Verdict {
     }
 }
 
-/// What a command measured: the one object that `--json` prints.
+/// The result of a command: the object that `--json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The command line.

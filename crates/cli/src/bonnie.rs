@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use diorite_bench::bonnie::{
-    Effort, FileIo, HostPlace, ImagePlace, Seeking, Settings, comparison_text, csv_line, need_space, run,
+    Effort, FileIo, HostTarget, ImageTarget, Seeking, Settings, comparison_text, csv_line, need_space, run,
     table_text,
 };
 use diorite_bench::{Machine, Report, Row};
@@ -54,8 +54,8 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
         }
         Location::Host(path) => {
             need_space(path, settings.size_bytes())?;
-            let place = HostPlace::new(path, "")?;
-            (Machine::this(Some(path)), run(&place, &settings, &cancel, &progress)?)
+            let target = HostTarget::new(path, "")?;
+            (Machine::this(Some(path)), run(&target, &settings, &cancel, &progress)?)
         }
         Location::Image { image, path } => {
             let mut images = Images::new(Opening { queueing: arguments.queueing, ..Opening::default() });
@@ -66,11 +66,11 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
                     "{directory}: not a directory; choose a directory of the image"
                 )));
             }
-            let place = ImagePlace::new(filesystem, image.display().to_string(), path);
-            let rows = place
+            let target = ImageTarget::new(filesystem, image.display().to_string(), path);
+            let rows = target
                 .need_space(settings.size_bytes())
-                .and_then(|()| run(&place, &settings, &cancel, &progress));
-            drop(place);
+                .and_then(|()| run(&target, &settings, &cancel, &progress));
+            drop(target);
             let closed = images.close();
             let rows = rows?;
             closed?;

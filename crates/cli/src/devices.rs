@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use diorite::front_end::{TargetKind, host_paths, kind_of_target, what_is_on};
-use diorite::{BlockDevice, DeviceOptions, DirectIo, FoundContent, SchedulerKind, open_target};
+use diorite::{BlockDevice, DeviceOptions, FoundContent, SchedulerKind, open_target};
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -16,12 +16,6 @@ use crate::foreign;
 /// Open a device or an image as it is; `raw:` in front means the same.
 pub(crate) fn open(name: &str, writes: bool) -> Result<Arc<dyn BlockDevice>> {
     let options = if writes { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
-    open_target(name, &options).map_err(|error| Failure::open(&error))
-}
-
-/// Open a device or an image for writing, past every cache of the host; refused where that cannot be.
-pub(crate) fn open_direct(name: &str) -> Result<Arc<dyn BlockDevice>> {
-    let options = DeviceOptions::read_write().direct(DirectIo::Required);
     open_target(name, &options).map_err(|error| Failure::open(&error))
 }
 

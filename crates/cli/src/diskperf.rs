@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use diorite::{Access, BlockDevice, DirectIo, ScheduledDevice};
 use diorite_bench::diskperf::{
-    DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, DiskTarget, Way, run_on, run_simulated,
+    Direction, DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, DiskTarget, run_on, run_simulated,
     simulated_devices,
 };
 use diorite_bench::{Engine, Machine, Observer, Report, SchedulerReport, WorldOptions};
@@ -78,7 +78,7 @@ fn device_target(
     options: DiskPerf,
     schedulers: &mut Vec<Arc<ScheduledDevice>>,
 ) -> Result<DiskTarget> {
-    let writes = options.way == Way::Write;
+    let writes = options.direction == Direction::Write;
     if writes && !arguments.force {
         devices::refuse_to_destroy_data(name, "the write test")?;
     }
@@ -99,7 +99,7 @@ fn file_target(
     options: DiskPerf,
     images: &mut Images,
 ) -> Result<DiskTarget> {
-    let writes = options.way == Way::Write;
+    let writes = options.direction == Direction::Write;
     let access = if writes { Access::ReadWrite } else { Access::ReadOnly };
     let filesystem = images.open(image, access)?;
     let has_content = || filesystem.metadata(path).is_ok_and(|found| found.size > 0);
@@ -154,7 +154,7 @@ fn understand(words: &[String]) -> Result<(DiskPerf, Vec<String>)> {
     let mut options = DiskPerf::default();
     let mut targets = Vec::new();
     let mut mode: Option<(&str, DiskMode)> = None;
-    let mut way: Option<(&str, Way)> = None;
+    let mut direction: Option<(&str, Direction)> = None;
     for word in words {
         match word.split_once('=') {
             Some(("blocks", value)) => options.blocks = number(word, value, u64::MAX)?,
@@ -170,14 +170,14 @@ fn understand(words: &[String]) -> Result<(DiskPerf, Vec<String>)> {
                 "direct" => choose(&mut mode, word, DiskMode::Direct)?,
                 "raw" => choose(&mut mode, word, DiskMode::Raw)?,
                 "nocopy" => choose(&mut mode, word, DiskMode::Nocopy)?,
-                "read" => choose(&mut way, word, Way::Read)?,
-                "write" => choose(&mut way, word, Way::Write)?,
+                "read" => choose(&mut direction, word, Direction::Read)?,
+                "write" => choose(&mut direction, word, Direction::Write)?,
                 _ => targets.push(word.clone()),
             },
         }
     }
     options.mode = mode.map_or(DiskMode::Buffered, |(_, mode)| mode);
-    options.way = way.map_or(options.way, |(_, way)| way);
+    options.direction = direction.map_or(options.direction, |(_, direction)| direction);
     Ok((options, targets))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use diorite::Access;
 use diorite::front_end::host_paths;
 use diorite_job::{
-    HostPlace, JobError, JobFile, JobFileError, JobOutcome, Place, RawPlace, Simulated, VolumePlace,
+    HostTarget, JobError, JobFile, JobFileError, JobOutcome, RawTarget, Simulated, Target, VolumeTarget,
     parse_with, run, run_simulated,
 };
 
@@ -44,7 +44,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     match arguments.on.as_deref() {
         None => {
             refuse_to_destroy(arguments, &file, Path::new(""))?;
-            on_place(arguments, &file, &(Arc::new(HostPlace::default()) as Arc<dyn Place>), output)
+            on_target(arguments, &file, &(Arc::new(HostTarget::default()) as Arc<dyn Target>), output)
         }
         Some(target) if target.starts_with("sim:") => on_simulated(arguments, &file, target, output),
         Some(target) => match target.strip_prefix("raw:") {
@@ -55,13 +55,13 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
                 }
                 let device = crate::devices::open(path, writes)?;
                 let kind = crate::devices::scheduler(&*device, arguments.queueing)?;
-                let place: Arc<dyn Place> = Arc::new(RawPlace::new(device, kind, host_paths(path)));
-                on_place(arguments, &file, &place, output)
+                let target: Arc<dyn Target> = Arc::new(RawTarget::new(device, kind, host_paths(path)));
+                on_target(arguments, &file, &target, output)
             }
             None if Path::new(target).is_dir() => {
                 refuse_to_destroy(arguments, &file, Path::new(target))?;
-                let place: Arc<dyn Place> = Arc::new(HostPlace::below(target));
-                on_place(arguments, &file, &place, output)
+                let target: Arc<dyn Target> = Arc::new(HostTarget::below(target));
+                on_target(arguments, &file, &target, output)
             }
             None => on_image(arguments, &file, Path::new(target), output),
         },
@@ -107,9 +107,9 @@ fn on_image(arguments: &Job, file: &JobFile, image: &Path, output: &mut Output) 
             .read_ahead(read_ahead_bytes(arguments));
     let filesystem = images.open(image, Access::ReadWrite)?;
     let files = host_paths(&image.to_string_lossy());
-    let place: Arc<dyn Place> = Arc::new(VolumePlace::new(filesystem, "/").on_host(files));
-    let done = on_place(arguments, file, &place, output);
-    drop(place);
+    let target: Arc<dyn Target> = Arc::new(VolumeTarget::new(filesystem, "/").on_host(files));
+    let done = on_target(arguments, file, &target, output);
+    drop(target);
     let closed = images.close();
     done.and(closed)
 }
@@ -145,10 +145,10 @@ fn show(arguments: &Job, outcome: &JobOutcome, output: &mut Output) -> Result<()
     if arguments.reporting.json { output.json(outcome.json()) } else { output.text(&outcome.text()) }
 }
 
-fn on_place(arguments: &Job, file: &JobFile, place: &Arc<dyn Place>, output: &mut Output) -> Result<()> {
+fn on_target(arguments: &Job, file: &JobFile, target: &Arc<dyn Target>, output: &mut Output) -> Result<()> {
     let progress = StageProgress::default();
     let profiler = profiling::start(arguments.profiling.profile.as_deref())?;
-    let mut outcome = run(file, place, &progress, &interrupt::cancel()).map_err(Failure::from)?;
+    let mut outcome = run(file, target, &progress, &interrupt::cancel()).map_err(Failure::from)?;
     outcome.read_ahead_bytes = read_ahead_bytes(arguments);
     let profiled = profiler.map(Profiling::stop);
     show(arguments, &outcome, output)?;

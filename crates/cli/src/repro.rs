@@ -1,31 +1,20 @@
-//! The command repro: the published tables beside what is measured now.
+//! The command repro: the published tables beside the figures of simulated disks.
 
 use std::path::Path;
-use std::time::Duration;
 
-use diorite::front_end::host_paths;
 use diorite_bench::{Better, Machine, Observer, Report, Verdict};
-use diorite_repro::{
-    Options, Outcome, ReproError, boundary, fairness, fairness_on, matrix, odirect, odirect_here, page, raw,
-    unwritten_bytes,
-};
+use diorite_repro::{Options, Outcome, ReproError, boundary, fairness, matrix, odirect, page, raw};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
 use crate::args::{Repro, Table, command_line};
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::output::Output;
 use crate::progress::StageProgress;
-use crate::{devices, interrupt};
 
 pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
     let tables = arguments.tables();
-    // Before the device is overwritten.
-    if arguments.on.is_some() && tables != [Table::Fairness] {
-        return Err(Failure::Usage(
-            "--on belongs to `repro fairness`; the other tables need no device".to_owned(),
-        ));
-    }
     // Checked before the run, which takes long.
     arguments.report.as_deref().map_or(Ok(()), check_can_be_written)?;
     let mut outcomes = Vec::new();
@@ -76,10 +65,7 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
         outcome
     };
     Ok(match table {
-        Table::Fairness => match &arguments.on {
-            Some(device) => on_device(device, arguments)?,
-            None => simulate(fairness)?,
-        },
+        Table::Fairness => simulate(fairness)?,
         Table::Matrix => {
             let done = matrix(&options, &StageProgress::default(), &interrupt::cancel());
             interrupt::check()?;
@@ -87,49 +73,8 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
         }
         Table::Boundary => simulate(boundary)?,
         Table::Raw => simulate(raw)?,
-        Table::Odirect => with_this_machine(simulate(odirect)?)?,
+        Table::Odirect => simulate(odirect)?,
     })
-}
-
-/// The job of 2009 on a real device.
-fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
-    refuse_unwritten(name)?;
-    if !arguments.force {
-        devices::refuse_to_destroy(name, "the writer")?;
-    }
-    let device = devices::open_direct(name)?;
-    let progress = StageProgress::default();
-    progress.begin(&format!("{name}: three schedulers, {} s each", arguments.seconds), 0);
-    let outcome = fairness_on(&device, Duration::from_secs(arguments.seconds.into()));
-    progress.end();
-    Ok(outcome?)
-}
-
-/// Unwritten blocks are read without the disk, so they are an error.
-fn refuse_unwritten(name: &str) -> Result<()> {
-    for path in host_paths(name) {
-        let bytes = unwritten_bytes(&path).map_err(|error| Failure::host(path.display(), "open", &error))?;
-        if bytes > 0 {
-            let path = path.display();
-            return Err(Failure::Failed(format!(
-                "{name}: {bytes} bytes of {path} were never written, so reads do not reach the disk; write them first: \
-                 shred -n 1 {path}"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Bonnie's table of this machine after the simulated one, or the reason why there is none.
-fn with_this_machine(mut outcome: Outcome) -> Result<Outcome> {
-    interrupt::is_changing();
-    let progress = StageProgress::default();
-    let measured = odirect_here(&mut outcome, Path::new("."), &interrupt::cancel(), &progress);
-    interrupt::check()?;
-    if let Err(error) = measured {
-        outcome.notes.push(format!("Not measured on this machine: {error}"));
-    }
-    Ok(outcome)
 }
 
 fn print(outcome: &Outcome, output: &mut Output) -> Result<()> {

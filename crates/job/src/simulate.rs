@@ -8,18 +8,17 @@ use diorite::mkfs::{Flavor, MkfsError, MkfsOptions, mkfs};
 use diorite::{BlockDevice, Filesystem, SchedulerKind};
 use diorite_bench::{Cancel, Observer, Silent, SimulatedDiskError, open_simulated, world_time};
 use diorite_block::sync;
-use diorite_sim::disk::Trace;
 use diorite_sim::image::SparseImage;
-use diorite_sim::{Deadlock, SimDisk, Simulation, WorldOptions};
+use diorite_sim::{Deadlock, Simulation, WorldOptions};
 
 use crate::error::JobError;
 use crate::figures::disks::DiskUse;
 use crate::figures::result::JobOutcome;
 use crate::language::spec::JobFile;
-use crate::place::{FileUse, Place, VolumePlace};
 use crate::run::layout::lay_out_all;
 use crate::run::run;
 use crate::run::worker::workers_of;
+use crate::target::{FileUse, Target, VolumeTarget};
 
 /// Why jobs could not run on a simulated disk.
 #[derive(Debug, thiserror::Error)]
@@ -103,9 +102,9 @@ impl LaidOut {
         // In a world too: the order of the stack's threads decides which blocks are allocated.
         let result = Simulation::run_one(world, move || {
             let filesystem = Filesystem::options().clock(world_time::clock()).open_device(device as _)?;
-            let place = VolumePlace::new(filesystem.clone(), "/").simulated();
-            let laid_out = lay_out_all(&mut workers_of(&jobs), &place, &Silent, &Cancel::default());
-            drop(place);
+            let target = VolumeTarget::new(filesystem.clone(), "/").simulated();
+            let laid_out = lay_out_all(&mut workers_of(&jobs), &target, &Silent, &Cancel::default());
+            drop(target);
             Ok((laid_out, filesystem.close()))
         });
         observer.end();
@@ -122,27 +121,6 @@ impl LaidOut {
     pub fn run(&self, on: &Simulated, observer: &dyn Observer) -> Result<JobOutcome, SimulatedError> {
         let disk = open_simulated(&on.disk)?;
         disk.set_image(self.image.clone());
-        self.run_on(disk, on, observer)
-    }
-
-    /// As [`LaidOut::run`], with the commands of the disk.
-    ///
-    /// # Errors
-    /// As [`run_simulated`].
-    pub fn run_traced(&self, on: &Simulated) -> Result<(JobOutcome, Vec<Trace>), SimulatedError> {
-        let disk = open_simulated(&on.disk)?;
-        disk.set_image(self.image.clone());
-        disk.start_trace();
-        let outcome = self.run_on(Arc::clone(&disk), on, &Silent)?;
-        Ok((outcome, disk.take_trace()))
-    }
-
-    fn run_on(
-        &self,
-        disk: Arc<SimDisk>,
-        on: &Simulated,
-        observer: &dyn Observer,
-    ) -> Result<JobOutcome, SimulatedError> {
         let world = WorldOptions { seed: on.seed, ..WorldOptions::default() };
         let kind = on.scheduler.unwrap_or_else(|| SchedulerKind::default_for(disk.geometry().rotational));
         let (mut jobs, read_ahead_bytes) = (self.jobs.clone(), on.read_ahead_bytes);
@@ -156,15 +134,15 @@ impl LaidOut {
                 options = options.read_ahead_bytes(bytes);
             }
             let filesystem = options.open_device(Arc::clone(&disk) as _)?;
-            let place = VolumePlace::new(filesystem.clone(), "/").simulated();
-            settle(&jobs, &filesystem, &place)?;
-            let place: Arc<dyn Place> = Arc::new(place);
+            let target = VolumeTarget::new(filesystem.clone(), "/").simulated();
+            settle(&jobs, &filesystem, &target)?;
+            let target: Arc<dyn Target> = Arc::new(target);
             let begun = sync::now();
             let before = disk.activity(begun);
-            let outcome = run(&jobs, &place, &Silent, &Cancel::default());
+            let outcome = run(&jobs, &target, &Silent, &Cancel::default());
             let ended = sync::now();
             let after = disk.activity(ended);
-            drop(place);
+            drop(target);
             let closed = filesystem.close();
             let used = DiskUse::of_drive(&disk.name(), [&before, &after], ended.saturating_sub(begun));
             Ok((outcome, closed, used))
@@ -179,20 +157,21 @@ impl LaidOut {
 
 /// Bring a volume that was just opened into the state after the layout, because jobs normally run on the mount of the layout:
 /// marked as in use, with a begun journal, and with the mappings of the files and the bitmaps of their groups in memory.
-fn settle(jobs: &JobFile, filesystem: &Filesystem, place: &VolumePlace) -> diorite::Result<()> {
+fn settle(jobs: &JobFile, filesystem: &Filesystem, target: &VolumeTarget) -> diorite::Result<()> {
     let paths: Vec<_> = workers_of(jobs).into_iter().flat_map(|worker| worker.paths).collect();
     let purpose = FileUse { write: false, create: false, direct: false };
-    for path in paths.iter().filter(|path| place.size_of(path).is_some()) {
-        place.open(path, purpose)?.extents()?;
+    for path in paths.iter().filter(|path| target.size_of(path).is_some()) {
+        target.open(path, purpose)?.extents()?;
     }
     let beside = |path: &PathBuf| path.with_file_name("laid-out");
-    let beside: BTreeSet<_> = paths.iter().map(beside).filter(|path| place.size_of(path).is_none()).collect();
+    let beside: BTreeSet<_> =
+        paths.iter().map(beside).filter(|path| target.size_of(path).is_none()).collect();
     for path in &beside {
         let purpose = FileUse { write: true, create: true, direct: false };
-        place.open(path, purpose)?.write_all_at(&[0; 4096], 0)?;
+        target.open(path, purpose)?.write_all_at(&[0; 4096], 0)?;
     }
     filesystem.sync()?;
-    beside.iter().try_for_each(|path| place.remove(path))?;
+    beside.iter().try_for_each(|path| target.remove(path))?;
     filesystem.sync()
 }
 

@@ -1,17 +1,17 @@
 //! Schedulers on workloads on simulated disks: `cargo run --release -p diorite-repro --example matrix -- [OPTIONS]`.
 //!
 //! Options, each with values between commas: `--disks`, `--schedulers`, `--workloads` (parts of names), `--seeds`; `--seconds N`;
-//! `--json FILE`, `--picture FILE.html`; `--owners` shows each owner.
+//! `--json FILE`; `--owners` shows each owner.
 
 use std::time::Duration;
 
-use diorite_bench::{Cancel, Machine, Silent};
+use diorite_bench::{Cancel, Silent};
 use diorite_repro::matrix::{self, Matrix, MatrixOptions};
 
 #[expect(clippy::disallowed_methods, reason = "reports, not data I/O")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut options = MatrixOptions::default();
-    let (mut json, mut picture, mut owners) = (None, None, false);
+    let (mut json, mut owners) = (None, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         if name == "--owners" {
@@ -29,7 +29,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--seeds" => options.seeds = list().iter().map(|seed| seed.parse()).collect::<Result<_, _>>()?,
             "--seconds" => options.length = Duration::from_secs_f64(value.parse()?),
             "--json" => json = Some(value),
-            "--picture" => picture = Some(value),
             _ => return Err(format!("unknown option {name}").into()),
         }
     }
@@ -46,10 +45,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     matrix.verdicts("inject").iter().for_each(|verdict| println!("{verdict}"));
     if let Some(file) = json {
         std::fs::write(file, serde_json::to_string_pretty(&matrix.json())?)?;
-    }
-    if let Some(file) = picture {
-        let outcome = diorite_repro::outcome_of_matrix(&matrix);
-        std::fs::write(file, diorite_repro::page(&[outcome], &Machine::this(None)).render())?;
     }
     Ok(())
 }

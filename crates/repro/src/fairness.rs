@@ -9,16 +9,13 @@ use std::time::Duration;
 
 use diorite::mkfs::Flavor;
 use diorite_scheduler::SchedulerKind;
-use diorite_sim::disk::Trace;
 use hdrhistogram::Histogram;
 use serde::Deserialize;
 
 use crate::error::ReproError;
-use crate::matrix::colour_of;
-use crate::outcome::{CURVE_PERCENTS, Line, Options, Outcome};
+use crate::outcome::{Line, Options, Outcome};
 use crate::published::Fitted;
 use diorite_bench::Silent;
-use diorite_bench::report::{Colour, Curve, FigureWidth, Lane, Timeline};
 use diorite_bench::{Engine, LatencyUs, Mode, Row, Verdict};
 use diorite_job::{DirectionResult, JobOutcome, LaidOut, Simulated, SimulatedError, parse};
 
@@ -28,8 +25,6 @@ const JOB: &str = include_str!("../published/fairness-2009.fio");
 const READ_AHEAD_OF_2009: usize = 128 << 10;
 /// Length of the published run.
 const PUBLISHED_LENGTH: Duration = Duration::from_secs(10);
-/// Part of the run that the time line shows, in seconds.
-const SHOWN: (f64, f64) = (1.0, 2.0);
 /// Parameters that were fitted to a published figure, or chosen with knowledge of it.
 const FITTED: [Fitted; 4] = [
     (
@@ -60,18 +55,15 @@ fn published() -> Published {
 }
 
 /// One run of the job.
-struct Run {
-    outcome: JobOutcome,
-    trace: Vec<Trace>,
-}
+struct Run(JobOutcome);
 
 impl Run {
     fn writer(&self) -> &DirectionResult {
-        &self.outcome.results[0].write
+        &self.0.results[0].write
     }
 
     fn readers(&self) -> impl Iterator<Item = &DirectionResult> {
-        self.outcome.results[1..].iter().map(|result| &result.read)
+        self.0.results[1..].iter().map(|result| &result.read)
     }
 
     fn writer_kb_per_s(&self) -> f64 {
@@ -87,6 +79,11 @@ impl Run {
         all.reset();
         self.readers().for_each(|reader| all.add(&reader.latency_ns).expect("all have the same bounds"));
         all
+    }
+
+    /// Whether each operation of both runs took the same time.
+    fn is_same(&self, other: &Self) -> bool {
+        self.writer().latency_ns == other.writer().latency_ns && self.reads() == other.reads()
     }
 }
 
@@ -128,8 +125,8 @@ impl<'a> Bench<'a> {
 
     fn run(&self, disk: &str, scheduler: &str, read_ahead: Option<usize>) -> Result<Run, ReproError> {
         let kind = scheduler.parse().expect("a scheduler of this table");
-        let (outcome, trace) = self.laid_out.run_traced(&Self::on(disk, kind, read_ahead, self.options))?;
-        Ok(Run { outcome: outcome.complete().map_err(SimulatedError::from)?, trace })
+        let outcome = self.laid_out.run(&Self::on(disk, kind, read_ahead, self.options), &Silent)?;
+        Ok(Run(outcome.complete().map_err(SimulatedError::from)?))
     }
 }
 
@@ -155,14 +152,14 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
     let mut friendly = Vec::new();
     for (scheduler, row) in rows {
         let run = bench.run("sata-2009", scheduler, then)?;
-        outcome.add_fairness(&format!("{scheduler} on sata-2009"), scheduler, FigureWidth::Full, &run, row);
+        outcome.add_fairness(&format!("{scheduler} on sata-2009"), &run, row);
         friendly.push(run);
     }
     let again = bench.run("sata-2009", "inject", then)?;
     outcome.verdicts.push(Verdict::at_least(
         "fairness: the same seed gives the same run",
         1.0,
-        f64::from(u8::from(again.trace == friendly[3].trace)),
+        f64::from(u8::from(again.is_same(&friendly[3]))),
     ));
     outcome.judge_inject(&friendly[3]);
     outcome.headline = format!(
@@ -175,7 +172,7 @@ pub fn fairness(options: &Options) -> Result<Outcome, ReproError> {
     let scheduler = "cfq:noidle-regression";
     let run = Bench::new(WriterFile::New, options)?.run("sata-2009", scheduler, then)?;
     let name = format!("{scheduler} on sata-2009, the writer's file new");
-    outcome.add_fairness(&name, scheduler, FigureWidth::Half, &run, None);
+    outcome.add_fairness(&name, &run, None);
     outcome.compare_with_todays_read_ahead(&bench)?;
     outcome.compare_on_other_drives(&bench)?;
     let done = options.fairness_length.as_secs_f64() / PUBLISHED_LENGTH.as_secs_f64();
@@ -213,7 +210,7 @@ impl Outcome {
         let [none, inject] = [bench.run("sata-2009", "none", None)?, bench.run("sata-2009", "inject", None)?];
         for (scheduler, run) in [("none", &none), ("inject", &inject)] {
             let name = format!("{scheduler} on sata-2009, Diorite's read-ahead");
-            self.add_fairness(&name, scheduler, FigureWidth::Half, run, None);
+            self.add_fairness(&name, run, None);
         }
         self.verdicts.extend([
             Verdict::at_least(
@@ -235,7 +232,7 @@ impl Outcome {
         for disk in ["sata-2009-stall", "sata-2009-nocache"] {
             let [cfq, inject] = [bench.run(disk, "cfq:fixed", then)?, bench.run(disk, "inject", then)?];
             for (scheduler, run) in [("cfq:fixed", &cfq), ("inject", &inject)] {
-                self.add_fairness(&format!("{scheduler} on {disk}"), scheduler, FigureWidth::Half, run, None);
+                self.add_fairness(&format!("{scheduler} on {disk}"), run, None);
             }
             // `inject` charges the cost of a write for the readers to the writer, which moves the shares a little.
             let writer = inject.writer_kb_per_s() / cfq.writer_kb_per_s().max(1e-9);
@@ -249,14 +246,7 @@ impl Outcome {
         Ok(())
     }
 
-    fn add_fairness(
-        &mut self,
-        name: &str,
-        scheduler: &str,
-        width: FigureWidth,
-        run: &Run,
-        published: Option<PublishedRow>,
-    ) {
+    fn add_fairness(&mut self, name: &str, run: &Run, published: Option<PublishedRow>) {
         let reads = run.reads();
         let writes = &run.writer().latency_ns;
         let line = |column, unit, published, measured| Line {
@@ -284,13 +274,7 @@ impl Outcome {
             row.ops_per_s = Some(latency.len() as f64 / seconds.max(1e-9));
             row.latency_us = Some(latency_us(latency));
             self.rows.push(row);
-            let place = name.strip_prefix(scheduler).unwrap_or(name).trim_start();
-            let owner = if who == "writer" { "writer's" } else { "readers'" };
-            let points = curve(latency);
-            let curve = Curve { label: scheduler.to_owned(), colour: colour_of(scheduler), points };
-            self.add_curve(&format!("Latency of the {owner} operations {place}"), curve);
         }
-        self.timelines.push((name.to_owned(), width, timeline(&run.trace)));
     }
 
     fn judge_inject(&mut self, inject: &Run) {
@@ -318,45 +302,6 @@ fn latency_us(latency: &Histogram<u64>) -> LatencyUs {
     }
 }
 
-fn curve(latency: &Histogram<u64>) -> Vec<(f64, f64)> {
-    let at = |percent: f64| (percent, latency.value_at_quantile(percent / 100.0) as f64 / 1e3);
-    CURVE_PERCENTS.map(at).to_vec()
-}
-
-/// Use of the disk: a lane for each job, and the position of each transfer.
-fn timeline(trace: &[Trace]) -> Timeline {
-    let seconds = |duration: Duration| duration.as_secs_f64();
-    let shown = |entry: &&Trace| seconds(entry.completed) >= SHOWN.0 && seconds(entry.submitted) <= SHOWN.1;
-    let position = |entry: &Trace| (seconds(entry.completed), entry.command.start as f64 / 1e9);
-    let lane = |task: u64, label: &str| Lane {
-        label: label.to_owned(),
-        colour: Colour::Series(task as u8 - 1),
-        places: trace.iter().filter(shown).filter(|entry| entry.task == task).map(position).collect(),
-        spans: join_spans(
-            trace
-                .iter()
-                .filter(shown)
-                .filter(|entry| entry.task == task)
-                .map(|e| (seconds(e.submitted), seconds(e.completed))),
-        ),
-    };
-    Timeline { window_s: SHOWN, lanes: vec![lane(1, "writer"), lane(2, "reader 1"), lane(3, "reader 2")] }
-}
-
-/// Merge spans with less than a millisecond between them.
-fn join_spans(spans: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
-    let mut sorted: Vec<_> = spans.collect();
-    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut joined: Vec<(f64, f64)> = Vec::new();
-    for (start, end) in sorted {
-        match joined.last_mut() {
-            Some(last) if start - last.1 < 1e-3 => last.1 = last.1.max(end),
-            _ => joined.push((start, end)),
-        }
-    }
-    joined
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,11 +310,5 @@ mod tests {
     fn published_table_and_job_are_readable() {
         assert!((published().regression.writer_kb_per_s - 19.0).abs() < 0.1);
         assert_eq!(parse("fairness-2009.fio", JOB).expect("a job file").jobs.len(), 2);
-    }
-
-    #[test]
-    fn spans_join_over_short_gaps() {
-        let spans = [(0.0, 0.1), (0.1005, 0.2), (0.5, 0.6)];
-        assert_eq!(join_spans(spans.into_iter()), [(0.0, 0.2), (0.5, 0.6)]);
     }
 }

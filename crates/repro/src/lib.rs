@@ -1,4 +1,4 @@
-//! Published tables beside what is measured now, and the matrix of schedulers.
+//! Published tables beside simulated figures, and the matrix of schedulers.
 //!
 //! Where it sits: the unchanged stack runs in simulated processes on simulated disks of the time of a publication. A ratio
 //! must hold, and each ratio has a verdict. The functions return figures; the program prints them.
@@ -9,25 +9,19 @@ mod boundary;
 mod error;
 mod fairness;
 mod ground;
-mod here;
-mod holes;
 pub mod matrix;
 mod odirect;
 mod outcome;
 mod page;
 mod published;
 mod raw;
-mod real;
 mod schedulers;
 
 pub use boundary::boundary;
 pub use error::ReproError;
 pub use fairness::fairness;
-pub use here::odirect_here;
-pub use holes::unwritten_bytes;
 pub use odirect::odirect;
 pub use outcome::{Line, Options, Outcome};
 pub use page::page;
 pub use raw::raw;
-pub use real::fairness_on;
 pub use schedulers::{matrix, outcome_of_matrix};

@@ -1,9 +1,7 @@
 //! Reproductions as a page of figures.
 
 use diorite_bench::Machine;
-use diorite_bench::report::{
-    Bar, BarChart, BarGroup, Captioned, Colour, Figure, FigureWidth, Page, Section, Table,
-};
+use diorite_bench::report::{Bar, BarChart, BarGroup, Captioned, Colour, Page, Section, Table};
 
 use crate::outcome::Outcome;
 
@@ -12,7 +10,7 @@ pub fn page(outcomes: &[Outcome], machine: &Machine) -> Page {
     Page {
         title: "Diorite: the published tables, reproduced".to_owned(),
         subtitle: format!(
-            "diorite {} on {} ({}, {} CPUs, {}). Simulated disks run the whole stack in virtual time; what ran on this machine says so.",
+            "diorite {} on {} ({}, {} CPUs, {}). Simulated disks run the whole stack in virtual time.",
             env!("CARGO_PKG_VERSION"),
             machine.name,
             machine.cpu,
@@ -25,18 +23,10 @@ pub fn page(outcomes: &[Outcome], machine: &Machine) -> Page {
 
 fn section(outcome: &Outcome) -> Section {
     let has_published = outcome.lines.iter().any(|line| line.published.is_some());
-    let mut legend = vec![(Colour::Measured, "measured now".to_owned())];
-    if let Some((_, plot)) = outcome.dots.first() {
-        let dots = plot.rows.iter().flat_map(|row| &row.dots);
-        legend = Vec::new();
-        for entry in dots.map(|dot| (dot.colour, dot.label.clone())) {
-            if !legend.contains(&entry) {
-                legend.push(entry);
-            }
-        }
-    }
+    let mut legend = Vec::new();
     if has_published {
-        legend.insert(0, (Colour::Published, "published".to_owned()));
+        legend.push((Colour::Published, "published".to_owned()));
+        legend.push((Colour::Measured, "measured now".to_owned()));
     }
     Section {
         heading: outcome.title.to_owned(),
@@ -44,32 +34,19 @@ fn section(outcome: &Outcome) -> Section {
         headline: outcome.headline.clone(),
         verdicts: outcome.verdicts.clone(),
         legend,
-        figures: figures(outcome),
+        figures: if has_published { figures(outcome) } else { Vec::new() },
         table: Some(table(outcome)),
         notes: outcome.notes.clone(),
     }
 }
 
 fn figures(outcome: &Outcome) -> Vec<Captioned> {
-    let captioned = |caption: String, width, figure: Box<dyn Figure>| Captioned { caption, width, figure };
-    let dots = outcome
-        .dots
-        .iter()
-        .map(|(caption, plot)| captioned(caption.clone(), FigureWidth::Half, Box::new(plot.clone())));
-    let bars = columns(outcome).into_iter().filter(|_| outcome.dots.is_empty()).map(|(column, unit)| {
-        let caption =
-            if unit.is_empty() { capitalised(column) } else { format!("{}, {unit}", capitalised(column)) };
-        captioned(caption, FigureWidth::Half, Box::new(bars(outcome, column, unit)))
-    });
-    let timelines = outcome.timelines.iter().map(|(row, width, timeline)| {
-        let caption = format!("Who had the disk, and where on it: {row}");
-        captioned(caption, *width, Box::new(timeline.clone()))
-    });
-    let latencies = outcome
-        .latencies
-        .iter()
-        .map(|(caption, chart)| captioned(caption.clone(), FigureWidth::Half, Box::new(chart.clone())));
-    dots.chain(bars).chain(timelines).chain(latencies).collect()
+    let captioned = |(column, unit): (&str, &str)| {
+        let name = capitalised(column);
+        let caption = if unit.is_empty() { name } else { format!("{name}, {unit}") };
+        Captioned { caption, figure: bars(outcome, column, unit) }
+    };
+    columns(outcome).into_iter().map(captioned).collect()
 }
 
 fn capitalised(text: &str) -> String {

@@ -9,7 +9,6 @@ use diorite_sim::{CpuCosts, WorldOptions};
 use serde::Deserialize;
 
 use crate::error::ReproError;
-use crate::here::raw_in_memory;
 use crate::outcome::{Line, Options, Outcome};
 use crate::published::Fitted;
 use diorite_bench::diskperf::{self, DiskMode, DiskPerf};
@@ -50,8 +49,7 @@ pub fn raw(options: &Options) -> Result<Outcome, ReproError> {
         title: "Raw devices: eight disks, one reader (2002)",
         text: "One thread reads eight disks in turn. Synchronous direct reads keep one disk busy at a time. The page cache reads \
                ahead on all disks, and pays for a copy; without the copy it was 1.5 times as fast. In a further row the same thread keeps \
-               several direct reads in flight on each disk. The disks are a simulated array on one 2 Gbit/s link, then memory \
-               of this machine.",
+               several direct reads in flight on each disk. The disks are a simulated array on one 2 Gbit/s link.",
         ..Outcome::default()
     };
     let blocks = (BLOCKS * options.amount_percent / 100).max(16);
@@ -91,7 +89,6 @@ pub fn raw(options: &Options) -> Result<Outcome, ReproError> {
          2002 raw devices were slower ({:.2} Mbytes/s and {:.0} \u{b5}s against {:.2} and {:.0}); the model has no reason for it.",
         published.raw.mb_per_s, published.raw.mean_us, published.direct.mb_per_s, published.direct.mean_us
     ));
-    raw_in_memory(&mut outcome)?;
     Ok(outcome)
 }
 

@@ -42,11 +42,6 @@ pub fn outcome_of_matrix(matrix: &Matrix) -> Outcome {
         );
         outcome.verdicts.push(Verdict::at_most(name, 1.0 + MARGIN, it.lead));
     }
-    for disk in matrix.disks() {
-        let [throughput, latency] = matrix.plots(&disk);
-        outcome.dots.push((format!("Throughput on {disk}, by that of the best scheduler"), throughput));
-        outcome.dots.push((format!("p99 latency of the worst served owner, on {disk}"), latency));
-    }
     outcome.headline = format!(
         "inject is on the front (no other scheduler better in throughput and latency by {:.0} %) on {} of {} workloads and disks.",
         MARGIN * 100.0,

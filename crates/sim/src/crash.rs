@@ -1,19 +1,19 @@
-//! Power loss: a recorder of all that reaches a device, and the images that a crash at any moment may leave.
+//! Power loss: a recorder of all writes to a device, and the images that a crash at any moment may leave.
 //!
 //! Where it sits: [`RecordingDevice`] wraps any device while a workload runs. Afterwards [`Recording::crash_points`]
-//! lists the moments worth crashing at (before each flush took effect, before each FUA write completed, and the end), and for each of them
-//! [`CrashPoint::image`] builds the disk that a chosen fate of the unflushed writes leaves.
+//! lists the moments that differ (before each flush took effect, before each FUA write completed, and the end). For each of them
+//! [`CrashPoint::image`] builds the disk for a choice of fates of the unflushed writes.
 //!
 //! The assumptions about the medium:
 //! 1. A write is durable when it carried FUA and has completed, or when it had completed before a flush was issued
-//!    that has completed since. Everything else that was issued may be there or not, in any combination.
-//! 2. Of two writes to one sector, the one issued later wins if it is there.
+//!    that has completed since. All other issued writes may be on the medium or not, in any combination.
+//! 2. Of two writes to one sector, the later one wins if it is on the medium.
 //! 3. A sector is written whole or not at all; a longer write may be torn between sectors ([`Fate::Torn`]).
 //! 4. The flush of a PREFLUSH write comes before its data.
 //!
-//! Interface: a test says what it has been promised with [`RecordingDevice::mark`] (say, after `fsync` returned); a
-//! crash point knows the marks that came before it ([`CrashPoint::marks`]), and these promises must hold in every
-//! image of that point. Cost: recording keeps a copy of all data written; an image costs O(unflushed writes).
+//! Interface: a test records each promise with [`RecordingDevice::mark`] (for example after `fsync` returned). A crash point has the marks
+//! before it ([`CrashPoint::marks`]), and these promises must hold in each of its images. Cost: the recorder keeps a copy of all written
+//! data; an image costs O(unflushed writes).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,7 @@ enum Content {
     Zeros(u64),
 }
 
-/// A write that was seen.
+/// A recorded write.
 #[derive(Clone, Debug)]
 struct Write {
     sector: Sector,
@@ -55,7 +55,7 @@ struct Log {
     events: Vec<Event>,
 }
 
-/// Wraps a device and remembers every write, flush and FUA.
+/// Wraps a device and records each write, flush and FUA.
 #[derive(Debug)]
 pub struct RecordingDevice {
     lower: Arc<dyn BlockDevice>,
@@ -65,9 +65,8 @@ pub struct RecordingDevice {
 }
 
 impl RecordingDevice {
-    /// Record what happens to `lower` from now on; reads its present content as the starting point. The wrapped
-    /// device always says that it has a volatile cache (or flushes would not come down here), and that it takes
-    /// FUA if `fua` says so.
+    /// Record the writes to `lower` from now on. Reads its present content first. The wrapped device reports a volatile cache, so that
+    /// flushes reach it, and FUA as `fua` says.
     pub fn new(lower: Arc<dyn BlockDevice>, fua: bool) -> Result<Arc<Self>, IoError> {
         let base = SparseImage::copy_of(&*lower)?;
         let geometry = Geometry { volatile_cache: true, fua, ..lower.geometry().clone() };
@@ -81,7 +80,7 @@ impl RecordingDevice {
         Arc::new(Self { lower, geometry, base: image, log: Mutex::default() })
     }
 
-    /// Note that a promise was made: `mark` is the caller's number for it.
+    /// Record a promise; `mark` is the caller's number for it.
     pub fn mark(&self, mark: u64) {
         self.log().events.push(Event::Mark(mark));
     }
@@ -115,7 +114,7 @@ impl RecordingDevice {
             BioMemory::Write(segments) => {
                 Content::Bytes(segments.iter().flat_map(|s| s.iter().copied()).collect())
             }
-            // What is discarded reads as zeros here: the worst that may come of it.
+            // A discarded range reads as zeros: the worst case.
             BioMemory::None(len) if matches!(bio.op, Op::WriteZeroes | Op::Discard) => Content::Zeros(*len),
             BioMemory::Read(_) | BioMemory::None(_) => return None,
         };
@@ -161,18 +160,17 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// The disk as it was when recording began.
+    /// The content of the disk at the begin of the recording.
     pub fn base(&self) -> &SparseImage {
         &self.base
     }
 
-    /// Number of writes seen.
+    /// Number of recorded writes.
     pub fn write_count(&self) -> usize {
         self.log.writes.len()
     }
 
-    /// Every moment that differs in what must survive: just before each flush took effect, just before each FUA write
-    /// completed, and the end. In order.
+    /// All moments that differ in the durable writes: before each flush took effect, before each FUA write completed, and the end. In order.
     pub fn crash_points(&self) -> impl Iterator<Item = CrashPoint<'_>> {
         let mut state = Replay {
             recording: self,
@@ -237,7 +235,7 @@ impl<'a> Replay<'a> {
         Some(self.point())
     }
 
-    /// Whether more must survive a crash after this event than before it.
+    /// Whether this event makes a write durable.
     fn makes_durable(&self, event: Event) -> bool {
         match event {
             Event::FlushCompleted(_) => true,
@@ -278,8 +276,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Make writes durable. An earlier unflushed write to the same place can no longer show through; it is kept in the
-    /// list, but applied before, so that a later durable write wins.
+    /// Make writes durable. Earlier unflushed writes that overlap them are applied before, so that the later durable write wins.
     fn settle(&mut self, indices: &[usize]) {
         let overlapped = |older: usize, newer: usize| {
             let range = |index: usize| {
@@ -289,8 +286,7 @@ impl<'a> Replay<'a> {
             let (a, b) = (range(older), range(newer));
             older < newer && a.start < b.end && b.start < a.end
         };
-        // What a durable write hides wholly or partly is settled with it: its fate is the medium's secret, and
-        // "it was there and was overwritten" is one of the allowed stories.
+        // A write that a durable write overlaps is settled with it: "written and overwritten" is an allowed result.
         let mut settled: Vec<usize> = self
             .unflushed
             .iter()
@@ -305,21 +301,21 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// What became of one unflushed write.
+/// The fate of one unflushed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It never reached the medium.
     Lost,
-    /// It did.
+    /// It reached the medium.
     Whole,
-    /// Only its first sectors did.
+    /// Only its first sectors reached the medium.
     Torn {
-        /// How many.
+        /// Their number.
         sectors: u32,
     },
 }
 
-/// A moment at which the power may go.
+/// A moment of a power cut.
 #[derive(Clone, Debug)]
 pub struct CrashPoint<'a> {
     recording: &'a Recording,
@@ -335,12 +331,12 @@ impl CrashPoint<'_> {
         self.number
     }
 
-    /// How many writes are unflushed.
+    /// Number of unflushed writes.
     pub fn unflushed_count(&self) -> usize {
         self.unflushed.len()
     }
 
-    /// The promises made before this moment, in order ([`RecordingDevice::mark`]).
+    /// The promises before this moment, in order ([`RecordingDevice::mark`]).
     pub fn marks(&self) -> &[u64] {
         &self.marks
     }
@@ -366,9 +362,8 @@ impl CrashPoint<'_> {
         image
     }
 
-    /// The fates worth trying: all combinations if there are at most `limit`; otherwise nothing, everything, each
-    /// prefix, each one alone, all but each one (as many as fit), and random ones by `seed` up to `limit`. With
-    /// `Tearing::Allowed`, random ones also tear writes.
+    /// Fates to test: all combinations if there are at most `limit`. Otherwise none, all, each prefix, each write alone, all but each write (as
+    /// many as fit), and random ones by `seed` up to `limit`. With `Tearing::Allowed`, random ones also tear writes.
     pub fn fates(&self, limit: usize, tearing: Tearing, seed: u64) -> Vec<Vec<Fate>> {
         let count = self.unflushed.len();
         let of = |present: bool| if present { Fate::Whole } else { Fate::Lost };
@@ -405,7 +400,7 @@ impl CrashPoint<'_> {
     }
 }
 
-/// Whether writes of more than one sector may be there in part.
+/// Whether writes of more than one sector may be torn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tearing {
     /// Writes are whole or absent.

@@ -1,8 +1,8 @@
-//! A device that misbehaves on purpose: errors, torn, lost and misdirected writes, a power cut.
+//! A device with injected faults: errors, torn, lost and misdirected writes, a power cut.
 //!
 //! Where it sits: around any device. The fault model, per rule: *which* bios (operation, sectors), *when* (after so many
 //! matching ones, so many times), *what* ([`Effect`]). A lost, torn or misdirected write reports success, as a bad drive
-//! would. After a power cut everything fails with [`IoErrorKind::Gone`] until [`FaultyDevice::power_on`].
+//! does. After a power cut every bio fails with [`IoErrorKind::Gone`] until [`FaultyDevice::power_on`].
 
 use std::io;
 use std::ops::Range;
@@ -12,39 +12,39 @@ use diorite_block::{
     Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op, Sector,
 };
 
-/// What goes wrong.
+/// The effect of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The bio fails with this `errno` and moves nothing.
     Error(i32),
     /// Only the first sectors of a write reach the medium; it reports success.
     Torn {
-        /// How many.
+        /// Their number.
         sectors: u32,
     },
-    /// A write reports success and never happens; a read fills nothing in and reports success.
+    /// The bio moves nothing and reports success.
     Lost,
-    /// A write lands at another place and reports success.
+    /// A write goes to another sector and reports success.
     Misdirected {
-        /// Where its first sector lands.
+        /// The sector of its start.
         to: Sector,
     },
     /// The power fails before this bio.
     PowerCut,
 }
 
-/// Which bios, and when.
+/// A rule: bios, and the effect on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Only this operation, or any.
     pub op: Option<Op>,
     /// Only bios that touch these sectors, or any.
     pub sectors: Option<Range<u64>>,
-    /// Matching bios that are spared first.
+    /// Number of matching bios without the effect at first.
     pub after: u64,
-    /// Matching bios that are hit then.
+    /// Number of bios with the effect after that.
     pub times: u64,
-    /// What happens to them.
+    /// The effect.
     pub effect: Effect,
 }
 
@@ -88,7 +88,7 @@ struct State {
     without_power: bool,
 }
 
-/// Wraps a device and lets things go wrong.
+/// Wraps a device and injects faults.
 #[derive(Debug)]
 pub struct FaultyDevice {
     lower: Arc<dyn BlockDevice>,
@@ -96,7 +96,7 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    /// A device on which nothing goes wrong yet.
+    /// A device without faults.
     pub fn new(lower: Arc<dyn BlockDevice>) -> Arc<Self> {
         Arc::new(Self { lower, state: Mutex::default() })
     }
@@ -106,12 +106,12 @@ impl FaultyDevice {
         self.state().faults.push(fault);
     }
 
-    /// Nothing goes wrong from now on.
+    /// Remove all faults.
     pub fn clear(&self) {
         self.state().faults.clear();
     }
 
-    /// How many bios were hit so far.
+    /// Number of bios with an effect so far.
     pub fn hit_count(&self) -> u64 {
         self.state().hits
     }
@@ -125,7 +125,7 @@ impl FaultyDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The effect on this bio, if it is its turn.
+    /// The effect on this bio, if any.
     fn effect(&self, bio: &Bio<'_>) -> Option<Effect> {
         let mut state = self.state();
         if state.without_power {
@@ -158,7 +158,7 @@ impl FaultyDevice {
         }
     }
 
-    /// Write the first bytes of a bio's data somewhere; anything but a write is executed as it is.
+    /// Write the first bytes of a bio's data at a sector. Other operations are executed unchanged.
     fn rewrite(&self, bio: &mut Bio<'_>, to: Sector, limit: u64) -> Result<(), IoError> {
         let BioMemory::Write(segments) = &bio.memory else {
             return self.lower.execute(std::slice::from_mut(bio));

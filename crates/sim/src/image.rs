@@ -55,7 +55,7 @@ impl SparseImage {
         self.chunks.len() as u64 * CHUNK
     }
 
-    /// Copy out `memory.len()` bytes; what lies beyond the end reads as zeros.
+    /// Read `memory.len()` bytes. Bytes beyond the end read as zeros.
     pub fn read(&self, mut offset: u64, mut memory: &mut [u8]) {
         while !memory.is_empty() {
             let within = (offset % CHUNK) as usize;
@@ -70,7 +70,7 @@ impl SparseImage {
         }
     }
 
-    /// Copy in `memory`; what lies beyond the end is dropped.
+    /// Write `memory`. Bytes beyond the end are dropped.
     pub fn write(&mut self, mut offset: u64, memory: &[u8]) {
         let len = self.len.saturating_sub(offset).min(memory.len() as u64) as usize;
         let mut memory = &memory[..len];
@@ -79,7 +79,7 @@ impl SparseImage {
             let step = memory.len().min(CHUNK as usize - within);
             let (now, later) = memory.split_at(step);
             if !self.chunks.contains_key(&(offset / CHUNK)) && now.iter().all(|byte| *byte == 0) {
-                // Zeros where nothing is: nothing to remember.
+                // Zeros in a missing chunk need no memory.
                 offset += step as u64;
                 memory = later;
                 continue;
@@ -92,7 +92,7 @@ impl SparseImage {
         }
     }
 
-    /// Make a range read as zeros, and give its memory back where whole chunks are covered.
+    /// Make a range read as zeros, and free its whole chunks.
     pub fn zero(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.len);
         let mut at = offset;
@@ -119,7 +119,7 @@ impl SparseImage {
         self
     }
 
-    /// Carry out one bio on this content.
+    /// Execute one bio on this content.
     pub fn apply(&mut self, bio: &mut Bio<'_>) {
         let mut at = bio.sector.to_bytes();
         match &mut bio.memory {

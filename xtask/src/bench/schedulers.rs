@@ -61,11 +61,11 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
 /// Every scheduler on every workload on simulated disks, a seed for each round.
 fn matrix(options: &Options) -> Result<(), String> {
     let store = store::directory("matrix")?;
-    let (json, picture) = (store.join("matrix.json"), store.join("matrix.html"));
+    let json = store.join("matrix.json");
     let seeds: Vec<_> = (1..=options.rounds).map(|seed| seed.to_string()).collect();
-    let (seeds, json, picture) = (seeds.join(","), json.to_string_lossy(), picture.to_string_lossy());
+    let (seeds, json) = (seeds.join(","), json.to_string_lossy());
     let command = format!(
-        "cargo run --release --quiet -p diorite-repro --example matrix -- --seeds {seeds} --json {json} --picture {picture}"
+        "cargo run --release --quiet -p diorite-repro --example matrix -- --seeds {seeds} --json {json}"
     );
     let said = shell(&command)?;
     let text = format!(

@@ -1,6 +1,6 @@
 //! Sequential reads and writes of a file in chunks, for the block tests.
 //!
-//! A [`super::Place`] chooses the way. One chunk at a time is the way of the program of 2001, and suits a kernel with
+//! A [`super::Target`] chooses the way. One chunk at a time is the way of the program of 2001, and suits a kernel with
 //! readahead and writeback. Direct I/O on a file of an image has no readahead, so it keeps several chunks in flight
 //! ([`DirectReader`], [`DirectWriter`]).
 
@@ -28,7 +28,7 @@ pub(super) fn huge_buffer(
     allocate(bytes, HUGE_BYTES).map_err(|source| Error::Memory { bytes, source })
 }
 
-/// An open file of a [`super::Place`].
+/// An open file of a [`super::Target`].
 pub trait WorkFile: Send + Sync {
     /// Read at `offset`; fewer bytes only at the end of the file.
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
@@ -129,7 +129,7 @@ mod tests {
     use diorite_device::MemoryDevice;
 
     use super::*;
-    use crate::bonnie::{FileIo, ImagePlace, Place};
+    use crate::bonnie::{FileIo, ImageTarget, Target};
 
     /// Chunks in flight are written at their offsets and read in order.
     #[test]
@@ -137,18 +137,18 @@ mod tests {
         const CHUNKS: u8 = 3 * IN_FLIGHT as u8 + 1;
         let device: Arc<dyn BlockDevice> = MemoryDevice::new(32 << 20);
         mkfs::mkfs(&*device, &mkfs::MkfsOptions::default()).unwrap();
-        let place = ImagePlace::new(Filesystem::options().open_device(device).unwrap(), "memory", "/");
-        let mut writer = place.writer(FileIo::Direct).unwrap();
+        let target = ImageTarget::new(Filesystem::options().open_device(device).unwrap(), "memory", "/");
+        let mut writer = target.writer(FileIo::Direct).unwrap();
         for number in 0..CHUNKS {
             writer.buffer().unwrap().fill(number);
             writer.submit().unwrap();
         }
         writer.finish().unwrap();
-        assert_eq!(place.counts().unwrap().bytes_copied, 0);
+        assert_eq!(target.counts().unwrap().bytes_copied, 0);
         for io in [FileIo::Direct, FileIo::Buffered] {
-            let mut reader = place.reader(io).unwrap();
+            let mut reader = target.reader(io).unwrap();
             for number in 0..CHUNKS {
-                let chunk = reader.next_chunk().unwrap().expect("as many as were written");
+                let chunk = reader.next_chunk().unwrap().expect("all written chunks");
                 assert!(
                     chunk.len() == CHUNK_BYTES && chunk.iter().all(|byte| *byte == number),
                     "{number} {io:?}"

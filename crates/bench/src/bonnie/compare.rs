@@ -11,7 +11,7 @@
 //! - In block writes and reads the kernel does writeback and readahead for a buffered file, and Diorite's direct streams keep
 //!   several chunks in flight. The host's direct I/O waits for each chunk, as in 2001; another row keeps eight chunks in flight by
 //!   threads. Every rewrite waits for each chunk.
-//! - The host's old file and its journal commit are gone before a clock starts.
+//! - The host's old file is removed and its journal committed before a clock starts.
 //! - Each write test ends with a sync. Each read test begins with a cold cache, except in the row "warm".
 //! - CPU time is that of the whole machine, because kernel threads write back buffered data and complete `io_uring` requests. CPU
 //!   time of other programs before and during the run is reported. Above a twentieth of a CPU, there is no verdict on CPU time.
@@ -22,8 +22,8 @@ use std::time::Duration;
 use diorite_block::sync::now;
 
 use super::advice::{advice, ratio};
-use super::place::{FileIo, Place};
 use super::series::Series;
+use super::target::{FileIo, Target};
 use super::workload::{Seeking, Workload};
 use super::{CHUNK_BYTES, Test};
 use crate::error::Error;
@@ -45,8 +45,8 @@ const ORDER: [Test; 6] =
 /// One way of moving data.
 #[derive(Clone, Debug)]
 pub struct Contender {
-    /// Place of its file.
-    pub place: Arc<dyn Place>,
+    /// Target of its file.
+    pub target: Arc<dyn Target>,
     /// Path of the data in block tests.
     pub io: FileIo,
     /// Whether the file is read again from the filled cache.
@@ -101,8 +101,8 @@ pub fn measure(
     let mut columns: Vec<(Column, Column)> = contenders
         .iter()
         .map(|contender| {
-            let engine = contender.place.engine();
-            let mode = contender.place.mode(contender.io);
+            let engine = contender.target.engine();
+            let mode = contender.target.mode(contender.io);
             let column = |mode| Column { engine, mode, series: Vec::new() };
             (column(mode), column(Mode::BufferedWarm))
         })
@@ -118,7 +118,7 @@ pub fn measure(
                 let index = (turn + number + round as usize) % contenders.len();
                 let (contender, (column, warm)) = (&contenders[index], &mut columns[index]);
                 let workload = Workload {
-                    place: contender.place.as_ref(),
+                    target: contender.target.as_ref(),
                     io: contender.io,
                     size: plan.size,
                     seeking: plan.seeking,
@@ -168,26 +168,26 @@ fn one_test(
     warm: Option<&mut Column>,
 ) -> Result<(), Error> {
     let Progress { round, observer } = *progress;
-    let (place, mode) = (workload.place, column.mode.name());
+    let (target, mode) = (workload.target, column.mode.name());
     let bytes = match test {
         Test::Seeks => u64::from(workload.seeking.seeks) * CHUNK_BYTES as u64,
         _ => workload.size,
     };
     observer
-        .begin(&format!("round {}: {} {mode}: {}", round + 1, place.engine().name(), test.doing()), bytes);
+        .begin(&format!("round {}: {} {mode}: {}", round + 1, target.engine().name(), test.doing()), bytes);
     let done = workload.run(test, observer).map(|sample| column.push(sample));
     observer.end();
     let done = done.and_then(|()| match warm {
         Some(warm) if test == Test::BlockRead => read_warm(workload, progress, warm),
         _ => Ok(()),
     });
-    done.and_then(|()| place.forget_cached())
+    done.and_then(|()| target.forget_cached())
 }
 
 /// Read from the cache several times: one reading is too short to measure.
 fn read_warm(workload: &Workload<'_>, progress: &Progress<'_>, warm: &mut Column) -> Result<(), Error> {
     let Progress { round, observer } = *progress;
-    let engine = workload.place.engine().name();
+    let engine = workload.target.engine().name();
     let mut seconds = 0.0;
     for _ in 0..WARM_READINGS_MAX {
         // Each reading is a stage of its own: its bar ends at the size of the file.
@@ -247,30 +247,6 @@ pub(super) fn published(table: &Odirect2001, test: Test) -> Option<(BonnieCell, 
     Some((mean(buffered), mean(direct)))
 }
 
-/// What bounds direct I/O on this machine, derived from the rows.
-pub fn what_bounds_it(report: &Report) -> Option<String> {
-    let read = |engine, mode| report.row(engine, mode, Test::BlockRead.name());
-    let host = read(Engine::Host, Mode::Direct)?;
-    let ours = read(Engine::Diorite, Mode::Direct)?;
-    let (host_cpu, our_cpu) = (host.cpu_s_per_gb?, ours.cpu_s_per_gb?);
-    let (host_rate, our_rate, percent) = (host.mb_per_s?, ours.mb_per_s?, ours.cpu_percent?);
-    let cpus = f64::from(report.host.cpus.max(1));
-    let throughput = if percent < 80.0 && our_rate > 0.9 * host_rate {
-        format!("the disk: at {our_rate:.0} MB/s the {cpus:.0} CPUs are {:.0} % busy", percent / cpus)
-    } else if percent < 80.0 {
-        format!("waiting for single transfers: the host's direct reads reach {host_rate:.0} MB/s")
-    } else {
-        "the CPU".to_owned()
-    };
-    Some(format!(
-        "Throughput is bounded by {throughput}. Diorite's direct reads take {our_cpu:.3} s of CPU time per GB (the host's direct \
-         reads, one at a time: {host_cpu:.3}). Most of it is the kernel's: system calls, the block layer, interrupts, and the host \
-         filesystem under the image. No byte is copied; at most {:.0} % is Diorite's own: compare process and machine time \
-         in --json.",
-        100.0 * ours.cpu_s_process.zip(ours.cpu_s_machine).map_or(0.0, |(own, all)| own / all.max(1e-9)),
-    ))
-}
-
 /// The row of a contender, for tables.
 pub(super) fn rows_of(report: &Report, engine: Engine, mode: Mode) -> Vec<&Row> {
     report.rows.iter().filter(|row| row.engine == engine && row.mode == mode).collect()
@@ -279,7 +255,7 @@ pub(super) fn rows_of(report: &Report, engine: Engine, mode: Mode) -> Vec<&Row> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bonnie::place::HostPlace;
+    use crate::bonnie::target::HostTarget;
     use crate::machine::Machine;
 
     #[test]
@@ -332,10 +308,10 @@ mod tests {
     #[test]
     fn comparison_of_host_modes_has_a_row_for_each_test() {
         let directory = tempfile::tempdir().unwrap();
-        let place = |label| Arc::new(HostPlace::new(directory.path(), label).unwrap());
+        let target = |label| Arc::new(HostTarget::new(directory.path(), label).unwrap());
         let contenders = [
-            Contender { place: place("a"), io: FileIo::Buffered, warm: true, per_byte: true },
-            Contender { place: place("b"), io: FileIo::Buffered, warm: false, per_byte: false },
+            Contender { target: target("a"), io: FileIo::Buffered, warm: true, per_byte: true },
+            Contender { target: target("b"), io: FileIo::Buffered, warm: false, per_byte: false },
         ];
         let plan = Plan {
             size: 4 << 20,

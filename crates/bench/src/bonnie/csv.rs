@@ -1,7 +1,7 @@
 //! The line of `--csv`: bonnie++'s format 1.98, 50 fields, which its `bon_csv2html` and `bon_csv2txt` read.
 //!
 //! Throughput is in units of 1024 bytes a second, CPU in whole percent, the maximum latency with its unit. Fields of
-//! other tests, such as those that create many files, are empty. Results that are too short are `+++++,+++`.
+//! other tests, such as the creation of many files, are empty. Results that are too short are `+++++,+++`.
 
 use super::Test;
 use crate::rows::Row;

@@ -12,9 +12,9 @@ use diorite_device::{AlignedBuf, DirectIo, FileDevice, OpenOptions};
 
 use super::chunks::{IN_FLIGHT, huge_buffer};
 use super::compare::{Contender, Plan, measure};
-use super::place::{FileIo, HostPlace, Place};
+use super::target::{FileIo, HostTarget, Target};
 use super::workload::Seeking;
-use super::{CHUNK_BYTES, ImagePlace};
+use super::{CHUNK_BYTES, ImageTarget};
 use crate::error::Error;
 use crate::host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes};
 use crate::machine::Machine;
@@ -102,8 +102,8 @@ pub fn compare_all(
 ) -> Result<Comparison, Error> {
     let mut report = Report::new(command, Machine::this(Some(directory)));
     need_space(directory, 2 * PROBE_BYTES)?;
-    let host = Arc::new(HostPlace::new(directory, "")?);
-    let queued = Arc::new(HostPlace::new(directory, "q")?.in_flight());
+    let host = Arc::new(HostTarget::new(directory, "")?);
+    let queued = Arc::new(HostTarget::new(directory, "q")?.in_flight());
     let io = if supports_direct(host.path())? { HostIo::Direct } else { HostIo::Buffered };
     let mib = match effort.size {
         FileSize::Mib(mib) => mib,
@@ -147,22 +147,22 @@ fn plan(size: u64, effort: &Effort) -> Plan {
 }
 
 fn contenders(
-    [host, queued]: [&Arc<HostPlace>; 2],
+    [host, queued]: [&Arc<HostTarget>; 2],
     filesystem: &Filesystem,
     image: &Path,
     io: HostIo,
     per_byte: bool,
 ) -> Vec<Contender> {
-    let contender = |place: &Arc<dyn Place>, io, per_byte| Contender {
-        place: Arc::clone(place),
+    let contender = |target: &Arc<dyn Target>, io, per_byte| Contender {
+        target: Arc::clone(target),
         io,
         warm: false,
         per_byte,
     };
-    let host: Arc<dyn Place> = Arc::<HostPlace>::clone(host);
-    let queued: Arc<dyn Place> = Arc::<HostPlace>::clone(queued);
+    let host: Arc<dyn Target> = Arc::<HostTarget>::clone(host);
+    let queued: Arc<dyn Target> = Arc::<HostTarget>::clone(queued);
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let ours: Arc<dyn Place> = Arc::new(ImagePlace::new(filesystem.clone(), name, "/"));
+    let ours: Arc<dyn Target> = Arc::new(ImageTarget::new(filesystem.clone(), name, "/"));
     let mut contenders = vec![contender(&host, FileIo::Buffered, per_byte)];
     if io == HostIo::Direct {
         contenders.push(contender(&host, FileIo::Direct, false));

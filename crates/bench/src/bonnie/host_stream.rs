@@ -12,7 +12,7 @@ use crate::host::HostFile;
 
 /// Read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     Read,
     Write,
 }
@@ -31,7 +31,7 @@ struct Lane {
 /// Lanes, used in turn, so that chunks keep their order.
 pub(super) struct HostStream {
     file: Arc<HostFile>,
-    way: Way,
+    direction: Direction,
     lanes: Vec<Lane>,
     turn: usize,
     /// Offset of the next transfer.
@@ -41,14 +41,14 @@ pub(super) struct HostStream {
 }
 
 impl HostStream {
-    pub(super) fn new(file: HostFile, way: Way) -> Result<Self, Error> {
+    pub(super) fn new(file: HostFile, direction: Direction) -> Result<Self, Error> {
         let file = Arc::new(file);
-        let mut stream = Self { file, way, lanes: Vec::new(), turn: 0, offset: 0, shown: None };
+        let mut stream = Self { file, direction, lanes: Vec::new(), turn: 0, offset: 0, shown: None };
         for _ in 0..IN_FLIGHT {
             let memory = huge_buffer(CHUNK_BYTES, AlignedBuf::try_zeroed)?;
-            stream.lanes.push(lane(&stream.file, way, memory)?);
+            stream.lanes.push(lane(&stream.file, direction, memory)?);
         }
-        if way == Way::Read {
+        if direction == Direction::Read {
             (0..stream.lanes.len()).for_each(|index| stream.order(index));
         }
         Ok(stream)
@@ -81,15 +81,15 @@ impl HostStream {
     }
 }
 
-fn lane(file: &Arc<HostFile>, way: Way, memory: AlignedBuf) -> Result<Lane, Error> {
+fn lane(file: &Arc<HostFile>, direction: Direction, memory: AlignedBuf) -> Result<Lane, Error> {
     let (orders, inbox) = channel::<(AlignedBuf, u64)>();
     let (outbox, done) = channel::<Done>();
     let file = Arc::clone(file);
     let body = move || {
         for (mut memory, offset) in inbox {
-            let moved = match way {
-                Way::Read => file.read_at(&mut memory[..CHUNK_BYTES], offset),
-                Way::Write => file.write_all_at(&memory[..CHUNK_BYTES], offset).map(|()| CHUNK_BYTES),
+            let moved = match direction {
+                Direction::Read => file.read_at(&mut memory[..CHUNK_BYTES], offset),
+                Direction::Write => file.write_all_at(&memory[..CHUNK_BYTES], offset).map(|()| CHUNK_BYTES),
             };
             if outbox.send(moved.map(|bytes| (memory, bytes))).is_err() {
                 return;
@@ -134,7 +134,7 @@ impl ChunkWriter for HostStream {
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), Error> {
-        debug_assert_eq!(self.way, Way::Write);
+        debug_assert_eq!(self.direction, Direction::Write);
         for index in 0..self.lanes.len() {
             self.settle(index)?;
         }
@@ -154,15 +154,15 @@ mod tests {
         let path = directory.path().join("f");
         let open = |create| HostFile::open(&path, HostIo::Buffered, create).unwrap();
         let mut writer: Box<dyn ChunkWriter> =
-            Box::new(HostStream::new(open(HostCreate::New), Way::Write).unwrap());
+            Box::new(HostStream::new(open(HostCreate::New), Direction::Write).unwrap());
         for number in 0..CHUNKS {
             writer.buffer().unwrap().fill(number);
             writer.submit().unwrap();
         }
         writer.finish().unwrap();
-        let mut reader = HostStream::new(open(HostCreate::Existing), Way::Read).unwrap();
+        let mut reader = HostStream::new(open(HostCreate::Existing), Direction::Read).unwrap();
         for number in 0..CHUNKS {
-            let chunk = reader.next_chunk().unwrap().expect("as many as were written");
+            let chunk = reader.next_chunk().unwrap().expect("all written chunks");
             assert!(chunk.len() == CHUNK_BYTES && chunk.iter().all(|byte| *byte == number), "{number}");
         }
         assert!(reader.next_chunk().unwrap().is_none());

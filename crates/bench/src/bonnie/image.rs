@@ -1,4 +1,4 @@
-//! A file in an image, as a [`Place`].
+//! A file in an image, as a [`Target`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,28 +9,28 @@ use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
 use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, Streamed, WorkFile, huge_buffer};
-use super::place::{FileIo, Place, PlaceCounts, Start, one_at_a_time};
+use super::target::{FileIo, Start, Target, TargetCounts, one_at_a_time};
 use crate::error::Error;
 use crate::rows::Engine;
 
 /// A file in an open filesystem, which the caller closes.
 #[derive(Clone)]
-pub struct ImagePlace {
+pub struct ImageTarget {
     filesystem: Filesystem,
     image: String,
     path: PathBuf,
 }
 
-impl fmt::Debug for ImagePlace {
+impl fmt::Debug for ImageTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImagePlace")
+        f.debug_struct("ImageTarget")
             .field("image", &self.image)
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
 }
 
-impl ImagePlace {
+impl ImageTarget {
     /// A file with a name of this process in `directory` of `filesystem`, which messages call `image`.
     pub fn new(filesystem: Filesystem, image: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
         let path = directory.into().join(format!("Bonnie.{}", std::process::id()));
@@ -73,14 +73,14 @@ impl ImagePlace {
     }
 }
 
-impl Place for ImagePlace {
+impl Target for ImageTarget {
     fn engine(&self) -> Engine {
         Engine::Diorite
     }
 
     fn open(&self, io: FileIo, start: Start) -> Result<Arc<dyn WorkFile>, Error> {
         let file = self.open_file(io, start)?;
-        Ok(Arc::new(ImageFile { file, place: self.clone() }))
+        Ok(Arc::new(ImageFile { file, target: self.clone() }))
     }
 
     fn writer(&self, io: FileIo) -> Result<Box<dyn ChunkWriter>, Error> {
@@ -113,9 +113,9 @@ impl Place for ImagePlace {
         }
     }
 
-    fn counts(&self) -> Option<PlaceCounts> {
+    fn counts(&self) -> Option<TargetCounts> {
         let stats = self.filesystem.stats();
-        Some(PlaceCounts { bios: stats.bios, bytes_copied: stats.bytes_copied })
+        Some(TargetCounts { bios: stats.bios, bytes_copied: stats.bytes_copied })
     }
 
     fn buffer(&self, io: FileIo, len: usize) -> Result<AlignedBuf, Error> {
@@ -134,19 +134,19 @@ impl Place for ImagePlace {
 /// An open file of an image.
 struct ImageFile {
     file: File,
-    place: ImagePlace,
+    target: ImageTarget,
 }
 
 impl WorkFile for ImageFile {
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
-        self.file.read_at(memory, offset).map_err(self.place.error())
+        self.file.read_at(memory, offset).map_err(self.target.error())
     }
 
     fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error> {
-        self.file.write_all_at(memory, offset).map_err(self.place.error())
+        self.file.write_all_at(memory, offset).map_err(self.target.error())
     }
 
     fn sync(&self) -> Result<(), Error> {
-        self.file.sync_all().map_err(self.place.error())
+        self.file.sync_all().map_err(self.target.error())
     }
 }

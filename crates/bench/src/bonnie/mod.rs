@@ -1,6 +1,6 @@
 //! Bonnie: the six tests that measured direct I/O in 2001, on host files and on files of an image.
 //!
-//! Where it sits: `workload` runs the tests on any [`Place`]; [`run`] is the seeds' program on one target; [`measure`]
+//! Where it sits: `workload` runs the tests on any [`Target`]; [`run`] is the seeds' program on one target; [`measure`]
 //! compares ways of moving data with each other and with the published table; [`advice`] says which to use. `table` and `csv`
 //! make the text.
 
@@ -11,24 +11,24 @@ mod csv;
 mod everything;
 mod host_stream;
 mod image;
-mod place;
 mod render;
 mod series;
 mod single;
 mod table;
+mod target;
 mod workload;
 
 pub use advice::advice;
 pub use chunks::{ChunkReader, ChunkWriter, WorkFile};
-pub use compare::{Contender, Plan, measure, what_bounds_it};
+pub use compare::{Contender, Plan, measure};
 pub use csv::csv_line;
 pub use everything::{Comparison, Effort, FileSize, compare_all, need_space};
-pub use image::ImagePlace;
-pub use place::{FileIo, HostPlace, Place, PlaceCounts, Start};
+pub use image::ImageTarget;
 pub use render::{comparison_text, verdict_line};
 pub use series::{Sample, Series};
 pub use single::{Settings, run};
 pub use table::{table_line, table_text};
+pub use target::{FileIo, HostTarget, Start, Target, TargetCounts};
 pub use workload::{Seeking, Workload};
 
 /// Size of a block transfer, as in the patch, so that the disk gets large requests.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Test;
 use super::advice::ratio;
-use super::compare::{published, rows_of, what_bounds_it};
+use super::compare::{published, rows_of};
 use super::table::{published_line, table_head, table_line};
 use crate::published::{BonnieCell, Odirect2001};
 use crate::rows::{Better, Engine, Mode, Report, Row, Verdict};
@@ -42,10 +42,6 @@ pub fn comparison_text(report: &Report, size_mib: u32) -> String {
     ratio_section(&mut text, report, &table);
     latency_section(&mut text, report);
     verdict_section(&mut text, report);
-    if let Some(sentence) = what_bounds_it(report) {
-        text.push('\n');
-        wrap(&mut text, &sentence);
-    }
     for note in report.notes.iter().chain(&report.advice) {
         text.push('\n');
         wrap(&mut text, note);
@@ -222,9 +218,7 @@ mod tests {
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }
-        for part in
-            ["host buf", "dio dir", "o_direct", "2001, direct", "9.0", "holds  block_write", "bounded by"]
-        {
+        for part in ["host buf", "dio dir", "o_direct", "2001, direct", "9.0", "holds  block_write"] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         assert!(!text.contains("dio warm"), "a way without rows is not shown");

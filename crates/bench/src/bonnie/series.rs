@@ -1,7 +1,7 @@
 //! Runs of a test as a row: sums of times, medians of rates.
 
 use super::Test;
-use super::place::PlaceCounts;
+use super::target::TargetCounts;
 use crate::measure::{Latencies, Spent, median};
 use crate::rows::{CpuScope, Engine, Mode, Row};
 
@@ -19,7 +19,7 @@ pub struct Sample {
     /// Latency of block transfers and seeks.
     pub latencies: Latencies,
     /// Counters of the layers below.
-    pub counts: Option<PlaceCounts>,
+    pub counts: Option<TargetCounts>,
     /// Resident memory afterwards.
     pub memory_bytes: u64,
 }
@@ -92,7 +92,7 @@ impl Series {
         Some(row)
     }
 
-    fn sum(&self, field: impl Fn(&PlaceCounts) -> u64) -> Option<u64> {
+    fn sum(&self, field: impl Fn(&TargetCounts) -> u64) -> Option<u64> {
         self.samples.iter().map(|sample| sample.counts.as_ref().map(&field)).sum()
     }
 }
@@ -108,7 +108,7 @@ mod tests {
             operations: bytes / 1_000_000,
             spent: Spent::alone(seconds, seconds / 5.0),
             latencies: Latencies::default(),
-            counts: Some(PlaceCounts { bios: 3, bytes_copied: 0 }),
+            counts: Some(TargetCounts { bios: 3, bytes_copied: 0 }),
             memory_bytes: 1,
         }
     }

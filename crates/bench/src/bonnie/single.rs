@@ -1,7 +1,7 @@
 //! Bonnie on one target, as the seeds' program.
 
-use super::place::{FileIo, Place};
 use super::series::Series;
+use super::target::{FileIo, Target};
 use super::workload::{Seeking, Workload};
 use super::{CHUNK_BYTES, Test};
 use crate::error::Error;
@@ -26,21 +26,21 @@ impl Settings {
     }
 }
 
-/// Run the tests on `place` and remove its file. Returns a row for each test.
+/// Run the tests on `target` and remove its file. Returns a row for each test.
 ///
 /// CPU time is the machine's, because kernel threads work for host files and images.
 pub fn run(
-    place: &dyn Place,
+    target: &dyn Target,
     settings: &Settings,
     cancel: &Cancel,
     observer: &dyn Observer,
 ) -> Result<Vec<Row>, Error> {
     let size = settings.size_bytes();
     let seeking = settings.seeking.unwrap_or_default();
-    let workload = Workload { place, io: settings.io, size, seeking, cancel };
+    let workload = Workload { target, io: settings.io, size, seeking, cancel };
     let rows = rows(&workload, settings, observer);
     // The file is removed after an error too; the first error is returned.
-    let removed = place.remove();
+    let removed = target.remove();
     let rows = rows?;
     removed?;
     Ok(rows)
@@ -53,7 +53,7 @@ fn rows(workload: &Workload<'_>, settings: &Settings, observer: &dyn Observer) -
             continue;
         }
         if matches!(test, Test::Rewrite | Test::Getc | Test::BlockRead | Test::Seeks) {
-            workload.place.forget_cached()?;
+            workload.target.forget_cached()?;
         }
         let bytes = if test == Test::Seeks {
             u64::from(workload.seeking.seeks) * CHUNK_BYTES as u64
@@ -65,8 +65,8 @@ fn rows(workload: &Workload<'_>, settings: &Settings, observer: &dyn Observer) -
         observer.end();
         let mut series = Series::default();
         series.push(sample?);
-        let mode = if test.is_per_byte() { Mode::Buffered } else { workload.place.mode(settings.io) };
-        rows.extend(series.row(workload.place.engine(), mode, CpuScope::Machine));
+        let mode = if test.is_per_byte() { Mode::Buffered } else { workload.target.mode(settings.io) };
+        rows.extend(series.row(workload.target.engine(), mode, CpuScope::Machine));
     }
     Ok(rows)
 }
@@ -74,17 +74,17 @@ fn rows(workload: &Workload<'_>, settings: &Settings, observer: &dyn Observer) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bonnie::place::HostPlace;
+    use crate::bonnie::target::HostTarget;
     use crate::rows::Engine;
     use crate::watch::Silent;
 
     #[test]
     fn host_run_gives_every_row_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let place = HostPlace::new(directory.path(), "t").unwrap();
+        let target = HostTarget::new(directory.path(), "t").unwrap();
         let seeking = Some(Seeking { seeks: 20, seekers: 3, update_every: 10 });
         let settings = Settings { size_mib: 8, io: FileIo::Buffered, seeking };
-        let rows = run(&place, &settings, &Cancel::default(), &Silent).unwrap();
+        let rows = run(&target, &settings, &Cancel::default(), &Silent).unwrap();
         let tests: Vec<_> = rows.iter().map(|row| row.test.as_str()).collect();
         assert_eq!(tests, ["putc", "rewrite", "block_write", "getc", "block_read", "seeks"]);
         assert!(rows.iter().all(|row| row.engine == Engine::Host && row.mode == Mode::Buffered));
@@ -97,11 +97,11 @@ mod tests {
     #[test]
     fn interrupted_run_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let place = HostPlace::new(directory.path(), "t").unwrap();
+        let target = HostTarget::new(directory.path(), "t").unwrap();
         let settings = Settings { size_mib: 8, io: FileIo::Buffered, seeking: None };
         let cancel = Cancel::default();
         cancel.cancel();
-        let error = run(&place, &settings, &cancel, &Silent).unwrap_err();
+        let error = run(&target, &settings, &cancel, &Silent).unwrap_err();
         assert!(matches!(error, Error::Interrupted), "{error}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }

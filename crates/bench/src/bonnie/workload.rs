@@ -1,4 +1,4 @@
-//! The six tests of the seeds' bonnie, on any [`Place`].
+//! The six tests of the seeds' bonnie, on any [`Target`].
 //!
 //! Interface:
 //! - Each test opens the file before the clock starts, and syncs it before the clock stops.
@@ -13,8 +13,8 @@ use diorite_block::sync::{Mutex, now, spawn};
 use diorite_device::AlignedBuf;
 
 use super::chunks::WorkFile;
-use super::place::{FileIo, Place, PlaceCounts, Start};
 use super::series::Sample;
+use super::target::{FileIo, Start, Target, TargetCounts};
 use super::{CHUNK_BYTES, Test};
 use crate::error::Error;
 use crate::measure::{Latencies, Snapshot};
@@ -25,7 +25,7 @@ const STREAM_BYTES: usize = 4096;
 /// Bytes between two reports of progress.
 const PROGRESS_BYTES: u64 = 4 << 20;
 
-/// The seek test; the defaults are those of the seeds' program.
+/// The seek test, with the defaults of the seeds' program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeking {
     /// Number of reads.
@@ -46,7 +46,7 @@ impl Default for Seeking {
 #[derive(Debug)]
 pub struct Workload<'a> {
     /// The file.
-    pub place: &'a dyn Place,
+    pub target: &'a dyn Target,
     /// Path of the data in block tests.
     pub io: FileIo,
     /// Size of the file in bytes, a multiple of [`CHUNK_BYTES`].
@@ -60,7 +60,7 @@ pub struct Workload<'a> {
 /// Clocks and counters at the start of a test.
 struct Meter {
     start: Snapshot,
-    counts: Option<PlaceCounts>,
+    counts: Option<TargetCounts>,
     latencies: Latencies,
 }
 
@@ -80,12 +80,12 @@ impl Workload<'_> {
     }
 
     fn meter(&self) -> Meter {
-        Meter { counts: self.place.counts(), latencies: Latencies::default(), start: Snapshot::now() }
+        Meter { counts: self.target.counts(), latencies: Latencies::default(), start: Snapshot::now() }
     }
 
     fn finish(&self, meter: Meter, test: Test, bytes: u64, operations: u64) -> Sample {
         let spent = meter.start.spent();
-        let counts = self.place.counts().zip(meter.counts).map(|(now, then)| PlaceCounts {
+        let counts = self.target.counts().zip(meter.counts).map(|(now, then)| TargetCounts {
             bios: now.bios.saturating_sub(then.bios),
             bytes_copied: now.bytes_copied.saturating_sub(then.bytes_copied),
         });
@@ -93,11 +93,11 @@ impl Workload<'_> {
     }
 
     fn buffer(&self) -> Result<AlignedBuf, Error> {
-        self.place.buffer(self.io, CHUNK_BYTES)
+        self.target.buffer(self.io, CHUNK_BYTES)
     }
 
     fn putc(&self, observer: &dyn Observer) -> Result<Sample, Error> {
-        let file = self.place.open(FileIo::Buffered, Start::New)?;
+        let file = self.target.open(FileIo::Buffered, Start::New)?;
         let meter = self.meter();
         let mut stream = [0; STREAM_BYTES];
         let (mut fill, mut offset) = (0, 0);
@@ -118,7 +118,7 @@ impl Workload<'_> {
     }
 
     fn getc(&self, observer: &dyn Observer) -> Result<Sample, Error> {
-        let file = self.place.open(FileIo::Buffered, Start::Existing)?;
+        let file = self.target.open(FileIo::Buffered, Start::Existing)?;
         let meter = self.meter();
         let mut counts = [0u32; 256];
         let mut stream = [0; STREAM_BYTES];
@@ -140,7 +140,7 @@ impl Workload<'_> {
     }
 
     fn block_write(&self, observer: &dyn Observer) -> Result<Sample, Error> {
-        let mut writer = self.place.writer(self.io)?;
+        let mut writer = self.target.writer(self.io)?;
         let mut meter = self.meter();
         for (index, offset) in self.chunk_offsets().enumerate() {
             let started = now();
@@ -156,7 +156,7 @@ impl Workload<'_> {
     fn rewrite(&self, observer: &dyn Observer) -> Result<Sample, Error> {
         let mut buffer = self.buffer()?;
         let chunk = &mut buffer[..CHUNK_BYTES];
-        let file = self.place.open(self.io, Start::Existing)?;
+        let file = self.target.open(self.io, Start::Existing)?;
         let mut meter = self.meter();
         let (mut offset, mut index) = (0, 0);
         loop {
@@ -179,7 +179,7 @@ impl Workload<'_> {
     }
 
     fn block_read(&self, observer: &dyn Observer) -> Result<Sample, Error> {
-        let mut reader = self.place.reader(self.io)?;
+        let mut reader = self.target.reader(self.io)?;
         let mut meter = self.meter();
         let mut offset = 0;
         loop {
@@ -201,7 +201,7 @@ impl Workload<'_> {
         let mut seekers = Vec::new();
         for number in 0..self.seeking.seekers.max(1) {
             seekers.push(Seeker {
-                file: self.place.open(self.io, Start::Existing)?,
+                file: self.target.open(self.io, Start::Existing)?,
                 buffer: self.buffer()?,
                 random: Random(u64::from(number)),
                 chunks,
@@ -233,7 +233,7 @@ impl Workload<'_> {
         }
         self.cancel.check()?;
         observer.advance(operations * CHUNK_BYTES as u64);
-        self.place.open(self.io, Start::Existing)?.sync()?;
+        self.target.open(self.io, Start::Existing)?.sync()?;
         Ok(self.finish(meter, Test::Seeks, bytes, operations))
     }
 
@@ -254,7 +254,7 @@ impl Workload<'_> {
         if returned == self.size {
             Ok(())
         } else {
-            Err(Error::Truncated { object: self.place.name(), returned, expected: self.size })
+            Err(Error::Truncated { object: self.target.name(), returned, expected: self.size })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Horizontal bars in groups: published and measured figures, one above the other.
 
 use super::svg::{Anchor, Drawing, readable, ticks, wrapped};
-use super::{Colour, Figure, FigureWidth};
+use super::{Colour, WIDTH};
 
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl<'a> Placed<'a> {
             let value = readable(bar.value);
             let title = format!("{}, {}: {value} {axis}", self.group.label, bar.label);
             let class = bar.colour.class();
-            drawing.bar(&class, (LEFT, y), (scale(bar.value), BAR), &title);
+            drawing.bar(class, (LEFT, y), (scale(bar.value), BAR), &title);
             let place = (LEFT + scale(bar.value) + 5.0, y + BAR - 2.0);
             drawing.text(&format!("value of-{class}"), place, Anchor::Start, &value);
             y += BAR + BAR_GAP;
@@ -75,22 +75,22 @@ impl<'a> Placed<'a> {
     }
 }
 
-impl Figure for BarChart {
-    fn draw(&self, width: FigureWidth) -> String {
+impl BarChart {
+    /// The `<svg>` element.
+    pub(crate) fn draw(&self) -> String {
         let placed: Vec<_> = self.groups.iter().map(Placed::of).collect();
-        let width = width.units();
         let height = placed.iter().map(|group| group.height + GROUP_GAP).sum::<f64>() + 30.0;
         let largest =
             self.groups.iter().flat_map(|group| &group.bars).map(|bar| bar.value).fold(0.0, f64::max);
-        let scale = |value: f64| if largest > 0.0 { value / largest * (width - LEFT - RIGHT) } else { 0.0 };
-        let mut drawing = Drawing::new(width, height);
+        let scale = |value: f64| if largest > 0.0 { value / largest * (WIDTH - LEFT - RIGHT) } else { 0.0 };
+        let mut drawing = Drawing::new(WIDTH, height);
         let bottom = height - 26.0;
         for tick in ticks(largest, 4) {
             let x = LEFT + scale(tick);
             drawing.line("grid", (x, 2.0), (x, bottom));
             drawing.text("tick", (x, bottom + 15.0), Anchor::Middle, &readable(tick));
         }
-        drawing.text("axis", (width, bottom + 15.0), Anchor::End, &self.axis);
+        drawing.text("axis", (WIDTH, bottom + 15.0), Anchor::End, &self.axis);
         let mut top = 6.0;
         for group in &placed {
             group.draw(&mut drawing, top, &self.axis, scale);

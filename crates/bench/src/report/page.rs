@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::style::{STYLE, series_rules};
+use super::style::STYLE;
 use super::svg::{escape, readable};
-use super::{Colour, Figure, FigureWidth};
+use super::{BarChart, Colour};
 use crate::rows::{Better, Verdict};
 
 /// Numbers in rows and columns.
@@ -16,21 +16,19 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// A figure with its caption.
+/// A chart with its caption.
 pub struct Captioned {
     /// Its caption.
     pub caption: String,
-    /// Its width.
-    pub width: FigureWidth,
-    /// The figure.
-    pub figure: Box<dyn Figure>,
+    /// The chart.
+    pub figure: BarChart,
 }
 
 /// A heading, text, figures, and numbers.
 pub struct Section {
     /// Heading.
     pub heading: String,
-    /// What was measured, in a few sentences.
+    /// The method, in a few sentences.
     pub text: String,
     /// The result, in one sentence.
     pub headline: String,
@@ -65,8 +63,7 @@ impl Page {
             html,
             "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-             <title>{title}</title><style>{STYLE}{}</style></head><body><main><h1>{title}</h1><p class=\"subtitle\">{subtitle}</p>",
-            series_rules()
+             <title>{title}</title><style>{STYLE}</style></head><body><main><h1>{title}</h1><p class=\"subtitle\">{subtitle}</p>"
         );
         self.render_overview(&mut html);
         for (index, section) in self.sections.iter().enumerate() {
@@ -116,13 +113,9 @@ impl Section {
             html.push_str("</ul>");
         }
         html.push_str("<div class=\"figures\">");
-        for Captioned { caption, width, figure } in &self.figures {
-            let class = if *width == FigureWidth::Full { "full" } else { "half" };
-            let (caption, drawing) = (escape(caption), figure.draw(*width));
-            let _ = write!(
-                html,
-                "<figure class=\"{class}\"><figcaption>{caption}</figcaption>{drawing}</figure>"
-            );
+        for Captioned { caption, figure } in &self.figures {
+            let (caption, drawing) = (escape(caption), figure.draw());
+            let _ = write!(html, "<figure><figcaption>{caption}</figcaption>{drawing}</figure>");
         }
         html.push_str("</div>");
         if let Some(table) = &self.table {
@@ -180,7 +173,7 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Bar, BarChart, BarGroup, Curve, CurveChart, Lane, Timeline};
+    use super::super::{Bar, BarGroup};
     use super::*;
 
     fn figures() -> Vec<Captioned> {
@@ -191,32 +184,8 @@ mod tests {
                 bars: vec![Bar { label: "2009".into(), value, colour: Colour::Published }],
             }],
         };
-        let lane = Lane {
-            label: "writer".into(),
-            colour: Colour::Series(1),
-            spans: vec![(0.0, 0.1), (0.3, 0.4)],
-            places: vec![(0.0, 0.0), (0.5, 5.0), (1.0, 8.0)],
-        };
-        let timeline = Timeline { window_s: (0.0, 1.0), lanes: vec![lane] };
-        let curve = Curve {
-            label: "direct".into(),
-            colour: Colour::Series(0),
-            points: vec![(50.0, 80.0), (99.9, 900.0), (100.0, 1000.0)],
-        };
-        let empty = Timeline { window_s: (0.0, 0.0), lanes: vec![] };
-        let figures: Vec<Box<dyn Figure>> = vec![
-            Box::new(bars(101.0)),
-            Box::new(bars(0.0)),
-            Box::new(timeline),
-            Box::new(empty),
-            Box::new(CurveChart { curves: vec![curve] }),
-            Box::new(CurveChart { curves: vec![] }),
-        ];
-        let caption = |(index, figure)| Captioned {
-            caption: format!("figure {index}"),
-            width: if index % 2 == 0 { FigureWidth::Half } else { FigureWidth::Full },
-            figure,
-        };
+        let figures = [bars(101.0), bars(0.0)];
+        let caption = |(index, figure)| Captioned { caption: format!("figure {index}"), figure };
         figures.into_iter().enumerate().map(caption).collect()
     }
 
@@ -242,6 +211,6 @@ mod tests {
         assert!(!html.contains("http") && !html.contains("src="), "loads nothing");
         assert!(html.contains("A &amp; B") && html.contains("cost &lt;1&gt;"));
         assert!(html.contains("1 of 2 verdicts hold") && html.contains("class=\"fails\""));
-        assert_eq!(html.matches("<svg").count(), 6);
+        assert_eq!(html.matches("<svg").count(), 2);
     }
 }

@@ -1,13 +1,11 @@
 //! The style sheet of the page, light and dark.
 
-use std::fmt::Write;
-
 /// The style sheet.
 pub(crate) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1d2329;--soft:#5b6670;--line:#e3e7ea;--paper:#fff;--card:#f8f9fa;--published:#b4bcc4;--measured:#2166ac;\
---s0:#c8503c;--s1:#23857b;--s2:#8a63b5;--s3:#66737f;--s4:#b58607;--s5:#5c8a2e;--s6:#2166ac;--good:#1a7f4b;--bad:#b3261e}\
+--good:#1a7f4b;--bad:#b3261e}\
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ec;--soft:#9aa5af;--line:#30373e;--paper:#14181c;--card:#1b2025;--published:#67727d;--measured:#6aa8e0;\
---s0:#ee8a79;--s1:#5cc4b8;--s2:#bb9be0;--s3:#a3b0bb;--s4:#e0bf57;--s5:#9cc76a;--s6:#6aa8e0;--good:#5fc78f;--bad:#f2857c}}\
+--good:#5fc78f;--bad:#f2857c}}\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
 main{max-width:1130px;margin:0 auto;padding:44px 24px 80px}h1{font-size:32px;line-height:1.2;margin:0 0 6px;letter-spacing:-.015em}\
 .subtitle{color:var(--soft);margin:0 0 22px;font-size:15px}h2{font-size:23px;margin:56px 0 8px;letter-spacing:-.01em}\
@@ -23,29 +21,15 @@ h3{font-size:15px;margin:24px 0 8px;color:var(--soft);font-weight:600}p{margin:0
 .holds::before{content:'\\2713';color:var(--good);font-weight:700}.fails::before{content:'\\2717';color:var(--bad);font-weight:700}\
 .legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:0 0 8px;padding:0;list-style:none;font-size:14px;color:var(--soft)}\
 .legend i{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}\
-.figures{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:14px}.full{grid-column:1/-1}@media(max-width:800px){.figures{grid-template-columns:minmax(0,1fr)}figure{overflow-x:auto}.full svg{min-width:760px}}@media(max-width:480px){main{padding:28px 14px 60px}figure{padding:11px 10px 8px}}\
+.figures{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:14px}@media(max-width:800px){.figures{grid-template-columns:minmax(0,1fr)}figure{overflow-x:auto}}@media(max-width:480px){main{padding:28px 14px 60px}figure{padding:11px 10px 8px}}\
 figure{margin:0;padding:13px 16px 10px;background:var(--card);border:1px solid var(--line);border-radius:10px;min-width:0}\
 figcaption{font-size:14px;font-weight:600;margin:0 0 8px}svg{display:block;width:100%;height:auto;font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
 svg text{fill:var(--ink)}svg .tick,svg .axis{fill:var(--soft);font-size:11px}svg .group{font-size:12px}\
 svg .value{font-size:11px;font-variant-numeric:tabular-nums}svg .of-published{fill:var(--soft)}svg .of-measured{font-weight:600}\
-.grid{stroke:var(--line);stroke-width:1}.leader{stroke:var(--soft);stroke-width:.75;opacity:.6}\
+.grid{stroke:var(--line);stroke-width:1}\
 .published{fill:var(--published);background:var(--published)}.measured{fill:var(--measured);background:var(--measured)}\
-.curve{fill:none!important;stroke-width:2;stroke-linejoin:round}.marks{fill:none!important;stroke-width:2.2;stroke-linecap:round}\
 details{margin:16px 0 0}summary{cursor:pointer;color:var(--soft);font-size:14px}.scroll{overflow-x:auto;margin-top:8px}\
 table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}\
 th,td{text-align:right;padding:4px 10px;border-bottom:1px solid var(--line);white-space:nowrap}\
 th:first-child,td:first-child,th:nth-child(2),td:nth-child(2),th:last-child,td:last-child{text-align:left}th{color:var(--soft);font-weight:600}\
 @media print{details>*{display:block}}";
-
-/// Rules for the colours of series: fills, curves, dots of transfers, and text.
-pub(crate) fn series_rules() -> String {
-    let mut rules = String::new();
-    for n in 0..7 {
-        let _ = write!(
-            rules,
-            ".s{n}{{fill:var(--s{n});background:var(--s{n})}}.curve.s{n},.marks.s{n}{{stroke:var(--s{n})}}\
-             svg .of-s{n}{{fill:var(--s{n})}}"
-        );
-    }
-    rules
-}

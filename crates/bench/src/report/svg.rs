@@ -33,15 +33,6 @@ impl Drawing {
         ));
     }
 
-    /// A rectangle without rounding, for dense spans.
-    pub(crate) fn span(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64), title: &str) {
-        self.put(format_args!(
-            "<rect class=\"{class}\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{height:.2}\"><title>{}</title></rect>",
-            width.max(0.4),
-            escape(title),
-        ));
-    }
-
     pub(crate) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -57,40 +48,6 @@ impl Drawing {
     pub(crate) fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         self.put(format_args!(
             "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
-        ));
-    }
-
-    pub(crate) fn polyline(&mut self, class: &str, points: &[(f64, f64)], title: &str) {
-        let mut list = String::new();
-        for (x, y) in points {
-            let _ = write!(list, "{x:.1},{y:.1} ");
-        }
-        self.put(format_args!(
-            "<polyline class=\"{class}\" points=\"{}\"><title>{}</title></polyline>",
-            list.trim_end(),
-            escape(title),
-        ));
-    }
-
-    pub(crate) fn dot(&mut self, class: &str, (x, y): (f64, f64), radius: f64, title: &str) {
-        self.put(format_args!(
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"><title>{}</title></circle>",
-            escape(title),
-        ));
-    }
-
-    /// Many small dots of one kind as one element.
-    pub(crate) fn marks(&mut self, class: &str, points: &[(f64, f64)], title: &str) {
-        if points.is_empty() {
-            return;
-        }
-        let mut path = String::new();
-        for (x, y) in points {
-            let _ = write!(path, "M{x:.1} {y:.1}h0");
-        }
-        self.put(format_args!(
-            "<path class=\"marks {class}\" d=\"{path}\"><title>{}</title></path>",
-            escape(title)
         ));
     }
 

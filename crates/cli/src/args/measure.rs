@@ -53,23 +53,23 @@ Options of a job file:
   what      rw (also rw=read:STEP, rw=randread:COUNT, trim), bs, bsrange,
             bssplit, bs_unaligned, blockalign, size, io_size, number_ios,
             offset, offset_increment, rwmixread, rwmixwrite, loops,
-            norandommap, random_distribution (zipf, pareto, normal),
+            norandommap, random_distribution (zipf),
             randseed, randrepeat
   where     filename, filename_format, directory, nrfiles, filesize,
-            file_service_type, fill_device, fallocate, overwrite,
-            create_on_open, allow_file_create, unlink
+            fill_device, fallocate, overwrite, create_on_open,
+            allow_file_create, unlink
   content   verify and verify_*, do_verify, buffer_pattern, zero_buffers,
-            refill_buffers, buffer_compress_percentage
+            refill_buffers
   how       direct, buffered, ioengine, iodepth, numjobs, thread, invalidate,
-            fsync, fdatasync, end_fsync, continue_on_error, ignore_error
+            fsync, fdatasync, end_fsync, continue_on_error
   when      runtime, time_based, startdelay, ramp_time, thinktime, rate,
-            rate_iops, stonewall, wait_for,
-            exitall, exit_what
+            rate_iops, stonewall, wait_for, exitall
   who       prio, prioclass (for the I/O scheduler)
   report    group_reporting, new_group, name, description
   include FILE, and ${VARIABLE} of the environment
 Options without an effect here, such as gtod_reduce, are accepted. For latency
-targets, steady states, zones and log files, run fio on a mount.
+targets, steady states, zones, other distributions and log files, run fio on a
+mount.
 Buffered files of the host (direct=0) use the kernel's page cache.
 Simulated disks have the files of an earlier run of the jobs. With
 overwrite=0, written files are new. Their names:
@@ -147,16 +147,6 @@ pub(crate) struct Repro {
     /// Percent of the published amount of work that the other tables do
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) amount: u64,
-    /// Run the fairness job on this device or image instead, in real time; its first third is overwritten. An image must have
-    /// been written from end to end
-    #[arg(long, value_name = "DEVICE", value_hint = ValueHint::AnyPath)]
-    pub(crate) on: Option<String>,
-    /// Seconds for each scheduler on a real device
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "on", value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub(crate) seconds: u32,
-    /// Overwrite a filesystem or a partition table that the device holds
-    #[arg(long, requires = "on")]
-    pub(crate) force: bool,
     /// Write a page with all figures to FILE
     #[arg(long, value_name = "FILE.html", help_heading = "Output", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,

@@ -64,15 +64,6 @@ fn wrong_scheduler_lists_those_that_there_are() {
     bench.must_be_clean("a.img");
 }
 
-/// Holes are read without the disk: they were measured as if the disk had been that fast.
-#[test]
-fn fairness_on_an_image_that_was_never_written_is_refused() {
-    let bench = Bench::new();
-    let file = std::fs::File::options().write(true).create_new(true).open(bench.path("holes.img"));
-    file.expect("a file").set_len(8 << 20).expect("a size");
-    expect(&bench.fail("repro fairness --on holes.img", 1), &["holes.img", "never written", "shred"]);
-}
-
 #[test]
 fn read_only_changes_nothing() {
     let bench = Bench::new();
@@ -911,7 +902,7 @@ fn json_says_why_a_command_failed() {
         "diskperf none.img",
         "raw none",
         "job none.fio",
-        "repro fairness --on none",
+        "repro fairness --report none/x.html",
     ];
     for line in lines {
         let output = bench.diorite(line.split(' ').chain(["--json"])).output().expect("the program starts");

@@ -72,19 +72,6 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     assert_eq!(text(&output.stdout), "", "nothing was run");
 }
 
-/// The device was overwritten before the usage was found to be wrong.
-#[test]
-fn a_table_that_needs_no_device_is_refused_before_the_device_is_written() {
-    let bench = Bench::new();
-    let content = common::pattern(8 << 20, 1);
-    bench.write("disk.img", &content);
-    for tables in ["", "all ", "fairness raw "] {
-        let said = bench.fail(&format!("repro {tables}--on disk.img --seconds 1"), 2);
-        assert!(said.contains("--on belongs to `repro fairness`"), "{said}");
-        assert!(bench.read("disk.img") == content, "{tables}: the device was written");
-    }
-}
-
 /// The program panicked after the run, and nothing was reported.
 #[test]
 fn a_report_may_have_a_name_that_is_no_text() {

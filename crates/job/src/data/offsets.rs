@@ -10,38 +10,22 @@ use crate::language::spec::{Distribution, Job};
 enum Spread {
     Uniform,
     Zipf(Zipf<f64>),
-    /// With the power of a uniform number that gives the rank.
-    Pareto(f64),
-    /// Around the middle, with this deviation as a share of the range.
-    Normal(f64),
 }
 
 impl Spread {
-    fn of(distribution: &Distribution, slots: u64) -> Self {
+    fn of(distribution: Distribution, slots: u64) -> Self {
         match distribution {
             Distribution::Uniform => Self::Uniform,
-            Distribution::Zipf(theta) => Zipf::new(slots as f64, *theta).map_or(Self::Uniform, Self::Zipf),
-            Distribution::Pareto(skew) => Self::Pareto(skew.ln() / (1.0 - skew).ln()),
-            Distribution::Normal(percent) => Self::Normal(percent / 100.0),
+            Distribution::Zipf(theta) => Zipf::new(slots as f64, theta).map_or(Self::Uniform, Self::Zipf),
         }
     }
 
     /// One of `slots` blocks.
     fn slot(&self, slots: u64, random: &mut Random) -> u64 {
-        // Popular blocks are spread over the file, and are the same in each job.
-        let ranked = |rank: u64| mix(rank) % slots;
         match self {
             Self::Uniform => random.below(slots),
-            Self::Zipf(zipf) => ranked(zipf.sample(random) as u64 - 1),
-            Self::Pareto(power) => ranked((slots as f64 * random.fraction().powf(*power)) as u64),
-            Self::Normal(deviation) => loop {
-                // A sum of twelve uniform numbers is close to normal, and is bounded.
-                let sum: f64 = (0..12).map(|_| random.fraction()).sum::<f64>() - 6.0;
-                let at = 0.5 + sum * deviation;
-                if (0.0..1.0).contains(&at) {
-                    return (at * slots as f64) as u64;
-                }
-            },
+            // Popular blocks are spread over the file, and are the same in each job.
+            Self::Zipf(zipf) => mix(zipf.sample(random) as u64 - 1) % slots,
         }
     }
 }
@@ -135,14 +119,14 @@ impl Offsets {
         } else if job.has_random_map() {
             Order::Mapped(Map::new(slots, seed, job.blocks[direction].is_one() && job.run_length == 1))
         } else {
-            Order::Random { spread: Spread::of(&job.distribution, slots), random: Random::new(seed) }
+            Order::Random { spread: Spread::of(job.distribution, slots), random: Random::new(seed) }
         };
         Self { order, len, unit, least, run_length: job.run_length, run: (0, 0) }
     }
 
     /// Offset and length of the next transfer of `wanted` bytes; it may be shorter. Starts over after the last one.
     pub(crate) fn next(&mut self, wanted: u64) -> (u64, u64) {
-        let (start, space) = self.place();
+        let (start, space) = self.next_start();
         let len = if space >= wanted { wanted } else { space - space % self.least };
         let (start, mut len) = if len == 0 { (0, wanted.min(self.len)) } else { (start, len) };
         match &mut self.order {
@@ -166,7 +150,7 @@ impl Offsets {
     }
 
     /// An offset, and the bytes from there to the end of the range.
-    fn place(&mut self) -> (u64, u64) {
+    fn next_start(&mut self) -> (u64, u64) {
         let slots = (self.len / self.unit).max(1);
         let continues = self.run.0 > 0 && self.run.1 + self.least <= self.len;
         if continues && !matches!(&self.order, Order::Mapped(map) if map.is_used(self.run.1 / self.unit)) {
@@ -244,23 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn ranks_and_deviations_follow_their_laws() {
-        let count = 20_000;
-        let draw = |options: &str| -> Vec<u64> {
-            let (_, mut offsets) = offsets_of(&format!("rw=randread\n{options}"), 4096 * 1000);
-            (0..count).map(|_| offsets.next(4096).0 / 4096).collect()
-        };
-        for law in ["zipf:1.2", "pareto:0.1"] {
-            let mut counts = std::collections::BTreeMap::<u64, u32>::new();
-            for at in draw(&format!("random_distribution={law}")) {
-                *counts.entry(at).or_default() += 1;
-            }
-            assert!(counts.values().max().unwrap() > &1000, "{law}: the most popular block is drawn often");
-            assert!(counts.keys().all(|at| *at < 1000));
+    fn ranks_follow_their_law() {
+        let (_, mut offsets) = offsets_of("rw=randread\nrandom_distribution=zipf:1.2", 4096 * 1000);
+        let mut counts = std::collections::BTreeMap::<u64, u32>::new();
+        for _ in 0..20_000 {
+            *counts.entry(offsets.next(4096).0 / 4096).or_default() += 1;
         }
-        let normal = draw("random_distribution=normal:10");
-        let near = normal.iter().filter(|at| (400..600).contains(*at)).count() as f64 / f64::from(count);
-        assert!((near - 0.68).abs() < 0.02, "{near}");
+        assert!(counts.values().max().unwrap() > &1000, "the most popular block is drawn often");
+        assert!(counts.keys().all(|at| *at < 1000));
         let runs = positions::<4>("rw=randread:2", 4096);
         assert_eq!(runs.windows(2).filter(|pair| pair[1] == pair[0] + 4).count(), 2);
     }

@@ -7,61 +7,10 @@
 
 use std::fmt;
 
-use crc::{CRC_7_MMC, CRC_16_ARC, CRC_32_ISO_HDLC, CRC_64_XZ, Crc};
-use md5::Md5;
-use sha1::Sha1;
-use sha2::{Digest, Sha256, Sha512};
-
 use super::random::Random;
-use crate::language::check::{Check, HEADER, Verify};
+use crate::language::check::{HEADER, Verify};
 
 const MAGIC: u32 = 0xd105_17e6;
-/// The longest checksum.
-const LONGEST: usize = 64;
-
-const CRC7: Crc<u8> = Crc::<u8>::new(&CRC_7_MMC);
-const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_ARC);
-const CRC32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
-const CRC64: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
-
-/// The checksum of two parts, in the first bytes of the array.
-fn sum(check: Check, head: &[u8], rest: &[u8]) -> [u8; LONGEST] {
-    fn of<D: Digest>(head: &[u8], rest: &[u8], sum: &mut [u8]) {
-        sum.copy_from_slice(&D::new().chain_update(head).chain_update(rest).finalize());
-    }
-    macro_rules! crc {
-        ($sum:expr, $crc:expr) => {{
-            let mut digest = $crc.digest();
-            digest.update(head);
-            digest.update(rest);
-            $sum.copy_from_slice(&digest.finalize().to_le_bytes());
-        }};
-    }
-    let mut all = [0; LONGEST];
-    let sum = &mut all[..check.sum_bytes()];
-    match check {
-        Check::None | Check::Meta | Check::Pattern => {}
-        Check::Crc32c => {
-            sum.copy_from_slice(&crc32c::crc32c_append(crc32c::crc32c(head), rest).to_le_bytes());
-        }
-        Check::Crc7 => crc!(sum, CRC7),
-        Check::Crc16 => crc!(sum, CRC16),
-        Check::Crc32 => crc!(sum, CRC32),
-        Check::Crc64 => crc!(sum, CRC64),
-        Check::XxHash => {
-            use std::hash::Hasher;
-            let mut hasher = twox_hash::XxHash32::with_seed(0);
-            hasher.write(head);
-            hasher.write(rest);
-            sum.copy_from_slice(&hasher.finish_32().to_le_bytes());
-        }
-        Check::Md5 => of::<Md5>(head, rest, sum),
-        Check::Sha1 => of::<Sha1>(head, rest, sum),
-        Check::Sha256 => of::<Sha256>(head, rest, sum),
-        Check::Sha512 => of::<Sha512>(head, rest, sum),
-    }
-    all
-}
 
 /// What makes the content of a write unique, beside its offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,13 +23,13 @@ pub(crate) struct Stamp {
 
 /// A difference between a block and what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct Mismatch {
     /// Start of the wrong part.
     pub(crate) offset: u64,
     pub(crate) what: &'static str,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.what)
     }
@@ -95,9 +44,9 @@ impl Verify {
     }
 
     /// Check a block that was read from `offset`. `number` is the number of its write, where it is known.
-    pub(crate) fn check(&self, block: &[u8], offset: u64, number: Option<u64>) -> Result<(), Wrong> {
+    pub(crate) fn check(&self, block: &[u8], offset: u64, number: Option<u64>) -> Result<(), Mismatch> {
         for (offset, part) in self.parts(block.len(), offset) {
-            self.check_part(&block[part], offset, number).map_err(|what| Wrong { offset, what })?;
+            self.check_part(&block[part], offset, number).map_err(|what| Mismatch { offset, what })?;
         }
         Ok(())
     }
@@ -130,7 +79,7 @@ impl Verify {
         part[16..24].copy_from_slice(&len.to_le_bytes());
         part[24..32].copy_from_slice(&stamp.seed.to_le_bytes());
         part[32..40].copy_from_slice(&stamp.number.to_le_bytes());
-        let sum = sum(self.check, &part[..HEADER], &part[header..]);
+        let sum = checksum(part, header).to_le_bytes();
         part[HEADER..header].copy_from_slice(&sum[..header - HEADER]);
     }
 
@@ -157,8 +106,7 @@ impl Verify {
             if number(16..24) != part.len() as u64 {
                 return Err("it has another length");
             }
-            let sum = sum(self.check, &part[..HEADER], &part[header..]);
-            if part[HEADER..header] != sum[..header - HEADER] {
+            if part[HEADER..header] != checksum(part, header).to_le_bytes()[..header - HEADER] {
                 return Err("its checksum does not match its content");
             }
             if written.is_some_and(|written| written != number(32..40)) {
@@ -167,6 +115,11 @@ impl Verify {
         }
         if is_pattern(header) { Ok(()) } else { Err("it does not hold the pattern") }
     }
+}
+
+/// The checksum of a part without its own bytes.
+fn checksum(part: &[u8], header: usize) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&part[..HEADER]), &part[header..])
 }
 
 /// Pseudo-random bytes.
@@ -180,6 +133,7 @@ pub(crate) fn randomize(block: &mut [u8], seed: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::language::check::Check;
 
     /// Each check detects a changed byte, a wrong offset and a wrong length, as far as it covers them.
     #[test]

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::counts::DepthCounts;
 use super::disks::DiskUse;
 use super::result::{DirectionResult, JobOutcome, JobResult};
-use super::text::{PERCENTILES, spread};
+use super::text::PERCENTILES;
 
 impl JobOutcome {
     /// fio's JSON, with the keys and units that its readers use, and `scheduler`, where there is one.
@@ -69,54 +68,13 @@ impl JobResult {
             "ctx": self.usage.switches,
             "majf": self.usage.major_faults,
             "minf": self.usage.minor_faults,
-            "iodepth_level": self.levels.json(DepthCounts::LEVELS),
-            "iodepth_submit": self.submitted.json(DepthCounts::BATCHES),
-            "iodepth_complete": self.completed.json(DepthCounts::BATCHES),
             "latency_depth": self.depth,
-            "latency_target": 0,
-            "latency_percentile": 100.0,
-            "latency_window": 0,
-            "latency_ns": object(self.shares(1)),
-            "latency_us": object(self.shares(1000)),
-            "latency_ms": object(self.shares(1_000_000)),
         })
-    }
-}
-
-fn object(shares: Vec<(String, f64)>) -> Value {
-    shares.into_iter().map(|(bound, percent)| (bound, Value::from(percent))).collect()
-}
-
-/// fio's bounds of latency in each unit; milliseconds have one more.
-const BOUNDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
-
-impl JobResult {
-    /// Percent of transfers in each latency class: up to the bound, in units of `unit_ns`, and above the bound before it.
-    pub(super) fn shares(&self, unit_ns: u64) -> Vec<(String, f64)> {
-        let bounds = if unit_ns == 1_000_000 { &BOUNDS[..] } else { &BOUNDS[..10] };
-        let sides = [&self.read, &self.write];
-        let all: u64 = sides.iter().map(|side| side.latency_ns.len()).sum();
-        // The smaller unit covers up to one of this unit.
-        let mut from = if unit_ns == 1 { 0 } else { unit_ns + 1 };
-        let mut shares = Vec::new();
-        for bound in bounds {
-            let to = bound * unit_ns;
-            let count: u64 = sides.iter().map(|side| side.latency_ns.count_between(from, to)).sum();
-            shares.push((bound.to_string(), 100.0 * count as f64 / all.max(1) as f64));
-            from = to + 1;
-        }
-        if unit_ns == 1_000_000 {
-            let count: u64 = sides.iter().map(|side| side.latency_ns.count_between(from, u64::MAX)).sum();
-            shares.push((">=2000".to_owned(), 100.0 * count as f64 / all.max(1) as f64));
-        }
-        shares
     }
 }
 
 impl DirectionResult {
     fn json(&self) -> Value {
-        let (min, max, mean, deviation) = spread(&self.samples_kib_s).unwrap_or_default();
-        let (iops_min, iops_max, iops_mean, iops_deviation) = spread(&self.samples_iops).unwrap_or_default();
         json!({
             "io_bytes": self.bytes,
             "io_kbytes": self.bytes / 1024,
@@ -130,17 +88,9 @@ impl DirectionResult {
             "slat_ns": self.submission.json(),
             "clat_ns": latency(self),
             "lat_ns": self.total.json(),
-            "bw_min": min as u64,
-            "bw_max": max as u64,
             "bw_agg": 0.0,
-            "bw_mean": mean,
-            "bw_dev": deviation,
-            "bw_samples": self.samples_kib_s.len(),
-            "iops_min": iops_min as u64,
-            "iops_max": iops_max as u64,
-            "iops_mean": iops_mean,
-            "iops_stddev": iops_deviation,
-            "iops_samples": self.samples_iops.len(),
+            "bw_mean": self.bandwidth() / 1024.0,
+            "iops_mean": self.iops(),
         })
     }
 }
@@ -177,21 +127,5 @@ mod tests {
             (job["trim"]["total_ios"].as_u64(), job["read"]["iops_mean"].as_f64()),
             (Some(0), Some(0.0))
         );
-    }
-
-    /// Each transfer is in exactly one class of latency.
-    #[test]
-    fn shares_of_latency_add_up() {
-        let mut result = JobResult::default();
-        for ns in [1, 2, 3, 999, 1000, 1001, 5_000, 999_000, 1_000_500, 3_000_000, 5_000_000_000] {
-            result.read.latency_ns.saturating_record(ns);
-        }
-        let json = result.json();
-        let sum: f64 = ["latency_ns", "latency_us", "latency_ms"]
-            .iter()
-            .flat_map(|class| json[class].as_object().expect("a table").values().filter_map(Value::as_f64))
-            .sum();
-        assert!((sum - 100.0).abs() < 0.01, "{json:#}");
-        assert!(json["latency_ms"][">=2000"].as_f64() > Some(9.0));
     }
 }

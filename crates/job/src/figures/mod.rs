@@ -1,8 +1,8 @@
-//! What a job measured, and how it is shown.
+//! The results of jobs, as text and JSON.
 
-pub(crate) mod counts;
 pub(crate) mod disks;
 mod json;
+pub(crate) mod moments;
 pub(crate) mod result;
 mod text;
 pub(crate) mod usage;

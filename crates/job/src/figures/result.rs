@@ -6,8 +6,8 @@ use diorite_bench::SchedulerReport;
 use hdrhistogram::Histogram;
 use jiff::Zoned;
 
-use super::counts::{DepthCounts, Moments};
 use super::disks::DiskUse;
+use super::moments::Moments;
 use super::usage::Usage;
 use crate::error::JobError;
 
@@ -30,10 +30,6 @@ pub struct DirectionResult {
     pub completion: Moments,
     /// Time from start to end: fio's `lat`.
     pub total: Moments,
-    /// Bandwidth of each half second, in KiB/s.
-    pub samples_kib_s: Vec<f64>,
-    /// Transfers a second in each half second.
-    pub samples_iops: Vec<f64>,
 }
 
 impl Default for DirectionResult {
@@ -48,8 +44,6 @@ impl Default for DirectionResult {
             submission: Moments::default(),
             completion: Moments::default(),
             total: Moments::default(),
-            samples_kib_s: Vec::new(),
-            samples_iops: Vec::new(),
         }
     }
 }
@@ -75,17 +69,6 @@ impl DirectionResult {
         self.submission.add(&other.submission);
         self.completion.add(&other.completion);
         self.total.add(&other.total);
-        add_samples(&mut self.samples_kib_s, &other.samples_kib_s);
-        add_samples(&mut self.samples_iops, &other.samples_iops);
-    }
-}
-
-fn add_samples(sums: &mut Vec<f64>, samples: &[f64]) {
-    for (index, sample) in samples.iter().enumerate() {
-        match sums.get_mut(index) {
-            Some(sum) => *sum += sample,
-            None => sums.push(*sample),
-        }
     }
 }
 
@@ -122,12 +105,6 @@ pub struct JobResult {
     pub sync_ns: DirectionResult,
     /// CPU use of the jobs' threads.
     pub usage: Usage,
-    /// Transfers in flight, at each submission.
-    pub levels: DepthCounts,
-    /// Transfers submitted by one call.
-    pub submitted: DepthCounts,
-    /// Transfers completed by one wait.
-    pub completed: DepthCounts,
     /// Elapsed time, summed over the jobs.
     pub elapsed: Duration,
     /// Elapsed time of the longest job.
@@ -147,9 +124,6 @@ impl JobResult {
         self.first_error = self.first_error.or(other.first_error);
         self.sync_ns.add(&other.sync_ns);
         self.usage.add(&other.usage);
-        self.levels.add(&other.levels);
-        self.submitted.add(&other.submitted);
-        self.completed.add(&other.completed);
         self.elapsed += other.elapsed;
         self.longest = self.longest.max(other.longest);
     }
@@ -228,15 +202,10 @@ impl JobOutcome {
         outcome
     }
 
-    /// Percent of a group's mean bandwidth that one of its results has: fio's `bw_agg`.
+    /// Percent of a group's bandwidth that one of its results has: fio's `bw_agg`.
     pub(super) fn share_of_group(&self, result: &JobResult, side: fn(&JobResult) -> &DirectionResult) -> f64 {
-        let mean = mean(&side(result).samples_kib_s);
         let group = self.groups.iter().find(|group| group.group == result.group);
-        let all = group.map_or(0.0, |group| side(group).bandwidth() / 1024.0);
-        if all > 0.0 { (100.0 * mean / all).min(100.0) } else { 0.0 }
+        let all = group.map_or(0.0, |group| side(group).bandwidth());
+        if all > 0.0 { (100.0 * side(result).bandwidth() / all).min(100.0) } else { 0.0 }
     }
-}
-
-fn mean(samples: &[f64]) -> f64 {
-    samples.iter().sum::<f64>() / samples.len().max(1) as f64
 }

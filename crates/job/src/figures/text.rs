@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
-use super::counts::DepthCounts;
 use super::result::{DirectionResult, JobOutcome, JobResult};
 
 /// The percentiles that fio shows.
@@ -57,9 +56,9 @@ impl JobOutcome {
             result.first_error.unwrap_or(0),
             self.date()
         );
-        result.read.write_text(text, "read", self.share_of_group(result, |result| &result.read));
-        result.write.write_text(text, "write", self.share_of_group(result, |result| &result.write));
-        result.trim.write_text(text, "trim", self.share_of_group(result, |result| &result.trim));
+        result.read.write_text(text, "read");
+        result.write.write_text(text, "write");
+        result.trim.write_text(text, "trim");
         result.write_text(text);
     }
 
@@ -96,11 +95,8 @@ impl JobOutcome {
 }
 
 impl JobResult {
-    /// The part after the directions: shares of latency, syncs, CPU, depths.
+    /// The part after the directions: syncs, CPU, counts of transfers.
     fn write_text(&self, text: &mut String) {
-        for (unit, ns) in [("nsec", 1), ("usec", 1000), ("msec", 1_000_000)] {
-            write_shares(text, unit, &self.shares(ns));
-        }
         if self.sync_ns.ios > 0 {
             let _ = writeln!(text, "  fsync/fdatasync/sync_file_range:");
             write_latency(text, "sync", self.sync_ns.completion.summary());
@@ -112,9 +108,6 @@ impl JobResult {
             "  cpu          : usr={user:.2}%, sys={system:.2}%, ctx={}, majf={}, minf={}",
             usage.switches, usage.major_faults, usage.minor_faults
         );
-        write_depths(text, "  IO depths    :", &self.levels, DepthCounts::LEVELS);
-        write_depths(text, "     submit    :", &self.submitted, DepthCounts::BATCHES);
-        write_depths(text, "     complete  :", &self.completed, DepthCounts::BATCHES);
         let _ = writeln!(
             text,
             "     issued rwts: total={},{},{},{} short={},{},0,0 dropped=0,0,0,0",
@@ -129,35 +122,11 @@ impl JobResult {
                 std::io::Error::from_raw_os_error(self.first_error.unwrap_or(0))
             );
         }
-        let _ =
-            writeln!(text, "     latency   : target=0, window=0, percentile=100.00%, depth={}", self.depth);
     }
-}
-
-/// The classes above zero, five to a line.
-fn write_shares(text: &mut String, unit: &str, shares: &[(String, f64)]) {
-    let cells: Vec<_> = shares
-        .iter()
-        .filter(|(_, percent)| *percent > 0.0)
-        .map(|(bound, percent)| format!("{bound}={:.2}%", percent.max(0.01)))
-        .collect();
-    for row in cells.chunks(5) {
-        let _ = writeln!(text, "  lat ({unit})   : {}", row.join(", "));
-    }
-}
-
-fn write_depths(text: &mut String, title: &str, counts: &DepthCounts, names: [&str; 7]) {
-    // As in fio, a share above zero is at least a tenth of a percent.
-    let cell = |(name, percent): (&&str, f64)| {
-        let shown = if percent > 0.0 { percent.max(0.1) } else { 0.0 };
-        format!("{name}={shown:.1}%")
-    };
-    let cells: Vec<_> = names.iter().zip(counts.percent()).map(cell).collect();
-    let _ = writeln!(text, "{title} {}", cells.join(", "));
 }
 
 impl DirectionResult {
-    fn write_text(&self, text: &mut String, name: &str, percent_of_group: f64) {
+    fn write_text(&self, text: &mut String, name: &str) {
         if self.ios == 0 {
             return;
         }
@@ -175,21 +144,6 @@ impl DirectionResult {
         write_latency(text, "clat", self.completion.summary());
         write_latency(text, " lat", self.total.summary());
         write_percentiles(text, "clat", &self.latency_ns);
-        if let Some((min, max, mean, deviation)) = spread(&self.samples_kib_s) {
-            let _ = writeln!(
-                text,
-                "   bw (  KiB/s): min={min:.0}, max={max:.0}, per={percent_of_group:.2}%, avg={mean:.2}, \
-                 stdev={deviation:.2}, samples={}",
-                self.samples_kib_s.len()
-            );
-        }
-        if let Some((min, max, mean, deviation)) = spread(&self.samples_iops) {
-            let _ = writeln!(
-                text,
-                "   iops        : min={min:.0}, max={max:.0}, avg={mean:.2}, stdev={deviation:.2}, samples={}",
-                self.samples_iops.len()
-            );
-        }
     }
 }
 
@@ -229,17 +183,6 @@ fn write_percentiles(text: &mut String, name: &str, latency: &Histogram<u64>) {
         format!("     | {}", row.iter().map(cell).collect::<Vec<_>>().join(", "))
     });
     let _ = writeln!(text, "{}", rows.collect::<Vec<_>>().join(",\n"));
-}
-
-/// Least, largest, mean and standard deviation.
-pub(super) fn spread(samples: &[f64]) -> Option<(f64, f64, f64, f64)> {
-    if samples.is_empty() {
-        return None;
-    }
-    let mean = samples.iter().sum::<f64>() / samples.len() as f64;
-    let variance = samples.iter().map(|sample| (sample - mean).powi(2)).sum::<f64>() / samples.len() as f64;
-    let min = samples.iter().copied().fold(f64::INFINITY, f64::min);
-    Some((min, samples.iter().copied().fold(0.0, f64::max), mean, variance.sqrt()))
 }
 
 /// `100MiB/s (105MB/s)`.

@@ -9,11 +9,11 @@ use std::fmt;
 
 use super::check::{Check, Verify};
 use super::sections::{Complaints, Origin, Reader, Section, Setting, Settings, canonical};
-use super::spec::{BlockSizes, EndsWith, Engine, FileOrder, Filling, Job, JobFile, Pattern, Size, Tolerance};
+use super::spec::{BlockSizes, Engine, Filling, Job, JobFile, Pattern, Size};
 use super::values::{
-    block_ranges, block_sizes, block_splits, byte_pattern, distribution, duration, engine, errors,
-    file_order, file_sizes, microseconds, pattern, preallocate, priority, rates, size, size_or_share, text,
-    tolerance, verify, whole_number,
+    block_ranges, block_sizes, block_splits, byte_pattern, distribution, duration, engine, file_sizes,
+    microseconds, pattern, preallocate, priority, rates, size, size_or_share, text, tolerance, verify,
+    whole_number,
 };
 
 /// All errors of a job file.
@@ -60,7 +60,7 @@ const REFUSED: &[(&str, &str)] = &[
     (
         "write_bw_log write_iops_log write_lat_log write_hist_log log_avg_msec log_offset log_prio log_hist_msec log_max_value \
          log_unix_epoch log_compression",
-        "log files are not supported, and --json has percentiles and samples; for logs run the file with fio on a mount",
+        "log files are not supported, and --json has percentiles; for logs run the file with fio on a mount",
     ),
     (
         "flow flow_id flow_sleep",
@@ -75,9 +75,12 @@ const REFUSED: &[(&str, &str)] = &[
         "least rates and random intervals are not supported; use rate and rate_iops, or run the file with fio on a mount",
     ),
     (
-        "dedupe_percentage dedupe_mode dedupe_working_set_percentage dedupe_global",
-        "repeated blocks are not supported; use buffer_pattern or buffer_compress_percentage",
+        "dedupe_percentage dedupe_mode dedupe_working_set_percentage dedupe_global buffer_compress_percentage \
+         buffer_compress_chunk",
+        "shares of equal data are not supported; use buffer_pattern or zero_buffers",
     ),
+    ("exit_what", "exitall ends the jobs of its group; for others run the file with fio on a mount"),
+    ("ignore_error", "single error numbers are not supported; use continue_on_error"),
 ];
 
 /// Options that change nothing here. Any value is accepted.
@@ -107,7 +110,7 @@ pub fn parse(file: &str, text: &str) -> Result<JobFile, JobFileError> {
     parse_with(file, text, &[])
 }
 
-/// As [`parse`], with these options in place of those of the sections. The file must be correct without them.
+/// As [`parse`], but these options replace options of the sections. The file must be correct without them.
 ///
 /// # Errors
 /// As [`parse`].
@@ -283,14 +286,13 @@ fn understand(section: &Section, complaints: &mut Complaints) -> Job {
         filenames: options.text("filename").map(|names| split_names(&names)).unwrap_or_default(),
         filename_format: options.text("filename_format"),
         files: options.number("nrfiles", 1, 1 << 20).unwrap_or(1) as u32,
-        file_order: options.take("file_service_type", file_order).unwrap_or(FileOrder::RoundRobin(1)),
         directories: options.text("directory").map(|names| split_names(&names)).unwrap_or_default(),
         think_time: options.take("thinktime", microseconds).unwrap_or_default(),
         think_every: options.number("thinktime_blocks", 1, u64::from(u32::MAX)).unwrap_or(1) as u32,
         rate_bytes: options.take("rate", rates).unwrap_or_default(),
         rate_iops: options.take("rate_iops", rates).unwrap_or_default(),
-        ends_with: ends_with(&mut options),
-        tolerance: tolerated(&mut options),
+        ends_group: options.is_on("exitall"),
+        tolerance: options.take("continue_on_error", tolerance).unwrap_or_default(),
         priority: priority(class, level),
         group_reporting: options.is_on("group_reporting"),
         verify: verification(&mut options),
@@ -324,13 +326,14 @@ fn understand(section: &Section, complaints: &mut Complaints) -> Job {
     job
 }
 
-/// Options with no effect here, and options of which one value is the only behaviour here.
+/// Options with no effect here, and options with one accepted value.
 fn accept_without_effect(options: &mut Taker<'_>) {
     for option in NO_EFFECT.iter().flat_map(|options| options.split(' ')) {
         options.settings.remove(option);
     }
     options.only("random_generator", &["lfsr", "tausworthe", "tausworthe64"], "expected lfsr or tausworthe");
     options.only("io_submit_mode", &["inline", "offload"], "expected inline or offload");
+    options.only("file_service_type", &["roundrobin", "roundrobin:1"], "expected roundrobin");
     options.only("verify_fatal", &["1"], "expected 1: the first wrong block ends the job");
     options.only("error_dump", &["0"], "expected 0: errors are counted, not printed one by one");
     options.only("kb_base", &["1024"], "expected 1024: k is 1024 bytes, and ki is 1000");
@@ -356,21 +359,6 @@ fn blocks(options: &mut Taker<'_>) -> [BlockSizes; 3] {
     split.or(range).or(fixed).unwrap_or_else(|| std::array::from_fn(|_| BlockSizes::fixed(4096)))
 }
 
-fn ends_with(options: &mut Taker<'_>) -> EndsWith {
-    let what = options.take("exit_what", |value| match value {
-        "group" | "1" => Ok(EndsWith::Group),
-        "stonewall" => Ok(EndsWith::Wave),
-        "all" => Ok(EndsWith::All),
-        _ => Err("expected group, stonewall or all"),
-    });
-    if options.is_on("exitall") { what.unwrap_or(EndsWith::Group) } else { EndsWith::Itself }
-}
-
-fn tolerated(options: &mut Taker<'_>) -> Tolerance {
-    let tolerance = options.take("continue_on_error", tolerance).unwrap_or_default();
-    Tolerance { ignored: options.take("ignore_error", errors).unwrap_or_default(), ..tolerance }
-}
-
 fn verification(options: &mut Taker<'_>) -> Verify {
     let check = options.take("verify", verify);
     let pattern = options.take("verify_pattern", byte_pattern);
@@ -392,7 +380,6 @@ fn filling(options: &mut Taker<'_>) -> Filling {
         zeros: options.is_on("zero_buffers"),
         refill: options.is_on("refill_buffers"),
         pattern: options.take("buffer_pattern", byte_pattern).unwrap_or_default(),
-        compress_percent: options.percent("buffer_compress_percentage").unwrap_or(0),
     }
 }
 
@@ -570,7 +557,7 @@ mod tests {
         let file = parse("x.fio", text).unwrap();
         assert_eq!([&*file.jobs[0].name, &*file.jobs[1].name], ["one", "second"]);
         assert_eq!(file.jobs[0].filenames, ["a", "b:c"]);
-        assert_eq!(file.jobs[1].ends_with, EndsWith::Group);
+        assert!(file.jobs[1].ends_group && !file.jobs[0].ends_group);
         assert!(parse("x.fio", "[a]\nwait_for=b\n").unwrap_err().to_string().contains("no job before it"));
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Section {
     pub(super) name: String,
     pub(super) at: Origin,
     pub(super) settings: Settings,
-    /// Options of the section itself, without those of `[global]`.
+    /// Options of the section itself, without `[global]`.
     pub(super) own: Vec<String>,
 }
 

@@ -142,17 +142,13 @@ impl BlockSizes {
 }
 
 /// Which blocks random I/O prefers: `random_distribution`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Distribution {
     /// No block.
     #[default]
     Uniform,
     /// Zipf's law with this exponent.
     Zipf(f64),
-    /// Pareto with this skew, between 0 and 1.
-    Pareto(f64),
-    /// Normal around the middle, with this deviation in percent of the file.
-    Normal(f64),
 }
 
 /// A number of bytes, or a share of the file: `size`, `offset`, `io_size`.
@@ -160,7 +156,7 @@ pub enum Distribution {
 pub enum Size {
     /// Bytes.
     Bytes(u64),
-    /// Percent of the file as it is when the job's files are laid out.
+    /// Percent of the file's size before the layout.
     Percent(u8),
 }
 
@@ -180,46 +176,8 @@ impl Default for Size {
     }
 }
 
-/// How written files get their blocks: `fallocate`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preallocate {
-    /// The writes allocate them.
-    None,
-    /// Blocks and size are set before the job.
-    Size,
-    /// Blocks are allocated before the job; the size follows the writes.
-    KeepSize,
-    /// Only the size is set before the job.
-    Truncate,
-}
-
-/// Which file of a job is next: `file_service_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileOrder {
-    /// The next one, after this many transfers.
-    RoundRobin(u32),
-    /// A random one, after this many transfers.
-    Random(u32),
-    /// The next one, when all bytes of the file were moved.
-    Sequential,
-}
-
-/// Which jobs end with this one: `exitall` and `exit_what`.
+/// Which errors do not end a job: `continue_on_error`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EndsWith {
-    /// No other job.
-    #[default]
-    Itself,
-    /// The jobs of its reporting group.
-    Group,
-    /// The jobs that run at the same time, up to the next `stonewall`.
-    Wave,
-    /// All jobs, also those that have not begun.
-    All,
-}
-
-/// Which errors do not end a job: `continue_on_error` and `ignore_error`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tolerance {
     /// Errors of reads.
     pub reads: bool,
@@ -227,16 +185,6 @@ pub struct Tolerance {
     pub writes: bool,
     /// Blocks with wrong content.
     pub verify: bool,
-    /// Error numbers that are not counted: of reads, of writes.
-    pub ignored: [Vec<i32>; 2],
-}
-
-impl Tolerance {
-    /// Whether the job continues on a full disk.
-    pub(crate) fn allows_full(&self) -> bool {
-        const ENOSPC: i32 = 28;
-        self.writes || self.ignored[1].contains(&ENOSPC)
-    }
 }
 
 /// Content of writes without `verify`.
@@ -248,15 +196,6 @@ pub struct Filling {
     pub refill: bool,
     /// `buffer_pattern`.
     pub pattern: Vec<u8>,
-    /// `buffer_compress_percentage`: share of each block that is zeros, or the pattern.
-    pub compress_percent: u8,
-}
-
-impl Filling {
-    /// Whether each write has its own content.
-    pub(crate) fn is_per_write(&self) -> bool {
-        self.refill || self.compress_percent > 0
-    }
 }
 
 /// How transfers are issued.
@@ -341,8 +280,6 @@ pub struct Job {
     pub filename_format: Option<String>,
     /// `nrfiles`.
     pub files: u32,
-    /// `file_service_type`.
-    pub file_order: FileOrder,
     /// `directory`: where files are made; clones use them in turn.
     pub directories: Vec<String>,
     /// `thinktime`: pause after each block.
@@ -353,8 +290,8 @@ pub struct Job {
     pub rate_bytes: [Option<u64>; 3],
     /// `rate_iops`: transfers a second.
     pub rate_iops: [Option<u64>; 3],
-    /// `exitall`.
-    pub ends_with: EndsWith,
+    /// `exitall`: the jobs of its reporting group end with it.
+    pub ends_group: bool,
     /// `continue_on_error`.
     pub tolerance: Tolerance,
     /// `prio` and `prioclass`.
@@ -365,8 +302,8 @@ pub struct Job {
     pub verify: Verify,
     /// Content of writes.
     pub filling: Filling,
-    /// `fallocate`; the default depends on the place of the files.
-    pub preallocate: Option<Preallocate>,
+    /// `fallocate`: written files get size and blocks before the job; the default depends on the place of the files.
+    pub preallocate: Option<bool>,
     /// `overwrite`: written files are laid out like read ones; the default depends on the place of the files.
     pub overwrite: Option<bool>,
     /// `create_on_open`: no file is laid out.

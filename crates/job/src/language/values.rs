@@ -5,7 +5,7 @@ use std::time::Duration;
 use diorite_block::IoPriority;
 
 use super::check::Check;
-use super::spec::{BlockSizes, Distribution, Engine, FileOrder, Pattern, Preallocate, Size, Tolerance};
+use super::spec::{BlockSizes, Distribution, Engine, Pattern, Size, Tolerance};
 
 #[expect(clippy::unnecessary_wraps, reason = "a reader of values, as the others are")]
 pub(super) fn text(value: &str) -> Result<String, &'static str> {
@@ -127,27 +127,21 @@ pub(super) fn block_splits(value: &str) -> Result<[BlockSizes; 3], &'static str>
     by_direction(value, &BlockSizes::fixed(4096), split, EXPECTED)
 }
 
-/// `random`, `zipf:1.2`, `pareto:0.9`, `normal:20`.
+/// `random` or `zipf:1.2`.
 pub(super) fn distribution(value: &str) -> Result<Distribution, &'static str> {
-    let (name, rest) = value.split_once(':').unwrap_or((value, ""));
-    let number = |default: f64, is_right: fn(f64) -> bool| match rest {
-        "" => Ok(default),
-        text => text.parse().ok().filter(|number| is_right(*number)).ok_or("the number is out of range"),
-    };
-    Ok(match name {
-        "random" => Distribution::Uniform,
-        "zipf" => Distribution::Zipf(number(1.1, |theta| {
-            theta > 0.0 && (theta - 1.0).abs() > 1e-9 && theta < 100.0
-        })?),
-        "pareto" => Distribution::Pareto(number(0.2, |skew| skew > 0.0 && skew < 1.0)?),
-        "normal" | "gauss" => Distribution::Normal(number(0.0, |percent| (0.0..=100.0).contains(&percent))?),
-        "zoned" | "zoned_abs" => {
-            return Err(
-                "zones are not supported: run the job with fio on a mount, or use zipf, pareto or normal",
-            );
+    let (name, rest) = value.split_once(':').unwrap_or((value, "1.1"));
+    let is_theta = |theta: &f64| *theta > 0.0 && (theta - 1.0).abs() > 1e-9 && *theta < 100.0;
+    match name {
+        "random" => Ok(Distribution::Uniform),
+        "zipf" => {
+            let theta = rest.parse().ok().filter(is_theta);
+            theta.map(Distribution::Zipf).ok_or("the exponent is out of range")
         }
-        _ => return Err("expected random, zipf:N, pareto:N or normal:N"),
-    })
+        "pareto" | "normal" | "gauss" | "zoned" | "zoned_abs" => {
+            Err("not supported: use random or zipf, or run the file with fio on a mount")
+        }
+        _ => Err("expected random or zipf:N"),
+    }
 }
 
 /// `size=10g` or `size=50%`.
@@ -178,30 +172,11 @@ pub(super) fn rates(value: &str) -> Result<[Option<u64>; 3], &'static str> {
     by_direction(value, &None, rate, "expected at most three rates")
 }
 
-/// `roundrobin`, `random`, `sequential`, with `:N` after it.
-pub(super) fn file_order(value: &str) -> Result<FileOrder, &'static str> {
-    const EXPECTED: &str = "expected roundrobin, random or sequential";
-    let (name, count) = value.split_once(':').unwrap_or((value, "1"));
-    let count = count
-        .parse()
-        .ok()
-        .filter(|count| *count > 0)
-        .ok_or("expected a number of transfers after the colon")?;
-    match name {
-        "roundrobin" => Ok(FileOrder::RoundRobin(count)),
-        "random" => Ok(FileOrder::Random(count)),
-        "sequential" => Ok(FileOrder::Sequential),
-        _ => Err(EXPECTED),
-    }
-}
-
-pub(super) fn preallocate(value: &str) -> Result<Preallocate, &'static str> {
+pub(super) fn preallocate(value: &str) -> Result<bool, &'static str> {
     match value {
-        "none" | "0" => Ok(Preallocate::None),
-        "native" | "posix" | "1" => Ok(Preallocate::Size),
-        "keep" => Ok(Preallocate::KeepSize),
-        "truncate" => Ok(Preallocate::Truncate),
-        _ => Err("expected none, native, posix, keep or truncate"),
+        "none" | "0" => Ok(false),
+        "native" | "posix" | "1" => Ok(true),
+        _ => Err("expected none, native or posix; for others run the file with fio on a mount"),
     }
 }
 
@@ -216,33 +191,7 @@ pub(super) fn tolerance(value: &str) -> Result<Tolerance, &'static str> {
         "all" | "1" => (true, true, true),
         _ => return Err("expected none, read, write, io, verify or all"),
     };
-    Ok(Tolerance { reads, writes, verify, ignored: Default::default() })
-}
-
-/// Names of errors, for reads and for writes: `EIO:ENOSPC,ENOSPC`.
-pub(super) fn errors(value: &str) -> Result<[Vec<i32>; 2], &'static str> {
-    const EXPECTED: &str = "expected error numbers, or EPERM, EIO, EAGAIN, ENOMEM, EBUSY, EINVAL, EFBIG, ENOSPC, EROFS, EILSEQ, \
-                            EOPNOTSUPP or EDQUOT";
-    let number = |name: &str| {
-        let known = [
-            ("EPERM", 1),
-            ("EIO", 5),
-            ("EAGAIN", 11),
-            ("ENOMEM", 12),
-            ("EBUSY", 16),
-            ("EINVAL", 22),
-            ("EFBIG", 27),
-            ("ENOSPC", 28),
-            ("EROFS", 30),
-            ("EILSEQ", 84),
-            ("EOPNOTSUPP", 95),
-            ("EDQUOT", 122),
-        ];
-        let known = known.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
-        known.or_else(|| name.parse().ok()).ok_or(EXPECTED)
-    };
-    let list = |text: &str| text.split(':').map(number).collect::<Result<Vec<_>, _>>();
-    by_direction(value, &Vec::new(), list, EXPECTED).map(|[reads, writes, _]| [reads, writes])
+    Ok(Tolerance { reads, writes, verify })
 }
 
 /// `0xaa555aa5`, `"text"`, a decimal number: the bytes that are repeated.
@@ -337,7 +286,6 @@ mod tests {
     fn directions_have_values_of_their_own() {
         assert_eq!(rates("300").unwrap(), [Some(300); 3]);
         assert_eq!(rates(",500k").unwrap(), [None, Some(500 << 10), Some(500 << 10)]);
-        assert_eq!(errors(",ENOSPC:5").unwrap(), [vec![], vec![28, 5]]);
         assert!(rates("1,2,3,4").is_err());
     }
 
@@ -355,7 +303,7 @@ mod tests {
     #[test]
     fn distributions_have_numbers_in_range() {
         assert_eq!(distribution("zipf:0.5").unwrap(), Distribution::Zipf(0.5));
-        assert!(distribution("zipf:1").is_err() && distribution("pareto:2").is_err());
+        assert!(distribution("zipf:1").is_err() && distribution("pareto:0.2").is_err());
         assert!(distribution("zoned:50/5:50/95").unwrap_err().contains("fio on a mount"));
     }
 

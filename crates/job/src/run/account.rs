@@ -6,9 +6,6 @@ use super::worker::Worker;
 use crate::figures::result::JobResult;
 use crate::language::spec::{BlockSizes, Engine, Job};
 
-/// Length of a bandwidth sample.
-const SAMPLE: Duration = Duration::from_millis(500);
-
 /// A transfer, due or in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
@@ -35,11 +32,6 @@ pub(super) struct Account<'a> {
     verified: Duration,
     /// End of the ramp.
     ramp_end: Duration,
-    sample_bytes: [u64; 3],
-    sample_ios: [u64; 3],
-    sample_start: Duration,
-    /// Verification time before the sample.
-    sample_verified: Duration,
 }
 
 impl<'a> Account<'a> {
@@ -63,10 +55,6 @@ impl<'a> Account<'a> {
             verifies_since: None,
             verified: Duration::ZERO,
             ramp_end,
-            sample_bytes: [0; 3],
-            sample_ios: [0; 3],
-            sample_start: ramp_end,
-            sample_verified: Duration::ZERO,
         }
     }
 
@@ -79,7 +67,6 @@ impl<'a> Account<'a> {
         // The time of a direction is the time of the job: a late first write had to wait.
         let from = self.counted_from[side].get_or_insert(
             if self.job.ramp_time.is_zero() && self.result.total_ios() == 0 {
-                self.sample_start = start;
                 self.ramp_end = start;
                 start
             } else {
@@ -88,7 +75,7 @@ impl<'a> Account<'a> {
         );
         *from = (*from).min(start);
         let from = *from;
-        let runtime = self.time_of(side, (from, Duration::ZERO), end);
+        let runtime = self.time_of(side, from, end);
         let direction = self.result.direction_mut(side);
         direction.bytes += bytes as u64;
         direction.ios += 1;
@@ -102,26 +89,6 @@ impl<'a> Account<'a> {
         direction.latency_ns.saturating_record(completion.as_nanos() as u64);
         direction.completion.record(completion.as_nanos() as u64);
         direction.total.record(end.saturating_sub(start).as_nanos() as u64);
-        self.sample_bytes[side] += bytes as u64;
-        self.sample_ios[side] += 1;
-        if end.saturating_sub(self.sample_start) >= SAMPLE {
-            self.end_sample(end);
-        }
-    }
-
-    /// A transfer that started then was submitted: now `in_flight` are in flight.
-    pub(super) fn record_submission(&mut self, start: Duration, in_flight: u32) {
-        if !self.is_in_ramp(start) {
-            self.result.levels.record_level(in_flight);
-            self.result.submitted.record_batch(1);
-        }
-    }
-
-    /// `count` transfers completed together; the first started then.
-    pub(super) fn record_completions(&mut self, start: Duration, count: u32) {
-        if !self.is_in_ramp(start) {
-            self.result.completed.record_batch(count);
-        }
     }
 
     /// Whether a transfer that starts then is in the ramp, which does not count.
@@ -129,30 +96,9 @@ impl<'a> Account<'a> {
         !self.job.ramp_time.is_zero() && start < self.ramp_end
     }
 
-    fn end_sample(&mut self, end: Duration) {
-        // As in fio, a direction without transfers has no sample.
-        for side in 0..3 {
-            if self.sample_ios[side] > 0 {
-                self.add_sample(side, end);
-            }
-        }
-        (self.sample_bytes, self.sample_ios, self.sample_start) = ([0; 3], [0; 3], end);
-        self.sample_verified = self.verified_until(end);
-    }
-
-    fn add_sample(&mut self, side: usize, end: Duration) {
-        let time = self.time_of(side, (self.sample_start, self.sample_verified), end);
-        let seconds = time.as_secs_f64().max(1e-9);
-        let (bytes, ios) = (self.sample_bytes[side] as f64, self.sample_ios[side] as f64);
-        let direction = self.result.direction_mut(side);
-        direction.samples_kib_s.push(bytes / seconds / 1024.0);
-        direction.samples_iops.push(ios / seconds);
-    }
-
-    /// The time of a direction since a moment, and the verification time until that moment. Verification is no time of writes, and
-    /// the only time of the reads of a job that only writes.
-    fn time_of(&self, side: usize, (since, verified): (Duration, Duration), end: Duration) -> Duration {
-        let (all, verified) = (end.saturating_sub(since), self.verified_until(end).saturating_sub(verified));
+    /// The time of a direction since a moment. Verification is no time of writes, and the only time of the reads of a job that only writes.
+    fn time_of(&self, side: usize, since: Duration, end: Duration) -> Duration {
+        let (all, verified) = (end.saturating_sub(since), self.verified_until(end));
         match side {
             0 if self.job.pattern.reads() => all,
             0 => verified,
@@ -191,17 +137,6 @@ impl<'a> Account<'a> {
         self.result.sync_ns.ios += 1;
         self.result.sync_ns.latency_ns.saturating_record(took);
         self.result.sync_ns.completion.record(took);
-    }
-
-    /// The result.
-    pub(super) fn finish(mut self, end: Duration) -> JobResult {
-        // A direction with less time than a sample is one sample.
-        for side in 0..3 {
-            if self.sample_ios[side] > 0 && self.result.direction_mut(side).samples_iops.is_empty() {
-                self.add_sample(side, end);
-            }
-        }
-        self.result
     }
 }
 

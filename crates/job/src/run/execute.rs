@@ -15,13 +15,13 @@ use crate::error::JobError;
 use crate::figures::result::JobResult;
 use crate::figures::usage::Usage;
 use crate::language::spec::Engine;
-use crate::place::handle::Handle;
-use crate::place::{FileUse, Place};
+use crate::target::handle::Handle;
+use crate::target::{FileUse, Target};
 
 /// Run a worker on the calling thread: its result, and why it ended early.
 pub(super) fn run_worker(
     worker: &Worker,
-    place: &dyn Place,
+    target: &dyn Target,
     shared: &Arc<Shared>,
 ) -> (JobResult, Option<JobError>) {
     let job = &worker.job;
@@ -30,7 +30,7 @@ pub(super) fn run_worker(
     }
     let _owner = IoOwner { task: worker.task(), priority: job.priority }.enter();
     shared.sleep_until(worker.number, now().saturating_add(job.start_delay));
-    let (files, failed) = match open_files(worker, place, shared) {
+    let (files, failed) = match open_files(worker, target, shared) {
         Ok(files) => (files, None),
         Err(error) => (Vec::new(), Some(error)),
     };
@@ -39,14 +39,14 @@ pub(super) fn run_worker(
     let mut run = Run::new(worker, files, shared);
     let failed = failed.or_else(|| work(&mut run).err());
     let ended = now();
-    if let Some(scheduler) = place.scheduler() {
+    if let Some(scheduler) = target.scheduler() {
         scheduler.owner_ended(worker.task());
     }
-    let mut result = run.account.finish(ended);
+    let mut result = run.account.result;
     result.usage = Usage::of_this_thread().since(&used);
     result.elapsed = ended.saturating_sub(start);
     result.longest = result.elapsed;
-    let failed = failed.or_else(|| remove_files(worker, place).err());
+    let failed = failed.or_else(|| remove_files(worker, target).err());
     if let Some(error) = &failed {
         result.first_error.get_or_insert(error.errno());
     }
@@ -86,9 +86,9 @@ fn work_once(run: &mut Run<'_>) -> Result<(), JobError> {
 }
 
 /// Remove the files of a job with `unlink`.
-fn remove_files(worker: &Worker, place: &dyn Place) -> Result<(), JobError> {
+fn remove_files(worker: &Worker, target: &dyn Target) -> Result<(), JobError> {
     for path in worker.paths.iter().filter(|_| worker.job.unlink) {
-        match place.remove(path) {
+        match target.remove(path) {
             // Another clone of the job removed it.
             Err(error) if error.kind() == diorite::ErrorKind::NotFound => {}
             removed => removed.map_err(worker.blame(path))?,
@@ -97,14 +97,14 @@ fn remove_files(worker: &Worker, place: &dyn Place) -> Result<(), JobError> {
     Ok(())
 }
 
-fn open_files(worker: &Worker, place: &dyn Place, shared: &Shared) -> Result<Vec<OpenFile>, JobError> {
+fn open_files(worker: &Worker, target: &dyn Target, shared: &Shared) -> Result<Vec<OpenFile>, JobError> {
     let job = &worker.job;
     let seed = seed_of(worker);
     let open = |(index, range): (usize, FileRange)| {
         // Jobs that share a file share its open mode.
         let write = job.pattern.changes() || job.direct && shared.is_written(&range.path);
         let purpose = FileUse { write, create: !job.must_exist, direct: job.direct };
-        let handle = place.open_handle(&range.path, purpose).map_err(worker.blame(&range.path))?;
+        let handle = target.open_handle(&range.path, purpose).map_err(worker.blame(&range.path))?;
         if job.invalidate {
             handle.drop_cached().map_err(worker.blame(&range.path))?;
         }
@@ -114,12 +114,12 @@ fn open_files(worker: &Worker, place: &dyn Place, shared: &Shared) -> Result<Vec
         let seed_of = |direction: usize| seed.wrapping_add(apart * direction as u64);
         let offsets =
             std::array::from_fn(|direction| Offsets::new(job, direction, range.len, seed_of(direction)));
-        Ok(OpenFile { handle, range, offsets, moved: 0 })
+        Ok(OpenFile { handle, range, offsets })
     };
-    ranges(worker, place)?.into_iter().enumerate().map(open).collect()
+    ranges(worker, target)?.into_iter().enumerate().map(open).collect()
 }
 
 /// The paths of all files that lie on the host.
-pub(super) fn host_files(workers: &[Worker], place: &dyn Place) -> Vec<PathBuf> {
-    workers.iter().flat_map(|worker| &worker.paths).flat_map(|path| place.host_files(path)).collect()
+pub(super) fn host_files(workers: &[Worker], target: &dyn Target) -> Vec<PathBuf> {
+    workers.iter().flat_map(|worker| &worker.paths).flat_map(|path| target.host_files(path)).collect()
 }

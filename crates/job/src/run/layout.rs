@@ -14,8 +14,7 @@ use super::ranges::{FileRange, ranges, starts};
 use super::worker::Worker;
 use crate::data::verify::randomize;
 use crate::error::JobError;
-use crate::language::spec::Preallocate;
-use crate::place::{FileUse, Place};
+use crate::target::{FileUse, Target};
 
 /// Bytes of one transfer while files are laid out.
 const LAYOUT_BYTES: usize = 1 << 20;
@@ -23,18 +22,18 @@ const LAYOUT_BYTES: usize = 1 << 20;
 /// Make the missing files of the jobs, and set where their ranges start.
 pub(crate) fn lay_out_all(
     workers: &mut [Worker],
-    place: &dyn Place,
+    target: &dyn Target,
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<(), JobError> {
     for worker in &*workers {
-        place.prepare(worker.job.directory(worker.clone)).map_err(worker.blame_first())?;
+        target.prepare(worker.job.directory(worker.clone)).map_err(worker.blame_first())?;
     }
-    check_space(workers, place)?;
+    check_space(workers, target)?;
     let mut written: Vec<PathBuf> = Vec::new();
     for worker in workers {
-        worker.starts = starts(worker, place);
-        let ranges = match ranges(worker, place) {
+        worker.starts = starts(worker, target);
+        let ranges = match ranges(worker, target) {
             // An earlier job makes the file, which then has a size.
             Err(JobError::NoSize { .. }) if worker.paths.iter().all(|path| written.contains(path)) => {
                 continue;
@@ -42,7 +41,7 @@ pub(crate) fn lay_out_all(
             other => other?,
         };
         for range in &ranges {
-            lay_out_file(worker, range, place, observer, cancel)?;
+            lay_out_file(worker, range, target, observer, cancel)?;
         }
         if worker.job.pattern.writes() {
             written.extend(worker.paths.iter().cloned());
@@ -54,12 +53,12 @@ pub(crate) fn lay_out_all(
 fn lay_out_file(
     worker: &Worker,
     range: &FileRange,
-    place: &dyn Place,
+    target: &dyn Target,
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<(), JobError> {
     let (job, path) = (&worker.job, &range.path);
-    let size = place.size_of(path);
+    let size = target.size_of(path);
     if size.is_some_and(|size| size >= range.end()) || job.create_on_open || job.fills_device {
         return Ok(());
     }
@@ -67,43 +66,44 @@ fn lay_out_file(
         let (job, file) = (worker.title(), path.display().to_string());
         return Err(JobError::NoFile { job, file, found: size.unwrap_or(0), needed: range.end() });
     }
-    let done = if needs_content(worker, place) {
-        lay_out(worker, range, place, observer, cancel)
+    let done = if needs_content(worker, target) {
+        lay_out(worker, range, target, observer, cancel)
     } else {
-        preallocate(worker, range, place)
+        preallocate(worker, range, target)
     };
     if done.is_err() {
         observer.end();
         if size.is_none() {
             // The first error is reported.
-            let _ = place.remove(path);
+            let _ = target.remove(path);
         }
     }
     done
 }
 
 /// Whether a job needs any content in its file. A job that only verifies needs the content that another job wrote.
-fn needs_content(worker: &Worker, place: &dyn Place) -> bool {
+fn needs_content(worker: &Worker, target: &dyn Target) -> bool {
     let job = &worker.job;
     // A simulated disk holds the files of an earlier run.
-    let is_left = || place.is_simulated() && job.pattern.writes() && job.preallocate.is_none() && !job.unlink;
+    let is_left =
+        || target.is_simulated() && job.pattern.writes() && job.preallocate.is_none() && !job.unlink;
     job.overwrite.unwrap_or_else(is_left)
         || job.pattern.reads() && (job.pattern.writes() || !job.verify.is_on())
 }
 
 /// An error if the files of all jobs do not fit, with the first job that does not.
-fn check_space(workers: &[Worker], place: &dyn Place) -> Result<(), JobError> {
-    let Some(free_bytes) = place.free_bytes() else { return Ok(()) };
+fn check_space(workers: &[Worker], target: &dyn Target) -> Result<(), JobError> {
+    let Some(free_bytes) = target.free_bytes() else { return Ok(()) };
     let mut sizes: BTreeMap<PathBuf, u64> = BTreeMap::new();
     let mut needed_bytes = 0u64;
     for worker in workers.iter().filter(|worker| !worker.job.fills_device) {
         // A file without a size yet needs no space yet.
-        for range in ranges(worker, place).unwrap_or_default() {
-            let there = || place.size_of(&range.path).unwrap_or(0);
+        for range in ranges(worker, target).unwrap_or_default() {
+            let there = || target.size_of(&range.path).unwrap_or(0);
             let size = sizes.entry(range.path.clone()).or_insert_with(there);
             needed_bytes = needed_bytes.saturating_add(range.end().saturating_sub(*size));
             *size = range.end().max(*size);
-            if needed_bytes > free_bytes && !worker.job.tolerance.allows_full() {
+            if needed_bytes > free_bytes && !worker.job.tolerance.writes {
                 let (job, file) = (worker.title(), range.path.display().to_string());
                 return Err(JobError::NoSpace { job, file, needed_bytes, free_bytes });
             }
@@ -113,28 +113,26 @@ fn check_space(workers: &[Worker], place: &dyn Place) -> Result<(), JobError> {
 }
 
 /// Allocate the blocks of a written file, so that the writes need not.
-fn preallocate(worker: &Worker, range: &FileRange, place: &dyn Place) -> Result<(), JobError> {
-    let default = if place.preallocates() { Preallocate::Size } else { Preallocate::None };
-    let how = worker.job.preallocate.unwrap_or(default);
-    if !worker.job.pattern.changes() || how == Preallocate::None {
+fn preallocate(worker: &Worker, range: &FileRange, target: &dyn Target) -> Result<(), JobError> {
+    if !worker.job.pattern.changes() || !worker.job.preallocate.unwrap_or(target.preallocates()) {
         return Ok(());
     }
     let purpose = FileUse { write: true, create: true, direct: false };
-    let handle = place.open_handle(&range.path, purpose).map_err(worker.blame(&range.path))?;
-    handle.preallocate(range.end(), how).map_err(worker.blame(&range.path))
+    let handle = target.open_handle(&range.path, purpose).map_err(worker.blame(&range.path))?;
+    handle.preallocate(range.end()).map_err(worker.blame(&range.path))
 }
 
 /// Fill a file that is read.
 fn lay_out(
     worker: &Worker,
     range: &FileRange,
-    place: &dyn Place,
+    target: &dyn Target,
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<(), JobError> {
     let (path, needed) = (&range.path, range.end());
     let purpose = FileUse { write: true, create: true, direct: false };
-    let file = place.open(path, purpose).map_err(worker.blame(path))?;
+    let file = target.open(path, purpose).map_err(worker.blame(path))?;
     // `size_of` does not know the size of every device.
     if file.size() >= needed {
         return Ok(());
@@ -143,7 +141,7 @@ fn lay_out(
     let mut at = file.size();
     observer.begin(&format!("laying out {}", path.display()), needed - at);
     let mut memory: AlignedBuf = file.buffer(LAYOUT_BYTES).map_err(worker.blame(path))?;
-    if !place.is_simulated() {
+    if !target.is_simulated() {
         randomize(&mut memory, worker.number);
     }
     while at < needed {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::language::spec::Job;
 
-/// Paces one worker. Times are those of `diorite_block::sync::now`.
+/// Paces one worker. Times are from `diorite_block::sync::now`.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// Due time of the next transfer of each direction.

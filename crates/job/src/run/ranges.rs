@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::worker::Worker;
 use crate::error::JobError;
 use crate::language::spec::{BlockSizes, Size};
-use crate::place::Place;
+use crate::target::Target;
 
 /// Part of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,13 +24,13 @@ impl FileRange {
 /// Size of a range that only the disk limits.
 const WHOLE_DISK: u64 = 1 << 60;
 
-/// Start of the range in each file. As in fio a share is one of the file as it is now, so a new file starts at 0, and it is
+/// Start of the range in each file. As in fio, a share is a share of the present size, so a new file starts at 0, and it is
 /// rounded up to a block.
-pub(super) fn starts(worker: &Worker, place: &dyn Place) -> Vec<u64> {
+pub(super) fn starts(worker: &Worker, target: &dyn Target) -> Vec<u64> {
     let job = &worker.job;
     let least = job.blocks.iter().map(BlockSizes::least).min().unwrap_or(1);
     let start = |path: &PathBuf| {
-        let there = || place.size_of(path).unwrap_or(0);
+        let there = || target.size_of(path).unwrap_or(0);
         let bytes = |size: Size| match size {
             Size::Bytes(bytes) => bytes,
             Size::Percent(_) => size.of(there()).next_multiple_of(least),
@@ -41,14 +41,14 @@ pub(super) fn starts(worker: &Worker, place: &dyn Place) -> Vec<u64> {
 }
 
 /// The parts of its files that a job uses. Without a size they reach to the present end of the file.
-pub(super) fn ranges(worker: &Worker, place: &dyn Place) -> Result<Vec<FileRange>, JobError> {
+pub(super) fn ranges(worker: &Worker, target: &dyn Target) -> Result<Vec<FileRange>, JobError> {
     let job = &worker.job;
     let count = worker.paths.len() as u64;
-    let now = if worker.starts.is_empty() { starts(worker, place) } else { Vec::new() };
+    let now = if worker.starts.is_empty() { starts(worker, target) } else { Vec::new() };
     let starts = if worker.starts.is_empty() { &now } else { &worker.starts };
     let mut ranges = Vec::new();
     for (index, (path, offset)) in worker.paths.iter().zip(starts).enumerate() {
-        let size = || place.size_of(path);
+        let size = || target.size_of(path);
         let len = match (job.file_bytes, job.size) {
             _ if job.fills_device && job.size.is_none() => Some(WHOLE_DISK),
             // fio draws sizes at random; here they grow from the least to the most.

@@ -1,4 +1,4 @@
-//! State that the workers of a run share: who has ended, who must stop, who writes which file.
+//! State that the workers of a run share: ended workers, workers that must stop, and writers of each file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,7 @@ use diorite_bench::Cancel;
 use diorite_block::sync::{Condvar, Mutex, now, sleep};
 
 use super::worker::Worker;
-use crate::language::spec::EndsWith;
-use crate::place::Place;
+use crate::target::Target;
 
 /// One for all workers of a run.
 #[derive(Debug)]
@@ -29,36 +28,30 @@ pub(super) struct Shared {
 struct Member {
     name: String,
     group: u32,
-    wave: u32,
-    ends_with: EndsWith,
+    ends_group: bool,
     is_stopped: AtomicBool,
 }
 
 impl Shared {
-    pub(super) fn new(workers: &[Worker], place: &dyn Place, cancel: &Cancel) -> Arc<Self> {
-        let mut wave = 0;
-        let mut member = |worker: &Worker| {
-            wave += u32::from(worker.starts_wave);
-            Member {
-                name: worker.job.name.clone(),
-                group: worker.group,
-                wave,
-                ends_with: worker.job.ends_with,
-                is_stopped: AtomicBool::new(false),
-            }
+    pub(super) fn new(workers: &[Worker], target: &dyn Target, cancel: &Cancel) -> Arc<Self> {
+        let member = |worker: &Worker| Member {
+            name: worker.job.name.clone(),
+            group: worker.group,
+            ends_group: worker.job.ends_group,
+            is_stopped: AtomicBool::new(false),
         };
         let mut writers: BTreeMap<PathBuf, u32> = BTreeMap::new();
         for worker in workers {
             for path in &worker.paths {
                 // Two names may be one file.
-                *writers.entry(place.file_of(path)).or_default() += u32::from(worker.job.pattern.changes());
+                *writers.entry(target.file_of(path)).or_default() += u32::from(worker.job.pattern.changes());
             }
         }
         let paths = workers.iter().flat_map(|worker| &worker.paths);
-        let written = paths.map(|path| (path.clone(), writers[&place.file_of(path)])).collect();
+        let written = paths.map(|path| (path.clone(), writers[&target.file_of(path)])).collect();
         Arc::new(Self {
             cancel: cancel.clone(),
-            members: workers.iter().map(&mut member).collect(),
+            members: workers.iter().map(member).collect(),
             ended: Mutex::new(vec![false; workers.len()]),
             an_end: Condvar::default(),
             written,
@@ -105,22 +98,14 @@ impl Shared {
         }
     }
 
-    /// A worker has ended: stop the workers that end with it.
+    /// A worker has ended: with `exitall`, stop the workers of its group.
     pub(super) fn has_ended(&self, worker: u64) {
         let index = worker as usize;
         self.ended.lock()[index] = true;
         self.an_end.notify_all();
         let this = &self.members[index];
-        for member in &self.members {
-            let ends = match this.ends_with {
-                EndsWith::Itself => false,
-                EndsWith::Group => member.group == this.group,
-                EndsWith::Wave => member.wave == this.wave,
-                EndsWith::All => true,
-            };
-            if ends {
-                member.is_stopped.store(true, Ordering::Relaxed);
-            }
+        for member in self.members.iter().filter(|member| this.ends_group && member.group == this.group) {
+            member.is_stopped.store(true, Ordering::Relaxed);
         }
     }
 }

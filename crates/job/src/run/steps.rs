@@ -13,11 +13,11 @@ use super::worker::Worker;
 use crate::data::content::Contents;
 use crate::data::offsets::Offsets;
 use crate::data::random::Random;
-use crate::data::verify::{Stamp, Wrong};
+use crate::data::verify::{Mismatch, Stamp};
 use crate::data::written::{Block, Written};
 use crate::error::JobError;
-use crate::language::spec::{FileOrder, Size};
-use crate::place::handle::Handle;
+use crate::language::spec::Size;
+use crate::target::handle::Handle;
 
 /// Seed of a worker's random choices.
 pub(super) fn seed_of(worker: &Worker) -> u64 {
@@ -39,7 +39,6 @@ pub(super) struct OpenFile {
     pub(super) range: FileRange,
     /// Of reads, writes and holes.
     pub(super) offsets: [Offsets; 3],
-    pub(super) moved: u64,
 }
 
 /// The next step of a worker.
@@ -74,9 +73,8 @@ pub(super) struct Run<'a> {
     /// Bytes to move; `None` if only time ends the job.
     left: Option<u64>,
     ios_left: Option<u64>,
-    /// The next file, and the transfers since it was chosen.
+    /// The file of the next transfer.
     file: usize,
-    turns: u32,
     /// Writes begun since the last sync, which the next sync waits for.
     writes_since_sync: u32,
     /// The disk is full.
@@ -114,13 +112,12 @@ impl<'a> Run<'a> {
             left: None,
             ios_left: None,
             file: 0,
-            turns: 0,
             writes_since_sync: 0,
             is_full: false,
         }
     }
 
-    /// Whether the job is over, whatever it still has to move.
+    /// Whether the job is over, independent of the bytes left.
     pub(super) fn is_over(&self, at: Duration) -> bool {
         let is_late = self.deadline.is_some_and(|deadline| at >= deadline);
         is_late || self.is_full || self.shared.is_stopped(self.worker.number)
@@ -174,10 +171,10 @@ impl<'a> Run<'a> {
         }
         let wanted =
             self.left.map_or(wanted, |left| if left < wanted { left - left % least } else { wanted });
-        let file = self.turn();
+        let file = self.file;
+        self.file = (file + 1) % self.files.len();
         let map = self.map_of(direction);
         let (offset, len) = self.files[file].offsets[map].next(wanted);
-        self.files[file].moved += len;
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(len);
         }
@@ -205,28 +202,6 @@ impl<'a> Run<'a> {
         counts && self.files.iter().all(|file| file.offsets[map].has_ended(self.map_passes))
     }
 
-    /// The file of the next transfer.
-    fn turn(&mut self) -> usize {
-        let count = self.files.len();
-        if count == 1 {
-            return 0;
-        }
-        let is_done = match self.worker.job.file_order {
-            FileOrder::RoundRobin(turns) | FileOrder::Random(turns) => self.turns >= turns,
-            FileOrder::Sequential => self.files[self.file].moved >= self.files[self.file].range.len,
-        };
-        if is_done {
-            self.turns = 0;
-            self.files[self.file].moved = 0;
-            self.file = match self.worker.job.file_order {
-                FileOrder::Random(_) => self.random.below(count as u64) as usize,
-                _ => (self.file + 1) % count,
-            };
-        }
-        self.turns += 1;
-        self.file
-    }
-
     /// Fill the block of a write. The transfer starts after that.
     pub(super) fn prepare(&mut self, transfer: &mut Transfer, memory: &mut [u8]) {
         let job = &self.worker.job;
@@ -241,7 +216,7 @@ impl<'a> Run<'a> {
                 }
                 transfer.start = now();
             }
-            1 if job.filling.is_per_write() => {
+            1 if job.filling.refill => {
                 self.contents.refill(memory);
                 transfer.start = now();
             }
@@ -294,9 +269,6 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let side = usize::from(transfer.direction > 0);
-        if job.tolerance.ignored[side].contains(&number) {
-            return Ok(());
-        }
         if [job.tolerance.reads, job.tolerance.writes][side] {
             self.account.failed(number);
             return Ok(());
@@ -379,7 +351,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), JobError> {
         let job = &self.worker.job;
         let checked = if memory.len() < len {
-            Err(Wrong {
+            Err(Mismatch {
                 offset: offset + memory.len() as u64,
                 what: "the file ends here, before the end of a block",
             })

@@ -6,7 +6,7 @@ use diorite_block::sync::now;
 use super::account::Transfer;
 use super::steps::{Run, Step};
 use crate::error::JobError;
-use crate::place::handle::Handle;
+use crate::target::handle::Handle;
 
 type Queue = DirectQueue<RegisteredBuf>;
 
@@ -32,8 +32,6 @@ impl Run<'_> {
                 1 => handle.write_at(&memory[..len], offset),
                 _ => handle.punch_hole(offset, len as u64).map(|()| len),
             };
-            self.account.record_submission(transfer.start, 1);
-            self.account.record_completions(transfer.start, 1);
             self.ended(&transfer, done, &memory)?;
             if self.must_settle() {
                 self.settle()?;
@@ -78,7 +76,6 @@ impl Run<'_> {
                     }
                 }
             }
-            let waits = queue.ended() == 0;
             let Some(finished) = queue.next_finished().map_err(self.worker.blame_first())? else {
                 if self.must_settle() {
                     self.settle()?;
@@ -89,9 +86,6 @@ impl Run<'_> {
             };
             let Finished { tag, memory, result } = finished;
             if let Some(transfer) = in_flight[tag as usize].take() {
-                if waits {
-                    self.account.record_completions(transfer.start, 1 + queue.ended());
-                }
                 self.ended(&transfer, result, &memory)?;
             }
             idle.push((memory, tag));
@@ -119,7 +113,6 @@ impl Run<'_> {
             return self.failed(&transfer, refused.into_error()).map(|()| None);
         }
         transfer.submitted = Some(now());
-        self.account.record_submission(transfer.start, queue.in_flight());
         Ok(Some(transfer))
     }
 

@@ -1,7 +1,7 @@
-//! What every owner of a workload is entitled to, whatever the others do.
+//! The bounds of every owner of a workload.
 //!
 //! - No owner gets less than a quarter of its fair share of the device: `1/n` of what it does alone on the same disk. A writer is compared with
-//!   itself on a disk without a write cache: the cache only defers what a write takes of the medium.
+//!   itself on a disk without a write cache: the cache only defers the write to the medium.
 //! - The p99 latency of a lone small reader (the only owner that reads at random, one small block at a time) stays below 200 ms where seeks
 //!   cost time.
 
@@ -21,12 +21,12 @@ pub const P99_MAX_MS: f64 = 200.0;
 /// Largest read that is small.
 const SMALL_BYTES: u64 = 16 << 10;
 
-/// What one owner got.
+/// The service of one owner.
 #[derive(Clone, Debug)]
 pub struct Bound {
     /// The job.
     pub owner: String,
-    /// Operations by those of its fair share.
+    /// Operations divided by its fair share.
     pub share: f64,
     /// p99 latency in milliseconds, if the owner is a lone small reader on a rotating disk.
     pub lone_p99_ms: Option<f64>,

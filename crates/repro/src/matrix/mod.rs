@@ -25,7 +25,6 @@ use diorite_job::{
 };
 
 pub use bounds::{Bound, P99_MAX_MS, SHARE_MIN, bounds};
-pub(crate) use outcome::colour_of;
 pub use outcome::{Comparison, MARGIN, Summary};
 pub use workloads::{Workload, workloads};
 

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::{Cell, Matrix};
 use diorite_bench::median;
-use diorite_bench::report::{Colour, Dot, DotPlot, DotRow};
 
 /// A scheduler is worse than another one that is better by more than this factor (1.05) in throughput and in latency.
 pub const MARGIN: f64 = 0.05;
@@ -181,50 +180,6 @@ impl Matrix {
         let verdicts: Vec<_> = verdicts.iter().map(with_word).collect();
         json!({ "cells": self.cells, "summaries": self.summaries(), "verdicts": verdicts })
     }
-
-    /// Two plots for a disk: throughput relative to the best scheduler, and worst p99.
-    pub fn plots(&self, disk: &str) -> [DotPlot; 2] {
-        let summaries: Vec<_> = self.summaries().into_iter().filter(|summary| summary.disk == disk).collect();
-        let rows = |of: &dyn Fn(&Summary) -> f64| {
-            let row = |workload: &'static str| {
-                let cells = summaries.iter().filter(|summary| summary.workload == workload);
-                let dot = |cell: &Summary| Dot {
-                    label: cell.scheduler.clone(),
-                    value: of(cell),
-                    colour: colour_of(&cell.scheduler),
-                };
-                DotRow { label: workload.to_owned(), dots: cells.map(dot).collect() }
-            };
-            distinct(summaries.iter().map(|summary| summary.workload)).into_iter().map(row).collect()
-        };
-        let best = |cell: &Summary| {
-            let cells = summaries.iter().filter(|other| other.workload == cell.workload);
-            cells.map(|other| other.mb_per_s).fold(1e-9, f64::max)
-        };
-        [
-            DotPlot {
-                axis: "throughput / the best".to_owned(),
-                is_logarithmic: false,
-                rows: rows(&|cell| cell.mb_per_s / best(cell)),
-            },
-            DotPlot {
-                axis: "ms".to_owned(),
-                is_logarithmic: true,
-                rows: rows(&|cell| cell.worst_p99_ms.max(1e-3)),
-            },
-        ]
-    }
-}
-
-/// The colour of a scheduler in every chart.
-pub(crate) fn colour_of(scheduler: &str) -> Colour {
-    Colour::Series(match scheduler {
-        "cfq:2.6.32" | "none" => 3,
-        "cfq:noidle-regression" => 4,
-        "deadline" => 2,
-        "inject" => 6,
-        _ => 5,
-    })
 }
 
 fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {

@@ -1,6 +1,6 @@
-//! The workloads of the matrix, as job files: those of known programs, and some that are generated, each by a seed of its own.
+//! The workloads of the matrix, as job files: known programs, and generated workloads, each with its own seed.
 //!
-//! Written files have a fixed size and are overwritten, so that a run needs little memory. Block sizes are those of such
+//! Written files have a fixed size and are overwritten, so that a run needs little memory. Block sizes are typical of such
 //! programs; by default there is one transfer at a time.
 
 use std::borrow::Cow;

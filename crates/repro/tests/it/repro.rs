@@ -8,11 +8,9 @@ fn options() -> Options {
     Options { seed: 3, fairness_length: Duration::from_secs(2), amount_percent: 1 }
 }
 
-/// Verdicts of the simulation must hold. Real time depends on the load of the machine.
 fn assert_holds(outcome: &Outcome, part: &str) {
     let mut found = 0;
-    let simulated = outcome.verdicts.iter().filter(|verdict| !verdict.name.contains("in memory"));
-    for verdict in simulated.filter(|verdict| verdict.name.contains(part)) {
+    for verdict in outcome.verdicts.iter().filter(|verdict| verdict.name.contains(part)) {
         assert!(verdict.holds, "{verdict:?}\n{:#?}", outcome.lines);
         found += 1;
     }
@@ -35,7 +33,8 @@ fn fairness_runs_the_stack_the_same_way_twice_and_shows_the_regression() {
     assert!(
         measured(&outcome, "inject on sata-2009", "readers") > measured(&outcome, "cfq:fixed", "readers")
     );
-    assert_eq!(outcome.timelines.len(), 11);
+    let rows: std::collections::BTreeSet<_> = outcome.lines.iter().map(|line| &line.row).collect();
+    assert_eq!(rows.len(), 11);
 }
 
 #[test]

@@ -14,10 +14,10 @@ use super::{Command, FlashParameters, Model};
 pub(super) struct Flash {
     parameters: FlashParameters,
     link: Option<Arc<SharedLink>>,
-    /// When each of the parallel units is free.
+    /// The time at which each parallel unit is free.
     units: Vec<u64>,
     bus_free: u64,
-    /// When the last write will be in the cells.
+    /// The time at which the last write is in the cells.
     written: u64,
     ends: BTreeSet<(u64, u64)>,
 }

@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub struct SharedLink {
     bytes_per_s: f64,
-    /// Which world, and until when the link is taken.
+    /// The world, and the time until which the link is busy.
     busy: Mutex<(u64, u64)>,
 }
 
 impl SharedLink {
-    /// A link that moves so many bytes a second.
+    /// A link of this rate in bytes a second.
     pub fn new(bytes_per_s: f64) -> Self {
         Self { bytes_per_s, busy: Mutex::new((0, 0)) }
     }
@@ -23,7 +23,7 @@ impl SharedLink {
         }
     }
 
-    /// Take the link from `now` on as soon as it is free, for so many bytes; when the transfer ends.
+    /// Transfer bytes as soon as the link is free. Returns the end of the transfer.
     pub(crate) fn reserve(&self, now: u64, bytes: u64) -> u64 {
         let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         busy.1 = busy.1.max(now) + (bytes as f64 / self.bytes_per_s * 1e9) as u64;

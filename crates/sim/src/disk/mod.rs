@@ -1,7 +1,7 @@
-//! Simulated disks: real content in sparse memory, and a model that says when each command ends.
+//! Simulated disks: real content in sparse memory, and a model that computes the end of each command.
 //!
 //! Where it sits: a [`SimDisk`] is a [`BlockDevice`]. In a simulated process its commands take the virtual time that the
-//! model says; outside a simulation (to make a filesystem on it, say) they take none. The models are pure state machines;
+//! model computes. Outside a simulation (for mkfs, for example) they take no time. The models are pure state machines;
 //! the disk feeds them and schedules their next event.
 //!
 //! Interface: each new simulation finds the disk with its content, its arm parked and its cache empty.
@@ -58,27 +58,14 @@ pub trait Model: Send + fmt::Debug {
     /// Take a command; `id` is not in use.
     fn submit(&mut self, id: u64, command: Command, now: u64);
 
-    /// When something happens next inside.
+    /// The time of the next internal event.
     fn next_event(&self) -> Option<u64>;
 
-    /// Let time pass until `now`, and append the commands that have ended.
+    /// Advance to `now`, and append the commands that have ended.
     fn advance(&mut self, now: u64, done: &mut Vec<u64>);
 
-    /// One line for a person.
+    /// The state in one line.
     fn describe(&self) -> String;
-}
-
-/// A point of a time line: where the arm was, for whom it went there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trace {
-    /// When the command came.
-    pub submitted: Duration,
-    /// When it ended.
-    pub completed: Duration,
-    /// The command.
-    pub command: Command,
-    /// The task that it was charged to.
-    pub task: u64,
 }
 
 /// Counters of a drive in the current world, as the kernel keeps them for a real drive.
@@ -86,13 +73,13 @@ pub struct Trace {
 pub struct Activity {
     /// Commands that have ended: reads, writes.
     pub ios: [u64; 2],
-    /// Time that they took, from submission to end, summed.
+    /// Sum of their times from submission to end.
     pub took: [Duration; 2],
-    /// The same of flushes.
+    /// The same sum for flushes.
     pub flushes_took: Duration,
     /// Time in which there was at least one command.
     pub busy: Duration,
-    /// Since when there has been one, if there is.
+    /// Start of the present busy time.
     busy_since: Option<Duration>,
 }
 
@@ -101,9 +88,9 @@ impl Activity {
         self.busy_since.get_or_insert(now);
     }
 
-    fn ended(&mut self, trace: &Trace, is_idle: bool) {
-        let took = trace.completed.saturating_sub(trace.submitted);
-        match trace.command.op {
+    fn ended(&mut self, op: Op, submitted: Duration, now: Duration, is_idle: bool) {
+        let took = now.saturating_sub(submitted);
+        match op {
             Op::Flush => self.flushes_took += took,
             op => {
                 self.ios[usize::from(op.is_write())] += 1;
@@ -111,7 +98,7 @@ impl Activity {
             }
         }
         if is_idle && let Some(since) = self.busy_since.take() {
-            self.busy += trace.completed.saturating_sub(since);
+            self.busy += now.saturating_sub(since);
         }
     }
 }
@@ -134,10 +121,10 @@ struct Drive {
     world: u64,
     model: Box<dyn Model>,
     next_id: u64,
-    calls: HashMap<u64, (Arc<Call>, Trace)>,
+    /// The commands in the drive: the waiting call, the operation and the time of submission.
+    calls: HashMap<u64, (Arc<Call>, Op, Duration)>,
     /// Times of the events that the world will fire for this disk.
     scheduled: BTreeSet<u64>,
-    trace: Option<Vec<Trace>>,
     activity: Activity,
 }
 
@@ -162,13 +149,13 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 impl SimDisk {
-    /// A disk by name (`sata-2009`, with or without `sim:` before it); see [`DISK_NAMES`].
+    /// A named disk (`sata-2009`, with or without `sim:` before it); see [`DISK_NAMES`].
     pub fn named(name: &str) -> Result<Arc<Self>, ParameterError> {
         let name = name.strip_prefix("sim:").unwrap_or(name);
         Ok(Self::new(name, DiskParameters::named(name)?))
     }
 
-    /// A disk by its parameters. They must have been checked ([`DiskParameters::check`]).
+    /// A disk with these parameters, which must have passed [`DiskParameters::check`].
     pub fn new(name: &str, parameters: DiskParameters) -> Arc<Self> {
         Self::build(name, parameters, None)
     }
@@ -190,7 +177,6 @@ impl SimDisk {
             next_id: 0,
             calls: HashMap::new(),
             scheduled: BTreeSet::new(),
-            trace: None,
             activity: Activity::default(),
         });
         Arc::new_cyclic(|this| Self {
@@ -215,16 +201,6 @@ impl SimDisk {
         *lock(&self.content) = image.resized(self.geometry.capacity_bytes);
     }
 
-    /// Remember every command from now on, for a time line.
-    pub fn start_trace(&self) {
-        lock(&self.drive).trace = Some(Vec::new());
-    }
-
-    /// The commands since [`SimDisk::start_trace`].
-    pub fn take_trace(&self) -> Vec<Trace> {
-        lock(&self.drive).trace.take().unwrap_or_default()
-    }
-
     /// Counters of the drive in the latest world until `now`.
     pub fn activity(&self, now: Duration) -> Activity {
         let activity = lock(&self.drive).activity;
@@ -232,7 +208,7 @@ impl SimDisk {
         Activity { busy: activity.busy + still, ..activity }
     }
 
-    /// The drive's state, for a person.
+    /// The drive's state as text.
     pub fn describe(&self) -> String {
         format!("{}: {}", self.name, lock(&self.drive).model.describe())
     }
@@ -241,7 +217,7 @@ impl SimDisk {
         self.geometry.check(bio).map_err(|kind| (self as &dyn BlockDevice).error(bio, kind))
     }
 
-    /// The drive as this world knows it.
+    /// The drive in this world; new if the world is new.
     fn drive(&self, context: &Context) -> MutexGuard<'_, Drive> {
         let mut drive = lock(&self.drive);
         if drive.world != context.world() {
@@ -257,17 +233,16 @@ impl SimDisk {
         drive
     }
 
-    /// Give commands to the drive; the call knows when all have ended.
-    fn submit(&self, context: &Context, commands: &[(Command, u64)]) -> Arc<Call> {
+    /// Submit commands to the drive. The call counts their ends.
+    fn submit(&self, context: &Context, commands: &[Command]) -> Arc<Call> {
         context.settle();
         let now = context.now();
         let call = Arc::new(Call { left: Mutex::new(commands.len() as u32) });
         let mut drive = self.drive(context);
-        for (command, task) in commands {
+        for command in commands {
             let id = drive.next_id;
             drive.next_id += 1;
-            let trace = Trace { submitted: now, completed: now, command: *command, task: *task };
-            drive.calls.insert(id, (Arc::clone(&call), trace));
+            drive.calls.insert(id, (Arc::clone(&call), command.op, now));
             drive.activity.submitted(now);
             drive.model.submit(id, *command, nanoseconds(now));
         }
@@ -276,7 +251,7 @@ impl SimDisk {
         call
     }
 
-    /// Let the model catch up, wake who waits, and see to it that the next event is not missed.
+    /// Advance the model, wake waiting processes, and schedule the next event.
     fn pump(&self, context: &Context) {
         let now = context.now();
         let mut drive = self.drive(context);
@@ -284,13 +259,9 @@ impl SimDisk {
         drive.model.advance(nanoseconds(now), &mut done);
         let mut woken = Vec::new();
         for id in done {
-            let (call, mut trace) = drive.calls.remove(&id).expect("ended what was submitted");
-            trace.completed = now;
+            let (call, op, submitted) = drive.calls.remove(&id).expect("ended what was submitted");
             let is_idle = drive.calls.is_empty();
-            drive.activity.ended(&trace, is_idle);
-            if let Some(list) = &mut drive.trace {
-                list.push(trace);
-            }
+            drive.activity.ended(op, submitted, now, is_idle);
             let mut left = lock(&call.left);
             *left -= 1;
             if *left == 0 {
@@ -313,7 +284,7 @@ impl SimDisk {
         }
     }
 
-    /// What queues wait for: that any call of this disk ends.
+    /// The key of queues, which wait for the end of any call of this disk.
     fn any_key(&self) -> usize {
         (&raw const *self).addr()
     }
@@ -356,7 +327,7 @@ impl BlockDevice for SimDisk {
         let mut commands = Vec::with_capacity(bios.len());
         for bio in bios.iter_mut() {
             self.counters.count(bio.op, bio.len());
-            commands.push((Command::of(bio), bio.owner.task.0));
+            commands.push(Command::of(bio));
             if bio.op != Op::Read {
                 self.apply(bio);
             }

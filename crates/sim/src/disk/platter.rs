@@ -1,4 +1,4 @@
-//! The geometry of a rotating disk: where a byte lies, how fast the medium passes there, how long the arm travels.
+//! The geometry of a rotating disk: position of a byte, media rate there, seek times.
 //!
 //! The data rate falls linearly with the byte address from the outer to the inner zone. Track skew hides head and track
 //! switches, so that sequential data streams at the zone's rate; a byte's angle is the fraction of the turns before it.
@@ -40,7 +40,7 @@ impl Platter {
         self.outer + self.slope * byte
     }
 
-    /// Turns of the disk that pass while reading from its first byte up to this one.
+    /// Revolutions of the disk during a read from its first byte to this one.
     pub(super) fn turns(&self, byte: f64) -> f64 {
         let byte = byte.clamp(0.0, self.capacity);
         if self.slope.abs() * self.capacity < 1.0 {
@@ -49,7 +49,7 @@ impl Platter {
         (self.rate(byte) / self.outer).ln() / (self.slope * self.turn)
     }
 
-    /// The byte under the head after so many turns.
+    /// The byte under the head after this many revolutions.
     pub(super) fn byte_after(&self, turns: f64) -> f64 {
         if self.slope.abs() * self.capacity < 1.0 {
             return turns * self.outer * self.turn;
@@ -67,12 +67,12 @@ impl Platter {
         (self.turns(end as f64) - self.turns(start as f64)) * self.turn
     }
 
-    /// One turn.
+    /// One revolution.
     pub(super) fn turn(&self) -> f64 {
         self.turn
     }
 
-    /// Time from `now` (the head being at byte `from`) until byte `to` passes under the head.
+    /// Time from `now` (with the head at byte `from`) until byte `to` is under the head.
     pub(super) fn positioning(&self, now: f64, from: u64, to: u64) -> f64 {
         let distance = (self.cylinder(from as f64) - self.cylinder(to as f64)).abs();
         let seek = if distance < 1.0 {

@@ -1,4 +1,4 @@
-//! Many transfers in flight on a simulated disk, of one thread or of many.
+//! Many transfers in flight on a simulated disk, from one thread or several.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use diorite_block::{
 use super::{Call, SimDisk, lock};
 use crate::world::Context;
 
-/// A transfer that was begun: its call, if it takes time; or why it was refused.
+/// A submitted transfer: its call, if it takes time, or its error.
 type Begun = Result<Option<Arc<Call>>, IoError>;
 
 /// A queue on a simulated disk.
@@ -23,7 +23,7 @@ pub(super) struct SimQueue {
     flying: Arc<Flying>,
 }
 
-/// The transfers that were begun and not collected. The lock is a leaf, held for no wait.
+/// Submitted transfers that were not collected. The lock is a leaf, and is not held during a wait.
 struct Flying {
     disk: Arc<SimDisk>,
     list: Mutex<Vec<(QueuedIo, Begun)>>,
@@ -43,7 +43,7 @@ impl fmt::Debug for Flying {
 
 impl WaitOnQueue for Flying {
     fn wait(&self, _unissued: u32, deadline: Option<Duration>) {
-        // Nothing happens between the look and the wait: only this process runs.
+        // No completion can come between check and wait, because only this process runs.
         if self.ended_count() == 0
             && let Some(context) = Context::current()
         {
@@ -63,7 +63,7 @@ impl SimQueue {
         io.for_each_bio(|bio| {
             self.disk.check(bio)?;
             self.disk.counters().count(bio.op, bio.len());
-            commands.push((super::Command::of(bio), bio.owner.task.0));
+            commands.push(super::Command::of(bio));
             if bio.op != Op::Read {
                 self.disk.apply(bio);
             }
@@ -116,7 +116,7 @@ impl IoQueue for SimQueue {
     fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
         let wanted = wait_for.min(self.in_flight()) as usize;
         while self.flying.ended_count() < wanted {
-            // Commands may end in another order: look again at each of the disk's events.
+            // Commands may end in another order, so each event of the disk is a reason to check again.
             if let Some(context) = Context::current() {
                 context.wait(self.disk.any_key(), None);
             }

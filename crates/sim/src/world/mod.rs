@@ -3,17 +3,17 @@
 //! Where it sits: it implements [`diorite_block::sync::Runtime`], so every lock, condition, sleep and thread of the stack
 //! comes here when its thread belongs to a simulation. Simulated disks schedule their completions here.
 //!
-//! How it works: each process is a thread of the operating system that runs only while it holds the baton. To wait (for a
-//! lock, a device, a time) is to pass the baton on to a process that can run; when there is none, virtual time jumps to the
-//! next event. So the order of everything is decided here alone, and one seed gives one run (ARCHITECTURE invariant 11).
+//! Each process is a thread of the operating system that runs only while it holds the baton. A process that waits (for a lock, a device, a
+//! time) passes the baton to a process that can run. If there is none, virtual time jumps to the next event. So this module alone
+//! decides the order, and one seed gives one run (ARCHITECTURE invariant 11).
 //!
-//! CPU work ([`diorite_block::sync::work`]) is first owed and then paid: the debt is settled, by letting its time pass, when
-//! the process next waits, wakes another or submits I/O, or when the debt grows beyond `DEBT_LIMIT`.
+//! CPU work ([`diorite_block::sync::work`]) adds to a debt of the process. The time of the debt passes when the process next waits, wakes
+//! another process or submits I/O, or when the debt exceeds `DEBT_LIMIT`.
 //!
-//! Interface: the simulation ends when all processes started by [`Simulation::spawn`] have ended. Threads that the stack
-//! started and left running are then parked for ever; so are all others after a deadlock or a panic.
+//! Interface: the simulation ends when all processes started by [`Simulation::spawn`] have ended. Remaining threads of the stack are then
+//! parked for ever. After a deadlock or a panic, all threads are.
 //!
-//! Locking: the state has a plain lock, held only to choose who runs; never while a process or an event handler runs.
+//! Locking: the state has a plain lock, held only to choose the next process, and never while a process or an event handler runs.
 
 mod baton;
 
@@ -44,7 +44,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A world by seed, otherwise with the defaults.
+    /// A world with this seed and default options.
     pub fn new(seed: u64) -> Self {
         Self::with_options(WorldOptions { seed, ..WorldOptions::default() })
     }
@@ -85,7 +85,7 @@ impl Simulation {
         }
     }
 
-    /// Run one process in a world of its own and give its result back.
+    /// Run one process in a world of its own. Returns its result.
     pub fn run_one<T: Send + 'static>(
         options: WorldOptions,
         body: impl FnOnce() -> T + Send + 'static,

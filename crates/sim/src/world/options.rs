@@ -1,27 +1,27 @@
-//! How a world is made.
+//! Options of a world.
 
 use crate::cost::CpuCosts;
 
-/// Which of several processes that can run goes next.
+/// The choice among processes that can run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The one that has waited longest.
+    /// The process that has waited longest.
     #[default]
     Fifo,
-    /// A random one, by the seed: to look for races.
+    /// A random process, by the seed, to find races.
     Shuffled,
 }
 
-/// How a world is made.
+/// Options of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorldOptions {
-    /// Decides everything that is random.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Processors; a process that works occupies one.
     pub cpus: u32,
-    /// What work costs.
+    /// Costs of CPU work.
     pub costs: CpuCosts,
-    /// Who goes next.
+    /// Choice of the next process.
     pub order: Order,
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// How a simulation ended when it did not end well.
+/// A simulation in which no process can run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("deadlock at {at:?} of virtual time: every process waits and nothing will happen\n{waiting}")]
 pub struct Deadlock {
-    /// When.
+    /// The virtual time.
     pub at: Duration,
-    /// Who waits for what, in lines.
+    /// A line for each process with the reason of its wait.
     pub waiting: String,
 }
 
@@ -19,19 +19,19 @@ pub struct Report {
     pub virtual_time: Duration,
     /// Hash of every decision and event with its time: equal for equal runs.
     pub trace_hash: u64,
-    /// How often the baton was passed on, and events fired.
+    /// Number of switches and events.
     pub steps: u64,
     /// Each process, in the order of creation.
     pub processes: Vec<ProcessReport>,
 }
 
-/// What one process used.
+/// One process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessReport {
-    /// As given.
+    /// Its name.
     pub name: String,
     /// CPU time charged to it.
     pub cpu_time: Duration,
-    /// When it ended, if it did.
+    /// The time of its end, if it has ended.
     pub ended_at: Option<Duration>,
 }

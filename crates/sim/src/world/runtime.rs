@@ -1,4 +1,4 @@
-//! Passing the baton on: how processes start, wait, wake each other and end, and how time passes while all wait.
+//! The scheduling of processes: start, wait, wake, end, and the passing of time while all wait.
 //!
 //! Where it sits: under [`super::Simulation`]; it implements [`Runtime`] for the threads of the stack.
 
@@ -18,13 +18,13 @@ use super::state::{Activity, Outcome, Process, ProcessId, State, Timer};
 /// Largest CPU debt in nanoseconds.
 const DEBT_LIMIT: u64 = 100_000;
 
-/// Something that happens at a time: a device's completion.
+/// An event at a time, such as a device's completion.
 pub trait Event: Send + Sync {
-    /// It is time. Runs on whichever thread holds the baton; must not wait.
+    /// Handle the event. Runs on the thread with the baton, and must not wait.
     fn fire(&self, context: &Context);
 }
 
-/// What all processes of a simulation share.
+/// The state that all processes of a simulation share.
 pub(super) struct Core {
     pub(super) state: Mutex<State<Arc<dyn Event>>>,
     pub(super) ended: Condvar,
@@ -33,7 +33,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Start a process. The simulation lasts until all that have an owner have ended.
+    /// Start a process. The simulation lasts until all processes with an owner have ended.
     pub(super) fn start(
         self: &Arc<Self>,
         name: String,
@@ -82,7 +82,7 @@ impl Core {
         let context = Context { core: Arc::clone(&self), process, debt: Arc::new(AtomicU64::new(0)) };
         let in_runtime = sync::enter(Arc::new(context.clone()));
         CONTEXT.set(Some(context.clone()));
-        // Threads of the stack itself share task 0: numbers of real threads would differ from run to run.
+        // Threads of the stack share task 0, because numbers of real threads differ from run to run.
         let charged = owner.unwrap_or_default().enter();
         let result = catch_unwind(AssertUnwindSafe(body));
         context.settle();
@@ -108,7 +108,7 @@ impl Core {
         self.ended.notify_all();
     }
 
-    /// The process that runs next, if any can.
+    /// The next process to run, if any can.
     pub(super) fn choose(&self, state: &mut State<Arc<dyn Event>>) -> Option<ProcessId> {
         let next = match (self.options.order, state.runnable.len()) {
             (Order::Shuffled, count @ 2..) => {
@@ -121,7 +121,7 @@ impl Core {
         Some(next)
     }
 
-    /// Let another process run, or time pass. `me` returns when it may run again; an ending process passes `None`.
+    /// Let another process run, or let time pass. Returns when `me` may run again. An ending process passes `None`.
     fn pass_on(self: &Arc<Self>, me: Option<ProcessId>) {
         let mut state = lock(&self.state);
         loop {
@@ -204,12 +204,12 @@ thread_local! {
     static CONTEXT: RefCell<Option<Context>> = const { RefCell::new(None) };
 }
 
-/// The simulation as a process or an event handler sees it.
+/// The simulation, for a process or an event handler.
 #[derive(Clone)]
 pub struct Context {
     core: Arc<Core>,
     process: ProcessId,
-    /// CPU work done and not yet paid for, in nanoseconds.
+    /// CPU work whose time has not passed yet, in nanoseconds.
     debt: Arc<AtomicU64>,
 }
 
@@ -219,7 +219,7 @@ impl Context {
         CONTEXT.with_borrow(Clone::clone)
     }
 
-    /// A number that no other simulation of this program has.
+    /// A number that is unique in this program.
     pub fn world(&self) -> u64 {
         self.core.number
     }
@@ -229,7 +229,7 @@ impl Context {
         self.core.options.seed
     }
 
-    /// Let something happen at a time.
+    /// Schedule an event.
     pub fn schedule(&self, at: Duration, event: Arc<dyn Event>) {
         lock(&self.core.state).add_timer(at, Timer::Event(event));
     }
@@ -239,7 +239,7 @@ impl Context {
         lock(&self.core.state).note(number);
     }
 
-    /// Pay the CPU debt by letting its time pass.
+    /// Let the time of the CPU debt pass.
     pub fn settle(&self) {
         let debt = Duration::from_nanos(self.debt.swap(0, Ordering::Relaxed));
         if debt.is_zero() {
@@ -268,7 +268,7 @@ impl Context {
     pub fn compute(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let debt = self.debt.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
-        // A process that can run meanwhile does so at its own time, not after all of this work.
+        // Another process may run meanwhile, at its own time.
         if debt > DEBT_LIMIT || !lock(&self.core.state).runnable.is_empty() {
             self.settle();
         }
@@ -311,7 +311,7 @@ impl Runtime for Context {
 
     fn work(&self, work: Work) {
         self.compute(self.core.options.costs.of(work));
-        // What follows is seen by others: it must not happen before its time, and so before what another process submits.
+        // Other processes see the next action, so it must not happen before its time.
         if matches!(work, Work::Submit(_)) {
             self.settle();
         }

@@ -1,4 +1,4 @@
-//! Virtual time, and the processes in it: which can run, which wait for what and until when. Plain data; nothing here waits or runs.
+//! Virtual time and the states of processes. Plain data; no code here waits or runs.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::baton::Baton;
 use super::report::{Deadlock, ProcessReport, Report};
 
-/// Names a process: in the order of creation.
+/// Identifies a process, in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ProcessId(pub(super) usize);
 
@@ -16,7 +16,7 @@ pub(super) struct ProcessId(pub(super) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     Runnable,
-    /// For a key, until a time if there is one; not to run before `not_before`, when its CPU work is done.
+    /// Waits for a key, until a time if there is one. It must not run before `not_before`, the end of its CPU work.
     Waiting {
         key: usize,
         since: Duration,
@@ -30,18 +30,18 @@ pub(super) enum Activity {
 pub(super) struct Process {
     pub(super) name: String,
     pub(super) activity: Activity,
-    /// Whether it runs again because it was woken, not because time is over.
+    /// Whether it was woken, and did not time out.
     pub(super) woken: bool,
     /// The timer that will make it runnable.
     pub(super) timer: Option<(Duration, u64)>,
-    /// Whether the simulation goes on until it has ended.
+    /// Whether the simulation lasts until it has ended.
     pub(super) foreground: bool,
     pub(super) cpu_time: Duration,
     pub(super) ended_at: Option<Duration>,
     pub(super) baton: Arc<Baton>,
 }
 
-/// What happens at a time: a process goes on, or something else.
+/// An entry of the timers: a process goes on, or an event fires.
 pub(super) enum Timer<E> {
     Process(ProcessId),
     Event(E),
@@ -54,20 +54,20 @@ pub(super) enum Outcome {
     Panic(Box<dyn std::any::Any + Send>),
 }
 
-/// See the module's head. `E` is what happens besides processes going on.
+/// See the module head. `E` is the type of events.
 pub(super) struct State<E> {
     pub(super) now: Duration,
     pub(super) processes: Vec<Process>,
-    /// In the order in which they became so.
+    /// In the order in which they became runnable.
     pub(super) runnable: VecDeque<ProcessId>,
-    /// Who waits for a key, longest first.
+    /// Waiting processes by key, the longest wait first.
     pub(super) waiters: HashMap<usize, VecDeque<ProcessId>>,
     /// By time, then by number.
     pub(super) timers: BTreeMap<(Duration, u64), Timer<E>>,
     pub(super) timer_number: u64,
     /// Foreground processes that have not ended.
     pub(super) foreground: usize,
-    /// When each processor has done the work that it was given.
+    /// End of the work of each processor.
     pub(super) cpu_free_at: Vec<Duration>,
     pub(super) random: fastrand::Rng,
     pub(super) trace_hash: u64,
@@ -108,7 +108,7 @@ impl<E> State<E> {
         key
     }
 
-    /// Occupy a processor for some time; the time at which the work is done.
+    /// Occupy a processor for some time. Returns the end of the work.
     pub(super) fn charge(&mut self, process: ProcessId, debt: Duration) -> Duration {
         if debt.is_zero() {
             return self.now;
@@ -130,7 +130,7 @@ impl<E> State<E> {
         self.runnable.push_back(process);
     }
 
-    /// A waiting process was woken: it runs now, or when its CPU work is done.
+    /// A waiting process was woken. It runs now, or at the end of its CPU work.
     pub(super) fn wake_process(&mut self, process: ProcessId) {
         let Activity::Waiting { key, since, not_before, .. } = self.processes[process.0].activity else {
             return;

@@ -1,4 +1,4 @@
-//! What a world promises: order, time, determinism, and what it says when it cannot go on.
+//! Order, time, determinism and the report of a deadlock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_block::{Bio, BioFlags, BlockDevice, IoOwner, Sector, sync};
+use diorite_block::{Bio, BioFlags, BlockDevice, IoOwner, Sector};
 use diorite_sim::{DiskParameters, SimDisk, Simulation, WorldOptions};
 
 /// Run `body` on a disk in a world of its own; how long it took.
@@ -133,19 +133,4 @@ fn content_stays_and_time_starts_anew() {
         assert!((Duration::from_micros(80)..Duration::from_micros(100)).contains(&time), "{time:?}");
     }
     assert_eq!(disk.image().memory_bytes(), 65_536);
-}
-
-#[test]
-fn time_line_shows_each_command() {
-    let disk = SimDisk::named("ideal").expect("known");
-    disk.start_trace();
-    timed(&disk, |device| {
-        sync::sleep(Duration::from_millis(1));
-        write(device, 4096, 4096, BioFlags::SYNC);
-    });
-    let trace = disk.take_trace();
-    assert_eq!(
-        (trace.len(), trace[0].command.start, trace[0].submitted),
-        (1, 4096, Duration::from_millis(1))
-    );
 }

@@ -3,7 +3,7 @@
 use super::{Arm, MediaJob, Rotational};
 
 impl Rotational {
-    /// Something may be more urgent than what the arm does.
+    /// Interrupt the stream for a more urgent job.
     pub(super) fn hurry(&mut self, now: u64) {
         self.join_streams(now);
         let may_stop = match self.arm {
@@ -33,7 +33,7 @@ impl Rotational {
         (now.saturating_sub(self.media[oldest].since()) >= age).then_some(oldest)
     }
 
-    /// Reads that begin where another stream has come meanwhile wait for that one.
+    /// Reads whose start another stream has reached meanwhile wait for that stream.
     pub(super) fn join_streams(&mut self, now: u64) {
         if self.media.is_empty() {
             return;

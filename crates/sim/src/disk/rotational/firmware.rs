@@ -1,4 +1,4 @@
-//! The firmware and the bus: commands are taken, decoded and answered one after the other.
+//! The firmware and the bus, which decode and complete commands one after the other.
 
 use diorite_block::Op;
 
@@ -55,7 +55,7 @@ impl Rotational {
         self.firmware_busy = Some((until, job));
     }
 
-    /// The stream stands still from `now` to `until`.
+    /// The stream stalls from `now` to `until`.
     pub(super) fn stall(&mut self, now: u64, until: u64) {
         if let Arm::Read { segment, from, at } = self.arm
             && at <= now
@@ -88,7 +88,7 @@ impl Rotational {
         self.ended.insert((now + microseconds(self.parameters.completion_us), id));
     }
 
-    /// A command has been reported: one that waits outside may come in.
+    /// A command has completed, so a command beyond the queue depth enters the drive.
     pub(super) fn let_in(&mut self, now: u64) {
         while self.commands.len() < self.parameters.queue_depth as usize
             && let Some((id, command)) = self.outside.pop_front()

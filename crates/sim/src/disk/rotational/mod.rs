@@ -1,20 +1,19 @@
 //! A rotating drive: arm, read-ahead segments, write-back cache, firmware, queue.
 //!
-//! Two things work at once. The **firmware** (with the bus) takes commands one after the other: a read costs it
-//! `read_command_us` and later the transfer; a write the command, the transfer and, with the cache on, that is all the host
-//! waits for. The **arm** does one of: nothing, stream from the medium into a read segment, write to the medium.
+//! Two parts work at once. The **firmware** (with the bus) takes commands one after the other. A read takes `read_command_us`, and later the
+//! transfer. A write takes its command and its transfer; with a write cache the host waits for no more. The **arm** is idle, streams from the
+//! medium into a read segment, or writes to the medium.
 //!
-//! Choices of the model, which decide who wins (and which the published rows cannot distinguish):
+//! Choices of the model, which affect the shares of owners and which the published rows do not decide:
 //! 1. The cache takes writes while the arm reads or destages (queue depth above 1), up to twice its limit.
-//! 2. `media_stalls`: the stream stands still for as long as the firmware takes a cached write, without losing a turn.
-//! 3. A read whose data is on its way is served by the running stream; the stream goes on reading ahead until `read_ahead_kib`
-//!    beyond what the host has asked for, or until another request needs the arm; it resumes when half of that is used up. A stream that
-//!    comes to where another read begins goes on with that one.
-//! 4. Dirty data goes to the medium when there is more than the limit, when it is too old, when the arm was idle for
-//!    `destage_idle_ms`, or on a flush; in ascending order from the arm's position, up to `destage_ranges` on a trip (idle: one).
-//!    Between two trips in a row one waiting read is served.
-//! 5. A flush is a command that is not queued: while it waits for the medium, writes that come after it do.
-//! 6. Waiting reads are served in the order of shortest positioning time, but for one that has waited for `queue_age_ms`.
+//! 2. `media_stalls`: the stream stalls while the firmware takes a cached write, without a lost revolution.
+//! 3. The running stream serves a read of data that it reaches soon. It reads ahead until `read_ahead_kib` beyond the last request of the host,
+//!    or until another request needs the arm. It resumes when half of that is used. A stream that reaches the start of another read serves
+//!    that read too.
+//! 4. Dirty data is written when it exceeds the limit, when it is too old, after `destage_idle_ms` without other work of the arm, or on a flush. A trip
+//!    goes upwards from the arm's position and writes up to `destage_ranges` (idle: one). Between two trips one waiting read is served.
+//! 5. A flush is not queued: while it waits for the medium, later writes wait too.
+//! 6. Waiting reads are served by shortest positioning time. A read that has waited for `queue_age_ms` goes first.
 //!
 //! Invariants: [`Rotational::advance`] handles events in the order of their times; a stream's end in its segment never
 //! goes back.
@@ -47,7 +46,7 @@ enum Job {
 struct Segment {
     start: u64,
     end: u64,
-    /// End of the last read that the host asked for here.
+    /// End of the last read of the host in this segment.
     asked: u64,
     used: u64,
 }
@@ -57,7 +56,7 @@ enum Arm {
     Idle {
         since: u64,
     },
-    /// Streams into a segment; over byte `from` at time `at`, which may lie ahead (the arm is still on its way).
+    /// Streams into a segment; at byte `from` at time `at`, which is in the future during a seek.
     Read {
         segment: usize,
         from: u64,
@@ -98,7 +97,7 @@ pub(super) struct Rotational {
     firmware: VecDeque<Job>,
     firmware_busy: Option<(u64, Job)>,
     segments: Vec<Segment>,
-    /// Reads that wait for the stream into a segment to reach their end.
+    /// Reads that wait until the stream into a segment reaches their end.
     waiting: Vec<(u64, usize)>,
     media: Vec<MediaJob>,
     /// Writes and flushes that wait for space in the cache or for the cache to be empty.

@@ -3,7 +3,7 @@
 use super::{Arm, Job, MediaJob, Rotational, Segment};
 
 impl Rotational {
-    /// Where the stream is at `now`.
+    /// Position of the stream at `now`.
     pub(super) fn reached(&self, from: u64, at: u64, now: u64) -> u64 {
         if now <= at {
             return from;
@@ -12,7 +12,7 @@ impl Rotational {
         (self.platter.byte_after(turns).round() as u64).max(from)
     }
 
-    /// When the stream reaches a byte.
+    /// Time at which the stream reaches a byte.
     pub(super) fn reaches(&self, from: u64, at: u64, byte: u64) -> u64 {
         if byte <= from { at } else { at + self.streaming(from, byte) + 2 }
     }
@@ -36,7 +36,7 @@ impl Rotational {
         (asked + self.read_ahead()).min((self.parameters.capacity_gb * 1e9) as u64)
     }
 
-    /// A read has been decoded: where is its data?
+    /// A read has been decoded: find its data in a segment, in the stream or on the medium.
     pub(super) fn look_up(&mut self, id: u64, now: u64) {
         self.update_stream(now);
         let command = self.commands[&id];
@@ -77,7 +77,7 @@ impl Rotational {
         self.hurry(now);
     }
 
-    /// The least recently used segment that no thread needs, made empty at `start`.
+    /// The least recently used segment that no read needs, emptied at `start`.
     pub(super) fn new_segment(&mut self, start: u64, streaming: Option<usize>) -> usize {
         let fresh = Segment { start, end: start, asked: start, used: 0 };
         let needed = |index: usize| {
@@ -94,7 +94,7 @@ impl Rotational {
         self.segments.len() - 1
     }
 
-    /// Reads whose data has come.
+    /// Complete reads whose data has arrived.
     pub(super) fn serve_waiting(&mut self, now: u64) {
         self.update_stream(now);
         let mut ready = Vec::new();

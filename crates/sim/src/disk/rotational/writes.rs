@@ -93,7 +93,7 @@ impl Rotational {
             }
         }
         self.start_firmware(now);
-        // What was stored may have started the arm already.
+        // The stored data may have started the arm already.
         self.hurry(now);
     }
 }

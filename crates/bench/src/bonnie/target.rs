@@ -1,4 +1,4 @@
-//! The place of a test's file: a directory of the host, or of an image.
+//! The file of a test, in a directory of the host or of an image.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
 use super::chunks::{ChunkReader, ChunkWriter, OneAtATime, WorkFile, huge_buffer};
-use super::host_stream::{HostStream, Way};
+use super::host_stream::{Direction, HostStream};
 use crate::error::Error;
 use crate::host::{HostCreate, HostFile, HostIo, remove_file, sync_filesystem};
 use crate::rows::{Engine, Mode};
@@ -33,7 +33,7 @@ pub enum Start {
 
 /// Counters of the layers below. The kernel does not report them for a host file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlaceCounts {
+pub struct TargetCounts {
     /// Bios submitted.
     pub bios: u64,
     /// Bytes of file data copied by the CPU.
@@ -41,7 +41,7 @@ pub struct PlaceCounts {
 }
 
 /// One file of the tests.
-pub trait Place: Send + Sync + fmt::Debug {
+pub trait Target: Send + Sync + fmt::Debug {
     /// The stack that moves the data.
     fn engine(&self) -> Engine;
 
@@ -65,7 +65,7 @@ pub trait Place: Send + Sync + fmt::Debug {
     fn remove(&self) -> Result<(), Error>;
 
     /// Present counters of the layers below.
-    fn counts(&self) -> Option<PlaceCounts>;
+    fn counts(&self) -> Option<TargetCounts>;
 
     /// Memory for transfers of at least `len` bytes.
     fn buffer(&self, io: FileIo, len: usize) -> Result<AlignedBuf, Error> {
@@ -85,23 +85,23 @@ pub trait Place: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
 }
 
-/// The file of `place`, a chunk at a time.
-pub(super) fn one_at_a_time<P: Place + ?Sized>(
-    place: &P,
+/// The file of `target`, a chunk at a time.
+pub(super) fn one_at_a_time<P: Target + ?Sized>(
+    target: &P,
     io: FileIo,
     start: Start,
 ) -> Result<Box<OneAtATime>, Error> {
-    Ok(Box::new(OneAtATime::new(place.open(io, start)?, place.buffer(io, CHUNK_BYTES)?)))
+    Ok(Box::new(OneAtATime::new(target.open(io, start)?, target.buffer(io, CHUNK_BYTES)?)))
 }
 
 /// A file in a directory of the host; removed when this is dropped.
 #[derive(Debug)]
-pub struct HostPlace {
+pub struct HostTarget {
     path: PathBuf,
     in_flight: bool,
 }
 
-impl HostPlace {
+impl HostTarget {
     /// A file with a name of this process in `directory`. `label` distinguishes files of one process.
     pub fn new(directory: &Path, label: &str) -> Result<Self, Error> {
         let path = directory.join(format!("Bonnie.{}{label}", std::process::id()));
@@ -139,14 +139,14 @@ impl HostPlace {
     }
 }
 
-impl Drop for HostPlace {
+impl Drop for HostTarget {
     fn drop(&mut self) {
         // A destructor cannot report an error.
         let _ = remove_file(&self.path);
     }
 }
 
-impl Place for HostPlace {
+impl Target for HostTarget {
     fn engine(&self) -> Engine {
         Engine::Host
     }
@@ -159,14 +159,14 @@ impl Place for HostPlace {
         if !self.in_flight || io == FileIo::Buffered {
             return Ok(one_at_a_time(self, io, Start::New)?);
         }
-        Ok(Box::new(HostStream::new(self.open_file(io, Start::New)?, Way::Write)?))
+        Ok(Box::new(HostStream::new(self.open_file(io, Start::New)?, Direction::Write)?))
     }
 
     fn reader(&self, io: FileIo) -> Result<Box<dyn ChunkReader>, Error> {
         if !self.in_flight || io == FileIo::Buffered {
             return Ok(one_at_a_time(self, io, Start::Existing)?);
         }
-        Ok(Box::new(HostStream::new(self.open_file(io, Start::Existing)?, Way::Read)?))
+        Ok(Box::new(HostStream::new(self.open_file(io, Start::Existing)?, Direction::Read)?))
     }
 
     fn mode(&self, io: FileIo) -> Mode {
@@ -185,7 +185,7 @@ impl Place for HostPlace {
         remove_file(&self.path)
     }
 
-    fn counts(&self) -> Option<PlaceCounts> {
+    fn counts(&self) -> Option<TargetCounts> {
         None
     }
 

@@ -8,8 +8,6 @@ use std::path::Path;
 use diorite::{Error, File};
 use rustix::fs::{Advice, FallocateFlags};
 
-use crate::language::spec::Preallocate;
-
 /// An open file.
 #[derive(Debug)]
 pub enum Handle {
@@ -75,39 +73,31 @@ impl Handle {
         }
     }
 
-    /// Set the size of a file before it is written, with blocks or without. A file that has the size is not changed.
-    pub(crate) fn preallocate(&self, len: u64, how: Preallocate) -> Result<(), Error> {
-        match (self, how) {
-            (_, Preallocate::None) => Ok(()),
-            (Self::Stack(file), _) if file.size() >= len => Ok(()),
-            (Self::Stack(file), Preallocate::Size) => match file.allocate(0, len) {
+    /// Set size and blocks of a file before it is written. A file that has the size is not changed.
+    pub(crate) fn preallocate(&self, len: u64) -> Result<(), Error> {
+        match self {
+            Self::Stack(file) if file.size() >= len => Ok(()),
+            Self::Stack(file) => match file.allocate(0, len) {
                 // A file without extents has no unwritten blocks.
                 Err(error) if error.kind() == diorite::ErrorKind::Unsupported => file.set_len(len),
                 other => other,
             },
-            (Self::Stack(file), Preallocate::KeepSize) => file.allocate_keep_size(0, len),
-            (Self::Stack(file), Preallocate::Truncate) => file.set_len(len),
-            (Self::Kernel(file), how) => preallocate_in_kernel(file, len, how),
+            Self::Kernel(file) => preallocate_in_kernel(file, len),
         }
     }
 }
 
-fn preallocate_in_kernel(file: &KernelFile, len: u64, how: Preallocate) -> Result<(), Error> {
+fn preallocate_in_kernel(file: &KernelFile, len: u64) -> Result<(), Error> {
     let metadata = file.metadata().map_err(|source| os("cannot examine the file", source))?;
     if !metadata.is_file() || metadata.len() >= len {
         return Ok(());
     }
-    let flags = match how {
-        Preallocate::KeepSize => FallocateFlags::KEEP_SIZE,
-        _ => FallocateFlags::empty(),
-    };
-    if how != Preallocate::Truncate {
-        match rustix::fs::fallocate(file, flags, 0, len) {
-            Err(rustix::io::Errno::OPNOTSUPP) => {}
-            other => return other.map_err(|source| os("cannot allocate blocks", source)),
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            file.set_len(len).map_err(|source| os("cannot set the size", source))
         }
+        other => other.map_err(|source| os("cannot allocate blocks", source)),
     }
-    file.set_len(len).map_err(|source| os("cannot set the size", source))
 }
 
 /// A file of the host through its page cache.

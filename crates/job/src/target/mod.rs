@@ -40,8 +40,8 @@ fn below(root: &Path, path: &Path) -> PathBuf {
 }
 
 /// Opens files by name.
-pub trait Place: Send + Sync {
-    /// Make the directory of the job's files if this place may.
+pub trait Target: Send + Sync {
+    /// Make the directory of the job's files if this target may.
     fn prepare(&self, directory: Option<&str>) -> Result<(), Error>;
 
     /// Open a file.
@@ -88,13 +88,13 @@ pub trait Place: Send + Sync {
 
 /// Files of the host's filesystem: at the jobs' paths, or below a directory.
 #[derive(Clone, Debug, Default)]
-pub struct HostPlace {
+pub struct HostTarget {
     root: Option<PathBuf>,
     /// Files open with direct I/O: jobs on one file share its handle, and so its size and locks.
     shared: Arc<Mutex<BTreeMap<PathBuf, (File, bool)>>>,
 }
 
-impl HostPlace {
+impl HostTarget {
     /// All paths are below `root`; directories of jobs are made in it.
     pub fn below(root: impl Into<PathBuf>) -> Self {
         Self { root: Some(root.into()), ..Self::default() }
@@ -105,7 +105,7 @@ impl HostPlace {
     }
 }
 
-impl Place for HostPlace {
+impl Target for HostTarget {
     fn prepare(&self, directory: Option<&str>) -> Result<(), Error> {
         let (Some(root), Some(directory)) = (&self.root, directory) else { return Ok(()) };
         let made = std::fs::create_dir_all(below(root, Path::new(directory)));
@@ -171,14 +171,14 @@ impl Place for HostPlace {
 
 /// Files of a volume, below `root`. Directories of jobs are made.
 #[derive(Clone, Debug)]
-pub struct VolumePlace {
+pub struct VolumeTarget {
     filesystem: Filesystem,
     root: PathBuf,
     simulated: bool,
     host_files: Vec<PathBuf>,
 }
 
-impl VolumePlace {
+impl VolumeTarget {
     /// Files of `filesystem`, under `root`.
     pub fn new(filesystem: Filesystem, root: impl Into<PathBuf>) -> Self {
         Self { filesystem, root: root.into(), simulated: false, host_files: Vec::new() }
@@ -203,7 +203,7 @@ impl VolumePlace {
     }
 }
 
-impl Place for VolumePlace {
+impl Target for VolumeTarget {
     fn prepare(&self, directory: Option<&str>) -> Result<(), Error> {
         self.filesystem.create_dir_all(self.inside(Path::new(directory.unwrap_or(""))))
     }
@@ -244,13 +244,13 @@ impl Place for VolumePlace {
 
 /// A device without a filesystem: every name is the whole device.
 #[derive(Clone, Debug)]
-pub struct RawPlace {
+pub struct RawTarget {
     device: Arc<dyn BlockDevice>,
     scheduler: Option<Arc<ScheduledDevice>>,
     host_files: Vec<PathBuf>,
 }
 
-impl RawPlace {
+impl RawTarget {
     /// Page cache of each open buffered file.
     const CACHE_BYTES: usize = 64 << 20;
 
@@ -261,7 +261,7 @@ impl RawPlace {
     }
 }
 
-impl Place for RawPlace {
+impl Target for RawTarget {
     fn prepare(&self, _directory: Option<&str>) -> Result<(), Error> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Small sums that fio shows: moments of times, and queue depths.
+//! Count, extremes, mean and deviation of times.
 
 use serde_json::{Value, json};
 
@@ -60,62 +60,6 @@ impl Moments {
     }
 }
 
-/// Classes of fio's depth tables.
-const CLASSES: usize = 7;
-
-/// Numbers of transfers at once, in classes that double.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DepthCounts([u64; CLASSES]);
-
-impl DepthCounts {
-    /// Names of the classes by their least depth: the queue at each submission.
-    pub(super) const LEVELS: [&'static str; CLASSES] = ["1", "2", "4", "8", "16", "32", ">=64"];
-    /// Names of the classes by their largest number: transfers in one call.
-    pub(super) const BATCHES: [&'static str; CLASSES] = ["0", "4", "8", "16", "32", "64", ">=64"];
-
-    /// A transfer was submitted: now `in_flight` are in flight.
-    pub(crate) fn record_level(&mut self, in_flight: u32) {
-        self.0[(in_flight.max(1).ilog2() as usize).min(CLASSES - 1)] += 1;
-    }
-
-    /// Number of records.
-    #[cfg(test)]
-    pub(crate) fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    /// One call submitted or completed this many transfers.
-    pub(crate) fn record_batch(&mut self, transfers: u32) {
-        let class = match transfers {
-            0 => 0,
-            1..=4 => 1,
-            more => (more - 1).ilog2() as usize,
-        };
-        self.0[class.min(CLASSES - 1)] += 1;
-    }
-
-    /// Add the records of another one.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
-    }
-
-    /// Percent in each class.
-    pub fn percent(&self) -> [f64; CLASSES] {
-        let all: u64 = self.0.iter().sum();
-        self.0.map(|count| 100.0 * count as f64 / all.max(1) as f64)
-    }
-
-    /// fio's object for them.
-    pub(super) fn json(&self, names: [&str; CLASSES]) -> Value {
-        names
-            .iter()
-            .zip(self.percent())
-            .map(|(name, percent)| ((*name).to_owned(), Value::from(percent)))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,20 +84,5 @@ mod tests {
             assert_eq!((moments.count(), min, max), (7, 3.0, 250_000.0));
             assert!((got_mean - mean).abs() < 1e-6 && (got_deviation - deviation).abs() < 1e-6);
         }
-    }
-
-    /// The classes of fio: a depth of 7 counts as 4, a batch of 5 as up to 8.
-    #[test]
-    fn depths_fall_into_fios_classes() {
-        let mut levels = DepthCounts::default();
-        for depth in [1, 2, 3, 4, 7, 8, 63, 64, 4096, 0] {
-            levels.record_level(depth);
-        }
-        assert_eq!(levels.0, [2, 2, 2, 1, 0, 1, 2]);
-        let mut batches = DepthCounts::default();
-        for transfers in [0, 1, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65] {
-            batches.record_batch(transfers);
-        }
-        assert_eq!(batches.0, [1, 2, 2, 2, 2, 2, 1]);
     }
 }
