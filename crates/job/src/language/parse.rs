@@ -498,7 +498,7 @@ mod tests {
             ("[a]\nsize=1m\nwrite_bw_log=x\n", "x.fio:3: write_bw_log: log files are not supported"),
             (
                 "[a]\nsize=1m\nrandom_distribution=zoned:50/5:50/95\n",
-                "x.fio:3: random_distribution=zoned:50/5:50/95: zones are not supported: run the job with fio",
+                "x.fio:3: random_distribution=zoned:50/5:50/95: not supported: use random or zipf",
             ),
         ];
         for (text, expected) in cases {

@@ -8,8 +8,8 @@
 //!   it as long as that is cheaper than a seek. A stream that has waited for a whole round of slices goes next.
 //! - **Scattered** flows share turns: all of them dispatch, and the drive's queue sorts them. While they wait, each stream's slice earns them
 //!   credit by their weight; their turn lasts as long as the credit. The disk stays idle for them as for a stream: otherwise a reader with one
-//!   request at a time would lose the disk after each request. A request that has waited for `TARGET_LATENCY_MIXED` is served between two slices; a deep flow always has such a request, so
-//!   a stream goes next after each turn that spent the credit.
+//!   request at a time would lose the disk after each request. A request that has waited for `TARGET_LATENCY_MIXED` is served between two
+//!   slices. A deep flow always has such a request, so after a turn that spent the credit only new flows go before a stream.
 //!   Beside a flow with few requests, a deep flow is limited to `SCATTERED_DEPTH`, and waits while such a request is overdue in the drive.
 //! - **Cached writes** need no seek at once. They are injected beside the flow in service while their owner has not received more than it. A
 //!   write is charged the time of its command, or of its bytes if that is longer, and, if it is not sequential, the time in which the drive
@@ -57,7 +57,7 @@ const TARGET_LATENCY: Duration = Duration::from_millis(400);
 /// The same while scattered flows compete: each of their requests waits for the streams.
 const TARGET_LATENCY_MIXED: Duration = Duration::from_millis(100);
 /// Longest slice.
-const SLICE_MAX: Duration = Duration::from_millis(180);
+const SLICE_MAX: Duration = Duration::from_millis(150);
 /// Shortest slice, in seeks: at most `1 / (1 + SLICE_SEEKS)` of the time is lost to seeks.
 const SLICE_SEEKS: f64 = 6.0;
 /// Most requests of a stream in the device while other flows wait.

@@ -357,8 +357,8 @@ impl Inject {
         Some(())
     }
 
-    /// Whether the scattered flows go before the next stream: they have credit, or a stream has been served since their last turn and a
-    /// request has waited too long.
+    /// Whether the scattered flows go before the next stream: they have credit, or a request has waited too long. After a turn of
+    /// theirs, only the first request of a new flow counts.
     fn is_turn_of_pool(&self, now: Duration) -> bool {
         let target = TARGET_LATENCY_MIXED;
         let is_overdue = |index: FlowIndex| {
@@ -366,7 +366,8 @@ impl Inject {
             oldest.is_some_and(|oldest| now.saturating_sub(self.table.slot(oldest).inserted) >= target)
         };
         let mut waiting = [Set::Scattered, Set::Sparse].into_iter().flat_map(|set| self.set(set));
-        self.pool_credit > 0.0 || !self.pool_was_last && waiting.any(|(.., index)| is_overdue(*index))
+        let may_repeat = |index: FlowIndex| !self.pool_was_last || !self.flow(index).is_known();
+        self.pool_credit > 0.0 || waiting.any(|(.., index)| is_overdue(*index) && may_repeat(*index))
     }
 
     fn end_slice(&mut self, now: Duration) {

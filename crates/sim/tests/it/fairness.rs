@@ -37,13 +37,6 @@ fn inject_serves_the_writer_and_the_readers_at_once() {
     let cfq = run("sata-2009", "cfq:fixed", 1);
     for seed in [1, 2, 3] {
         let row = run("sata-2009", "inject", seed);
-        println!(
-            "{:.0} KB/s {:.1} MB/s, {:?} {:?}",
-            row.writer_kb_per_s,
-            row.readers_mb_per_s,
-            row.read_latency.max(),
-            cfq.read_latency.max()
-        );
         assert!(row.writer_kb_per_s >= 3000.0, "{:.0} KB/s", row.writer_kb_per_s);
         assert!(row.readers_mb_per_s >= 130.0, "{:.1} MB/s", row.readers_mb_per_s);
         assert!(row.write_latency.max() < Duration::from_millis(100), "{:?}", row.write_latency.max());
@@ -62,7 +55,6 @@ fn inject_is_no_worse_than_cfq_on_drives_that_mind() {
                 inject.writer_kb_per_s / cfq.writer_kb_per_s,
                 inject.readers_mb_per_s / cfq.readers_mb_per_s,
             );
-            println!("{disk}: writer {writer:.3}, readers {readers:.3}");
             assert!(writer > 0.97 && readers > 0.8, "{disk}: writer {writer:.3}, readers {readers:.3}");
             assert!(writer + readers > 1.99, "{disk}: writer {writer:.3}, readers {readers:.3}");
         }
