@@ -15,8 +15,8 @@ use tar::{Archive, Entry, EntryType, Header};
 
 use crate::copied_names::{Age, CopiedNames};
 use crate::numbers::{self, MAJORS, MINORS, MODES, OWNERS, SECONDS};
-use crate::pax::{Extra, PaxFilter, PaxRecords, SparseMap};
-use crate::records::{Extended, Sparse, last, leading_map};
+use crate::pax::{Extra, PaxFilter, PaxRecords, SparseMap, last};
+use crate::records::{Extended, Sparse, leading_map};
 use crate::tree::{Attributes, Follow, LostAttribute, Meta, Sink};
 use crate::{Error, Summary, Watch};
 
@@ -321,19 +321,7 @@ impl Unpacker<'_> {
             .collect();
         for parent in missing.into_iter().rev() {
             if self.make_directory(&parent)? {
-                let meta = Meta {
-                    kind: FileKind::Directory,
-                    permissions: 0o755,
-                    uid: 0,
-                    gid: 0,
-                    has_unknown_owner: false,
-                    size: 0,
-                    accessed: modified,
-                    modified,
-                    links: 1,
-                    identity: (0, 0),
-                    device: (0, 0),
-                };
+                let meta = Meta::new(FileKind::Directory, 0o755, (0, 0), 0, modified);
                 self.directories.insert(parent, (meta, Attributes::new()));
             }
         }
@@ -427,18 +415,13 @@ impl Unpacker<'_> {
                 let seconds = numbers::checked("mtime", numbers::field(&old.mtime), &SECONDS)?;
                 Timestamp { seconds, nanoseconds: 0 }
             };
+            let permissions = numbers::checked::<u16>("mode", numbers::field(&old.mode), &MODES)? & 0o7777;
+            let uid = extended.uid.map_or_else(|| field("uid", &old.uid), Ok)?;
+            let gid = extended.gid.map_or_else(|| field("gid", &old.gid), Ok)?;
             Ok(Meta {
-                kind,
-                permissions: numbers::checked::<u16>("mode", numbers::field(&old.mode), &MODES)? & 0o7777,
-                uid: extended.uid.map_or_else(|| field("uid", &old.uid), Ok)?,
-                gid: extended.gid.map_or_else(|| field("gid", &old.gid), Ok)?,
-                has_unknown_owner: false,
-                size,
                 accessed: extended.accessed.unwrap_or(modified),
-                modified,
-                links: 1,
-                identity: (0, 0),
                 device: device_of(header, kind, extended)?,
+                ..Meta::new(kind, permissions, (uid, gid), size, modified)
             })
         };
         read().map_err(|why| self.entry_error(why))

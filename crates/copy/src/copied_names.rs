@@ -6,7 +6,10 @@
 //! Invariant: the destination has one file for each name that was copied.
 
 use std::collections::{HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use diorite::layout::casefold;
 
 use crate::Error;
 use crate::tree::{Follow, Sink};
@@ -26,13 +29,22 @@ pub(crate) struct CopiedNames {
     age: Age,
     /// Files of the destination, by device and inode, with their first names.
     by_file: HashMap<(u64, u64), PathBuf>,
+    /// The same by folded path. FAT and exFAT give an inode another number after its eviction from memory.
+    by_key: HashMap<Vec<u8>, PathBuf>,
     names: HashSet<PathBuf>,
+}
+
+/// Equal for most names that a filesystem without regard to case takes for one; FAT ignores dots at the end.
+fn key_of(path: &Path) -> Vec<u8> {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte != b'.').map_or(0, |last| last + 1);
+    casefold::key(&bytes[..end]).into_owned()
 }
 
 impl CopiedNames {
     /// Nothing was copied yet into a directory of this age.
     pub(crate) fn new(age: Age) -> Self {
-        Self { age, by_file: HashMap::new(), names: HashSet::new() }
+        Self { age, by_file: HashMap::new(), by_key: HashMap::new(), names: HashSet::new() }
     }
 
     /// Fails if something that was copied under another name is at `to`. `source` is what messages call the file that is to be copied.
@@ -41,11 +53,14 @@ impl CopiedNames {
             return Ok(());
         }
         let Some(existing) = sink.existing(to, Follow::No)? else { return Ok(()) };
-        let other = self.by_file.get(&existing.identity);
+        let is_it = |path: &&PathBuf| {
+            let now = sink.existing(path, Follow::No).ok().flatten();
+            now.is_some_and(|now| now.identity == existing.identity)
+        };
+        let other = self.by_file.get(&existing.identity).or_else(|| self.by_key.get(&key_of(to)).filter(is_it));
         if other.is_none() && self.age == Age::Existing {
             return Ok(());
         }
-        // FAT and exFAT number an inode again when it was evicted from memory.
         let other = other.and_then(|path| path.file_name()).unwrap_or("another file".as_ref());
         Err(Error::NameClash { name: source(), other: other.display().to_string() })
     }
@@ -54,6 +69,7 @@ impl CopiedNames {
     pub(crate) fn note(&mut self, sink: &dyn Sink, to: &Path) -> Result<(), Error> {
         if let Some(copied) = sink.existing(to, Follow::No)? {
             self.by_file.entry(copied.identity).or_insert_with(|| to.to_owned());
+            self.by_key.entry(key_of(to)).or_insert_with(|| to.to_owned());
         }
         self.names.insert(to.to_owned());
         Ok(())

@@ -1,135 +1,35 @@
-//! The copy itself: one file, or a directory with everything in it.
+//! The walk of a copy: one file, or a directory with everything in it.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use diorite::FileKind;
 
 use crate::copied_names::{Age, CopiedNames};
-use crate::file_data::{Copied, FileData};
-use crate::linked::Linked;
-use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, Names, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
-};
+use crate::new_file::{Content, CopyOptions, Depth, FileMaker, Item, OnFailure, Sync, is_special};
+use crate::tree::{Follow, Meta, Names, ReadStream, Sink, Source};
 use crate::{Error, Summary, Watch};
 
 /// The deepest level of a directory below the first one.
 const DEPTH_MAX: usize = 2048;
-/// The longest name of a file.
-const NAME_BYTES_MAX: usize = 255;
-
-/// What happens to a file that exists at the destination.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clobber {
-    /// It is replaced.
-    #[default]
-    Replace,
-    /// It is kept.
-    Keep,
-}
-
-/// Whether directories are copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Depth {
-    /// Files only; a symbolic link is followed.
-    #[default]
-    File,
-    /// Directories with everything in them; symbolic links stay links.
-    Tree,
-}
-
-/// Whether a copy is durable when it returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sync {
-    /// It is.
-    #[default]
-    AtEnd,
-    /// It is written some time later.
-    Never,
-}
-
-/// What an error of one file means for the rest of its tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFailure {
-    /// The rest is not copied.
-    #[default]
-    Stop,
-    /// The rest is copied. [`Watch::failed`] gets the error.
-    GoOn,
-}
-
-/// How to copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopyOptions {
-    /// What happens to existing files.
-    pub clobber: Clobber,
-    /// Whether directories are copied.
-    pub depth: Depth,
-    /// Whether the copy is durable when it returns.
-    pub sync: Sync,
-    /// What an error of one file means for the rest of its tree.
-    pub on_failure: OnFailure,
-}
-
-/// A file or directory of a source.
-#[derive(Clone, Copy)]
-struct Item<'s> {
-    source: &'s dyn Source,
-    path: &'s Path,
-    meta: &'s Meta,
-}
-
-/// The content of a new regular file.
-enum Content<'s> {
-    /// The content of another file.
-    File(Item<'s>, &'s dyn ReadFile),
-    /// The bytes of a stream, which messages call `name`.
-    Stream { stream: &'s mut dyn ReadStream, name: &'s Path, meta: &'s Meta },
-}
-
-impl Content<'_> {
-    fn meta(&self) -> &Meta {
-        match self {
-            Self::File(item, _) => item.meta,
-            Self::Stream { meta, .. } => meta,
-        }
-    }
-
-    fn attributes(&self) -> Result<Attributes, Error> {
-        match self {
-            Self::File(item, _) => item.source.attributes(item.path),
-            Self::Stream { .. } => Ok(Attributes::new()),
-        }
-    }
-}
-
-/// Devices, pipes and sockets.
-fn is_special(kind: FileKind) -> bool {
-    !matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink)
-}
 
 /// A copy in progress: several sources into one destination.
 pub struct Copier<'a> {
-    sink: &'a dyn Sink,
-    options: CopyOptions,
-    watch: &'a dyn Watch,
-    linked: Linked,
+    files: FileMaker<'a>,
     /// Device numbers of the filesystems that were written, each with a directory there.
     destinations: HashMap<Option<u64>, PathBuf>,
     /// Directories of the source that were entered, and the depth of the current one.
     directories: HashSet<(u64, u64)>,
     depth: usize,
-    file_data: FileData,
-    summary: Summary,
 }
 
 impl std::fmt::Debug for Copier<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Copier")
-            .field("options", &self.options)
-            .field("summary", &self.summary)
+            .field("options", &self.files.options)
+            .field("summary", &self.files.summary)
             .finish_non_exhaustive()
     }
 }
@@ -137,28 +37,19 @@ impl std::fmt::Debug for Copier<'_> {
 impl<'a> Copier<'a> {
     /// Copies into `sink` as `options` say.
     pub fn new(sink: &'a dyn Sink, options: CopyOptions, watch: &'a dyn Watch) -> Self {
-        Self {
-            sink,
-            options,
-            watch,
-            linked: Linked::default(),
-            destinations: HashMap::new(),
-            directories: HashSet::new(),
-            depth: 0,
-            file_data: FileData::new(),
-            summary: Summary::default(),
-        }
+        let files = FileMaker::new(sink, options, watch);
+        Self { files, destinations: HashMap::new(), directories: HashSet::new(), depth: 0 }
     }
 
     /// What was done so far.
     pub fn summary(&self) -> Summary {
-        self.summary
+        self.files.summary
     }
 
     /// Copy `from` to exactly `to`. The caller has decided that `to` is not a directory to copy into.
     pub fn copy(&mut self, source: &dyn Source, from: &Path, to: &Path) -> Result<(), Error> {
         (self.directories, self.depth) = (HashSet::new(), 0);
-        let follow = match self.options.depth {
+        let follow = match self.files.options.depth {
             Depth::File => Follow::Yes,
             Depth::Tree => Follow::No,
         };
@@ -166,21 +57,21 @@ impl<'a> Copier<'a> {
         let item = Item { source, path: from, meta: &meta };
         self.refuse_directory(item)?;
         self.note_destination(to.parent().unwrap_or(to));
-        let is_stream = self.options.depth == Depth::File && is_special(meta.kind);
-        let special = self.special_target(to)?;
+        let is_stream = self.files.options.depth == Depth::File && is_special(meta.kind);
+        let special = self.files.special_target(to)?;
         if !is_stream && special.is_none() {
             return self.copy_known(item, to);
         }
-        Self::refuse_own_image(item)?;
+        FileMaker::refuse_own_image(item)?;
         if !is_stream {
             let reader = source.open(from, &meta)?;
-            return self.put(&mut Content::File(item, &*reader), special, to);
+            return self.files.put(&mut Content::File(item, &*reader), special, to);
         }
         // The bytes of the stream become a file with the time of the copy.
         let mut stream = source.open_stream(from)?;
         let now = crate::host_stream::now();
         let meta = Meta { kind: FileKind::Regular, size: 0, links: 1, accessed: now, modified: now, ..meta };
-        self.put(&mut Content::Stream { stream: &mut *stream, name: from, meta: &meta }, special, to)
+        self.files.put(&mut Content::Stream { stream: &mut *stream, name: from, meta: &meta }, special, to)
     }
 
     /// Make a regular file at exactly `to` of the bytes of `stream`, which messages call `name`.
@@ -192,37 +83,8 @@ impl<'a> Copier<'a> {
         to: &Path,
     ) -> Result<(), Error> {
         self.note_destination(to.parent().unwrap_or(to));
-        let special = self.special_target(to)?;
-        self.put(&mut Content::Stream { stream, name, meta }, special, to)
-    }
-
-    /// Put content into a new file at `to`, or into the device or pipe there.
-    fn put(
-        &mut self,
-        content: &mut Content<'_>,
-        special: Option<Box<dyn WriteFile + 'a>>,
-        to: &Path,
-    ) -> Result<(), Error> {
-        if let Some(writer) = special {
-            return self.copy_data(content, &*writer, self.options.sync);
-        }
-        let meta = content.meta().clone();
-        self.make_at(&meta, to, |copier, target, sync| copier.make_regular(content, target, sync)).map(drop)
-    }
-
-    /// The device or pipe at `to`, if a file is copied into one.
-    fn special_target(&self, to: &Path) -> Result<Option<Box<dyn WriteFile + 'a>>, Error> {
-        if self.options.depth == Depth::Tree || self.options.clobber == Clobber::Keep {
-            return Ok(None);
-        }
-        match self.sink.existing(to, Follow::No)? {
-            Some(existing) if self.leads_to_special(to, &existing) => {
-                let device = self.sink.existing(to, Follow::Yes)?.unwrap_or(existing);
-                self.refuse_image(to, &device)?;
-                self.sink.open_special(to, self.watch)
-            }
-            _ => Ok(None),
-        }
+        let special = self.files.special_target(to)?;
+        self.files.put(&mut Content::Stream { stream, name, meta }, special, to)
     }
 
     /// Copy the entries of the directory `from` into the existing directory `to`, and give `to` the attributes of `from`. `to` can be a link
@@ -233,14 +95,14 @@ impl<'a> Copier<'a> {
         self.refuse_directory(item)?;
         self.note_destination(to);
         // If `to` is a link, its directory gets the attributes, too.
-        let is_link = self.sink.existing(to, Follow::No)?.is_some_and(|at| at.kind == FileKind::Symlink);
+        let is_link = self.files.sink.existing(to, Follow::No)?.is_some_and(|at| at.kind == FileKind::Symlink);
         let itself = if is_link { to.join(".") } else { to.to_owned() };
         self.copy_into(item, &itself, source.names(from)?, Age::Existing)
     }
 
     /// Only a copy of trees takes directories.
     fn refuse_directory(&self, item: Item<'_>) -> Result<(), Error> {
-        if item.meta.kind == FileKind::Directory && self.options.depth == Depth::File {
+        if item.meta.kind == FileKind::Directory && self.files.options.depth == Depth::File {
             return Err(Error::IsDirectory { name: item.source.name_of(item.path) });
         }
         Ok(())
@@ -248,17 +110,17 @@ impl<'a> Copier<'a> {
 
     /// End the copy, and make it durable if [`CopyOptions::sync`] says so.
     pub fn finish(self) -> Result<Summary, Error> {
-        if self.options.sync == Sync::AtEnd {
-            self.destinations.values().try_for_each(|directory| self.sink.sync(directory))?;
+        if self.files.options.sync == Sync::AtEnd {
+            self.destinations.values().try_for_each(|directory| self.files.sink.sync(directory))?;
         }
-        Ok(self.summary)
+        Ok(self.files.summary)
     }
 
     /// [`Self::finish`] syncs the filesystem of this directory.
     fn note_destination(&mut self, directory: &Path) {
         // The parent of a plain name is the empty path.
         let at = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-        let meta = self.sink.existing(at, Follow::Yes).ok().flatten();
+        let meta = self.files.sink.existing(at, Follow::Yes).ok().flatten();
         let device = meta.map(|meta| meta.identity.0);
         self.destinations.entry(device).or_insert_with(|| directory.to_owned());
     }
@@ -272,7 +134,7 @@ impl<'a> Copier<'a> {
         age: Age,
     ) -> Result<(), Error> {
         let source = directory.source;
-        let mut copied_names = self.sink.may_fold_names(to)?.then(|| CopiedNames::new(age));
+        let mut copied_names = self.files.sink.may_fold_names(to)?.then(|| CopiedNames::new(age));
         for name in names {
             let (path, to) = (directory.path.join(OsStr::from_bytes(name)), to.join(OsStr::from_bytes(name)));
             let meta = source.meta(&path, Follow::No);
@@ -285,11 +147,11 @@ impl<'a> Copier<'a> {
             });
             match copied {
                 Err(error)
-                    if self.options.on_failure == OnFailure::GoOn
+                    if self.files.options.on_failure == OnFailure::GoOn
                         && !error.is_final(&source.name_of(&path)) =>
                 {
-                    self.summary.failed += 1;
-                    self.watch.failed(error);
+                    self.files.summary.failed += 1;
+                    self.files.watch.failed(error);
                 }
                 other => other?,
             }
@@ -304,190 +166,27 @@ impl<'a> Copier<'a> {
         to: &Path,
         names: &mut CopiedNames,
     ) -> Result<(), Error> {
-        names.check(self.sink, || item.source.name_of(item.path), to)?;
-        let before = self.sink.existing(to, Follow::No)?;
+        names.check(self.files.sink, || item.source.name_of(item.path), to)?;
+        let before = self.files.sink.existing(to, Follow::No)?;
         let copied = self.copy_known(item, to);
         // An unchanged file is a hard link that existed before, which can have other names here.
         let is_directory = item.meta.kind == FileKind::Directory;
-        let after = self.sink.existing(to, Follow::No)?;
+        let after = self.files.sink.existing(to, Follow::No)?;
         if is_directory || before.map(|meta| meta.identity) != after.map(|meta| meta.identity) {
-            names.note(self.sink, to)?;
+            names.note(self.files.sink, to)?;
         }
         copied
     }
 
     fn copy_known(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
         let meta = item.meta;
-        if self.watch.is_cancelled() {
+        if self.files.watch.is_cancelled() {
             return Err(Error::Interrupted);
         }
         if meta.kind == FileKind::Directory {
             return self.copy_directory(item, to);
         }
-        let placed = self.make_at(meta, to, |copier, target, sync| copier.make(item, target, sync))?;
-        if placed && meta.links > 1 {
-            self.linked.note(meta.identity, to);
-        }
-        Ok(())
-    }
-
-    /// Call `make` for a file at `to`. Returns whether it was made; an existing file can be kept instead.
-    fn make_at(
-        &mut self,
-        meta: &Meta,
-        to: &Path,
-        make: impl FnOnce(&mut Self, &Target<'_>, Sync) -> Result<(), Error>,
-    ) -> Result<bool, Error> {
-        let existing = self.sink.existing(to, Follow::No)?;
-        if existing.is_some() && self.options.clobber == Clobber::Keep {
-            self.summary.skipped += 1;
-            return Ok(false);
-        }
-        if let Some(existing) = &existing {
-            self.refuse_to_replace(to, existing, meta)?;
-            self.linked.note_replacement(to, meta.identity);
-        }
-        let temporary = temporary_name(to, &self.sink.mark_of_incomplete());
-        let target = Target { to, temporary, is_taken: existing.is_some() };
-        // A replacement is durable before the old file is removed, in case the power fails.
-        let sync = if target.is_taken { self.options.sync } else { Sync::Never };
-        make(self, &target, sync).map(|()| true)
-    }
-
-    /// Call `make` with the temporary name, and rename the result.
-    fn make_and_rename(
-        &mut self,
-        target: &Target<'_>,
-        make: impl FnOnce(&mut Self, &Path) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let temporary = &target.temporary;
-        // A killed run can have left one.
-        if self.sink.existing(temporary, Follow::No)?.is_some() {
-            self.sink.remove(temporary)?;
-        }
-        make(self, temporary).and_then(|()| self.sink.rename(temporary, target.to)).map_err(|error| {
-            // The first error is reported. The temporary file may not exist.
-            let _ = self.sink.remove(temporary);
-            error.about(temporary, target.to)
-        })
-    }
-
-    /// A file replaces no directory, and no device or pipe either: the user may have wanted to write into it, also through a link such as
-    /// `/dev/stdout`. In a tree, a device replaces a device.
-    fn refuse_to_replace(&self, to: &Path, existing: &Meta, new: &Meta) -> Result<(), Error> {
-        self.refuse_image(to, existing)?;
-        let why = if existing.kind == FileKind::Directory {
-            "it is a directory, and the source is not"
-        } else if new.kind == FileKind::Regular && self.leads_to_special(to, existing) {
-            "it is a device or a pipe"
-        } else {
-            return Ok(());
-        };
-        Err(Error::WrongKind { name: self.sink.name_of(to), why })
-    }
-
-    /// The source can be in that image.
-    fn refuse_image(&self, to: &Path, existing: &Meta) -> Result<(), Error> {
-        if self.sink.is_image(existing) {
-            return Err(Error::OwnImage { name: self.sink.name_of(to), what: "not replaced" });
-        }
-        Ok(())
-    }
-
-    /// The image that is written changes while it is read.
-    fn refuse_own_image(item: Item<'_>) -> Result<(), Error> {
-        if item.source.is_image(item.meta) {
-            return Err(Error::OwnImage { name: item.source.name_of(item.path), what: "not copied" });
-        }
-        Ok(())
-    }
-
-    /// Whether `to` is a device or a pipe, or a link to one.
-    fn leads_to_special(&self, to: &Path, existing: &Meta) -> bool {
-        let followed = match existing.kind {
-            FileKind::Symlink => self.sink.existing(to, Follow::Yes).unwrap_or_default(),
-            _ => None,
-        };
-        is_special(followed.as_ref().unwrap_or(existing).kind)
-    }
-
-    /// Make a copy of anything but a directory. `sync`: whether its data is durable then.
-    fn make(&mut self, item: Item<'_>, target: &Target<'_>, sync: Sync) -> Result<(), Error> {
-        let meta = item.meta;
-        let original = (meta.links > 1).then(|| self.linked.original(meta.identity)).flatten();
-        if let Some(original) = original
-            && target.is_taken
-            && self.is_same_file(original, target.to)?
-        {
-            // `rename` between two names of one file does nothing, so a temporary link would stay.
-            return Ok(());
-        }
-        if meta.kind == FileKind::Regular && original.is_none() {
-            Self::refuse_own_image(item)?;
-            let reader = item.source.open(item.path, meta)?;
-            return self.make_regular(&mut Content::File(item, &*reader), target, sync);
-        }
-        self.make_and_rename(target, |copier, at| {
-            if let Some(original) = copier.linked.original(meta.identity).filter(|_| meta.links > 1) {
-                return copier.sink.make_hard_link(original, at);
-            }
-            match meta.kind {
-                FileKind::Symlink => copier.sink.make_link(at, &item.source.link_target(item.path)?)?,
-                _ => copier.sink.make_node(at, meta)?,
-            }
-            copier.finish_attributes(item, at, target.to)
-        })?;
-        self.summary.others += 1;
-        Ok(())
-    }
-
-    /// Whether two paths of the sink name one file.
-    fn is_same_file(&self, one: &Path, other: &Path) -> Result<bool, Error> {
-        let identity = |path| Ok(self.sink.existing(path, Follow::No)?.map(|meta| meta.identity));
-        let (one, other) = (identity(one)?, identity(other)?);
-        Ok(one.is_some() && one == other)
-    }
-
-    fn make_regular(
-        &mut self,
-        content: &mut Content<'_>,
-        target: &Target<'_>,
-        sync: Sync,
-    ) -> Result<(), Error> {
-        let size = matches!(content, Content::File(..)).then(|| content.meta().size);
-        let file = self.sink.create_new(target, size)?;
-        self.copy_data(content, file.content(), sync)?;
-        let lost = file.set_meta(&content.meta().safe(), &content.attributes()?)?;
-        self.report_lost(content.meta(), lost, target.to);
-        file.complete()
-    }
-
-    fn copy_data(
-        &mut self,
-        content: &mut Content<'_>,
-        writer: &dyn WriteFile,
-        sync: Sync,
-    ) -> Result<(), Error> {
-        let size = content.meta().size;
-        let Copied { data_end, end, bytes } = match content {
-            Content::File(item, reader) => {
-                self.watch.begin(item.path, size);
-                self.file_data.copy(*reader, writer, size, self.watch)?
-            }
-            Content::Stream { stream, name, .. } => {
-                self.watch.begin(name, size);
-                self.file_data.copy_stream(*stream, writer, self.watch)?
-            }
-        };
-        if end > data_end {
-            writer.set_size(end)?;
-        }
-        if sync == Sync::AtEnd {
-            writer.sync()?;
-        }
-        self.summary.files += 1;
-        self.summary.bytes += bytes;
-        Ok(())
+        self.files.copy(item, to)
     }
 
     /// Rejects a tree without end: a damaged image can have a directory below itself.
@@ -515,7 +214,7 @@ impl<'a> Copier<'a> {
         // Before the directory is made, so that an unreadable one leaves nothing.
         let names = item.source.names(item.path)?;
         // A link is not followed: it can lead out of the destination.
-        let age = match self.sink.existing(to, Follow::No)? {
+        let age = match self.files.sink.existing(to, Follow::No)? {
             // It can be the root of another filesystem.
             Some(existing) if existing.kind == FileKind::Directory => {
                 self.note_destination(to);
@@ -526,11 +225,11 @@ impl<'a> Copier<'a> {
                     FileKind::Symlink => "it is a symbolic link, and the source is a directory",
                     _ => "it is not a directory, and the source is",
                 };
-                return Err(Error::WrongKind { name: self.sink.name_of(to), why });
+                return Err(Error::WrongKind { name: self.files.sink.name_of(to), why });
             }
             None => {
-                self.sink.make_directory(to)?;
-                self.summary.directories += 1;
+                self.files.sink.make_directory(to)?;
+                self.files.summary.directories += 1;
                 Age::New
             }
         };
@@ -540,28 +239,10 @@ impl<'a> Copier<'a> {
     /// Copy the entries of a directory, and then its attributes, even if an entry failed (invariant 3).
     fn copy_into(&mut self, directory: Item<'_>, to: &Path, names: Names, age: Age) -> Result<(), Error> {
         let copied = self.copy_entries(directory, to, &names.names, age);
-        let finished = self.finish_attributes(directory, to, to);
+        let finished = self.files.finish_attributes(directory, to, to);
         copied.and(finished).and(names.damage.map_or(Ok(()), Err))
     }
 
-    /// Set the attributes of the file `at`, which is renamed to `to` later.
-    fn finish_attributes(&mut self, item: Item<'_>, at: &Path, to: &Path) -> Result<(), Error> {
-        let lost = self.sink.set_meta(at, &item.meta.safe(), &item.source.attributes(item.path)?)?;
-        self.report_lost(item.meta, lost, to);
-        Ok(())
-    }
-
-    /// A lost attribute does not end the copy.
-    fn report_lost(&mut self, meta: &Meta, lost: Vec<LostAttribute>, to: &Path) {
-        let owner = meta.has_unknown_owner.then(|| LostAttribute {
-            attribute: "owner".to_owned(),
-            why: "this user namespace does not show it".to_owned(),
-        });
-        for attribute in owner.into_iter().chain(lost) {
-            self.summary.attributes_lost += 1;
-            self.watch.failed(attribute.into_error(self.sink.name_of(to)));
-        }
-    }
 }
 
 /// Whether the directory `at` of a sink is, or is below, the directory with that identity. Links and `..` in `at` are followed.
@@ -603,19 +284,11 @@ pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth, is_cancelled: 
     bytes
 }
 
-/// The name of an incomplete file: hidden, in the same directory.
-pub(crate) fn temporary_name(path: &Path, mark: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().as_bytes();
-    let kept = name.len().min(NAME_BYTES_MAX - 1 - mark.len());
-    let mut temporary = vec![b'.'];
-    temporary.extend_from_slice(&name[..kept]);
-    temporary.extend_from_slice(mark.as_bytes());
-    path.with_file_name(OsString::from_vec(temporary))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::new_file::{NAME_BYTES_MAX, temporary_name};
+    use crate::tree::{Attributes, ReadFile};
     use crate::{HostTree, Unwatched};
 
     #[test]

@@ -99,19 +99,8 @@ impl StandardInput {
 
     /// The attributes of a file with this content.
     pub fn meta() -> Meta {
-        Meta {
-            kind: FileKind::Regular,
-            permissions: PERMISSIONS,
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            has_unknown_owner: false,
-            size: 0,
-            accessed: now(),
-            modified: now(),
-            links: 1,
-            identity: (0, 0),
-            device: (0, 0),
-        }
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Meta::new(FileKind::Regular, PERMISSIONS, owner, 0, now())
     }
 }
 

@@ -13,7 +13,7 @@ use diorite::{
 
 use crate::Error;
 use crate::acl_text;
-use crate::engine::temporary_name;
+use crate::new_file::temporary_name;
 use crate::tree::{
     Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, Sink, Source, Target, WriteFile,
 };
@@ -149,9 +149,22 @@ impl ImageTree {
         }
     }
 
+    fn look(&self, path: &Path, follow: Follow) -> diorite::Result<Meta> {
+        let attributes = match follow {
+            Follow::Yes => self.filesystem.metadata(path),
+            Follow::No => self.filesystem.symlink_metadata(path),
+        }?;
+        Ok(self.meta_of(&attributes))
+    }
+
     fn file(&self, file: File, path: &Path) -> ImageFile {
         ImageFile { file, tree: self.clone(), path: path.to_owned() }
     }
+}
+
+/// A new inode that belongs to root until its attributes are set.
+fn private(kind: FileKind, permissions: u16) -> NodeSpec {
+    NodeSpec { kind, permissions, umask: 0, owner: Owner::default(), device: (0, 0) }
 }
 
 impl Source for ImageTree {
@@ -160,11 +173,7 @@ impl Source for ImageTree {
     }
 
     fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error> {
-        let attributes = match follow {
-            Follow::Yes => self.filesystem.metadata(path),
-            Follow::No => self.filesystem.symlink_metadata(path),
-        };
-        attributes.map(|attributes| self.meta_of(&attributes)).map_err(self.error(path, "read"))
+        self.look(path, follow).map_err(self.error(path, "read"))
     }
 
     fn names(&self, path: &Path) -> Result<Names, Error> {
@@ -210,12 +219,8 @@ impl Sink for ImageTree {
     }
 
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error> {
-        let attributes = match follow {
-            Follow::Yes => self.filesystem.metadata(path),
-            Follow::No => self.filesystem.symlink_metadata(path),
-        };
-        match attributes {
-            Ok(attributes) => Ok(Some(self.meta_of(&attributes))),
+        match self.look(path, follow) {
+            Ok(meta) => Ok(Some(meta)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(self.error(path, "look up")(error)),
         }
@@ -231,14 +236,7 @@ impl Sink for ImageTree {
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), Error> {
-        let spec = NodeSpec {
-            kind: FileKind::Directory,
-            permissions: 0o700,
-            umask: 0,
-            owner: Owner::default(),
-            device: (0, 0),
-        };
-        self.filesystem.create_node(path, &spec).map_err(self.error(path, "make the directory"))?;
+        self.filesystem.create_node(path, &private(FileKind::Directory, 0o700)).map_err(self.error(path, "make the directory"))?;
         Ok(())
     }
 
@@ -253,8 +251,7 @@ impl Sink for ImageTree {
 
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
         let owner = Owner { uid: meta.uid, gid: meta.gid };
-        let spec =
-            NodeSpec { kind: meta.kind, permissions: meta.permissions, umask: 0, owner, device: meta.device };
+        let spec = NodeSpec { owner, device: meta.device, ..private(meta.kind, meta.permissions) };
         self.filesystem.create_node(path, &spec).map_err(self.error(path, "make the node"))?;
         Ok(())
     }
@@ -270,13 +267,7 @@ impl Sink for ImageTree {
         let is_small = size.is_some_and(|size| size < DIRECT_FROM_BYTES) && direct == DirectIo::Off;
         let has_name = is_small && !target.is_taken;
         let name = if has_name { target.to.to_owned() } else { target.temporary.clone() };
-        let spec = NodeSpec {
-            kind: FileKind::Regular,
-            permissions: 0o600,
-            umask: 0,
-            owner: Owner::default(),
-            device: (0, 0),
-        };
+        let spec = private(FileKind::Regular, 0o600);
         let error = || self.error(target.to, "create");
         let node = match self.filesystem.create_node(&name, &spec) {
             Err(there) if there.kind() == ErrorKind::AlreadyExists && !has_name => {

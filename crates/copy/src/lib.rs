@@ -28,6 +28,7 @@ mod host_stream;
 mod image;
 mod linked;
 mod needs;
+mod new_file;
 mod numbers;
 mod pax;
 mod records;
@@ -36,7 +37,8 @@ mod user_namespace;
 
 pub use archive::unpack;
 pub use copy_tree::CopyTree;
-pub use engine::{Clobber, Copier, CopyOptions, Depth, OnFailure, Sync, data_bytes, is_within};
+pub use engine::{Copier, data_bytes, is_within};
+pub use new_file::{Clobber, CopyOptions, Depth, OnFailure, Sync};
 pub use error::Error;
 pub use host::HostTree;
 pub use host_stream::{StandardInput, WatchedInput};

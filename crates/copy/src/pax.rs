@@ -17,7 +17,6 @@ use std::rc::Rc;
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 use crate::numbers::{self, SIZES, checked};
-use crate::records::last;
 
 /// Size of a header. Data is padded to a multiple of it.
 const BLOCK: usize = 512;
@@ -29,6 +28,12 @@ const CONTINUED: u8 = b'M';
 
 /// Keys and values of one entry.
 pub(crate) type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The last value of a keyword, unless that is empty.
+pub(crate) fn last<'r>(records: &'r Records, keyword: &str) -> Option<&'r [u8]> {
+    let found = records.iter().rev().find(|(key, _)| key == keyword.as_bytes());
+    found.map(|(_, value)| value.as_slice()).filter(|value| !value.is_empty())
+}
 
 /// Where the data of a sparse file lies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use diorite::layout::InodeFlags;
 
 use crate::acl_text;
 use crate::numbers::{self, MAJORS, MINORS, OWNERS, SIZES};
-use crate::pax::{Records, SparseMap};
+use crate::pax::{Records, SparseMap, last};
 
 /// Extended attributes: as they are, and with an encoded name and value.
 const XATTR: &str = "SCHILY.xattr.";
@@ -175,12 +175,6 @@ impl Extended {
             }
         }
     }
-}
-
-/// The last value of a keyword, unless that is empty.
-pub(crate) fn last<'r>(records: &'r Records, keyword: &str) -> Option<&'r [u8]> {
-    let found = records.iter().rev().find(|(key, _)| key == keyword.as_bytes());
-    found.map(|(_, value)| value.as_slice()).filter(|value| !value.is_empty())
 }
 
 fn number<T: TryFrom<i128>>(

@@ -35,6 +35,29 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// A file with one name, whose content was read when it was changed last. It is on no filesystem yet.
+    pub(crate) fn new(
+        kind: FileKind,
+        permissions: u16,
+        (uid, gid): (u32, u32),
+        size: u64,
+        modified: Timestamp,
+    ) -> Self {
+        Self {
+            kind,
+            permissions,
+            uid,
+            gid,
+            has_unknown_owner: false,
+            size,
+            accessed: modified,
+            modified,
+            links: 1,
+            identity: (0, 0),
+            device: (0, 0),
+        }
+    }
+
     /// The same without set-user-ID and set-group-ID if the owner is unknown: the bits would be for another user.
     pub(crate) fn safe(&self) -> Self {
         let kept = if self.has_unknown_owner { 0o1777 } else { 0o7777 };

@@ -4,6 +4,8 @@
 //! filesystem, then the inode where there is one, so that a block in the wrong place does not verify. Each structure's
 //! own function is in its file; this one has the registers, the seeds, and the bitmaps.
 
+use crc::{CRC_16_ARC, Crc};
+
 /// The CRC-32C register after `bytes`.
 pub fn crc32c(register: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!register, bytes)
@@ -11,24 +13,12 @@ pub fn crc32c(register: u32, bytes: &[u8]) -> u32 {
 
 /// The CRC-16 register (polynomial 0x8005, reflected) after `bytes`.
 pub fn crc16(register: u16, bytes: &[u8]) -> u16 {
-    bytes.iter().fold(register, |crc, byte| (crc >> 8) ^ CRC16_TABLE[usize::from((crc as u8) ^ byte)])
+    let mut digest = CRC16.digest_with_initial(register.reverse_bits());
+    digest.update(bytes);
+    digest.finalize()
 }
 
-const CRC16_TABLE: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let mut crc = index as u16;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xa001 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[index] = crc;
-        index += 1;
-    }
-    table
-};
+static CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_ARC);
 
 /// The register from which a chain of checksums starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,31 +26,25 @@ pub const fn entry_size(name_len: usize) -> usize {
     (ENTRY_HEADER + name_len + 3) & !3
 }
 
+/// Kinds in the order of their codes, from 1 on.
+const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::CharacterDevice,
+    FileKind::BlockDevice,
+    FileKind::Fifo,
+    FileKind::Socket,
+    FileKind::Symlink,
+];
+
 /// The kind as a directory entry stores it.
-pub const fn kind_code(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Regular => 1,
-        FileKind::Directory => 2,
-        FileKind::CharacterDevice => 3,
-        FileKind::BlockDevice => 4,
-        FileKind::Fifo => 5,
-        FileKind::Socket => 6,
-        FileKind::Symlink => 7,
-    }
+pub fn kind_code(kind: FileKind) -> u8 {
+    KINDS.iter().position(|known| *known == kind).map_or(0, |index| index as u8 + 1)
 }
 
-/// The kind of a code; `None` for 0 (not stored) and for what is no kind.
-pub const fn kind_of_code(code: u8) -> Option<FileKind> {
-    Some(match code {
-        1 => FileKind::Regular,
-        2 => FileKind::Directory,
-        3 => FileKind::CharacterDevice,
-        4 => FileKind::BlockDevice,
-        5 => FileKind::Fifo,
-        6 => FileKind::Socket,
-        7 => FileKind::Symlink,
-        _ => return None,
-    })
+/// The kind of a code; `None` for 0 (not stored) and for an unknown code.
+pub fn kind_of_code(code: u8) -> Option<FileKind> {
+    KINDS.get(usize::from(code).checked_sub(1)?).copied()
 }
 
 /// The length of an entry from its 16-bit field, which in blocks of 64 KiB has the upper bits at the bottom.
@@ -253,6 +247,7 @@ pub fn write_entry(
     block[offset + 6] = name.len() as u8;
     block[offset + 7] = kind_code;
     put(block, offset + ENTRY_HEADER, name);
+    block[offset + ENTRY_HEADER + name.len()..offset + entry_size(name.len())].fill(0);
 }
 
 /// Whether a block ends in something that is a checksum tail.

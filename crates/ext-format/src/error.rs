@@ -192,14 +192,5 @@ pub fn elsewhere(uuid: &[u8; 16], device: u32) -> String {
 
 /// A UUID in the usual form.
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (at, byte) in uuid.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.extend(
-            [byte >> 4, byte & 15].into_iter().filter_map(|digit| char::from_digit(u32::from(digit), 16)),
-        );
-    }
-    text
+    uuid::Uuid::from_bytes(*uuid).to_string()
 }

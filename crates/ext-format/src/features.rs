@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use bitflags::bitflags;
+use bitflags::{Flags, bitflags};
 
 bitflags! {
     /// Features that a program may ignore.
@@ -114,60 +114,35 @@ bitflags! {
     }
 }
 
-/// Bit and name, as `mke2fs -O` and `dumpe2fs` spell it.
-const COMPAT_NAMES: &[(Compat, &str)] = &[
-    (Compat::DIR_PREALLOC, "dir_prealloc"),
-    (Compat::IMAGIC_INODES, "imagic_inodes"),
-    (Compat::HAS_JOURNAL, "has_journal"),
-    (Compat::EXT_ATTR, "ext_attr"),
-    (Compat::RESIZE_INODE, "resize_inode"),
-    (Compat::DIR_INDEX, "dir_index"),
-    (Compat::LAZY_BG, "lazy_bg"),
-    (Compat::SNAPSHOT_BITMAP, "snapshot_bitmap"),
-    (Compat::SPARSE_SUPER2, "sparse_super2"),
-    (Compat::FAST_COMMIT, "fast_commit"),
-    (Compat::STABLE_INODES, "stable_inodes"),
-    (Compat::ORPHAN_FILE, "orphan_file"),
+/// Features whose name in `mke2fs -O` and `dumpe2fs` is not that of their constant in small letters.
+const NAMES: &[(&str, &str)] = &[
+    ("RECOVER", "needs_recovery"),
+    ("EXTENTS", "extent"),
+    ("SIXTY_FOUR_BIT", "64bit"),
+    ("CSUM_SEED", "metadata_csum_seed"),
+    ("GDT_CSUM", "uninit_bg"),
+    ("HAS_SNAPSHOT", "snapshot"),
+    ("READONLY", "read-only"),
 ];
 
-const INCOMPAT_NAMES: &[(Incompat, &str)] = &[
-    (Incompat::COMPRESSION, "compression"),
-    (Incompat::FILETYPE, "filetype"),
-    (Incompat::RECOVER, "needs_recovery"),
-    (Incompat::JOURNAL_DEV, "journal_dev"),
-    (Incompat::META_BG, "meta_bg"),
-    (Incompat::EXTENTS, "extent"),
-    (Incompat::SIXTY_FOUR_BIT, "64bit"),
-    (Incompat::MMP, "mmp"),
-    (Incompat::FLEX_BG, "flex_bg"),
-    (Incompat::EA_INODE, "ea_inode"),
-    (Incompat::DIRDATA, "dirdata"),
-    (Incompat::CSUM_SEED, "metadata_csum_seed"),
-    (Incompat::LARGE_DIR, "large_dir"),
-    (Incompat::INLINE_DATA, "inline_data"),
-    (Incompat::ENCRYPT, "encrypt"),
-    (Incompat::CASEFOLD, "casefold"),
-];
+fn name_of(constant: &str) -> String {
+    let name = NAMES.iter().find(|(known, _)| *known == constant);
+    name.map_or_else(|| constant.to_lowercase(), |(_, name)| (*name).to_owned())
+}
 
-const RO_COMPAT_NAMES: &[(RoCompat, &str)] = &[
-    (RoCompat::SPARSE_SUPER, "sparse_super"),
-    (RoCompat::LARGE_FILE, "large_file"),
-    (RoCompat::BTREE_DIR, "btree_dir"),
-    (RoCompat::HUGE_FILE, "huge_file"),
-    (RoCompat::GDT_CSUM, "uninit_bg"),
-    (RoCompat::DIR_NLINK, "dir_nlink"),
-    (RoCompat::EXTRA_ISIZE, "extra_isize"),
-    (RoCompat::HAS_SNAPSHOT, "snapshot"),
-    (RoCompat::QUOTA, "quota"),
-    (RoCompat::BIGALLOC, "bigalloc"),
-    (RoCompat::METADATA_CSUM, "metadata_csum"),
-    (RoCompat::REPLICA, "replica"),
-    (RoCompat::READONLY, "read-only"),
-    (RoCompat::PROJECT, "project"),
-    (RoCompat::SHARED_BLOCKS, "shared_blocks"),
-    (RoCompat::VERITY, "verity"),
-    (RoCompat::ORPHAN_PRESENT, "orphan_present"),
-];
+/// The names of all bits of a set, in the order of the bits.
+fn names_of<F: Flags<Bits = u32>>(set: &F, letter: char) -> Vec<String> {
+    let name = |shift: u32| {
+        let flag = F::FLAGS.iter().find(|flag| flag.value().bits() == 1 << shift);
+        flag.map_or_else(|| format!("FEATURE_{letter}{shift}"), |flag| name_of(flag.name()))
+    };
+    (0..u32::BITS).filter(|shift| set.bits() >> shift & 1 == 1).map(name).collect()
+}
+
+/// The feature of that name, or an empty set.
+fn flag_of<F: Flags + Copy>(name: &str) -> F {
+    F::FLAGS.iter().find(|flag| name_of(flag.name()) == name).map_or(F::empty(), |flag| *flag.value())
+}
 
 /// Other spellings that `mke2fs -O` takes.
 const ALIASES: &[(&str, &str)] = &[
@@ -211,7 +186,6 @@ impl Features {
         .union(RoCompat::GDT_CSUM)
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::EXTRA_ISIZE)
-        .union(RoCompat::VERITY)
         .union(RoCompat::BIGALLOC)
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::QUOTA)
@@ -249,38 +223,14 @@ impl Features {
 
     /// All names, in the order of `dumpe2fs`: compatible, incompatible, read-only, each by bit.
     pub fn names(&self) -> Vec<String> {
-        fn set(bits: u32, letter: char, name_of: impl Fn(u32) -> Option<&'static str>) -> Vec<String> {
-            (0..32)
-                .filter(|bit| bits & (1 << bit) != 0)
-                .map(|bit| name_of(1 << bit).map_or_else(|| format!("FEATURE_{letter}{bit}"), str::to_owned))
-                .collect()
-        }
-        let mut names = set(self.compat.bits(), 'C', |bit| {
-            COMPAT_NAMES.iter().find(|(flag, _)| flag.bits() == bit).map(|(_, name)| *name)
-        });
-        names.extend(set(self.incompat.bits(), 'I', |bit| {
-            INCOMPAT_NAMES.iter().find(|(flag, _)| flag.bits() == bit).map(|(_, name)| *name)
-        }));
-        names.extend(set(self.ro_compat.bits(), 'R', |bit| {
-            RO_COMPAT_NAMES.iter().find(|(flag, _)| flag.bits() == bit).map(|(_, name)| *name)
-        }));
-        names
+        [names_of(&self.compat, 'C'), names_of(&self.incompat, 'I'), names_of(&self.ro_compat, 'R')].concat()
     }
 
     /// The feature of that name, alone in its set.
     pub fn by_name(name: &str) -> Option<Self> {
         let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, real)| real);
-        let find_compat = COMPAT_NAMES.iter().find(|(_, known)| *known == name);
-        let find_incompat = INCOMPAT_NAMES.iter().find(|(_, known)| *known == name);
-        let find_ro_compat = RO_COMPAT_NAMES.iter().find(|(_, known)| *known == name);
-        if find_compat.is_none() && find_incompat.is_none() && find_ro_compat.is_none() {
-            return None;
-        }
-        Some(Self {
-            compat: find_compat.map(|(flag, _)| *flag).unwrap_or_default(),
-            incompat: find_incompat.map(|(flag, _)| *flag).unwrap_or_default(),
-            ro_compat: find_ro_compat.map(|(flag, _)| *flag).unwrap_or_default(),
-        })
+        let found = Self { compat: flag_of(name), incompat: flag_of(name), ro_compat: flag_of(name) };
+        (found != Self::default()).then_some(found)
     }
 
     /// Set everything that `other` has.

@@ -40,9 +40,6 @@ const END: u32 = 0x7fff_ffff;
 /// Characters that half MD4 takes at a time.
 const MD4_BLOCK: usize = 32;
 
-/// Names that are hashed at a time: with more, a processor has too few registers for their states.
-const LANES: usize = 4;
-
 impl DirectoryHash {
     /// The hash that an index root's `version` means on a volume; `None` for one that is not known (such as `SipHash`).
     /// Versions 0 to 2 take characters as the volume says, 3 to 5 are unsigned.
@@ -77,25 +74,6 @@ impl DirectoryHash {
             }
         };
         (before_end(major), minor)
-    }
-
-    /// Call `each` with the number of every name and its [`DirectoryHash::hash`]. Several names at a time, where their hash is half MD4
-    /// and they are short, take about half the time.
-    pub fn hash_all(&self, names: &[&[u8]], each: &mut dyn FnMut(usize, (u32, u32))) {
-        let is_short =
-            |name: &[u8]| self.version == HashVersion::HalfMd4 && (1..=MD4_BLOCK).contains(&name.len());
-        let mut lanes = Lanes::default();
-        for (nth, name) in names.iter().enumerate() {
-            if !is_short(name) {
-                each(nth, self.hash(name));
-                continue;
-            }
-            lanes.push(nth, &self.words::<8>(name));
-            if lanes.len == LANES {
-                lanes.hash(self.start(), each);
-            }
-        }
-        lanes.hash(self.start(), each);
     }
 
     /// The state before the first character.
@@ -165,81 +143,34 @@ fn before_end(major: u32) -> u32 {
 }
 
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
-    let mut lanes = state.map(|word| [word]);
-    half_md4_lanes(&mut lanes, &input.map(|word| [word]));
-    *state = lanes.map(|[word]| word);
-}
-
-/// Half MD4 of `N` texts, each step for all of them: a step waits for the one before, and the processor works on the other texts meanwhile.
-#[inline]
-fn half_md4_lanes<const N: usize>(state: &mut [[u32; N]; 4], input: &[[u32; N]; 8]) {
     let before = *state;
-    *state =
-        md4_round(before, input, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19], |x, y, z| z ^ (x & (y ^ z)));
-    let majority = |x, y, z| (x & y) | ((x ^ y) & z);
-    *state = md4_round(*state, input, 0x5a82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13], majority);
-    *state =
-        md4_round(*state, input, 0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15], |x, y, z| x ^ y ^ z);
-    for (words, adds) in state.iter_mut().zip(before) {
-        *words = std::array::from_fn(|lane| words[lane].wrapping_add(adds[lane]));
+    let choose = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
+    let majority = |x: u32, y: u32, z: u32| (x & y) | ((x ^ y) & z);
+    md4_round(state, input, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19], choose);
+    md4_round(state, input, 0x5a82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13], majority);
+    md4_round(state, input, 0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15], |x, y, z| x ^ y ^ z);
+    for (word, add) in state.iter_mut().zip(before) {
+        *word = word.wrapping_add(add);
     }
 }
 
 /// Eight steps of half MD4, one with each word of the input.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "with its order and shifts as constants it takes half the time")]
-fn md4_round<const N: usize>(
-    state: [[u32; N]; 4],
-    input: &[[u32; N]; 8],
+fn md4_round(
+    state: &mut [u32; 4],
+    input: &[u32; 8],
     constant: u32,
     order: [usize; 8],
     shifts: [u32; 4],
     mix: impl Fn(u32, u32, u32) -> u32,
-) -> [[u32; N]; 4] {
-    let step = |word: [u32; N], mixed: [u32; N], nth: usize| -> [u32; N] {
-        std::array::from_fn(|lane| {
-            let sum = word[lane].wrapping_add(mixed[lane]).wrapping_add(input[order[nth]][lane]);
-            sum.wrapping_add(constant).rotate_left(shifts[nth % 4])
-        })
-    };
-    let mixed =
-        |x: [u32; N], y: [u32; N], z: [u32; N]| std::array::from_fn(|lane| mix(x[lane], y[lane], z[lane]));
-    let [mut a, mut b, mut c, mut d] = state;
-    for half in [0, 4] {
-        a = step(a, mixed(b, c, d), half);
-        d = step(d, mixed(a, b, c), half + 1);
-        c = step(c, mixed(d, a, b), half + 2);
-        b = step(b, mixed(c, d, a), half + 3);
+) {
+    let [mut a, mut b, mut c, mut d] = *state;
+    for (word, shift) in order.into_iter().zip(shifts.into_iter().cycle()) {
+        let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(input[word]).wrapping_add(constant);
+        (a, b, c, d) = (d, sum.rotate_left(shift), b, c);
     }
-    [a, b, c, d]
-}
-
-/// Names that wait to be hashed together.
-#[derive(Default)]
-struct Lanes {
-    len: usize,
-    numbers: [usize; LANES],
-    words: [[u32; LANES]; 8],
-}
-
-impl Lanes {
-    fn push(&mut self, number: usize, words: &[u32; 8]) {
-        self.numbers[self.len] = number;
-        for (lanes, word) in self.words.iter_mut().zip(words) {
-            lanes[self.len] = *word;
-        }
-        self.len += 1;
-    }
-
-    /// Hash those that wait.
-    fn hash(&mut self, start: [u32; 4], each: &mut dyn FnMut(usize, (u32, u32))) {
-        let mut state = start.map(|word| [word; LANES]);
-        half_md4_lanes(&mut state, &self.words);
-        let hashes = state[1].into_iter().zip(state[2]);
-        for (number, (major, minor)) in self.numbers.iter().zip(hashes).take(std::mem::take(&mut self.len)) {
-            each(*number, (before_end(major), minor));
-        }
-    }
+    *state = [a, b, c, d];
 }
 
 #[cfg(test)]
@@ -281,24 +212,6 @@ mod tests {
         for (version, seed, name, expected) in cases {
             let hash = DirectoryHash { version, characters: Characters::Signed, seed };
             assert_eq!(hash.hash(name), expected, "{version:?} of {}", name.escape_ascii());
-        }
-    }
-
-    /// Of every length, so that names of one and of several blocks of a hash are mixed, in numbers that fill the lanes or do not.
-    #[test]
-    fn names_hashed_together_have_the_hashes_that_they_have_alone() {
-        let text: Vec<u8> = (0..255_u32).map(|n| (n * 89 + 7) as u8).collect();
-        for (version, characters) in
-            [(HalfMd4, Characters::Signed), (HalfMd4, Characters::Unsigned), (Tea, Characters::Signed)]
-        {
-            let hash = DirectoryHash { version, characters, seed: [5, 6, 7, 8] };
-            for count in [0, 1, 7, 8, 9, 100] {
-                let names: Vec<&[u8]> = (0..count).map(|n| &text[n..n + (n * 7 + 1) % 41]).collect();
-                let mut all = vec![None; count];
-                hash.hash_all(&names, &mut |nth, hashes| assert_eq!(all[nth].replace(hashes), None));
-                let alone: Vec<_> = names.iter().map(|name| Some(hash.hash(name))).collect();
-                assert_eq!(all, alone);
-            }
         }
     }
 }

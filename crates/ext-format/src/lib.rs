@@ -5,7 +5,7 @@
 //! is a [`Corrupt`] with coordinates; what is sound but newer than this crate is [`Incompatible`], which names it. Source of
 //! the format: the kernel's `Documentation/filesystems/ext4`.
 //!
-//! - the volume: [`superblock`], [`features`], [`geometry`] (where things are), [`group_descriptor`], [`checksum`]
+//! - the volume: [`superblock`] with the [`Layout`] that follows from it, [`features`], [`group_descriptor`], [`checksum`]
 //! - files: [`mod@inode`], [`extent`], [`xattr`], [`orphan`]
 //! - directories: [`directory`], [`htree`], [`hash`], [`casefold`]
 //! - what most volumes lack: [`quota`], [`mmp`]; and the log: [`journal`] (jbd2)
@@ -36,7 +36,6 @@ pub mod directory;
 mod error;
 pub mod extent;
 pub mod features;
-pub mod geometry;
 pub mod group_descriptor;
 pub mod hash;
 pub mod htree;
@@ -53,11 +52,10 @@ pub mod xattr;
 pub use checksum::ChecksumSeed;
 pub use error::{Corrupt, Error, Incompatible, Result, elsewhere, uuid_text};
 pub use features::{Compat, Features, Incompat, RoCompat};
-pub use geometry::{InodeLocation, Layout};
 pub use group_descriptor::{GroupDescriptor, GroupFlags};
 pub use inode::{DiskInode, InodeFlags};
 pub use quota::{QuotaEntry, QuotaKind};
-pub use superblock::Superblock;
+pub use superblock::{InodeLocation, Layout, Superblock};
 pub use types::{
     BlockSize, DataMode, FileBlock, FileKind, FsBlock, GroupNumber, InodeNumber, Owner, Timestamp,
 };

@@ -103,31 +103,25 @@ pub enum FileKind {
 }
 
 impl FileKind {
+    /// Each kind with the upper four bits of its mode.
+    const MODES: [(Self, u16); 7] = [
+        (Self::Fifo, 0x1),
+        (Self::CharacterDevice, 0x2),
+        (Self::Directory, 0x4),
+        (Self::BlockDevice, 0x6),
+        (Self::Regular, 0x8),
+        (Self::Symlink, 0xa),
+        (Self::Socket, 0xc),
+    ];
+
     /// The kind in the upper four bits of a mode; `None` for values that are no kind.
-    pub const fn from_mode(mode: u16) -> Option<Self> {
-        Some(match mode >> 12 {
-            0x1 => Self::Fifo,
-            0x2 => Self::CharacterDevice,
-            0x4 => Self::Directory,
-            0x6 => Self::BlockDevice,
-            0x8 => Self::Regular,
-            0xa => Self::Symlink,
-            0xc => Self::Socket,
-            _ => return None,
-        })
+    pub fn from_mode(mode: u16) -> Option<Self> {
+        Self::MODES.iter().find(|(_, bits)| *bits == mode >> 12).map(|(kind, _)| *kind)
     }
 
     /// The upper four bits of a mode for this kind.
-    pub const fn mode_bits(self) -> u16 {
-        (match self {
-            Self::Fifo => 0x1,
-            Self::CharacterDevice => 0x2,
-            Self::Directory => 0x4,
-            Self::BlockDevice => 0x6,
-            Self::Regular => 0x8,
-            Self::Symlink => 0xa,
-            Self::Socket => 0xc,
-        }) << 12
+    pub fn mode_bits(self) -> u16 {
+        Self::MODES.iter().find(|(kind, _)| *kind == self).map_or(0, |(_, bits)| bits << 12)
     }
 }
 

@@ -4,8 +4,11 @@
 //! (16 bytes and the name, rounded up to 4) grow from the front and end with four bytes of zeros, values grow from the back.
 //! Offsets of values count from the first entry in the inode, and from the start of the block in a block.
 
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 use crate::checksum::crc32c;
-use crate::{ChecksumSeed, le16, le32, put};
+use crate::{ChecksumSeed, le32, put};
 use crate::{FsBlock, InodeNumber};
 
 /// The number at the start of both areas.
@@ -110,7 +113,55 @@ pub struct RawAttribute<'a> {
     pub value: &'a [u8],
 }
 
-/// Move the entries of an area in an inode `by` bytes on, magic number included; their values stay where they are. They must be sound, and
+/// An entry before its name, as stored.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct EntryHeader {
+    name_len: u8,
+    name_index: u8,
+    value_offset: U16,
+    value_inode: U32,
+    value_size: U32,
+    hash: U32,
+}
+
+const _: () = assert!(size_of::<EntryHeader>() == ENTRY_HEADER);
+
+impl EntryHeader {
+    /// The header at byte `at` of an area, which has that many bytes.
+    fn at(area: &[u8], at: usize) -> Self {
+        let (header, _) = Self::read_from_prefix(&area[at..]).expect("the caller has checked the length");
+        header
+    }
+
+    /// Bytes of the value that are in the area; 0 if an inode has it.
+    fn len_here(&self) -> usize {
+        if self.value_inode.get() == 0 { self.value_size.get() as usize } else { 0 }
+    }
+
+    fn size(&self) -> usize {
+        entry_size(self.name_len.into())
+    }
+}
+
+impl RawAttribute<'_> {
+    /// Write head and name at the attribute's offset of an area. The caller stores the value.
+    pub fn write_into(&self, area: &mut [u8]) {
+        let header = EntryHeader {
+            name_len: self.name.len() as u8,
+            name_index: self.name_index,
+            value_offset: self.value_offset.into(),
+            value_inode: self.value_inode.map_or(0, |inode| inode.0).into(),
+            value_size: self.value_size.into(),
+            hash: self.hash.into(),
+        };
+        area[self.offset..self.offset + header.size()].fill(0);
+        put(area, self.offset, header.as_bytes());
+        put(area, self.offset + ENTRY_HEADER, self.name);
+    }
+}
+
+/// Move the entries of an area in an inode `by` bytes on, magic number included. Their values stay in place. The entries must be sound, and
 /// leave so many bytes free.
 pub fn move_entries(area: &mut [u8], by: usize) {
     if area.len() < INODE_HEADER || le32(area, 0) != MAGIC {
@@ -118,12 +169,12 @@ pub fn move_entries(area: &mut [u8], by: usize) {
     }
     let mut at = INODE_HEADER;
     while le32(area, at) != 0 {
-        let is_here = le32(area, at + 4) == 0 && le32(area, at + 8) != 0;
-        if is_here {
-            let offset = le16(area, at + 2) - by as u16;
-            put(area, at + 2, &offset.to_le_bytes());
+        let mut header = EntryHeader::at(area, at);
+        if header.len_here() > 0 {
+            header.value_offset -= by as u16;
+            put(area, at, header.as_bytes());
         }
-        at += entry_size(usize::from(area[at]));
+        at += header.size();
     }
     area.copy_within(..at + 4, by);
 }
@@ -181,14 +232,12 @@ impl<'a> Attributes<'a> {
         }
         let mut at = self.first_entry;
         while at < self.at {
-            let entry = &self.area[at..];
-            let (value_inode, other_len) = (le32(entry, 4), le32(entry, 8) as usize);
-            let other = self.base + usize::from(le16(entry, 2));
-            let is_here = value_inode == 0 && other_len > 0;
-            if is_here && start < other + padded_value(other_len) && other < end {
+            let entry = EntryHeader::at(self.area, at);
+            let (other, other_len) = (self.base + usize::from(entry.value_offset.get()), entry.len_here());
+            if other_len > 0 && start < other + padded_value(other_len) && other < end {
                 return true;
             }
-            at += entry_size(usize::from(entry[0]));
+            at += entry.size();
         }
         false
     }
@@ -200,25 +249,22 @@ impl<'a> Attributes<'a> {
         if le32(rest, 0) == 0 {
             return Ok(None);
         }
-        if rest.len() < ENTRY_HEADER {
+        let Ok((entry, _)) = EntryHeader::read_from_prefix(rest) else {
             return Err("an entry reaches beyond its area");
-        }
-        let name_len = usize::from(rest[0]);
-        let size = entry_size(name_len);
+        };
+        let size = entry.size();
         // Four bytes of zeros must still follow.
         if size + 4 > rest.len() || self.at + size + 4 > self.first_value {
             return Err("an entry reaches into the values, or beyond its area");
         }
-        let (value_offset, value_inode) = (le16(rest, 2), le32(rest, 4));
-        let value_size = le32(rest, 8);
+        let value_inode = entry.value_inode.get();
         if value_inode > self.max_inode {
             return Err("a value is in an inode that does not exist");
         }
-        let value = if value_inode != 0 || value_size == 0 {
+        let (start, len) = (self.base + usize::from(entry.value_offset.get()), entry.len_here());
+        let value = if len == 0 {
             &[][..]
         } else {
-            let start = self.base + usize::from(value_offset);
-            let len = value_size as usize;
             let padded = len.checked_next_multiple_of(PAD).and_then(|padded| start.checked_add(padded));
             if padded.is_none_or(|end| end > self.area.len()) || start < self.at + size + 4 {
                 return Err("a value is outside of its area");
@@ -231,12 +277,12 @@ impl<'a> Attributes<'a> {
         };
         let attribute = RawAttribute {
             offset: self.at,
-            name_index: rest[1],
-            name: &rest[ENTRY_HEADER..ENTRY_HEADER + name_len],
-            value_offset,
+            name_index: entry.name_index,
+            name: &rest[ENTRY_HEADER..ENTRY_HEADER + usize::from(entry.name_len)],
+            value_offset: entry.value_offset.get(),
             value_inode: (value_inode != 0).then_some(InodeNumber(value_inode)),
-            value_size,
-            hash: le32(rest, 12),
+            value_size: entry.value_size.get(),
+            hash: entry.hash.get(),
             value,
         };
         self.at += size;
@@ -257,31 +303,13 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Write an entry's head and name at `offset` of an area. The value is stored by the caller.
-#[expect(clippy::too_many_arguments, reason = "the fields of the entry, in order")]
-pub fn write_entry(
-    area: &mut [u8],
-    offset: usize,
-    name_index: u8,
-    name: &[u8],
-    value_offset: u16,
-    value_inode: Option<InodeNumber>,
-    value_size: u32,
-    hash: u32,
-) {
-    area[offset..offset + entry_size(name.len())].fill(0);
-    area[offset] = name.len() as u8;
-    area[offset + 1] = name_index;
-    put(area, offset + 2, &value_offset.to_le_bytes());
-    put(area, offset + 4, &value_inode.map_or(0, |inode| inode.0).to_le_bytes());
-    put(area, offset + 8, &value_size.to_le_bytes());
-    put(area, offset + 12, &hash.to_le_bytes());
-    put(area, offset + ENTRY_HEADER, name);
-}
-
 /// Hash of an entry whose value is in the area.
 pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
-    let hash = name.iter().fold(0_u32, |hash, byte| hash.rotate_left(5) ^ u32::from(*byte));
+    hash_of(name.iter().map(|byte| u32::from(*byte)), value)
+}
+
+fn hash_of(name: impl Iterator<Item = u32>, value: &[u8]) -> u32 {
+    let hash = name.fold(0_u32, |hash, character| hash.rotate_left(5) ^ character);
     value.chunks(4).fold(hash, |hash, chunk| {
         let mut word = [0; 4];
         word[..chunk.len()].copy_from_slice(chunk);
@@ -289,14 +317,9 @@ pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     })
 }
 
-/// As [`entry_hash`] with the characters of the name signed, as early kernels on most machines had it.
+/// As [`entry_hash`] with the characters of the name signed, as in early kernels on most machines.
 pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
-    let hash = name.iter().fold(0_u32, |hash, byte| hash.rotate_left(5) ^ i32::from(*byte as i8) as u32);
-    value.chunks(4).fold(hash, |hash, chunk| {
-        let mut word = [0; 4];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash.rotate_left(16) ^ u32::from_le_bytes(word)
-    })
+    hash_of(name.iter().map(|byte| i32::from(*byte as i8) as u32), value)
 }
 
 /// Hash of an entry whose value is in an inode: of the name and the value's own hash.
@@ -334,6 +357,19 @@ pub fn set_checksum(block: &mut [u8], at: FsBlock, seed: ChecksumSeed) {
 mod tests {
     use super::*;
 
+    fn write_entry(
+        block: &mut [u8],
+        offset: usize,
+        name: &[u8],
+        value_offset: u16,
+        value_inode: Option<InodeNumber>,
+        value_size: u32,
+    ) {
+        let (name_index, hash, value) = (1, 0, &[][..]);
+        RawAttribute { offset, name_index, name, value_offset, value_inode, value_size, hash, value }
+            .write_into(block);
+    }
+
     #[test]
     fn names_split_at_their_namespace_and_come_together_again() {
         for (name, index, rest) in [
@@ -358,7 +394,7 @@ mod tests {
         let count = |offsets: [u16; 3]| {
             let mut block = block.clone();
             for (nth, offset) in offsets.into_iter().enumerate() {
-                write_entry(&mut block, 32 + nth * 20, 1, b"ab", offset, None, 7, 0);
+                write_entry(&mut block, 32 + nth * 20, b"ab", offset, None, 7);
             }
             Attributes::in_block(&block, 10).flatten().count()
         };
@@ -368,9 +404,9 @@ mod tests {
         for shared in [[1016, 1008, 1008], [1016, 1000, 1004], [1000, 1016, 1012], [1000, 1016, 1000]] {
             assert_eq!(count(shared), 2, "{shared:?}");
         }
-        write_entry(&mut block, 32, 1, b"ab", 1016, None, 0, 0);
-        write_entry(&mut block, 52, 1, b"cd", 1016, None, 8, 0);
-        write_entry(&mut block, 72, 1, b"ef", 1016, Some(InodeNumber(9)), 8, 0);
+        write_entry(&mut block, 32, b"ab", 1016, None, 0);
+        write_entry(&mut block, 52, b"cd", 1016, None, 8);
+        write_entry(&mut block, 72, b"ef", 1016, Some(InodeNumber(9)), 8);
         assert_eq!(Attributes::in_block(&block, 10).flatten().count(), 3, "one value only is here");
     }
 
@@ -378,7 +414,7 @@ mod tests {
     fn hostile_entries_end_the_list() {
         let mut block = vec![0; 1024];
         BlockHeader { references: 1, hash: 0 }.write_into(&mut block);
-        write_entry(&mut block, 32, 1, b"ab", 1020, None, 3, 5);
+        write_entry(&mut block, 32, b"ab", 1020, None, 3);
         let good: Vec<_> = Attributes::in_block(&block, 10).collect();
         assert_eq!(good.len(), 1);
         assert_eq!(good[0].unwrap().value.len(), 3);

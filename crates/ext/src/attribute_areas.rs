@@ -12,7 +12,7 @@ use crate::inodes::InodeStore;
 use crate::layout::Incompat;
 use crate::layout::xattr::{
     Attributes, BLOCK_HEADER, BlockHeader, INODE_HEADER, MAGIC, RawAttribute, block_hash, entry_hash,
-    entry_size, padded_value, write_entry,
+    entry_size, padded_value,
 };
 use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Result};
 
@@ -140,7 +140,17 @@ fn encode(area: &mut [u8], first: usize, base: usize, attributes: &[Attribute], 
             }
             Value::Inode { inode, size, entry_hash } => (0, Some(*inode), *size, *entry_hash),
         };
-        write_entry(area, at, attribute.index, &attribute.name, offset as u16, inode, size, hash);
+        RawAttribute {
+            offset: at,
+            name_index: attribute.index,
+            name: &attribute.name,
+            value_offset: offset as u16,
+            value_inode: inode,
+            value_size: size,
+            hash,
+            value: &[],
+        }
+        .write_into(area);
         at += entry_size(attribute.name.len());
         hashes.push(hash);
     }

@@ -9,7 +9,7 @@ pub(super) const HEADER_BYTES: usize = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// Says where the blocks after it belong.
-    Descriptor,
+    Descriptor = 1,
     /// Ends a transaction.
     Commit,
     /// The journal's superblock, without features.
@@ -21,25 +21,15 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
+    const ALL: [Self; 5] =
+        [Self::Descriptor, Self::Commit, Self::SuperblockV1, Self::SuperblockV2, Self::Revoke];
+
     fn from_number(number: u32) -> Option<Self> {
-        Some(match number {
-            1 => Self::Descriptor,
-            2 => Self::Commit,
-            3 => Self::SuperblockV1,
-            4 => Self::SuperblockV2,
-            5 => Self::Revoke,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    pub(super) fn number(self) -> u32 {
-        match self {
-            Self::Descriptor => 1,
-            Self::Commit => 2,
-            Self::SuperblockV1 => 3,
-            Self::SuperblockV2 => 4,
-            Self::Revoke => 5,
-        }
+    pub(super) const fn number(self) -> u32 {
+        self as u32
     }
 }
 

@@ -9,6 +9,7 @@
 //! 3. A group's bitmaps are one block each, its inode table fits in the group, all descriptors fit in the volume.
 //! 4. `inode_size` is a power of two from 128 to the block size; `desc_size` is a power of two from 32 to 1024.
 
+mod geometry;
 mod raw;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -24,6 +25,7 @@ use crate::mmp;
 use crate::{BlockSize, Corrupt, DataMode, FsBlock, GroupNumber, Incompatible, InodeNumber, Owner, Result};
 use crate::{ChecksumSeed, Compat, Features, Incompat, QuotaKind, RoCompat};
 
+pub use geometry::{BackupRule, InodeLocation, Layout};
 pub use raw::{
     ENCODING_STRICT, ENCODING_UTF8, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, MAGIC, RawSuperblock, STATE_ERROR,
     STATE_ORPHANS, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,

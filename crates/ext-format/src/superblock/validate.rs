@@ -4,8 +4,8 @@
 //! Order: sizes, then groups (which need the sizes), then descriptors and inodes (which need the groups). A step uses no number
 //! that an earlier one has not checked.
 
-use super::{Superblock, bad};
-use crate::{Compat, Incompat, Layout, RoCompat};
+use super::{Layout, Superblock, bad};
+use crate::{Compat, Incompat, RoCompat};
 use crate::{Corrupt, Result};
 
 /// The last hash of names that can be the default: TEA of unsigned characters.

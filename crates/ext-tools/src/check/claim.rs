@@ -3,11 +3,18 @@
 //! Where it sits: between the walks of `mapping.rs`, which find what is mapped, and `inodes.rs`, which compares the sum with the
 //! inode's fields. Blocks that are in use already are noted for `shared.rs`.
 
-use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
-use crate::check::{Checker, MAX_SHARED_RUNS_OF_FILE, Place, ProblemKind};
+use crate::check::mapping::{MapSink, walk_map};
+use crate::check::report::{Findings, Location};
+use crate::check::shared::SharedRuns;
+use crate::check::used::UsedClusters;
+use crate::check::volume::Volume;
+use crate::check::ProblemKind;
 use diorite_ext::Result;
-use diorite_ext_format::{DiskInode, InodeFlags, RoCompat};
+use diorite_ext_format::{DiskInode, RoCompat};
 use diorite_ext_format::{FileKind, FsBlock};
+
+/// Shared runs after which the rest of a file is left alone.
+const MAX_SHARED_RUNS_OF_FILE: u32 = 256;
 
 /// Where files may share blocks (`shared_blocks`): how often a block may be in use on average. It bounds the work for a hostile volume.
 const MAX_USES_OF_SHARED_BLOCKS: u64 = 16;
@@ -29,8 +36,10 @@ pub(super) struct MapSummary {
 }
 
 /// Takes the blocks of one inode.
-struct Claim<'c, 'd> {
-    checker: &'c mut Checker<'d>,
+struct Claim<'c, 'd, 'p> {
+    volume: &'c Volume<'d>,
+    blocks: &'c mut FileBlocks,
+    findings: &'c mut Findings<'p>,
     inode: u32,
     keep_runs: bool,
     /// With clusters: the one taken last, and the block after what was taken of it. Those that follow are no second use.
@@ -41,10 +50,10 @@ struct Claim<'c, 'd> {
     summary: MapSummary,
 }
 
-impl Claim<'_, '_> {
+impl Claim<'_, '_, '_> {
     /// Take a run; those of its blocks that were in use already: first block and count, up to the last one that is reported.
     fn take(&mut self, block: FsBlock, count: u64) -> Vec<(u64, u64)> {
-        let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
+        let per_cluster = u64::from(self.volume.layout.blocks_per_cluster);
         let (mut start, end) = (block.0, block.0 + count);
         if per_cluster > 1 && count > 0 {
             let cluster = start / per_cluster;
@@ -55,9 +64,9 @@ impl Claim<'_, '_> {
             self.last_end = end;
         }
         let mut shared = Vec::new();
-        let is_allowed = self.checker.superblock.features().has_ro_compat(RoCompat::SHARED_BLOCKS);
+        let is_allowed = self.volume.superblock.features().has_ro_compat(RoCompat::SHARED_BLOCKS);
         let free = (MAX_SHARED_RUNS_OF_FILE.saturating_sub(self.summary.shared_runs)) as usize;
-        self.checker.used.set(FsBlock(start), end - start, &mut |block, count| {
+        self.blocks.used.set(FsBlock(start), end - start, &mut |block, count| {
             shared.push((block, count));
             is_allowed || shared.len() < free
         });
@@ -74,9 +83,9 @@ impl Claim<'_, '_> {
     fn report_shared(&mut self, shared: &[(u64, u64)]) {
         self.summary.shared_runs += shared.len() as u32;
         for (block, count) in shared {
-            self.checker.note_shared(*block, *count);
+            self.blocks.shared.note(*block, *count);
             let what = format!("{count} blocks from {block} on are in use already");
-            self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
+            self.findings.add(ProblemKind::SharedBlock, Location::inode(self.inode), what);
         }
     }
 
@@ -100,35 +109,33 @@ impl Claim<'_, '_> {
 
     /// Blocks that are in use already on a volume where files may share them.
     fn count_allowed(&mut self, blocks: u64) {
-        let most = self.checker.layout.blocks_count.saturating_mul(MAX_USES_OF_SHARED_BLOCKS);
-        let before = self.checker.shared_uses;
-        self.checker.shared_uses = before.saturating_add(blocks);
-        if self.checker.shared_uses <= most {
+        let most = self.volume.layout.blocks_count.saturating_mul(MAX_USES_OF_SHARED_BLOCKS);
+        let before = self.blocks.shared_uses;
+        self.blocks.shared_uses = before.saturating_add(blocks);
+        if self.blocks.shared_uses <= most {
             return;
         }
         if before <= most {
             let what = format!("files use blocks more than {MAX_USES_OF_SHARED_BLOCKS} times on average");
-            self.checker.problem(ProblemKind::SharedBlock, Place::inode(self.inode), what);
-            self.checker.findings.report.incomplete = true;
+            self.findings.add(ProblemKind::SharedBlock, Location::inode(self.inode), what);
+            self.findings.report.incomplete = true;
         }
         // Stop the walk: `data` returns false from here on.
         self.summary.shared_runs = MAX_SHARED_RUNS_OF_FILE;
     }
-}
 
-impl Claim<'_, '_> {
     /// The block of an inode's translator.
     fn translator(&mut self, block: FsBlock) {
-        if self.checker.layout.is_data_range(block, 1) {
+        if self.volume.layout.is_data_range(block, 1) {
             self.take(block, 1);
         } else {
             let what = format!("its translator is in block {block}, which is not on the volume");
-            self.checker.problem(ProblemKind::Inode, Place::inode(self.inode), what);
+            self.findings.add(ProblemKind::Inode, Location::inode(self.inode), what);
         }
     }
 }
 
-impl MapSink for Claim<'_, '_> {
+impl MapSink for Claim<'_, '_, '_> {
     fn node(&mut self, block: FsBlock) -> bool {
         // Data before and after a node may be of one cluster.
         let last = (std::mem::replace(&mut self.last_cluster, u64::MAX), self.last_end);
@@ -138,19 +145,19 @@ impl MapSink for Claim<'_, '_> {
     }
 
     fn data(&mut self, file_block: u64, block: FsBlock, count: u64, unwritten: bool) -> bool {
-        let per_cluster = u64::from(self.checker.layout.blocks_per_cluster);
+        let per_cluster = u64::from(self.volume.layout.blocks_per_cluster);
         if file_block % per_cluster != block.0 % per_cluster {
             let what = format!("block {block} lies elsewhere in its cluster than in the file's");
-            self.problem(file_block, what);
+            self.findings.add(file_block, what);
         } else if file_block / per_cluster == self.last_file_cluster
             && block.0 / per_cluster != self.last_cluster
         {
             let what = format!("block {block} is not in the cluster of the block before it");
-            self.problem(file_block, what);
+            self.findings.add(file_block, what);
         }
         // Only directories keep their runs.
         if unwritten && self.keep_runs {
-            self.problem(file_block, "the extent of a directory is unwritten".to_owned());
+            self.findings.add(file_block, "the extent of a directory is unwritten".to_owned());
         }
         self.last_file_cluster = (file_block + count - 1) / per_cluster;
         let shared = self.take(block, count);
@@ -170,34 +177,49 @@ impl MapSink for Claim<'_, '_> {
 
     fn problem(&mut self, file_block: u64, what: String) {
         let what = format!("file block {file_block}: {what}");
-        self.checker.problem(ProblemKind::Mapping, Place::inode(self.inode), what);
+        self.findings.add(ProblemKind::Mapping, Location::inode(self.inode), what);
     }
 }
 
-impl Checker<'_> {
-    /// Take the blocks that an inode maps; what comes to light is reported.
-    pub(super) fn claim_map(&mut self, number: u32, fields: &DiskInode) -> Result<MapSummary> {
-        let reader = self.reader;
-        let seed = self.inode_seed(number, fields.generation);
-        let keep_runs = fields.kind() == Some(FileKind::Directory);
-        let translator = fields.translator(&self.superblock);
+/// The blocks of all files.
+#[derive(Debug)]
+pub(super) struct FileBlocks {
+    pub(super) used: UsedClusters,
+    pub(super) shared: SharedRuns,
+    /// Blocks that files use which others use too, where that is allowed; each time counts.
+    shared_uses: u64,
+}
+
+impl FileBlocks {
+    /// `used` has the blocks of the volume itself.
+    pub(super) fn new(used: UsedClusters) -> Self {
+        Self { used, shared: SharedRuns::default(), shared_uses: 0 }
+    }
+
+    /// Take the blocks that an inode maps, and report problems of its map.
+    pub(super) fn claim_map(
+        &mut self,
+        volume: &Volume<'_>,
+        findings: &mut Findings<'_>,
+        number: u32,
+        fields: &DiskInode,
+    ) -> Result<MapSummary> {
         let mut claim = Claim {
-            checker: self,
+            volume,
+            blocks: self,
+            findings,
             inode: number,
-            keep_runs,
+            keep_runs: fields.kind() == Some(FileKind::Directory),
             last_cluster: u64::MAX,
             last_end: 0,
             last_file_cluster: u64::MAX,
             summary: MapSummary::default(),
         };
-        if let Some(block) = translator {
+        if let Some(block) = fields.translator(&volume.superblock) {
             claim.translator(block);
         }
-        if fields.flags.contains(InodeFlags::EXTENTS) {
-            walk_extents(&reader, &fields.block, seed, &mut claim)?;
-        } else {
-            walk_numbers(&reader, &fields.block, &mut claim)?;
-        }
+        let seed = volume.inode_seed(number, fields.generation);
+        walk_map(&volume.reader, fields, seed, &mut claim)?;
         Ok(claim.summary)
     }
 }

@@ -1,9 +1,12 @@
 //! Each directory: its blocks, their entries, and what these name.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::check::index::{self, Index};
-use crate::check::{CheckPhase, Checker, DirectoryWork, NameForm, Place, ProblemKind};
+use crate::check::report::{Findings, Location};
+use crate::check::used::InodeNotes;
+use crate::check::volume::Volume;
+use crate::check::{CheckPhase, DirectoryWork, NameForm, Parents, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext_format::directory::{Entries, RawEntry, has_valid_checksum, is_tail, kind_code};
 use diorite_ext_format::{ChecksumSeed, Incompat, le16};
@@ -23,19 +26,28 @@ struct BlockPlace<'i> {
 }
 
 impl BlockPlace<'_> {
-    fn place(&self) -> Place {
-        Place::inode(self.directory).and_block(self.at)
+    fn place(&self) -> Location {
+        Location::inode(self.directory).and_block(self.at)
     }
 }
 
-impl Checker<'_> {
+/// Checks directories, and counts the links of the inodes that they name.
+pub(super) struct DirectoryCheck<'c, 'd> {
+    pub(super) volume: &'c Volume<'d>,
+    pub(super) notes: &'c mut InodeNotes,
+    pub(super) parents: HashMap<u32, Parents>,
+    /// Encryption policies of inodes that have one.
+    pub(super) policies: &'c HashMap<u32, Box<[u8]>>,
+    pub(super) findings: &'c mut Findings<'d>,
+}
+
+impl DirectoryCheck<'_, '_> {
     /// All directories that the inode scan found.
-    pub(super) fn check_directories(&mut self) -> Result<()> {
-        let directories = std::mem::take(&mut self.directories);
+    pub(super) fn run(&mut self, directories: &[DirectoryWork]) -> Result<()> {
         let total = directories.len() as u64;
         for (done, directory) in directories.iter().enumerate() {
             if done.is_multiple_of(64) {
-                self.progress(CheckPhase::Directories, done as u64, total);
+                self.findings.progress(CheckPhase::Directories, done as u64, total);
             }
             self.parents.entry(directory.inode).or_default();
             match &directory.inline {
@@ -47,29 +59,29 @@ impl Checker<'_> {
     }
 
     fn check_directory(&mut self, directory: &DirectoryWork) -> Result<()> {
-        let seed = self.inode_seed(directory.inode, directory.generation);
+        let seed = self.volume.inode_seed(directory.inode, directory.generation);
         let mut index = None;
         if directory.indexed {
             let mut wrong = Vec::new();
-            index = index::read(&self.reader, &self.superblock, directory, seed, &mut |at, what| {
+            index = index::read(&self.volume.reader, &self.volume.superblock, directory, seed, &mut |at, what| {
                 wrong.push((at, what.to_owned()));
             })?;
             for (at, what) in wrong {
-                self.problem(ProblemKind::Directory, Place::inode(directory.inode).and_block(at), what);
+                self.findings.add(ProblemKind::Directory, Location::inode(directory.inode).and_block(at), what);
             }
         }
-        let size = self.layout.block_size.bytes();
+        let size = self.volume.layout.block_size.bytes();
         let blocks = directory.size / size;
         let mut next = 0;
         for &(start, block, count) in &directory.runs {
             if start > next && next < blocks {
                 let what = format!("the directory has no blocks {next} to {}", start - 1);
-                self.problem(ProblemKind::Directory, Place::inode(directory.inode), what);
+                self.findings.add(ProblemKind::Directory, Location::inode(directory.inode), what);
             }
             let mut done = 0;
             while done < count {
                 let step = (count - done).min(BLOCKS_AT_ONCE);
-                let bytes = self.reader.run(diorite_ext_format::FsBlock(block.0 + done), step)?;
+                let bytes = self.volume.reader.run(diorite_ext_format::FsBlock(block.0 + done), step)?;
                 for (offset, bytes) in bytes.chunks_exact(size as usize).enumerate() {
                     let at = start + done + offset as u64;
                     let place = BlockPlace {
@@ -88,7 +100,7 @@ impl Checker<'_> {
             let unknown = (1..next).find(|at| !index.nodes.contains(at) && !index.leaves.contains_key(at));
             if let Some(at) = unknown {
                 let what = "the index does not know this block";
-                self.problem(ProblemKind::Directory, Place::inode(directory.inode).and_block(at), what);
+                self.findings.add(ProblemKind::Directory, Location::inode(directory.inode).and_block(at), what);
             }
         }
         Ok(())
@@ -98,9 +110,9 @@ impl Checker<'_> {
         let is_node = place.index.is_some_and(|index| index.nodes.contains(&place.at));
         if let Some(seed) = seed.filter(|_| !is_node) {
             if !is_tail(bytes) {
-                self.problem(ProblemKind::Directory, place.place(), "the directory block has no checksum");
+                self.findings.add(ProblemKind::Directory, place.place(), "the directory block has no checksum");
             } else if !has_valid_checksum(bytes, seed) {
-                self.problem(
+                self.findings.add(
                     ProblemKind::Directory,
                     place.place(),
                     "the checksum of the directory block does not match",
@@ -110,7 +122,7 @@ impl Checker<'_> {
         if place.at == 0 {
             self.check_ends_of_dots(place, bytes);
         }
-        let entries = Entries::new(bytes, seed.is_some() && !is_node, self.layout.inodes_count);
+        let entries = Entries::new(bytes, seed.is_some() && !is_node, self.volume.layout.inodes_count);
         self.check_entries(place, entries, true);
     }
 
@@ -124,7 +136,7 @@ impl Checker<'_> {
                 Ok(entry) => entry,
                 Err(bad) => {
                     let what = format!("byte {}: {}", bad.offset, bad.what);
-                    self.problem(ProblemKind::Directory, place.place(), what);
+                    self.findings.add(ProblemKind::Directory, place.place(), what);
                     continue;
                 }
             };
@@ -138,13 +150,13 @@ impl Checker<'_> {
             }
             if !names.insert(place.names.key(entry.name)) {
                 let what = format!("two entries are called {:?}", text(entry.name));
-                self.problem(ProblemKind::Directory, place.place(), what);
+                self.findings.add(ProblemKind::Directory, place.place(), what);
             }
             self.check_hash(place, &entry);
             self.check_entry(place, &entry);
         }
         if has_dots && place.at == 0 && last < 1 {
-            self.problem(ProblemKind::Directory, place.place(), "the directory lacks the entry '..'");
+            self.findings.add(ProblemKind::Directory, place.place(), "the directory lacks the entry '..'");
         }
     }
 
@@ -153,12 +165,12 @@ impl Checker<'_> {
         let due: &[u8] = if position == 0 { b"." } else { b".." };
         if entry.is_free() || entry.name != due {
             let what = format!("the directory lacks the entry {:?}", text(due));
-            self.problem(ProblemKind::Directory, place.place(), what);
+            self.findings.add(ProblemKind::Directory, place.place(), what);
             return;
         }
         if position == 0 && entry.inode.0 != place.directory {
             let what = format!("the entry '.' names inode {}", entry.inode);
-            self.problem(ProblemKind::Directory, place.place(), what);
+            self.findings.add(ProblemKind::Directory, place.place(), what);
         }
         self.check_kind(place, entry, Some(FileKind::Directory));
         if position == 1 {
@@ -178,7 +190,7 @@ impl Checker<'_> {
                 && *end != 0
             {
                 let what = format!("the name of the entry {:?} does not end with a NUL", text(name));
-                self.problem(ProblemKind::Directory, place.place(), what);
+                self.findings.add(ProblemKind::Directory, place.place(), what);
             }
         }
     }
@@ -190,19 +202,19 @@ impl Checker<'_> {
             && !bounds.holds(hash.hash(&place.names.key(entry.name)).0)
         {
             let what = format!("entry {:?} is in a leaf that its hash does not lead to", text(entry.name));
-            self.problem(ProblemKind::Directory, place.place(), what);
+            self.findings.add(ProblemKind::Directory, place.place(), what);
         }
     }
 
     fn check_entry(&mut self, place: BlockPlace<'_>, entry: &RawEntry<'_>) {
-        let wrong = |checker: &mut Self, what: &str| {
+        let wrong = |check: &mut Self, what: &str| {
             let what = format!("entry {:?} {what}", text(entry.name));
-            checker.problem(ProblemKind::Directory, place.place(), what);
+            check.findings.add(ProblemKind::Directory, place.place(), what);
         };
         if entry.name == b"." || entry.name == b".." {
             return wrong(self, "is there a second time");
         }
-        let strict = place.names == NameForm::Folded && self.superblock.strict_encoding();
+        let strict = place.names == NameForm::Folded && self.volume.superblock.strict_encoding();
         if strict && std::str::from_utf8(entry.name).is_err() {
             return wrong(self, "is not valid UTF-8, which all names of the directory must be");
         }
@@ -210,7 +222,7 @@ impl Checker<'_> {
         if inode == InodeNumber::ROOT.0 {
             return wrong(self, "names the root directory");
         }
-        if inode < self.superblock.first_inode().0 {
+        if inode < self.volume.superblock.first_inode().0 {
             return wrong(self, "names a reserved inode");
         }
         let note = self.notes.get(inode);
@@ -247,7 +259,7 @@ impl Checker<'_> {
     }
 
     fn check_kind(&mut self, place: BlockPlace<'_>, entry: &RawEntry<'_>, kind: Option<FileKind>) {
-        let stored = self.superblock.features().has_incompat(Incompat::FILETYPE);
+        let stored = self.volume.superblock.features().has_incompat(Incompat::FILETYPE);
         let due = kind.filter(|_| stored).map_or(0, kind_code);
         // Kind 0 says nothing, which is allowed everywhere.
         if entry.kind_code != due && entry.kind_code != 0 {
@@ -256,7 +268,7 @@ impl Checker<'_> {
                 text(entry.name),
                 entry.kind_code
             );
-            self.problem(ProblemKind::Directory, place.place(), what);
+            self.findings.add(ProblemKind::Directory, place.place(), what);
         }
     }
 
@@ -275,10 +287,10 @@ impl Checker<'_> {
         self.parents.entry(directory.inode).or_default().dot_dot = parent;
         self.count_link(directory.inode);
         self.count_link(parent);
-        let block_size = self.layout.block_size.bytes() as usize;
+        let block_size = self.volume.layout.block_size.bytes() as usize;
         let (first, second) = content.split_at(content.len().min(60));
         for area in [first.get(4..).unwrap_or_default(), second] {
-            self.check_entries(place, Entries::in_area(area, block_size, self.layout.inodes_count), false);
+            self.check_entries(place, Entries::in_area(area, block_size, self.volume.layout.inodes_count), false);
         }
     }
 }

@@ -1,38 +1,58 @@
 //! Descriptors and the blocks that groups use for themselves; backups of the superblock.
 
-use crate::check::{CheckPhase, Checker, Place, ProblemKind};
+use crate::check::report::{Findings, Location};
+use crate::check::used::UsedClusters;
+use crate::check::volume::Volume;
+use crate::check::{CheckPhase, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext_format::mmp::{MmpBlock, SEQUENCE_CLEAN};
 use diorite_ext_format::{FsBlock, GroupNumber, Incompat};
 use diorite_ext_format::{GroupDescriptor, Superblock, superblock::STATE_ERROR};
 
-impl Checker<'_> {
+/// Reads the descriptors, and takes the blocks of the volume itself.
+pub(super) struct GroupCheck<'c, 'd> {
+    volume: &'c mut Volume<'d>,
+    used: &'c mut UsedClusters,
+    /// With clusters: these blocks may share a cluster but no block. First block, count, and owner.
+    own_runs: Vec<(FsBlock, u64, Location)>,
+    findings: &'c mut Findings<'d>,
+}
+
+impl<'c, 'd> GroupCheck<'c, 'd> {
+    pub(super) fn new(
+        volume: &'c mut Volume<'d>,
+        used: &'c mut UsedClusters,
+        findings: &'c mut Findings<'d>,
+    ) -> Self {
+        Self { volume, used, own_runs: Vec::new(), findings }
+    }
+
     /// Read and check all descriptors and take the groups' own blocks. `false` if a descriptor is so wrong that going on
     /// would find consequences only.
-    pub(super) fn check_groups(&mut self) -> Result<bool> {
-        if self.superblock.state() & STATE_ERROR != 0 {
+    pub(super) fn run(&mut self) -> Result<bool> {
+        if self.volume.superblock.state() & STATE_ERROR != 0 {
             self.findings.note("the superblock says that errors were found while it was in use");
         }
-        let (reserved, blocks) = (self.superblock.reserved_blocks_count(), self.superblock.blocks_count());
+        let (reserved, blocks) = (self.volume.superblock.reserved_blocks_count(), self.volume.superblock.blocks_count());
         if reserved > blocks / 2 {
             let what = format!("{reserved} of {blocks} blocks are reserved, which is more than half of them");
-            self.problem(ProblemKind::Superblock, Place::VOLUME, what);
+            self.findings.add(ProblemKind::Superblock, Location::VOLUME, what);
         }
-        self.take(Place::VOLUME, FsBlock(0), self.layout.first_data_block);
+        self.take(Location::VOLUME, FsBlock(0), self.volume.layout.first_data_block);
         let mut sound = self.read_descriptors()?;
-        for group in self.layout.groups() {
+        for group in self.volume.layout.groups() {
             if group.0.is_multiple_of(1024) {
-                self.progress(CheckPhase::Groups, u64::from(group.0), u64::from(self.layout.group_count));
+                self.findings.progress(CheckPhase::Groups, group.0, self.volume.layout.group_count);
             }
-            let start = self.layout.first_block(group);
-            self.take(Place::group(group.0), start, u64::from(self.layout.overhead_in(group)));
+            let start = self.volume.layout.first_block(group);
+            self.take(Location::group(group.0), start, u64::from(self.volume.layout.overhead_in(group)));
         }
-        for group in self.layout.groups() {
-            let descriptor = self.descriptors[group.0 as usize];
-            let table = u64::from(self.layout.inode_table_blocks());
-            let place = Place::group(group.0);
-            if let Err(error) = descriptor.validate(group, &self.superblock) {
-                self.problem(ProblemKind::GroupDescriptor, Place::VOLUME, error.to_string());
+        for group in self.volume.layout.groups() {
+            let descriptor = self.volume.descriptors[group.0 as usize];
+            let table = u64::from(self.volume.layout.inode_table_blocks());
+            let place = Location::group(group.0);
+            if let Err(error) = descriptor.validate(group, &self.volume.superblock) {
+                self.findings.add(ProblemKind::GroupDescriptor, Location::VOLUME, error.to_string());
                 sound = false;
                 continue;
             }
@@ -51,61 +71,61 @@ impl Checker<'_> {
 
     /// Without `flex_bg` a group's bitmaps and table are in the group.
     fn check_own_group(&mut self, group: GroupNumber, descriptor: &GroupDescriptor) {
-        if self.superblock.features().has_incompat(Incompat::FLEX_BG) {
+        if self.volume.superblock.features().has_incompat(Incompat::FLEX_BG) {
             return;
         }
-        let table_end = FsBlock(descriptor.inode_table.0 + u64::from(self.layout.inode_table_blocks()) - 1);
+        let table_end = FsBlock(descriptor.inode_table.0 + u64::from(self.volume.layout.inode_table_blocks()) - 1);
         let blocks = [descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table, table_end];
-        if let Some(block) = blocks.into_iter().find(|block| self.layout.group_of(*block) != Some(group)) {
+        if let Some(block) = blocks.into_iter().find(|block| self.volume.layout.group_of(*block) != Some(group)) {
             let what = "a bitmap or the inode table is in another group, which needs flex_bg";
-            self.problem(ProblemKind::GroupDescriptor, Place::group(group.0).and_block(block.0), what);
+            self.findings.add(ProblemKind::GroupDescriptor, Location::group(group.0).and_block(block.0), what);
         }
     }
 
     /// The block that says which host has the volume open.
     fn check_mmp(&mut self) -> Result<()> {
-        let Some(block) = self.superblock.mmp_block() else { return Ok(()) };
-        self.take(Place::VOLUME, block, 1);
-        let seed = self.superblock.checksum_seed();
-        let seed = self.superblock.features().metadata_csum().then_some(seed);
-        match MmpBlock::parse(&self.reader.block(block)?, seed) {
+        let Some(block) = self.volume.superblock.mmp_block() else { return Ok(()) };
+        self.take(Location::VOLUME, block, 1);
+        let seed = self.volume.superblock.checksum_seed();
+        let seed = self.volume.superblock.features().metadata_csum().then_some(seed);
+        match MmpBlock::parse(&self.volume.reader.block(block)?, seed) {
             Ok(entry) if entry.sequence == SEQUENCE_CLEAN => {}
             Ok(entry) => {
                 let node = String::from_utf8_lossy(&entry.node).into_owned();
                 self.findings
                     .note(format!("the volume is open for writing on {node}, or was not closed there"));
             }
-            Err(what) => self.problem(ProblemKind::Superblock, Place::block(block.0), what),
+            Err(what) => self.findings.add(ProblemKind::Superblock, Location::block(block.0), what),
         }
         Ok(())
     }
 
     fn read_descriptors(&mut self) -> Result<bool> {
-        let size = usize::from(self.layout.desc_size);
+        let size = usize::from(self.volume.layout.desc_size);
         let mut sound = true;
-        for index in 0..self.layout.descriptor_blocks() {
-            let block = self.layout.descriptor_block(index);
-            let bytes = self.reader.block(block)?;
+        for index in 0..self.volume.layout.descriptor_blocks() {
+            let block = self.volume.layout.descriptor_block(index);
+            let bytes = self.volume.reader.block(block)?;
             for chunk in bytes.chunks_exact(size) {
-                let group = GroupNumber(self.descriptors.len() as u32);
-                if group.0 == self.layout.group_count {
+                let group = GroupNumber(self.volume.descriptors.len() as u32);
+                if group.0 == self.volume.layout.group_count {
                     break;
                 }
-                let descriptor = GroupDescriptor::parse(chunk, &self.superblock);
-                if !GroupDescriptor::has_valid_checksum(chunk, group, &self.superblock) {
+                let descriptor = GroupDescriptor::parse(chunk, &self.volume.superblock);
+                if !GroupDescriptor::has_valid_checksum(chunk, group, &self.volume.superblock) {
                     let what = "the checksum of the group descriptor does not match";
-                    self.problem(ProblemKind::GroupDescriptor, Place::group(group.0), what);
-                    sound &= descriptor.validate(group, &self.superblock).is_ok();
+                    self.findings.add(ProblemKind::GroupDescriptor, Location::group(group.0), what);
+                    sound &= descriptor.validate(group, &self.volume.superblock).is_ok();
                 }
-                self.descriptors.push(descriptor);
+                self.volume.descriptors.push(descriptor);
             }
         }
         Ok(sound)
     }
 
     /// Blocks of the volume's own; those that are taken already belong to another structure.
-    fn take(&mut self, place: Place, block: FsBlock, count: u64) {
-        if self.layout.blocks_per_cluster > 1 {
+    fn take(&mut self, place: Location, block: FsBlock, count: u64) {
+        if self.volume.layout.blocks_per_cluster > 1 {
             self.own_runs.push((block, count, place));
             return self.used.set(block, count, &mut |_, _| true);
         }
@@ -135,19 +155,19 @@ impl Checker<'_> {
         sound
     }
 
-    fn report_twice(&mut self, place: Place, block: u64, count: u64) {
+    fn report_twice(&mut self, place: Location, block: u64, count: u64) {
         let what = format!("{count} blocks of the group's own are another group's, or of another kind");
-        self.problem(ProblemKind::GroupDescriptor, place.and_block(block), what);
+        self.findings.add(ProblemKind::GroupDescriptor, place.and_block(block), what);
     }
 
     /// Backups only help in need, and are allowed to be old: what is wrong with them is a note.
     fn check_backups(&mut self) -> Result<()> {
         let mut wrong = Vec::new();
-        for group in self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)) {
-            let start = self.layout.first_block(group);
-            let backup = self.reader.block(start)?;
+        for group in self.volume.layout.groups().skip(1).filter(|group| self.volume.layout.has_superblock(*group)) {
+            let start = self.volume.layout.first_block(group);
+            let backup = self.volume.reader.block(start)?;
             let same = Superblock::parse_any_features(&backup).is_ok_and(|backup| {
-                let (a, b) = (backup.raw(), self.superblock.raw());
+                let (a, b) = (backup.raw(), self.volume.superblock.raw());
                 a.uuid == b.uuid
                     && a.blocks_count_lo == b.blocks_count_lo
                     && a.inodes_per_group == b.inodes_per_group

@@ -1,11 +1,17 @@
 //! Each inode: its fields, and what the blocks that it maps (`claim.rs`) come to.
 
-use crate::check::claim::MapSummary;
-use crate::check::{CheckPhase, Checker, DirectoryWork, NameForm, Place, ProblemKind, ValueUse};
+use crate::check::claim::{FileBlocks, MapSummary};
+use crate::check::fields::FieldCheck;
+use crate::check::quota::Usage;
+use crate::check::report::{Findings, Location};
+use crate::check::used::InodeNotes;
+use crate::check::volume::Volume;
+use crate::check::xattrs::{ValueUse, XattrCheck, Xattrs};
+use crate::check::{CheckPhase, DirectoryWork, NameForm, ProblemKind};
+use std::collections::BTreeSet;
+
 use diorite_ext::Result;
-use diorite_ext_format::{
-    ChecksumSeed, Compat, DiskInode, GroupFlags, Incompat, InodeFlags, RoCompat, le16, le32,
-};
+use diorite_ext_format::{Compat, DiskInode, GroupFlags, InodeFlags, RoCompat, le32};
 use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
 /// Bytes of the inode table read at a time.
@@ -15,83 +21,96 @@ const FAST_SYMLINK_MAX: u64 = 59;
 /// Smallest size that needs the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
 
-impl Checker<'_> {
+/// Checks all inodes, and collects what the later parts need.
+pub(super) struct InodeCheck<'c, 'd> {
+    pub(super) volume: &'c Volume<'d>,
+    pub(super) orphans: &'c BTreeSet<u32>,
+    pub(super) blocks: &'c mut FileBlocks,
+    pub(super) notes: &'c mut InodeNotes,
+    pub(super) xattrs: &'c mut Xattrs,
+    pub(super) usage: &'c mut Usage,
+    pub(super) directories: Vec<DirectoryWork>,
+    pub(super) findings: &'c mut Findings<'d>,
+}
+
+impl<'d> InodeCheck<'_, 'd> {
+    fn fields(&mut self) -> FieldCheck<'_, 'd> {
+        FieldCheck { volume: self.volume, orphans: self.orphans, findings: &mut *self.findings }
+    }
+
+    fn attributes(&mut self) -> XattrCheck<'_, 'd> {
+        let (blocks, xattrs, findings) = (&mut *self.blocks, &mut *self.xattrs, &mut *self.findings);
+        XattrCheck { volume: self.volume, blocks, xattrs, findings }
+    }
+
     /// All inodes of all groups.
-    pub(super) fn check_inodes(&mut self) -> Result<()> {
-        let size = usize::from(self.layout.inode_size);
-        let block = self.layout.block_size.bytes();
-        for group in self.layout.groups() {
-            self.progress(CheckPhase::Inodes, u64::from(group.0), u64::from(self.layout.group_count));
-            let descriptor = self.descriptors[group.0 as usize];
+    pub(super) fn run(&mut self) -> Result<()> {
+        let mut large_file = None;
+        let size = usize::from(self.volume.layout.inode_size);
+        let block = self.volume.layout.block_size.bytes();
+        for group in self.volume.layout.groups() {
+            self.findings.progress(CheckPhase::Inodes, group.0, self.volume.layout.group_count);
+            let descriptor = self.volume.descriptors[group.0 as usize];
             let in_use = self.inodes_to_scan(group);
             let blocks = (u64::from(in_use) * size as u64).div_ceil(block);
             let step = (CHUNK_BYTES / block).max(1);
             let mut at = 0;
             while at < blocks {
                 let count = step.min(blocks - at);
-                let bytes = self.reader.run(FsBlock(descriptor.inode_table.0 + at), count)?;
+                let bytes = self.volume.reader.run(FsBlock(descriptor.inode_table.0 + at), count)?;
                 let first = (at * block / size as u64) as u32;
                 for (index, raw) in bytes.chunks_exact(size).enumerate() {
                     let index = first + index as u32;
                     if index < in_use {
-                        self.check_inode(self.layout.inode_at(group, index).0, raw)?;
+                        self.check_inode(self.volume.layout.inode_at(group, index).0, raw, &mut large_file)?;
                     }
                 }
                 at += count;
             }
         }
-        if let Some(inode) = self.large_file
-            && !self.superblock.features().has_ro_compat(RoCompat::LARGE_FILE)
+        if let Some(inode) = large_file
+            && !self.volume.superblock.features().has_ro_compat(RoCompat::LARGE_FILE)
         {
             let what = "a file has 2 GiB or more, but the volume does not have the feature large_file";
-            self.problem(ProblemKind::Superblock, Place::inode(inode), what);
+            self.findings.add(ProblemKind::Superblock, Location::inode(inode), what);
         }
         Ok(())
     }
 
     /// Inodes at the start of the table that may have been used.
     fn inodes_to_scan(&mut self, group: GroupNumber) -> u32 {
-        let descriptor = self.descriptors[group.0 as usize];
-        let all = self.layout.inodes_per_group;
+        let descriptor = self.volume.descriptors[group.0 as usize];
+        let all = self.volume.layout.inodes_per_group;
         let never_used = descriptor.flags.contains(GroupFlags::INODE_UNINIT);
         if never_used && group.0 > 0 { 0 } else { all - descriptor.unused_inodes.min(all) }
     }
 
-    fn is_reserved(&self, number: u32) -> bool {
-        let raw = self.superblock.raw();
-        let quota = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
-        let has_quota = self.superblock.features().has_ro_compat(RoCompat::QUOTA);
-        (number < self.superblock.first_inode().0 && number != InodeNumber::ROOT.0)
-            || (has_quota && quota.iter().any(|inode| inode.get() == number))
-            || self.superblock.orphan_file() == Some(InodeNumber(number))
-    }
-
-    fn check_inode(&mut self, number: u32, raw: &[u8]) -> Result<()> {
+    fn check_inode(&mut self, number: u32, raw: &[u8], large_file: &mut Option<u32>) -> Result<()> {
         if raw.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
-        let place = Place::inode(number);
-        let fields = match DiskInode::parse(InodeNumber(number), raw, &self.superblock) {
+        let place = Location::inode(number);
+        let fields = match DiskInode::parse(InodeNumber(number), raw, &self.volume.superblock) {
             Ok(fields) => fields,
             Err(error) => {
-                self.problem(ProblemKind::Inode, place, error.to_string());
+                self.findings.add(ProblemKind::Inode, place, error.to_string());
                 return Ok(());
             }
         };
         let orphan = self.orphans.contains(&number);
-        if !DiskInode::has_valid_checksum(InodeNumber(number), raw, &self.superblock) {
-            self.problem(ProblemKind::Inode, place, "the checksum of the inode does not match");
+        if !DiskInode::has_valid_checksum(InodeNumber(number), raw, &self.volume.superblock) {
+            self.findings.add(ProblemKind::Inode, place, "the checksum of the inode does not match");
         }
-        if self.is_reserved(number) {
+        if self.volume.is_reserved(number) {
             self.note_used(number, &fields, true);
             if number == 1 {
-                self.check_bad_blocks_inode(raw, &fields);
+                self.fields().check_bad_blocks_inode(raw, &fields);
             }
             if self.is_unused_role(number) {
                 self.check_unused_role(number, &fields);
                 return Ok(());
             }
-            self.check_reserved_mode(number, &fields);
+            self.fields().check_reserved_mode(number, &fields);
             if fields.mode == 0 && number != 1 {
                 self.check_unused_reserved(number, &fields);
                 return Ok(());
@@ -100,83 +119,52 @@ impl Checker<'_> {
         }
         if fields.links == 0 && !orphan {
             if fields.mode != 0 && fields.deleted == 0 {
-                self.problem(ProblemKind::Inode, place, "a removed inode has no deletion time");
+                self.findings.add(ProblemKind::Inode, place, "a removed inode has no deletion time");
             }
             return Ok(());
         }
         if fields.deleted != 0 && !orphan {
-            self.problem(ProblemKind::Inode, place, "the inode is in use, but has a deletion time");
+            self.findings.add(ProblemKind::Inode, place, "the inode is in use, but has a deletion time");
         }
         let value = fields.flags.contains(InodeFlags::EA_INODE);
         if value && fields.links > 0 {
-            self.value_holders.insert(number);
+            self.xattrs.value_holders.insert(number);
         }
         // An orphan with links is a file that was being truncated, and keeps its names.
         self.note_used(number, &fields, self.is_removed(number, &fields) || value);
         if fields.kind() == Some(FileKind::Regular) && fields.size >= LARGE_FILE {
-            self.large_file.get_or_insert(number);
+            large_file.get_or_insert(number);
         }
         self.count_kind(&fields);
-        self.check_role(number, &fields);
-        self.check_fields(number, raw, &fields);
-        let values = self.check_xattrs(number, raw, &fields);
+        self.fields().check_role(number, &fields);
+        self.fields().check_fields(number, raw, &fields);
+        let values = self.attributes().check_inside(number, raw, &fields);
         let in_use = self.check_map(number, raw, &fields, values)?;
         self.check_encryption(number, &fields);
         if !value {
-            self.usage.count(&fields, self.sectors(in_use.clusters) * 512, 1 + in_use.inodes);
+            self.usage.count(&fields, self.volume.sectors(in_use.clusters) * 512, 1 + in_use.inodes);
         }
         Ok(())
     }
 
-    /// Inode 1 has a map and nothing else.
-    fn check_bad_blocks_inode(&mut self, raw: &[u8], fields: &DiskInode) {
-        let owner = le16(raw, 0x02) != 0 || le16(raw, 0x18) != 0;
-        let inline = fields.flags.contains(InodeFlags::INLINE_DATA);
-        if fields.mode != 0 || fields.links != 0 || owner || fields.file_acl.0 != 0 || inline {
-            let what = "the inode of bad blocks has a mode, links, an owner, attributes or inline data";
-            self.problem(ProblemKind::Inode, Place::inode(1), what);
-        }
-    }
-
-    /// A file that the superblock names as its own, without the feature that it is for.
-    fn check_role(&mut self, number: u32, fields: &DiskInode) {
-        if fields.links == 0 {
-            return;
-        }
-        let features = self.superblock.features();
-        let raw = self.superblock.raw();
-        let quota = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
-        let mut wrong = |what: &str| {
-            let what = format!("the superblock names it as {what}, but the volume does not have the feature");
-            self.findings.add(ProblemKind::Superblock, Place::inode(number), what);
-        };
-        if !features.has_compat(Compat::ORPHAN_FILE) && raw.orphan_file_inum.get() == number {
-            wrong("the orphan file");
-        }
-        if !features.has_ro_compat(RoCompat::QUOTA) && quota.iter().any(|inode| inode.get() == number) {
-            wrong("a quota file");
-        }
-    }
-
     /// An encrypted inode has an encryption policy in its attributes, which have been read.
     fn check_encryption(&mut self, number: u32, fields: &DiskInode) {
-        // A shared attribute block was read for its first user only.
-        let shared = self.xattr_blocks.get(&fields.file_acl.0).is_some_and(|block| block.found > 1);
+        let shared = self.xattrs.is_shared(fields.file_acl);
         let encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
-        if encrypted && fields.links != 0 && !shared && !self.policies.contains_key(&number) {
+        if encrypted && fields.links != 0 && !shared && !self.xattrs.policies.contains_key(&number) {
             let what =
                 "it is encrypted, but the attribute with its encryption policy is missing or not valid";
-            self.problem(ProblemKind::Inode, Place::inode(number), what);
+            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
     }
 
     /// Whether it is kept for a quota file or the journal, and the volume has none there.
     fn is_unused_role(&self, number: u32) -> bool {
-        let raw = self.superblock.raw();
+        let raw = self.volume.superblock.raw();
         let quota = [raw.usr_quota_inum, raw.grp_quota_inum];
         match number {
             3 | 4 => {
-                let has_quota = self.superblock.features().has_ro_compat(RoCompat::QUOTA);
+                let has_quota = self.volume.superblock.features().has_ro_compat(RoCompat::QUOTA);
                 !(has_quota && quota.iter().any(|inode| inode.get() == number))
             }
             8 => raw.journal_inum.get() != number,
@@ -192,35 +180,20 @@ impl Checker<'_> {
         if fields.links != 0 || fields.sectors != 0 || le32(&fields.block, 0) != 0 {
             let kind = if number == 8 { ProblemKind::Journal } else { ProblemKind::Inode };
             let what = "a reserved inode that is not in use has links or blocks";
-            self.problem(kind, Place::inode(number), what);
-        }
-    }
-
-    /// Of the other reserved inodes, only the boot loader's and that for growth have a mode.
-    fn check_reserved_mode(&mut self, number: u32, fields: &DiskInode) {
-        let kind = fields.kind();
-        let is_right = match number {
-            1 | 3 | 4 | 8 => true,
-            5 => kind != Some(FileKind::Directory),
-            7 => fields.mode == 0 || kind == Some(FileKind::Regular),
-            _ => fields.mode == 0 || number >= self.superblock.first_inode().0,
-        };
-        if !is_right {
-            let what = format!("a reserved inode has mode {:o}", fields.mode);
-            self.problem(ProblemKind::Inode, Place::inode(number), what);
+            self.findings.add(kind, Location::inode(number), what);
         }
     }
 
     /// A reserved inode that nothing uses must not have anything.
     fn check_unused_reserved(&mut self, number: u32, fields: &DiskInode) {
-        let place = Place::inode(number);
-        if self.layout.is_data_range(fields.file_acl, 1) {
+        let place = Location::inode(number);
+        if self.volume.layout.is_data_range(fields.file_acl, 1) {
             let what = "a reserved inode that is not in use has extended attributes";
-            self.problem(ProblemKind::Inode, place, what);
+            self.findings.add(ProblemKind::Inode, place, what);
         }
         let nothing = MapSummary::default();
-        self.check_length(number, fields, &nothing);
-        self.check_sectors(number, fields, &nothing, 0);
+        self.fields().check_length(number, fields, &nothing);
+        self.fields().check_sectors(number, fields, &nothing, 0);
     }
 
     fn note_used(&mut self, number: u32, fields: &DiskInode, nameless: bool) {
@@ -242,55 +215,6 @@ impl Checker<'_> {
         }
     }
 
-    /// Flags and mode against features and kind.
-    fn check_fields(&mut self, number: u32, raw: &[u8], fields: &DiskInode) {
-        let place = Place::inode(number);
-        let features = self.superblock.features();
-        let is_directory = fields.kind() == Some(FileKind::Directory);
-        let mut wrong = |what: &str| self.findings.add(ProblemKind::Inode, place, what);
-        if fields.kind().is_none() {
-            wrong("its mode is that of no kind of file");
-        }
-        if fields.flags.contains(InodeFlags::EXTENTS) && !features.has_incompat(Incompat::EXTENTS) {
-            wrong("it is mapped by extents, which the volume does not have");
-        }
-        if fields.flags.contains(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS) {
-            wrong("its content is in the inode, and it is mapped by extents, too");
-        }
-        if fields.flags.contains(InodeFlags::IMAGIC) && !features.has_compat(Compat::IMAGIC_INODES) {
-            wrong("it has the flag imagic, which the volume does not have");
-        }
-        if fields.flags.contains(InodeFlags::INLINE_DATA) && !features.has_incompat(Incompat::INLINE_DATA) {
-            wrong("its content is in the inode, which the volume does not have");
-        }
-        if fields.flags.contains(InodeFlags::INDEX)
-            && !(is_directory && features.has_compat(Compat::DIR_INDEX))
-        {
-            wrong("it claims to be an indexed directory");
-        }
-        if fields.flags.contains(InodeFlags::CASEFOLD)
-            && !(is_directory && features.has_incompat(Incompat::CASEFOLD))
-        {
-            wrong("it claims to be a directory that ignores case");
-        }
-        if le32(raw, 0x70) != 0 {
-            wrong("the address of a fragment is set");
-        }
-        let is_hurd = self.superblock.is_hurd();
-        if is_hurd && le16(raw, 0x74) != 0 {
-            wrong("the number or the size of a fragment is set");
-        }
-        if !is_hurd && le16(raw, 0x74) != 0 && !features.has_ro_compat(RoCompat::HUGE_FILE) {
-            wrong("the upper half of its sector count is set, which the volume does not have");
-        }
-        if !is_hurd && le16(raw, 0x76) != 0 && !features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
-            wrong("the upper half of its attribute block is set, which the volume does not have");
-        }
-        if le32(raw, 0x6c) != 0 && is_directory && !features.has_incompat(Incompat::LARGE_DIR) {
-            wrong("the upper half of its size is set, which directories do not have");
-        }
-    }
-
     /// The content of directories in inodes, and the blocks of everything else. What the inode uses in all, with the values of its
     /// attributes; those in the inode use `values`.
     fn check_map(
@@ -303,11 +227,11 @@ impl Checker<'_> {
         let kind = fields.kind();
         let is_removed = self.is_removed(number, fields);
         let mut acl_clusters = 0;
-        if fields.file_acl.0 != 0 && !self.superblock.features().has_compat(Compat::EXT_ATTR) {
+        if fields.file_acl.0 != 0 && !self.volume.superblock.features().has_compat(Compat::EXT_ATTR) {
             let what = "it has a block of extended attributes, which the volume does not have";
-            self.problem(ProblemKind::Xattr, Place::inode(number).and_block(fields.file_acl.0), what);
+            self.findings.add(ProblemKind::Xattr, Location::inode(number).and_block(fields.file_acl.0), what);
         } else if fields.file_acl.0 != 0 {
-            let (clusters, in_block) = self.take_xattr_block(number, fields)?;
+            let (clusters, in_block) = self.attributes().take_block(number, fields)?;
             values = values + in_block;
             acl_clusters = clusters;
         }
@@ -320,10 +244,10 @@ impl Checker<'_> {
         let is_fast_symlink = kind == Some(FileKind::Symlink)
             && fields.size <= FAST_SYMLINK_MAX
             && !fields.flags.contains(InodeFlags::EXTENTS)
-            && fields.sectors == self.sectors(acl_clusters);
+            && fields.sectors == self.volume.sectors(acl_clusters);
         if is_fast_symlink {
             if !is_removed {
-                self.check_fast_symlink(number, fields);
+                self.fields().check_fast_symlink(number, fields);
             }
             return Ok(uses(0));
         }
@@ -336,22 +260,22 @@ impl Checker<'_> {
             }
             return Ok(uses(0));
         }
-        let summary = self.claim_map(number, fields)?;
+        let summary = self.blocks.claim_map(self.volume, self.findings, number, fields)?;
         let clusters = summary.clusters;
         if number != 1 {
             // One that is removed was cut to nothing in part, or has the size that it had: it is freed with all that it has.
             if !is_removed {
-                self.check_length(number, fields, &summary);
+                self.fields().check_length(number, fields, &summary);
             }
-            self.check_sectors(number, fields, &summary, acl_clusters);
+            self.fields().check_sectors(number, fields, &summary, acl_clusters);
         }
         if kind == Some(FileKind::Symlink) && !is_removed {
             if fields.size <= FAST_SYMLINK_MAX {
                 let what =
                     format!("the target of a symbolic link has {} bytes and is in a block", fields.size);
-                self.problem(ProblemKind::Inode, Place::inode(number), what);
+                self.findings.add(ProblemKind::Inode, Location::inode(number), what);
             }
-            self.check_slow_symlink(number, fields)?;
+            self.fields().check_slow_symlink(number, fields)?;
         }
         if summary.pieces > 1 {
             self.findings.report.fragmented += 1;
@@ -375,75 +299,59 @@ impl Checker<'_> {
         fields.links == 0 && self.orphans.contains(&number)
     }
 
-    /// The seed of an inode's checksums, if the volume has any.
-    pub(super) fn inode_seed(&self, number: u32, generation: u32) -> Option<ChecksumSeed> {
-        let seed = self.superblock.checksum_seed();
-        self.superblock.features().metadata_csum().then(|| seed.of_inode(InodeNumber(number), generation))
-    }
-
-    /// Sectors of clusters.
-    pub(super) fn sectors(&self, clusters: u64) -> u64 {
-        clusters * u64::from(self.layout.blocks_per_cluster) * (self.layout.block_size.bytes() / 512)
-    }
-
-    /// The sectors that it counts against what is mapped.
-    pub(super) fn check_sectors(
+    /// A file, directory or symbolic link whose content is in the inode.
+    fn check_inline_inode(
         &mut self,
         number: u32,
+        raw: &[u8],
         fields: &DiskInode,
-        summary: &MapSummary,
         acl_clusters: u64,
     ) {
-        let sectors = self.sectors(summary.clusters + acl_clusters);
-        // As e2fsck: the Hurd counts in its own way.
-        let is_counted = summary.shared_runs == 0 && !self.superblock.is_hurd();
-        if fields.sectors != sectors && is_counted {
-            let what = format!("it counts {} sectors, but uses {sectors}", fields.sectors);
-            self.problem(ProblemKind::Inode, Place::inode(number), what);
+        let rest = self.fields().check_inline_content(number, raw, fields);
+        let kind = fields.kind();
+        if kind != Some(FileKind::Symlink) {
+            self.fields().check_sectors(number, fields, &MapSummary::default(), acl_clusters);
+        }
+        if self.is_removed(number, fields) {
+            return;
+        }
+        match kind {
+            Some(FileKind::Symlink) => self.fields().check_inline_symlink(number, fields, rest),
+            Some(FileKind::Directory) => self.take_inline_directory(number, fields, rest),
+            _ => {}
         }
     }
 
-    /// The size in bytes against what is mapped.
-    fn check_length(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary) {
-        let place = Place::inode(number);
-        let block = self.layout.block_size.bytes();
-        let mapped = summary.last.map_or(0, |last| last + 1);
-        if fields.kind() == Some(FileKind::Directory) {
-            let due = fields.size / block;
-            if !fields.size.is_multiple_of(block) || fields.size == 0 {
-                let what = format!("a directory of {} bytes does not fill its blocks", fields.size);
-                self.problem(ProblemKind::Inode, place, what);
-            } else if due > mapped || mapped - due > u64::from(self.superblock.raw().prealloc_dir_blocks) {
-                let what = format!("a directory of {due} blocks by its size has {mapped}");
-                self.problem(ProblemKind::Inode, place, what);
-            }
-        } else if fields.kind() == Some(FileKind::Symlink) && (fields.size == 0 || fields.size >= block) {
-            let what = format!("a symbolic link of {} bytes", fields.size);
-            self.problem(ProblemKind::Inode, place, what);
-        } else {
-            let beyond = summary.last_written.is_some_and(|last| last.saturating_mul(block) > fields.size);
-            // An orphan with a name is a file that was being cut: it has its size already, and may have all its blocks.
-            if beyond && !fields.flags.contains(InodeFlags::VERITY) && !self.orphans.contains(&number) {
-                let what = format!("it has data beyond its size of {} bytes", fields.size);
-                self.problem(ProblemKind::Inode, place, what);
-            }
-            if fields.size > self.largest_size(fields) {
-                let what = format!("a size of {} bytes is more than its map can reach", fields.size);
-                self.problem(ProblemKind::Inode, place, what);
-            }
+    /// Devices, sockets and pipes have no content; what `acl_clusters` count is that of their attributes.
+    fn check_special_file(&mut self, number: u32, fields: &DiskInode, acl_clusters: u64) {
+        let place = Location::inode(number);
+        if fields.size != 0 {
+            let what = format!("a special file of {} bytes", fields.size);
+            self.findings.add(ProblemKind::Inode, place, what);
         }
-    }
-
-    /// The largest size that an inode's map can reach.
-    fn largest_size(&self, fields: &DiskInode) -> u64 {
-        let block = self.layout.block_size.bytes();
         if fields.flags.contains(InodeFlags::EXTENTS) {
-            return (block << 32) - 1;
+            self.findings.add(ProblemKind::Inode, place, "a special file is mapped by extents");
         }
-        let per_block = block / 4;
-        let addressed = 12 + per_block + per_block.pow(2) + per_block.pow(3);
-        let huge = self.superblock.features().has_ro_compat(RoCompat::HUGE_FILE);
-        let most = if huge { u64::MAX } else { 512 << 32 };
-        addressed.saturating_mul(block).min(most)
+        self.fields().check_sectors(number, fields, &MapSummary::default(), acl_clusters);
+    }
+
+    /// A directory in an inode: `rest` is the part in the attribute, if that is not missing.
+    fn take_inline_directory(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
+        let mut content = fields.block.to_vec();
+        content.extend_from_slice(rest.unwrap_or_default());
+        if rest.is_some() && fields.size != content.len() as u64 {
+            let what = format!("a directory of {} bytes has {} in the inode", fields.size, content.len());
+            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+        }
+        content.truncate(usize::try_from(fields.size).unwrap_or(usize::MAX));
+        self.directories.push(DirectoryWork {
+            inode: number,
+            generation: fields.generation,
+            size: fields.size,
+            indexed: false,
+            names: NameForm::of(fields.flags),
+            runs: Vec::new(),
+            inline: Some(content),
+        });
     }
 }

@@ -1,54 +1,61 @@
 //! Whether names lead to everything: the tree of directories, and the number of links of each inode.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use crate::check::used::InodeNote;
-use crate::check::{CheckPhase, Checker, Place, ProblemKind};
+use crate::check::report::{Findings, Location};
+use crate::check::used::{InodeNote, InodeNotes};
+use crate::check::volume::Volume;
+use crate::check::{CheckPhase, Parents, ProblemKind};
 use diorite_ext_format::RoCompat;
 use diorite_ext_format::{FileKind, InodeNumber};
 
 /// Subdirectories after which a directory may give up counting its links.
 const MANY_LINKS: u32 = 64_998;
 
-impl Checker<'_> {
+/// Compares the tree of directories and the link counts with the names.
+pub(super) struct LinkCheck<'c, 'd> {
+    pub(super) volume: &'c Volume<'d>,
+    pub(super) notes: &'c InodeNotes,
+    pub(super) parents: &'c HashMap<u32, Parents>,
+    pub(super) findings: &'c mut Findings<'d>,
+}
+
+impl LinkCheck<'_, '_> {
     /// Parents of directories, then links of all inodes.
-    pub(super) fn check_links(&mut self) {
+    pub(super) fn run(&mut self) {
         let root = InodeNumber::ROOT.0;
         if self.notes.get(root).kind == Some(FileKind::Directory) {
             self.check_tree(root);
         } else {
-            self.problem(ProblemKind::Connectivity, Place::inode(root), "there is no root directory");
+            self.findings.add(ProblemKind::Connectivity, Location::inode(root), "there is no root directory");
         }
-        for group in self.layout.groups() {
+        for group in self.volume.layout.groups() {
             if group.0.is_multiple_of(256) {
-                self.progress(CheckPhase::Links, u64::from(group.0), u64::from(self.layout.group_count));
+                self.findings.progress(CheckPhase::Links, group.0, self.volume.layout.group_count);
             }
             let Some(notes) = self.notes.group(group) else { continue };
-            let wrong: Vec<(u32, InodeNote)> = (0..)
-                .zip(notes)
-                .filter(|(_, note)| note.used && !note.nameless && u32::from(note.links) != note.found)
-                .map(|(index, note)| (self.layout.inode_at(group, index).0, *note))
-                .collect();
-            for (inode, note) in wrong {
-                self.wrong_links(inode, note);
+            for (index, note) in (0..).zip(notes) {
+                if note.used && !note.nameless && u32::from(note.links) != note.found {
+                    self.wrong_links(self.volume.layout.inode_at(group, index).0, *note);
+                }
             }
         }
     }
 
     fn wrong_links(&mut self, inode: u32, note: InodeNote) {
-        let place = Place::inode(inode);
+        let place = Location::inode(inode);
         let gave_up = note.kind == Some(FileKind::Directory)
             && note.links == 1
             && note.found > MANY_LINKS
-            && self.superblock.features().has_ro_compat(RoCompat::DIR_NLINK);
+            && self.volume.superblock.features().has_ro_compat(RoCompat::DIR_NLINK);
         if gave_up {
             return;
         }
         if note.found == 0 {
-            self.problem(ProblemKind::Connectivity, place, "no name leads to the inode");
+            self.findings.add(ProblemKind::Connectivity, place, "no name leads to the inode");
         } else {
             let what = format!("it counts {} links, but has {}", note.links, note.found);
-            self.problem(ProblemKind::LinkCount, place, what);
+            self.findings.add(ProblemKind::LinkCount, place, what);
         }
     }
 
@@ -61,7 +68,7 @@ impl Checker<'_> {
             let due = if inode == root { root } else { known.named_in };
             if due != 0 && known.dot_dot != due {
                 let what = format!("its '..' names inode {}, but its parent is inode {due}", known.dot_dot);
-                self.problem(ProblemKind::Connectivity, Place::inode(inode), what);
+                self.findings.add(ProblemKind::Connectivity, Location::inode(inode), what);
             }
             self.connect(inode, &mut connected);
         }
@@ -80,7 +87,7 @@ impl Checker<'_> {
                 } else {
                     "the directory is inside itself"
                 };
-                self.problem(ProblemKind::Connectivity, Place::inode(at), what);
+                self.findings.add(ProblemKind::Connectivity, Location::inode(at), what);
                 // Reported once; what is below it hangs on it.
                 connected.insert(at);
                 break;

@@ -10,7 +10,7 @@ use diorite_ext::Result;
 use diorite_ext::memory::BlockMemory;
 use diorite_ext_format::FsBlock;
 use diorite_ext_format::extent::{Extent, Header, Index, has_valid_checksum};
-use diorite_ext_format::{ChecksumSeed, Layout, le32};
+use diorite_ext_format::{ChecksumSeed, DiskInode, InodeFlags, Layout, le32};
 
 /// What the walk found.
 pub(super) trait MapSink {
@@ -37,15 +37,29 @@ impl Reader<'_> {
 
     /// A few blocks in a row.
     pub(super) fn run(&self, block: FsBlock, count: u64) -> Result<BlockMemory> {
-        let size = self.layout.block_size;
+        let size = self.volume.layout.block_size;
         let mut memory = BlockMemory::zeroed((count * size.bytes()) as usize);
         self.device.read_bytes(size.address_of(block), &mut memory)?;
         Ok(memory)
     }
 }
 
+/// Walks what an inode maps. `seed` verifies the nodes of an extent tree.
+pub(super) fn walk_map(
+    reader: &Reader<'_>,
+    fields: &DiskInode,
+    seed: Option<ChecksumSeed>,
+    sink: &mut dyn MapSink,
+) -> Result<()> {
+    if fields.flags.contains(InodeFlags::EXTENTS) {
+        walk_extents(reader, &fields.block, seed, sink)
+    } else {
+        walk_numbers(reader, &fields.block, sink)
+    }
+}
+
 /// Walks the extent tree whose root is the 60 bytes `i_block`. `seed` verifies the nodes in blocks.
-pub(super) fn walk_extents(
+fn walk_extents(
     reader: &Reader<'_>,
     root: &[u8],
     seed: Option<ChecksumSeed>,
@@ -153,7 +167,7 @@ impl ExtentWalk<'_, '_> {
 }
 
 /// Walks the 15 block numbers of `i_block` and the blocks of numbers after them.
-pub(super) fn walk_numbers(reader: &Reader<'_>, root: &[u8], sink: &mut dyn MapSink) -> Result<()> {
+fn walk_numbers(reader: &Reader<'_>, root: &[u8], sink: &mut dyn MapSink) -> Result<()> {
     let per_block = reader.layout.block_size.bytes() / 4;
     let mut walk = NumberWalk { reader, per_block, run: None, sink, stopped: false };
     for index in 0..12 {

@@ -12,17 +12,19 @@
 mod bitmaps;
 mod claim;
 mod directories;
+mod fields;
 mod groups;
 mod index;
 mod inodes;
 mod links;
 mod mapping;
+mod orphans;
 mod quota;
 mod report;
 mod shared;
-mod small;
 mod special;
 mod used;
+mod volume;
 mod xattrs;
 
 use std::borrow::Cow;
@@ -35,15 +37,21 @@ pub use report::{CheckOptions, CheckPhase, CheckProgress, CheckReport, Problem, 
 
 use diorite_ext::{Error, Result, find_superblock, replay_in_memory};
 use diorite_ext_format::{FsBlock, Incompatible};
-use diorite_ext_format::{GroupDescriptor, Incompat, InodeFlags, Layout, Superblock, casefold};
+use diorite_ext_format::{Incompat, InodeFlags, Layout, casefold};
+use bitmaps::BitmapCheck;
+use claim::FileBlocks;
+use directories::DirectoryCheck;
+use groups::GroupCheck;
+use inodes::InodeCheck;
+use links::LinkCheck;
 use mapping::Reader;
-use quota::Usage;
-use report::{Findings, Place};
+use orphans::OrphanCheck;
+use quota::{QuotaCheck, Usage};
+use report::{Findings, Location};
+use special::SpecialFiles;
 use used::{InodeNotes, UsedClusters};
-use xattrs::ValueUse;
-
-/// Shared runs after which the rest of a file is left alone.
-const MAX_SHARED_RUNS_OF_FILE: u32 = 256;
+use volume::Volume;
+use xattrs::Xattrs;
 
 /// A directory as the inode scan leaves it for the directory scan.
 #[derive(Debug)]
@@ -93,46 +101,6 @@ struct Parents {
     named_in: u32,
     /// What its `..` says.
     dot_dot: u32,
-}
-
-/// An attribute block and who uses it.
-#[derive(Clone, Copy, Debug)]
-struct XattrBlock {
-    references: u32,
-    found: u32,
-    sound: bool,
-    values: ValueUse,
-}
-
-/// A check under way.
-struct Checker<'d> {
-    reader: Reader<'d>,
-    superblock: Superblock,
-    layout: Layout,
-    descriptors: Vec<GroupDescriptor>,
-    used: UsedClusters,
-    /// With clusters, the blocks of the volume's own structures, which may share a cluster but no block: first block and count.
-    own_runs: Vec<(FsBlock, u64, Place)>,
-    shared: BTreeSet<(u64, u64)>,
-    /// Blocks that files use which others use too, where that is allowed; each time counts.
-    shared_uses: u64,
-    notes: InodeNotes,
-    directories: Vec<DirectoryWork>,
-    parents: HashMap<u32, Parents>,
-    xattr_blocks: HashMap<u64, XattrBlock>,
-    /// Inodes that hold values of attributes, and how often they are used; 0 for those of Lustre, which do not count that.
-    value_inodes: HashMap<u32, u64>,
-    /// Inodes that say that they hold one.
-    value_holders: BTreeSet<u32>,
-    /// Encryption policies of inodes that have one.
-    policies: HashMap<u32, Box<[u8]>>,
-    orphans: BTreeSet<u32>,
-    /// The first file that needs the feature `large_file`.
-    large_file: Option<u32>,
-    usage: Usage,
-    journal: JournalState,
-    findings: Findings,
-    progress: &'d mut dyn FnMut(CheckProgress),
 }
 
 /// As [`check()`], but a journal that has not been replayed is replayed in memory first, as it would be when the volume is
@@ -202,11 +170,11 @@ fn check_as(
     journal: JournalState,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport> {
-    let mut findings = Findings::new(options);
+    let mut findings = Findings::new(options, progress);
     let (superblock, backup) = match find_superblock(device) {
         Ok(found) => found,
         Err(Error::Corrupt(corrupt)) if !matches!(corrupt, diorite_ext_format::Corrupt::Magic { .. }) => {
-            findings.add(ProblemKind::Superblock, Place::VOLUME, corrupt.to_string());
+            findings.add(ProblemKind::Superblock, Location::VOLUME, corrupt.to_string());
             findings.report.incomplete = true;
             return Ok(findings.report);
         }
@@ -214,7 +182,7 @@ fn check_as(
     };
     if let Some(backup) = backup {
         let what = format!("{}; checked by the backup in block {}", backup.damage, backup.block);
-        findings.add(ProblemKind::Superblock, Place::VOLUME, what);
+        findings.add(ProblemKind::Superblock, Location::VOLUME, what);
     }
     let mut unknown = superblock.features().unreadable();
     unknown.extend(superblock.features().unknown());
@@ -230,59 +198,49 @@ fn check_as(
             layout.blocks_count,
             layout.block_size.bytes()
         );
-        findings.add(ProblemKind::Superblock, Place::VOLUME, what);
+        findings.add(ProblemKind::Superblock, Location::VOLUME, what);
         findings.report.incomplete = true;
         return Ok(findings.report);
     }
-    let mut checker = Checker {
-        reader: Reader { device, layout },
-        layout,
-        descriptors: Vec::new(),
-        used: UsedClusters::new(layout),
-        own_runs: Vec::new(),
-        shared: BTreeSet::new(),
-        shared_uses: 0,
-        notes: InodeNotes::new(&layout),
-        directories: Vec::new(),
-        parents: HashMap::new(),
-        xattr_blocks: HashMap::new(),
-        value_inodes: HashMap::new(),
-        value_holders: BTreeSet::new(),
-        policies: HashMap::new(),
-        orphans: BTreeSet::new(),
-        large_file: None,
-        usage: Usage::new(&superblock),
-        journal,
-        superblock,
-        findings,
-        progress,
-    };
-    checker.run()?;
-    Ok(checker.findings.report)
+    let reader = Reader { device, layout };
+    run(Volume { reader, superblock, layout, descriptors: Vec::new() }, journal, &mut findings)?;
+    Ok(findings.report)
 }
 
-impl Checker<'_> {
-    fn run(&mut self) -> Result<()> {
-        if !self.check_groups()? {
-            self.findings.report.incomplete = true;
-            return Ok(());
-        }
-        self.collect_orphans()?;
-        self.check_inodes()?;
-        self.check_special_inodes()?;
-        self.explain_shared_blocks()?;
-        self.check_directories()?;
-        self.check_links();
-        self.check_xattr_blocks();
-        self.check_bitmaps()?;
-        self.check_quota()
+/// All parts of the check, in order.
+fn run<'d>(mut volume: Volume<'d>, journal: JournalState, findings: &mut Findings<'d>) -> Result<()> {
+    let mut used = UsedClusters::new(volume.layout);
+    if !GroupCheck::new(&mut volume, &mut used, findings).run()? {
+        findings.report.incomplete = true;
+        return Ok(());
     }
-
-    fn problem(&mut self, kind: ProblemKind, place: Place, what: impl Into<String>) {
-        self.findings.add(kind, place, what);
-    }
-
-    fn progress(&mut self, phase: CheckPhase, done: u64, total: u64) {
-        (self.progress)(CheckProgress { phase, done, total });
-    }
+    let volume = &volume;
+    let mut orphans = OrphanCheck { volume, orphans: BTreeSet::new(), findings };
+    orphans.run()?;
+    let OrphanCheck { orphans, .. } = orphans;
+    let (mut blocks, mut notes) = (FileBlocks::new(used), InodeNotes::new(&volume.layout));
+    let (mut xattrs, mut usage) = (Xattrs::default(), Usage::new(&volume.superblock));
+    let mut inodes = InodeCheck {
+        volume,
+        orphans: &orphans,
+        blocks: &mut blocks,
+        notes: &mut notes,
+        xattrs: &mut xattrs,
+        usage: &mut usage,
+        directories: Vec::new(),
+        findings,
+    };
+    inodes.run()?;
+    let directories = inodes.directories;
+    SpecialFiles { volume, used: &mut blocks.used, journal, findings }.run()?;
+    blocks.shared.explain(volume, &notes, findings)?;
+    let (parents, policies) = (HashMap::new(), &xattrs.policies);
+    let mut tree = DirectoryCheck { volume, notes: &mut notes, parents, policies, findings };
+    tree.run(&directories)?;
+    let parents = tree.parents;
+    LinkCheck { volume, notes: &notes, parents: &parents, findings }.run();
+    xattrs.check_references(findings);
+    xattrs.check_value_inodes(volume, &notes, findings)?;
+    BitmapCheck { volume, used: &blocks.used, notes: &notes, findings }.run()?;
+    QuotaCheck { volume, findings }.run(usage)
 }

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::check::{Checker, Place, ProblemKind};
+use crate::check::ProblemKind;
+use crate::check::report::{Findings, Location};
+use crate::check::volume::Volume;
 use diorite_ext::Result;
 use diorite_ext_format::quota::{BLOCK_SIZE, DEPTH, ENTRIES, QuotaEntry, QuotaHeader, ROOT};
 use diorite_ext_format::{DiskInode, QuotaKind, Superblock, le32};
@@ -50,21 +52,27 @@ impl Usage {
 
 /// A quota file under check.
 struct File {
-    place: Place,
+    place: Location,
     header: QuotaHeader,
     runs: Vec<(u64, FsBlock, u64)>,
     seen: HashSet<u32>,
     entries: Vec<QuotaEntry>,
 }
 
-impl Checker<'_> {
+/// Compares the quota files with what was counted.
+pub(super) struct QuotaCheck<'c, 'd> {
+    pub(super) volume: &'c Volume<'d>,
+    pub(super) findings: &'c mut Findings<'d>,
+}
+
+impl QuotaCheck<'_, '_> {
     /// All quota files against what was counted.
-    pub(super) fn check_quota(&mut self) -> Result<()> {
-        for (kind, inode, used) in std::mem::take(&mut self.usage).kinds {
-            let place = Place::inode(inode.0);
+    pub(super) fn run(&mut self, usage: Usage) -> Result<()> {
+        for (kind, inode, used) in usage.kinds {
+            let place = Location::inode(inode.0);
             let Some(entries) = self.read_quota_file(kind, inode)? else {
                 let what = format!("the {} quota file cannot be read", kind.word());
-                self.problem(ProblemKind::Quota, place, what);
+                self.findings.add(ProblemKind::Quota, place, what);
                 continue;
             };
             let mut missing = used.clone();
@@ -81,7 +89,7 @@ impl Checker<'_> {
                         entry.space,
                         entry.inodes
                     );
-                    self.problem(ProblemKind::Quota, place, what);
+                    self.findings.add(ProblemKind::Quota, place, what);
                 }
             }
             for (id, used) in missing {
@@ -91,7 +99,7 @@ impl Checker<'_> {
                     used.bytes,
                     used.inodes
                 );
-                self.problem(ProblemKind::Quota, place, what);
+                self.findings.add(ProblemKind::Quota, place, what);
             }
         }
         Ok(())
@@ -99,13 +107,13 @@ impl Checker<'_> {
 
     /// The entries of a quota file; `None` if there is no file of that kind.
     fn read_quota_file(&mut self, kind: QuotaKind, inode: InodeNumber) -> Result<Option<Vec<QuotaEntry>>> {
-        let Some((_, fields)) = self.read_inode(inode.0)? else { return Ok(None) };
-        let runs = self.runs_of(&fields, MAX_RUNS)?;
+        let Some((_, fields)) = self.volume.read_inode(inode.0)? else { return Ok(None) };
+        let runs = self.volume.runs_of(&fields, MAX_RUNS)?;
         let mapped = runs.iter().fold(0_u64, |blocks, (_, _, count)| blocks.saturating_add(*count));
-        if mapped > self.layout.blocks_count {
+        if mapped > self.volume.layout.blocks_count {
             return Ok(None);
         }
-        let (place, header) = (Place::inode(inode.0), QuotaHeader::new(1));
+        let (place, header) = (Location::inode(inode.0), QuotaHeader::new(1));
         let mut file = File { place, header, runs, seen: HashSet::new(), entries: Vec::new() };
         let Some(bytes) = self.quota_block(&file, 0)? else { return Ok(None) };
         let header = QuotaHeader::parse(kind, &bytes);
@@ -118,7 +126,7 @@ impl Checker<'_> {
     }
 
     fn quota_block(&self, file: &File, block: u32) -> Result<Option<Vec<u8>>> {
-        let size = self.layout.block_size;
+        let size = self.volume.layout.block_size;
         let offset = u64::from(block) * BLOCK_SIZE as u64;
         let at = size.block_of(offset);
         let after = file.runs.partition_point(|(start, _, _)| *start <= at.0);
@@ -126,10 +134,10 @@ impl Checker<'_> {
             return Ok(None);
         };
         let found = FsBlock(first.0 + (at.0 - start));
-        if at.0 - start >= *count || !self.layout.is_data_range(found, 1) {
+        if at.0 - start >= *count || !self.volume.layout.is_data_range(found, 1) {
             return Ok(None);
         }
-        let bytes = self.reader.block(found)?;
+        let bytes = self.volume.reader.block(found)?;
         let within = (offset - size.offset_of(at)) as usize;
         Ok(bytes.get(within..within + BLOCK_SIZE).map(<[u8]>::to_vec))
     }
@@ -139,7 +147,7 @@ impl Checker<'_> {
         let Some(bytes) = bytes else {
             let what =
                 format!("block {block} of the quota file's tree is not in the file, or in the tree twice");
-            self.problem(ProblemKind::Quota, file.place, what);
+            self.findings.add(ProblemKind::Quota, file.place, what);
             return Ok(());
         };
         if level == DEPTH {
@@ -150,7 +158,7 @@ impl Checker<'_> {
             let is_shared_leaf = level + 1 == DEPTH && file.seen.contains(&next);
             if !file.header.has(next) {
                 let what = "the tree of the quota file points beyond its end";
-                self.problem(ProblemKind::Quota, file.place, what);
+                self.findings.add(ProblemKind::Quota, file.place, what);
             } else if !is_shared_leaf {
                 self.read_quota_tree(file, next, level + 1)?;
             }

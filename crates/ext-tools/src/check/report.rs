@@ -159,22 +159,22 @@ impl CheckReport {
     }
 }
 
-/// Collects problems.
-#[derive(Debug)]
-pub(super) struct Findings {
+/// Collects problems, and tells the caller how far the check is.
+pub(super) struct Findings<'p> {
     pub(super) report: CheckReport,
     max: usize,
+    progress: &'p mut dyn FnMut(CheckProgress),
 }
 
-/// The place of a problem; built when it is reported.
+/// Where a problem is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) inode: Option<u32>,
     pub(super) block: Option<u64>,
     pub(super) group: Option<u32>,
 }
 
-impl Place {
+impl Location {
     pub(super) const VOLUME: Self = Self { inode: None, block: None, group: None };
 
     pub(super) const fn inode(inode: u32) -> Self {
@@ -194,15 +194,19 @@ impl Place {
     }
 }
 
-impl Findings {
-    pub(super) fn new(options: &CheckOptions) -> Self {
-        Self { report: CheckReport::default(), max: options.max_problems }
+impl<'p> Findings<'p> {
+    pub(super) fn new(options: &CheckOptions, progress: &'p mut dyn FnMut(CheckProgress)) -> Self {
+        Self { report: CheckReport::default(), max: options.max_problems, progress }
     }
 
-    pub(super) fn add(&mut self, kind: ProblemKind, place: Place, what: impl Into<String>) {
+    pub(super) fn progress(&mut self, phase: CheckPhase, done: impl Into<u64>, total: impl Into<u64>) {
+        (self.progress)(CheckProgress { phase, done: done.into(), total: total.into() });
+    }
+
+    pub(super) fn add(&mut self, kind: ProblemKind, place: Location, what: impl Into<String>) {
         self.report.problem_count += 1;
         if self.report.problems.len() < self.max {
-            let Place { inode, block, group } = place;
+            let Location { inode, block, group } = place;
             self.report.problems.push(Problem { kind, inode, block, group, what: what.into() });
         }
     }

@@ -3,9 +3,13 @@
 //! Where it sits: after all inodes have been checked. What is shared is few (`claim.rs` notes no more), so its users are found by
 //! with a second pass over all files.
 
-use crate::check::mapping::{MapSink, walk_extents, walk_numbers};
-use crate::check::used::UsedClusters;
-use crate::check::{Checker, Place, ProblemKind};
+use crate::check::mapping::{MapSink, walk_map};
+use crate::check::used::{InodeNotes, UsedClusters};
+use crate::check::volume::Volume;
+use crate::check::ProblemKind;
+use crate::check::report::{Findings, Location};
+use std::collections::BTreeSet;
+
 use diorite_ext::Result;
 use diorite_ext::memory::BlockMemory;
 use diorite_ext_format::{DiskInode, InodeFlags};
@@ -23,27 +27,33 @@ struct Shared {
     inodes: Vec<u32>,
 }
 
-impl Checker<'_> {
+/// Runs of blocks that several use: first block and count.
+#[derive(Debug, Default)]
+pub(super) struct SharedRuns(BTreeSet<(u64, u64)>);
+
+impl SharedRuns {
     /// Remember a run of blocks that several use.
-    pub(super) fn note_shared(&mut self, block: u64, count: u64) {
-        if self.shared.len() < MAX_SHARED_RUNS {
-            self.shared.insert((block, count));
+    pub(super) fn note(&mut self, block: u64, count: u64) {
+        if self.0.len() < MAX_SHARED_RUNS {
+            self.0.insert((block, count));
         }
     }
 
-    /// Pass over all files again and say who uses the blocks that several use.
-    pub(super) fn explain_shared_blocks(&mut self) -> Result<()> {
-        if self.shared.is_empty() {
+    /// Pass over all files again and report who uses the blocks that several use.
+    pub(super) fn explain(
+        &self,
+        volume: &Volume<'_>,
+        notes: &InodeNotes,
+        findings: &mut Findings<'_>,
+    ) -> Result<()> {
+        if self.0.is_empty() {
             return Ok(());
         }
-        let mut shared: Vec<Shared> = self
-            .shared
-            .iter()
-            .map(|(block, count)| Shared { block: *block, count: *count, inodes: Vec::new() })
-            .collect();
-        let mut visited = UsedClusters::new(self.layout);
-        for group in self.layout.groups() {
-            self.find_owners(group, &mut shared, &mut visited)?;
+        let unowned = |(block, count): &(u64, u64)| Shared { block: *block, count: *count, inodes: Vec::new() };
+        let mut shared: Vec<Shared> = self.0.iter().map(unowned).collect();
+        let mut visited = UsedClusters::new(volume.layout);
+        for group in volume.layout.groups() {
+            find_owners(volume, notes, group, &mut shared, &mut visited)?;
         }
         for Shared { block, count, inodes } in shared {
             let names: Vec<String> = inodes.iter().map(u32::to_string).collect();
@@ -53,59 +63,56 @@ impl Checker<'_> {
                 _ => format!("inodes {}", names.join(", ")),
             };
             let what = format!("{count} blocks are used by {whose}");
-            self.problem(ProblemKind::SharedBlock, Place::block(block), what);
+            findings.add(ProblemKind::SharedBlock, Location::block(block), what);
         }
         Ok(())
     }
+}
 
-    /// Look for users among the inodes of a group.
-    fn find_owners(
-        &self,
-        group: GroupNumber,
-        shared: &mut [Shared],
-        visited: &mut UsedClusters,
-    ) -> Result<()> {
-        let Some(notes) = self.notes.group(group) else { return Ok(()) };
-        let used = (0..).zip(notes).filter(|(_, note)| note.used).map(|(index, _)| index);
-        let table = self.descriptors[group.0 as usize].inode_table;
-        let size = usize::from(self.layout.inode_size);
-        let mut read: Option<(u64, BlockMemory)> = None;
-        for index in used {
-            let number = self.layout.inode_at(group, index);
-            let Ok(at) = self.layout.locate_inode(number) else { continue };
-            let block = table.0 + u64::from(at.table_block);
-            if read.as_ref().is_none_or(|(known, _)| *known != block) {
-                read = Some((block, self.reader.block(FsBlock(block))?));
-            }
-            let Some((_, bytes)) = &read else { continue };
-            let raw = &bytes[at.offset as usize..at.offset as usize + size];
-            if let Ok(fields) = DiskInode::parse(number, raw, &self.superblock) {
-                self.look_at_map(number, &fields, OwnerSearch { inode: number.0, shared, visited })?;
-            }
+/// Look for users among the inodes of a group.
+fn find_owners(
+    volume: &Volume<'_>,
+    notes: &InodeNotes,
+    group: GroupNumber,
+    shared: &mut [Shared],
+    visited: &mut UsedClusters,
+) -> Result<()> {
+    let Some(notes) = notes.group(group) else { return Ok(()) };
+    let used = (0..).zip(notes).filter(|(_, note)| note.used).map(|(index, _)| index);
+    let table = volume.descriptors[group.0 as usize].inode_table;
+    let size = usize::from(volume.layout.inode_size);
+    let mut read: Option<(u64, BlockMemory)> = None;
+    for index in used {
+        let number = volume.layout.inode_at(group, index);
+        let Ok(at) = volume.layout.locate_inode(number) else { continue };
+        let block = table.0 + u64::from(at.table_block);
+        if read.as_ref().is_none_or(|(known, _)| *known != block) {
+            read = Some((block, volume.reader.block(FsBlock(block))?));
         }
-        Ok(())
-    }
-
-    fn look_at_map(
-        &self,
-        number: InodeNumber,
-        fields: &DiskInode,
-        mut search: OwnerSearch<'_>,
-    ) -> Result<()> {
-        if fields.file_acl.0 != 0 {
-            search.look(fields.file_acl.0, 1);
-        }
-        if fields.flags.contains(InodeFlags::INLINE_DATA) || number == InodeNumber::RESIZE {
-            return Ok(());
-        }
-        if fields.flags.contains(InodeFlags::EXTENTS) {
-            walk_extents(&self.reader, &fields.block, None, &mut search)
-        } else if matches!(fields.kind(), Some(FileKind::Regular | FileKind::Directory)) {
-            walk_numbers(&self.reader, &fields.block, &mut search)
-        } else {
-            Ok(())
+        let Some((_, bytes)) = &read else { continue };
+        let raw = &bytes[at.offset as usize..at.offset as usize + size];
+        if let Ok(fields) = DiskInode::parse(number, raw, &volume.superblock) {
+            look_at_map(volume, number, &fields, OwnerSearch { inode: number.0, shared, visited })?;
         }
     }
+    Ok(())
+}
+
+fn look_at_map(
+    volume: &Volume<'_>,
+    number: InodeNumber,
+    fields: &DiskInode,
+    mut search: OwnerSearch<'_>,
+) -> Result<()> {
+    if fields.file_acl.0 != 0 {
+        search.look(fields.file_acl.0, 1);
+    }
+    if fields.flags.contains(InodeFlags::INLINE_DATA) || number == InodeNumber::RESIZE {
+        return Ok(());
+    }
+    let is_mapped = fields.flags.contains(InodeFlags::EXTENTS)
+        || matches!(fields.kind(), Some(FileKind::Regular | FileKind::Directory));
+    if is_mapped { walk_map(&volume.reader, fields, None, &mut search) } else { Ok(()) }
 }
 
 /// Finds who uses blocks that are known to be shared.

@@ -1,12 +1,18 @@
 //! Extended attributes: areas in inodes, blocks that inodes share, and inodes that hold values.
 
-use crate::check::{Checker, Place, ProblemKind, XattrBlock};
+use crate::check::ProblemKind;
+use crate::check::claim::FileBlocks;
+use crate::check::report::{Findings, Location};
+use crate::check::used::InodeNotes;
+use crate::check::volume::Volume;
+use std::collections::{BTreeSet, HashMap};
+
 use diorite_ext::Result;
 use diorite_ext_format::inode::GOOD_OLD_SIZE;
 use diorite_ext_format::xattr::{
     Attributes, BlockHeader, RawAttribute, entry_hash, entry_hash_signed, has_valid_checksum,
 };
-use diorite_ext_format::{DiskInode, InodeFlags, le32};
+use diorite_ext_format::{DiskInode, FsBlock, InodeFlags, le32};
 
 /// Namespace of encryption contexts, and the bytes at the end of one that each file has of its own.
 const ENCRYPTION: u8 = 9;
@@ -32,30 +38,66 @@ impl std::ops::Add for ValueUse {
     }
 }
 
-impl Checker<'_> {
+/// An attribute block and who uses it.
+#[derive(Clone, Copy, Debug)]
+struct XattrBlock {
+    references: u32,
+    found: u32,
+    sound: bool,
+    values: ValueUse,
+}
+
+/// The attributes of all inodes.
+#[derive(Debug, Default)]
+pub(super) struct Xattrs {
+    blocks: HashMap<u64, XattrBlock>,
+    /// Inodes that hold values of attributes, and how often they are used; 0 for those of Lustre, which do not count that.
+    value_inodes: HashMap<u32, u64>,
+    /// Inodes whose flag says that they hold a value.
+    pub(super) value_holders: BTreeSet<u32>,
+    /// Encryption policies of inodes that have one.
+    pub(super) policies: HashMap<u32, Box<[u8]>>,
+}
+
+impl Xattrs {
+    /// Whether an attribute block has more than one user. It was read for its first user only.
+    pub(super) fn is_shared(&self, block: FsBlock) -> bool {
+        self.blocks.get(&block.0).is_some_and(|block| block.found > 1)
+    }
+}
+
+/// Checks the attributes of an inode.
+pub(super) struct XattrCheck<'c, 'd> {
+    pub(super) volume: &'c Volume<'d>,
+    pub(super) blocks: &'c mut FileBlocks,
+    pub(super) xattrs: &'c mut Xattrs,
+    pub(super) findings: &'c mut Findings<'d>,
+}
+
+impl XattrCheck<'_, '_> {
     /// The attributes in an inode; what their values use outside of it.
-    pub(super) fn check_xattrs(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> ValueUse {
+    pub(super) fn check_inside(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> ValueUse {
         let mut values = ValueUse::default();
         let start = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
-        if usize::from(self.layout.inode_size) <= GOOD_OLD_SIZE || fields.extra_isize == 0 {
+        if usize::from(self.volume.layout.inode_size) <= GOOD_OLD_SIZE || fields.extra_isize == 0 {
             return values;
         }
         let area = raw.get(start..).unwrap_or_default();
-        let entries: Vec<_> = Attributes::in_inode(area, self.layout.inodes_count).collect();
+        let entries: Vec<_> = Attributes::in_inode(area, self.volume.layout.inodes_count).collect();
         for entry in entries {
             match entry {
                 Ok(entry) => {
                     if entry.value_inode.is_none() && entry.hash != 0 && !has_right_hash(&entry, entry.value)
                     {
                         let what = "the hash of an extended attribute in the inode does not match";
-                        self.problem(ProblemKind::Xattr, Place::inode(number), what);
+                        self.findings.add(ProblemKind::Xattr, Location::inode(number), what);
                     }
                     values = values + self.count_value_inode(number, fields, &entry);
                     self.note_policy(number, fields, &entry);
                 }
-                Err(what) => self.problem(
+                Err(what) => self.findings.add(
                     ProblemKind::Xattr,
-                    Place::inode(number),
+                    Location::inode(number),
                     format!("extended attributes: {what}"),
                 ),
             }
@@ -64,77 +106,77 @@ impl Checker<'_> {
     }
 
     /// Take the attribute block of an inode; the number of clusters that the inode counts for it, and what its values use.
-    pub(super) fn take_xattr_block(&mut self, number: u32, fields: &DiskInode) -> Result<(u64, ValueUse)> {
+    pub(super) fn take_block(&mut self, number: u32, fields: &DiskInode) -> Result<(u64, ValueUse)> {
         let block = fields.file_acl;
-        let place = Place::inode(number).and_block(block.0);
-        if !self.layout.is_data_range(block, 1) {
-            self.problem(
+        let place = Location::inode(number).and_block(block.0);
+        if !self.volume.layout.is_data_range(block, 1) {
+            self.findings.add(
                 ProblemKind::Xattr,
                 place,
                 "the block of its extended attributes is not on the volume",
             );
             return Ok((0, ValueUse::default()));
         }
-        if let Some(known) = self.xattr_blocks.get_mut(&block.0) {
+        if let Some(known) = self.xattrs.blocks.get_mut(&block.0) {
             known.found += 1;
             return Ok((u64::from(known.sound), known.values));
         }
         let mut taken = false;
-        self.used.set(block, 1, &mut |_, _| {
+        self.blocks.used.set(block, 1, &mut |_, _| {
             taken = true;
             false
         });
         if taken {
-            self.note_shared(block.0, 1);
-            self.problem(
+            self.blocks.shared.note(block.0, 1);
+            self.findings.add(
                 ProblemKind::SharedBlock,
                 place,
                 "the block of its extended attributes is in use for something else",
             );
         }
-        let checked = if taken { None } else { self.check_xattr_block(place, number, fields)? };
+        let checked = if taken { None } else { self.check_block(place, number, fields)? };
         let (references, values) = checked.unwrap_or((1, ValueUse::default()));
         let known = XattrBlock { references, found: 1, sound: checked.is_some(), values };
-        self.xattr_blocks.insert(block.0, known);
+        self.xattrs.blocks.insert(block.0, known);
         Ok((1, values))
     }
 
     /// The references that the block counts, and what its values use; `None` for one that is no attribute block.
-    fn check_xattr_block(
+    fn check_block(
         &mut self,
-        place: Place,
+        place: Location,
         number: u32,
         fields: &DiskInode,
     ) -> Result<Option<(u32, ValueUse)>> {
-        let bytes = self.reader.block(fields.file_acl)?;
+        let bytes = self.volume.reader.block(fields.file_acl)?;
         let header = match BlockHeader::parse(&bytes) {
             Ok(header) => header,
             Err(what) => {
-                self.problem(ProblemKind::Xattr, place, what);
+                self.findings.add(ProblemKind::Xattr, place, what);
                 return Ok(None);
             }
         };
-        let seed = self.superblock.checksum_seed();
-        if self.superblock.features().metadata_csum() && !has_valid_checksum(&bytes, fields.file_acl, seed) {
-            self.problem(ProblemKind::Xattr, place, "the checksum of the attribute block does not match");
+        let seed = self.volume.superblock.checksum_seed();
+        if self.volume.superblock.features().metadata_csum() && !has_valid_checksum(&bytes, fields.file_acl, seed) {
+            self.findings.add(ProblemKind::Xattr, place, "the checksum of the attribute block does not match");
         }
-        let entries: Vec<_> = Attributes::in_block(&bytes, self.layout.inodes_count).collect();
+        let entries: Vec<_> = Attributes::in_block(&bytes, self.volume.layout.inodes_count).collect();
         let mut values = ValueUse::default();
         for entry in entries {
             match entry {
                 Ok(entry) => {
                     if entry.name_index == 0 {
-                        self.problem(ProblemKind::Xattr, place, "an extended attribute has no namespace");
+                        self.findings.add(ProblemKind::Xattr, place, "an extended attribute has no namespace");
                     }
                     if entry.value_inode.is_none() && !has_right_hash(&entry, entry.value) {
                         let what = "the hash of an extended attribute does not match";
-                        self.problem(ProblemKind::Xattr, place, what);
+                        self.findings.add(ProblemKind::Xattr, place, what);
                     }
                     values = values + self.count_value_inode(number, fields, &entry);
                     self.note_policy(number, fields, &entry);
                 }
                 Err(what) => {
-                    self.problem(ProblemKind::Xattr, Place::inode(number).and_block(fields.file_acl.0), what);
+                    self.findings.add(ProblemKind::Xattr, Location::inode(number).and_block(fields.file_acl.0), what);
                     return Ok(None);
                 }
             }
@@ -155,38 +197,40 @@ impl Checker<'_> {
             // Of a later version, as e2fsck: all of those are one policy.
             _ => &[],
         };
-        self.policies.insert(number, policy.into());
+        self.xattrs.policies.insert(number, policy.into());
     }
 
     /// Count a value in an inode of its own, and check the entry's hash against the one that the inode has of its value.
     fn count_value_inode(&mut self, owner: u32, fields: &DiskInode, entry: &RawAttribute<'_>) -> ValueUse {
         let Some(number) = entry.value_inode else { return ValueUse::default() };
-        if let Some((raw, value)) = self.read_inode(number.0).ok().flatten() {
+        if let Some((raw, value)) = self.volume.read_inode(number.0).ok().flatten() {
             let value_hash = le32(&raw, VALUE_HASH).to_le_bytes();
             let is_right = has_right_hash(entry, &value_hash);
             // As Lustre made it: it names the inode that has the attribute in place of its modification time and generation, and
             // neither counts its users nor is charged to the owner.
             if !is_right && le32(&raw, 0x10) == owner && value.generation == fields.generation {
-                self.value_inodes.entry(number.0).or_default();
+                self.xattrs.value_inodes.entry(number.0).or_default();
                 return ValueUse::default();
             }
             if !is_right && value.flags.contains(InodeFlags::EA_INODE) {
                 let what = format!(
                     "the hash of an extended attribute with its value in inode {number} does not match"
                 );
-                self.problem(ProblemKind::Xattr, Place::inode(owner), what);
+                self.findings.add(ProblemKind::Xattr, Location::inode(owner), what);
             }
         }
-        *self.value_inodes.entry(number.0).or_default() += 1;
-        let per_cluster = u64::from(self.layout.blocks_per_cluster);
-        let clusters = self.layout.block_size.blocks_for(entry.value_size.into()).div_ceil(per_cluster);
+        *self.xattrs.value_inodes.entry(number.0).or_default() += 1;
+        let per_cluster = u64::from(self.volume.layout.blocks_per_cluster);
+        let clusters = self.volume.layout.block_size.blocks_for(entry.value_size.into()).div_ceil(per_cluster);
         ValueUse { clusters, inodes: 1 }
     }
+}
 
+impl Xattrs {
     /// Reference counts of attribute blocks.
-    pub(super) fn check_xattr_blocks(&mut self) {
+    pub(super) fn check_references(&self, findings: &mut Findings<'_>) {
         let mut wrong: Vec<_> = self
-            .xattr_blocks
+            .blocks
             .iter()
             .filter(|(_, known)| known.sound && known.references != known.found)
             .map(|(block, known)| (*block, known.references, known.found))
@@ -194,21 +238,26 @@ impl Checker<'_> {
         wrong.sort_unstable();
         for (block, references, found) in wrong {
             let what = format!("an attribute block counts {references} users, but has {found}");
-            self.problem(ProblemKind::Xattr, Place::block(block), what);
+            findings.add(ProblemKind::Xattr, Location::block(block), what);
         }
     }
 
     /// Inodes with values: each must be one, and count its users. The count is where others keep times.
-    pub(super) fn check_value_inodes(&mut self) -> Result<()> {
+    pub(super) fn check_value_inodes(
+        &self,
+        volume: &Volume<'_>,
+        notes: &InodeNotes,
+        findings: &mut Findings<'_>,
+    ) -> Result<()> {
         let mut recorded: Vec<(u32, u64)> =
             self.value_inodes.iter().map(|(inode, uses)| (*inode, *uses)).collect();
         recorded.sort_unstable();
         for (inode, uses) in recorded {
-            let place = Place::inode(inode);
-            let found = if self.notes.get(inode).used { self.read_inode(inode)? } else { None };
+            let place = Location::inode(inode);
+            let found = if notes.get(inode).used { volume.read_inode(inode)? } else { None };
             let Some((raw, _)) = found.filter(|(_, fields)| fields.flags.contains(InodeFlags::EA_INODE))
             else {
-                self.problem(
+                findings.add(
                     ProblemKind::Xattr,
                     place,
                     "an extended attribute has its value in an inode that holds none",
@@ -221,7 +270,7 @@ impl Checker<'_> {
             let counted = u64::from(le32(&raw, 0x0c)) << 32 | u64::from(le32(&raw, 0x24));
             if counted != uses {
                 let what = format!("it holds a value that {uses} attributes use, but counts {counted}");
-                self.problem(ProblemKind::Xattr, place, what);
+                findings.add(ProblemKind::Xattr, place, what);
             }
         }
         let unused: Vec<u32> = self
@@ -232,7 +281,7 @@ impl Checker<'_> {
             .collect();
         for inode in unused {
             let what = "it holds a value that no extended attribute uses";
-            self.problem(ProblemKind::Xattr, Place::inode(inode), what);
+            findings.add(ProblemKind::Xattr, Location::inode(inode), what);
         }
         Ok(())
     }

@@ -78,21 +78,10 @@ impl EntryBatch {
         self.is_damaged = true;
     }
 
-    pub(super) fn push(&mut self, name: &[u8], inode: u32, kind: Option<FileKind>, cursor: u64) {
+    pub(super) fn push(&mut self, name: &[u8], inode: InodeNumber, kind: Option<FileKind>, cursor: u64) {
         let (name_start, name_len) = (self.names.len() as u32, name.len() as u16);
         self.names.extend_from_slice(name);
-        self.slots.push(Slot { cursor, inode: InodeNumber(inode), name_start, name_len, kind });
-    }
-
-    /// Set the cursors of those from `first` on by their names.
-    pub(super) fn set_cursors(
-        &mut self,
-        first: usize,
-        by_names: impl FnOnce(&[&[u8]], &mut dyn FnMut(usize, u64)),
-    ) {
-        let Self { names, slots, .. } = self;
-        let of_slots: Vec<&[u8]> = slots[first..].iter().map(|slot| name_of(names, slot)).collect();
-        by_names(&of_slots, &mut |nth, cursor| slots[first + nth].cursor = cursor);
+        self.slots.push(Slot { cursor, inode, name_start, name_len, kind });
     }
 
     /// Take out those with this cursor or a larger one. Their names stay.

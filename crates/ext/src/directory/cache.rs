@@ -1,20 +1,19 @@
-//! Where names are, in memory.
+//! Places of names in directories without an index, in memory.
 //!
-//! Where it sits: [`NameCaches`] belongs to the volume and keeps a [`DirectoryCache`] for each directory that was used
-//! lately; `linear` and `indexed` read and maintain it.
+//! Where it sits: [`NameCaches`] belongs to the volume and keeps a [`DirectoryCache`] for each directory that was used lately. `linear`
+//! reads and maintains it. An index finds its names itself.
 //!
 //! Invariants:
-//! 1. A slot says where an entry begins: to move or remove an entry is to move or remove its slot.
+//! 1. A slot says where an entry begins: a change that moves or removes an entry does the same with its slot.
 //! 2. A complete cache has a slot for every entry.
 //! 3. The free space of a block is its largest gap.
-//! 4. All caches together have at most the slots given to [`NameCaches::new`], and one directory more while it is in use. What is
-//!    remembered of a block counts as [`SLOTS_OF_BLOCK`].
+//! 4. All caches together have at most the slots given to [`NameCaches::new`], and one directory more while it is in use.
 //!
-//! Locking: a directory's cache is locked by a thread that has the directory's inode locked.
+//! Locking: a thread that locks a directory's cache has the directory's inode locked.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock};
 
 use diorite_block::sync::{Mutex, Rank};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
@@ -22,13 +21,9 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use super::entries::BadEntry;
 use super::{DirectoryFormat, NameForm};
 use crate::InodeNumber;
-use crate::buffer::Buffer;
 
 /// Directories that are remembered.
 const DIRECTORIES_MAX: usize = 4096;
-/// What is remembered of a block, with the shell of its buffer that stays as long, takes as much memory as so many slots.
-const SLOTS_OF_BLOCK: usize = 8;
-
 /// Where a name's entry begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
@@ -48,9 +43,8 @@ pub(crate) struct DirectoryCache {
     complete: bool,
     /// The directory has more names than may be remembered.
     too_large: bool,
-    gaps: Option<Gaps>,
-    /// Of blocks, where the record begins that got the rest of the last gap taken there.
-    last_gaps: HashMap<u32, u16>,
+    /// The largest gap of each block, if known.
+    gaps: Option<Vec<usize>>,
 }
 
 /// Hashes names; seeded anew by each process.
@@ -69,14 +63,7 @@ fn spread(tag: u32) -> u64 {
 impl DirectoryCache {
     /// Nothing yet; at most `slots_max` names later: 13 to 26 bytes each.
     pub(crate) fn new(slots_max: usize) -> Self {
-        Self {
-            names: HashTable::new(),
-            slots_max,
-            complete: false,
-            too_large: false,
-            gaps: None,
-            last_gaps: HashMap::new(),
-        }
+        Self { names: HashTable::new(), slots_max, complete: false, too_large: false, gaps: None }
     }
 
     /// Places where an entry with that tag begins: usually none or one.
@@ -106,7 +93,7 @@ impl DirectoryCache {
             return;
         }
         if self.names.len() >= self.slots_max {
-            // A linear directory of this size is searched from now on; an indexed one has its index.
+            // A directory of this size is searched from now on.
             self.names = HashTable::new();
             (self.complete, self.too_large) = (false, true);
             return;
@@ -115,31 +102,11 @@ impl DirectoryCache {
         self.names.insert_unique(spread(tag), slot, |slot| spread(slot.tag));
     }
 
-    /// As [`Self::insert`], unless the slot is there.
-    pub(crate) fn learn(&mut self, tag: u32, block: u32, offset: usize) {
-        if !self.candidates(tag).any(|place| place == (block, offset)) {
-            self.insert(tag, block, offset);
-        }
-    }
-
     /// No entry begins there any more.
     pub(crate) fn remove(&mut self, tag: u32, block: u32, offset: usize) {
         let slot = Slot { tag, block, offset: (offset / 4) as u16 };
         if let Ok(entry) = self.names.find_entry(spread(tag), |other| *other == slot) {
             entry.remove();
-        }
-    }
-
-    /// All entries of a block, before they move.
-    pub(crate) fn remove_block(
-        &mut self,
-        format: &DirectoryFormat,
-        form: NameForm,
-        number: u32,
-        block: &[u8],
-    ) {
-        for record in format.records(block).map_while(Result::ok).filter(|record| record.inode != 0) {
-            self.remove(tag(&form.key(record.name)), number, record.offset);
         }
     }
 
@@ -154,7 +121,7 @@ impl DirectoryCache {
         let mut sound = Ok(());
         for record in format.records(block) {
             match record {
-                Ok(record) if record.inode != 0 => {
+                Ok(record) if !record.is_free() => {
                     self.insert(tag(&form.key(record.name)), number, record.offset);
                 }
                 Ok(_) => {}
@@ -169,132 +136,29 @@ impl DirectoryCache {
         *self = Self { too_large: self.too_large, ..Self::new(self.slots_max) };
     }
 
-    /// The largest gap of each block, if known.
-    pub(crate) fn gaps(&mut self) -> Option<&mut Gaps> {
-        self.gaps.as_mut()
+    /// Whether the gaps of all blocks are known.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.gaps.is_some()
     }
 
-    /// Set the gaps of all blocks, or forget it.
-    pub(crate) fn set_gaps(&mut self, gaps: Option<Gaps>) {
-        self.gaps = gaps;
+    /// The first block with a gap of at least `need` bytes.
+    pub(crate) fn first_gap(&self, need: usize) -> Option<u32> {
+        let index = self.gaps.as_ref()?.iter().position(|gap| *gap >= need)?;
+        Some(index as u32)
     }
 
-    /// Where a gap is likely to be in a block: a record begins there.
-    pub(crate) fn last_gap(&self, block: u32) -> Option<usize> {
-        self.last_gaps.get(&block).map(|offset| usize::from(*offset) * 4)
+    /// Set the largest gap of every block.
+    pub(crate) fn set_gaps(&mut self, gaps: Vec<usize>) {
+        self.gaps = Some(gaps);
     }
 
-    /// The record at `offset` has what is left of a gap.
-    pub(crate) fn set_last_gap(&mut self, block: u32, offset: usize) {
-        self.last_gaps.insert(block, (offset / 4) as u16);
-    }
-
-    /// Records of the block move or go.
-    pub(crate) fn forget_last_gap(&mut self, block: u32) {
-        self.last_gaps.remove(&block);
-    }
-
-    /// A block's largest gap changed.
+    /// A block's largest gap changed, or it is a new one at the end.
     pub(crate) fn set_gap(&mut self, block: u32, gap: usize) {
         if let Some(gaps) = &mut self.gaps {
-            gaps.set(block, gap);
+            let len = gaps.len().max(block as usize + 1);
+            gaps.resize(len, 0);
+            gaps[block as usize] = gap;
         }
-    }
-
-    fn slots(&self) -> usize {
-        self.names.len() + self.last_gaps.len()
-    }
-}
-
-/// The largest gap of each block, as a tree of maxima: finds the first block with enough space in logarithmic time.
-#[derive(Debug, Default)]
-pub(crate) struct Gaps {
-    /// A complete binary tree, root at 1, leaves from `leaves` on; gaps divided by four.
-    tree: Vec<u16>,
-    leaves: usize,
-}
-
-impl Gaps {
-    /// Set the gap of a block; blocks that were never set have none.
-    pub(crate) fn set(&mut self, block: u32, gap: usize) {
-        let block = block as usize;
-        if block >= self.leaves {
-            self.grow(block + 1);
-        }
-        let mut at = self.leaves + block;
-        self.tree[at] = (gap / 4) as u16;
-        while at > 1 {
-            at /= 2;
-            let largest = self.tree[at * 2].max(self.tree[at * 2 + 1]);
-            if self.tree[at] == largest {
-                break;
-            }
-            self.tree[at] = largest;
-        }
-    }
-
-    /// The first block with a gap of at least `need`.
-    pub(crate) fn first_with(&self, need: usize) -> Option<u32> {
-        let need = (need / 4) as u16;
-        if self.leaves == 0 || self.tree[1] < need {
-            return None;
-        }
-        let mut at = 1;
-        while at < self.leaves {
-            at *= 2;
-            if self.tree[at] < need {
-                at += 1;
-            }
-        }
-        Some((at - self.leaves) as u32)
-    }
-
-    fn grow(&mut self, blocks: usize) {
-        let leaves = blocks.next_power_of_two().max(8);
-        let mut tree = vec![0; leaves * 2];
-        tree[leaves..leaves + self.leaves].copy_from_slice(&self.tree[self.leaves..]);
-        for at in (1..leaves).rev() {
-            tree[at] = tree[at * 2].max(tree[at * 2 + 1]);
-        }
-        (self.tree, self.leaves) = (tree, leaves);
-    }
-}
-
-/// The buffers of a directory's blocks, while they are in memory: the way past the mapping and the map of all buffers. Blocks of a
-/// directory stay where they are until it is removed, and then its cache is forgotten.
-#[derive(Debug)]
-pub(crate) struct CachedBlocks {
-    buffers: Vec<Weak<Buffer>>,
-    /// Blocks that are remembered of one directory, from its first one on.
-    max: usize,
-}
-
-impl CachedBlocks {
-    fn new(slots_max: usize) -> Self {
-        Self { buffers: Vec::new(), max: slots_max / SLOTS_OF_BLOCK / 2 }
-    }
-
-    fn slots(&self) -> usize {
-        self.buffers.len() * SLOTS_OF_BLOCK
-    }
-
-    /// The block's buffer, if it is known and in memory.
-    pub(crate) fn get(&self, block: u32) -> Option<Arc<Buffer>> {
-        let buffer = self.buffers.get(block as usize)?.upgrade()?;
-        buffer.note_use();
-        Some(buffer)
-    }
-
-    /// Remember a block's buffer.
-    pub(crate) fn keep(&mut self, block: u32, buffer: &Arc<Buffer>) {
-        let block = block as usize;
-        if block >= self.max {
-            return;
-        }
-        if block >= self.buffers.len() {
-            self.buffers.resize_with((block + 1).next_power_of_two(), Weak::new);
-        }
-        self.buffers[block] = Arc::downgrade(buffer);
     }
 }
 
@@ -310,7 +174,7 @@ pub(crate) struct NameCaches {
 /// A directory's cache, and how it counts.
 #[derive(Debug)]
 pub(crate) struct CacheEntry {
-    cache: Mutex<(DirectoryCache, CachedBlocks)>,
+    cache: Mutex<DirectoryCache>,
     slots: AtomicUsize,
     last_use: AtomicU64,
 }
@@ -318,10 +182,7 @@ pub(crate) struct CacheEntry {
 impl CacheEntry {
     fn new(slots_max: usize) -> Self {
         Self {
-            cache: Mutex::ranked(
-                Rank::DirectoryCache,
-                (DirectoryCache::new(slots_max), CachedBlocks::new(slots_max)),
-            ),
+            cache: Mutex::ranked(Rank::DirectoryCache, DirectoryCache::new(slots_max)),
             slots: AtomicUsize::new(0),
             last_use: AtomicU64::new(0),
         }
@@ -343,7 +204,7 @@ impl NameCaches {
     pub(crate) fn with<R>(
         &self,
         directory: InodeNumber,
-        work: impl FnOnce(&mut DirectoryCache, &mut CachedBlocks) -> R,
+        work: impl FnOnce(&mut DirectoryCache) -> R,
     ) -> R {
         let entry = {
             let mut map = self.map.lock();
@@ -352,16 +213,15 @@ impl NameCaches {
             }
             map.entry(directory).or_insert_with(|| Arc::new(CacheEntry::new(self.slots_max))).clone()
         };
-        let mut guard = entry.cache.lock();
-        let (cache, blocks) = &mut *guard;
-        let result = work(cache, blocks);
-        let (before, slots) = (entry.slots.load(Ordering::Relaxed), cache.slots() + blocks.slots());
+        let mut cache = entry.cache.lock();
+        let result = work(&mut cache);
+        let (before, slots) = (entry.slots.load(Ordering::Relaxed), cache.names.len());
         if before != slots {
             entry.slots.store(slots, Ordering::Relaxed);
             entry.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
             let grown = slots.wrapping_sub(before);
             let total = self.slots.fetch_add(grown, Ordering::Relaxed).wrapping_add(grown);
-            drop(guard);
+            drop(cache);
             if total > self.slots_max {
                 self.evict(&mut self.map.lock(), directory, DIRECTORIES_MAX, self.slots_max / 4 * 3);
             }
@@ -406,32 +266,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_find_the_first_block_that_fits() {
-        let mut tree = Gaps::default();
-        assert_eq!(tree.first_with(12), None);
-        let gaps: Vec<usize> = (0..1000).map(|n| (n * 7919 % 1021) / 4 * 4).collect();
-        for (block, gap) in gaps.iter().enumerate() {
-            tree.set(block as u32, *gap);
-        }
-        for need in (12..1100).step_by(4) {
-            let want = gaps.iter().position(|gap| *gap >= need).map(|block| block as u32);
-            assert_eq!(tree.first_with(need), want, "{need}");
-        }
-        for block in 0..900 {
-            tree.set(block, 0);
-        }
-        let want = gaps[900..].iter().position(|gap| *gap >= 500).map(|block| block as u32 + 900);
-        assert_eq!(tree.first_with(500), want);
-        tree.set(3, 65532);
-        assert_eq!(tree.first_with(65532), Some(3));
-    }
-
-    #[test]
     fn caches_stay_within_their_bound() {
         const SLOTS_MAX: usize = 1 << 16;
         let caches = NameCaches::new(SLOTS_MAX);
         for directory in 0..64_u32 {
-            caches.with(InodeNumber(directory), |cache, _| {
+            caches.with(InodeNumber(directory), |cache| {
                 for n in 0..SLOTS_MAX / 16 {
                     cache.insert(n as u32, n as u32, 0);
                 }

@@ -10,15 +10,15 @@
 //! 2. A name never moves, except by [`DirectoryFormat::fill`], which writes a block anew.
 //! 3. Bytes of a removed entry are zero.
 
-use crate::FileKind;
 use crate::layout::directory::{
-    ENTRY_HEADER as HEAD, SHORTEST_ENTRY as SHORTEST, TAIL_SIZE as TAIL, encode_entry_length as encode_len,
-    entry_length, is_tail, parse_entry,
+    Entries, SHORTEST_ENTRY as SHORTEST, TAIL_SIZE as TAIL, encode_entry_length as encode_len, is_tail,
+    parse_entry, write_entry,
 };
 use crate::layout::le32;
+use crate::{FileKind, InodeNumber};
 
 pub(crate) use crate::layout::directory::{
-    BadEntry, NAME_MAX, entry_size as record_len, kind_code, kind_of_code,
+    BadEntry, NAME_MAX, RawEntry, entry_size as record_len, kind_code, kind_of_code,
 };
 
 /// Directories in their inodes: bytes of the parent's number, the end of the first area of records, and where the first one comes in
@@ -40,28 +40,6 @@ pub(crate) struct DirectoryFormat {
     pub(crate) inodes: u32,
 }
 
-/// A record in use or free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record<'a> {
-    /// Byte in the block.
-    pub(crate) offset: usize,
-    /// Bytes of the record, free rest included.
-    pub(crate) len: usize,
-    /// Inode number, 0 for a free record.
-    pub(crate) inode: u32,
-    /// Kind as stored, 0 without `filetype`.
-    pub(crate) kind: u8,
-    /// Name, empty for a free record.
-    pub(crate) name: &'a [u8],
-}
-
-impl Record<'_> {
-    /// Bytes of the record that a new entry could take.
-    fn gap(&self) -> usize {
-        if self.inode == 0 { self.len } else { self.len - record_len(self.name.len()) }
-    }
-}
-
 /// An entry to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewEntry<'a> {
@@ -69,6 +47,12 @@ pub(crate) struct NewEntry<'a> {
     /// Kind as stored; see [`kind_code`].
     pub(crate) kind: u8,
     pub(crate) name: &'a [u8],
+}
+
+impl<'a> From<RawEntry<'a>> for NewEntry<'a> {
+    fn from(entry: RawEntry<'a>) -> Self {
+        Self { inode: entry.inode.0, kind: entry.kind_code, name: entry.name }
+    }
 }
 
 /// A place that a new entry fits.
@@ -83,15 +67,6 @@ pub(crate) struct Gap {
     pub(crate) largest_after: usize,
 }
 
-/// How much of a block is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// All of it: its largest gap is wanted.
-    AtAll,
-    /// Only what the change itself needs.
-    AsFarAsNeeded,
-}
-
 impl DirectoryFormat {
     /// Bytes of a block that records may take.
     pub(crate) fn area(&self) -> usize {
@@ -99,16 +74,27 @@ impl DirectoryFormat {
     }
 
     /// The record at `offset`, with all checks that need no other record.
-    pub(crate) fn record<'a>(&self, block: &'a [u8], offset: usize) -> Result<Record<'a>, BadEntry> {
-        let area = &block[..self.area().min(block.len())];
-        let entry = parse_entry(area, offset, self.block_size, self.inodes)?;
-        let kind = if self.kinds && !entry.is_free() { entry.kind_code } else { 0 };
-        Ok(Record { offset, len: entry.length, inode: entry.inode.0, kind, name: entry.name })
+    pub(crate) fn record<'a>(&self, block: &'a [u8], offset: usize) -> Result<RawEntry<'a>, BadEntry> {
+        let entry = parse_entry(self.records_of(block), offset, self.block_size, self.inodes)?;
+        Ok(self.with_kind(entry))
     }
 
     /// All records, free ones included, until the first whose length is wrong.
-    pub(crate) fn records<'a>(&self, block: &'a [u8]) -> Records<'a> {
-        Records { format: *self, block, offset: 0 }
+    pub(crate) fn records<'a>(
+        &self,
+        block: &'a [u8],
+    ) -> impl Iterator<Item = Result<RawEntry<'a>, BadEntry>> + use<'a> {
+        let format = *self;
+        let entries = Entries::in_area(self.records_of(block), self.block_size, self.inodes);
+        entries.with_any_bytes(true).map(move |entry| entry.map(|entry| format.with_kind(entry)))
+    }
+
+    fn records_of<'a>(&self, block: &'a [u8]) -> &'a [u8] {
+        &block[..self.area().min(block.len())]
+    }
+
+    fn with_kind<'a>(&self, entry: RawEntry<'a>) -> RawEntry<'a> {
+        if self.kinds { entry } else { RawEntry { kind_code: 0, ..entry } }
     }
 
     /// Check a whole block: every record, and the checksum tail's form.
@@ -125,10 +111,10 @@ impl DirectoryFormat {
         &self,
         block: &'a [u8],
         is_it: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<Record<'a>>, BadEntry> {
+    ) -> Result<Option<RawEntry<'a>>, BadEntry> {
         for record in self.records(block) {
             let record = record?;
-            if record.inode != 0 && is_it(record.name) {
+            if !record.is_free() && is_it(record.name) {
                 return Ok(Some(record));
             }
         }
@@ -139,7 +125,7 @@ impl DirectoryFormat {
     pub(crate) fn largest_gap(&self, block: &[u8]) -> Result<usize, BadEntry> {
         let mut largest = 0;
         for record in self.records(block) {
-            largest = largest.max(record?.gap());
+            largest = largest.max(record?.slack());
         }
         Ok(largest)
     }
@@ -149,23 +135,15 @@ impl DirectoryFormat {
         let (mut place, mut largest_after) = (None, 0);
         for record in self.records(block) {
             let record = record?;
-            let gap = record.gap();
+            let gap = record.slack();
             if gap >= need && place.is_none() {
-                place = Some((record.offset, record.len, record.len - gap));
+                place = Some((record.offset, record.length, record.length - gap));
                 largest_after = largest_after.max(gap - need);
             } else {
                 largest_after = largest_after.max(gap);
             }
         }
         Ok(place.map(|(start, len, used)| Gap { start, len, used, largest_after }))
-    }
-
-    /// The gap of the record at `offset`, where one begins, if a record of `need` bytes fits. The other gaps are not looked at.
-    pub(crate) fn gap_at(&self, block: &[u8], offset: usize, need: usize) -> Result<Option<Gap>, BadEntry> {
-        let record = self.record(block, offset)?;
-        let gap = record.gap();
-        let used = record.len - gap;
-        Ok((gap >= need).then(|| Gap { start: offset, len: record.len, used, largest_after: gap - need }))
     }
 
     /// Put an entry into a gap that was found in this block for its length. Returns its offset.
@@ -178,23 +156,20 @@ impl DirectoryFormat {
         offset
     }
 
-    /// Remove the entry that begins at `offset`; its space goes to the record before it. Returns the largest gap of what was
-    /// looked at. An offset at which no entry begins is an error.
-    pub(crate) fn remove(&self, block: &mut [u8], offset: usize, look: Look) -> Result<usize, BadEntry> {
+    /// Remove the entry that begins at `offset`; its space goes to the record before it. Returns the largest gap of the block.
+    /// An offset at which no entry begins is an error.
+    pub(crate) fn remove(&self, block: &mut [u8], offset: usize) -> Result<usize, BadEntry> {
         let (mut previous, mut found, mut largest) = (None, None, 0);
         for record in self.records(block) {
             let record = record?;
-            if record.offset == offset && record.inode != 0 {
-                found = Some((record.len, previous));
+            if record.offset == offset && !record.is_free() {
+                found = Some((record.length, previous));
                 let before = previous.map_or(0, |(_, _, gap)| gap);
-                largest = largest.max(record.len + before);
-                if look == Look::AsFarAsNeeded {
-                    break;
-                }
+                largest = largest.max(record.length + before);
             } else {
-                largest = largest.max(record.gap());
+                largest = largest.max(record.slack());
             }
-            previous = Some((record.offset, record.len, record.gap()));
+            previous = Some((record.offset, record.length, record.slack()));
         }
         let Some((len, before)) = found else {
             return Err(BadEntry { offset: offset as u32, what: "no entry begins where one was expected" });
@@ -308,7 +283,7 @@ impl DirectoryFormat {
     /// As [`Self::remove`] in a directory in its inode. An entry never reaches from one of its areas into the other.
     pub(crate) fn remove_inline(&self, content: &mut [u8], offset: usize) -> Result<(), BadEntry> {
         let (part, area, at) = self.inline_place(content, offset)?;
-        part.remove(area, at, Look::AsFarAsNeeded).map(drop)
+        part.remove(area, at).map(drop)
     }
 
     /// As [`Self::set_inode`] in a directory in its inode, also of `..`.
@@ -340,41 +315,9 @@ impl DirectoryFormat {
     }
 
     fn write(&self, block: &mut [u8], offset: usize, len: usize, new: &NewEntry<'_>) {
-        assert!(!new.name.is_empty() && new.name.len() <= NAME_MAX && record_len(new.name.len()) <= len);
-        block[offset..offset + 4].copy_from_slice(&new.inode.to_le_bytes());
-        self.set_len(block, offset, len);
-        block[offset + 6] = new.name.len() as u8;
-        block[offset + 7] = if self.kinds { new.kind } else { 0 };
-        let padded = record_len(new.name.len()) - HEAD;
-        let name = &mut block[offset + HEAD..offset + HEAD + padded];
-        name[..new.name.len()].copy_from_slice(new.name);
-        name[new.name.len()..].fill(0);
-    }
-}
-
-/// Iterator over the records of a block.
-#[derive(Clone, Debug)]
-pub(crate) struct Records<'a> {
-    format: DirectoryFormat,
-    block: &'a [u8],
-    offset: usize,
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Result<Record<'a>, BadEntry>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let area = self.format.area().min(self.block.len());
-        if self.offset >= area {
-            return None;
-        }
-        let record = self.format.record(self.block, self.offset);
-        let len = record.map_or_else(
-            |_| entry_length(&self.block[..area], self.offset, self.format.block_size).unwrap_or(area),
-            |record| record.len,
-        );
-        self.offset += len;
-        Some(record)
+        assert!(!new.name.is_empty());
+        let kind = if self.kinds { new.kind } else { 0 };
+        write_entry(block, offset, len, InodeNumber(new.inode), kind, new.name);
     }
 }
 
@@ -505,7 +448,7 @@ mod tests {
                     Step::Remove(at) => {
                         let Some(name) = nth(at) else { continue };
                         let offset = format.find(&block, |stored| stored == name).unwrap().unwrap().offset;
-                        let gap = format.remove(&mut block, offset, Look::AtAll).unwrap();
+                        let gap = format.remove(&mut block, offset).unwrap();
                         prop_assert_eq!(gap, format.largest_gap(&block).unwrap());
                         model.remove(&name);
                     }
@@ -540,7 +483,7 @@ mod tests {
                 format.put(&mut block.clone(), &gap, &NewEntry { inode: 12, kind: 1, name: b"abc" });
             }
             for offset in (0..1024).step_by(4) {
-                let _ = format.remove(&mut block.clone(), offset, Look::AtAll);
+                let _ = format.remove(&mut block.clone(), offset);
                 let _ = format.set_inode(&mut block.clone(), offset, 12, 1);
             }
         }

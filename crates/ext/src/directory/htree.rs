@@ -16,7 +16,7 @@ use crate::layout::htree::{
 };
 use crate::layout::put;
 
-use super::entries::{BadEntry, DirectoryFormat, NewEntry, Record};
+use super::entries::{BadEntry, DirectoryFormat, NewEntry, RawEntry};
 
 /// The head of the index, from its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,11 +155,11 @@ pub(crate) fn looks_like_node(format: &DirectoryFormat, block: &[u8]) -> bool {
 pub(crate) fn root_dots<'a>(
     format: &DirectoryFormat,
     block: &'a [u8],
-) -> Result<(Record<'a>, Record<'a>), BadEntry> {
+) -> Result<(RawEntry<'a>, RawEntry<'a>), BadEntry> {
     let plain = DirectoryFormat { tail: false, ..*format };
     let dot = plain.record(block, 0)?;
-    let dot_dot = plain.record(block, dot.len)?;
-    if dot.name != b"." || dot.len != 12 || dot_dot.name != b".." {
+    let dot_dot = plain.record(block, dot.length)?;
+    if dot.name != b"." || dot.length != 12 || dot_dot.name != b".." {
         return Err(BadEntry { offset: 0, what: "an indexed directory does not begin with its two dots" });
     }
     Ok((dot, dot_dot))
@@ -219,14 +219,14 @@ pub(crate) fn make_root(
     for (at, record) in format.records(&old).enumerate() {
         let record = record?;
         match (at, record.name) {
-            (0, b".") => dots[0] = record.inode,
-            (1, b"..") => dots[1] = record.inode,
+            (0, b".") => dots[0] = record.inode.0,
+            (1, b"..") => dots[1] = record.inode.0,
             (0 | 1, _) => {
                 let what = "a directory does not begin with its two dots";
                 return Err(BadEntry { offset: record.offset as u32, what });
             }
-            _ if record.inode == 0 => {}
-            _ => entries.push(NewEntry { inode: record.inode, kind: record.kind, name: record.name }),
+            _ if record.is_free() => {}
+            _ => entries.push(NewEntry::from(record)),
         }
     }
     let filled = format.fill(leaf, entries.iter().copied());
@@ -250,9 +250,8 @@ pub(crate) fn split_leaf(
     let mut entries = Vec::new();
     for record in format.records(&old) {
         let record = record?;
-        if record.inode != 0 {
-            let entry = NewEntry { inode: record.inode, kind: record.kind, name: record.name };
-            entries.push((hash_of(record.name), entry));
+        if !record.is_free() {
+            entries.push((hash_of(record.name), NewEntry::from(record)));
         }
     }
     if entries.len() < 2 {

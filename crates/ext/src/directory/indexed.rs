@@ -5,10 +5,10 @@
 
 use std::cell::Cell;
 
-use super::entries::{BadEntry, Gap};
+use super::entries::BadEntry;
 use super::htree::{self, Index, Root};
 use super::{Blocks, ChangeBlocks, Directory, Found, Place};
-use crate::{Error, InodeNumber, Result};
+use crate::{Error, Result};
 
 /// Levels of index blocks, root included, that any volume can have.
 const LEVELS: usize = 3;
@@ -147,8 +147,7 @@ impl<B: Blocks> Directory<'_, B> {
             return self.blocks.read(0, |block| {
                 let (dot, dot_dot) = htree::root_dots(format, block)?;
                 let record = if name == b"." { dot } else { dot_dot };
-                let (offset, inode) = (record.offset, InodeNumber(record.inode));
-                Ok(Some(Found { block: 0, offset, inode, kind: record.kind }))
+                Ok(Some(Found::new(0, &record)))
             });
         }
         let hash = Cell::new(0);
@@ -184,22 +183,14 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             htree::make_root(&format, &mut root, &mut leaf, version)?;
             Ok((root, leaf))
         })?;
-        self.cache.forget_last_gap(0);
+        // From now on the index finds names.
+        self.cache.clear();
         let number = self.blocks.append(|block| block.copy_from_slice(&leaf))?;
         if number != 1 {
             return self.bad_index(number, "the second block of a directory is not block 1");
         }
-        self.blocks.read(0, |block| {
-            self.cache.remove_block(&format, self.form, 0, block);
-            Ok(())
-        })?;
         self.overwrite(0, &root)?;
-        self.blocks.set_indexed()?;
-        self.cache.set_gaps(None);
-        for (offset, name) in [(0, b".".as_slice()), (12, b"..")] {
-            self.cache.insert(super::cache::tag(name), 0, offset);
-        }
-        self.blocks.read(1, |block| self.cache.insert_block(&format, self.form, 1, block))
+        self.blocks.set_indexed()
     }
 
     /// Space for a name in the leaf of its hash.
@@ -211,7 +202,8 @@ impl<B: ChangeBlocks> Directory<'_, B> {
                 hash.get()
             })?;
             let block = way.leaf;
-            if let Some(gap) = self.find_gap_in_leaf(block, need)? {
+            let find_gap = |bytes: &[u8]| self.rules.format.find_gap(bytes, need);
+            if let Some(gap) = self.blocks.read(block, find_gap)? {
                 return Ok(Place { block, gap });
             }
             if self.blocks.count() >= self.rules.blocks_max {
@@ -225,19 +217,6 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             }
         }
         self.bad_index(0, "the index does not grow")
-    }
-
-    /// A gap for a record of `need` bytes: most often after the name that was added last.
-    fn find_gap_in_leaf(&self, block: u32, need: usize) -> Result<Option<Gap>> {
-        let format = self.rules.format;
-        let last = self.cache.last_gap(block);
-        self.blocks.read(block, |bytes| {
-            let at_last = match last {
-                Some(offset) => format.gap_at(bytes, offset, need)?,
-                None => None,
-            };
-            if at_last.is_some() { Ok(at_last) } else { format.find_gap(bytes, need) }
-        })
     }
 
     /// One step of making space in the index blocks on a way: the upper full block below one with space is split, or the
@@ -272,29 +251,21 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     /// Split the leaf at the end of a way; the lowest index block has space.
     fn split_leaf(&mut self, way: &Way, lowest: &Frame) -> Result<()> {
         let format = self.rules.format;
-        let before = self.blocks.read(way.leaf, |block| {
+        let mut old = self.blocks.read(way.leaf, |block| {
             format.check(block)?;
             Ok(block.to_vec())
         })?;
-        let (mut old, mut new) = (before.clone(), vec![0; before.len()]);
+        let mut new = vec![0; old.len()];
         let hash_of = |name: &[u8]| self.hash(&way.root, name);
         let split = htree::split_leaf(&format, &mut old, &mut new, &hash_of)
             .map_err(|bad| super::corrupt(self.blocks.inode(), way.leaf, bad))?;
         let number = self.blocks.count();
         self.append_as(number, &new)?;
-        self.cache.forget_last_gap(way.leaf);
         self.overwrite(way.leaf, &old)?;
         self.blocks.change(lowest.block, |block| {
             lowest.index.insert_after(block, lowest.at, split.index_hash, number);
             Ok(())
-        })?;
-        self.cache.remove_block(&format, self.form, way.leaf, &before);
-        let inserted = self
-            .cache
-            .insert_block(&format, self.form, way.leaf, &old)
-            .and_then(|()| self.cache.insert_block(&format, self.form, number, &new));
-        assert!(inserted.is_ok(), "just written");
-        Ok(())
+        })
     }
 
     fn append_as(&mut self, number: u32, content: &[u8]) -> Result<()> {

@@ -6,14 +6,14 @@
 
 use std::borrow::Cow;
 
-use super::cache::{Gaps, tag};
-use super::entries::{BadEntry, DirectoryFormat, Look, NewEntry, Record, record_len};
+use super::cache::tag;
+use super::entries::{BadEntry, DirectoryFormat, NewEntry, RawEntry, record_len};
 use super::{Blocks, ChangeBlocks, Directory, Found, NameForm, Place, htree};
 use crate::{Error, InodeNumber, Result};
 
 impl Found {
-    pub(super) fn new(block: u32, record: &Record<'_>) -> Self {
-        Self { block, offset: record.offset, inode: InodeNumber(record.inode), kind: record.kind }
+    pub(super) fn new(block: u32, record: &RawEntry<'_>) -> Self {
+        Self { block, offset: record.offset, inode: record.inode, kind: record.kind_code }
     }
 }
 
@@ -24,7 +24,7 @@ pub(super) fn for_each_record<'a>(
     indexed: bool,
     number: u32,
     block: &'a [u8],
-    mut each: impl FnMut(Record<'a>),
+    mut each: impl FnMut(RawEntry<'a>),
 ) -> Result<(), BadEntry> {
     if indexed && number == 0 {
         let (dot, dot_dot) = htree::root_dots(format, block)?;
@@ -38,7 +38,7 @@ pub(super) fn for_each_record<'a>(
     let mut sound = Ok(());
     for record in format.records(block) {
         match record {
-            Ok(record) if record.inode != 0 => each(record),
+            Ok(record) if !record.is_free() => each(record),
             Ok(_) => {}
             Err(bad) => sound = sound.and(Err(bad)),
         }
@@ -52,23 +52,19 @@ impl<B: Blocks> Directory<'_, B> {
         if matches!(self.form, NameForm::Encrypted(_)) {
             return self.search(name);
         }
+        if self.uses_index() {
+            return match self.find_indexed(name) {
+                // A damaged index hides no name from a reader.
+                Err(Error::Corrupt(_)) => self.search(name),
+                found => found,
+            };
+        }
         let tag = tag(&self.form.key(name));
         if let Some(found) = self.find_cached(tag, name)? {
             return Ok(Some(found));
         }
         if self.cache.is_complete() {
             return Ok(None);
-        }
-        if self.blocks.is_indexed() && self.blocks.count() > 1 {
-            match self.find_indexed(name) {
-                Ok(Some(found)) => {
-                    self.cache.learn(tag, found.block, found.offset);
-                    return Ok(Some(found));
-                }
-                // An index that cannot be used hides nothing from a reader.
-                Err(Error::Corrupt(_)) => return self.search(name),
-                other => return other,
-            }
         }
         if !self.cache.may_be_complete() {
             return self.search(name);
@@ -79,12 +75,17 @@ impl<B: Blocks> Directory<'_, B> {
         if found.is_none() { remembered.map(|()| None) } else { Ok(found) }
     }
 
+    /// Whether names are found by an index: a directory of one block has none, whatever its flag says.
+    pub(super) fn uses_index(&self) -> bool {
+        self.blocks.is_indexed() && self.blocks.count() > 1
+    }
+
     fn find_cached(&self, tag: u32, name: &[u8]) -> Result<Option<Found>> {
-        let format = self.own_format();
+        let format = self.rules.format;
         for (block, offset) in self.cache.candidates(tag) {
             let record = self.blocks.read(block, |bytes| {
                 let record = self.format_of(block, &format).record(bytes, offset)?;
-                let is_it = record.inode != 0 && self.form.is_shown_as(record.name, name);
+                let is_it = !record.is_free() && self.form.is_shown_as(record.name, name);
                 Ok(is_it.then(|| Found::new(block, &record)))
             })?;
             if record.is_some() {
@@ -92,11 +93,6 @@ impl<B: Blocks> Directory<'_, B> {
             }
         }
         Ok(None)
-    }
-
-    /// The format of entries in this directory.
-    pub(super) fn own_format(&self) -> DirectoryFormat {
-        self.rules.format
     }
 
     /// The format of a block: the root of an index has no tail of the usual form.
@@ -133,7 +129,7 @@ impl<B: Blocks> Directory<'_, B> {
     /// names are remembered, but not that there are no others.
     fn remember_all(&mut self) -> Result<()> {
         self.cache.clear();
-        let mut gaps = Gaps::default();
+        let mut gaps = Vec::new();
         let (format, form, cache) = (&self.rules.format, self.form, &mut *self.cache);
         let mut sound = Ok(());
         for number in 0..self.blocks.count() {
@@ -142,13 +138,13 @@ impl<B: Blocks> Directory<'_, B> {
                 format.largest_gap(block)
             });
             match gap {
-                Ok(gap) => gaps.set(number, gap),
+                Ok(gap) => gaps.push(gap),
                 Err(Error::Corrupt(damage)) => sound = sound.and(Err(Error::Corrupt(damage))),
                 Err(error) => return Err(error),
             }
         }
         if sound.is_ok() {
-            cache.set_gaps(Some(gaps));
+            cache.set_gaps(gaps);
             cache.set_complete();
         }
         sound
@@ -173,7 +169,7 @@ impl<B: Blocks> Directory<'_, B> {
     }
 
     /// The name of an entry as users see it. The dots are the first two entries, and no others.
-    pub(super) fn shown<'r>(&self, record: &Record<'r>, is_other: bool) -> Result<Cow<'r, [u8]>, BadEntry> {
+    pub(super) fn shown<'r>(&self, record: &RawEntry<'r>, is_other: bool) -> Result<Cow<'r, [u8]>, BadEntry> {
         let bad = |what| BadEntry { offset: record.offset as u32, what };
         match record.name {
             b"." | b".." if is_other => Err(bad("an entry for the directory itself is not at its beginning")),
@@ -207,12 +203,11 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         let (format, own) = (self.rules.format, self.blocks.inode().0);
         self.cache.clear();
         self.blocks.append(|block| format.fill_first(block, own, parent.0))?;
-        let mut gaps = Gaps::default();
-        self.blocks.read(0, |block| {
-            gaps.set(0, format.largest_gap(block)?);
-            self.cache.insert_block(&format, self.form, 0, block)
+        let gap = self.blocks.read(0, |block| {
+            self.cache.insert_block(&format, self.form, 0, block)?;
+            format.largest_gap(block)
         })?;
-        self.cache.set_gaps(Some(gaps));
+        self.cache.set_gaps(vec![gap]);
         self.cache.set_complete();
         Ok(())
     }
@@ -220,17 +215,13 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     /// Space for a name that is not there: what this changes is sound by itself, also after an error.
     pub(crate) fn make_space(&mut self, name: &[u8]) -> Result<Place> {
         let need = record_len(name.len());
-        if self.blocks.is_indexed() && self.blocks.count() > 1 {
+        if self.uses_index() {
             return self.make_space_indexed(name, need);
         }
-        if self.cache.gaps().is_none() && self.cache.may_be_complete() {
-            self.remember_all()?;
+        if !self.cache.has_gaps() {
+            if self.cache.may_be_complete() { self.remember_all() } else { self.remember_gaps() }?;
         }
-        let count = self.blocks.count();
-        if self.cache.gaps().is_none() {
-            self.remember_gaps()?;
-        }
-        if let Some(block) = self.cache.gaps().and_then(|gaps| gaps.first_with(need)) {
+        if let Some(block) = self.cache.first_gap(need) {
             let format = self.rules.format;
             let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
             return gap.map(|gap| Place { block, gap }).ok_or_else(|| {
@@ -238,7 +229,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
                 super::corrupt(self.blocks.inode(), block, BadEntry { offset: 0, what })
             });
         }
-        if count == 1 && self.rules.make_index {
+        if self.blocks.count() == 1 && self.rules.make_index {
             self.make_index()?;
             return self.make_space_indexed(name, need);
         }
@@ -246,12 +237,9 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     }
 
     fn remember_gaps(&mut self) -> Result<()> {
-        let mut gaps = Gaps::default();
-        for number in 0..self.blocks.count() {
-            let gap = self.blocks.read(number, |block| self.rules.format.largest_gap(block))?;
-            gaps.set(number, gap);
-        }
-        self.cache.set_gaps(Some(gaps));
+        let gap = |number| self.blocks.read(number, |block| self.rules.format.largest_gap(block));
+        let gaps = (0..self.blocks.count()).map(gap).collect::<Result<_>>()?;
+        self.cache.set_gaps(gaps);
         Ok(())
     }
 
@@ -275,20 +263,21 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     pub(crate) fn put(&mut self, place: &Place, new: &NewEntry<'_>) -> Result<Found> {
         let format = self.rules.format;
         let offset = self.blocks.change(place.block, |bytes| Ok(format.put(bytes, &place.gap, new)))?;
-        self.cache.insert(tag(&self.form.key(new.name)), place.block, offset);
-        self.cache.set_gap(place.block, place.gap.largest_after);
-        self.cache.set_last_gap(place.block, offset);
+        if !self.uses_index() {
+            self.cache.insert(tag(&self.form.key(new.name)), place.block, offset);
+            self.cache.set_gap(place.block, place.gap.largest_after);
+        }
         Ok(Found { block: place.block, offset, inode: InodeNumber(new.inode), kind: new.kind })
     }
 
     /// Remove an entry that was found.
     pub(crate) fn remove(&mut self, name: &[u8], found: &Found) -> Result<()> {
         let format = self.rules.format;
-        self.cache.forget_last_gap(found.block);
-        let look = if self.cache.gaps().is_some() { Look::AtAll } else { Look::AsFarAsNeeded };
-        let gap = self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset, look))?;
-        self.cache.remove(tag(&self.form.key(name)), found.block, found.offset);
-        self.cache.set_gap(found.block, gap);
+        let gap = self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset))?;
+        if !self.uses_index() {
+            self.cache.remove(tag(&self.form.key(name)), found.block, found.offset);
+            self.cache.set_gap(found.block, gap);
+        }
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use super::entries::kind_of_code;
 use super::htree::{self, Root};
 use super::indexed::Way;
 use super::linear::for_each_record;
-use super::{Blocks, Directory, EntryBatch, NameForm};
+use super::{Blocks, Directory, EntryBatch};
 use crate::{Error, Result};
 
 /// Cursor of the entry with key 0.
@@ -40,7 +40,7 @@ impl<B: Blocks> Directory<'_, B> {
         if cursor == 0 {
             self.blocks.read_ahead();
         }
-        let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
+        let indexed = self.uses_index();
         let by_hash = self.rules.make_index && self.blocks.count() == 1 || indexed;
         if !by_hash {
             return self.list_in_line(cursor, 0, batch);
@@ -70,8 +70,8 @@ impl<B: Blocks> Directory<'_, B> {
                     }
                     match self.shown(&record, number > 0 || nth > 2) {
                         Ok(name) => {
-                            let next = (start + record.offset as u64 + record.len as u64) | flag;
-                            batch.push(&name, record.inode, kind_of_code(record.kind), next);
+                            let next = (start + record.offset as u64 + record.length as u64) | flag;
+                            batch.push(&name, record.inode, kind_of_code(record.kind_code), next);
                         }
                         Err(bad) => sound = Err(bad),
                     }
@@ -92,7 +92,7 @@ impl<B: Blocks> Directory<'_, B> {
             let (dot, dot_dot) = htree::root_dots(&self.rules.format, block)?;
             for (next, name, record) in [(1, &b"."[..], dot), (2, b"..", dot_dot)] {
                 if next > cursor {
-                    batch.push(name, record.inode, kind_of_code(record.kind), next);
+                    batch.push(name, record.inode, kind_of_code(record.kind_code), next);
                 }
             }
             Ok(())
@@ -144,37 +144,26 @@ impl<B: Blocks> Directory<'_, B> {
     ) -> Result<()> {
         let (format, hash) = (&self.rules.format, self.rules.hash);
         let key_of = |(major, minor): (u32, u32)| group_of(major.max(first).min(last), minor);
-        let indexed = self.blocks.is_indexed() && self.blocks.count() > 1;
-        let before = batch.len();
-        let read = self.blocks.read(number, |block| {
+        let indexed = self.uses_index();
+        self.blocks.read(number, |block| {
             let mut sound = Ok(());
             for (at, record) in format.records(block).enumerate() {
                 let is_dot = number == 0 && !indexed && at < 2;
                 let name = match &record {
-                    Ok(record) if record.inode == 0 || is_dot => continue,
+                    Ok(record) if record.is_free() || is_dot => continue,
                     Ok(record) => self.shown(record, true),
                     Err(bad) => Err(*bad),
                 };
                 match (record, name) {
                     (Ok(record), Ok(name)) => {
-                        let key = match self.form {
-                            NameForm::Plain => 0,
-                            form => key_of(hash.both(root.hash_version, &form.key(record.name))),
-                        };
-                        batch.push(&name, record.inode, kind_of_code(record.kind), key);
+                        let key = key_of(hash.both(root.hash_version, &self.form.key(record.name)));
+                        batch.push(&name, record.inode, kind_of_code(record.kind_code), key);
                     }
                     (_, name) => sound = sound.and(name.map(drop)),
                 }
             }
             sound
-        });
-        if self.form == NameForm::Plain {
-            // What is shown is what the index hashes.
-            batch.set_cursors(before, |names, set| {
-                hash.each(root.hash_version, names, &mut |nth, hashes| set(nth, key_of(hashes)));
-            });
-        }
-        read
+        })
     }
 
     /// Whether every index block is sound and has its own place in the tree.

@@ -29,7 +29,7 @@ mod model;
 mod nokey;
 
 pub use batch::EntryBatch;
-pub(crate) use cache::{CachedBlocks, DirectoryCache, NameCaches};
+pub(crate) use cache::{DirectoryCache, NameCaches};
 pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};
 pub(crate) use form::NameForm;
 
@@ -101,12 +101,6 @@ impl HashRules {
     fn both(&self, version: u8, name: &[u8]) -> (u32, u32) {
         let by = self.by(version);
         distinguished(by.version, name, by.hash(name))
-    }
-
-    /// Call `each` with the numbers of all names and what [`HashRules::both`] gives for them.
-    fn each(&self, version: u8, names: &[&[u8]], each: &mut dyn FnMut(usize, (u32, u32))) {
-        let by = self.by(version);
-        by.hash_all(names, &mut |nth, hashes| each(nth, distinguished(by.version, names[nth], hashes)));
     }
 
     fn by(&self, version: u8) -> DirectoryHash {

@@ -4,7 +4,7 @@ use crate::inode::{Attributes, Inode, InodeState, SetAttributes};
 use crate::layout::InodeFlags;
 use crate::layout::inode::time_as_stored;
 use crate::types::SetTime;
-use crate::{FileKind, Timestamp};
+use crate::{Error, FileKind, Result, Timestamp};
 
 /// Where the extra fields of times end, counted from byte 128 of an inode.
 const CHANGED_EXTRA_END: u16 = 8;
@@ -62,17 +62,22 @@ fn device_numbers(kind: FileKind, state: &InodeState) -> (u32, u32) {
     ((new >> 8) & 0xfff, new & 0xff | (new >> 12) & 0xf_ff00)
 }
 
+/// The largest major and minor number that the block area holds.
+const DEVICE_MAX: (u32, u32) = (0xfff, 0xf_ffff);
+
 /// The first eight bytes of the block area for a device node.
-pub(crate) fn encode_device(device: (u32, u32)) -> [u8; 8] {
-    let (major, minor) = device;
+pub(crate) fn encode_device((major, minor): (u32, u32)) -> Result<[u8; 8]> {
+    if major > DEVICE_MAX.0 || minor > DEVICE_MAX.1 {
+        return Err(Error::InvalidArgument("a device has a major number up to 4095 and a minor up to 1048575"));
+    }
     let mut bytes = [0; 8];
     if major < 256 && minor < 256 {
         bytes[..4].copy_from_slice(&(major << 8 | minor).to_le_bytes());
     } else {
-        let new = minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12;
+        let new = minor & 0xff | major << 8 | (minor & !0xff) << 12;
         bytes[4..].copy_from_slice(&new.to_le_bytes());
     }
-    bytes
+    Ok(bytes)
 }
 
 impl SetAttributes {

@@ -32,10 +32,10 @@ impl InodeStore {
         parent_state: &InodeState,
         spec: &NodeSpec,
     ) -> Result<Arc<Inode>> {
+        let mut state = self.new_state(parent_state, spec)?;
         let first = self.core.format.first_inode();
         let number = self.core.allocator.allocate_inode(handle, parent, spec.kind, first)?;
         handle.note_new(number.0);
-        let mut state = self.new_state(parent_state, spec);
         let raw = self.raw(number)?;
         state.table_block = Arc::downgrade(&raw.buffer);
         if let Some(place) = handle.modify(&raw.buffer)?.get_mut(raw.offset..raw.offset + raw.len) {
@@ -48,7 +48,7 @@ impl InodeStore {
         Ok(inode)
     }
 
-    fn new_state(&self, parent: &InodeState, spec: &NodeSpec) -> InodeState {
+    fn new_state(&self, parent: &InodeState, spec: &NodeSpec) -> Result<InodeState> {
         let now = self.core.now();
         let extra_isize = self.core.format.want_extra_isize();
         let inherited = InodeFlags::from_bits_retain(parent.flags) & InodeFlags::INHERITED;
@@ -67,11 +67,11 @@ impl InodeStore {
             node::write_empty_root(&mut block);
         }
         if matches!(spec.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
-            put(&mut block, 0, &encode_device(spec.device));
+            put(&mut block, 0, &encode_device(spec.device)?);
         }
         let from_group = parent.permissions & 0o2000 != 0;
         let (owner, project) = parent.owner_within(spec.owner);
-        InodeState {
+        Ok(InodeState {
             permissions: spec.permissions & 0xfff
                 | if from_group && spec.kind == FileKind::Directory { 0o2000 } else { 0 },
             owner,
@@ -97,6 +97,6 @@ impl InodeStore {
             charged: None,
             value_inodes_change: 0,
             table_block: Weak::new(),
-        }
+        })
     }
 }

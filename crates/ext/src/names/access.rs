@@ -1,12 +1,11 @@
 //! The blocks of a directory on the volume, as [`crate::directory`] wants them.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{Names, has};
 use crate::base::Handle;
 use crate::buffer::Buffer;
-use crate::directory::{BadEntry, Blocks, CachedBlocks, ChangeBlocks, Directory, corrupt};
+use crate::directory::{BadEntry, Blocks, ChangeBlocks, Directory, corrupt};
 use crate::inode::InodeState;
 use crate::layout::InodeFlags;
 use crate::{Error, FileBlock, Inode, InodeNumber, Result};
@@ -19,7 +18,6 @@ pub(super) struct DirectoryBlocks<'a> {
     state: &'a InodeState,
     /// Of a directory inside its inode, the block that it would have.
     inline: Option<Vec<u8>>,
-    cached: RefCell<&'a mut CachedBlocks>,
 }
 
 /// Blocks to be changed in a transaction.
@@ -29,7 +27,6 @@ pub(super) struct ChangingBlocks<'a, 'v> {
     inode: &'a Inode,
     state: &'a mut InodeState,
     handle: &'a mut Handle<'v>,
-    cached: RefCell<&'a mut CachedBlocks>,
 }
 
 fn count_blocks(names: &Names, state: &InodeState) -> u32 {
@@ -41,21 +38,8 @@ fn is_indexed(names: &Names, state: &InodeState) -> bool {
 }
 
 /// The buffer of a block of a directory.
-fn buffer_of(
-    names: &Names,
-    inode: &Inode,
-    state: &InodeState,
-    cached: &RefCell<&mut CachedBlocks>,
-    block: u32,
-) -> Result<Arc<Buffer>> {
-    if block < count_blocks(names, state)
-        && let Some(buffer) = cached.borrow().get(block)
-    {
-        return Ok(buffer);
-    }
-    let buffer = names.maps.directory_block(inode, state, FileBlock(u64::from(block)))?;
-    cached.borrow_mut().keep(block, &buffer);
-    Ok(buffer)
+fn buffer_of(names: &Names, inode: &Inode, state: &InodeState, block: u32) -> Result<Arc<Buffer>> {
+    names.maps.directory_block(inode, state, FileBlock(u64::from(block)))
 }
 
 impl Blocks for DirectoryBlocks<'_> {
@@ -71,7 +55,7 @@ impl Blocks for DirectoryBlocks<'_> {
         if let Some(inline) = &self.inline {
             return look(inline).map_err(|bad| corrupt(self.inode.number(), block, bad));
         }
-        let buffer = buffer_of(self.names, self.inode, self.state, &self.cached, block)?;
+        let buffer = buffer_of(self.names, self.inode, self.state, block)?;
         look(&buffer.read()).map_err(|bad| corrupt(self.inode.number(), block, bad))
     }
 
@@ -96,7 +80,7 @@ impl Blocks for ChangingBlocks<'_, '_> {
     }
 
     fn read<R>(&self, block: u32, look: impl FnOnce(&[u8]) -> Result<R, BadEntry>) -> Result<R> {
-        let buffer = buffer_of(self.names, self.inode, self.state, &self.cached, block)?;
+        let buffer = buffer_of(self.names, self.inode, self.state, block)?;
         look(&buffer.read()).map_err(|bad| corrupt(self.inode.number(), block, bad))
     }
 
@@ -108,7 +92,7 @@ impl Blocks for ChangingBlocks<'_, '_> {
 impl ChangeBlocks for ChangingBlocks<'_, '_> {
     fn change<R>(&mut self, block: u32, change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>) -> Result<R> {
         let number = self.inode.number();
-        let buffer = buffer_of(self.names, self.inode, self.state, &self.cached, block)?;
+        let buffer = buffer_of(self.names, self.inode, self.state, block)?;
         let mut bytes = self.handle.modify(&buffer)?;
         change(&mut bytes).map_err(|bad| corrupt(number, block, bad))
     }
@@ -118,7 +102,7 @@ impl ChangeBlocks for ChangingBlocks<'_, '_> {
         block: u32,
         change: impl FnOnce(&mut [u8]) -> Result<R, BadEntry>,
     ) -> Result<R> {
-        let buffer = buffer_of(self.names, self.inode, self.state, &self.cached, block)?;
+        let buffer = buffer_of(self.names, self.inode, self.state, block)?;
         let mut bytes = self.handle.modify_moved_from(&buffer)?;
         change(&mut bytes).map_err(|bad| corrupt(self.inode.number(), block, bad))
     }
@@ -145,8 +129,8 @@ impl Names {
     ) -> Result<R> {
         let (rules, form) = (&self.rules.directory, self.name_form(state));
         let inline = if state.is_inline() { Some(self.inline_as_block(inode, state)?) } else { None };
-        self.caches.with(inode.number(), |cache, cached| {
-            let blocks = DirectoryBlocks { names: self, inode, state, inline, cached: RefCell::new(cached) };
+        self.caches.with(inode.number(), |cache| {
+            let blocks = DirectoryBlocks { names: self, inode, state, inline };
             work(&mut Directory { blocks, rules, form, cache })
         })
     }
@@ -171,8 +155,8 @@ impl Names {
             state.flags &= !InodeFlags::INDEX.bits();
             self.files.store(handle, inode, state)?;
         }
-        self.caches.with(inode.number(), |cache, cached| {
-            let blocks = ChangingBlocks { names: self, inode, state, handle, cached: RefCell::new(cached) };
+        self.caches.with(inode.number(), |cache| {
+            let blocks = ChangingBlocks { names: self, inode, state, handle };
             work(&mut Directory { blocks, rules, form, cache })
         })
     }

@@ -1,8 +1,8 @@
 //! Where groups, their superblock backups and descriptors, and inodes are: arithmetic on a superblock's numbers.
 
-use crate::superblock::SUPERBLOCK_OFFSET;
 use crate::{BlockSize, Corrupt, FsBlock, GroupNumber, InodeNumber, Result};
-use crate::{Compat, Incompat, RoCompat, Superblock};
+use super::{SUPERBLOCK_OFFSET, Superblock};
+use crate::{Compat, Incompat, RoCompat};
 
 /// The numbers of a superblock that say where things are; small and copied freely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
