@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use diorite::mkfs::{MkfsOptions, mkfs};
-use diorite::{AlignedBuf, DirectIo, DirectQueue, File, Filesystem, FilesystemOptions, Unaligned};
-use diorite_block::{BlockDevice, IoOwner};
-use diorite_sim::{Order, Simulation, WorldOptions};
+use diorite::{AlignedBuf, DirectQueue, File, Filesystem, FilesystemOptions};
+use diorite_block::BlockDevice;
 
+use crate::access::{Access, Outcome, fill, simulate, tell};
 use crate::disk::Disk;
 use crate::formats::Format;
 use crate::image::Image;
@@ -42,8 +42,6 @@ impl Default for Options {
         Self { formats, rounds: 12, real_threads: false, full: false }
     }
 }
-
-type Outcome<T = ()> = Result<T, String>;
 
 /// The objects that a thread uses in a round.
 struct Caller {
@@ -303,15 +301,7 @@ pub fn run(options: &Options, case: u64) -> Outcome<u64> {
     let done = if options.real_threads {
         body()
     } else {
-        let world = WorldOptions { seed, order: Order::Shuffled, ..WorldOptions::default() };
-        let simulation = Simulation::with_options(world);
-        let slot = Arc::new(Mutex::new(None));
-        let result = Arc::clone(&slot);
-        simulation.spawn("main", IoOwner::default(), move || {
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(body());
-        });
-        simulation.run().map_err(|deadlock| format!("{label}: {deadlock}"))?;
-        slot.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or("it did not end")?
+        simulate(seed, body).map_err(|what| format!("{label}: {what}"))?
     };
     done.map_err(|what| format!("{label}: {what}"))
 }
@@ -324,7 +314,7 @@ fn rounds_on(disk: Arc<Disk>, rounds: usize, threads: usize, full: bool, mut ran
         .scheduler(scheduler.parse().map_err(|_| "no such scheduler")?);
     let filesystem = options.open_device(device).map_err(|error| format!("open: {error}"))?;
     if full {
-        fill(&filesystem, &mut random)?;
+        fill(&filesystem, random.within(4..24))?;
     }
     let mut calls = 0;
     for round in 0..rounds {
@@ -338,38 +328,15 @@ fn rounds_on(disk: Arc<Disk>, rounds: usize, threads: usize, full: bool, mut ran
     Ok(calls)
 }
 
-/// Leave few blocks.
-fn fill(filesystem: &Filesystem, random: &mut Random) -> Outcome {
-    let file = filesystem.create_file("/filler").map_err(|error| format!("create: {error}"))?;
-    let space = filesystem.statfs();
-    let leave = random.within(4..24);
-    let mut blocks = space.blocks_available.saturating_sub(leave);
-    // What its mapping takes, it does not know, and one that does not fit takes nothing.
-    while blocks > 0 {
-        match file.allocate(0, blocks * space.block_size) {
-            Ok(()) => break,
-            Err(error) if is_full(&error) => blocks -= 1 + blocks / 256,
-            Err(error) => return Err(format!("fill: {error}")),
-        }
-    }
-    Ok(())
-}
-
 /// A call of a thread, and its outcome.
 type Called = (Vec<Entry>, Outcome);
 
 fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut Random) -> Outcome<u64> {
     let path = format!("/file-{}", round % 3);
-    let open = |direct, unaligned| {
-        let options = filesystem.open_options().read(true).write(true).create(true);
-        let file = options.direct(direct).unaligned(unaligned).open(&path);
-        file.map_err(|error| format!("open: {error}"))
+    let open = |access: Access| {
+        tell(access.options(filesystem.open_options()).create(true).open(&path), "open")
     };
-    let handles = [
-        open(DirectIo::Off, Unaligned::Error)?,
-        open(DirectIo::Required, Unaligned::Error)?,
-        open(DirectIo::Required, Unaligned::Bounce)?,
-    ];
+    let handles = [open(Access::Cached)?, open(Access::Direct)?, open(Access::Bounced)?];
     handles[0].set_len(0).map_err(|error| format!("set_len: {error}"))?;
     let (clock, values) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
     let entries: Arc<Mutex<Vec<Called>>> = Arc::default();

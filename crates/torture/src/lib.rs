@@ -3,6 +3,7 @@
 //! They use the public interface of `diorite` and build devices by the traits of `diorite-block`; the rules by which they
 //! judge are theirs alone. `cargo xtask torture` runs them for as long as one likes; a short part of each is among the tests.
 
+mod access;
 pub mod crash;
 pub mod cut;
 pub mod disk;

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use diorite::mkfs::{MkfsOptions, mkfs};
 use diorite::{
-    AlignedBuf, DirectIo, ErrorKind, File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile,
-    Unaligned,
+    AlignedBuf, ErrorKind, File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile,
 };
 use diorite_block::BlockDevice;
 
+use crate::access::{Access, Outcome, fill, tell};
 use crate::disk::Disk;
 use crate::formats::{FORMATS, Format};
 use crate::image::Image;
@@ -26,12 +26,6 @@ use crate::random::{Random, stamp_bytes, stamped};
 /// Largest size of a file.
 const LARGEST: u64 = 300 << 10;
 
-type Outcome<T = ()> = Result<T, String>;
-
-fn tell<T>(result: diorite::Result<T>, what: impl std::fmt::Display) -> Outcome<T> {
-    result.map_err(|error| format!("{what}: {error} ({:?})", error.kind()))
-}
-
 /// A call that may also end with "no space" or "not supported".
 fn allow<T>(
     result: diorite::Result<T>,
@@ -39,20 +33,14 @@ fn allow<T>(
     kinds: &[ErrorKind],
 ) -> Outcome<Option<T>> {
     match result {
-        Ok(value) => Ok(Some(value)),
         Err(error) if kinds.contains(&error.kind()) => Ok(None),
-        Err(error) => Err(format!("{what}: {error} ({:?})", error.kind())),
+        result => tell(result, what).map(Some),
     }
 }
 
 /// Options for a file that is used in one of the ways.
-fn options<P>(way: Way, options: OpenOptions<P>, random: &mut Random) -> OpenOptions<P> {
-    options
-        .read(true)
-        .write(true)
-        .direct(if way == Way::Cached { DirectIo::Off } else { DirectIo::Required })
-        .unaligned(if way == Way::Bounced { Unaligned::Bounce } else { Unaligned::Error })
-        .dsync(random.one_in(6))
+fn options<P>(way: Access, options: OpenOptions<P>, random: &mut Random) -> OpenOptions<P> {
+    way.options(options).dsync(random.one_in(6))
 }
 
 const FULL: ErrorKind = ErrorKind::StorageFull;
@@ -75,17 +63,10 @@ enum Place {
     Raw(Arc<dyn BlockDevice>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Cached,
-    Direct,
-    Bounced,
-}
-
 /// The file under test and its model.
 struct Subject {
     place: Place,
-    handles: Vec<(Way, File)>,
+    handles: Vec<(Access, File)>,
     /// The volume is nearly full.
     is_full: bool,
     model: Vec<u8>,
@@ -143,15 +124,8 @@ fn volume(format: &Format, full: bool, case: u64) -> Outcome<Place> {
     let device: Arc<dyn BlockDevice> = disk;
     if full {
         let filesystem = tell(FilesystemOptions::new().open_device(Arc::clone(&device)), "open")?;
-        let filler = tell(filesystem.create_file("/filler"), "create")?;
-        let space = filesystem.statfs();
-        let leave = (case % 40 + 20).min(LARGEST / space.block_size + 4);
-        let mut blocks = space.blocks_available.saturating_sub(leave);
-        // What its mapping takes, the filler does not know, and one that does not fit takes nothing.
-        while blocks > 0 && allow(filler.allocate(0, blocks * space.block_size), "fill", &[FULL])?.is_none() {
-            blocks -= 1 + blocks / 256;
-        }
-        drop(filler);
+        let block_size = filesystem.statfs().block_size;
+        fill(&filesystem, (case % 40 + 20).min(LARGEST / block_size + 4))?;
         tell(filesystem.close(), "close")?;
     }
     let extents = format.has_extents();
@@ -213,25 +187,25 @@ impl Subject {
                 }
                 let opened = FilesystemOptions::new().cache_bytes(cache).open_device(Arc::clone(device));
                 let opened = filesystem.insert(tell(opened, "open the volume")?);
-                for way in [Way::Cached, Way::Direct, Way::Bounced] {
+                for way in [Access::Cached, Access::Direct, Access::Bounced] {
                     let options = options(way, opened.open_options(), random).create(true);
                     self.handles.push((way, tell(options.open("/file"), "open")?));
                 }
             }
             Place::Shared { filesystem, path, .. } => {
-                for way in [Way::Cached, Way::Direct, Way::Bounced] {
+                for way in [Access::Cached, Access::Direct, Access::Bounced] {
                     let options = options(way, filesystem.open_options(), random).create(true);
                     self.handles.push((way, tell(options.open(&*path), "open")?));
                 }
             }
             Place::Host(path) => {
                 // Only one handle may be open on it at a time.
-                let way = random.pick(&[Way::Cached, Way::Bounced]);
+                let way = random.pick(&[Access::Cached, Access::Bounced]);
                 let options = options(way, HostFile::options(), random).create(true);
                 self.handles.push((way, tell(options.open(path), "open")?));
             }
             Place::Raw(device) => {
-                let way = random.pick(&[Way::Cached, Way::Direct, Way::Bounced]);
+                let way = random.pick(&[Access::Cached, Access::Direct, Access::Bounced]);
                 let options = options(way, RawFile::options(), random);
                 let file = tell(options.open_device(Arc::clone(device), cache), "open")?;
                 if self.model.is_empty() {
@@ -251,7 +225,7 @@ impl Subject {
         Ok(())
     }
 
-    fn handle(&mut self) -> (Way, File) {
+    fn handle(&mut self) -> (Access, File) {
         let index = self.random.index(self.handles.len());
         self.handles[index].clone()
     }
@@ -309,7 +283,7 @@ impl Subject {
 
     fn write(&mut self) -> Outcome {
         let (way, file) = self.handle();
-        let unit = if way == Way::Direct { self.unit } else { 1 };
+        let unit = if way == Access::Direct { self.unit } else { 1 };
         let (offset, len) = self.range(unit);
         let data = self.aligned(offset, len as usize);
         let written = if self.random.one_in(3) {
@@ -348,7 +322,7 @@ impl Subject {
 
     fn read(&mut self) -> Outcome {
         let (way, file) = self.handle();
-        let unit = if way == Way::Direct { self.unit } else { 1 };
+        let unit = if way == Access::Direct { self.unit } else { 1 };
         let (offset, len) = self.range(unit);
         let mut memory = AlignedBuf::zeroed(len as usize, 4096);
         let got = if self.random.one_in(3) {

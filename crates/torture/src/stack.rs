@@ -12,8 +12,9 @@ use diorite::{
     AlignedBuf, DirectIo, DirectQueue, DirectReader, Filesystem, FilesystemOptions, SchedulerKind,
 };
 use diorite_block::{BlockDevice, IoOwner, IoPriority, TaskId, sync};
-use diorite_sim::{Order, SimDisk, Simulation, WorldOptions};
+use diorite_sim::SimDisk;
 
+use crate::access::{Outcome, simulate, tell};
 use crate::formats::Format;
 use crate::model;
 use crate::random::{Random, stamp_byte, stamp_bytes};
@@ -31,12 +32,6 @@ const QUEUE_BLOCKS: u64 = 256;
 const BLOCK: usize = 4096;
 /// No call may take longer: a disk of 2009 does some hundred transfers a second, and a sync may have to write a cache of some MiB.
 const LONGEST: Duration = Duration::from_secs(20);
-
-type Outcome<T = ()> = Result<T, String>;
-
-fn tell<T>(result: diorite::Result<T>, what: impl std::fmt::Display) -> Outcome<T> {
-    result.map_err(|error| format!("{what}: {error}"))
-}
 
 /// The objects of a thread.
 #[derive(Clone)]
@@ -234,23 +229,13 @@ fn run_on(
     let kind: SchedulerKind = scheduler.parse().map_err(|_| "no such scheduler")?;
     let options =
         FilesystemOptions::new().scheduler(kind).cache_bytes(random.pick(&[512 << 10, 2 << 20, 16 << 20]));
-    let simulation = Simulation::with_options(WorldOptions {
-        seed: case,
-        order: Order::Shuffled,
-        ..WorldOptions::default()
-    });
-    let slot = Arc::new(Mutex::new(None));
-    let result = Arc::clone(&slot);
     let device: Arc<dyn BlockDevice> = disk.clone();
-    simulation.spawn("main", IoOwner::default(), move || {
+    let calls = simulate(case, move || {
         let done = threads(&options, device, format, calls, &mut random);
-        *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
         // The volume's own threads end.
         sync::sleep(Duration::from_secs(100));
-    });
-    simulation.run().map_err(|deadlock| deadlock.to_string())?;
-    let done = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let calls = done.ok_or("it did not end")??;
+        done
+    })??;
     let report = check(&*disk, &CheckOptions::default(), &mut |_| {}).map_err(|error| error.to_string())?;
     match report.problems.first() {
         Some(problem) => Err(format!("check finds: {problem}")),

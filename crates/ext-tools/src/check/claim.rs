@@ -148,16 +148,16 @@ impl MapSink for Claim<'_, '_, '_> {
         let per_cluster = u64::from(self.volume.layout.blocks_per_cluster);
         if file_block % per_cluster != block.0 % per_cluster {
             let what = format!("block {block} lies elsewhere in its cluster than in the file's");
-            self.findings.add(file_block, what);
+            self.problem(file_block, what);
         } else if file_block / per_cluster == self.last_file_cluster
             && block.0 / per_cluster != self.last_cluster
         {
             let what = format!("block {block} is not in the cluster of the block before it");
-            self.findings.add(file_block, what);
+            self.problem(file_block, what);
         }
         // Only directories keep their runs.
         if unwritten && self.keep_runs {
-            self.findings.add(file_block, "the extent of a directory is unwritten".to_owned());
+            self.problem(file_block, "the extent of a directory is unwritten".to_owned());
         }
         self.last_file_cluster = (file_block + count - 1) / per_cluster;
         let shared = self.take(block, count);

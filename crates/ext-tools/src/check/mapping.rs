@@ -37,7 +37,7 @@ impl Reader<'_> {
 
     /// A few blocks in a row.
     pub(super) fn run(&self, block: FsBlock, count: u64) -> Result<BlockMemory> {
-        let size = self.volume.layout.block_size;
+        let size = self.layout.block_size;
         let mut memory = BlockMemory::zeroed((count * size.bytes()) as usize);
         self.device.read_bytes(size.address_of(block), &mut memory)?;
         Ok(memory)

@@ -11,11 +11,11 @@ mod oracle;
 mod workload;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use diorite_block::{IoOwner, Op};
-use diorite_sim::{Order, Simulation, WorldOptions};
+use diorite_block::Op;
 
+use crate::access::simulate;
 use crate::cut::{Loss, Replay};
 use crate::disk::{Disk, Failed, Fault, SECTOR};
 use crate::formats::{FORMATS, Format};
@@ -189,17 +189,8 @@ impl Checker {
         if self.options.real_threads {
             return Ok(workload::run(&plan, disk));
         }
-        let world = WorldOptions { seed: plan.seed, order: Order::Shuffled, ..WorldOptions::default() };
-        let simulation = Simulation::with_options(world);
-        let slot = Arc::new(Mutex::new(None));
-        let (result, disk) = (Arc::clone(&slot), Arc::clone(disk));
-        simulation.spawn("main", IoOwner::default(), move || {
-            let ran = workload::run(&plan, &disk);
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(ran);
-        });
-        simulation.run().map_err(|deadlock| deadlock.to_string())?;
-        let ran = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-        ran.ok_or_else(|| "the workload did not end".to_owned())
+        let disk = Arc::clone(disk);
+        simulate(plan.seed, move || workload::run(&plan, &disk))
     }
 }
 

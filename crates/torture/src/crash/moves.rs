@@ -1,7 +1,8 @@
 //! Calls of the workload that move bytes within a file, and those about its names.
 
 use super::oracle::Change;
-use super::workload::{Outcome, Worker, tell};
+use super::workload::Worker;
+use crate::access::{Outcome, tell};
 
 impl Worker {
     /// Take a range out, or make one. What came before is synced: so a crash leaves all of it, moved or not.

@@ -6,12 +6,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use diorite::{
-    AlignedBuf, DirectIo, DirectQueue, File, Filesystem, FilesystemOptions, OpenOptions, Unaligned,
-};
+use diorite::{AlignedBuf, DirectQueue, File, Filesystem, FilesystemOptions, OpenOptions};
 use diorite_block::BlockDevice;
 
 use super::oracle::{Change, FileLog};
+use crate::access::{Access, Outcome, tell};
 use crate::disk::{Disk, Fault};
 use crate::formats::Format;
 use crate::random::{Random, stamp_bytes, stamped};
@@ -76,14 +75,6 @@ impl Oracle {
     }
 }
 
-/// How a handle was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Cached,
-    Direct,
-    Bounced,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Durable {
     No,
@@ -94,7 +85,7 @@ enum Durable {
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) file: File,
-    way: Way,
+    way: Access,
     durable: Durable,
 }
 
@@ -120,12 +111,6 @@ pub(super) struct Shared {
     journal: bool,
     /// Whether bytes can be moved within a file, whole or not at all.
     pub(super) moves: bool,
-}
-
-pub(super) type Outcome<T = ()> = Result<T, String>;
-
-pub(super) fn tell<T>(result: diorite::Result<T>, what: &str) -> Outcome<T> {
-    result.map_err(|error| format!("{what}: {error} (errno {})", error.errno()))
 }
 
 impl Shared {
@@ -165,22 +150,12 @@ impl Shared {
         self.oracle().files[number].names.current().map(str::to_owned)
     }
 
-    fn options(&self, way: Way, durable: Durable) -> OpenOptions {
-        let direct = if way == Way::Cached { DirectIo::Off } else { DirectIo::Required };
-        let unaligned = if way == Way::Bounced { Unaligned::Bounce } else { Unaligned::Error };
-        self.filesystem
-            .open_options()
-            .read(true)
-            .write(true)
-            .direct(direct)
-            .unaligned(unaligned)
-            .dsync(durable == Durable::Data)
-            .sync(durable == Durable::All)
-            .dsync(durable != Durable::No)
+    fn options(&self, way: Access, durable: Durable) -> OpenOptions {
+        way.options(self.filesystem.open_options()).dsync(durable != Durable::No).sync(durable == Durable::All)
     }
 
     fn open(&self, number: usize, own: bool, random: &mut Random) -> Outcome<Open> {
-        let way = random.pick(&[Way::Cached, Way::Cached, Way::Direct, Way::Bounced]);
+        let way = random.pick(&[Access::Cached, Access::Cached, Access::Direct, Access::Bounced]);
         let all = [Durable::Data, Durable::All, Durable::No, Durable::No, Durable::No];
         let durable = random.pick(if own { &all } else { &all[..3] });
         let path = self.path(number).ok_or("no name")?;
@@ -326,7 +301,7 @@ impl Worker {
 
     pub(super) fn write(&mut self, slot: usize) -> Outcome {
         let at = self.handle(slot);
-        let unit = if self.slots[slot].handles[at].way == Way::Direct { 512 } else { 1 };
+        let unit = if self.slots[slot].handles[at].way == Access::Direct { 512 } else { 1 };
         let (offset, len) = self.range(slot, unit);
         if len == 0 {
             return Ok(());
@@ -342,7 +317,7 @@ impl Worker {
 
     /// Several writes in flight at once, each reaped before this returns.
     fn write_by_queue(&mut self, slot: usize) -> Outcome {
-        let Some(at) = self.slots[slot].handles.iter().position(|open| open.way != Way::Cached) else {
+        let Some(at) = self.slots[slot].handles.iter().position(|open| open.way != Access::Cached) else {
             return self.write(slot);
         };
         let number = self.slots[slot].number;

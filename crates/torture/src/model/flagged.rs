@@ -4,14 +4,15 @@ use std::io::{IoSlice, IoSliceMut};
 
 use diorite::{AlignedBuf, ErrorKind, IoFlags};
 
-use super::{FULL, Outcome, Subject, Way, allow};
+use super::{FULL, Subject, allow};
+use crate::access::{Access, Outcome};
 
 impl Subject {
     /// A write or a read with a flag.
     pub(super) fn flagged(&mut self) -> Outcome {
         let (way, file) = self.handle();
         let flags = self.random.pick(&[IoFlags::NOWAIT, IoFlags::DONTCACHE]);
-        let (offset, len) = self.range(if way == Way::Direct { self.unit } else { 1 });
+        let (offset, len) = self.range(if way == Access::Direct { self.unit } else { 1 });
         if self.random.one_in(2) {
             let data = self.aligned(offset, len as usize);
             let written = file.write_with(&[IoSlice::new(&data)], offset, flags);

@@ -2,7 +2,8 @@
 
 use diorite::{AlignedBuf, DirectQueue, DirectReader, DirectWriter};
 
-use super::{FULL, Outcome, Subject, Way, allow, tell};
+use super::{FULL, Subject, allow};
+use crate::access::{Access, Outcome, tell};
 
 /// A queued write, and what was written of it.
 struct Queued {
@@ -15,7 +16,7 @@ struct Queued {
 impl Subject {
     /// Reads and writes in flight at once; where they overlap they take effect in the order of submission.
     pub(super) fn queue(&mut self) -> Outcome {
-        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Way::Cached).cloned() else {
+        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Access::Cached).cloned() else {
             return self.read();
         };
         let mut queue: DirectQueue<AlignedBuf> = DirectQueue::new(4);
@@ -82,7 +83,7 @@ impl Subject {
     }
 
     pub(super) fn write_stream(&mut self) -> Outcome {
-        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Way::Cached).cloned() else {
+        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Access::Cached).cloned() else {
             return self.write();
         };
         let (offset, len) = self.range(1);
@@ -109,7 +110,7 @@ impl Subject {
     }
 
     pub(super) fn read_stream(&mut self) -> Outcome {
-        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Way::Cached).cloned() else {
+        let Some((_, file)) = self.handles.iter().find(|(way, _)| *way != Access::Cached).cloned() else {
             return self.view();
         };
         let offset = self.random.below(self.size() + 1) / self.unit * self.unit;
