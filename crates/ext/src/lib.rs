@@ -65,5 +65,5 @@ pub use types::{
 };
 pub use volume::journal::{ReplayedInMemory, replay_in_memory};
 pub use volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
-pub use volume::{LogUse, Volume, VolumeStatus};
+pub use volume::{LogUse, TransactionStatus, Volume, VolumeStatus};
 pub use xattr::Xattrs;

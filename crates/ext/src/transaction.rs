@@ -2,5 +2,5 @@
 
 pub(crate) use diorite_journal::transaction::{
     AbortLatch, CommitStore, Freed, Handle, HomeWriter, MetadataStore, ReleaseFreed, TransactionId,
-    TransactionStatus, Transactions,
+    Transactions,
 };

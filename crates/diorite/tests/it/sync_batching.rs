@@ -64,7 +64,7 @@ fn syncs_one_after_the_other_do_not_wait_whichever_thread_they_are_of() {
 #[test]
 fn syncs_of_eight_threads_share_commits() {
     let commits = on_a_volume(|filesystem| {
-        let durable = |filesystem: &Filesystem| filesystem.status().volume.durable_transaction;
+        let durable = |filesystem: &Filesystem| filesystem.status().volume.transactions.durable_transaction;
         let before = durable(filesystem);
         let threads: Vec<_> = (0..8)
             .map(|number| {

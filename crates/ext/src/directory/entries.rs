@@ -335,7 +335,7 @@ mod tests {
 
     fn listing(format: DirectoryFormat, block: &[u8]) -> BTreeMap<Vec<u8>, u32> {
         let records = format.records(block).map(Result::unwrap);
-        records.filter(|r| r.inode != 0).map(|r| (r.name.to_vec(), r.inode)).collect()
+        records.filter(|r| !r.is_free()).map(|r| (r.name.to_vec(), r.inode.0)).collect()
     }
 
     #[derive(Clone, Debug)]

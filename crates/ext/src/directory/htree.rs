@@ -293,8 +293,8 @@ mod tests {
         assert_eq!((root.hash_version, root.levels), (1, 0));
         assert_eq!((root.index.limit, root.index.count), ((1024 - 32 - 8) / 8, 1));
         let (dot, dot_dot) = root_dots(&FORMAT, &block).unwrap();
-        assert_eq!((dot.inode, dot_dot.inode, dot_dot.len), (20, 2, 1012));
-        assert_eq!(FORMAT.find(&leaf, |name| name == b"file").unwrap().unwrap().inode, 21);
+        assert_eq!((dot.inode.0, dot_dot.inode.0, dot_dot.length), (20, 2, 1012));
+        assert_eq!(FORMAT.find(&leaf, |name| name == b"file").unwrap().unwrap().inode.0, 21);
         FORMAT.check(&leaf).unwrap();
         root.index.check(&block, 2).unwrap();
         assert!(root.index.check(&block, 1).is_err());

@@ -33,7 +33,7 @@ use crate::quota::Quotas;
 use crate::xattr::Xattrs;
 use crate::{BlockSize, Corrupt, Result, Timestamp};
 
-pub use status::{LogUse, VolumeStatus};
+pub use status::{LogUse, TransactionStatus, VolumeStatus};
 
 /// A filesystem that is open: shared by all threads that use it.
 pub struct Volume {

@@ -1,25 +1,14 @@
-//! What a volume is doing at one moment, for people who watch it.
+//! Activity of a volume at one moment, for people who watch it.
 
 use crate::Volume;
-use crate::transaction::TransactionStatus;
 
-pub use diorite_journal::transaction::LogUse;
+pub use diorite_journal::transaction::{LogUse, TransactionStatus};
 
 /// Transactions, the log and the metadata cache at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeStatus {
-    /// The transaction that changes join now. Numbers grow by one.
-    pub running_transaction: u64,
-    /// Blocks that it changes.
-    pub running_blocks: u64,
-    /// Operations that are changing metadata.
-    pub open_handles: u32,
-    /// The newest transaction that is durable.
-    pub durable_transaction: u64,
-    /// Whether a transaction is being written.
-    pub is_committing: bool,
-    /// The log of the journal; `None`: the volume has no journal, or is read-only.
-    pub log: Option<LogUse>,
+    /// Transactions and the log.
+    pub transactions: TransactionStatus,
     /// Bytes of metadata blocks in memory, copies of them included.
     pub metadata_bytes: u64,
     /// Bytes that the metadata cache aims at.
@@ -27,25 +16,12 @@ pub struct VolumeStatus {
 }
 
 impl Volume {
-    /// What it is doing now.
+    /// Its activity now.
     pub fn status(&self) -> VolumeStatus {
         let buffers = &self.core.buffers;
         let block_bytes = self.block_size().bytes();
-        let TransactionStatus {
-            running_transaction,
-            running_blocks,
-            open_handles,
-            durable_transaction,
-            is_committing,
-            log,
-        } = self.core.transactions.status();
         VolumeStatus {
-            running_transaction,
-            running_blocks,
-            open_handles,
-            durable_transaction,
-            is_committing,
-            log,
+            transactions: self.core.transactions.status(),
             metadata_bytes: buffers.memory().in_use() as u64 * block_bytes,
             metadata_bytes_max: buffers.capacity_blocks() as u64 * block_bytes,
         }

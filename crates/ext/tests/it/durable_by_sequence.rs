@@ -86,9 +86,9 @@ fn changes_of_several_transactions_are_durable(
         write_blocks(&volume, &inode, at, &vec![1; block as usize], Some((at + 1) * block)).unwrap();
     }
     volume.sync_inode(&inode, SyncKind::All).unwrap();
-    let before = volume.status().running_transaction;
+    let before = volume.status().transactions.running_transaction;
     change(&volume, &inode).unwrap();
-    let transactions = volume.status().running_transaction - before;
+    let transactions = volume.status().transactions.running_transaction - before;
     volume.sync_inode(&inode, SyncKind::Data).unwrap();
     assert!(transactions > 1, "{arguments}: the test needs a change of several transactions");
     assert!(volume.is_inode_durable(&inode, SyncKind::All), "{arguments}: its end is not durable");

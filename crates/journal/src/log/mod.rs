@@ -11,7 +11,6 @@ mod commit;
 mod durable;
 mod fast;
 mod log_map;
-mod overlay;
 mod recover;
 mod replay;
 #[cfg(test)]
@@ -24,7 +23,7 @@ mod tests;
 mod write_out;
 
 pub use durable::write_durably;
-pub use fast::{FastCommits, NoFastCommits};
+pub use fast::FastCommits;
 pub use log_map::{LogMap, LogReader};
 pub use recover::{Content, LogVolume, Recovered, prepare_for_writing, read_superblock, recover};
 pub use scratch::ScratchDevice;

@@ -12,8 +12,8 @@ use diorite_block::BlockDevice;
 use super::durable::write_superblock;
 use super::fast::FastCommits;
 use super::log_map::{LogMap, LogReader};
-use super::overlay::OverlayDevice;
 use super::scan::scan;
+use super::scratch::ScratchDevice;
 use super::write_out::{Log, write_out};
 use crate::format::{CompatFeatures, IncompatFeatures, JournalSuperblock};
 use crate::{Access, BlockSize, Corrupt, Error, Result};
@@ -32,7 +32,7 @@ pub enum Content {
 pub struct Recovered {
     /// With an empty log, unless the volume cannot be written.
     pub superblock: JournalSuperblock,
-    /// What to read the volume through, if blocks had to be replayed and nothing may be written.
+    /// The device to read the volume through, if blocks had to be replayed and nothing may be written.
     pub overlay: Option<Arc<dyn BlockDevice>>,
     /// Blocks that were newer in the log.
     pub blocks: usize,
@@ -70,30 +70,25 @@ pub fn recover<E: From<Error>>(
     }
     let mut damage = replay.damage.take();
     let mut blocks = replay.blocks.len();
-    let mut overlay: Option<Arc<dyn BlockDevice>> = None;
-    if blocks > 0 && (access == Access::ReadOnly || damage.is_some() || !fast.is_empty()) {
-        overlay = Some(OverlayDevice::new(device.clone(), &replay, map, block_size)?);
-    }
-    let mut changed = None;
+    let scratch = Arc::new(ScratchDevice::new(device.clone(), block_size).with_log(&replay, map)?);
     if !fast.is_empty() {
-        let view = overlay.clone().unwrap_or_else(|| device.clone());
-        match fast.replay(view, block_size)? {
-            Ok(scratch) => {
-                blocks += scratch.count();
-                changed = Some(scratch);
+        match fast.replay(scratch.clone())? {
+            Ok(()) => blocks += scratch.count(),
+            // The volume is as the log alone leaves it.
+            Err(wrong) => {
+                scratch.clear();
+                damage = damage.or(Some(wrong));
             }
-            // Nothing of them was written: the volume is as the log alone leaves it.
-            Err(wrong) => damage = damage.or(Some(wrong)),
         }
     }
     if access == Access::ReadOnly || damage.is_some() {
-        let overlay = changed.map(|scratch| scratch.read_only()).or(overlay);
+        let overlay = (blocks > 0).then(|| scratch.read_only());
         return Ok(Recovered { superblock, overlay, blocks, damage });
     }
     if superblock.start != 0 {
         replay.apply(&**device, map, block_size)?;
         device.flush().map_err(Error::from)?;
-        if let Some(scratch) = changed {
+        if scratch.count() > 0 {
             let log = Log { device: &**device, map, block_size, superblock: &mut superblock };
             write_out(log, &replay, &scratch)?;
         }

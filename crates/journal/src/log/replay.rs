@@ -1,7 +1,7 @@
-//! What a journal still has to give, and putting it where it belongs.
+//! Blocks that the log has newer than their places, and writing them there.
 //!
 //! Where it sits: [`super::scan`] finds it when a volume is opened, before anything else is read of it. [`Replay::apply`] puts the
-//! blocks in their places, [`super::overlay::OverlayDevice`] serves them from the log instead.
+//! blocks in their places, [`super::scratch::ScratchDevice`] serves them from the log instead.
 
 use diorite_block::{BioFlags, BlockDevice, Plug, Sector};
 

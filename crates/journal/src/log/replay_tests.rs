@@ -7,16 +7,36 @@ use diorite_sim::image::{ImageDevice, SparseImage};
 
 use diorite_block::{BioFlags, BlockDevice};
 
-use super::NoFastCommits;
-use super::log_map::LogMap;
-use super::overlay::OverlayDevice;
+use super::fast::FastCommits;
+use super::log_map::{LogMap, LogReader};
 use super::replay::Replay;
 use super::scan::scan;
+use super::scratch::ScratchDevice;
 use crate::format::{
     CommitTime, CompatFeatures, Header, IncompatFeatures, JournalSuperblock, MAGIC, RecordKind, Tag,
     TagFlags, TransactionChecksum,
 };
-use crate::{BlockSize, FsBlock, Result};
+use crate::{BlockSize, Corrupt, FsBlock, Result};
+
+/// For a filesystem without fast commits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NoFastCommits;
+
+impl FastCommits for NoFastCommits {
+    fn read(&mut self, _: &mut LogReader<'_>, _: &JournalSuperblock, _: u32) -> Result<Option<Corrupt>> {
+        Ok(None)
+    }
+
+    fn clear(&mut self) {}
+
+    fn is_empty(&self) -> bool {
+        true
+    }
+
+    fn replay(&self, _: Arc<ScratchDevice>) -> Result<Result<(), Corrupt>> {
+        Ok(Ok(()))
+    }
+}
 
 const SIZE: BlockSize = BlockSize::new(1024).unwrap();
 const VOLUME_BLOCKS: u64 = 2048;
@@ -131,8 +151,8 @@ impl Log {
     fn check(&self) {
         let replay = self.scan().unwrap();
         let before = ImageDevice::new(self.device.image());
-        let overlay = OverlayDevice::new(before, &replay, &self.map, SIZE).unwrap();
-        let overlay: &dyn BlockDevice = &*overlay;
+        let overlay = ScratchDevice::new(before, SIZE).with_log(&replay, &self.map).unwrap();
+        let overlay: &dyn BlockDevice = &overlay;
         replay.apply(self.device(), &self.map, SIZE).unwrap();
         for block in 0..1000 {
             let expected = self.expected.get(&block).cloned().unwrap_or(vec![0; 1024]);

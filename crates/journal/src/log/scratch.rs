@@ -1,7 +1,12 @@
-//! A device in memory over another: what is written stays here, and what was not is read from below.
+//! A device in memory over another: written blocks stay here, other blocks are read from the log or from below.
 //!
-//! Where it sits: under a volume on which fast commits are replayed. When that has succeeded, the blocks are written to the
-//! device below ([`ScratchDevice::write_out`]), or the volume is read through them ([`ScratchDevice::read_only`]).
+//! Where it sits: in place of the real device, for metadata and file data alike (volumes with data=journal have data in the log):
+//!
+//! - under a volume that is open read-only and has a journal to replay;
+//! - under a volume on which fast commits are replayed. When that has succeeded, the blocks are written to the device below
+//!   ([`ScratchDevice::write_out`]), or the volume is read through them ([`ScratchDevice::read_only`]).
+//!
+//! Cost: one small record for each block that the log has newer; its content stays in the log.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,10 +17,12 @@ use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Plug, Sector,
 };
 
+use super::log_map::LogMap;
+use super::replay::{Replay, ReplayedBlock};
 use crate::memory::{BlockMemory, BlockPool};
 use crate::{BlockSize, FsBlock, Result};
 
-/// Blocks that differ from those below.
+/// Written blocks.
 type Blocks = BTreeMap<u64, BlockMemory>;
 
 /// See the module's head.
@@ -25,30 +32,39 @@ pub struct ScratchDevice {
     geometry: Geometry,
     block_size: BlockSize,
     memory: BlockPool,
+    /// Blocks that the log has newer, by target; with the place of the content.
+    log: Vec<(ReplayedBlock, FsBlock)>,
     blocks: Mutex<Blocks>,
 }
 
 impl ScratchDevice {
-    /// Nothing written yet.
-    pub fn new(lower: Arc<dyn BlockDevice>, block_size: BlockSize) -> Arc<Self> {
+    /// `lower`, with nothing written yet.
+    pub fn new(lower: Arc<dyn BlockDevice>, block_size: BlockSize) -> Self {
         let geometry =
             Geometry { read_only: false, volatile_cache: false, discard: false, ..lower.geometry().clone() };
         let memory = BlockPool::new(block_size.bytes() as usize, geometry.memory_alignment as usize);
-        Arc::new(Self {
-            lower,
-            geometry,
-            block_size,
-            memory,
-            blocks: Mutex::ranked(Rank::Scratch, Blocks::default()),
-        })
+        let blocks = Mutex::ranked(Rank::Scratch, Blocks::default());
+        Self { lower, geometry, block_size, memory, log: Vec::new(), blocks }
     }
 
-    /// The same for reading only; this one is empty afterwards.
-    pub fn read_only(&self) -> Arc<dyn BlockDevice> {
+    /// The blocks of `replay` in their places.
+    pub(super) fn with_log(mut self, replay: &Replay, map: &LogMap) -> Result<Self> {
+        let place = |block: &ReplayedBlock| Ok((*block, map.place_of(block.log)?.0));
+        self.log = replay.blocks.iter().map(place).collect::<Result<_>>()?;
+        Ok(self)
+    }
+
+    /// The same for reading only.
+    pub(super) fn read_only(&self) -> Arc<dyn BlockDevice> {
         let geometry = Geometry { read_only: true, ..self.geometry.clone() };
         let blocks = Mutex::ranked(Rank::Scratch, std::mem::take(&mut *self.blocks.lock()));
-        let (lower, memory) = (self.lower.clone(), self.memory.clone());
-        Arc::new(Self { lower, geometry, block_size: self.block_size, memory, blocks })
+        let (lower, memory, log) = (self.lower.clone(), self.memory.clone(), self.log.clone());
+        Arc::new(Self { lower, geometry, block_size: self.block_size, memory, log, blocks })
+    }
+
+    /// Forget the written blocks.
+    pub(super) fn clear(&self) {
+        self.blocks.lock().clear();
     }
 
     /// Call `each` for the blocks written, by number.
@@ -87,14 +103,31 @@ impl ScratchDevice {
         })
     }
 
-    fn read(&self, blocks: &Blocks, start: u64, memory: &mut [u8]) {
+    /// Put newer blocks into `memory`, which was read from byte `start` on.
+    fn patch(&self, blocks: &Blocks, start: u64, memory: &mut [u8]) -> Result<(), IoError> {
         let mut done = 0;
         for (block, within, len) in self.parts(start, memory.len()) {
+            let part = &mut memory[done..done + len];
             if let Some(content) = blocks.get(&block) {
-                memory[done..done + len].copy_from_slice(&content[within..within + len]);
+                part.copy_from_slice(&content[within..within + len]);
+            } else if let Some(content) = self.from_log(block)? {
+                part.copy_from_slice(&content[within..within + len]);
             }
             done += len;
         }
+        Ok(())
+    }
+
+    /// The content of a block that the log has newer.
+    fn from_log(&self, block: u64) -> Result<Option<BlockMemory>, IoError> {
+        let Ok(index) = self.log.binary_search_by_key(&FsBlock(block), |(block, _)| block.target) else {
+            return Ok(None);
+        };
+        let (replayed, place) = &self.log[index];
+        let mut content = self.memory.zeroed();
+        self.lower.read_bytes(self.block_size.address_of(*place), &mut content)?;
+        replayed.unescape(&mut content);
+        Ok(Some(content))
     }
 
     /// `None`: zeros.
@@ -111,9 +144,15 @@ impl ScratchDevice {
             let memory = match blocks.entry(block) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    let mut memory = self.memory.zeroed();
-                    self.lower.read_bytes(block * size, &mut memory)?;
-                    entry.insert(memory)
+                    let content = match self.from_log(block)? {
+                        Some(content) => content,
+                        None => {
+                            let mut content = self.memory.zeroed();
+                            self.lower.read_bytes(block * size, &mut content)?;
+                            content
+                        }
+                    };
+                    entry.insert(content)
                 }
             };
             let place = &mut memory[within..within + part];
@@ -151,7 +190,7 @@ impl BlockDevice for ScratchDevice {
             match (&mut bio.memory, bio.op) {
                 (BioMemory::Read(segments), _) => {
                     for segment in segments {
-                        self.read(&blocks, at, segment);
+                        self.patch(&blocks, at, segment)?;
                         at += segment.len() as u64;
                     }
                 }

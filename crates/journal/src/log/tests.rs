@@ -13,7 +13,8 @@ use diorite_sim::{Simulation, WorldOptions};
 
 use super::log_map::LogMap;
 use super::recover::{self, Content, LogVolume, Recovered, prepare_for_writing, read_superblock};
-use super::{Journal, JournalParts, NoFastCommits};
+use super::replay_tests::NoFastCommits;
+use super::{Journal, JournalParts};
 use crate::BlockRun;
 use crate::buffer::{BlockKind, BufferCache, NoChecksums};
 use crate::format::{CompatFeatures, IncompatFeatures, JournalSuperblock, MAGIC};

@@ -18,7 +18,7 @@ use super::home_superblock::edit_superblock;
 use crate::BlockRun;
 use crate::layout::inode::LINKS;
 use crate::layout::{Compat, Incompat, RoCompat, Superblock};
-use crate::{Access, BlockSize, Corrupt, Error, InodeNumber, ReservedBlocks, Result, Volume, VolumeOptions};
+use crate::{Access, Corrupt, Error, InodeNumber, ReservedBlocks, Result, Volume, VolumeOptions};
 use diorite_journal::log::{FastCommits, LogReader, ScratchDevice};
 
 /// The generation, which distinguishes inodes that had the same number.
@@ -48,25 +48,16 @@ impl FastCommits<Error> for FastCommitArea {
         self.0.is_empty()
     }
 
-    fn replay(
-        &self,
-        view: Arc<dyn BlockDevice>,
-        block_size: BlockSize,
-    ) -> Result<Result<Arc<ScratchDevice>, Corrupt>> {
-        match replay(view, block_size, &self.0) {
+    fn replay(&self, scratch: Arc<ScratchDevice>) -> Result<Result<(), Corrupt>> {
+        match replay(scratch, &self.0) {
             Err(Error::Corrupt(damage)) => Ok(Err(damage)),
             replayed => replayed.map(Ok),
         }
     }
 }
 
-/// Make `changes` on the volume that `device` shows.
-fn replay(
-    device: Arc<dyn BlockDevice>,
-    block_size: BlockSize,
-    changes: &[FastChange],
-) -> Result<Arc<ScratchDevice>> {
-    let scratch = ScratchDevice::new(device, block_size);
+/// Make `changes` on the volume that `scratch` shows.
+fn replay(scratch: Arc<ScratchDevice>, changes: &[FastChange]) -> Result<()> {
     let original = change_superblock(&*scratch, |superblock| {
         let mut plain = superblock.features();
         plain.compat -= Compat::HAS_JOURNAL | Compat::FAST_COMMIT | Compat::ORPHAN_FILE;
@@ -100,7 +91,7 @@ fn replay(
         superblock.set_state(original.state());
         Ok(())
     })?;
-    Ok(scratch)
+    Ok(())
 }
 
 /// A volume on which fast commits are replayed. What each kind of change does is beside what it changes: `replay.rs` of inodes,
@@ -203,7 +194,7 @@ mod tests {
 
     use super::*;
     use crate::layout::extent::Extent;
-    use crate::{FileBlock, FileKind, FsBlock, NodeSpec, Owner};
+    use crate::{BlockSize, FileBlock, FileKind, FsBlock, NodeSpec, Owner};
     use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 
     const SIZE: BlockSize = BlockSize::new(1024).unwrap();
@@ -295,7 +286,8 @@ mod tests {
             for _ in 0..400 {
                 let count = random.usize(1..30);
                 let changes: Vec<_> = (0..count).map(|_| random_change(&mut random, &inodes)).collect();
-                replayed += u32::from(replay(Arc::clone(&device), SIZE, &changes).is_ok());
+                let scratch = Arc::new(ScratchDevice::new(Arc::clone(&device), SIZE));
+                replayed += u32::from(replay(scratch, &changes).is_ok());
             }
             assert!(replayed > 10, "{features}: {replayed} of 400 were replayed");
         }
