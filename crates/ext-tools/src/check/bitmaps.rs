@@ -57,7 +57,7 @@ impl BitmapCheck<'_, '_> {
         totals.free_clusters += u64::from(free);
         if descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             if used > self.implied_clusters(group, &descriptor) {
-                let what = "the group is marked as never used, but blocks of it are in use";
+                let what = "the group is flagged as uninitialised, but has blocks in use";
                 self.findings.add(ProblemKind::BlockBitmap, place, what);
             }
         } else {
@@ -74,7 +74,7 @@ impl BitmapCheck<'_, '_> {
             self.report_bitmap((ProblemKind::BlockBitmap, "block"), place, is_right, found);
         }
         if descriptor.free_clusters != free {
-            let what = format!("it counts {} free blocks, but has {free}", descriptor.free_clusters);
+            let what = format!("free block count is {}, should be {free}", descriptor.free_clusters);
             self.findings.add(ProblemKind::Count, place, what);
         }
         Ok(())
@@ -125,7 +125,7 @@ impl BitmapCheck<'_, '_> {
         totals.free_inodes += u64::from(free);
         if descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             if used > 0 {
-                let what = "the group's inodes are marked as never used, but some are in use";
+                let what = "the group is flagged as uninitialised, but has inodes in use";
                 self.findings.add(ProblemKind::InodeBitmap, place, what);
             }
         } else {
@@ -137,14 +137,14 @@ impl BitmapCheck<'_, '_> {
             self.report_bitmap((ProblemKind::InodeBitmap, "inode"), place, is_right, found);
         }
         if descriptor.free_inodes != free {
-            let what = format!("it counts {} free inodes, but has {free}", descriptor.free_inodes);
+            let what = format!("free inode count is {}, should be {free}", descriptor.free_inodes);
             self.findings.add(ProblemKind::Count, place, what);
         }
         let directories =
             notes.iter().filter(|note| note.used && note.kind == Some(FileKind::Directory)).count() as u32;
         if descriptor.used_directories != directories {
             let what =
-                format!("it counts {} directories, but has {directories}", descriptor.used_directories);
+                format!("directory count is {}, should be {directories}", descriptor.used_directories);
             self.findings.add(ProblemKind::Count, place, what);
         }
         Ok(())
@@ -157,11 +157,11 @@ impl BitmapCheck<'_, '_> {
         let inodes = u64::from(superblock.free_inodes_count());
         if blocks != totals.free_clusters {
             let due = totals.free_clusters;
-            self.findings.note(format!("the superblock counts {blocks} free blocks, there are {due}"));
+            self.findings.note(format!("the superblock's free block count is {blocks}, should be {due}"));
         }
         if inodes != totals.free_inodes {
             let due = totals.free_inodes;
-            self.findings.note(format!("the superblock counts {inodes} free inodes, there are {due}"));
+            self.findings.note(format!("the superblock's free inode count is {inodes}, should be {due}"));
         }
     }
 }
@@ -197,16 +197,16 @@ fn differences(
             format!("{unit}s {} to {}", name(first), name(bit - 1))
         };
         reported.push(if marked {
-            format!("the bitmap has {which} in use, but nothing uses it")
+            format!("the bitmap marks {which} as used, but nothing refers to it")
         } else {
-            format!("the bitmap has {which} free, but it is in use")
+            format!("the bitmap marks {which} as free, but it is in use")
         });
     }
     if more > 0 {
-        reported.push(format!("the bitmap is wrong in {more} more places"));
+        reported.push(format!("{more} more ranges of the bitmap are wrong"));
     }
     if !(bits..bitmap.len() as u32 * 8).all(|bit| is_set(bitmap, bit)) {
-        reported.push(format!("the bits after the last {unit} are not set"));
+        reported.push(format!("the padding bits after the last {unit} are not set"));
     }
     reported
 }

@@ -84,7 +84,7 @@ impl Claim<'_, '_, '_> {
         self.summary.shared_runs += shared.len() as u32;
         for (block, count) in shared {
             self.blocks.shared.note(*block, *count);
-            let what = format!("{count} blocks from {block} on are in use already");
+            let what = format!("{count} blocks from block {block} are already in use");
             self.findings.add(ProblemKind::SharedBlock, Location::inode(self.inode), what);
         }
     }
@@ -129,7 +129,7 @@ impl Claim<'_, '_, '_> {
         if self.volume.layout.is_data_range(block, 1) {
             self.take(block, 1);
         } else {
-            let what = format!("its translator is in block {block}, which is not on the volume");
+            let what = format!("the translator's block {block} is outside the volume");
             self.findings.add(ProblemKind::Inode, Location::inode(self.inode), what);
         }
     }
@@ -147,7 +147,7 @@ impl MapSink for Claim<'_, '_, '_> {
     fn data(&mut self, file_block: u64, block: FsBlock, count: u64, unwritten: bool) -> bool {
         let per_cluster = u64::from(self.volume.layout.blocks_per_cluster);
         if file_block % per_cluster != block.0 % per_cluster {
-            let what = format!("block {block} lies elsewhere in its cluster than in the file's");
+            let what = format!("block {block} has another offset in its cluster than the file block");
             self.problem(file_block, what);
         } else if file_block / per_cluster == self.last_file_cluster
             && block.0 / per_cluster != self.last_cluster

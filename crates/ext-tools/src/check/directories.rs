@@ -99,7 +99,7 @@ impl DirectoryCheck<'_, '_> {
         if let Some(index) = &index {
             let unknown = (1..next).find(|at| !index.nodes.contains(at) && !index.leaves.contains_key(at));
             if let Some(at) = unknown {
-                let what = "the index does not know this block";
+                let what = "the index has no entry for this block";
                 self.findings.add(ProblemKind::Directory, Location::inode(directory.inode).and_block(at), what);
             }
         }
@@ -149,14 +149,14 @@ impl DirectoryCheck<'_, '_> {
                 continue;
             }
             if !names.insert(place.names.key(entry.name)) {
-                let what = format!("two entries are called {:?}", text(entry.name));
+                let what = format!("duplicate entry {:?}", text(entry.name));
                 self.findings.add(ProblemKind::Directory, place.place(), what);
             }
             self.check_hash(place, &entry);
             self.check_entry(place, &entry);
         }
         if has_dots && place.at == 0 && last < 1 {
-            self.findings.add(ProblemKind::Directory, place.place(), "the directory lacks the entry '..'");
+            self.findings.add(ProblemKind::Directory, place.place(), "the entry '..' is missing");
         }
     }
 
@@ -164,12 +164,12 @@ impl DirectoryCheck<'_, '_> {
     fn check_dots(&mut self, place: BlockPlace<'_>, position: usize, entry: &RawEntry<'_>) {
         let due: &[u8] = if position == 0 { b"." } else { b".." };
         if entry.is_free() || entry.name != due {
-            let what = format!("the directory lacks the entry {:?}", text(due));
+            let what = format!("the entry {:?} is missing", text(due));
             self.findings.add(ProblemKind::Directory, place.place(), what);
             return;
         }
         if position == 0 && entry.inode.0 != place.directory {
-            let what = format!("the entry '.' names inode {}", entry.inode);
+            let what = format!("the entry '.' points to inode {}", entry.inode);
             self.findings.add(ProblemKind::Directory, place.place(), what);
         }
         self.check_kind(place, entry, Some(FileKind::Directory));
@@ -201,7 +201,7 @@ impl DirectoryCheck<'_, '_> {
         if let Some(bounds) = index.leaves.get(&place.at)
             && !bounds.holds(hash.hash(&place.names.key(entry.name)).0)
         {
-            let what = format!("entry {:?} is in a leaf that its hash does not lead to", text(entry.name));
+            let what = format!("entry {:?} is in the wrong leaf block for its hash", text(entry.name));
             self.findings.add(ProblemKind::Directory, place.place(), what);
         }
     }
@@ -212,26 +212,26 @@ impl DirectoryCheck<'_, '_> {
             check.findings.add(ProblemKind::Directory, place.place(), what);
         };
         if entry.name == b"." || entry.name == b".." {
-            return wrong(self, "is there a second time");
+            return wrong(self, "is a duplicate");
         }
         let strict = place.names == NameForm::Folded && self.volume.superblock.strict_encoding();
         if strict && std::str::from_utf8(entry.name).is_err() {
-            return wrong(self, "is not valid UTF-8, which all names of the directory must be");
+            return wrong(self, "is not valid UTF-8, which the directory requires");
         }
         let inode = entry.inode.0;
         if inode == InodeNumber::ROOT.0 {
-            return wrong(self, "names the root directory");
+            return wrong(self, "points to the root directory");
         }
         if inode < self.volume.superblock.first_inode().0 {
-            return wrong(self, "names a reserved inode");
+            return wrong(self, "points to a reserved inode");
         }
         let note = self.notes.get(inode);
         if !note.used {
-            return wrong(self, &format!("names inode {inode}, which is not in use"));
+            return wrong(self, &format!("points to inode {inode}, which is not in use"));
         }
         if note.nameless {
-            let which = if note.links == 0 { "was removed and waits to be freed" } else { "is no file" };
-            return wrong(self, &format!("names inode {inode}, which {which}"));
+            let which = if note.links == 0 { "is an orphan" } else { "is not a file" };
+            return wrong(self, &format!("points to inode {inode}, which {which}"));
         }
         self.check_kind(place, entry, note.kind);
         if let Some(policy) = self.policies.get(&place.directory)
@@ -240,14 +240,14 @@ impl DirectoryCheck<'_, '_> {
         {
             wrong(
                 self,
-                &format!("names inode {inode}, which does not have the directory's encryption policy"),
+                &format!("points to inode {inode}, which has another encryption policy than the directory"),
             );
         }
         if note.kind == Some(FileKind::Directory) {
             let parents = self.parents.entry(inode).or_default();
             if parents.named_in != 0 {
                 let what = format!(
-                    "names directory inode {inode}, which has a name in inode {} already",
+                    "points to directory inode {inode}, which already has an entry in directory inode {}",
                     parents.named_in
                 );
                 wrong(self, &what);
@@ -264,7 +264,7 @@ impl DirectoryCheck<'_, '_> {
         // Kind 0 says nothing, which is allowed everywhere.
         if entry.kind_code != due && entry.kind_code != 0 {
             let what = format!(
-                "entry {:?} says that it is of kind {} in place of {due}",
+                "entry {:?} has file type {}, should be {due}",
                 text(entry.name),
                 entry.kind_code
             );

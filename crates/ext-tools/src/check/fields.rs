@@ -40,7 +40,7 @@ impl FieldCheck<'_, '_> {
         let raw = self.volume.superblock.raw();
         let quota = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
         let mut wrong = |what: &str| {
-            let what = format!("the superblock names it as {what}, but the volume does not have the feature");
+            let what = format!("the superblock uses it as {what}, but the volume does not have the feature");
             self.findings.add(ProblemKind::Superblock, Location::inode(number), what);
         };
         if !features.has_compat(Compat::ORPHAN_FILE) && raw.orphan_file_inum.get() == number {
@@ -73,45 +73,45 @@ impl FieldCheck<'_, '_> {
         let is_directory = fields.kind() == Some(FileKind::Directory);
         let mut wrong = |what: &str| self.findings.add(ProblemKind::Inode, place, what);
         if fields.kind().is_none() {
-            wrong("its mode is that of no kind of file");
+            wrong("the mode has an unknown file type");
         }
         if fields.flags.contains(InodeFlags::EXTENTS) && !features.has_incompat(Incompat::EXTENTS) {
-            wrong("it is mapped by extents, which the volume does not have");
+            wrong("the extents flag is set, but the volume does not have the feature extent");
         }
         if fields.flags.contains(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS) {
-            wrong("its content is in the inode, and it is mapped by extents, too");
+            wrong("the flags for inline data and extents are both set");
         }
         if fields.flags.contains(InodeFlags::IMAGIC) && !features.has_compat(Compat::IMAGIC_INODES) {
-            wrong("it has the flag imagic, which the volume does not have");
+            wrong("the imagic flag is set, but the volume does not have the feature");
         }
         if fields.flags.contains(InodeFlags::INLINE_DATA) && !features.has_incompat(Incompat::INLINE_DATA) {
-            wrong("its content is in the inode, which the volume does not have");
+            wrong("the inline data flag is set, but the volume does not have the feature inline_data");
         }
         if fields.flags.contains(InodeFlags::INDEX)
             && !(is_directory && features.has_compat(Compat::DIR_INDEX))
         {
-            wrong("it claims to be an indexed directory");
+            wrong("the index flag is set on an inode that cannot have an index");
         }
         if fields.flags.contains(InodeFlags::CASEFOLD)
             && !(is_directory && features.has_incompat(Incompat::CASEFOLD))
         {
-            wrong("it claims to be a directory that ignores case");
+            wrong("the casefold flag is set on an inode that cannot have it");
         }
         if le32(raw, 0x70) != 0 {
-            wrong("the address of a fragment is set");
+            wrong("the fragment address is set");
         }
         let is_hurd = self.volume.superblock.is_hurd();
         if is_hurd && le16(raw, 0x74) != 0 {
-            wrong("the number or the size of a fragment is set");
+            wrong("the fragment number or size is set");
         }
         if !is_hurd && le16(raw, 0x74) != 0 && !features.has_ro_compat(RoCompat::HUGE_FILE) {
-            wrong("the upper half of its sector count is set, which the volume does not have");
+            wrong("the upper half of the sector count is set, but the volume does not have the feature huge_file");
         }
         if !is_hurd && le16(raw, 0x76) != 0 && !features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
-            wrong("the upper half of its attribute block is set, which the volume does not have");
+            wrong("the upper half of the attribute block number is set, but the volume does not have the feature 64bit");
         }
         if le32(raw, 0x6c) != 0 && is_directory && !features.has_incompat(Incompat::LARGE_DIR) {
-            wrong("the upper half of its size is set, which directories do not have");
+            wrong("the upper half of the size of a directory is set");
         }
     }
 
@@ -127,7 +127,7 @@ impl FieldCheck<'_, '_> {
         // As e2fsck: the Hurd counts in its own way.
         let is_counted = summary.shared_runs == 0 && !self.volume.superblock.is_hurd();
         if fields.sectors != sectors && is_counted {
-            let what = format!("it counts {} sectors, but uses {sectors}", fields.sectors);
+            let what = format!("sector count is {}, should be {sectors}", fields.sectors);
             self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
     }
@@ -140,24 +140,24 @@ impl FieldCheck<'_, '_> {
         if fields.kind() == Some(FileKind::Directory) {
             let due = fields.size / block;
             if !fields.size.is_multiple_of(block) || fields.size == 0 {
-                let what = format!("a directory of {} bytes does not fill its blocks", fields.size);
+                let what = format!("the directory's size of {} bytes is not a multiple of the block size", fields.size);
                 self.findings.add(ProblemKind::Inode, place, what);
             } else if due > mapped || mapped - due > u64::from(self.volume.superblock.raw().prealloc_dir_blocks) {
-                let what = format!("a directory of {due} blocks by its size has {mapped}");
+                let what = format!("the directory's size is {due} blocks, but {mapped} are mapped");
                 self.findings.add(ProblemKind::Inode, place, what);
             }
         } else if fields.kind() == Some(FileKind::Symlink) && (fields.size == 0 || fields.size >= block) {
-            let what = format!("a symbolic link of {} bytes", fields.size);
+            let what = format!("a symbolic link has an invalid size of {} bytes", fields.size);
             self.findings.add(ProblemKind::Inode, place, what);
         } else {
             let beyond = summary.last_written.is_some_and(|last| last.saturating_mul(block) > fields.size);
             // An orphan with a name is a file that was being cut: it has its size already, and may have all its blocks.
             if beyond && !fields.flags.contains(InodeFlags::VERITY) && !self.orphans.contains(&number) {
-                let what = format!("it has data beyond its size of {} bytes", fields.size);
+                let what = format!("blocks are mapped after its size of {} bytes", fields.size);
                 self.findings.add(ProblemKind::Inode, place, what);
             }
             if fields.size > self.largest_size(fields) {
-                let what = format!("a size of {} bytes is more than its map can reach", fields.size);
+                let what = format!("the size of {} bytes is larger than its block map can address", fields.size);
                 self.findings.add(ProblemKind::Inode, place, what);
             }
         }
@@ -180,7 +180,7 @@ impl FieldCheck<'_, '_> {
         let len = fields.block.iter().position(|byte| *byte == 0).map(|len| len as u64);
         let is_right = fields.flags.contains(InodeFlags::ENCRYPTED) || len == Some(fields.size);
         if fields.size == 0 || !is_right {
-            let what = "the target of a symbolic link is not as long as its size says, or there is none";
+            let what = "the target of a symbolic link is missing, or its length is not the inode's size";
             self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
     }
@@ -196,7 +196,7 @@ impl FieldCheck<'_, '_> {
         let target = block.map(|block| self.volume.reader.block(block)).transpose()?;
         let len = target.and_then(|target| target.iter().position(|byte| *byte == 0));
         if len.is_none_or(|len| len as u64 != fields.size) {
-            let what = "the target of a symbolic link is not as long as its size says";
+            let what = "the length of the target of a symbolic link is not the inode's size";
             self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
         Ok(())
@@ -206,7 +206,7 @@ impl FieldCheck<'_, '_> {
     pub(super) fn check_inline_symlink(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
         let Some(rest) = rest else { return };
         if fields.size != (fields.block.len() + rest.len()) as u64 {
-            let what = "the target of a symbolic link is not as long as its size says";
+            let what = "the length of the target of a symbolic link is not the inode's size";
             self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
     }
@@ -224,7 +224,7 @@ impl FieldCheck<'_, '_> {
             .filter_map(std::result::Result::ok)
             .find(|attribute| attribute.name_index == 7 && attribute.name == b"data");
         if rest.is_none() {
-            let what = "its content is in the inode, and the attribute for the rest of it is missing";
+            let what = "the inline data flag is set, but the attribute system.data is missing";
             self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
         rest.map(|rest| rest.value)

@@ -31,11 +31,11 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
     /// would find consequences only.
     pub(super) fn run(&mut self) -> Result<bool> {
         if self.volume.superblock.state() & STATE_ERROR != 0 {
-            self.findings.note("the superblock says that errors were found while it was in use");
+            self.findings.note("the superblock records errors from earlier use");
         }
         let (reserved, blocks) = (self.volume.superblock.reserved_blocks_count(), self.volume.superblock.blocks_count());
         if reserved > blocks / 2 {
-            let what = format!("{reserved} of {blocks} blocks are reserved, which is more than half of them");
+            let what = format!("{reserved} of {blocks} blocks are reserved: more than half");
             self.findings.add(ProblemKind::Superblock, Location::VOLUME, what);
         }
         self.take(Location::VOLUME, FsBlock(0), self.volume.layout.first_data_block);
@@ -93,7 +93,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
             Ok(entry) => {
                 let node = String::from_utf8_lossy(&entry.node).into_owned();
                 self.findings
-                    .note(format!("the volume is open for writing on {node}, or was not closed there"));
+                    .note(format!("the volume is open for writing on host {node}, or was not closed there"));
             }
             Err(what) => self.findings.add(ProblemKind::Superblock, Location::block(block.0), what),
         }
@@ -156,7 +156,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
     }
 
     fn report_twice(&mut self, place: Location, block: u64, count: u64) {
-        let what = format!("{count} blocks of the group's own are another group's, or of another kind");
+        let what = format!("{count} blocks of the group's metadata overlap other metadata");
         self.findings.add(ProblemKind::GroupDescriptor, place.and_block(block), what);
     }
 
@@ -179,7 +179,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
         }
         if !wrong.is_empty() {
             let groups = wrong.join(", ");
-            self.findings.note(format!("the backup of the superblock is of no use in groups {groups}"));
+            self.findings.note(format!("the superblock backup is not usable in groups {groups}"));
         }
         Ok(())
     }

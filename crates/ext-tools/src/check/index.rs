@@ -71,7 +71,7 @@ pub(super) fn read(
         _ => hash.is_some(),
     };
     if !is_known {
-        wrong(0, "the index uses a hash that is not known");
+        wrong(0, "the index uses an unknown hash version");
     }
     let hash = hash.filter(|_| directory.names != NameForm::Encrypted);
     let mut walk = Walk {
@@ -126,11 +126,11 @@ impl Walk<'_, '_> {
 
     fn child(&mut self, parent: u64, child: u64, bounds: Bounds, levels: u32) -> Result<()> {
         let Some(block) = block_of(self.directory, child) else {
-            (self.wrong)(parent, "an index block points to a block that the directory does not have");
+            (self.wrong)(parent, "an index entry points to a block outside the directory");
             return Ok(());
         };
         if self.index.nodes.contains(&child) || self.index.leaves.contains_key(&child) {
-            (self.wrong)(parent, "two entries of the index point to one block");
+            (self.wrong)(parent, "two index entries point to the same block");
         } else if levels == 0 {
             self.index.leaves.insert(child, bounds);
         } else {

@@ -124,7 +124,7 @@ impl<'d> InodeCheck<'_, 'd> {
             return Ok(());
         }
         if fields.deleted != 0 && !orphan {
-            self.findings.add(ProblemKind::Inode, place, "the inode is in use, but has a deletion time");
+            self.findings.add(ProblemKind::Inode, place, "the deletion time of an inode in use is set");
         }
         let value = fields.flags.contains(InodeFlags::EA_INODE);
         if value && fields.links > 0 {
@@ -153,7 +153,7 @@ impl<'d> InodeCheck<'_, 'd> {
         let encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
         if encrypted && fields.links != 0 && !shared && !self.xattrs.policies.contains_key(&number) {
             let what =
-                "it is encrypted, but the attribute with its encryption policy is missing or not valid";
+                "the encrypt flag is set, but the encryption policy is missing or not valid";
             self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
     }
@@ -179,7 +179,7 @@ impl<'d> InodeCheck<'_, 'd> {
         }
         if fields.links != 0 || fields.sectors != 0 || le32(&fields.block, 0) != 0 {
             let kind = if number == 8 { ProblemKind::Journal } else { ProblemKind::Inode };
-            let what = "a reserved inode that is not in use has links or blocks";
+            let what = "an unused reserved inode has links or blocks";
             self.findings.add(kind, Location::inode(number), what);
         }
     }
@@ -188,7 +188,7 @@ impl<'d> InodeCheck<'_, 'd> {
     fn check_unused_reserved(&mut self, number: u32, fields: &DiskInode) {
         let place = Location::inode(number);
         if self.volume.layout.is_data_range(fields.file_acl, 1) {
-            let what = "a reserved inode that is not in use has extended attributes";
+            let what = "an unused reserved inode has extended attributes";
             self.findings.add(ProblemKind::Inode, place, what);
         }
         let nothing = MapSummary::default();
@@ -228,7 +228,7 @@ impl<'d> InodeCheck<'_, 'd> {
         let is_removed = self.is_removed(number, fields);
         let mut acl_clusters = 0;
         if fields.file_acl.0 != 0 && !self.volume.superblock.features().has_compat(Compat::EXT_ATTR) {
-            let what = "it has a block of extended attributes, which the volume does not have";
+            let what = "an attribute block is set, but the volume does not have the feature ext_attr";
             self.findings.add(ProblemKind::Xattr, Location::inode(number).and_block(fields.file_acl.0), what);
         } else if fields.file_acl.0 != 0 {
             let (clusters, in_block) = self.attributes().take_block(number, fields)?;
@@ -272,7 +272,7 @@ impl<'d> InodeCheck<'_, 'd> {
         if kind == Some(FileKind::Symlink) && !is_removed {
             if fields.size <= FAST_SYMLINK_MAX {
                 let what =
-                    format!("the target of a symbolic link has {} bytes and is in a block", fields.size);
+                    format!("the target of a symbolic link is in a block, but its {} bytes fit in the inode", fields.size);
                 self.findings.add(ProblemKind::Inode, Location::inode(number), what);
             }
             self.fields().check_slow_symlink(number, fields)?;
@@ -326,11 +326,11 @@ impl<'d> InodeCheck<'_, 'd> {
     fn check_special_file(&mut self, number: u32, fields: &DiskInode, acl_clusters: u64) {
         let place = Location::inode(number);
         if fields.size != 0 {
-            let what = format!("a special file of {} bytes", fields.size);
+            let what = format!("the size of a special file is {} bytes, should be 0", fields.size);
             self.findings.add(ProblemKind::Inode, place, what);
         }
         if fields.flags.contains(InodeFlags::EXTENTS) {
-            self.findings.add(ProblemKind::Inode, place, "a special file is mapped by extents");
+            self.findings.add(ProblemKind::Inode, place, "the extents flag of a special file is set");
         }
         self.fields().check_sectors(number, fields, &MapSummary::default(), acl_clusters);
     }
@@ -340,7 +340,7 @@ impl<'d> InodeCheck<'_, 'd> {
         let mut content = fields.block.to_vec();
         content.extend_from_slice(rest.unwrap_or_default());
         if rest.is_some() && fields.size != content.len() as u64 {
-            let what = format!("a directory of {} bytes has {} in the inode", fields.size, content.len());
+            let what = format!("the directory's size is {} bytes, but its inline data has {}", fields.size, content.len());
             self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
         content.truncate(usize::try_from(fields.size).unwrap_or(usize::MAX));

@@ -27,7 +27,7 @@ impl LinkCheck<'_, '_> {
         if self.notes.get(root).kind == Some(FileKind::Directory) {
             self.check_tree(root);
         } else {
-            self.findings.add(ProblemKind::Connectivity, Location::inode(root), "there is no root directory");
+            self.findings.add(ProblemKind::Connectivity, Location::inode(root), "the root directory is missing");
         }
         for group in self.volume.layout.groups() {
             if group.0.is_multiple_of(256) {
@@ -52,9 +52,9 @@ impl LinkCheck<'_, '_> {
             return;
         }
         if note.found == 0 {
-            self.findings.add(ProblemKind::Connectivity, place, "no name leads to the inode");
+            self.findings.add(ProblemKind::Connectivity, place, "no directory entry refers to the inode");
         } else {
-            let what = format!("it counts {} links, but has {}", note.links, note.found);
+            let what = format!("link count is {}, should be {}", note.links, note.found);
             self.findings.add(ProblemKind::LinkCount, place, what);
         }
     }
@@ -67,7 +67,7 @@ impl LinkCheck<'_, '_> {
             let known = self.parents.get(&inode).copied().unwrap_or_default();
             let due = if inode == root { root } else { known.named_in };
             if due != 0 && known.dot_dot != due {
-                let what = format!("its '..' names inode {}, but its parent is inode {due}", known.dot_dot);
+                let what = format!("the entry '..' points to inode {}, should be {due}", known.dot_dot);
                 self.findings.add(ProblemKind::Connectivity, Location::inode(inode), what);
             }
             self.connect(inode, &mut connected);
@@ -83,9 +83,9 @@ impl LinkCheck<'_, '_> {
             let parent = self.parents.get(&at).map_or(0, |known| known.named_in);
             if parent == 0 || !seen.insert(at) {
                 let what = if parent == 0 {
-                    "no name leads to the directory"
+                    "no directory entry refers to the directory"
                 } else {
-                    "the directory is inside itself"
+                    "the directory is its own ancestor"
                 };
                 self.findings.add(ProblemKind::Connectivity, Location::inode(at), what);
                 // Reported once; what is below it hangs on it.

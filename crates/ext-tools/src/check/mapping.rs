@@ -112,15 +112,15 @@ impl ExtentWalk<'_, '_> {
     fn leaf_entry(&mut self, extent: Extent, end: u64) {
         let at = extent.start.0;
         if extent.blocks == 0 {
-            self.sink.problem(at, "an extent has no length".to_owned());
+            self.sink.problem(at, "an extent has length 0".to_owned());
         } else if !self.reader.layout.is_data_range(extent.block, u64::from(extent.blocks)) {
             let what =
-                format!("an extent of {} blocks at {} is not on the volume", extent.blocks, extent.block);
+                format!("an extent of {} blocks from block {} is outside the volume", extent.blocks, extent.block);
             self.sink.problem(at, what);
         } else if at < self.next {
             self.sink.problem(at, "an extent overlaps the one before it, or is out of order".to_owned());
         } else if extent.end().0 > end || extent.end().0 > 1 << 32 {
-            self.sink.problem(at, "an extent reaches beyond what its index covers".to_owned());
+            self.sink.problem(at, "an extent ends after the range of its index entry".to_owned());
         } else {
             self.next = extent.end().0;
             self.stopped = !self.sink.data(at, extent.block, u64::from(extent.blocks), extent.unwritten);
@@ -130,7 +130,7 @@ impl ExtentWalk<'_, '_> {
     fn child(&mut self, child: Index, depth: u16, end: u64) -> Result<()> {
         let at = child.start.0;
         if !self.reader.layout.is_data_range(child.block, 1) {
-            let what = format!("an extent index points to block {}, which is not on the volume", child.block);
+            let what = format!("an extent index points to block {}, which is outside the volume", child.block);
             self.sink.problem(at, what);
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl ExtentWalk<'_, '_> {
         };
         if header.depth != depth {
             let what = format!(
-                "block {}: an extent node of depth {} where {depth} is due",
+                "block {}: an extent node has depth {}, should be {depth}",
                 child.block, header.depth
             );
             self.sink.problem(at, what);
@@ -159,7 +159,7 @@ impl ExtentWalk<'_, '_> {
         }
         let first = if header.entries == 0 { at } else { u64::from(le32(&node, 12)) };
         if first != at {
-            let what = format!("block {}: an extent node does not start where its index says", child.block);
+            let what = format!("block {}: the first block of an extent node is not that of its index entry", child.block);
             self.sink.problem(at, what);
         }
         self.node(&node, header, at, end)
@@ -205,7 +205,7 @@ impl NumberWalk<'_, '_> {
             return;
         }
         if !self.reader.layout.is_data_range(FsBlock(u64::from(number)), 1) {
-            self.sink.problem(file_block, format!("block number {number} is not on the volume"));
+            self.sink.problem(file_block, format!("block {number} is outside the volume"));
             return;
         }
         match &mut self.run {
@@ -227,7 +227,7 @@ impl NumberWalk<'_, '_> {
         }
         let block = FsBlock(u64::from(number));
         if !self.reader.layout.is_data_range(block, 1) {
-            self.sink.problem(start, format!("indirect block {number} is not on the volume"));
+            self.sink.problem(start, format!("indirect block {number} is outside the volume"));
             return Ok(());
         }
         if !self.sink.node(block) {

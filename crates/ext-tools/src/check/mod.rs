@@ -194,7 +194,7 @@ fn check_as(
     let capacity = device.geometry().capacity_bytes;
     if layout.blocks_count > capacity / layout.block_size.bytes() {
         let what = format!(
-            "the volume has {} blocks of {} bytes, but the device ends after {capacity} bytes",
+            "the volume has {} blocks of {} bytes, but the device has only {capacity} bytes",
             layout.blocks_count,
             layout.block_size.bytes()
         );

@@ -22,7 +22,7 @@ impl OrphanCheck<'_, '_> {
         let mut next = self.volume.superblock.last_orphan().map_or(0, |inode| inode.0);
         while next != 0 {
             if self.orphans.contains(&next) {
-                self.findings.add(ProblemKind::Orphan, Location::inode(next), "the list of orphans is a loop");
+                self.findings.add(ProblemKind::Orphan, Location::inode(next), "the orphan list has a loop");
                 break;
             }
             let Some(following) = self.take_orphan(next)? else { break };
@@ -34,7 +34,7 @@ impl OrphanCheck<'_, '_> {
         if !self.orphans.is_empty() {
             let count = self.orphans.len();
             self.findings
-                .note(format!("{count} files were removed or cut while open, and wait to be finished"));
+                .note(format!("{count} orphans: the next mount for writing frees or truncates them"));
         }
         Ok(())
     }
@@ -48,7 +48,7 @@ impl OrphanCheck<'_, '_> {
                 Ok(Some(fields.deleted))
             }
             Err(what) => {
-                let what = format!("it is recorded as an orphan, which it cannot be: {what}");
+                let what = format!("invalid orphan: {what}");
                 self.findings.add(ProblemKind::Orphan, Location::inode(number), what);
                 Ok(None)
             }
@@ -62,11 +62,11 @@ impl OrphanCheck<'_, '_> {
             return Ok(());
         };
         if fields.kind() != Some(FileKind::Regular) {
-            self.findings.add(ProblemKind::Orphan, place, "the orphan file is no regular file");
+            self.findings.add(ProblemKind::Orphan, place, "the orphan file is not a regular file");
             return Ok(());
         }
         if fields.size > orphan::MAX_FILE_BYTES {
-            let what = format!("the orphan file has {} bytes, which is more than it can have", fields.size);
+            let what = format!("the orphan file's size of {} bytes is not valid", fields.size);
             self.findings.add(ProblemKind::Orphan, place, what);
         }
         let blocks = self.volume.layout.block_size.blocks_for(fields.size.min(orphan::MAX_FILE_BYTES));
@@ -93,7 +93,7 @@ impl OrphanCheck<'_, '_> {
         }
         for (_, inode) in orphan::entries(&bytes) {
             if !may_have_entries {
-                let what = format!("the orphan file names inode {inode}");
+                let what = format!("the orphan file has an entry for inode {inode}");
                 self.findings.add(ProblemKind::Orphan, place, what);
             } else if !self.orphans.contains(&inode.0) {
                 self.take_orphan(inode.0)?;

@@ -81,7 +81,7 @@ impl QuotaCheck<'_, '_> {
                 let found = used.get(&entry.id).copied().unwrap_or_default();
                 if found != (Used { bytes: entry.space, inodes: entry.inodes }) {
                     let what = format!(
-                        "{} {} uses {} bytes and {} inodes, but the quota file says {} and {}",
+                        "{} {} uses {} bytes and {} inodes, but the quota file has {} and {}",
                         kind.word(),
                         entry.id,
                         found.bytes,
@@ -146,7 +146,7 @@ impl QuotaCheck<'_, '_> {
         let bytes = if file.seen.insert(block) { self.quota_block(file, block)? } else { None };
         let Some(bytes) = bytes else {
             let what =
-                format!("block {block} of the quota file's tree is not in the file, or in the tree twice");
+                format!("block {block} of the quota tree is outside the file, or linked twice");
             self.findings.add(ProblemKind::Quota, file.place, what);
             return Ok(());
         };
@@ -157,7 +157,7 @@ impl QuotaCheck<'_, '_> {
         for next in (0..BLOCK_SIZE).step_by(4).map(|offset| le32(&bytes, offset)).filter(|next| *next != 0) {
             let is_shared_leaf = level + 1 == DEPTH && file.seen.contains(&next);
             if !file.header.has(next) {
-                let what = "the tree of the quota file points beyond its end";
+                let what = "the quota tree points after the end of the file";
                 self.findings.add(ProblemKind::Quota, file.place, what);
             } else if !is_shared_leaf {
                 self.read_quota_tree(file, next, level + 1)?;

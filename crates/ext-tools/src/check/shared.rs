@@ -58,8 +58,8 @@ impl SharedRuns {
         for Shared { block, count, inodes } in shared {
             let names: Vec<String> = inodes.iter().map(u32::to_string).collect();
             let whose = match names.len() {
-                0 => "the volume's own structures".to_owned(),
-                1 => format!("inode {} and the volume's own structures, or twice by it", names[0]),
+                0 => "filesystem metadata".to_owned(),
+                1 => format!("inode {} and metadata, or twice by it", names[0]),
                 _ => format!("inodes {}", names.join(", ")),
             };
             let what = format!("{count} blocks are used by {whose}");

@@ -25,7 +25,7 @@ impl SpecialFiles<'_, '_> {
         if features.has_compat(Compat::HAS_JOURNAL) {
             self.check_journal()?;
         } else if self.names_a_journal() {
-            let what = "the superblock names a journal, but the volume does not have the feature";
+            let what = "the superblock has a journal inode, but the volume does not have the feature has_journal";
             self.findings.add(ProblemKind::Journal, Location::VOLUME, what);
         }
         if features.has_compat(Compat::RESIZE_INODE) {
@@ -55,7 +55,7 @@ impl SpecialFiles<'_, '_> {
         });
         if taken {
             let place = Location::inode(InodeNumber::RESIZE.0).and_block(root.0);
-            self.findings.add(ProblemKind::SharedBlock, place, "its double indirect block is in use already");
+            self.findings.add(ProblemKind::SharedBlock, place, "its double indirect block is already in use");
         }
         !taken
     }
@@ -68,7 +68,7 @@ impl SpecialFiles<'_, '_> {
     fn check_journal(&mut self) -> Result<()> {
         let needs_recovery = self.volume.superblock.features().has_incompat(Incompat::RECOVER);
         if needs_recovery && self.journal == JournalState::AsFound {
-            self.findings.note("the journal has not been replayed; problems may be gone when it is");
+            self.findings.note("the journal was not replayed: problems can disappear with the replay");
         }
         let Some(number) = self.volume.superblock.journal_inode() else {
             self.findings.note("the journal is on another device, which was not checked");
@@ -78,12 +78,12 @@ impl SpecialFiles<'_, '_> {
         let place = Location::inode(number.0);
         let found = self.volume.read_inode(number.0)?;
         let Some((_, fields)) = found.filter(|(_, fields)| fields.kind() == Some(FileKind::Regular)) else {
-            self.findings.add(ProblemKind::Journal, place, "the journal is no regular file");
+            self.findings.add(ProblemKind::Journal, place, "the journal is not a regular file");
             return Ok(());
         };
         let first = self.volume.runs_of(&fields, 1)?.first().filter(|(file_block, _, _)| *file_block == 0).copied();
         let Some((_, block, _)) = first else {
-            self.findings.add(ProblemKind::Journal, place, "the journal has no first block");
+            self.findings.add(ProblemKind::Journal, place, "the first block of the journal is not mapped");
             return Ok(());
         };
         let bytes = self.volume.reader.block(block)?;
@@ -101,16 +101,16 @@ impl SpecialFiles<'_, '_> {
             }
         };
         if journal.start != 0 && !needs_recovery {
-            let what = "the journal has content, but the superblock does not ask for a replay";
+            let what = "the journal has transactions, but the superblock does not request a replay";
             self.findings.add(ProblemKind::Journal, place, what);
         }
         if journal.users() > 1 {
             let what =
-                format!("{} filesystems use the journal, which is a file of this one", journal.users());
+                format!("the internal journal has {} users", journal.users());
             self.findings.add(ProblemKind::Journal, place, what);
         }
         if journal.errno != 0 {
-            self.findings.note(format!("the journal was shut down with error {}", journal.errno));
+            self.findings.note(format!("the journal was aborted with error {}", journal.errno));
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl SpecialFiles<'_, '_> {
         let regular = fields.kind() == Some(FileKind::Regular) && fields.links > 0;
         let extents = fields.flags.contains(InodeFlags::EXTENTS);
         if !regular || extents || others || !self.volume.layout.is_data_range(root, 1) {
-            self.findings.add(ProblemKind::Resize, place, "the inode that reserves space for growth is not valid");
+            self.findings.add(ProblemKind::Resize, place, "the resize inode is not valid");
             return Ok(());
         }
         if !self.take_resize_root(root) {
@@ -140,7 +140,7 @@ impl SpecialFiles<'_, '_> {
             let due = first + u64::from(index);
             let slot = (layout.descriptor_blocks() + index) as usize % per_block;
             if u64::from(le32(&bytes, slot * 4)) != due || !layout.is_data_range(FsBlock(due), 1) {
-                let what = format!("it does not keep block {due}, which follows the descriptors");
+                let what = format!("it does not reserve block {due} after the descriptors");
                 self.findings.add(ProblemKind::Resize, place, what);
                 return Ok(());
             }
@@ -149,7 +149,7 @@ impl SpecialFiles<'_, '_> {
                 self.findings.add(
                     ProblemKind::Resize,
                     place.and_block(due),
-                    "it does not name its copies in other groups",
+                    "it does not map its copies in other groups",
                 );
                 return Ok(());
             }
@@ -179,7 +179,7 @@ impl SpecialFiles<'_, '_> {
                 beyond = copies.into_iter().map(|(_, block)| block).find(|block| !is_there(*block));
             }
             if let Some(block) = beyond {
-                let what = format!("it names block {block}, which is not on the volume");
+                let what = format!("it maps block {block}, which is outside the volume");
                 self.findings.add(ProblemKind::Resize, Location::inode(InodeNumber::RESIZE.0), what);
                 return Ok(());
             }
@@ -188,13 +188,13 @@ impl SpecialFiles<'_, '_> {
         let reach = (12 + slots + slots * slots) as u64;
         let block_bytes = self.volume.layout.block_size.bytes();
         if last * block_bytes > fields.size || fields.size > reach * block_bytes {
-            let what = format!("its size of {} bytes is not that of what it names", fields.size);
+            let what = format!("its size of {} bytes does not match its blocks", fields.size);
             self.findings.add(ProblemKind::Resize, Location::inode(InodeNumber::RESIZE.0), what);
         }
         // As the kernel and mke2fs count: each block is a cluster.
         let sectors = self.volume.sectors(blocks);
         if fields.sectors != sectors {
-            let what = format!("it counts {} sectors, but names {sectors}", fields.sectors);
+            let what = format!("sector count is {}, should be {sectors}", fields.sectors);
             self.findings.add(ProblemKind::Resize, Location::inode(InodeNumber::RESIZE.0), what);
         }
         Ok(())

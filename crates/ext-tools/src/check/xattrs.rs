@@ -113,7 +113,7 @@ impl XattrCheck<'_, '_> {
             self.findings.add(
                 ProblemKind::Xattr,
                 place,
-                "the block of its extended attributes is not on the volume",
+                "the attribute block is outside the volume",
             );
             return Ok((0, ValueUse::default()));
         }
@@ -131,7 +131,7 @@ impl XattrCheck<'_, '_> {
             self.findings.add(
                 ProblemKind::SharedBlock,
                 place,
-                "the block of its extended attributes is in use for something else",
+                "the attribute block is in use for something else",
             );
         }
         let checked = if taken { None } else { self.check_block(place, number, fields)? };
@@ -166,7 +166,7 @@ impl XattrCheck<'_, '_> {
             match entry {
                 Ok(entry) => {
                     if entry.name_index == 0 {
-                        self.findings.add(ProblemKind::Xattr, place, "an extended attribute has no namespace");
+                        self.findings.add(ProblemKind::Xattr, place, "an extended attribute has an unknown namespace");
                     }
                     if entry.value_inode.is_none() && !has_right_hash(&entry, entry.value) {
                         let what = "the hash of an extended attribute does not match";
@@ -214,7 +214,7 @@ impl XattrCheck<'_, '_> {
             }
             if !is_right && value.flags.contains(InodeFlags::EA_INODE) {
                 let what = format!(
-                    "the hash of an extended attribute with its value in inode {number} does not match"
+                    "the hash of an extended attribute with the value in inode {number} does not match"
                 );
                 self.findings.add(ProblemKind::Xattr, Location::inode(owner), what);
             }
@@ -237,7 +237,7 @@ impl Xattrs {
             .collect();
         wrong.sort_unstable();
         for (block, references, found) in wrong {
-            let what = format!("an attribute block counts {references} users, but has {found}");
+            let what = format!("the reference count of an attribute block is {references}, should be {found}");
             findings.add(ProblemKind::Xattr, Location::block(block), what);
         }
     }
@@ -260,7 +260,7 @@ impl Xattrs {
                 findings.add(
                     ProblemKind::Xattr,
                     place,
-                    "an extended attribute has its value in an inode that holds none",
+                    "an extended attribute refers to an inode that is not a value inode",
                 );
                 continue;
             };
@@ -269,7 +269,7 @@ impl Xattrs {
             }
             let counted = u64::from(le32(&raw, 0x0c)) << 32 | u64::from(le32(&raw, 0x24));
             if counted != uses {
-                let what = format!("it holds a value that {uses} attributes use, but counts {counted}");
+                let what = format!("the reference count of a value inode is {counted}, should be {uses}");
                 findings.add(ProblemKind::Xattr, place, what);
             }
         }
@@ -280,7 +280,7 @@ impl Xattrs {
             .copied()
             .collect();
         for inode in unused {
-            let what = "it holds a value that no extended attribute uses";
+            let what = "no extended attribute refers to the value inode";
             findings.add(ProblemKind::Xattr, Location::inode(inode), what);
         }
         Ok(())

@@ -294,7 +294,7 @@ impl InodeStore {
             return fail("its extended attributes are not on the volume");
         }
         if state.has_extents() && !self.core.features().has_incompat(Incompat::EXTENTS) {
-            return fail("it is mapped by extents, which the volume does not have");
+            return fail("the extents flag is set, but the volume does not have the feature extent");
         }
         Ok(())
     }

@@ -132,7 +132,7 @@ impl InodeStore {
         let mut next = self.core.format.last_orphan();
         while let Some(number) = next {
             let looked = if loaded.seen.contains(&number) {
-                Err("the list of orphans is a loop")
+                Err("the orphan list has a loop")
             } else {
                 self.look_at_orphan(number)?
             };

@@ -232,7 +232,7 @@ fn wrong_use_and_missing_entries_are_found_as_by_e2fsck() {
         ("set_inode_field file uid 6", "user 6 uses 8192 bytes and 1 inodes, but has no entry"),
         (
             "set_inode_field file gid 0",
-            "group 2 uses 0 bytes and 0 inodes, but the quota file says 8192 and 1",
+            "group 2 uses 0 bytes and 0 inodes, but the quota file has 8192 and 1",
         ),
     ] {
         let bench = Bench::new();

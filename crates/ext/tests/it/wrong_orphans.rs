@@ -88,7 +88,7 @@ fn list_that_leads_to_what_is_no_orphan_is_followed_up_to_it() {
             (7, "it has no number of a file"),
             (900, "it is a free inode"),
             (directory, "it has a name, and is no regular file"),
-            (numbers[1], "the list of orphans is a loop"),
+            (numbers[1], "the orphan list has a loop"),
         ];
         for (next, what) in wrong {
             for before in [FILES, 0] {

@@ -141,7 +141,7 @@ fn values_in_inodes_are_judged_as_e2fsck_judges_them() {
     copy.debugfs("sif /a/b/empty blocks 0\n");
     assert_judged_alike(&copy, "a value that nothing uses", false);
     let problems = our_check(&copy.path()).problems;
-    let what = "it holds a value that no extended attribute uses";
+    let what = "no extended attribute refers to the value inode";
     assert!(problems.iter().any(|problem| problem.what == what), "{problems:?}");
 }
 
