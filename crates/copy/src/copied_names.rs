@@ -23,7 +23,7 @@ pub(crate) enum Age {
     Existing,
 }
 
-/// What was copied into one directory, or by one archive.
+/// Names copied into one directory, or by one archive.
 #[derive(Debug)]
 pub(crate) struct CopiedNames {
     age: Age,
@@ -47,7 +47,7 @@ impl CopiedNames {
         Self { age, by_file: HashMap::new(), by_key: HashMap::new(), names: HashSet::new() }
     }
 
-    /// Fails if something that was copied under another name is at `to`. `source` is what messages call the file that is to be copied.
+    /// Fails if something that was copied under another name is at `to`. `source` is the name of the copied file in messages.
     pub(crate) fn check(&self, sink: &dyn Sink, source: impl Fn() -> String, to: &Path) -> Result<(), Error> {
         if self.names.contains(to) {
             return Ok(());
@@ -73,5 +73,103 @@ impl CopiedNames {
         }
         self.names.insert(to.to_owned());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use diorite::layout::InodeFlags;
+    use diorite::{FileKind, Timestamp};
+
+    use super::*;
+    use crate::tree::{Attributes, LostAttribute, Meta, NewFile, Target, WriteFile};
+
+    /// A FAT directory with the file `a`: names ignore case, and an eviction changes all inode numbers.
+    struct Fat {
+        evictions: Cell<u64>,
+    }
+
+    impl Sink for Fat {
+        fn name_of(&self, path: &Path) -> String {
+            path.display().to_string()
+        }
+
+        fn existing(&self, path: &Path, _: Follow) -> Result<Option<Meta>, Error> {
+            let is_there = path.as_os_str().eq_ignore_ascii_case("a");
+            let meta = Meta::new(FileKind::Regular, 0o644, (0, 0), 0, Timestamp::default());
+            Ok(is_there.then(|| Meta { identity: (1, 100 + self.evictions.get()), ..meta }))
+        }
+
+        fn may_fold_names(&self, _: &Path) -> Result<bool, Error> {
+            Ok(true)
+        }
+
+        fn mark_of_incomplete(&self) -> String {
+            unimplemented!()
+        }
+
+        fn link_at(&self, _: &Path) -> Result<Vec<u8>, Error> {
+            unimplemented!()
+        }
+
+        fn make_directory(&self, _: &Path) -> Result<(), Error> {
+            unimplemented!()
+        }
+
+        fn make_link(&self, _: &Path, _: &[u8]) -> Result<(), Error> {
+            unimplemented!()
+        }
+
+        fn make_hard_link(&self, _: &Path, _: &Path) -> Result<(), Error> {
+            unimplemented!()
+        }
+
+        fn make_node(&self, _: &Path, _: &Meta) -> Result<(), Error> {
+            unimplemented!()
+        }
+
+        fn create(&self, _: &Path, _: u64) -> Result<Box<dyn WriteFile>, Error> {
+            unimplemented!()
+        }
+
+        fn create_new(&self, _: &Target<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
+            unimplemented!()
+        }
+
+        fn rename(&self, _: &Path, _: &Path) -> Result<(), Error> {
+            unimplemented!()
+        }
+
+        fn remove(&self, _: &Path) -> Result<(), Error> {
+            unimplemented!()
+        }
+
+        fn set_meta(&self, _: &Path, _: &Meta, _: &Attributes) -> Result<Vec<LostAttribute>, Error> {
+            unimplemented!()
+        }
+
+        fn add_flags(&self, _: &Path, _: InodeFlags) -> Result<(), String> {
+            unimplemented!()
+        }
+
+        fn sync(&self, _: &Path) -> Result<(), Error> {
+            unimplemented!()
+        }
+    }
+
+    /// The clash was missed when the first file had been evicted, since FAT gives it another inode number then.
+    #[test]
+    fn a_clash_is_found_after_an_eviction() {
+        let fat = Fat { evictions: Cell::new(0) };
+        for age in [Age::New, Age::Existing] {
+            let mut names = CopiedNames::new(age);
+            names.note(&fat, Path::new("a")).unwrap();
+            fat.evictions.set(fat.evictions.get() + 1);
+            let error = names.check(&fat, || "A".to_owned(), Path::new("A")).unwrap_err();
+            assert!(matches!(error, Error::NameClash { .. }), "{age:?}: {error}");
+            names.check(&fat, || "a".to_owned(), Path::new("a")).unwrap();
+        }
     }
 }

@@ -41,7 +41,7 @@ impl<'a> Copier<'a> {
         Self { files, destinations: HashMap::new(), directories: HashSet::new(), depth: 0 }
     }
 
-    /// What was done so far.
+    /// Summary so far.
     pub fn summary(&self) -> Summary {
         self.files.summary
     }

@@ -15,7 +15,7 @@ pub enum Error {
     Host {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The error of the system.
         source: io::Error,
@@ -27,7 +27,7 @@ pub enum Error {
         image: String,
         /// The file in it.
         path: PathBuf,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// Why it failed.
         source: Box<diorite::Error>,
@@ -65,7 +65,7 @@ pub enum Error {
         archive: String,
         /// The name of the entry.
         entry: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// An entry of an unknown type, unpacked as a regular file.
@@ -133,7 +133,7 @@ pub enum Error {
     NotATree {
         /// The directory.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
     /// Source and destination are one file.
@@ -153,15 +153,15 @@ pub enum Error {
     OwnImage {
         /// The file.
         name: String,
-        /// What was not done.
+        /// The attribute that was not copied.
         what: &'static str,
     },
     /// A file where a directory is needed, or a directory where a file is needed.
     #[error("{name}: cannot be replaced: {why}; remove it first or choose another destination")]
     WrongKind {
-        /// What is there.
+        /// The existing file.
         name: String,
-        /// What it is.
+        /// Its kind.
         why: &'static str,
     },
     /// The user interrupted the copy.

@@ -1,6 +1,6 @@
 //! A tree of the host.
 //!
-//! Data goes through the page cache of the host, which decides what it keeps.
+//! Data goes through the page cache of the host.
 #![allow(clippy::disallowed_methods, reason = "the files of the host are the other side of a copy")]
 
 use std::ffi::{OsStr, OsString};

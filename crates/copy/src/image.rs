@@ -352,7 +352,7 @@ impl ReadFile for ImageFile {
 
 impl WriteFile for ImageFile {
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
-        // Only the end of a file can be part of a block. It is written alone, so that only this part is bounced.
+        // Only the end of a file can be part of a block. It is written separately, so that only this part is bounced.
         let whole = data.len() - data.len() % self.file.alignment().offset as usize;
         let at = if self.file.direct_io() == DirectIo::Off { data.len() } else { whole };
         let (head, tail) = data.split_at(at);

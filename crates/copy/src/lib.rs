@@ -50,7 +50,7 @@ pub use tree::{
     WriteFile,
 };
 
-/// What a copy did.
+/// Summary of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Regular files, hard links not counted.

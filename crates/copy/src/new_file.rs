@@ -1,4 +1,4 @@
-//! One new file of a copy: its content, its attributes, and what it replaces.
+//! One new file of a copy: its content, its attributes, and the file that it replaces.
 //!
 //! Where it sits: below [`Copier`](crate::Copier), which walks trees.
 
@@ -18,7 +18,7 @@ use crate::{Error, Summary, Watch};
 /// The longest name of a file.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
-/// What happens to a file that exists at the destination.
+/// Treatment of a file that exists at the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clobber {
     /// It is replaced.
@@ -48,7 +48,7 @@ pub enum Sync {
     Never,
 }
 
-/// What an error of one file means for the rest of its tree.
+/// Consequence of one file's error for the rest of its tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// The rest is not copied.
@@ -61,13 +61,13 @@ pub enum OnFailure {
 /// How to copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyOptions {
-    /// What happens to existing files.
+    /// Treatment of existing files.
     pub clobber: Clobber,
     /// Whether directories are copied.
     pub depth: Depth,
     /// Whether the copy is durable when it returns.
     pub sync: Sync,
-    /// What an error of one file means for the rest of its tree.
+    /// Consequence of one file's error for the rest of its tree.
     pub on_failure: OnFailure,
 }
 

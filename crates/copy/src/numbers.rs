@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use tar::Header;
 
-/// What a user or group number can be: the highest 32-bit number means "none".
+/// Maximum of a user or group number: the highest 32-bit number means "none".
 pub(crate) const OWNERS: RangeInclusive<i128> = 0..=u32::MAX as i128 - 1;
 /// Permission bits, and the kind of file that old archives have above them.
 pub(crate) const MODES: RangeInclusive<i128> = 0..=0o177_777;

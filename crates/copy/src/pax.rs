@@ -35,7 +35,7 @@ pub(crate) fn last<'r>(records: &'r Records, keyword: &str) -> Option<&'r [u8]> 
     found.map(|(_, value)| value.as_slice()).filter(|value| !value.is_empty())
 }
 
-/// Where the data of a sparse file lies.
+/// Data ranges of a sparse file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SparseMap {
     /// Size of the file.
@@ -269,7 +269,7 @@ impl<R: Read> PaxFilter<R> {
 
     /// Read the rest of the header of a sparse file in the old form, and pass on the header of a regular file.
     fn read_sparse(&mut self, mut header: Header) -> io::Result<Option<SparseMap>> {
-        // The crate reports what is wrong with others.
+        // The crate reports errors of others.
         let Some(gnu) = header.as_gnu() else { return Ok(None) };
         let size = checked("sparse size", numbers::field(&gnu.realsize), &SIZES);
         let size = size.map_err(|why| wrong(&about(&header, &why)))?;

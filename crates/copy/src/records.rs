@@ -1,4 +1,4 @@
-//! What the records of pax headers say of an entry.
+//! Attributes of an entry from the records of pax headers.
 //!
 //! Where it sits: between `pax.rs`, which finds the records, and `archive.rs`, which makes files of entries.
 //!
@@ -87,7 +87,7 @@ pub(crate) enum Sparse {
     Leading(u64),
 }
 
-/// What the pax headers of an entry say beyond its own header.
+/// Attributes of an entry from its pax headers, beyond its own header.
 #[derive(Debug, Default)]
 pub(crate) struct Extended {
     pub(crate) attributes: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -104,7 +104,7 @@ pub(crate) struct Extended {
 }
 
 impl Extended {
-    /// What `records` say. An error continues a sentence about the entry.
+    /// The attributes in `records`. An error continues a sentence about the entry.
     pub(crate) fn of(records: &Records) -> Result<Self, String> {
         let mut extended = Self::default();
         for (key, value) in records {
@@ -241,7 +241,7 @@ fn sparse(records: &Records) -> Result<Sparse, String> {
     }
 }
 
-/// Where the data of a sparse file of `size` bytes lies: the number of pieces, then offset and length of each, in decimal and a line each,
+/// Data ranges of a sparse file of `size` bytes: the number of pieces, then offset and length of each, in decimal and a line each,
 /// in whole blocks before the data (GNU tar manual, "Storing Sparse Files", version 1.0).
 pub(crate) fn leading_map(entry: &mut impl Read, size: u64) -> io::Result<SparseMap> {
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the map of a sparse file is malformed");

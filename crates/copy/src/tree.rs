@@ -111,7 +111,7 @@ pub trait Source {
 pub enum Follow {
     /// The link itself.
     No,
-    /// What it points to.
+    /// Its target.
     Yes,
 }
 
@@ -191,7 +191,7 @@ pub trait Sink {
         let _ = (path, watch);
         Ok(None)
     }
-    /// Rename, replacing what is there.
+    /// Rename, replacing an existing file.
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
     /// Remove anything but a directory.
     fn remove(&self, path: &Path) -> Result<(), Error>;

@@ -1,7 +1,7 @@
 //! Names in directories that ignore case: equal are names whose folded forms are.
 //!
 //! The folded form is that of the kernel's `utf8-12.1`: decomposed (NFD), without code points that are ignorable by default,
-//! full case folding, decomposed again. What Unicode has given a fold or a decomposition since version 12.1 is left as it is, as
+//! full case folding, decomposed again. Characters with a fold or a decomposition newer than version 12.1 are not changed, as
 //! by a kernel that does not know it. Names that are not valid UTF-8 are compared byte for byte.
 
 use std::borrow::Cow;
@@ -107,7 +107,7 @@ fn folded(text: &str) -> String {
 }
 
 fn fold_known(known: &mut String, result: &mut String) {
-    // A mark can become a letter, and what follows it does not pass it.
+    // A mark can become a letter, and later marks do not move across it.
     let letters = known.chars().flat_map(|letter| std::iter::once(letter).nfd());
     result.extend(letters.default_case_fold().nfd());
     known.clear();

@@ -102,7 +102,7 @@ impl RawEntry<'_> {
 pub struct BadEntry {
     /// Byte in the block.
     pub offset: u32,
-    /// What is wrong.
+    /// The damage.
     pub what: &'static str,
 }
 
@@ -136,7 +136,7 @@ pub fn entry_length(area: &[u8], at: usize, block_size: usize) -> Result<usize, 
 /// name may be any bytes ([`check_name`]). Lengths are those of a volume with blocks of `block_size` bytes; `max_inode` is its last inode.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The damage.
 pub fn parse_entry(
     area: &[u8],
     at: usize,
@@ -168,7 +168,7 @@ pub fn parse_entry(
 /// Check the bytes of a name that is not encrypted.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The damage.
 pub fn check_name(name: &[u8]) -> Result<(), &'static str> {
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) { Err("a name has a NUL or a slash") } else { Ok(()) }
 }

@@ -43,7 +43,7 @@ pub enum Corrupt {
     Group {
         /// The group.
         group: u32,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
     /// An inode with a value that cannot be.
@@ -51,7 +51,7 @@ pub enum Corrupt {
     Inode {
         /// The inode.
         inode: InodeNumber,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
     /// A directory block with an entry that cannot be.
@@ -63,7 +63,7 @@ pub enum Corrupt {
         block: u64,
         /// Byte in that block.
         offset: u32,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
     /// A mapping that points where no data can be, or does not fit together.
@@ -73,7 +73,7 @@ pub enum Corrupt {
         inode: InodeNumber,
         /// Where in the file.
         file_block: u64,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
     /// An address outside of the volume.
@@ -93,7 +93,7 @@ pub enum Corrupt {
     Checksum {
         /// The block.
         block: FsBlock,
-        /// What kind of block it is.
+        /// The kind of block.
         what: &'static str,
     },
     /// An extended attribute area that does not fit together.
@@ -101,7 +101,7 @@ pub enum Corrupt {
     Xattr {
         /// The inode.
         inode: InodeNumber,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
     /// A block of multi-mount protection that is none.
@@ -109,7 +109,7 @@ pub enum Corrupt {
     Mmp {
         /// The block.
         block: FsBlock,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
     /// A journal that does not fit together.
@@ -117,7 +117,7 @@ pub enum Corrupt {
     Journal {
         /// Block within the journal.
         block: u64,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
 }

@@ -35,7 +35,7 @@ impl Header {
     /// The header at the start of `node`, checked: magic, capacity against the node's size, depth.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage.
     pub fn parse(node: &[u8]) -> Result<Self, &'static str> {
         if node.len() < 2 * ENTRY_SIZE || le16(node, 0) != MAGIC {
             return Err("an extent node has no magic number");

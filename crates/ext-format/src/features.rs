@@ -42,7 +42,7 @@ bitflags! {
     pub struct Incompat: u32 {
         /// Compressed files.
         const COMPRESSION = 0x1;
-        /// Directory entries say what they name.
+        /// Directory entries have the file type.
         const FILETYPE = 0x2;
         /// The journal must be replayed.
         const RECOVER = 0x4;
@@ -179,7 +179,7 @@ impl Features {
         .union(Incompat::ENCRYPT)
         .union(Incompat::CASEFOLD);
 
-    /// What this crate keeps intact when it writes.
+    /// Features that writes of this program preserve.
     pub const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
         .union(RoCompat::HUGE_FILE)
@@ -267,7 +267,7 @@ impl Features {
         self.has_ro_compat(RoCompat::METADATA_CSUM)
     }
 
-    /// Whether group descriptors have a checksum of either kind, and flags for what is not initialised.
+    /// Whether group descriptors have a checksum of either kind, and flags for uninitialised parts.
     pub const fn group_checksums(&self) -> bool {
         self.ro_compat.intersects(RoCompat::METADATA_CSUM.union(RoCompat::GDT_CSUM))
     }

@@ -1,4 +1,4 @@
-//! The group descriptor: where a group's bitmaps and inode table are, and what is free.
+//! The group descriptor: locations of a group's bitmaps and inode table, and free counts.
 //!
 //! On disk: 32 bytes, or `s_desc_size` (64) with `64bit`, where the upper halves of all numbers follow from byte 32.
 
@@ -11,7 +11,7 @@ use crate::{Corrupt, FsBlock, GroupNumber, Result};
 use crate::{RoCompat, Superblock};
 
 bitflags! {
-    /// What of a group has never been written. They only mean something on a volume whose descriptors have checksums, as the kernel
+    /// Parts of a group that have never been written. They only mean something on a volume whose descriptors have checksums, as the kernel
     /// has it: elsewhere the same bits may be anything, and [`GroupDescriptor::parse`] takes them as clear.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct GroupFlags: u16 {

@@ -38,7 +38,7 @@ impl RootInfo {
     /// ([`RootInfo::levels_max`]).
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage.
     pub fn parse(root: &[u8], levels_max: u8) -> Result<Self, &'static str> {
         if root.len() < ROOT_ENTRIES + ENTRY_SIZE {
             return Err("the index root is cut short");
@@ -83,7 +83,7 @@ impl CountLimit {
     /// Those of the node whose entries start at `entries`, checked against the block.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage.
     pub fn parse(block: &[u8], entries: usize, metadata_csum: bool) -> Result<Self, &'static str> {
         let found = Self { limit: le16(block, entries), count: le16(block, entries + 2) };
         if found.limit != Self::limit_of(block.len(), entries, metadata_csum) {

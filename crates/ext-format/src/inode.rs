@@ -254,7 +254,7 @@ impl DiskInode {
         translator(self.version, superblock)
     }
 
-    /// What it is; `None` where the mode says nothing that exists.
+    /// The kind; `None` if the mode has an unknown one.
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.mode)
     }
@@ -297,7 +297,7 @@ impl DiskInode {
     }
 }
 
-/// What the checksum of an inode begins with: its number, its generation, and its first bytes; aligned as the processor's
+/// The start of an inode's checksum: its number, its generation, and its first bytes; aligned as the processor's
 /// instruction likes it.
 #[repr(align(8))]
 struct ChecksummedStart([u8; Self::BYTES]);
@@ -337,7 +337,7 @@ fn decode_time(seconds: u32, extra: Option<u32>) -> Timestamp {
     }
 }
 
-/// The two fields of a time; what does not fit becomes the nearest time that does.
+/// The two fields of a time; a time out of range becomes the nearest one in range.
 fn encode_time(time: Timestamp, with_extra: bool) -> (u32, u32) {
     let first = i64::from(i32::MIN);
     let last = if with_extra { i64::from(i32::MAX) + (3 << 32) } else { i64::from(i32::MAX) };
@@ -387,7 +387,7 @@ pub fn widen_extra(bytes: &mut [u8], want: u16) -> u16 {
     widened
 }
 
-/// What is read back of a time that was stored with or without the extra field.
+/// The time read back from the disk, stored with or without the extra field.
 pub fn time_as_stored(time: Timestamp, with_extra: bool) -> Timestamp {
     let (low, extra) = encode_time(time, with_extra);
     decode_time(low, with_extra.then_some(extra))

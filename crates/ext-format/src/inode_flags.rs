@@ -60,7 +60,7 @@ bitflags! {
 }
 
 impl InodeFlags {
-    /// What a new file takes from its directory.
+    /// Flags that a new file inherits from its directory.
     pub const INHERITED: Self = Self::SECURE_DELETION
         .union(Self::UNDELETE)
         .union(Self::COMPRESSED)
@@ -74,7 +74,7 @@ impl InodeFlags {
         .union(Self::CASEFOLD)
         .union(Self::DAX);
 
-    /// What a user may change.
+    /// Flags that a user may change.
     pub const USER_SETTABLE: Self = Self::SECURE_DELETION
         .union(Self::UNDELETE)
         .union(Self::COMPRESSED)
@@ -91,10 +91,10 @@ impl InodeFlags {
         .union(Self::DAX)
         .union(Self::CASEFOLD);
 
-    /// What a user may name to set it, whether it has an effect or not (`EXT4_FL_USER_VISIBLE`): others are rejected.
+    /// Flags that a user may pass, with or without effect (`EXT4_FL_USER_VISIBLE`): others are rejected.
     pub const USER_KNOWN: Self = Self::from_bits_retain(0x725b_dfff);
 
-    /// What only directories have.
+    /// Flags of directories only.
     pub const OF_DIRECTORIES: Self =
         Self::DIR_SYNC.union(Self::TOP_DIR).union(Self::PROJECT_INHERIT).union(Self::CASEFOLD);
 

@@ -1,4 +1,4 @@
-//! What is on the disk of an ext2, ext3 or ext4 volume: parse, validate, serialise, checksums. No I/O, no caches, no state.
+//! The on-disk format of ext2, ext3 and ext4 volumes: parse, validate, serialise, checksums. No I/O, no caches, no state.
 //!
 //! One module for each on-disk concept. Everything is a pure function of bytes that the caller has read. Numbers are checked once,
 //! when a structure is parsed, and are typed values from then on; bytes that no field describes survive a write. What is wrong

@@ -33,7 +33,7 @@ const DEVICE: std::ops::Range<usize> = 80..80 + DEVICE_MAX;
 const CHECK_INTERVAL: usize = 112;
 const CHECKSUM: usize = 1020;
 
-/// Who has the volume open.
+/// The host that has the volume open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MmpBlock {
     /// Grows with each update, or says that it is free or that e2fsck has it.
@@ -52,7 +52,7 @@ impl MmpBlock {
     /// The structure in `bytes`; `seed` verifies the checksum, where the volume has any.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage.
     pub fn parse(bytes: &[u8], seed: Option<ChecksumSeed>) -> Result<Self, &'static str> {
         if bytes.len() < SIZE || le32(bytes, 0) != MAGIC {
             return Err("the block of multi-mount protection (MMP) has no magic number");

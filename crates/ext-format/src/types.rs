@@ -83,7 +83,7 @@ impl BlockSize {
     }
 }
 
-/// What an inode is.
+/// Kind of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -163,7 +163,7 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// What is asked of the journal for file data (`data=` of a mount).
+/// Journal mode of file data (`data=` of a mount).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataMode {
     /// Data is in its place before the metadata that makes it readable is committed.

@@ -67,7 +67,7 @@ impl BlockHeader {
     /// The header of a block, with magic number and size checked.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage.
     pub fn parse(block: &[u8]) -> Result<Self, &'static str> {
         if le32(block, 0) != MAGIC {
             return Err("an attribute block has no magic number");

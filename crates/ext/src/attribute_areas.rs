@@ -16,7 +16,7 @@ use crate::layout::xattr::{
 };
 use crate::{Corrupt, Error, FileBlock, FsBlock, Inode, InodeNumber, Result};
 
-/// Bytes of an inode before what `extra_isize` counts.
+/// Bytes of an inode before those that `extra_isize` counts.
 const FIXED: usize = 128;
 /// End mark of the entries.
 const END: usize = 4;

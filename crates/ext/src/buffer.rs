@@ -1,4 +1,4 @@
-//! What the metadata blocks of a volume are. The blocks themselves, in memory, are those of [`diorite_journal::buffer`].
+//! Kinds of metadata blocks. The blocks in memory are those of [`diorite_journal::buffer`].
 
 use diorite_journal::buffer::{self, Role};
 
@@ -6,7 +6,7 @@ use crate::{GroupNumber, InodeNumber};
 
 pub(crate) use diorite_journal::buffer::{Buffer, BufferCache, Checksums, READ_AHEAD_BLOCKS_MAX};
 
-/// What a metadata block is: how it is verified after a read and completed before it is written.
+/// Kind of a metadata block: how it is verified after a read and completed before a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     /// Nothing to verify: indirect blocks, symbolic link targets, the resize inode's blocks.

@@ -9,7 +9,7 @@
 //! Invariants:
 //! 1. A name that is here is in its directory: names come in under the directory's lock, shared at least, and leave under
 //!    the exclusive one before the entry does.
-//! 2. A directory is identified by [`Inode::identity`]: what is remembered of one is not found for another that got its number.
+//! 2. A directory is identified by [`Inode::identity`]: names of one are not found for a later inode with the same number.
 //! 3. Inodes are not kept in memory by this, nor is their memory: the name of an inode that leaves memory goes with it
 //!    ([`DentryCache::forget_evicted`]). Of several names of one inode that is true of the last one that was remembered; others stay until
 //!    their places are taken.
@@ -129,7 +129,7 @@ impl DentryCache {
         sets.map(|set| set.lock().names.iter().flatten().filter(|dentry| gone(dentry)).count()).sum()
     }
 
-    /// Forget what is remembered of inodes that have left memory, where the name with this hash is.
+    /// Forget evicted inodes, in the bucket of the name with this hash.
     pub(crate) fn forget_evicted(&self, hash: u64) {
         let (group, index, _) = self.place(hash);
         let Some(group) = group.get() else { return };

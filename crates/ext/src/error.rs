@@ -1,4 +1,4 @@
-//! What can go wrong in a filesystem.
+//! Errors of a filesystem.
 
 use diorite_block::IoError;
 
@@ -7,7 +7,7 @@ use crate::{Corrupt, Incompatible, InodeNumber};
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong: the medium, the format, or the request.
+/// Error of the medium, the format, or the request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -84,7 +84,7 @@ pub enum Error {
     /// A symbolic link whose target does not fit into a block.
     #[error("the target of the link has {bytes} bytes, and may have at most {most} with blocks of this size")]
     LinkTooLong {
-        /// What it has.
+        /// The actual value.
         bytes: usize,
         /// The most.
         most: usize,
@@ -118,7 +118,7 @@ pub enum Error {
     /// Extended attributes do not fit.
     #[error("no space for the extended attribute")]
     AttributeTooLarge,
-    /// What the file is does not allow it: immutable, append-only, a directory.
+    /// A flag or the kind of the file forbids it: immutable, append-only, a directory.
     #[error("operation not permitted: the file is {0}")]
     NotPermitted(&'static str),
 }

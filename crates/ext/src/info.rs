@@ -1,4 +1,4 @@
-//! What a volume is made of, as `dumpe2fs -h` shows it: read from superblock and descriptors only, whatever the features are.
+//! Facts about a volume, as `dumpe2fs -h` shows them: from superblock and descriptors alone, with any features.
 //!
 //! Works on volumes that cannot be opened, so that a person can see why.
 
@@ -13,7 +13,7 @@ use crate::volume::journal;
 use crate::volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
 use crate::{Error, FsBlock, Incompatible, InodeNumber, Result, Timestamp};
 
-/// What a volume is made of.
+/// Facts about a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each named")]
 pub struct VolumeInfo {
@@ -116,7 +116,7 @@ pub struct VolumeInfo {
 }
 
 impl VolumeInfo {
-    /// What the superblock says.
+    /// From the superblock.
     pub fn new(superblock: &Superblock) -> Self {
         let (raw, features, layout) = (superblock.raw(), superblock.features(), Layout::new(superblock));
         let time = |low: u32, high: u8| Timestamp {
@@ -177,7 +177,7 @@ impl VolumeInfo {
         }
     }
 
-    /// What the features make it: `ext2`, `ext3` or `ext4`.
+    /// The filesystem type by the features: `ext2`, `ext3` or `ext4`.
     pub fn flavor(&self) -> &'static str {
         let is_ext4 = |name: &String| {
             ["extent", "64bit", "flex_bg", "metadata_csum", "huge_file", "inline_data", "bigalloc"]

@@ -62,13 +62,13 @@ impl Lifecycle {
         values.iter().try_for_each(|value| self.release_if_unused(value))
     }
 
-    /// Whether an inode is to be freed at once: it has lost its last name, it is not open and cannot be opened any more, and it
+    /// Whether an inode must be freed at once: it has lost its last name, it is not open and cannot be opened any more, and it
     /// is so little work that it is done with the directory locked and in the handle that took the name.
     pub(crate) fn begins_freeing_at_once(inode: &Inode, state: &InodeState) -> bool {
         state.links == 0 && state.sectors <= RELEASED_AT_ONCE_SECTORS && inode.retire(0)
     }
 
-    /// Whether nothing but the inode itself is to be freed: one transaction does it for certain.
+    /// Whether only the inode itself must be freed: one transaction is enough.
     pub(crate) fn has_nothing_outside(&self, inode: &Inode, state: &InodeState) -> bool {
         !self.has_blocks(inode, state)
             && state.xattr_block == FsBlock(0)
@@ -121,8 +121,8 @@ impl Lifecycle {
         Ok(values)
     }
 
-    /// Finish what a crash interrupted: free orphans without a name, cut the others to their size. One that is damaged is skipped, and
-    /// stays recorded; what is wrong with it is returned.
+    /// Recover orphans after a crash: free those without a name, truncate the others to their size. One that is damaged is skipped, and
+    /// stays recorded; its damage is returned.
     pub(crate) fn recover_orphans(&self, found: &[FoundOrphan]) -> Result<Vec<String>> {
         let mut wrong = Vec::new();
         for orphan in found {

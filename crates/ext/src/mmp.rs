@@ -7,7 +7,7 @@
 //! States: free (`SEQUENCE_CLEAN`) -> ours (a sequence that grows with every update) -> free. A sequence that does not grow for twice the check
 //! interval and a second is of a host that is gone, as the kernel sees it.
 //!
-//! Invariants: nothing is written to the block unless what we wrote last was found there.
+//! Invariants: the block is written only if it still has the content that we wrote last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Our entry in the block.
 #[derive(Debug)]
 pub(crate) struct Mmp {
-    place: Place,
+    place: MmpLocation,
     interval: Duration,
     /// The entry as written last; `None` when it was given back or lost.
     entry: Mutex<Option<MmpBlock>>,
@@ -42,7 +42,7 @@ pub(crate) struct Mmp {
 
 /// Where the block is.
 #[derive(Debug)]
-struct Place {
+struct MmpLocation {
     device: Arc<dyn BlockDevice>,
     offset: u64,
     len: usize,
@@ -50,7 +50,7 @@ struct Place {
     seed: Option<ChecksumSeed>,
 }
 
-impl Place {
+impl MmpLocation {
     fn read(&self) -> Result<(BlockMemory, MmpBlock)> {
         let mut memory = BlockMemory::zeroed(self.len);
         self.device.read_bytes(self.offset, &mut memory)?;
@@ -81,7 +81,7 @@ impl Mmp {
         let Some(block) = superblock.mmp_block() else { return Ok(None) };
         let size = superblock.block_size();
         let seed = superblock.checksum_seed();
-        let place = Place {
+        let place = MmpLocation {
             device: Arc::clone(device),
             offset: size.address_of(block),
             len: size.bytes() as usize,
@@ -133,7 +133,7 @@ impl Mmp {
         }))
     }
 
-    /// When the block is to be renewed.
+    /// Time of the next update of the block.
     pub(crate) fn due(&self) -> Duration {
         Duration::from_nanos(self.written_ns.load(Ordering::Acquire)) + self.interval
     }

@@ -47,7 +47,7 @@ pub(crate) struct Runs {
     cache: RwLock<RunCache>,
 }
 
-/// What a thread has of an inode's mappings.
+/// A thread's copy of an inode's mappings.
 #[derive(Default)]
 struct Seen {
     /// Identity and version.
@@ -77,7 +77,7 @@ impl Runs {
         found.unwrap_or_else(|| lookup(&self.cache.read().runs, at, max_blocks))
     }
 
-    /// The thread's copy, if it is of this version: it is made for one who looks often.
+    /// The thread's copy, if it has this version. It is made for threads with frequent look-ups.
     fn refresh<'a>(&self, seen: &'a mut Seen) -> Option<&'a [Run]> {
         let of = (self.identity, self.version.load(Ordering::Acquire));
         if seen.of != of {
@@ -142,7 +142,7 @@ impl Mapping {
         self.start.0.saturating_add(self.blocks)
     }
 
-    /// The part of it from `at` on, at most `max_blocks` long; `at` lies inside.
+    /// The part of it from `at` on, at most `max_blocks` long; `at` is inside.
     pub(crate) fn part(&self, at: FileBlock, max_blocks: u64) -> Self {
         let skip = at.0 - self.start.0;
         let kind = match self.kind {
@@ -179,7 +179,7 @@ impl RunCache {
         if self.runs.get(after).is_some_and(|next| new.is_continued_by(next)) {
             after += 1;
         }
-        // What overlaps says the same (invariant 2), so the union is one mapping.
+        // Overlapping mappings agree (invariant 2), so the union is one mapping.
         for old in self.runs.drain(first..after) {
             if old.mapping.start < new.mapping.start {
                 let end = new.mapping.end();
@@ -276,7 +276,7 @@ mod tests {
             lookup(&cache.runs, FileBlock(5), 100),
             Some(Mapping { blocks: 45, ..leaf(0).part(FileBlock(5), 45) })
         );
-        // What lies elsewhere on the device, or is not known in between, stays apart.
+        // Mappings that are not contiguous on the device, or have an unknown gap, stay apart.
         cache.insert(Mapping { kind: MappingKind::Mapped(FsBlock(7)), ..leaf(50) }, false);
         cache.insert(leaf(70), false);
         assert_eq!(cache.runs.len(), 3);

@@ -1,4 +1,4 @@
-//! What goes in and out of a [`Volume`](crate::Volume).
+//! Parameters and results of a [`Volume`](crate::Volume)'s operations.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,14 +18,14 @@ pub enum QuotaLimits {
     /// They do not, as on a mount without `usrquota`, `grpquota` and `prjquota`, and for the superuser on any.
     #[default]
     Ignored,
-    /// What goes beyond a hard limit is refused ([`crate::Error::QuotaExceeded`]).
+    /// An allocation above a hard limit fails ([`crate::Error::QuotaExceeded`]).
     Enforced,
 }
 
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Whether it may be changed. Read-only, a journal is replayed in memory alone.
+    /// Access to the volume. With read-only access, a journal is replayed in memory only.
     pub access: Access,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
@@ -39,9 +39,9 @@ pub struct VolumeOptions {
     pub commit_interval: Duration,
     /// The caller made the volume just now: that it is opened to be filled is not recorded as a mount.
     pub is_new: bool,
-    /// What the journal does for data; what the volume's superblock asks for (`tune2fs -o`) if `None`.
+    /// The journal mode of data; that of the superblock (`tune2fs -o`) if `None`.
     pub data_mode: Option<DataMode>,
-    /// Who may use the blocks that `mke2fs -m` set aside.
+    /// Access to the blocks that `mke2fs -m` reserves.
     pub reserved_blocks: ReservedBlocks,
     /// Whether limits hold.
     pub quota_limits: QuotaLimits,
@@ -107,7 +107,7 @@ impl Default for VolumeOptions {
     }
 }
 
-/// What a mapping of a file is on the device.
+/// State of a mapping of a file on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappingKind {
     /// Nothing is allocated: reads as zeros.
@@ -157,13 +157,13 @@ pub struct Claim {
 pub struct Reservation {
     pub(crate) inode: InodeNumber,
     pub(crate) runs: Vec<ReservedRun>,
-    /// Clusters of the file of which this has a part, and where they are on the volume. Empty without clusters.
+    /// Clusters of the file that this covers in part, and their locations on the volume. Empty without clusters.
     pub(crate) held: BTreeMap<u64, FsBlock>,
     /// Clusters promised to the mapping's own growth.
     pub(crate) claimed: u64,
     /// The part of its maker's claim that it took.
     pub(crate) taken: Claim,
-    /// What was promised to the mapping's growth; `claimed` is that until it is handed over.
+    /// Blocks promised to the mapping's growth; `claimed` has them until they are handed over.
     pub(crate) promised: u64,
     /// Space was short: `promised` is the growth as it was counted then, not the most that it can be.
     pub(crate) is_counted: bool,
@@ -176,7 +176,7 @@ impl Reservation {
         &self.runs
     }
 
-    /// What it took of the claim that it was made with: the caller no longer gives it back.
+    /// Blocks taken from the claim that it was made with: the caller no longer gives them back.
     pub fn taken(&self) -> Claim {
         self.taken
     }
@@ -187,7 +187,7 @@ impl Reservation {
         std::mem::take(&mut self.claimed)
     }
 
-    /// Whether space was short, and what the mapping takes was counted as the mapping is: another change of the file may make it more.
+    /// Whether space was short, and the mapping's blocks were counted exactly: another change of the file can increase them.
     pub fn is_counted(&self) -> bool {
         self.is_counted
     }
@@ -216,7 +216,7 @@ impl Drop for Reservation {
     }
 }
 
-/// What a finished data write records in metadata, in one transaction.
+/// Metadata changes of a completed data write, made in one transaction.
 #[derive(Debug, Default)]
 pub struct WriteCommit {
     /// Reserved blocks whose data has been written.
@@ -232,7 +232,7 @@ pub struct WriteCommit {
 /// How much [`Volume::sync_inode`](crate::Volume::sync_inode) must make durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncKind {
-    /// What is needed to read the data back: mapping and size (`fdatasync`).
+    /// The metadata needed to read the data back: mapping and size (`fdatasync`).
     Data,
     /// Everything of the inode (`fsync`).
     All,
@@ -275,7 +275,7 @@ impl DirectoryEntry {
     }
 }
 
-/// What `rename` does when the new name exists.
+/// Behaviour of `rename` when the new name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
     /// Replace it, as POSIX says.
@@ -286,11 +286,11 @@ pub enum RenameMode {
     /// Exchange the two.
     Exchange,
     /// Replace it, and leave a whiteout under the old name: a character device 0:0, by which overlayfs hides a name of a lower layer.
-    /// It is this owner's, as what else the caller makes in the directory.
+    /// Owner of the whiteout, as for other inodes that the caller makes in the directory.
     Whiteout(Owner),
 }
 
-/// What setting an extended attribute does when it exists or not.
+/// Behaviour of setting an extended attribute when it exists or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrMode {
     /// Create or replace.
@@ -302,7 +302,7 @@ pub enum XattrMode {
     Replace,
 }
 
-/// What a new directory entry's inode is to be.
+/// Attributes of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeSpec {
     /// Kind; a symbolic link is made by its own operation.
@@ -322,7 +322,7 @@ pub struct NodeSpec {
 pub enum SetTime {
     /// The volume's clock.
     Now,
-    /// When a caller that keeps times itself saw the change: what the inode's flags forbid to set may be recorded.
+    /// The change time from a caller that keeps times itself; may be recorded even where the inode's flags forbid to set it.
     Observed(Timestamp),
     /// This time.
     To(Timestamp),

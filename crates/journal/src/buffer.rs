@@ -5,7 +5,7 @@
 //!
 //! Interface:
 //! - A block is one [`Buffer`] for as long as there are references to it; the cache evicts only buffers without,
-//!   so what is to be written later (a transaction, a checkpoint) keeps the `Arc`.
+//!   so a later writer (a transaction, a checkpoint) keeps the `Arc`.
 //! - [`Buffer::freeze`] completes the content (checksum) and returns it in O(1); a later change copies first.
 //!
 //! Locking: a cache shard's lock is held for a map operation only, never across I/O: a block that is being read is in the map with its
@@ -24,12 +24,12 @@ use hashbrown::HashMap;
 use crate::memory::{BlockMemory, BlockPool};
 use crate::{BlockSize, Corrupt, Error, FsBlock, Result};
 
-/// What a metadata block is to the log and the cache.
+/// Kind of a metadata block for the log and the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It refers to other blocks, or to none.
     Node,
-    /// All blocks are found through it, as through a table of inodes: in place it is written after what it refers to.
+    /// All blocks are found through it, as through a table of inodes: in place it is written after the blocks that it refers to.
     Table,
     /// As [`Role::Table`], with checksums or counts of other blocks in it: it is completed last.
     Summary,
@@ -37,12 +37,12 @@ pub enum Role {
     Derived,
 }
 
-/// What a metadata block is: how it is verified after a read and completed before it is written.
+/// Kind of a metadata block: how it is verified after a read and completed before a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockKind {
     /// When it is completed and written.
     pub role: Role,
-    /// What the filesystem knows it by: compared, and handed to its [`Checksums`]. Zeros are for blocks without anything to verify.
+    /// The filesystem's identity of the block: compared, and handed to its [`Checksums`]. Zeros are for blocks without anything to verify.
     pub tag: [u32; 3],
 }
 
@@ -134,7 +134,7 @@ impl Buffer {
         }
     }
 
-    /// What it is.
+    /// The kind.
     pub fn kind(&self) -> BlockKind {
         self.content.read().kind
     }
@@ -151,7 +151,7 @@ impl Buffer {
         BufferMut(guard)
     }
 
-    /// The content as it is now, completed: what a commit or write-back takes. Later changes do not touch it, and join
+    /// A completed copy of the current content, for a commit or write-back. Later changes do not touch it, and join
     /// the buffer to a transaction again.
     pub fn freeze(&self, checksums: &dyn Checksums) -> Arc<BlockMemory> {
         let mut guard = self.content.write();
@@ -232,7 +232,7 @@ pub struct BufferCache {
 
 diorite_block::short_debug!(BufferCache);
 
-/// What a block in memory takes beside its content: [`Buffer`], its places in the cache's tables and lists, and what an
+/// Memory of a block beside its content: [`Buffer`], its places in the cache's tables and lists, and what an
 /// allocator adds.
 const OVERHEAD: usize = 256;
 const _: () = assert!(size_of::<Buffer>() + size_of::<BlockMemory>() + 100 < OVERHEAD);
@@ -259,12 +259,12 @@ impl BufferCache {
         }
     }
 
-    /// Set what verifies and completes blocks; once, before the first block with a checksum is read.
+    /// Set the verifier of blocks; once, before the first block with a checksum is read.
     pub fn set_checksums(&self, checksums: Arc<dyn Checksums>) {
         assert!(self.checksums.set(checksums).is_ok(), "the checksums is set once");
     }
 
-    /// What verifies and completes blocks.
+    /// The verifier of blocks.
     pub fn checksums(&self) -> &dyn Checksums {
         &**self.checksums.get().expect("set when the volume is opened")
     }
@@ -350,7 +350,7 @@ impl BufferCache {
         Ok(Some(buffer))
     }
 
-    /// Read what is missing of a run of blocks, in as few transfers as possible; `kind_of` says what the block at an offset
+    /// Read the missing blocks of a run, in as few transfers as possible; `kind_of` gives the kind of the block at an offset
     /// from the first one is. Blocks that cannot be read or verified are left out: a later read gets the error.
     pub fn read_ahead<K: Into<BlockKind>>(&self, first: FsBlock, count: u64, kind_of: impl Fn(u64) -> K) {
         let end = first.0.saturating_add(count.min(READ_AHEAD_BLOCKS_MAX as u64));
@@ -452,13 +452,13 @@ impl BufferCache {
     }
 
     /// Blocks in memory that the cache aims at, copies of them included. Pinned blocks are bounded elsewhere: a
-    /// transaction by [`Self::transaction_blocks`], and what waits for its checkpoint.
+    /// transaction by [`Self::transaction_blocks`], and blocks that wait for their checkpoint.
     pub fn capacity_blocks(&self) -> usize {
         self.shard_capacity * SHARDS
     }
 
-    /// The most blocks of one transaction: one that runs, the one before it that is being written, what waits for its checkpoint
-    /// (with that one at most three times as much), and what a checkpoint writes although there is a newer version, fit
+    /// The maximum of blocks in one transaction: one that runs, the one before it that is being written, blocks that wait for their checkpoint
+    /// (with that one at most three times as much), and blocks that a checkpoint writes although there is a newer version, fit
     /// together.
     pub fn transaction_blocks(&self) -> usize {
         self.capacity_blocks() / 5

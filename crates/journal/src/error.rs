@@ -1,4 +1,4 @@
-//! What can go wrong below a filesystem's metadata.
+//! Errors below a filesystem's metadata.
 
 use diorite_block::IoError;
 
@@ -7,7 +7,7 @@ use crate::{Corrupt, Incompatible};
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong: the medium, the format, or the volume's state.
+/// Error of the medium, the format, or the volume's state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

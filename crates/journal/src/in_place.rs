@@ -1,11 +1,11 @@
 //! Commits on a volume without a journal: changed blocks are written in their places, in an order.
 //!
 //! Where it sits: [`InPlaceWriter`] is the [`CommitStore`] of volumes without a journal. Nothing makes a transaction atomic, so the
-//! order protects what is on the disk already (as soft updates do): after a crash `e2fsck -fy` finds every synced file again.
+//! order protects durable data (as soft updates do): after a crash `e2fsck -fy` finds every synced file again.
 //!
 //! Order on the disk, each step flushed before the next (steps without blocks, or whose order does not matter, are merged):
 //! 1. Data of files (written before its handle began), and blocks that nothing on the disk refers to: created in this transaction.
-//! 2. Blocks of directories, mappings and bitmaps that were changed: what they refer to is durable, and a name is gone before its
+//! 2. Changed blocks of directories, mappings and bitmaps: the blocks that they refer to are durable, and a name is gone before its
 //!    inode is freed.
 //! 3. Blocks of directories from which a name has moved to another block: the file has both names for a moment. Where that contradicts
 //!    another rename of the transaction, or the new name is in a block that was created, the transaction is committed in between.
@@ -14,7 +14,7 @@
 //! 5. Blocks whose content has moved to a created one (splits of directories): both have it for a moment. Nodes of extent trees are not
 //!    split in place, because e2fsck keeps neither of two nodes that overlap.
 //!
-//! What is not protected: a block with a checksum that a power cut tears, and two names that are exchanged between blocks (a file may be
+//! Not protected: a block with a checksum that a power cut tears, and two names that are exchanged between blocks (a file may be
 //! in `lost+found`); the kernel has both too.
 
 use std::collections::BTreeMap;

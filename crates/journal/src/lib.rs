@@ -1,10 +1,10 @@
-//! Metadata blocks in memory, the transactions that change them, and what makes a transaction durable: the jbd2 log, or an order in which
-//! blocks are written in place. Over any block device, for any filesystem: what a block is, the filesystem says ([`BlockKind`](buffer::BlockKind)),
-//! and what it freed by number.
+//! Metadata blocks in memory, the transactions that change them, and the commit of a transaction: by the jbd2 log, or by an order in which
+//! blocks are written in place. Over any block device, for any filesystem: the filesystem defines the kinds of blocks ([`BlockKind`](buffer::BlockKind)),
+//! and reports freed numbers.
 //!
 //! - [`memory`]: memory for blocks
 //! - [`buffer`]: the cache of metadata blocks
-//! - [`transaction`]: the running transaction, commits, and the interface of what writes them ([`CommitStore`](transaction::CommitStore))
+//! - [`transaction`]: the running transaction, commits, and the interface of their store ([`CommitStore`](transaction::CommitStore))
 //! - [`log`]: the jbd2 log as a `CommitStore`, its recovery, and views of a device with the log replayed
 //! - [`in_place`]: the `CommitStore` of a volume without a log
 //!

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use diorite_block::sync::{Mutex, Rank};
 
-/// What any device takes.
+/// An alignment that any device accepts.
 const ALIGNMENT: usize = 4096;
 /// Memory that is taken from the system at once, unless a block is larger.
 const PIECE_BYTES: usize = 1 << 20;
@@ -97,7 +97,7 @@ struct Shared {
 struct State {
     /// Blocks that came back.
     free: Vec<BytesMut>,
-    /// What is left of the newest piece.
+    /// Unused rest of the newest piece.
     rest: BytesMut,
     in_use: usize,
     in_use_max: usize,
@@ -138,7 +138,7 @@ impl BlockPool {
 }
 
 impl Shared {
-    /// Memory for a block, with what its last user left in it.
+    /// Memory for a block, with the content of its last user.
     fn take(&self) -> BytesMut {
         let mut state = self.state.lock();
         state.in_use += 1;

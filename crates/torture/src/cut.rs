@@ -2,7 +2,7 @@
 //!
 //! The model, sector by sector (512 bytes):
 //! 1. A flush makes all that had ended before it was issued durable, once it has ended. So is a FUA write that has ended.
-//! 2. Of what came since, each sector keeps any one of its versions, the durable one included: subsets, orders and tears.
+//! 2. Of later writes, each sector keeps any one of its versions, the durable one included: subsets, orders and tears.
 //! 3. The primary superblock (1 KiB) is torn only where that is asked for: a volume of one group has no other one.
 //! 4. A version is gone for good when a version that ended later is durable.
 
@@ -35,7 +35,7 @@ pub struct Replay<'a> {
     pub tear_superblock: bool,
 }
 
-/// What becomes of writes that are not durable.
+/// Fate of writes that are not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// All are lost.
@@ -44,9 +44,9 @@ pub enum Loss {
     None,
     /// Those from one on are lost.
     AfterOne,
-    /// One alone is there.
+    /// Only one is present.
     AllButOne,
-    /// One alone is lost.
+    /// Only one is lost.
     One,
     /// Metadata is there, data is not.
     Data,

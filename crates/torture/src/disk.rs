@@ -1,7 +1,7 @@
 //! A device in memory that remembers every write and flush, takes its time, and fails on demand.
 //!
-//! Where it sits: below a volume under test. It implements [`BlockDevice`] and uses nothing else of the stack. What a power
-//! cut may leave of what it remembers is decided in `cut.rs`.
+//! Where it sits: below a volume under test. It implements [`BlockDevice`] and uses nothing else of the stack. The content after a power
+//! cut is chosen in `cut.rs`.
 //!
 //! Interface: [`Disk::mark`] is a moment that no other call shares; a test notes it before and after each call. Transfers end in
 //! any order. In a simulation each takes a random time, so that other threads run meanwhile.
@@ -51,14 +51,14 @@ pub enum Event {
     Mark,
 }
 
-/// Everything that was seen, and what the device held before.
+/// All recorded requests, and the device's content before.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The content before.
     pub base: Image,
     /// All writes.
     pub writes: Vec<Write>,
-    /// What happened, in order.
+    /// Recorded requests, in order.
     pub events: Vec<Event>,
 }
 

@@ -84,7 +84,7 @@ impl Format {
         self.has_extents() && !self.features.contains("bigalloc")
     }
 
-    /// What its volume is made with.
+    /// Options of its volume.
     pub fn options(&self, seed: u64) -> MkfsOptions {
         let options = MkfsOptions {
             flavor: self.flavor,

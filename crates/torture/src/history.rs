@@ -16,7 +16,7 @@ use crate::image::Image;
 use crate::linear::{Call, Entry, State, is_linearizable};
 use crate::random::Random;
 
-/// Bytes of a unit: less than a page, a multiple of what direct I/O needs.
+/// Bytes of a unit: less than a page, a multiple of the alignment of direct I/O.
 const UNIT: usize = 1024;
 /// Units of the file.
 const UNITS: u64 = 20;
@@ -218,7 +218,7 @@ impl Caller {
         self.note_read(begin, at, len, &bytes)
     }
 
-    /// What moves data about and changes nothing.
+    /// Calls that move data and change nothing.
     fn settle(&mut self, file: &File) -> Outcome {
         let done = match self.random.below(3) {
             0 => file.sync_data(),
@@ -285,7 +285,7 @@ impl Caller {
     }
 }
 
-/// Run one case; an error says what has no order.
+/// Run one case; an error describes the calls without an order.
 pub fn run(options: &Options, case: u64) -> Outcome<u64> {
     let mut random = Random::new(case ^ 0x4157);
     let format = random.pick(&options.formats);
@@ -383,7 +383,7 @@ fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut 
 
 fn check_order(history: &[Entry]) -> Outcome {
     let mut history: Vec<Entry> = history.to_vec();
-    // What changes nothing and has seen nothing fits everywhere.
+    // A call that changed nothing and has seen nothing fits everywhere.
     history.retain(|entry| entry.call != Call::Nothing);
     if is_linearizable(&State::new(), &history) {
         return Ok(());

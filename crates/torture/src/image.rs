@@ -20,7 +20,7 @@ impl std::fmt::Debug for Image {
 }
 
 impl Image {
-    /// `len` bytes, rounded up to whole pieces, of what no file contains.
+    /// `len` bytes, rounded up to whole pieces, that no file contains.
     pub fn of_marker(len: u64) -> Self {
         let piece = Arc::new([MARKER; PIECE]);
         Self { pieces: vec![piece; (len as usize).div_ceil(PIECE)] }

@@ -1,13 +1,13 @@
 //! Is there an order of calls, each taking effect at one moment between its begin and its end, that explains all answers?
 //!
-//! The file is a list of units, each of which holds the number of the write that it comes from. A call acts on several units
+//! The file is a list of units. Each unit holds the number of its write. A call acts on several units
 //! at once, so an order exists only if each call is atomic as well. The search is that of Wing and Gong with the memory of Lowe:
 //! a set of calls done and a state that were met before are not tried again.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// A file: what each unit holds, zero where nothing was written.
+/// A file: content of each unit, zero where nothing was written.
 pub type State = Vec<u32>;
 
 /// A call and its answer, in units.

@@ -47,7 +47,7 @@ const FULL: ErrorKind = ErrorKind::StorageFull;
 const UNSUPPORTED: ErrorKind = ErrorKind::Unsupported;
 
 /// Where the file is.
-enum Place {
+enum Subject {
     Volume {
         filesystem: Option<Filesystem>,
         device: Arc<dyn BlockDevice>,
@@ -65,7 +65,7 @@ enum Place {
 
 /// The file under test and its model.
 struct Subject {
-    place: Place,
+    place: Subject,
     handles: Vec<(Access, File)>,
     /// The volume is nearly full.
     is_full: bool,
@@ -78,7 +78,7 @@ struct Subject {
     block: u64,
 }
 
-/// Run one case of about `calls` calls; an error says what differs.
+/// Run one case of about `calls` calls; an error describes the difference.
 pub fn run(case: u64, calls: usize) -> Outcome<u64> {
     let mut random = Random::new(case ^ 0x0de1);
     let directory =
@@ -86,10 +86,10 @@ pub fn run(case: u64, calls: usize) -> Outcome<u64> {
     let format = random.pick(&FORMATS);
     let full = random.one_in(3);
     let (place, block, label) = match random.below(10) {
-        0..2 => (Place::Host(directory.path().join("file")), 4096, "host file".to_owned()),
+        0..2 => (Subject::Host(directory.path().join("file")), 4096, "host file".to_owned()),
         2 => {
             let disk = Disk::new(Image::of_marker(LARGEST), true, case);
-            (Place::Raw(disk), 512, "raw device".to_owned())
+            (Subject::Raw(disk), 512, "raw device".to_owned())
         }
         _ => {
             let place = volume(&format, full, case)?;
@@ -112,12 +112,12 @@ pub(crate) fn run_beside_others(
     stamp: u64,
     calls: usize,
 ) -> Outcome {
-    let place = Place::Shared { filesystem: filesystem.clone(), path, extents: format.has_extents() };
+    let place = Subject::Shared { filesystem: filesystem.clone(), path, extents: format.has_extents() };
     Subject::new(place, u64::from(format.block_size), random, stamp).run(calls)
 }
 
 /// An empty volume, or one with some tens of blocks left.
-fn volume(format: &Format, full: bool, case: u64) -> Outcome<Place> {
+fn volume(format: &Format, full: bool, case: u64) -> Outcome<Subject> {
     let disk = Disk::new(Image::of_marker(format.megabytes << 20), true, case);
     let options = MkfsOptions { reserved_percent: 0.0, ..format.options(case) };
     mkfs(&*disk, &options).map_err(|error| error.to_string())?;
@@ -129,11 +129,11 @@ fn volume(format: &Format, full: bool, case: u64) -> Outcome<Place> {
         tell(filesystem.close(), "close")?;
     }
     let extents = format.has_extents();
-    Ok(Place::Volume { filesystem: None, device, extents })
+    Ok(Subject::Volume { filesystem: None, device, extents })
 }
 
 impl Subject {
-    fn new(place: Place, block: u64, random: Random, stamp: u64) -> Self {
+    fn new(place: Subject, block: u64, random: Random, stamp: u64) -> Self {
         Self {
             place,
             handles: Vec::new(),
@@ -172,7 +172,7 @@ impl Subject {
     }
 
     fn is_raw(&self) -> bool {
-        matches!(self.place, Place::Raw(_))
+        matches!(self.place, Subject::Raw(_))
     }
 
     /// Close everything and open it again, by other ways and with another cache.
@@ -181,7 +181,7 @@ impl Subject {
         self.handles.clear();
         let cache = random.pick(&[256 << 10, 512 << 10, 8 << 20]);
         match &mut self.place {
-            Place::Volume { filesystem, device, .. } => {
+            Subject::Volume { filesystem, device, .. } => {
                 if let Some(filesystem) = filesystem.take() {
                     tell(filesystem.close(), "close")?;
                 }
@@ -192,19 +192,19 @@ impl Subject {
                     self.handles.push((way, tell(options.open("/file"), "open")?));
                 }
             }
-            Place::Shared { filesystem, path, .. } => {
+            Subject::Shared { filesystem, path, .. } => {
                 for way in [Access::Cached, Access::Direct, Access::Bounced] {
                     let options = options(way, filesystem.open_options(), random).create(true);
                     self.handles.push((way, tell(options.open(&*path), "open")?));
                 }
             }
-            Place::Host(path) => {
+            Subject::Host(path) => {
                 // Only one handle may be open on it at a time.
                 let way = random.pick(&[Access::Cached, Access::Bounced]);
                 let options = options(way, HostFile::options(), random).create(true);
                 self.handles.push((way, tell(options.open(path), "open")?));
             }
-            Place::Raw(device) => {
+            Subject::Raw(device) => {
                 let way = random.pick(&[Access::Cached, Access::Direct, Access::Bounced]);
                 let options = options(way, RawFile::options(), random);
                 let file = tell(options.open_device(Arc::clone(device), cache), "open")?;
@@ -426,7 +426,7 @@ impl Subject {
 
     /// Take a range out, or make one.
     fn shift(&mut self) -> Outcome {
-        let (Place::Volume { extents: true, .. } | Place::Shared { extents: true, .. }) = self.place else {
+        let (Subject::Volume { extents: true, .. } | Subject::Shared { extents: true, .. }) = self.place else {
             return Ok(());
         };
         let blocks = self.size() / self.block;
@@ -462,7 +462,7 @@ impl Subject {
         Ok(())
     }
 
-    /// What must not change anything.
+    /// Calls that must not change anything.
     fn settle(&mut self) -> Outcome {
         let (_, file) = self.handle();
         let (offset, len) = self.range(1);
@@ -471,7 +471,7 @@ impl Subject {
             1 => file.sync_all(),
             2 => file.drop_cached(offset, len),
             _ => match &self.place {
-                Place::Volume { filesystem: Some(filesystem), .. } | Place::Shared { filesystem, .. } => {
+                Subject::Volume { filesystem: Some(filesystem), .. } | Subject::Shared { filesystem, .. } => {
                     filesystem.drop_caches()
                 }
                 _ => file.drop_cached(0, u64::MAX),

@@ -1,8 +1,8 @@
 //! Processes that share a buffer pool and are killed at random: the remaining pages are whole, current and not pinned.
 //!
-//! Every page is one number, many times over. Children add one to pages under exclusive guards, word by word, and acknowledge on their output what they
-//! have done. After a kill every page must be of one number, which never goes back and is at least what was acknowledged; every frame must be
-//! free again; and from time to time, with no child left, the file must be what the pool says.
+//! Every page is one number, many times over. Children add one to pages under exclusive guards, word by word, and acknowledge on their output the changes that they
+//! have made. After a kill every page must be of one number, which never goes back and is at least the acknowledged one; every frame must be
+//! free again; and from time to time, with no child left, the file must match the pool.
 //!
 //! The data of a case is not decided by its number: when the signal comes is not.
 
@@ -173,7 +173,7 @@ impl Arena {
         Ok(())
     }
 
-    /// No child is left: nothing is held, and the file is what the pool says.
+    /// No child is left: nothing is held, and the file matches the pool.
     fn judge_alone(&self, random: &mut Random) -> Result<(), Error> {
         self.pool.recover();
         let stats = self.pool.stats();

@@ -1,7 +1,7 @@
 //! The whole stack in a simulated world: queues, streams, buffered and synchronous I/O, views, names and syncs of several threads on one
 //! volume, under every scheduler, in shuffled order. Nothing stops, nothing waits for long, each byte is that of the model.
 //!
-//! A case is a number; it decides the disk, the scheduler, the volume and what each thread does.
+//! A case is a number; it decides the disk, the scheduler, the volume and the calls of each thread.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -130,7 +130,7 @@ impl Actor {
             }
         }
         if self.random.one_in(2) {
-            // What is left in it is waited for.
+            // Remaining requests are waited for.
             drop(queue);
         } else {
             while queue.in_flight() > 0 {
@@ -206,7 +206,7 @@ fn volume_on(disk: &Arc<SimDisk>, format: &Format, case: u64) -> Outcome {
     tell(filesystem.close(), "close")
 }
 
-/// Run one case: how many calls were made, or what was wrong.
+/// Run one case: the number of calls, or an error.
 pub fn run(case: u64, calls: u64) -> Outcome<u64> {
     let mut random = Random::new(case ^ 0x57ac);
     let (disk_name, scheduler) = (random.pick(&["sata-2009", "ssd"]), random.pick(&SCHEDULERS));

@@ -95,7 +95,7 @@ fn is_starved(waits: &mut HashMap<std::ffi::OsString, u64>) -> bool {
     starved
 }
 
-/// The stack of every thread of this process: by gdb, or what the system reports without it.
+/// The stack of every thread of this process: from gdb, or from the system without it.
 pub fn stacks() -> String {
     match gdb_stacks() {
         Ok(text) => text,

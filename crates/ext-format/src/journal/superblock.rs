@@ -62,7 +62,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// Parse and validate the first block of a journal that lies in `file_blocks` blocks of `block_size` bytes.
+    /// Parse and validate the first block of a journal of `file_blocks` blocks of `block_size` bytes.
     ///
     /// # Errors
     /// `Corrupt` for numbers that cannot be, `Incompatible` for features that are not known.

@@ -1,4 +1,4 @@
-//! Quota files (version 2, revision 1): what each user, group or project uses, and may use.
+//! Quota files (version 2, revision 1): usage and limits of each user, group and project.
 //!
 //! On disk, in blocks of 1 KiB: block 0 is the header; from block 1 on a tree of four levels, in which each byte of a number,
 //! the highest first, picks one of 256 block numbers; its leaves point to blocks of entries. Such a block has a header of 16
@@ -96,7 +96,7 @@ impl QuotaHeader {
     /// The header in block 0, with numbers that lie in the file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage.
     pub fn parse(kind: QuotaKind, bytes: &[u8]) -> Result<Self, &'static str> {
         if le32(bytes, 0) != kind.magic() {
             return Err("the quota file's magic number is wrong");
@@ -131,7 +131,7 @@ impl QuotaHeader {
         entry.inodes_time = until(entry.inodes_time, entry.is_above_inodes(entry.inodes), self.inode_grace);
     }
 
-    /// Whether a block other than header and root lies in the file.
+    /// Whether a block other than header and root is inside the file.
     pub const fn has(&self, block: u32) -> bool {
         block > ROOT && block < self.blocks
     }
@@ -184,7 +184,7 @@ impl EntriesHeader {
     }
 }
 
-/// What a user, group or project uses and may use.
+/// Usage and limits of a user, group or project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaEntry {
     /// The number of the user, group or project.

@@ -46,26 +46,26 @@ pub struct Slot {
 }
 
 /// How far the tree leads to a number.
-enum Way {
+enum TreePath {
     /// To this block of entries.
     Entries(u32),
     /// To this block of the tree, at this level; it leads no further.
     Ends { block: u32, level: u32 },
 }
 
-fn way_to<B: QuotaBlocks>(blocks: &mut B, header: &QuotaHeader, id: u32) -> Result<Way, B::Error> {
+fn way_to<B: QuotaBlocks>(blocks: &mut B, header: &QuotaHeader, id: u32) -> Result<TreePath, B::Error> {
     let mut block = ROOT;
     for level in 0..DEPTH {
         let next = le32(&blocks.read(block)?, reference_offset(id, level));
         if next == 0 {
-            return Ok(Way::Ends { block, level });
+            return Ok(TreePath::Ends { block, level });
         }
         if !header.has(next) {
             return Err(blocks.corrupt("the quota file's tree points beyond its end"));
         }
         block = next;
     }
-    Ok(Way::Entries(block))
+    Ok(TreePath::Entries(block))
 }
 
 fn slot_of<B: QuotaBlocks>(blocks: &mut B, block: u32, id: u32) -> Result<Slot, B::Error> {
@@ -83,8 +83,8 @@ fn slot_of<B: QuotaBlocks>(blocks: &mut B, block: u32, id: u32) -> Result<Slot, 
 /// Those of the blocks, and [`QuotaBlocks::corrupt`] for a tree that contradicts itself.
 pub fn find<B: QuotaBlocks>(blocks: &mut B, header: &QuotaHeader, id: u32) -> Result<Option<Slot>, B::Error> {
     match way_to(blocks, header, id)? {
-        Way::Entries(block) => slot_of(blocks, block, id).map(Some),
-        Way::Ends { .. } => Ok(None),
+        TreePath::Entries(block) => slot_of(blocks, block, id).map(Some),
+        TreePath::Ends { .. } => Ok(None),
     }
 }
 
@@ -98,8 +98,8 @@ pub fn find_or_insert<B: QuotaBlocks>(
     id: u32,
 ) -> Result<Slot, B::Error> {
     let (mut parent, level) = match way_to(blocks, header, id)? {
-        Way::Entries(block) => return slot_of(blocks, block, id),
-        Way::Ends { block, level } => (block, level),
+        TreePath::Entries(block) => return slot_of(blocks, block, id),
+        TreePath::Ends { block, level } => (block, level),
     };
     let missing = DEPTH - 1 - level + u32::from(header.free_entry == 0);
     ensure_free_blocks(blocks, header, missing)?;
@@ -184,7 +184,7 @@ fn take_slot<B: QuotaBlocks>(blocks: &mut B, header: &mut QuotaHeader, id: u32) 
     Ok(Slot { block, index })
 }
 
-/// A quota file in memory: what mkfs makes, and what tests use.
+/// A quota file in memory, for mkfs and for tests.
 #[derive(Clone, Debug)]
 pub struct MemoryBlocks {
     /// Its content.

@@ -63,6 +63,15 @@ pub struct InodeLocation {
     pub offset: u32,
 }
 
+/// Whether a group has a backup of the superblock with the feature `sparse_super`.
+pub fn is_sparse_backup(group: u64) -> bool {
+    let is_power_of = |base: u64| {
+        let powers = std::iter::successors(Some(base), |power| power.checked_mul(base));
+        powers.take_while(|power| *power <= group).last() == Some(group)
+    };
+    group <= 1 || [3, 5, 7].into_iter().any(is_power_of)
+}
+
 impl Layout {
     /// The layout of a volume.
     pub fn new(superblock: &Superblock) -> Self {
@@ -113,7 +122,7 @@ impl Layout {
         self.blocks_in(group).div_ceil(self.blocks_per_cluster)
     }
 
-    /// The group of a block; `None` for what is not on the volume or before the first group.
+    /// The group of a block; `None` if it is outside the volume or before the first group.
     pub fn group_of(&self, block: FsBlock) -> Option<GroupNumber> {
         let from_first = block.0.checked_sub(self.first_data_block)?;
         (block.0 < self.blocks_count)
@@ -166,17 +175,10 @@ impl Layout {
 
     /// Whether a group has a copy of the superblock.
     pub fn has_superblock(&self, group: GroupNumber) -> bool {
-        let power_of = |base: u32| {
-            let mut power = base;
-            while power < group.0 && power <= u32::MAX / base {
-                power *= base;
-            }
-            power == group.0
-        };
         group.0 == 0
             || match self.backups {
                 BackupRule::Every => true,
-                BackupRule::Sparse => group.0 == 1 || power_of(3) || power_of(5) || power_of(7),
+                BackupRule::Sparse => is_sparse_backup(group.0.into()),
                 BackupRule::Named(groups) => groups.contains(&group.0),
             }
     }

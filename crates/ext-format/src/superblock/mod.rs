@@ -1,7 +1,7 @@
-//! The superblock: what the volume is made of, and its state.
+//! The superblock: geometry and state of the volume.
 //!
 //! Where it sits: [`RawSuperblock`] (`raw.rs`) is the bytes on the disk; [`Superblock`] is the same after every number that others
-//! rely on has been checked (`validate.rs`). Setters change the raw bytes, so what this program does not know survives.
+//! rely on has been checked (`validate.rs`). Setters change the raw bytes, so unknown fields survive.
 //!
 //! Invariants, after `parse`:
 //! 1. `first_data_block < blocks_count`, and every group but the last has `blocks_per_group` blocks.
@@ -25,7 +25,7 @@ use crate::mmp;
 use crate::{BlockSize, Corrupt, DataMode, FsBlock, GroupNumber, Incompatible, InodeNumber, Owner, Result};
 use crate::{ChecksumSeed, Compat, Features, Incompat, QuotaKind, RoCompat};
 
-pub use geometry::{BackupRule, InodeLocation, Layout};
+pub use geometry::{BackupRule, InodeLocation, Layout, is_sparse_backup};
 pub use raw::{
     ENCODING_STRICT, ENCODING_UTF8, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, MAGIC, RawSuperblock, STATE_ERROR,
     STATE_ORPHANS, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
@@ -54,7 +54,7 @@ impl fmt::Debug for Superblock {
     }
 }
 
-/// The error that names a field, its value, and what it should be.
+/// An error with a field, its value, and the required value.
 fn bad<T>(field: &'static str, value: impl Into<u64>, why: &'static str) -> Result<T> {
     Err(Corrupt::Superblock { field, value: value.into(), why }.into())
 }
@@ -233,7 +233,7 @@ impl Superblock {
         self.wide(self.raw.r_blocks_count_lo, self.raw.r_blocks_count_hi)
     }
 
-    /// The user and the group who may use those blocks, beside the superuser; the group 0 stands for no group.
+    /// The user and the group that may use those blocks, beside the superuser; the group 0 stands for no group.
     pub fn reserved_blocks_owner(&self) -> Owner {
         Owner { uid: self.raw.def_resuid.get().into(), gid: self.raw.def_resgid.get().into() }
     }
@@ -350,7 +350,7 @@ impl Superblock {
         self.raw.reserved_gdt_blocks.get()
     }
 
-    /// With `meta_bg`: the first meta group, that is the first descriptor block that lies in its own groups.
+    /// With `meta_bg`: the first meta group, that is the first descriptor block inside its own groups.
     pub fn first_meta_group(&self) -> u32 {
         self.raw.first_meta_bg.get()
     }
@@ -364,7 +364,7 @@ impl Superblock {
         }
     }
 
-    /// What of a bitmap's checksum a descriptor can hold.
+    /// The part of a bitmap's checksum that a descriptor can hold.
     pub fn bitmap_checksum_mask(&self) -> u32 {
         if self.desc_size() >= 64 { u32::MAX } else { 0xffff }
     }
@@ -515,7 +515,7 @@ impl Superblock {
         }
     }
 
-    /// What the journal does for data by default (`tune2fs -o journal_data`).
+    /// Default journal mode of data (`tune2fs -o journal_data`).
     pub fn default_data_mode(&self) -> DataMode {
         match self.raw.default_mount_opts.get() & 0x60 {
             0x20 => DataMode::Journal,
@@ -568,7 +568,7 @@ impl Superblock {
     }
 }
 
-/// Why a volume is to be checked.
+/// Why a volume needs a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckReason {
     /// It has no journal, and was in use when the program or the machine stopped.

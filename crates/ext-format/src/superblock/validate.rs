@@ -1,4 +1,4 @@
-//! What must hold of a superblock before its numbers are used: the invariants of [`Superblock`], one field named
+//! Validation of a superblock before its numbers are used: the invariants of [`Superblock`], one field named
 //! for each that does not hold.
 //!
 //! Order: sizes, then groups (which need the sizes), then descriptors and inodes (which need the groups). A step uses no number

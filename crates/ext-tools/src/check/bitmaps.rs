@@ -1,4 +1,4 @@
-//! Bitmaps and counts against what was found in use.
+//! Bitmaps and counts against the blocks and inodes in use.
 
 use crate::check::report::{Findings, Location};
 use crate::check::used::{InodeNotes, UsedClusters};
@@ -19,7 +19,7 @@ struct Totals {
     free_inodes: u64,
 }
 
-/// Compares the bitmaps and counts with what the other parts have found.
+/// Compares the bitmaps and counts with the blocks and inodes that the other parts have found.
 pub(super) struct BitmapCheck<'c, 'd> {
     pub(super) volume: &'c Volume<'d>,
     pub(super) used: &'c UsedClusters,
@@ -80,7 +80,7 @@ impl BitmapCheck<'_, '_> {
         Ok(())
     }
 
-    /// What is wrong with a bitmap of blocks or inodes, the checksum first.
+    /// Problems of a bitmap of blocks or inodes, the checksum first.
     fn report_bitmap(
         &mut self,
         (kind, unit): (ProblemKind, &str),
@@ -166,7 +166,7 @@ impl BitmapCheck<'_, '_> {
     }
 }
 
-/// What is different between a bitmap and what was found, as sentences about runs.
+/// Differences between a bitmap and the blocks or inodes in use, as sentences about runs.
 fn differences(
     bitmap: &BlockMemory,
     bits: u32,

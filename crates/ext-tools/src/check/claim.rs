@@ -1,6 +1,6 @@
 //! Blocks that an inode maps, taken for it: each cluster once.
 //!
-//! Where it sits: between the walks of `mapping.rs`, which find what is mapped, and `inodes.rs`, which compares the sum with the
+//! Where it sits: between the walks of `mapping.rs`, which find mapped blocks, and `inodes.rs`, which compares the sum with the
 //! inode's fields. Blocks that are in use already are noted for `shared.rs`.
 
 use crate::check::mapping::{MapSink, walk_map};
@@ -13,13 +13,13 @@ use diorite_ext::Result;
 use diorite_ext_format::{DiskInode, RoCompat};
 use diorite_ext_format::{FileKind, FsBlock};
 
-/// Shared runs after which the rest of a file is left alone.
+/// Shared runs after which the rest of a file is skipped.
 const MAX_SHARED_RUNS_OF_FILE: u32 = 256;
 
 /// Where files may share blocks (`shared_blocks`): how often a block may be in use on average. It bounds the work for a hostile volume.
 const MAX_USES_OF_SHARED_BLOCKS: u64 = 16;
 
-/// What a walk over an inode's map comes to.
+/// The result of a walk over an inode's map.
 #[derive(Debug, Default)]
 pub(super) struct MapSummary {
     /// Clusters (blocks, without clusters) of data and of the map.
@@ -30,7 +30,7 @@ pub(super) struct MapSummary {
     /// Pieces on the device.
     pub(super) pieces: u64,
     pub(super) end_of_piece: u64,
-    /// What is mapped and was in no use before, of a directory.
+    /// Mapped runs of a directory that were not in use before.
     pub(super) runs: Vec<(u64, FsBlock, u64)>,
     pub(super) shared_runs: u32,
 }
@@ -42,7 +42,7 @@ struct Claim<'c, 'd, 'p> {
     findings: &'c mut Findings<'p>,
     inode: u32,
     keep_runs: bool,
-    /// With clusters: the one taken last, and the block after what was taken of it. Those that follow are no second use.
+    /// With clusters: the cluster taken last, and the block after its taken part. The blocks that follow are not a second use.
     last_cluster: u64,
     last_end: u64,
     /// With clusters: the one of the file that the last run ended in.
@@ -89,7 +89,7 @@ impl Claim<'_, '_, '_> {
         }
     }
 
-    /// Keep what is not shared of a run: what is read of all directories is no more than the volume.
+    /// Keep the part of a run that is not shared: the reads of all directories together are at most the size of the volume.
     fn keep_fresh(&mut self, file_block: u64, block: u64, count: u64, shared: &[(u64, u64)]) {
         let (mut at, end) = (block, block + count);
         let mut keep = |from: u64, to: u64| {

@@ -1,4 +1,4 @@
-//! Each directory: its blocks, their entries, and what these name.
+//! Each directory: its blocks, their entries, and the inodes of these.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use crate::check::index::{self, Index};
 use crate::check::report::{Findings, Location};
 use crate::check::used::InodeNotes;
 use crate::check::volume::Volume;
-use crate::check::{CheckPhase, DirectoryWork, NameForm, Parents, ProblemKind};
+use crate::check::{CheckPhase, DirectoryWork, NameForm, TreePosition, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext_format::directory::{Entries, RawEntry, has_valid_checksum, is_tail, kind_code};
 use diorite_ext_format::{ChecksumSeed, Incompat, le16};
@@ -35,7 +35,7 @@ impl BlockPlace<'_> {
 pub(super) struct DirectoryCheck<'c, 'd> {
     pub(super) volume: &'c Volume<'d>,
     pub(super) notes: &'c mut InodeNotes,
-    pub(super) parents: HashMap<u32, Parents>,
+    pub(super) parents: HashMap<u32, TreePosition>,
     /// Encryption policies of inodes that have one.
     pub(super) policies: &'c HashMap<u32, Box<[u8]>>,
     pub(super) findings: &'c mut Findings<'d>,

@@ -1,4 +1,4 @@
-//! The fields of an inode against its kind, the features of the volume, and what it maps; targets of symbolic links.
+//! The fields of an inode against its kind, the features of the volume, and its blocks; targets of symbolic links.
 
 use std::collections::BTreeSet;
 
@@ -115,7 +115,7 @@ impl FieldCheck<'_, '_> {
         }
     }
 
-    /// The sectors that it counts against what is mapped.
+    /// The sector count against the mapped blocks.
     pub(super) fn check_sectors(
         &mut self,
         number: u32,
@@ -132,7 +132,7 @@ impl FieldCheck<'_, '_> {
         }
     }
 
-    /// The size in bytes against what is mapped.
+    /// The size in bytes against the mapped blocks.
     pub(super) fn check_length(&mut self, number: u32, fields: &DiskInode, summary: &MapSummary) {
         let place = Location::inode(number);
         let block = self.volume.layout.block_size.bytes();
@@ -176,7 +176,7 @@ impl FieldCheck<'_, '_> {
         addressed.saturating_mul(block).min(most)
     }
     pub(super) fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
-        // The target ends with the first NUL, and that is the link's size; what is encrypted may have any bytes.
+        // The target ends with the first NUL, and that is the link's size; an encrypted target may have any bytes.
         let len = fields.block.iter().position(|byte| *byte == 0).map(|len| len as u64);
         let is_right = fields.flags.contains(InodeFlags::ENCRYPTED) || len == Some(fields.size);
         if fields.size == 0 || !is_right {
@@ -211,7 +211,7 @@ impl FieldCheck<'_, '_> {
         }
     }
 
-    /// What lies in an inode is in its map and in an attribute, which is there even if it is empty: the part in the attribute.
+    /// Inline data is in the inode's map and in an attribute, which exists even if it is empty: the part in the attribute.
     pub(super) fn check_inline_content<'r>(
         &mut self,
         number: u32,

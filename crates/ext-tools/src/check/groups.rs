@@ -1,4 +1,4 @@
-//! Descriptors and the blocks that groups use for themselves; backups of the superblock.
+//! Descriptors and the metadata blocks of groups; backups of the superblock.
 
 use crate::check::report::{Findings, Location};
 use crate::check::used::UsedClusters;
@@ -160,7 +160,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
         self.findings.add(ProblemKind::GroupDescriptor, place.and_block(block), what);
     }
 
-    /// Backups only help in need, and are allowed to be old: what is wrong with them is a note.
+    /// Backups may be old: their problems are notes.
     fn check_backups(&mut self) -> Result<()> {
         let mut wrong = Vec::new();
         for group in self.volume.layout.groups().skip(1).filter(|group| self.volume.layout.has_superblock(*group)) {

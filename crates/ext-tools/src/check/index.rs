@@ -35,7 +35,7 @@ pub(super) struct Index {
     pub(super) hash: Option<DirectoryHash>,
     /// Blocks of the directory that are nodes, and no leaves.
     pub(super) nodes: HashSet<u64>,
-    /// What each leaf may hold.
+    /// The hash range of each leaf.
     pub(super) leaves: HashMap<u64, Bounds>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn block_of(directory: &DirectoryWork, at: u64) -> Option<FsBlock> {
     (at < start + count).then(|| FsBlock(block.0 + at - start))
 }
 
-/// Read the whole index. `wrong` receives what does not fit, with the block of the directory.
+/// Read the whole index. `wrong` receives each problem, with the block of the directory.
 pub(super) fn read(
     reader: &Reader<'_>,
     superblock: &Superblock,

@@ -1,4 +1,4 @@
-//! Each inode: its fields, and what the blocks that it maps (`claim.rs`) come to.
+//! Each inode: its fields, against the blocks that it maps (`claim.rs`).
 
 use crate::check::claim::{FileBlocks, MapSummary};
 use crate::check::fields::FieldCheck;
@@ -21,7 +21,7 @@ const FAST_SYMLINK_MAX: u64 = 59;
 /// Smallest size that needs the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
 
-/// Checks all inodes, and collects what the later parts need.
+/// Checks all inodes, and collects facts for the later parts.
 pub(super) struct InodeCheck<'c, 'd> {
     pub(super) volume: &'c Volume<'d>,
     pub(super) orphans: &'c BTreeSet<u32>,
@@ -294,7 +294,7 @@ impl<'d> InodeCheck<'_, 'd> {
         Ok(uses(clusters))
     }
 
-    /// Whether an inode lost its last name while it was open, and is to be freed with all that it has.
+    /// Whether an inode lost its last name while it was open, and must be freed with its blocks.
     pub(super) fn is_removed(&self, number: u32, fields: &DiskInode) -> bool {
         fields.links == 0 && self.orphans.contains(&number)
     }
@@ -322,7 +322,7 @@ impl<'d> InodeCheck<'_, 'd> {
         }
     }
 
-    /// Devices, sockets and pipes have no content; what `acl_clusters` count is that of their attributes.
+    /// Devices, sockets and pipes have no content; `acl_clusters` are those of their attributes.
     fn check_special_file(&mut self, number: u32, fields: &DiskInode, acl_clusters: u64) {
         let place = Location::inode(number);
         if fields.size != 0 {

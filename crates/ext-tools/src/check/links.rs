@@ -1,11 +1,11 @@
-//! Whether names lead to everything: the tree of directories, and the number of links of each inode.
+//! Connectivity: the tree of directories, and the link count of each inode.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::check::report::{Findings, Location};
 use crate::check::used::{InodeNote, InodeNotes};
 use crate::check::volume::Volume;
-use crate::check::{CheckPhase, Parents, ProblemKind};
+use crate::check::{CheckPhase, TreePosition, ProblemKind};
 use diorite_ext_format::RoCompat;
 use diorite_ext_format::{FileKind, InodeNumber};
 
@@ -16,7 +16,7 @@ const MANY_LINKS: u32 = 64_998;
 pub(super) struct LinkCheck<'c, 'd> {
     pub(super) volume: &'c Volume<'d>,
     pub(super) notes: &'c InodeNotes,
-    pub(super) parents: &'c HashMap<u32, Parents>,
+    pub(super) parents: &'c HashMap<u32, TreePosition>,
     pub(super) findings: &'c mut Findings<'d>,
 }
 
@@ -88,7 +88,7 @@ impl LinkCheck<'_, '_> {
                     "the directory is its own ancestor"
                 };
                 self.findings.add(ProblemKind::Connectivity, Location::inode(at), what);
-                // Reported once; what is below it hangs on it.
+                // Reported once, without the directories below it.
                 connected.insert(at);
                 break;
             }

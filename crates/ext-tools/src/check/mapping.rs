@@ -1,4 +1,4 @@
-//! Walks what an inode maps, by extents or by block numbers, and checks it on the way.
+//! Walks the blocks of an inode, by extents or by block numbers, and checks the mapping on the way.
 //!
 //! Invariants:
 //! 1. Nothing outside of the volume is read or given to the sink.
@@ -12,7 +12,7 @@ use diorite_ext_format::FsBlock;
 use diorite_ext_format::extent::{Extent, Header, Index, has_valid_checksum};
 use diorite_ext_format::{ChecksumSeed, DiskInode, InodeFlags, Layout, le32};
 
-/// What the walk found.
+/// Receives the result of a walk.
 pub(super) trait MapSink {
     /// A block of the map itself; whether to go into it.
     fn node(&mut self, block: FsBlock) -> bool;
@@ -44,7 +44,7 @@ impl Reader<'_> {
     }
 }
 
-/// Walks what an inode maps. `seed` verifies the nodes of an extent tree.
+/// Walks the blocks of an inode. `seed` verifies the nodes of an extent tree.
 pub(super) fn walk_map(
     reader: &Reader<'_>,
     fields: &DiskInode,

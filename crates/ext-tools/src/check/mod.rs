@@ -1,12 +1,12 @@
-//! Checks a volume without writing to it, and says what is wrong and where.
+//! Checks a volume without writing to it, and reports problems with their location.
 //!
-//! The order is that of e2fsck: first what the groups say of themselves (`groups`), then each inode and what it maps
+//! The order is that of e2fsck: first the group descriptors (`groups`), then each inode and its blocks
 //! (`inodes`, `mapping`, `xattrs`), then each directory (`directories`, `index`), then whether names lead everywhere (`links`), then
-//! bitmaps and counts (`bitmaps`). Each part only believes what the parts before it have found sound.
+//! bitmaps and counts (`bitmaps`). Each part relies only on structures that the parts before it verified.
 //!
 //! Invariants:
 //! 1. Nothing is written.
-//! 2. Memory follows what is in use: one bit for a cluster and a few bytes for an inode, in groups that have any.
+//! 2. Memory grows with the blocks and inodes in use: one bit for a cluster and a few bytes for an inode, in groups that have any.
 //! 3. Each block of a map or a directory is read at most once for its first owner, whatever the image claims.
 
 mod bitmaps;
@@ -63,7 +63,7 @@ struct DirectoryWork {
     names: NameForm,
     /// Blocks in order: block of the directory, block of the volume, number.
     runs: Vec<(u64, FsBlock, u64)>,
-    /// Content in the inode, instead of blocks: first part (with the parent) and what attributes add.
+    /// Inline data, instead of blocks: first part (with the parent), and the part in the attribute.
     inline: Option<Vec<u8>>,
 }
 
@@ -88,18 +88,18 @@ impl NameForm {
         }
     }
 
-    /// What names that are one have in common.
+    /// The folded form of a name, or the name itself.
     fn key(self, name: &[u8]) -> Cow<'_, [u8]> {
         if self == Self::Folded { casefold::key(name) } else { Cow::Borrowed(name) }
     }
 }
 
-/// What is known of a directory's place in the tree.
+/// The position of a directory in the tree.
 #[derive(Clone, Copy, Debug, Default)]
-struct Parents {
+struct TreePosition {
     /// Whose entry names it.
     named_in: u32,
-    /// What its `..` says.
+    /// The inode of its entry `..`.
     dot_dot: u32,
 }
 
@@ -144,11 +144,11 @@ pub fn check_replayed(
 }
 
 /// Check the volume on `device`, as it stands there. `progress` receives the phase. An error means that the check could not be made (the
-/// device failed, there is no volume, or it uses features that are not known); what is wrong with the volume
+/// device failed, there is no volume, or it uses unknown features); problems of the volume
 /// is in the report.
 ///
 /// # Errors
-/// The device failed, or there is no superblock at all. What is wrong with the volume is in the report.
+/// The device failed, or there is no superblock at all. Problems of the volume are in the report.
 pub fn check(
     device: &dyn BlockDevice,
     options: &CheckOptions,

@@ -1,4 +1,4 @@
-//! Files that were removed or cut while they were open: the list in the superblock, and the orphan file.
+//! Orphans: files that were removed or truncated while they were open, in the superblock's list or in the orphan file.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ impl OrphanCheck<'_, '_> {
         Ok(())
     }
 
-    /// Take a recorded orphan, and what it has as its deletion time; `None`: it cannot be one, and that is reported.
+    /// Take a recorded orphan; returns its deletion time field. `None`: it cannot be an orphan, which is reported.
     fn take_orphan(&mut self, number: u32) -> Result<Option<u32>> {
         let fields = self.volume.read_inode(number)?.map(|(_, fields)| fields);
         match orphan::check_inode(InodeNumber(number), fields, &self.volume.superblock) {

@@ -1,4 +1,4 @@
-//! What users, groups and projects use, against their quota files.
+//! Usage of users, groups and projects, against their quota files.
 //!
 //! Invariants: each block of a quota file is read at most once, whatever its tree says, and a file that maps more blocks than the
 //! volume has is not read.
@@ -59,14 +59,14 @@ struct File {
     entries: Vec<QuotaEntry>,
 }
 
-/// Compares the quota files with what was counted.
+/// Compares the quota files with the counted usage.
 pub(super) struct QuotaCheck<'c, 'd> {
     pub(super) volume: &'c Volume<'d>,
     pub(super) findings: &'c mut Findings<'d>,
 }
 
 impl QuotaCheck<'_, '_> {
-    /// All quota files against what was counted.
+    /// All quota files against the counted usage.
     pub(super) fn run(&mut self, usage: Usage) -> Result<()> {
         for (kind, inode, used) in usage.kinds {
             let place = Location::inode(inode.0);

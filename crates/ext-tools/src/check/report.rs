@@ -1,8 +1,8 @@
-//! What a check found: problems with their place, and totals.
+//! The report of a check: problems with their location, and totals.
 
 use std::fmt;
 
-/// What to check, and how much to report.
+/// Options of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Problems that are kept in full; the rest is counted only.
@@ -20,7 +20,7 @@ impl Default for CheckOptions {
 pub enum CheckPhase {
     /// Superblock, backups, descriptors.
     Groups,
-    /// Inodes and what they map.
+    /// Inodes and their blocks.
     Inodes,
     /// Entries of directories.
     Directories,
@@ -60,9 +60,9 @@ pub enum ProblemKind {
     Superblock,
     /// A group descriptor, or where a group's own blocks are.
     GroupDescriptor,
-    /// A block bitmap that is not what is used.
+    /// A block bitmap that differs from the blocks in use.
     BlockBitmap,
-    /// An inode bitmap that is not what is used.
+    /// An inode bitmap that differs from the inodes in use.
     InodeBitmap,
     /// A field of an inode.
     Inode,
@@ -86,7 +86,7 @@ pub enum ProblemKind {
     Journal,
     /// The inode that reserves space for growth.
     Resize,
-    /// What users, groups and projects use.
+    /// Usage of users, groups and projects.
     Quota,
 }
 
@@ -101,7 +101,7 @@ pub struct Problem {
     pub block: Option<u64>,
     /// The group, if one is concerned.
     pub group: Option<u32>,
-    /// What is wrong, as a sentence without the place.
+    /// The problem, as a sentence without the location.
     pub what: String,
 }
 
@@ -127,7 +127,7 @@ pub struct CheckReport {
     pub problems: Vec<Problem>,
     /// All problems, those not kept included.
     pub problem_count: u64,
-    /// What is worth knowing and is not wrong.
+    /// Remarks that are not problems.
     pub notes: Vec<String>,
     /// Inodes in use.
     pub inodes_used: u64,
@@ -143,7 +143,7 @@ pub struct CheckReport {
     pub blocks_used: u64,
     /// Files whose blocks are in more than one piece.
     pub fragmented: u64,
-    /// Whether not everything could be checked: because of what was found before, or because the journal is on another device.
+    /// Whether a part was not checked: because of earlier problems, or because the journal is on another device.
     pub incomplete: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Who uses the blocks that several use.
+//! Users of shared blocks.
 //!
-//! Where it sits: after all inodes have been checked. What is shared is few (`claim.rs` notes no more), so its users are found by
+//! Where it sits: after all inodes have been checked. Shared blocks are few (`claim.rs` notes no more), so their users are found by
 //! with a second pass over all files.
 
 use crate::check::mapping::{MapSink, walk_map};
@@ -20,7 +20,7 @@ const MAX_SHARED_RUNS: usize = 1000;
 /// Inodes that are named for one run of blocks.
 const OWNERS_MAX: usize = 16;
 
-/// Blocks that several use, and who does.
+/// Shared blocks and their users.
 struct Shared {
     block: u64,
     count: u64,
@@ -39,7 +39,7 @@ impl SharedRuns {
         }
     }
 
-    /// Pass over all files again and report who uses the blocks that several use.
+    /// Pass over all files again and report the users of shared blocks.
     pub(super) fn explain(
         &self,
         volume: &Volume<'_>,
@@ -115,7 +115,7 @@ fn look_at_map(
     if is_mapped { walk_map(&volume.reader, fields, None, &mut search) } else { Ok(()) }
 }
 
-/// Finds who uses blocks that are known to be shared.
+/// Finds the users of shared blocks.
 struct OwnerSearch<'s> {
     inode: u32,
     /// By block.

@@ -1,4 +1,4 @@
-//! Files of the volume itself: the journal, and the inode that reserves space for growth.
+//! Files of the volume itself: the journal and the resize inode.
 
 use crate::check::report::{Findings, Location};
 use crate::check::used::UsedClusters;

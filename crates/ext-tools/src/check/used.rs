@@ -1,4 +1,4 @@
-//! What the check has seen in use: bits of blocks and notes of inodes, kept per group and only for groups that have any.
+//! Used blocks and inodes that the check has seen: bits and notes, kept per group and only for groups that have any.
 
 use diorite_ext_format::Layout;
 use diorite_ext_format::{FileKind, FsBlock, GroupNumber};
@@ -76,7 +76,7 @@ impl UsedClusters {
     }
 }
 
-/// What is remembered of an inode in use.
+/// Facts about an inode in use that later parts need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InodeNote {
     /// Kind; `None` in an inode that is not in use.

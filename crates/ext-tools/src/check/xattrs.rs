@@ -20,7 +20,7 @@ const NONCE_BYTES: usize = 16;
 /// Where an inode with a value has the hash of it: others have the access time there.
 const VALUE_HASH: usize = 0x08;
 
-/// What an inode has in inodes of attributes' values, and is charged for.
+/// The value inodes of an inode's attributes, which are charged to the inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ValueUse {
     pub(super) clusters: u64,
@@ -38,7 +38,7 @@ impl std::ops::Add for ValueUse {
     }
 }
 
-/// An attribute block and who uses it.
+/// An attribute block and its users.
 #[derive(Clone, Copy, Debug)]
 struct XattrBlock {
     references: u32,
@@ -75,7 +75,7 @@ pub(super) struct XattrCheck<'c, 'd> {
 }
 
 impl XattrCheck<'_, '_> {
-    /// The attributes in an inode; what their values use outside of it.
+    /// The attributes in an inode; returns the space of their value inodes.
     pub(super) fn check_inside(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> ValueUse {
         let mut values = ValueUse::default();
         let start = GOOD_OLD_SIZE + usize::from(fields.extra_isize);
@@ -105,7 +105,7 @@ impl XattrCheck<'_, '_> {
         values
     }
 
-    /// Take the attribute block of an inode; the number of clusters that the inode counts for it, and what its values use.
+    /// Take the attribute block of an inode; returns the number of clusters that the inode counts for it, and the space of its value inodes.
     pub(super) fn take_block(&mut self, number: u32, fields: &DiskInode) -> Result<(u64, ValueUse)> {
         let block = fields.file_acl;
         let place = Location::inode(number).and_block(block.0);
@@ -141,7 +141,7 @@ impl XattrCheck<'_, '_> {
         Ok((1, values))
     }
 
-    /// The references that the block counts, and what its values use; `None` for one that is no attribute block.
+    /// The block's reference count, and the space of its value inodes; `None` for a block that is not an attribute block.
     fn check_block(
         &mut self,
         place: Location,
@@ -184,7 +184,7 @@ impl XattrCheck<'_, '_> {
         Ok(Some((header.references, values)))
     }
 
-    /// Remember the encryption policy of an inode: what its context says, up to the bytes that each file has of its own.
+    /// Record the encryption policy of an inode: its context up to the bytes that differ for each file.
     fn note_policy(&mut self, number: u32, fields: &DiskInode, entry: &RawAttribute<'_>) {
         let is_context = entry.name_index == ENCRYPTION && entry.name == b"c";
         if !is_context || !fields.flags.contains(InodeFlags::ENCRYPTED) {

@@ -21,7 +21,7 @@ const LOG_BLOCKS_FOR_A_FAST_ONE: u32 = 64;
 /// Bytes that `lost+found` has at once, so that repair need not allocate.
 const LOST_FOUND_BYTES: u64 = 16 << 10;
 
-/// What is to be written besides bitmaps, descriptors and superblocks.
+/// Content to write besides bitmaps, descriptors and superblocks.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     /// The inodes in use, in order from 1.
@@ -36,7 +36,7 @@ pub(super) struct Content {
     pub(super) journal_blocks: u32,
 }
 
-/// Makes the files one by one: takes their blocks, keeps what is to be written.
+/// Makes the files one by one: takes their blocks, collects their content.
 pub(super) struct Maker<'a> {
     options: &'a MkfsOptions,
     pub(super) layout: Layout,
@@ -45,7 +45,7 @@ pub(super) struct Maker<'a> {
     pub(super) superblock: &'a mut Superblock,
 }
 
-/// Make all files. Changes what the superblock says of them.
+/// Make all files, and set their fields in the superblock.
 pub(super) fn make(
     options: &MkfsOptions,
     superblock: &mut Superblock,
@@ -228,7 +228,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// The journal lies in the middle of the volume, where its distance to all else is smallest.
+    /// The journal is in the middle of the volume, where the average seek to it is shortest.
     fn journal(&mut self) -> Result<(), MkfsError> {
         let Some(blocks) = self.journal_size()? else {
             let mut features = self.superblock.features();

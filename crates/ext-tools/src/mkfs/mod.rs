@@ -1,12 +1,12 @@
 //! Makes a new ext2, ext3 or ext4 volume on a device.
 //!
-//! `options` says what is requested, `plan` turns it into the numbers of a superblock, `tables` places bitmaps and inode tables,
+//! `options` has the request, `plan` turns it into the numbers of a superblock, `tables` places bitmaps and inode tables,
 //! `content` makes the first files, `write` moves it all to the device.
 //!
 //! Invariants:
 //! 1. The same options on devices of one size give the same bytes, if UUID, hash seed and time are given.
 //! 2. The primary superblock is written last, after a flush: a volume that was not finished is none.
-//! 3. What must be zero is zeroed by the device where it can: the cost follows what is on the volume.
+//! 3. The device zeroes blocks where it can: the cost grows with the content of the volume, not with its size.
 
 mod content;
 mod mapping;
@@ -38,31 +38,31 @@ use write::Writer;
 /// MD arrays (0.90 and 1.0) keep their superblock in the last whole 64 KiB of a member, or after it.
 const MD_ALIGNMENT: u64 = 64 << 10;
 
-/// Why a volume could not be made.
+/// Error of [`mkfs`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MkfsError {
     /// The device failed.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// A number that cannot be.
+    /// A number outside its range.
     #[error("{what} cannot be {given}: {cure}")]
     Invalid {
-        /// What was given.
+        /// The option.
         what: &'static str,
         /// Its value.
         given: u64,
-        /// What to do.
+        /// The remedy.
         cure: &'static str,
     },
     /// An unknown feature.
-    #[error("there is no feature {name:?}: see the list of features in `man ext4`")]
+    #[error("unknown feature {name:?}: `man ext4` lists the features")]
     UnknownFeature {
-        /// As it was given.
+        /// The given name.
         name: String,
     },
     /// A feature that is known but cannot be made here.
-    #[error("volumes with {names} cannot be made; leave it out, or make the volume with mke2fs")]
+    #[error("feature {names} is not supported here: leave it out, or use mke2fs")]
     CannotMake {
         /// Names of the features.
         names: String,
@@ -74,72 +74,72 @@ pub enum MkfsError {
         first: &'static str,
         /// The other.
         second: &'static str,
-        /// What to do.
+        /// The remedy.
         cure: &'static str,
     },
     /// The volume would be larger than the device.
     #[error(
-        "{requested} bytes do not fit on the device, which has {capacity}; ask for less, or enlarge the image"
+        "{requested} bytes do not fit on the device of {capacity} bytes: use a smaller size, or enlarge the image"
     )]
     BeyondDevice {
-        /// Asked for.
+        /// Requested.
         requested: u64,
-        /// There.
+        /// Bytes of the device.
         capacity: u64,
     },
-    /// The block size is smaller than what the device can transfer.
+    /// The block size is smaller than the device's logical block.
     #[error(
-        "blocks of {block_size} bytes are smaller than the device's logical blocks; ask for {logical_block} or more (-b)"
+        "blocks of {block_size} bytes are smaller than the device's logical blocks: use {logical_block} or more (-b)"
     )]
     BlockBelowSector {
-        /// Asked for.
+        /// Requested.
         block_size: u64,
         /// Of the device.
         logical_block: u32,
     },
-    /// There is no space for the volume's own structures.
+    /// There is no space for the metadata.
     #[error("{bytes} bytes are too few for a volume: {cure}")]
     TooSmall {
         /// Size of the volume.
         bytes: u64,
-        /// What to do.
+        /// The remedy.
         cure: &'static str,
     },
-    /// The structures fit, but not what must be on every volume.
+    /// The metadata fits, but not the files that every volume has.
     #[error(
-        "no space for the first directories or the journal; use a larger device, fewer inodes, or a smaller journal"
+        "no space for the first directories or the journal: use a larger device, fewer inodes, or a smaller journal"
     )]
     NoSpace,
     /// More blocks than the format can address.
-    #[error("{blocks} blocks are more than {most}, the most that this volume can have: {cure}")]
+    #[error("{blocks} blocks are too many, the maximum of this volume is {most}: {cure}")]
     TooLarge {
-        /// Blocks asked for.
+        /// Requested blocks.
         blocks: u64,
-        /// The most.
+        /// The maximum.
         most: u64,
-        /// What to do.
+        /// The remedy.
         cure: &'static str,
     },
     /// More inodes than fit.
     #[error("{inodes} inodes are too many for this volume: {cure}")]
     TooManyInodes {
-        /// Asked for.
+        /// Requested.
         inodes: u64,
-        /// What to do.
+        /// The remedy.
         cure: &'static str,
     },
     /// The system gave no random numbers for the UUID.
-    #[error("the system has no random numbers for a UUID; give one (-U)")]
+    #[error("the system has no random numbers for a UUID: give one (-U)")]
     NoRandomness,
-    /// The numbers do not fit together.
-    #[error("the numbers do not fit together: {0}; change block size, inode size or the number of inodes")]
+    /// The requested numbers give a superblock that is not valid.
+    #[error("the superblock would not be valid: {0}: change block size, inode size or the number of inodes")]
     Impossible(Corrupt),
-    /// Anything else of this crate.
+    /// Another error of the format.
     #[error(transparent)]
     Format(diorite_ext_format::Error),
 }
 
-/// What was made.
+/// The result of [`mkfs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MkfsReport {
     /// UUID.
@@ -178,7 +178,7 @@ pub struct MkfsReport {
     pub written_bytes: u64,
     /// Bytes zeroed.
     pub zeroed_bytes: u64,
-    /// Bytes discarded before: 0 if that was not asked for, or the device cannot.
+    /// Bytes discarded before: 0 if discard was not requested, or the device does not support it.
     pub discarded_bytes: u64,
 }
 
@@ -192,7 +192,7 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRepor
     let Arranged { superblock, layout, descriptors, space, content, report } = arranged;
     let mut image =
         Image { superblock, layout, descriptors, space, writer: Writer::new(device, layout.block_size) };
-    // A size that was asked for ends the volume; otherwise the last blocks may be too few for a group.
+    // A given size ends the volume; otherwise the last blocks may be too few for a group.
     let volume_end = layout.blocks_count * layout.block_size.bytes();
     let end = if options.size_bytes.is_some() { volume_end } else { geometry.capacity_bytes };
     let tail = (end / MD_ALIGNMENT * MD_ALIGNMENT).saturating_sub(MD_ALIGNMENT);
@@ -205,7 +205,7 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRepor
     Ok(MkfsReport { written_bytes, zeroed_bytes, discarded_bytes, ..report })
 }
 
-/// What [`mkfs`] would make on a device of `capacity_bytes` with logical blocks of `logical_block_size` bytes. Nothing is written.
+/// The result of [`mkfs`] on a device of `capacity_bytes` with logical blocks of `logical_block_size` bytes. Nothing is written.
 ///
 /// # Errors
 /// As [`mkfs`], but for the device.
@@ -299,14 +299,14 @@ impl Image<'_> {
         FsBlock(SUPERBLOCK_OFFSET / self.layout.block_size.bytes())
     }
 
-    /// Invalidate what was there: zero everything up to the primary superblock, and the bytes `tail` at the end, durably.
+    /// Invalidate an older filesystem: zero everything up to the primary superblock, and the bytes `tail` at the end, durably.
     fn unmake(&mut self, tail: Range<u64>) -> Result<(), MkfsError> {
         self.writer.zero_bytes(tail.start, tail.end - tail.start)?;
         self.writer.zero(FsBlock(0), self.primary().0 + 1)?;
         self.writer.flush()
     }
 
-    /// Discard all but what [`Image::unmake`] zeroed, up to byte `tail`: what is discarded may read as anything.
+    /// Discard all but what [`Image::unmake`] zeroed, up to byte `tail`. Discarded blocks may read as anything.
     fn discard(&mut self, tail: u64) -> Result<(), MkfsError> {
         let first = self.primary().0 + 1;
         let end = self.layout.blocks_count.min(tail / self.layout.block_size.bytes());

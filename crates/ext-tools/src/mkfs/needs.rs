@@ -1,6 +1,6 @@
-//! What a tree takes on a volume, before the volume is made.
+//! Space that a tree needs on a volume, before the volume is made.
 //!
-//! It is the least that is needed: what depends on how the tree is written (mappings, attributes, indexes of directories) is not counted.
+//! This is a lower bound: mappings, attributes and indexes of directories depend on how the tree is written, and are not counted.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use diorite_ext_format::directory::entry_size;
 
 use super::MkfsReport;
 
-/// What a tree takes at least.
+/// Lower bound of the space for a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Files, directories and everything else, hard links counted once; the directory at the top is there already.

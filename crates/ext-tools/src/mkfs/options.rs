@@ -1,4 +1,4 @@
-//! What a new volume is to be: the options, their defaults by size, and the features that follow.
+//! Options of a new volume, their defaults by size, and the features that follow.
 //!
 //! The defaults are those of e2fsprogs 1.47 with its shipped `mke2fs.conf`: block size and inodes by size (floppy, small, default,
 //! big, huge), features by flavour.
@@ -19,7 +19,7 @@ pub enum Flavor {
     Ext4,
 }
 
-/// How to make a volume. `Default` is what `mke2fs -t ext2` makes.
+/// Options of `mkfs`. `Default` matches `mke2fs -t ext2`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MkfsOptions {
     /// Which filesystem.
@@ -64,7 +64,7 @@ pub struct MkfsOptions {
     /// Seconds between updates of the block that keeps a second host away, with the feature `mmp`
     /// (`-E mmp_update_interval=`): 1 to 300. 5 if `None`.
     pub mmp_update_interval: Option<u16>,
-    /// Discard what was on the volume first (`-E discard`), where the device can: it makes holes in an image file, and frees blocks of a
+    /// Discard the volume's blocks first (`-E discard`), where the device can: it makes holes in an image file, and frees blocks of a
     /// disk or a thin volume.
     pub discard: bool,
     /// All times on the volume.
@@ -72,7 +72,7 @@ pub struct MkfsOptions {
 }
 
 impl MkfsOptions {
-    /// What `mke2fs -t` makes of that flavor.
+    /// The defaults of `mke2fs -t` for that flavor.
     pub fn new(flavor: Flavor) -> Self {
         Self {
             flavor,
@@ -130,7 +130,7 @@ impl UsageType {
     }
 }
 
-/// What can be asked for; the rest is rejected, and the error names the feature.
+/// Features that `mkfs` supports; others are rejected, and the error names the feature.
 const MAKEABLE: Features = Features {
     compat: Compat::HAS_JOURNAL
         .union(Compat::EXT_ATTR)
@@ -188,8 +188,8 @@ impl MkfsOptions {
     /// Options that make the same bytes each time: UUID and hash seed from `seed`, all times `time`.
     #[must_use]
     pub fn reproducible(mut self, seed: u64, time: Timestamp) -> Self {
-        self.uuid = Some(as_uuid(bytes_of_seed(seed)));
-        self.hash_seed = Some(as_uuid(bytes_of_seed(!seed)));
+        self.uuid = Some(uuid_of_seed(seed));
+        self.hash_seed = Some(uuid_of_seed(!seed));
         self.time = time;
         self
     }
@@ -243,91 +243,62 @@ impl MkfsOptions {
     }
 
     fn check_features(&self, features: Features) -> Result<(), MkfsError> {
-        let conflict = |first, second, cure| Err(MkfsError::Conflict { first, second, cure });
         let resize = features.has_compat(Compat::RESIZE_INODE);
         let sparse =
             features.has_ro_compat(RoCompat::SPARSE_SUPER) || features.has_compat(Compat::SPARSE_SUPER2);
-        if resize && !sparse {
-            return conflict("resize_inode", "^sparse_super", "add -O ^resize_inode");
-        }
-        if resize && features.has_incompat(Incompat::META_BG) {
-            return conflict("resize_inode", "meta_bg", "add -O ^resize_inode");
-        }
-        if features.has_incompat(Incompat::CSUM_SEED) && !features.metadata_csum() {
-            return conflict("metadata_csum_seed", "^metadata_csum", "add -O metadata_csum");
-        }
         let extents = features.has_incompat(Incompat::EXTENTS);
-        if features.has_incompat(Incompat::SIXTY_FOUR_BIT) && !extents {
-            return conflict("64bit", "^extent", "add -O extent, or ^64bit");
-        }
         let clusters = features.has_ro_compat(RoCompat::BIGALLOC);
-        if clusters && !extents {
-            return conflict("bigalloc", "^extent", "add -O extent");
+        let inline = features.has_incompat(Incompat::INLINE_DATA);
+        let projects = features.has_ro_compat(RoCompat::PROJECT);
+        let small_inodes = self.inode_size.is_some_and(|size| size < 256);
+        let no_flex = !features.has_incompat(Incompat::FLEX_BG);
+        let no_checksums = !features.metadata_csum();
+        let orphan_file = features.has_compat(Compat::ORPHAN_FILE);
+        let no_journal = !features.has_compat(Compat::HAS_JOURNAL);
+        let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
+        let csum_seed = features.has_incompat(Incompat::CSUM_SEED);
+        let meta_groups = features.has_incompat(Incompat::META_BG);
+        let larger_inodes = "use inodes of 256 bytes or more (-I 256)";
+        for (conflicts, first, second, cure) in [
+            (resize && !sparse, "resize_inode", "^sparse_super", "add -O ^resize_inode"),
+            (resize && meta_groups, "resize_inode", "meta_bg", "add -O ^resize_inode"),
+            (csum_seed && no_checksums, "metadata_csum_seed", "^metadata_csum", "add -O metadata_csum"),
+            (wide && !extents, "64bit", "^extent", "add -O extent, or ^64bit"),
+            (clusters && !extents, "bigalloc", "^extent", "add -O extent"),
+            (self.cluster_size.is_some() && !clusters, "a cluster size (-C)", "^bigalloc", "add -O bigalloc"),
+            (self.flex_groups.is_some() && no_flex, "a flex group size (-G)", "^flex_bg", "add -O flex_bg"),
+            (orphan_file && no_journal, "orphan_file", "^has_journal", "add -O has_journal, or ^orphan_file"),
+            (inline && small_inodes, "inline_data", "inodes of 128 bytes", larger_inodes),
+            (projects && small_inodes, "project", "inodes of 128 bytes", larger_inodes),
+        ] {
+            if conflicts {
+                return Err(MkfsError::Conflict { first, second, cure });
+            }
         }
-        if self.cluster_size.is_some() && !clusters {
-            return conflict("a cluster size (-C)", "^bigalloc", "add -O bigalloc");
-        }
-        if self.flex_groups.is_some() && !features.has_incompat(Incompat::FLEX_BG) {
-            return conflict("a number of groups in a flex group (-G)", "^flex_bg", "add -O flex_bg");
-        }
-        if features.has_compat(Compat::ORPHAN_FILE) && !features.has_compat(Compat::HAS_JOURNAL) {
-            return conflict("orphan_file", "^has_journal", "add -O has_journal, or ^orphan_file");
-        }
-        if features.has_incompat(Incompat::INLINE_DATA) && self.inode_size.is_some_and(|size| size < 256) {
-            return conflict(
-                "inline_data",
-                "inodes of 128 bytes",
-                "ask for inodes of 256 bytes or more (-I 256)",
-            );
-        }
-        if features.has_ro_compat(RoCompat::PROJECT) && self.inode_size.is_some_and(|size| size < 256) {
-            return conflict(
-                "project",
-                "inodes of 128 bytes",
-                "ask for inodes of 256 bytes or more (-I 256)",
-            );
-        }
-        if let Some(groups) = self.flex_groups.filter(|groups| !groups.is_power_of_two() || *groups > 1 << 30)
-        {
-            return Err(MkfsError::Invalid {
-                what: "the number of groups in a flex group (-G)",
-                given: u64::from(groups),
-                cure: "give a power of two",
-            });
-        }
-        if !(0.0..=50.0).contains(&self.reserved_percent) {
-            return Err(MkfsError::Invalid {
-                what: "the percentage of reserved blocks (-m)",
-                given: self.reserved_percent as u64,
-                cure: "give 0 to 50",
-            });
-        }
-        if let Some(seconds) = self.mmp_update_interval.filter(|seconds| !(1..=300).contains(seconds)) {
-            return Err(MkfsError::Invalid {
-                what: "the interval of multi-mount protection (-E mmp_update_interval)",
-                given: seconds.into(),
-                cure: "give 1 to 300 seconds",
-            });
-        }
-        if self.label.len() > 16 {
-            return Err(MkfsError::Invalid {
-                what: "the length of the label",
-                given: self.label.len() as u64,
-                cure: "give at most 16 bytes",
-            });
+        let flex = self.flex_groups.map_or(1, u64::from);
+        let seconds = self.mmp_update_interval.map_or(1, u64::from);
+        let (percent, label) = (self.reserved_percent, self.label.len() as u64);
+        let flex_is_valid = flex.is_power_of_two() && flex <= 1 << 30;
+        for (is_valid, what, given, cure) in [
+            (flex_is_valid, "the flex group size (-G)", flex, "use a power of two"),
+            ((0.0..=50.0).contains(&percent), "the reserved percentage (-m)", percent as u64, "use 0 to 50"),
+            (
+                (1..=300).contains(&seconds),
+                "the interval of multi-mount protection (-E mmp_update_interval)",
+                seconds,
+                "use 1 to 300 seconds",
+            ),
+            (label <= 16, "the length of the label", label, "use at most 16 bytes"),
+        ] {
+            if !is_valid {
+                return Err(MkfsError::Invalid { what, given, cure });
+            }
         }
         Ok(())
     }
 }
 
-/// Sixteen bytes as a UUID of version 4.
-pub(super) fn as_uuid(mut bytes: [u8; 16]) -> [u8; 16] {
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    bytes
-}
-
-fn bytes_of_seed(seed: u64) -> [u8; 16] {
+fn uuid_of_seed(seed: u64) -> [u8; 16] {
     let mut state = seed;
     let mut next = || {
         // SplitMix64, so that close seeds give unlike bytes.
@@ -339,7 +310,7 @@ fn bytes_of_seed(seed: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&next());
     bytes[8..].copy_from_slice(&next());
-    bytes
+    uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
 }
 
 #[cfg(test)]

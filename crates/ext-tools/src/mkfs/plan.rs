@@ -1,4 +1,4 @@
-//! From options and the device's size to the numbers of the superblock: block size, groups, inodes, space for growth.
+//! The numbers of the superblock, from options and the device's size: block size, groups, inodes, space for growth.
 //!
 //! The arithmetic is that of e2fsprogs (`ext2fs_initialize`), so that the same arguments give the same geometry: inodes fill the
 //! blocks of their tables, and a last group too small to be of use is left out.
@@ -6,10 +6,10 @@
 use zerocopy::FromZeros;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
-use crate::mkfs::options::{UsageType, as_uuid};
+use crate::mkfs::options::UsageType;
 use crate::mkfs::{MkfsError, MkfsOptions};
 use diorite_ext_format::superblock::{
-    ENCODING_STRICT, ENCODING_UTF8, FLAG_SIGNED_HASH, MAGIC, RawSuperblock, STATE_VALID,
+    ENCODING_STRICT, ENCODING_UTF8, FLAG_SIGNED_HASH, MAGIC, RawSuperblock, STATE_VALID, is_sparse_backup,
 };
 use diorite_ext_format::{BlockSize, Error};
 use diorite_ext_format::{Compat, Features, Incompat, RoCompat, Superblock};
@@ -62,7 +62,7 @@ pub(super) fn plan(
         return Err(MkfsError::Invalid {
             what: "the block size (-b)",
             given: u64::from(block_size),
-            cure: "give a power of two from 1024 to 65536",
+            cure: "use a power of two from 1024 to 65536",
         });
     };
     if block_size.bytes() < u64::from(logical_block) {
@@ -74,7 +74,7 @@ pub(super) fn plan(
     settle(&mut numbers, requested, bytes, options)?;
     // The first ones belong to the volume itself. mke2fs fails there, too.
     if numbers.inodes_per_group * numbers.groups <= u64::from(FIRST_INODE) {
-        let cure = "it would have no inode for a file; use a larger image, or ask for inodes (-N 16)";
+        let cure = "no inode is left for a file; use a larger image, or more inodes (-N 16)";
         return Err(MkfsError::TooSmall { bytes, cure });
     }
     let raw = raw_superblock(options, &numbers)?;
@@ -95,7 +95,7 @@ fn first_numbers(
         return Err(MkfsError::Invalid {
             what: "the inode size (-I)",
             given: inode_size,
-            cure: "give a power of two from 128 to the block size",
+            cure: "use a power of two from 128 to the block size",
         });
     }
     if blocks > u64::from(u32::MAX) {
@@ -143,7 +143,7 @@ fn blocks_per_cluster(options: &MkfsOptions, block_size: BlockSize) -> Result<u6
     Err(MkfsError::Invalid {
         what: "the cluster size (-C)",
         given: cluster,
-        cure: "give a power of two that is larger than a block and at most 512 MiB",
+        cure: "use a power of two that is larger than a block and at most 512 MiB",
     })
 }
 
@@ -155,11 +155,11 @@ fn inodes_requested(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) 
             return Err(MkfsError::Invalid {
                 what: "the bytes per inode (-i)",
                 given: u64::from(ratio),
-                cure: "give 1024 to 67108864",
+                cure: "use 1024 to 67108864",
             });
         }
         (None, ratio) => {
-            // Only the usual ratio is at least a block: who names one gets it.
+            // Only the default ratio is raised to a block; a given one stays.
             let cluster = numbers.block_size.bytes() * numbers.per_cluster;
             let ratio = ratio.map_or(u64::from(usage.bytes_per_inode).max(cluster), u64::from);
             (bytes / ratio).min(u64::from(u32::MAX))
@@ -168,7 +168,7 @@ fn inodes_requested(options: &MkfsOptions, numbers: &Numbers, usage: UsageType) 
     if requested * numbers.inode_size >= bytes.max(1) {
         return Err(MkfsError::TooManyInodes {
             inodes: requested,
-            cure: "ask for fewer inodes (-N) or more bytes per inode (-i)",
+            cure: "use fewer inodes (-N) or more bytes per inode (-i)",
         });
     }
     Ok(requested)
@@ -181,7 +181,7 @@ fn settle(
     bytes: u64,
     options: &MkfsOptions,
 ) -> Result<(), MkfsError> {
-    // No volume has so few blocks, whatever is on it.
+    // Too few blocks for any volume.
     if numbers.blocks <= numbers.first_data_block + 1 {
         return Err(MkfsError::TooSmall { bytes, cure: "use a larger image or device" });
     }
@@ -199,7 +199,7 @@ fn settle(
         let mut per_group = inode_count.max(u64::from(FIRST_INODE) + 1).div_ceil(numbers.groups);
         if per_group > bits {
             if numbers.blocks_per_group < 256 + 8 || numbers.per_cluster > 1 {
-                let cure = "ask for fewer inodes (-N) or more bytes per inode (-i)";
+                let cure = "use fewer inodes (-N) or more bytes per inode (-i)";
                 return Err(MkfsError::TooManyInodes { inodes: inode_count, cure });
             }
             numbers.blocks_per_group -= 8;
@@ -212,7 +212,7 @@ fn settle(
             return Err(MkfsError::TooLarge {
                 blocks: numbers.blocks,
                 most: numbers.first_data_block + groups * numbers.blocks_per_group,
-                cure: "each group has inodes, which are 4294967295 at most; use another block size (-b)",
+                cure: "the number of inodes would be above 4294967295; use another block size (-b)",
             });
         }
         while !fill_tables(numbers, per_group) {
@@ -221,11 +221,13 @@ fn settle(
         settle_growth(numbers, options);
         let own = numbers.table_blocks + 3 + numbers.growth + numbers.descriptor_blocks;
         if own > numbers.blocks_per_group {
-            let cure = "ask for fewer inodes (-N) or more bytes per inode (-i)";
+            let cure = "use fewer inodes (-N) or more bytes per inode (-i)";
             return Err(MkfsError::TooManyInodes { inodes: inode_count, cure });
         }
         let mut overhead = 2 + numbers.table_blocks;
-        if last_group_has_superblock(numbers) {
+        let every_backup = !numbers.features.has_ro_compat(RoCompat::SPARSE_SUPER);
+        let last_backup = numbers.features.has_compat(Compat::SPARSE_SUPER2);
+        if every_backup || last_backup || is_sparse_backup(numbers.groups - 1) {
             overhead += 1 + numbers.descriptor_blocks + numbers.growth;
         }
         let rest = (numbers.blocks - numbers.first_data_block) % numbers.blocks_per_group;
@@ -270,23 +272,6 @@ fn settle_growth(numbers: &mut Numbers, options: &MkfsOptions) {
         numbers.features.compat -= Compat::RESIZE_INODE;
         numbers.growth = 0;
     }
-}
-
-fn last_group_has_superblock(numbers: &Numbers) -> bool {
-    let last = numbers.groups - 1;
-    if numbers.features.has_compat(Compat::SPARSE_SUPER2) {
-        return true;
-    }
-    let power_of = |base: u64| {
-        let mut power = base;
-        while power < last {
-            power *= base;
-        }
-        power == last
-    };
-    !numbers.features.has_ro_compat(RoCompat::SPARSE_SUPER)
-        || last <= 1
-        || [3, 5, 7].into_iter().any(power_of)
 }
 
 fn raw_superblock(options: &MkfsOptions, numbers: &Numbers) -> Result<RawSuperblock, MkfsError> {
@@ -371,7 +356,7 @@ fn raw_superblock(options: &MkfsOptions, numbers: &Numbers) -> Result<RawSuperbl
 fn random_uuid() -> Result<[u8; 16], MkfsError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| MkfsError::NoRandomness)?;
-    Ok(as_uuid(bytes))
+    Ok(uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ const USERS: InodeNumber = InodeNumber(3);
 const GROUPS: InodeNumber = InodeNumber(4);
 
 impl Maker<'_> {
-    /// The file that counts what there is of one kind, in its inode.
+    /// The quota file of one kind, in its inode.
     pub(super) fn quota_file(&mut self, kind: QuotaKind) -> Result<(), MkfsError> {
         let bytes = self.quota_content(kind).map_err(MkfsError::Format)?;
         let size = self.layout.block_size;

@@ -1,4 +1,4 @@
-//! Which blocks of the new volume are taken: runs instead of bits, so that a large volume costs what is on it.
+//! Used blocks of the new volume: runs instead of bits, so that memory grows with the content and not with the size.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(super) struct Space {
     /// First block of a run, and the block after its last.
     runs: BTreeMap<u64, u64>,
     end: u64,
-    /// Blocks of a cluster: what is taken is taken as a whole.
+    /// Blocks of a cluster: clusters are taken as a whole.
     per_cluster: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Where each group's bitmaps and inode table go.
+//! Locations of each group's bitmaps and inode table.
 //!
 //! Without `flex_bg` they follow the group's superblock and descriptors. With it, those of a flex group are packed together from
 //! its first group on: all block bitmaps, all inode bitmaps, all tables; tables that do not fit spill into the next groups.
@@ -54,7 +54,7 @@ pub(super) fn place(layout: &Layout, space: &mut Space) -> Result<Vec<GroupDescr
     Ok(descriptors)
 }
 
-/// Complete the descriptors once all blocks and inodes are taken: free counts, and what need not be read. `used_inodes` are
+/// Complete the descriptors once all blocks and inodes are taken: free counts, and the flags of uninitialised parts. `used_inodes` are
 /// the first of the volume, all `directories` of them in group 0's share.
 pub(super) fn complete(
     descriptors: &mut [GroupDescriptor],

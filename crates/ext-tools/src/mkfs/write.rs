@@ -1,4 +1,4 @@
-//! Blocks and zeros on their way to the device, many at a time.
+//! Pending blocks and zeros, which are written to the device in batches.
 
 use diorite_block::{Bio, BioFlags, BlockDevice, IoErrorKind, Op, Plug, Sector};
 
@@ -81,7 +81,7 @@ impl<'d> Writer<'d> {
         Ok(())
     }
 
-    /// Write what is pending and make all of it durable.
+    /// Write pending blocks and make everything durable.
     pub(super) fn flush(&mut self) -> Result<(), MkfsError> {
         let (start, run) = std::mem::replace(&mut self.zeros, (FsBlock(0), 0));
         self.submit_zeros(start, run)?;

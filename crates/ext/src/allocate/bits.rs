@@ -73,7 +73,7 @@ impl Bits {
 
     /// The first clear run of at least `wanted` bits at or after `from`, or else before it; or, without one, the longest
     /// clear run that there is: `(start, length)` with the length cut to `wanted`, and whether it is long enough.
-    pub(crate) fn find_clear_run(&self, from: u32, wanted: u32) -> Found {
+    pub(crate) fn find_clear_run(&self, from: u32, wanted: u32) -> SearchResult {
         let mut longest = (0, 0);
         let from = from.min(self.len);
         for (start, end) in [(from, self.len), (0, self.len)] {
@@ -86,7 +86,7 @@ impl Bits {
                 let after = self.next(first, true);
                 let run = after - first;
                 if run >= wanted {
-                    return Found::Enough { start: first };
+                    return SearchResult::Enough { start: first };
                 }
                 if run > longest.1 {
                     longest = (first, run);
@@ -94,13 +94,13 @@ impl Bits {
                 at = after;
             }
         }
-        if longest.1 == 0 { Found::Full } else { Found::Longest { start: longest.0, count: longest.1 } }
+        if longest.1 == 0 { SearchResult::Full } else { SearchResult::Longest { start: longest.0, count: longest.1 } }
     }
 }
 
-/// What a search came to.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum SearchResult {
     /// As many as wanted from here.
     Enough {
         /// First bit.
@@ -192,15 +192,15 @@ mod tests {
             let mut bits = Bits::from_bytes(&bytes, len);
             prop_assert_eq!(bits.count_clear() as usize, list.iter().filter(|bit| !**bit).count());
             match bits.find_clear_run(from, wanted) {
-                Found::Enough { start } => {
+                SearchResult::Enough { start } => {
                     prop_assert!((start..start + wanted).all(|bit| !list[bit as usize]));
                 }
-                Found::Longest { start, count } => {
+                SearchResult::Longest { start, count } => {
                     prop_assert!(count < wanted);
                     prop_assert_eq!(count, model_longest(&list));
                     prop_assert!((start..start + count).all(|bit| !list[bit as usize]));
                 }
-                Found::Full => prop_assert!(list.iter().all(|bit| *bit)),
+                SearchResult::Full => prop_assert!(list.iter().all(|bit| *bit)),
             }
             let start = start.min(len);
             let count = count.min(len - start);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::BlockRun;
-use crate::allocate::bits::{self, Found};
+use crate::allocate::bits::{self, SearchResult};
 use crate::allocate::{Allocator, GroupState};
 use crate::buffer::BlockKind;
 use crate::layout::GroupFlags;
@@ -34,7 +34,7 @@ impl Allocator {
         self.claim_above(clusters, self.kept_from_data())
     }
 
-    /// Promise clusters to metadata, which may use what is kept from data: whether there were enough.
+    /// Promise clusters to metadata, which may use clusters that data may not; whether there were enough.
     pub(crate) fn claim_for_metadata(&self, clusters: u64) -> bool {
         self.claim_above(clusters, 0)
     }
@@ -62,7 +62,7 @@ impl Allocator {
         true
     }
 
-    /// Promise again what was promised before, of blocks that are about to become free again.
+    /// Renew the promise of blocks that are about to become free again.
     pub(crate) fn renew_claim(&self, clusters: u64) {
         self.claimed.fetch_add(clusters.min(i64::MAX as u64) as i64, Ordering::Relaxed);
     }
@@ -102,7 +102,7 @@ impl Allocator {
         // First a group with a run that is long enough, from the goal on.
         for number in from_goal(count).filter(|number| longest(*number) >= wanted) {
             let from = if number == goal_group { goal_bit } else { 0 };
-            if let Some(run) = self.reserve_in(number, from, wanted, Take::AllOnly)? {
+            if let Some(run) = self.reserve_in(number, from, wanted, SearchPolicy::AllOnly)? {
                 return Ok(Some(run));
             }
         }
@@ -114,7 +114,7 @@ impl Allocator {
             else {
                 return Ok(None);
             };
-            if let Some(run) = self.reserve_in(number, 0, wanted, Take::Longest)? {
+            if let Some(run) = self.reserve_in(number, 0, wanted, SearchPolicy::Longest)? {
                 return Ok(Some(run));
             }
         }
@@ -137,23 +137,23 @@ impl Allocator {
         number: GroupNumber,
         from: u32,
         wanted: u32,
-        take: Take,
+        take: SearchPolicy,
     ) -> Result<Option<BlockRun>> {
         let group = self.group(number);
         let mut state = group.state.lock();
         let busy = self.busy(number, &mut state)?;
         Ok(match (busy.find_clear_run(from, wanted), take) {
-            (Found::Enough { start }, _) => Some(self.take(number, &mut state, start, wanted)),
-            (Found::Longest { start, count }, Take::Longest)
+            (SearchResult::Enough { start }, _) => Some(self.take(number, &mut state, start, wanted)),
+            (SearchResult::Longest { start, count }, SearchPolicy::Longest)
                 if count >= group.longest.load(Ordering::Relaxed) || self.is_among_longest(number, count) =>
             {
                 Some(self.take(number, &mut state, start, count))
             }
-            (Found::Longest { count, .. }, _) => {
+            (SearchResult::Longest { count, .. }, _) => {
                 group.longest.store(count, Ordering::Relaxed);
                 None
             }
-            (Found::Full, _) => {
+            (SearchResult::Full, _) => {
                 group.longest.store(0, Ordering::Relaxed);
                 None
             }
@@ -214,7 +214,7 @@ impl Allocator {
         }
     }
 
-    /// Keep what is free of a run from being allocated: a replay is going to map it.
+    /// Keep free blocks of a run from being allocated: a replay will map them.
     pub(crate) fn keep_out(&self, run: BlockRun) -> Result<()> {
         for (number, bit, count) in self.by_group(run.start, run.blocks) {
             let mut state = self.group(number).state.lock();
@@ -255,7 +255,7 @@ impl Allocator {
         self.zone.check(first, past_end - first.0).map_err(|what| Corrupt::Inode { inode, what })?;
         for (number, bit, count) in self.by_group(run.start, run.blocks) {
             let mut state = self.group(number).state.lock();
-            // Busy bits are read before the bitmap changes, so that what is freed is busy.
+            // Busy bits are read before the bitmap changes, so that freed blocks are busy.
             self.busy(number, &mut state)?;
             let clear = |bytes: &mut [u8]| bits::clear_in_bytes(bytes, bit, count);
             let was_set = self.change_bitmap(handle, number, &mut state, clear)?;
@@ -321,7 +321,7 @@ impl Allocator {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Take {
+enum SearchPolicy {
     AllOnly,
     Longest,
 }

@@ -1,4 +1,4 @@
-//! Blocks for an operation, and what can be done when they are short.
+//! Blocks for an operation, and reclaim when they are short.
 //!
 //! Where it sits: over the allocator, which knows what is free now. Blocks that files keep as their windows, and blocks that were
 //! freed by a transaction that is not durable, become free after a step that needs the log.
@@ -7,7 +7,7 @@ use crate::allocate::{Allocator, Reach};
 use crate::transaction::Transactions;
 use crate::{BlockRun, Error, FsBlock, Result};
 
-/// What gives blocks to the operations of a volume.
+/// Source of blocks for the operations of a volume.
 pub(crate) struct FreeSpace<'v> {
     pub(crate) allocator: &'v Allocator,
     pub(crate) transactions: &'v Transactions,
@@ -45,7 +45,7 @@ impl<'v> FreeSpace<'v> {
         self.retry(|| Ok(self.allocator.claim(blocks).then_some(())))
     }
 
-    /// Promise clusters to a mapping, which may use what is kept from data, in place of `given`.
+    /// Promise clusters to a mapping, which may use clusters that data may not, in place of `given`.
     pub(crate) fn claim_for_mapping(&self, given: u64, wanted: u64) -> Result<()> {
         self.retry(|| Ok(self.allocator.exchange_claim(given, wanted).then_some(())))
     }
@@ -80,7 +80,7 @@ impl<'v> FreeSpace<'v> {
             return Ok(found);
         }
         if !self.allocator.has_pending() {
-            // What was pending at the first attempt may be free by now.
+            // Blocks that were pending at the first attempt may be free by now.
             return attempt()?.ok_or(Error::NoSpace);
         }
         self.transactions.sync_and_release()?;

@@ -1,4 +1,4 @@
-//! Clusters of which one file's reservations keep a part, where allocation is in clusters of several blocks (`bigalloc`).
+//! Holds: clusters that one file's reservations use in part, where allocation is in clusters of several blocks (`bigalloc`).
 //!
 //! All blocks of one cluster of a file lie in one cluster of the volume. So a reservation that begins or ends within a cluster
 //! must share it with what is mapped there, and with other reservations of the file. A hold says which cluster that is, for as
@@ -21,7 +21,7 @@ use crate::transaction::TransactionId;
 use crate::{FsBlock, InodeNumber};
 
 /// A cluster of a file: the file, and the number of the cluster in it.
-type Place = (InodeNumber, u64);
+type FileCluster = (InodeNumber, u64);
 
 #[derive(Clone, Copy, Debug)]
 struct Hold {
@@ -33,12 +33,12 @@ struct Hold {
 
 #[derive(Debug, Default)]
 struct State {
-    holds: HashMap<Place, Hold>,
+    holds: HashMap<FileCluster, Hold>,
     /// Held clusters, by their first block, that transactions which are not durable have freed, and how often.
     freeing: HashMap<u64, u32>,
     /// Clusters that lost some of their blocks but not all, and in which transaction: those blocks are not used again before it
     /// is durable.
-    partly_freed: HashMap<Place, TransactionId>,
+    partly_freed: HashMap<FileCluster, TransactionId>,
 }
 
 /// The holds of all files.
@@ -91,9 +91,9 @@ pub(crate) enum PartlyFreed {
     All,
 }
 
-/// Whether a cluster that is to be held is set on disk.
+/// Whether a held cluster is set on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum HeldCluster {
     /// The file has blocks in it.
     Mapped,
     /// It was kept just now.
@@ -106,7 +106,7 @@ impl Allocator {
         self.holds.state.lock().partly_freed.insert((inode, number), transaction);
     }
 
-    /// What must be durable before blocks of a file's cluster are used that no mapping has.
+    /// The transaction that must be durable before unmapped blocks of a file's cluster are used.
     pub(crate) fn partly_freed(&self, inode: InodeNumber, number: u64) -> PartlyFreed {
         let mut state = self.holds.state.lock();
         if state.partly_freed.len() > PARTLY_FREED_MAX {
@@ -124,17 +124,17 @@ impl Allocator {
         Some(hold.cluster)
     }
 
-    /// Hold a cluster for a file's cluster. If another thread was first, its cluster is what counts, and one that was
+    /// Hold a cluster for a file's cluster. If another thread was first, its cluster counts, and one that was
     /// [`Found::Kept`] is given back.
-    pub(crate) fn hold(&self, inode: InodeNumber, number: u64, cluster: FsBlock, found: Found) -> FsBlock {
+    pub(crate) fn hold(&self, inode: InodeNumber, number: u64, cluster: FsBlock, found: HeldCluster) -> FsBlock {
         let mut state = self.holds.state.lock();
-        let recorded = found == Found::Mapped;
+        let recorded = found == HeldCluster::Mapped;
         let fresh = Hold { cluster, holders: 0, recorded };
         let hold = state.holds.entry((inode, number)).or_insert(fresh);
         hold.holders += 1;
         let held = hold.cluster;
         drop(state);
-        if held != cluster && found == Found::Kept {
+        if held != cluster && found == HeldCluster::Kept {
             self.release(cluster, 1);
         }
         held
@@ -186,7 +186,7 @@ impl Allocator {
 mod tests {
     use super::*;
 
-    /// Invariant 2: a run that was freed becomes free but for what is held, and that once for each time it was freed.
+    /// Invariant 2: a freed run becomes free except for held clusters, once for each time it was freed.
     #[test]
     fn held_clusters_of_a_freed_run_stay_busy() {
         let holds = Holds::default();

@@ -5,7 +5,7 @@
 //! Searching looks at busy bits only; the bitmap on disk changes when a mapping is recorded.
 //!
 //! Invariants:
-//! 1. Whatever is set on disk is busy. What is busy and clear on disk is in exactly one of: a [`crate::Reservation`], a
+//! 1. A bit that is set on disk is busy. A bit that is busy and clear on disk is in exactly one of: a [`crate::Reservation`], a
 //!    [`window`], or the list of freed blocks of a transaction.
 //! 2. All counts are of clusters, which are single blocks without `bigalloc`; runs are of blocks. A run that is kept, recorded or
 //!    freed stands for all clusters that it touches.
@@ -20,7 +20,7 @@ mod blocks;
 mod free_space;
 pub(crate) mod holds;
 mod inodes;
-mod right;
+mod reserved_blocks;
 mod trim;
 pub(crate) mod window;
 mod zone;
@@ -40,7 +40,7 @@ use bits::Bits;
 pub(crate) use blocks::Reach;
 pub(crate) use free_space::{FreeSpace, Promise};
 use holds::Holds;
-pub use right::{ReservedBlocks, ReservedBlocksGuard};
+pub use reserved_blocks::{ReservedBlocks, ReservedBlocksGuard};
 pub use trim::Trim;
 use window::Windows;
 pub(crate) use zone::Zone;
@@ -150,7 +150,7 @@ impl Allocator {
         &self.zone
     }
 
-    /// Free clusters and inodes as the bitmaps on disk have them (or will, when what is dirty is written).
+    /// Free clusters and inodes as the bitmaps on disk have them (or will, when dirty blocks are written).
     pub(crate) fn free_on_disk(&self) -> (u64, u32) {
         let blocks = self.free_on_disk.load(Ordering::Relaxed).max(0) as u64;
         (blocks, self.free_inodes.load(Ordering::Relaxed).max(0) as u32)
@@ -202,12 +202,12 @@ impl Allocator {
     /// Clusters that file data of this thread leaves free.
     pub(super) fn kept_from_data(&self) -> u64 {
         let (kept, otherwise) = self.kept;
-        if right::of_this_thread().unwrap_or(otherwise) == ReservedBlocks::Kept { kept } else { 0 }
+        if reserved_blocks::of_this_thread().unwrap_or(otherwise) == ReservedBlocks::Kept { kept } else { 0 }
     }
 
     /// Clusters that a directory of this thread leaves free: none unless the thread says that it has no right to them.
     pub(crate) fn kept_from_names(&self) -> u64 {
-        if right::of_this_thread() == Some(ReservedBlocks::Kept) { self.kept.0 } else { 0 }
+        if reserved_blocks::of_this_thread() == Some(ReservedBlocks::Kept) { self.kept.0 } else { 0 }
     }
 
     /// Freed blocks that wait for a commit.

@@ -28,7 +28,7 @@ impl Zone {
         Self { blocks, first, ranges: merged }
     }
 
-    /// Whether a run of blocks is on the volume and outside of the zone; what is wrong otherwise.
+    /// Checks that a run of blocks is on the volume and outside of the zone.
     pub(crate) fn check(&self, block: crate::FsBlock, blocks: u64) -> Result<(), &'static str> {
         let Some(end) = block.0.checked_add(blocks).filter(|end| *end <= self.blocks) else {
             return Err("it points beyond the end of the volume");

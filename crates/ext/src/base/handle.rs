@@ -47,7 +47,7 @@ impl DerefMut for Handle<'_> {
     }
 }
 
-/// End an operation's handle: what it changed is sound also when it ends with an error of the request.
+/// End an operation's handle: its changes are consistent even if the operation fails.
 pub(crate) fn finish<R>(handle: Handle<'_>, result: Result<R>) -> Result<R> {
     match result {
         // The handle shuts the volume down if it changed something.

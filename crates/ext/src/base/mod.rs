@@ -1,4 +1,4 @@
-//! What all parts of an open volume share: the device, its layout and superblock, metadata buffers, free space and the log.
+//! State that all parts of an open volume share: the device, its layout and superblock, metadata buffers, free space and the log.
 //!
 //! Where it sits: below every other part of a [`Volume`](crate::Volume). It knows no inode, file or name.
 
@@ -34,9 +34,9 @@ pub(crate) struct Core {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) options: VolumeOptions,
     pub(crate) layout: Layout,
-    /// The superblock as it was when the volume was opened: what never changes is read here, without a lock.
+    /// The superblock from the opening of the volume: fields that never change are read here, without a lock.
     pub(crate) format: Arc<Superblock>,
-    /// The superblock as it is to be written; a caller that changes it touches its buffer in a handle.
+    /// The current superblock; a caller that changes it touches its buffer in a handle.
     pub(crate) superblock: Arc<Mutex<Superblock>>,
     /// Metadata blocks.
     pub(crate) buffers: Arc<BufferCache>,
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) transactions: Arc<Transactions>,
     pub(crate) latch: Arc<AbortLatch>,
-    /// What handles are begun on: buffers, transactions and latch.
+    /// The metadata store that handles begin on: buffers, transactions and latch.
     pub(crate) store: MetadataStore,
     /// Why the volume cannot be written although nothing failed.
     pub(crate) read_only: OnceLock<String>,
@@ -92,7 +92,7 @@ impl Core {
         u64::from(self.layout.blocks_per_cluster)
     }
 
-    /// Sectors of a cluster, which is what an inode counts.
+    /// Sectors of a cluster, the unit of an inode's count.
     pub(crate) fn cluster_sectors(&self) -> u64 {
         self.block_size().bytes() / 512 * self.blocks_per_cluster()
     }
@@ -116,7 +116,7 @@ impl Core {
     /// Whether a sync can have anything to write: not where the volume was never to be written.
     ///
     /// # Errors
-    /// A write failed, so that what was changed before may be lost; or this is a forked child.
+    /// A write failed, so that earlier changes may be lost; or this is a forked child.
     pub(crate) fn can_sync(&self) -> Result<bool> {
         match self.check_writable() {
             Err(Error::ReadOnly(_)) if self.latch.reason().is_none() => Ok(false),
@@ -141,7 +141,7 @@ impl Core {
         checked.map_err(|what| Corrupt::map(inode, at, what).into())
     }
 
-    /// Refuse, before anything has changed, what would take blocks that were promised to others.
+    /// Refuse, before any change, an operation that would take blocks promised to others.
     pub(crate) fn check_unclaimed(&self) -> Result<()> {
         if self.allocator.has_unclaimed(OPERATION_BLOCKS) { Ok(()) } else { Err(Error::NoSpace) }
     }
@@ -203,7 +203,7 @@ impl Core {
         Ok(())
     }
 
-    /// The volume has from now on what these features stand for.
+    /// Set features of the volume before their first use.
     pub(crate) fn add_features(
         &self,
         handle: &mut Handle<'_>,

@@ -16,7 +16,7 @@ diorite_block::short_debug!(EntryBatch);
 /// An entry, without its name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// The cursor after it; while a batch is being made, what it is sorted by.
+    /// The cursor after it; the sort key while a batch is being made.
     pub(super) cursor: u64,
     inode: InodeNumber,
     name_start: u32,
@@ -91,7 +91,7 @@ impl EntryBatch {
         after
     }
 
-    /// Have only what [`EntryBatch::split_from`] took out.
+    /// Keep only the entries that [`EntryBatch::split_from`] took out.
     pub(super) fn put_back(&mut self, slots: Vec<Slot>) {
         self.slots = slots;
     }

@@ -34,7 +34,7 @@ struct Slot {
     offset: u16,
 }
 
-/// What is remembered of one directory.
+/// Cache of one directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryCache {
     names: HashTable<Slot>,

@@ -6,14 +6,14 @@ use super::{HashRules, nokey};
 use crate::layout::casefold;
 use crate::layout::directory::check_name;
 
-/// How names of a directory are to be read.
+/// Form of names in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameForm {
     /// As they are.
     Plain,
     /// As they are, found without regard to case.
     Folded,
-    /// They are ciphertext: any bytes. Where the volume has indexes, what is shown begins with their hash.
+    /// They are ciphertext: any bytes. Where the volume has indexes, the shown name begins with the hash.
     Encrypted(Option<HashRules>),
 }
 
@@ -37,7 +37,7 @@ impl NameForm {
         }
     }
 
-    /// The name as users see it, or what is wrong with it.
+    /// The name as users see it, or the reason why it is not valid.
     pub(crate) fn shown(self, name: &[u8]) -> Result<Cow<'_, [u8]>, &'static str> {
         match self {
             Self::Plain | Self::Folded => check_name(name).map(|()| Cow::Borrowed(name)),

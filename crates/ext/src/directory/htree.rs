@@ -2,7 +2,7 @@
 //!
 //! Above it, `indexed` walks the tree.
 //!
-//! On disk: see [`crate::layout::htree`], which also says what is a sound root or node.
+//! On disk: see [`crate::layout::htree`], which also validates roots and nodes.
 //!
 //! Invariants:
 //! 1. Names under entry `i` have hashes from that of entry `i` up to that of entry `i + 1`.
@@ -39,7 +39,7 @@ pub(crate) struct Index {
     pub(crate) count: usize,
 }
 
-/// What a leaf split did.
+/// Result of a leaf split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeafSplit {
     /// The new leaf's hash as its index entry stores it: bit 0 set if that hash is in both leaves.

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use super::entries::BadEntry;
 use super::htree::{self, Index, Root};
-use super::{Blocks, ChangeBlocks, Directory, Found, Place};
+use super::{Blocks, ChangeBlocks, Directory, EntryLocation, EntrySpace};
 use crate::{Error, Result};
 
 /// Levels of index blocks, root included, that any volume can have.
@@ -26,7 +26,7 @@ pub(super) struct Frame {
 
 /// The way from the root to a leaf.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct IndexPath {
     pub(super) root: Root,
     frames: [Option<Frame>; LEVELS],
     /// The leaf's block.
@@ -35,7 +35,7 @@ pub(super) struct Way {
     pub(super) leaf_hash: u32,
 }
 
-impl Way {
+impl IndexPath {
     fn depth(&self) -> usize {
         usize::from(self.root.levels) + 1
     }
@@ -68,7 +68,7 @@ impl<B: Blocks> Directory<'_, B> {
     }
 
     /// The path to the first leaf for a hash, of the version that the root names.
-    pub(super) fn walk(&self, hash: impl FnOnce(&Root) -> u32) -> Result<Way> {
+    pub(super) fn walk(&self, hash: impl FnOnce(&Root) -> u32) -> Result<IndexPath> {
         let format = &self.rules.format;
         let step = |block, index: Index, bytes: &[u8], hash| {
             let at = index.search(bytes, hash);
@@ -79,7 +79,7 @@ impl<B: Blocks> Directory<'_, B> {
             let hash = hash(&root);
             Ok((root, hash, step(0, root.index, bytes, hash)))
         })?;
-        let mut way = Way { root, frames: [None; LEVELS], leaf: 0, leaf_hash: 0 };
+        let mut way = IndexPath { root, frames: [None; LEVELS], leaf: 0, leaf_hash: 0 };
         for level in 0..way.depth() {
             let (frame, child, child_hash) = found;
             self.check_child(frame.block, child)?;
@@ -98,7 +98,7 @@ impl<B: Blocks> Directory<'_, B> {
     }
 
     /// Go on to the next leaf; `false` at the end.
-    pub(super) fn advance(&self, way: &mut Way) -> Result<bool> {
+    pub(super) fn advance(&self, way: &mut IndexPath) -> Result<bool> {
         let format = &self.rules.format;
         let depth = way.depth();
         let Some(level) = (0..depth).rev().find(|level| {
@@ -129,7 +129,7 @@ impl<B: Blocks> Directory<'_, B> {
     }
 
     /// The hash at which the next leaf begins, if there is one.
-    pub(super) fn next_hash(&self, way: &Way) -> Result<Option<u32>> {
+    pub(super) fn next_hash(&self, way: &IndexPath) -> Result<Option<u32>> {
         for level in (0..way.depth()).rev() {
             let frame = way.frame(level);
             if frame.at + 1 < frame.index.count {
@@ -141,13 +141,13 @@ impl<B: Blocks> Directory<'_, B> {
     }
 
     /// The entry of that name, by the index.
-    pub(super) fn find_indexed(&self, name: &[u8]) -> Result<Option<Found>> {
+    pub(super) fn find_indexed(&self, name: &[u8]) -> Result<Option<EntryLocation>> {
         let format = &self.rules.format;
         if name == b"." || name == b".." {
             return self.blocks.read(0, |block| {
                 let (dot, dot_dot) = htree::root_dots(format, block)?;
                 let record = if name == b"." { dot } else { dot_dot };
-                Ok(Some(Found::new(0, &record)))
+                Ok(Some(EntryLocation::new(0, &record)))
             });
         }
         let hash = Cell::new(0);
@@ -160,7 +160,7 @@ impl<B: Blocks> Directory<'_, B> {
             let leaf = way.leaf;
             let found = self.blocks.read(leaf, |block| {
                 let record = format.find(block, |stored| self.form.is_shown_as(stored, name))?;
-                Ok(record.map(|record| Found::new(leaf, &record)))
+                Ok(record.map(|record| EntryLocation::new(leaf, &record)))
             })?;
             if found.is_some() {
                 return Ok(found);
@@ -194,7 +194,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     }
 
     /// Space for a name in the leaf of its hash.
-    pub(super) fn make_space_indexed(&mut self, name: &[u8], need: usize) -> Result<Place> {
+    pub(super) fn make_space_indexed(&mut self, name: &[u8], need: usize) -> Result<EntrySpace> {
         for _ in 0..GROWTH_STEPS {
             let hash = Cell::new(0);
             let way = self.walk(|root| {
@@ -204,7 +204,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             let block = way.leaf;
             let find_gap = |bytes: &[u8]| self.rules.format.find_gap(bytes, need);
             if let Some(gap) = self.blocks.read(block, find_gap)? {
-                return Ok(Place { block, gap });
+                return Ok(EntrySpace { block, gap });
             }
             if self.blocks.count() >= self.rules.blocks_max {
                 return Err(Error::NoSpace);
@@ -221,7 +221,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
 
     /// One step of making space in the index blocks on a way: the upper full block below one with space is split, or the
     /// root goes one level down.
-    fn grow_index(&mut self, way: &Way) -> Result<()> {
+    fn grow_index(&mut self, way: &IndexPath) -> Result<()> {
         let format = self.rules.format;
         let with_room = (0..way.depth()).rev().find(|level| !way.frame(*level).index.is_full());
         let Some(level) = with_room else {
@@ -249,7 +249,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     }
 
     /// Split the leaf at the end of a way; the lowest index block has space.
-    fn split_leaf(&mut self, way: &Way, lowest: &Frame) -> Result<()> {
+    fn split_leaf(&mut self, way: &IndexPath, lowest: &Frame) -> Result<()> {
         let format = self.rules.format;
         let mut old = self.blocks.read(way.leaf, |block| {
             format.check(block)?;
@@ -274,7 +274,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         Ok(())
     }
 
-    /// What is left of a block after a part of it was appended as another.
+    /// Keep the rest of a block after a part of it was appended as another block.
     fn overwrite(&mut self, block: u32, content: &[u8]) -> Result<()> {
         self.blocks.change_moved_from(block, |bytes| {
             bytes.copy_from_slice(content);

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 
 use super::cache::tag;
 use super::entries::{BadEntry, DirectoryFormat, NewEntry, RawEntry, record_len};
-use super::{Blocks, ChangeBlocks, Directory, Found, NameForm, Place, htree};
+use super::{Blocks, ChangeBlocks, Directory, EntryLocation, NameForm, EntrySpace, htree};
 use crate::{Error, InodeNumber, Result};
 
-impl Found {
+impl EntryLocation {
     pub(super) fn new(block: u32, record: &RawEntry<'_>) -> Self {
         Self { block, offset: record.offset, inode: record.inode, kind: record.kind_code }
     }
@@ -48,7 +48,7 @@ pub(super) fn for_each_record<'a>(
 
 impl<B: Blocks> Directory<'_, B> {
     /// The entry of that name.
-    pub(crate) fn find(&mut self, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find(&mut self, name: &[u8]) -> Result<Option<EntryLocation>> {
         if matches!(self.form, NameForm::Encrypted(_)) {
             return self.search(name);
         }
@@ -80,13 +80,13 @@ impl<B: Blocks> Directory<'_, B> {
         self.blocks.is_indexed() && self.blocks.count() > 1
     }
 
-    fn find_cached(&self, tag: u32, name: &[u8]) -> Result<Option<Found>> {
+    fn find_cached(&self, tag: u32, name: &[u8]) -> Result<Option<EntryLocation>> {
         let format = self.rules.format;
         for (block, offset) in self.cache.candidates(tag) {
             let record = self.blocks.read(block, |bytes| {
                 let record = self.format_of(block, &format).record(bytes, offset)?;
                 let is_it = !record.is_free() && self.form.is_shown_as(record.name, name);
-                Ok(is_it.then(|| Found::new(block, &record)))
+                Ok(is_it.then(|| EntryLocation::new(block, &record)))
             })?;
             if record.is_some() {
                 return Ok(record);
@@ -102,7 +102,7 @@ impl<B: Blocks> Directory<'_, B> {
     }
 
     /// Look through all blocks for the name, as users see it.
-    pub(crate) fn search(&self, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn search(&self, name: &[u8]) -> Result<Option<EntryLocation>> {
         let indexed = self.blocks.is_indexed();
         let mut sound = Ok(None);
         for number in 0..self.blocks.count() {
@@ -110,7 +110,7 @@ impl<B: Blocks> Directory<'_, B> {
             let read = self.blocks.read(number, |block| {
                 for_each_record(&self.rules.format, indexed, number, block, |record| {
                     if self.form.is_shown_as(record.name, name) {
-                        found = Some(Found::new(number, &record));
+                        found = Some(EntryLocation::new(number, &record));
                     }
                 })
             });
@@ -212,8 +212,8 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         Ok(())
     }
 
-    /// Space for a name that is not there: what this changes is sound by itself, also after an error.
-    pub(crate) fn make_space(&mut self, name: &[u8]) -> Result<Place> {
+    /// Space for a new name: the changes are consistent by themselves, also after an error.
+    pub(crate) fn make_space(&mut self, name: &[u8]) -> Result<EntrySpace> {
         let need = record_len(name.len());
         if self.uses_index() {
             return self.make_space_indexed(name, need);
@@ -224,7 +224,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         if let Some(block) = self.cache.first_gap(need) {
             let format = self.rules.format;
             let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
-            return gap.map(|gap| Place { block, gap }).ok_or_else(|| {
+            return gap.map(|gap| EntrySpace { block, gap }).ok_or_else(|| {
                 let what = "the directory changed under its memory";
                 super::corrupt(self.blocks.inode(), block, BadEntry { offset: 0, what })
             });
@@ -244,7 +244,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     }
 
     /// A new block without entries, at the end.
-    fn append_leaf(&mut self, need: usize) -> Result<Place> {
+    fn append_leaf(&mut self, need: usize) -> Result<EntrySpace> {
         let format = self.rules.format;
         if self.blocks.count() >= self.rules.blocks_max {
             return Err(Error::NoSpace);
@@ -256,22 +256,22 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         self.cache.set_gap(block, format.area());
         let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
         let gap = gap.expect("a name fits an empty block");
-        Ok(Place { block, gap })
+        Ok(EntrySpace { block, gap })
     }
 
     /// Put an entry in the place made for its name.
-    pub(crate) fn put(&mut self, place: &Place, new: &NewEntry<'_>) -> Result<Found> {
+    pub(crate) fn put(&mut self, place: &EntrySpace, new: &NewEntry<'_>) -> Result<EntryLocation> {
         let format = self.rules.format;
         let offset = self.blocks.change(place.block, |bytes| Ok(format.put(bytes, &place.gap, new)))?;
         if !self.uses_index() {
             self.cache.insert(tag(&self.form.key(new.name)), place.block, offset);
             self.cache.set_gap(place.block, place.gap.largest_after);
         }
-        Ok(Found { block: place.block, offset, inode: InodeNumber(new.inode), kind: new.kind })
+        Ok(EntryLocation { block: place.block, offset, inode: InodeNumber(new.inode), kind: new.kind })
     }
 
     /// Remove an entry that was found.
-    pub(crate) fn remove(&mut self, name: &[u8], found: &Found) -> Result<()> {
+    pub(crate) fn remove(&mut self, name: &[u8], found: &EntryLocation) -> Result<()> {
         let format = self.rules.format;
         let gap = self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset))?;
         if !self.uses_index() {
@@ -282,7 +282,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     }
 
     /// Point an entry that was found to another inode.
-    pub(crate) fn set_inode(&mut self, found: &Found, inode: InodeNumber, kind: u8) -> Result<()> {
+    pub(crate) fn set_inode(&mut self, found: &EntryLocation, inode: InodeNumber, kind: u8) -> Result<()> {
         let format = self.format_of(found.block, &self.rules.format);
         self.blocks.change(found.block, |bytes| format.set_inode(bytes, found.offset, inode.0, kind))
     }

@@ -16,7 +16,7 @@ use hashbrown::HashSet;
 
 use super::entries::kind_of_code;
 use super::htree::{self, Root};
-use super::indexed::Way;
+use super::indexed::IndexPath;
 use super::linear::for_each_record;
 use super::{Blocks, Directory, EntryBatch};
 use crate::{Error, Result};
@@ -199,7 +199,7 @@ impl<B: Blocks> Directory<'_, B> {
             level_blocks = below;
         }
         // Hashes rise across blocks as well.
-        let mut way: Way = self.walk(|_| 0)?;
+        let mut way: IndexPath = self.walk(|_| 0)?;
         let mut before = 0;
         while self.advance(&mut way)? {
             if way.leaf_hash < before {

@@ -7,7 +7,7 @@
 //! - `linear`: search and space in a directory as a whole, and all that changes entries
 //! - `indexed`: walk and growth of the hash index
 //! - `listing`, `batch`: every entry once, with a cursor
-//! - `form`, `nokey`: what names are as users see them: plain, without regard to case, or encrypted
+//! - `form`, `nokey`: names as users see them: plain, case-insensitive, or encrypted
 //! - `cache`: where names are, in memory
 //!
 //! Interface:
@@ -69,7 +69,7 @@ pub(crate) trait ChangeBlocks: Blocks {
     fn set_indexed(&mut self) -> Result<()>;
 }
 
-/// What of the volume's features decides about its directories.
+/// Rules for directories, from the volume's features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryRules {
     pub(crate) format: DirectoryFormat,
@@ -129,7 +129,7 @@ pub(crate) struct Directory<'a, B> {
 
 /// An entry that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct EntryLocation {
     pub(crate) block: u32,
     pub(crate) offset: usize,
     pub(crate) inode: InodeNumber,
@@ -138,7 +138,7 @@ pub(crate) struct Found {
 
 /// Space for one entry, until the directory is changed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct EntrySpace {
     block: u32,
     gap: entries::Gap,
 }

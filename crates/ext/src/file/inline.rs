@@ -200,7 +200,7 @@ impl Files {
     }
 }
 
-/// Zero what of `range` lies in `bytes`.
+/// Zero the part of `range` that is inside `bytes`.
 fn zero_within(bytes: &mut [u8], range: &Range<usize>) {
     let within = |at: usize| at.min(bytes.len());
     let (start, end) = (within(range.start), within(range.end));

@@ -1,4 +1,4 @@
-//! Data of files: what is mapped of it, and when.
+//! Data of files: mapping, and the order of changes to it.
 //!
 //! Where it sits: over the mapping trees ([`crate::map`]) and the inode store. It never touches the data itself, except data that lies in an
 //! inode. The order is that of every write (ARCHITECTURE, "The path of a direct write"): blocks are kept in memory (`reserve`), data is
@@ -60,19 +60,19 @@ impl Files {
         self.maps.max_size_mapped(self.core.features().has_incompat(Incompat::EXTENTS))
     }
 
-    /// What is asked of the journal for file data: by the options, or else by the volume.
+    /// The journal mode of file data, from the options or else from the volume.
     pub fn data_mode(&self) -> DataMode {
         self.core.options.data_mode.unwrap_or_else(|| self.core.format.default_data_mode())
     }
 
-    /// Whether an inode's data is to go through the journal: all data does, or the inode has the flag (`chattr +j`).
+    /// Whether an inode's data must go through the journal: by the mode of the volume, or by the inode's flag (`chattr +j`).
     pub fn wants_journalled_data(&self, inode: &Inode) -> bool {
         let flags = InodeFlags::from_bits_retain(inode.state.read().flags);
         let wanted = self.data_mode() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
         wanted && self.core.has_journal() && inode.kind() == FileKind::Regular
     }
 
-    /// Write the state through to the inode-table buffer, and charge its owners what has changed.
+    /// Write the state through to the inode-table buffer, and charge its owners for the difference.
     pub(crate) fn store(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
         const LARGE: u64 = 0x7fff_ffff;
         if state.size > LARGE && inode.kind() == FileKind::Regular {

@@ -1,4 +1,4 @@
-//! Ranges that move: a part of a file is taken out, or space is made in it, and what follows moves along without being copied.
+//! Collapse and insert of ranges: the mappings after the range move, without a copy of the data.
 //!
 //! Only the keys of extents change, leaf by leaf: from the front when they become smaller, from the end when they grow, so that
 //! the tree is in order after every step. A crash between two transactions of a very long move leaves a part moved, as in the kernel.
@@ -12,7 +12,7 @@ use crate::{Error, FileBlock, Inode, Result};
 const SHIFT_CREDITS: u32 = 10;
 
 impl Files {
-    /// Take whole blocks out of a file: what follows moves to the front, the size shrinks. The range ends before the end of the
+    /// Collapse whole blocks of a file: the mappings after them move to the front, the size shrinks. The range ends before the end of the
     /// file. Only for files that are mapped by extents.
     pub fn collapse_range(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
         let end = at.0.saturating_add(blocks);
@@ -27,7 +27,7 @@ impl Files {
         self.shift(inode, &mut state, Shift::Down { from: end, by: blocks }, new_size)
     }
 
-    /// Make a hole of whole blocks in a file: what follows moves to the end, the size grows. The range begins before the end of
+    /// Insert a hole of whole blocks in a file: the mappings after it move to the end, the size grows. The range begins before the end of
     /// the file. Only for files that are mapped by extents.
     pub fn insert_range(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
         self.check_range(inode, at.0, blocks, at.0)?;
@@ -79,7 +79,7 @@ impl Files {
         inode.runs.forget(0, u64::MAX);
         inode.note_data_change(handle.changes_data());
         state.touch(self.core.now(), true);
-        // The size is never smaller than what is mapped, whenever a transaction ends.
+        // Whenever a transaction ends, all mapped blocks are below the size.
         state.size = state.size.max(new_size);
         if let Shift::Up { from, .. } = shift {
             self.maps.extents.split_at(&mut handle.on(inode, state), from)?;

@@ -1,4 +1,4 @@
-//! How files get shorter and get holes: truncate, punch, and freeing what was mapped.
+//! Truncate, punch, and freeing of mapped blocks.
 //!
 //! Long removals are cut into steps, each of which leaves the inode consistent; a file that is cut in several transactions is an
 //! orphan meanwhile, so that a crash does not leave it half truncated.
@@ -30,7 +30,7 @@ impl Files {
         handle.commit().map(drop)
     }
 
-    /// What comes before [`Self::resize`], without the inode's lock: content that does not fit into the inode any more leaves it.
+    /// The step before [`Self::resize`], without the inode's lock: inline data that no longer fits moves to a block.
     pub(crate) fn prepare_resize(&self, inode: &Inode, size: u64) -> Result<()> {
         self.core.check_writable()?;
         let must_leave = {
@@ -54,7 +54,7 @@ impl Files {
         if size > max_bytes { Err(Error::FileTooLarge { max_bytes }) } else { Ok(()) }
     }
 
-    /// Set the size, with what else has changed in the state, and store it. The handle has [`RESIZE_CREDITS`].
+    /// Set the size and store the state. The handle has [`RESIZE_CREDITS`].
     pub(crate) fn resize(
         &self,
         handle: &mut Handle<'_>,
@@ -138,7 +138,7 @@ impl Files {
         let mut at = at;
         while at < end {
             if !handle.has_credits(REMOVE_CREDITS) {
-                // What is cut in several transactions is finished after a crash.
+                // A truncation in several transactions is finished after a crash.
                 self.inodes.add_orphan(handle, inode, state)?;
                 self.go_on(handle, inode, state, REMOVE_CREDITS + BASE_CREDITS)?;
             }

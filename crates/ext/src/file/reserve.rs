@@ -19,7 +19,7 @@ const LAST_AND_LEVELS: u64 = 14;
 
 impl Files {
     /// Keep `blocks` free blocks for the holes of `[at, at + blocks)`, near the file's other blocks, in as few runs as
-    /// possible. Skips what is mapped already. All or `NoSpace`; never what others were promised.
+    /// possible. Skips mapped blocks. All or `NoSpace`; never blocks that others were promised.
     pub fn reserve(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<Reservation> {
         self.reserve_claimed(inode, at, blocks, Claim::default())
     }
@@ -44,13 +44,13 @@ impl Files {
         let mut reservation = self.empty_reservation(inode);
         let kept = self.reserve_range(inode, &state, at.0..end, own, &mut reservation);
         kept.inspect_err(|_| {
-            // What was taken is promised to its owner again, before its blocks are free again.
+            // Taken blocks are promised to their owner again, before they are free again.
             self.core.allocator.renew_claim(reservation.taken.data);
         })?;
         Ok(reservation)
     }
 
-    /// Promise what it takes to convert `[at, at + blocks)`, which is unwritten, once data is in it: that may cut its extents. The
+    /// Promise the blocks that the conversion of the unwritten range `[at, at + blocks)` can need, since it can split extents. The
     /// reservation is committed together with [`WriteCommit::converted`](crate::WriteCommit::converted).
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl Files {
         self.promise_growth(inode, state, &changes, own, reservation)
     }
 
-    /// Promise what recording these changes takes for the mapping itself: the most that it may be, or where space is short what it is now.
+    /// Promise the mapping's own blocks for these changes: their maximum, or where space is short the exact number.
     fn promise_growth(
         &self,
         inode: &Inode,

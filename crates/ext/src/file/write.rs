@@ -1,4 +1,4 @@
-//! How the mapping of a file grows: commit what was reserved and written, allocate, convert.
+//! Growth of a file's mapping: commit of written reservations, allocation, conversion.
 //!
 //! The order is that of every write (ARCHITECTURE, "The path of a direct write"): blocks are kept in memory (`reserve.rs`), the
 //! library writes data to them, and one transaction marks them in use and maps them. Long changes are cut into steps, each of
@@ -81,7 +81,7 @@ impl Files {
         }
         if let Some(modified) = commit.modified {
             let time = if let SetTime::To(time) | SetTime::Observed(time) = modified { time } else { now };
-            // The change is as old as the data: recording it later is none, and what changed the inode since stays.
+            // The change time is that of the data; later changes of the inode stay.
             state.modified = time;
             state.changed = state.changed.max(time);
         }
@@ -164,7 +164,7 @@ impl Files {
         self.go_on(handle, inode, state, credits + BASE_CREDITS)
     }
 
-    /// Store the inode, and go on with what is changed of its data in a new handle: a sync of the data waits for that too.
+    /// Store the inode, and continue with its data in a new handle: a sync of the data waits for that too.
     pub(super) fn go_on(
         &self,
         handle: &mut Handle<'_>,

@@ -1,4 +1,4 @@
-//! What `stat` shows and `chmod`, `chown`, `utimes` and `chattr` change.
+//! Attributes: those that `stat` shows, and those that `chmod`, `chown`, `utimes` and `chattr` change.
 
 use crate::inode::{Attributes, Inode, InodeState, SetAttributes};
 use crate::layout::InodeFlags;
@@ -116,7 +116,7 @@ impl SetAttributes {
 }
 
 impl InodeState {
-    /// Round all times to what the inode can hold, so that they do not change when it is read again.
+    /// Round all times to the resolution of the inode, so that they do not change when it is read again.
     pub(crate) fn round_times(&mut self) {
         let has = |end: u16| self.extra_isize >= end;
         self.changed = time_as_stored(self.changed, has(CHANGED_EXTRA_END));
@@ -125,7 +125,7 @@ impl InodeState {
         self.created = self.created.map(|time| time_as_stored(time, has(CREATED_EXTRA_END)));
     }
 
-    /// Make the changes that are of the inode alone, but for its owner and project.
+    /// Make the changes inside the inode, but for its owner and project.
     pub(crate) fn change(&mut self, changes: &SetAttributes, permissions: Option<u16>, now: Timestamp) {
         let time = |time: SetTime| match time {
             SetTime::Now => now,

@@ -1,10 +1,10 @@
-//! What an inode is charged, and to whom: the part of its state that the quota files follow.
+//! Quota charge of an inode: the part of its state that the quota files count.
 
 use crate::Owner;
 use crate::inode::InodeState;
 use crate::layout::{InodeFlags, QuotaKind};
 
-/// What an inode is charged, and to whom.
+/// Quota charge of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Charge {
     pub(crate) owner: Owner,
@@ -24,7 +24,7 @@ impl Charge {
 }
 
 impl InodeState {
-    /// What an inode with this state is charged.
+    /// The charge of an inode with this state.
     pub(crate) fn charge(&self) -> Option<Charge> {
         let is_value = InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::EA_INODE);
         if self.freed || is_value {

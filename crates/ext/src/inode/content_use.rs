@@ -1,9 +1,9 @@
-//! What an inode's flags let be done with the content of its file.
+//! Uses of a file's content that the inode's flags allow.
 
 use crate::layout::InodeFlags;
 use crate::{Error, Inode, Result};
 
-/// What a file is opened for.
+/// Purpose of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentUse {
     /// Its content is read.
@@ -14,7 +14,7 @@ pub enum ContentUse {
     Write,
 }
 
-/// Refuse a change of what an append-only file has already.
+/// Refuse a change of existing content of an append-only file.
 pub(crate) fn check_no_append_only(flags: InodeFlags) -> Result<()> {
     let refused = flags.contains(InodeFlags::APPEND);
     if refused { Err(Error::NotPermitted("append-only")) } else { Ok(()) }

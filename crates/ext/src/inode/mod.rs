@@ -41,7 +41,7 @@ pub struct Inode {
     pub(crate) state: RwLock<InodeState>,
     /// Mappings of the mapping that were looked up.
     pub(crate) runs: Runs,
-    /// The last transaction that changed anything of it, and the last that changed what reading data needs.
+    /// The last transaction with a change of the inode, and the last with a change that `fdatasync` must wait for.
     pub(crate) sync_transaction: AtomicU64,
     pub(crate) data_transaction: AtomicU64,
     /// Changes of the names of a directory.
@@ -60,7 +60,7 @@ pub struct Inode {
 
 diorite_block::short_debug!(Inode, number, kind);
 
-/// A state of the names of a directory: as long as it is the same, no name was added, removed or led elsewhere.
+/// Version of a directory's names: while it is the same, no name was added, removed or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamesVersion {
     identity: u64,
@@ -85,7 +85,7 @@ impl Inode {
         self.number
     }
 
-    /// What it is; never changes.
+    /// The kind; never changes.
     pub fn kind(&self) -> FileKind {
         self.kind
     }
@@ -110,7 +110,7 @@ impl Inode {
         }
     }
 
-    /// Whether its access time is in memory alone.
+    /// Whether its access time is only in memory.
     pub(crate) fn has_lazy_time(&self) -> bool {
         self.has_lazy_time.load(Ordering::Acquire)
     }
@@ -193,13 +193,13 @@ impl Inode {
         self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, retired).is_ok()
     }
 
-    /// The state, to read what is found through it; [`Error::Stale`] if the inode was freed.
+    /// The state, for reading; [`Error::Stale`] if the inode was freed.
     pub(crate) fn read_in_use(&self) -> Result<ReadGuard<'_, InodeState>> {
         let state = self.state.read();
         if state.freed { Err(Error::Stale) } else { Ok(state) }
     }
 
-    /// The state, to change it and what is found through it; [`Error::Stale`] if the inode was freed.
+    /// The state, for changes; [`Error::Stale`] if the inode was freed.
     pub(crate) fn write_in_use(&self) -> Result<WriteGuard<'_, InodeState>> {
         let state = self.state.write();
         if state.freed { Err(Error::Stale) } else { Ok(state) }
@@ -293,7 +293,7 @@ pub(crate) struct InodeState {
     pub(crate) xattr_block: FsBlock,
     /// Bytes of the fixed fields beyond byte 128: in-inode attributes begin at `128 + extra_isize`.
     pub(crate) extra_isize: u16,
-    /// What `extra_isize` becomes when the inode is stored.
+    /// Value of `extra_isize` for the next store.
     pub(crate) widened_extra: u16,
     /// Deletion time, or the next inode of the orphan list.
     pub(crate) deletion_time: u32,
@@ -302,9 +302,9 @@ pub(crate) struct InodeState {
     pub(crate) freed: bool,
     /// Where the orphan file has it, if it does: block of that file and slot.
     pub(crate) orphan_slot: Option<(u32, u32)>,
-    /// It is on the orphan list: its deletion time on disk says what comes next.
+    /// It is on the orphan list: its deletion time on disk is the next inode.
     pub(crate) on_orphan_list: bool,
-    /// What its owners are charged in the quota files.
+    /// The charge in the quota files.
     pub(crate) charged: Option<crate::inode::Charge>,
     /// Values of attributes in inodes of their own, gained or lost since it was stored.
     pub(crate) value_inodes_change: i32,
@@ -412,12 +412,12 @@ impl Attributes {
         crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::APPEND)
     }
 
-    /// Whether each change is to be durable when it returns (`chattr +S`): of a directory, of its names.
+    /// Whether each change must be durable when it returns (`chattr +S`); for a directory, changes of its names.
     pub fn is_synchronous(&self) -> bool {
         crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::SYNC)
     }
 
-    /// Whether each change of a directory's names is to be durable when it returns (`chattr +D` or `+S`).
+    /// Whether each change of a directory's names must be durable when it returns (`chattr +D` or `+S`).
     pub fn has_synchronous_names(&self) -> bool {
         let flags = crate::layout::InodeFlags::SYNC | crate::layout::InodeFlags::DIR_SYNC;
         crate::layout::InodeFlags::from_bits_retain(self.flags).intersects(flags)

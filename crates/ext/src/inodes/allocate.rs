@@ -12,7 +12,7 @@ use crate::map::node;
 use crate::{FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result};
 
 impl InodeState {
-    /// Who owns what `owner` makes in this directory, and its project: with the set-group-ID bit it has the directory's
+    /// Owner and project of an inode that `owner` makes in this directory: with the set-group-ID bit it has the directory's
     /// group (and gives the bit to directories), with the flag for it its project.
     pub(crate) fn owner_within(&self, owner: Owner) -> (Owner, u32) {
         let from_group = self.permissions & 0o2000 != 0;

@@ -63,7 +63,7 @@ impl InodeCache {
         Some(inode.clone())
     }
 
-    /// The inode in memory, or the one that `load` makes; and what left memory for it.
+    /// The inode in memory, or the one that `load` makes; and the evicted inodes.
     fn get_or_insert(
         &self,
         number: InodeNumber,
@@ -78,7 +78,7 @@ impl InodeCache {
         Ok((inode, evicted))
     }
 
-    /// Put a new inode in the place of whatever had its number; what left memory for it.
+    /// Insert a new inode in place of an older one with its number; returns the evicted inodes.
     fn replace(&self, inode: &Arc<Inode>) -> Evicted {
         let mut shard = self.shard(inode.number()).lock();
         match shard.map.get_mut(&inode.number().0) {
@@ -212,7 +212,7 @@ impl InodeStore {
         self.forget_names(&self.cache.replace(inode));
     }
 
-    /// What has left memory is not found by its name any more.
+    /// Forget the names of evicted inodes.
     fn forget_names(&self, evicted: &Evicted) {
         evicted.dentry_hashes.iter().flatten().for_each(|hash| self.dentries.forget_evicted(*hash));
     }
@@ -285,7 +285,7 @@ impl InodeStore {
             if !state.is_inline() && !state.size.is_multiple_of(block) {
                 return fail("a directory that does not end with a block");
             }
-            // It has no holes: what is done for each of its blocks is bounded by the volume.
+            // It has no holes, so work for each of its blocks is bounded by the volume.
             if state.size / block > self.core.layout.blocks_count {
                 return fail("a directory with more blocks than the volume");
             }
@@ -339,7 +339,7 @@ mod tests {
         let inode = volume.names.lookup(&root, newest).unwrap();
         volume.sync_inode(&inode, SyncKind::All).unwrap();
 
-        // What is on the disk now, replayed in memory: as after a crash.
+        // The content of the disk, replayed in memory: as after a crash.
         let crashed = Volume::open(device, VolumeOptions { access: Access::ReadOnly, ..small }).unwrap();
         let root = crashed.inodes.get(InodeNumber::ROOT).unwrap();
         assert_eq!(crashed.names.lookup(&root, newest).unwrap().number(), number);

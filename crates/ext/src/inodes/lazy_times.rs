@@ -1,4 +1,4 @@
-//! Inodes whose access time is in memory alone: see [`crate::Volume::note_access_lazily`].
+//! Inodes whose access time is only in memory: see [`crate::Volume::note_access_lazily`].
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use diorite_block::sync::{Mutex, MutexGuard, Rank};
 
 use crate::inode::Inode;
 
-/// Inodes whose access time is in memory alone. They stay there.
+/// Inodes whose access time is only in memory. They are not evicted.
 #[derive(Debug)]
 pub(crate) struct LazyTimes(Mutex<Waiting>);
 

@@ -51,7 +51,7 @@ impl OrphanList {
         }
     }
 
-    /// Take an inode off the list: what its neighbours were.
+    /// Take an inode off the list; returns its neighbours.
     fn remove(&mut self, inode: InodeNumber) -> Option<Neighbours> {
         let removed = self.links.remove(&inode)?;
         if let Some(links) = removed.next.and_then(|next| self.links.get_mut(&next)) {
@@ -70,7 +70,7 @@ struct OrphanFile {
     inode: InodeNumber,
     generation: u32,
     blocks: Vec<FsBlock>,
-    /// Free slots of each block; none in a damaged block, which is left as it is.
+    /// Free slots of each block; none in a damaged block, which is not changed.
     free: Vec<usize>,
 }
 
@@ -82,16 +82,16 @@ pub(crate) struct FoundOrphan {
     slot: Option<(u32, u32)>,
 }
 
-/// What a volume has recorded of orphans.
+/// The recorded orphans of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedOrphans {
     /// Each is an inode that can be one, and is there once.
     pub(crate) found: Vec<FoundOrphan>,
-    /// What else is recorded, in words; as much of it as is worth reading.
+    /// Problems of the records, as messages, up to a maximum.
     pub(crate) wrong: Vec<String>,
     /// The list goes on after the last sound one, or begins, with one that cannot be.
     is_list_cut: bool,
-    /// Slots of the orphan file that name what cannot be one.
+    /// Slots of the orphan file with an inode that cannot be an orphan.
     wrong_slots: Vec<(u32, u32)>,
     seen: HashSet<InodeNumber>,
 }
@@ -112,7 +112,7 @@ impl LoadedOrphans {
 }
 
 impl Orphans {
-    /// What comes after an inode of the list, as its deletion time says it.
+    /// The next inode of the list, from the deletion time of this one.
     pub(crate) fn next_of(&self, inode: InodeNumber) -> u32 {
         self.list.links.get(&inode).and_then(|links| links.next).map_or(0, |next| next.0)
     }
@@ -158,7 +158,7 @@ impl InodeStore {
         Ok(loaded)
     }
 
-    /// What an inode has as its deletion time, or why it cannot be an orphan.
+    /// The deletion time field of an inode, or why it cannot be an orphan.
     fn look_at_orphan(&self, number: InodeNumber) -> Result<Result<u32, &'static str>> {
         let format = &*self.core.format;
         let mut bytes = Vec::new();
@@ -263,7 +263,7 @@ impl InodeStore {
         Ok(())
     }
 
-    /// Record that errors were found, and record no longer what cannot be an orphan.
+    /// Record that errors were found, and remove records that cannot be orphans.
     pub(crate) fn forget_wrong_orphans(&self, loaded: &LoadedOrphans) -> Result<()> {
         if loaded.wrong.is_empty() {
             return Ok(());

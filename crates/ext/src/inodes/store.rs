@@ -106,7 +106,7 @@ impl InodeStore {
         } else {
             let blocks = u64::from(self.core.layout.inode_table_blocks());
             let whole = InodeTable { start: table, blocks, block_bytes: self.core.block_size().bytes() };
-            // What is read ahead is not to push out what is in use.
+            // Read-ahead must not evict inodes in use.
             let most = self.core.buffers.capacity_blocks() as u64 / 32;
             let wanted = self.table_readahead.blocks_for(&whole, place.table_block.into(), most);
             let first = FsBlock(table + wanted.start);

@@ -44,7 +44,7 @@ pub(crate) struct TableReadahead {
 }
 
 impl TableReadahead {
-    /// What to read of `table` for its block number `block`, about `most` blocks of it.
+    /// The run of `table` to read for its block number `block`, about `most` blocks.
     pub(crate) fn blocks_for(&self, table: &InodeTable, block: u64, most: u64) -> Range<u64> {
         let InodeTable { start, blocks, block_bytes } = *table;
         let step = (BYTES_MIN / block_bytes).max(1);

@@ -5,7 +5,7 @@
 //! the mapping itself, and those of attributes, have a cluster each and use its first block.
 
 use crate::BlockRun;
-use crate::allocate::holds::{Found, PartlyFreed};
+use crate::allocate::holds::{HeldCluster, PartlyFreed};
 use crate::inode::InodeChange;
 use crate::inode::InodeState;
 use crate::layout::extent::Extent;
@@ -14,7 +14,7 @@ use crate::map::tree::Removed;
 use crate::{Corrupt, FileBlock, FsBlock, Inode, Mapping, MappingKind, ReservedRun, Result};
 
 impl Mappings {
-    /// What a change of a mapping means to clusters.
+    /// Effect of a mapping change on clusters.
     pub(crate) fn clusters(&self) -> Clusters<'_> {
         Clusters { maps: self }
     }
@@ -42,7 +42,7 @@ impl Clusters<'_> {
         Ok(None)
     }
 
-    /// The cluster of a file block that is at `block`: an error if it lies elsewhere in its cluster than it must.
+    /// The cluster of a file block that is at `block`: an error if its offset in the cluster is wrong.
     fn checked(&self, inode: &Inode, at: u64, block: FsBlock) -> Result<FsBlock> {
         let cluster = self.maps.core.layout.cluster_of(block);
         if block.0 - cluster.0 == at % self.maps.core.blocks_per_cluster() {
@@ -70,16 +70,16 @@ impl Clusters<'_> {
             return Ok(cluster);
         }
         let (cluster, found) = if let Some(cluster) = self.mapped(inode, state, number)? {
-            (cluster, Found::Mapped)
+            (cluster, HeldCluster::Mapped)
         } else {
             let at = FileBlock(number * self.maps.core.blocks_per_cluster());
             let run = self.maps.keep_run(inode, state, at, self.maps.core.blocks_per_cluster(), goal)?;
-            (run.start, Found::Kept)
+            (run.start, HeldCluster::Kept)
         };
         Ok(self.maps.core.allocator.hold(inode.number(), number, cluster, found))
     }
 
-    /// Set the clusters of a reserved run on disk, but for those that are set already; the inode counts what is new.
+    /// Set the clusters of a reserved run on disk, but for those that are already set; the inode counts the new ones.
     pub(crate) fn record(&self, on: &mut InodeChange<'_, '_>, run: &ReservedRun) -> Result<()> {
         let per_cluster = self.maps.core.blocks_per_cluster();
         let mut record = |run: BlockRun| {

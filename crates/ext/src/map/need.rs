@@ -21,7 +21,7 @@ pub(crate) fn insertions(
 }
 
 impl Mappings {
-    /// Promise what recording takes beyond what its reservations were promised together.
+    /// Promise the blocks that recording takes beyond the promises of its reservations.
     pub(crate) fn promise_need(
         &self,
         inode: &Inode,

@@ -10,7 +10,7 @@ const WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// A file that begins with no more than this gets no window yet.
 const SMALL_FILE_BYTES: u64 = 64 << 10;
 
-/// What is known of how large a file becomes.
+/// Hint about the final size of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
     /// Nothing.
@@ -86,7 +86,7 @@ impl Mappings {
         let has_window = grows && !is_small;
         let extra = if has_window { (wanted + at.0).next_power_of_two().clamp(8, most.max(8)) } else { 0 };
         let per_cluster = self.core.blocks_per_cluster();
-        // The blocks for the data are promised; what is more must not use up other promises.
+        // The blocks for the data are promised; more blocks must not use up other promises.
         let extra = extra.min(self.core.allocator.unclaimed().saturating_mul(per_cluster));
         let run = self.core.free_space().reserve_run(goal, wanted + extra, state.reach())?;
         if run.blocks <= wanted {

@@ -1,4 +1,4 @@
-//! What both kinds of mapping trees do: the extent tree of ext4, and the indirect blocks of ext2 and ext3.
+//! Operations of both kinds of mapping trees: the extent tree of ext4, and the indirect blocks of ext2 and ext3.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ pub(crate) trait MappingTree {
     /// Map blocks where there is a hole.
     fn insert(&self, on: &mut InodeChange<'_, '_>, mapping: Mapping) -> Result<()>;
 
-    /// Unwritten blocks hold data now, or blocks with data become unwritten. The range lies in one mapping of the other kind.
+    /// Unwritten blocks hold data now, or blocks with data become unwritten. The range is inside one mapping of the other kind.
     fn convert(
         &self,
         on: &mut InodeChange<'_, '_>,
@@ -48,7 +48,7 @@ pub(crate) trait MappingTree {
         to: fn(FsBlock) -> MappingKind,
     ) -> Result<()>;
 
-    /// Unmap what is mapped from `at` on, up to `end` or the end of one leaf or of one step.
+    /// Unmap from `at` on, up to `end` or the end of one leaf or of one step.
     fn remove(&self, on: &mut InodeChange<'_, '_>, at: u64, end: u64) -> Result<RemovalStep>;
 
     /// After the last step of a removal.
@@ -56,7 +56,7 @@ pub(crate) trait MappingTree {
         Ok(())
     }
 
-    /// Blocks that these changes, in this order, take for the tree itself, counted on the tree as it is.
+    /// Blocks that these changes, in this order, take for the tree itself, counted on the current tree.
     fn need(&self, inode: &Inode, state: &InodeState, changes: &[Change]) -> Result<u64>;
 
     /// Blocks that these changes, at least one, may take at most for the tree itself, whatever becomes of it before.
@@ -66,7 +66,7 @@ pub(crate) trait MappingTree {
     fn insert_credits(&self, blocks: u64) -> u64;
 }
 
-/// What a step of a removal has unmapped.
+/// Result of one step of a removal.
 #[derive(Debug)]
 pub(crate) struct RemovalStep {
     /// In file order; the caller frees it.

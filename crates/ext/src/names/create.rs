@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Names, check_new_name, finish, is_directory};
 use crate::base::Handle;
-use crate::directory::{NewEntry, Place, kind_code};
+use crate::directory::{NewEntry, EntrySpace, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState};
 use crate::xattr::CHANGE_CREDITS;
 use crate::{Error, FileKind, Inode, InodeNumber, NodeSpec, Result};
@@ -12,7 +12,7 @@ use crate::{Error, FileKind, Inode, InodeNumber, NodeSpec, Result};
 /// Blocks that adding one name joins at most: an index block on each level and a leaf, each split; and the inode.
 pub(crate) const ADD_NAME_CREDITS: u32 = 4 * APPEND_BLOCK_CREDITS + 8;
 
-/// What a kind of inode needs besides the inode, added in the same transaction.
+/// Content of a new inode by its kind, added in the same transaction.
 pub(super) type Complete<'a, 'v> =
     &'a dyn Fn(&'v Names, &mut Handle<'v>, &Inode, &mut InodeState) -> Result<()>;
 
@@ -188,14 +188,14 @@ impl Names {
         self.change_directory(handle, inode, state, |entries| entries.create(parent))
     }
 
-    /// Space for a new name. What that changed is sound and stored, also after an error.
+    /// Space for a new name. Its changes are consistent and stored, also after an error.
     pub(crate) fn place_for<'v>(
         &'v self,
         handle: &mut Handle<'v>,
         directory: &Inode,
         state: &mut InodeState,
         name: &[u8],
-    ) -> Result<Place> {
+    ) -> Result<EntrySpace> {
         self.leave_inline(handle, directory, state)?;
         let before = (state.size, state.flags, state.sectors);
         let place = self.change_directory(handle, directory, state, |entries| entries.make_space(name));
@@ -211,7 +211,7 @@ impl Names {
         handle: &mut Handle<'v>,
         directory: &Inode,
         state: &mut InodeState,
-        place: &Place,
+        place: &EntrySpace,
         name: &[u8],
         inode: &Arc<Inode>,
     ) -> Result<()> {

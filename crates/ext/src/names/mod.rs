@@ -29,7 +29,7 @@ use diorite_block::sync::{Mutex, Rank};
 use crate::base::Core;
 use crate::base::{Handle, finish};
 use crate::dentry_cache::DentryCache;
-use crate::directory::{DirectoryFormat, DirectoryRules, Found, HashRules, NAME_MAX, NameCaches, NameForm};
+use crate::directory::{DirectoryFormat, DirectoryRules, EntryLocation, HashRules, NAME_MAX, NameCaches, NameForm};
 use crate::file::Files;
 use crate::inode::InodeState;
 use crate::inodes::InodeStore;
@@ -63,7 +63,7 @@ pub struct Names {
     lifecycle: Arc<Lifecycle>,
     /// Where entries are in directories.
     caches: NameCaches,
-    /// Inodes by name.
+    /// The dentry cache.
     dentries: Arc<DentryCache>,
     rules: NameRules,
     /// Serialises renames of directories.
@@ -72,7 +72,7 @@ pub struct Names {
 
 diorite_block::short_debug!(Names);
 
-/// What the volume's features say about names.
+/// Rules for names, from the volume's features.
 #[derive(Clone, Copy, Debug)]
 struct NameRules {
     directory: DirectoryRules,
@@ -127,12 +127,12 @@ pub(crate) fn is_directory(inode: &Inode) -> bool {
     inode.kind() == FileKind::Directory
 }
 
-/// Check a name that is to be looked up.
+/// Check a name before a look-up.
 fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX { Err(Error::NameTooLong) } else { Ok(()) }
 }
 
-/// Check a name that is to be made.
+/// Check a name before it is created.
 pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
     check_name(name)?;
     match name {
@@ -164,7 +164,7 @@ impl Names {
         }
     }
 
-    /// How names of this directory are to be read.
+    /// The form of names in this directory.
     fn name_form(&self, state: &InodeState) -> NameForm {
         let rules = &self.rules.directory;
         if has(state, InodeFlags::ENCRYPTED) {
@@ -177,7 +177,7 @@ impl Names {
     }
 
     /// Look up a name. The directory is locked.
-    pub(crate) fn find(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<EntryLocation>> {
         check_name(name)?;
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
@@ -189,12 +189,12 @@ impl Names {
     }
 
     /// As [`Self::find`], for a name that must be there.
-    fn find_existing(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Found> {
+    fn find_existing(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<EntryLocation> {
         self.find(directory, state, name)?.ok_or(Error::NotFound)
     }
 
     /// The inode of an entry. The directory is locked, so that the inode cannot go away meanwhile.
-    fn inode_of(&self, directory: &Inode, found: &Found) -> Result<Arc<Inode>> {
+    fn inode_of(&self, directory: &Inode, found: &EntryLocation) -> Result<Arc<Inode>> {
         if found.inode != InodeNumber::ROOT && self.core.format.is_own_inode(found.inode) {
             return bad_entry(directory, found, "an entry points to an inode that is the volume's own");
         }
@@ -209,7 +209,7 @@ impl Names {
     }
 
     /// The inode of an entry that is not one of the dots.
-    fn child(&self, directory: &Inode, found: &Found) -> Result<Arc<Inode>> {
+    fn child(&self, directory: &Inode, found: &EntryLocation) -> Result<Arc<Inode>> {
         if found.inode == directory.number() || found.inode == InodeNumber::ROOT {
             return bad_entry(directory, found, "an entry points to its own directory or to the root");
         }
@@ -334,7 +334,7 @@ impl Names {
     }
 }
 
-fn bad_entry<T>(directory: &Inode, found: &Found, what: &'static str) -> Result<T> {
+fn bad_entry<T>(directory: &Inode, found: &EntryLocation, what: &'static str) -> Result<T> {
     let (inode, offset) = (directory.number(), found.offset as u32);
     Err(Corrupt::Directory { inode, block: u64::from(found.block), offset, what }.into())
 }
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// A directory's times follow its changes to the tick, in memory and on the disk; what was set by hand is no time to keep.
+    /// A directory's times follow its changes to the tick, in memory and on the disk; a time set by the user is not kept.
     #[test]
     fn times_of_a_directory_follow_its_changes_to_the_tick() {
         for flavor in [Flavor::Ext2, Flavor::Ext4] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Locked, Names, finish, is_directory};
 use crate::base::Handle;
-use crate::directory::Found;
+use crate::directory::EntryLocation;
 use crate::inode::{FREE_INODE_CREDITS, InodeState};
 use crate::lifecycle::Lifecycle;
 use crate::{Error, Inode, Result};
@@ -13,7 +13,7 @@ use crate::{Error, Inode, Result};
 const REMOVE_NAME_CREDITS: u32 = 8 + FREE_INODE_CREDITS;
 
 impl Names {
-    /// Remove a name of anything but a directory; returns what it named.
+    /// Remove a name of anything but a directory; returns its inode.
     pub fn unlink(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         self.core.check_writable()?;
         let mut parent = directory.state.write();
@@ -72,7 +72,7 @@ impl Names {
         directory: &Inode,
         state: &mut InodeState,
         name: &[u8],
-        found: &Found,
+        found: &EntryLocation,
     ) -> Result<()> {
         self.dentries.remove(directory, name);
         handle.freed_name();
@@ -160,7 +160,7 @@ impl Names {
         locked: &mut Locked<'_>,
         directory: &Inode,
         name: &[u8],
-        found: &Found,
+        found: &EntryLocation,
         child: &Inode,
     ) -> Result<()> {
         let parent = locked.state(directory);

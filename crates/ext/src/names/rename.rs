@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::create::ADD_NAME_CREDITS;
 use super::{Locked, Names, check_name, check_new_name, finish, is_directory};
 use crate::base::Handle;
-use crate::directory::{Found, kind_code};
+use crate::directory::{EntryLocation, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, InodeState};
 use crate::xattr::CHANGE_CREDITS;
 use crate::{
@@ -28,7 +28,7 @@ struct Rename<'a> {
     mode: RenameMode,
 }
 
-/// What the two names are.
+/// The inodes of the two names.
 struct Ends {
     source: Arc<Inode>,
     target: Option<Arc<Inode>>,
@@ -96,7 +96,7 @@ impl Names {
         }
     }
 
-    /// What the names are now; `None` if they are the same inode, which leaves nothing to do.
+    /// The current inodes of the names; `None` if they are the same inode, which leaves nothing to do.
     fn rename_ends(&self, rename: &Rename<'_>) -> Result<Option<Ends>> {
         let source = {
             let state = rename.from.state.read();
@@ -123,14 +123,14 @@ impl Names {
         let source = self.find(rename.from, locked.state(rename.from), rename.from_name)?;
         let target = self.find(rename.to, locked.state(rename.to), rename.to_name)?;
         // A number may have been given to another inode.
-        let is = |found: Option<Found>, inode: Option<&Arc<Inode>>| match (found, inode) {
+        let is = |found: Option<EntryLocation>, inode: Option<&Arc<Inode>>| match (found, inode) {
             (Some(found), Some(inode)) => found.inode == inode.number() && !inode.is_freed(),
             (found, inode) => found.is_none() && inode.is_none(),
         };
         Ok(is(source, Some(&ends.source)) && is(target, ends.target.as_ref()))
     }
 
-    /// A directory cannot go into itself or something below, and what is above cannot be replaced.
+    /// A directory cannot move into itself or a descendant, and an ancestor cannot be replaced.
     fn check_not_into_itself(&self, rename: &Rename<'_>, ends: &Ends) -> Result<()> {
         let into_itself = Error::InvalidArgument("a directory cannot be moved into itself");
         if is_directory(&ends.source) && self.is_above(&ends.source, rename.to)? {
@@ -305,7 +305,7 @@ impl Names {
         Ok((whiteout, inherited))
     }
 
-    /// Without a journal: the new name, which is there, is to be on the disk before the old one goes.
+    /// Without a journal: the new name, which exists, must be on the disk before the old one goes.
     fn order_names<'v>(
         &'v self,
         handle: &mut Handle<'v>,

@@ -90,7 +90,7 @@ impl QuotaFile {
         Ok(entry)
     }
 
-    /// Add to what an owner uses; makes the entry if there is none.
+    /// Add to the usage of an owner; makes the entry if there is none.
     pub(super) fn add(
         &mut self,
         inodes: &InodeStore,

@@ -1,4 +1,4 @@
-//! Limits: what a user, group or project may use at most.
+//! Limits of users, groups and projects.
 //!
 //! Hard limits that are set in the quota files hold for new inodes, for data blocks, and for inodes that change hands, where
 //! [`QuotaLimits::Enforced`] was asked for. Above a soft limit a time runs, as in the kernel: from the moment when what is above it

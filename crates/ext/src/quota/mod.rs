@@ -1,7 +1,7 @@
-//! What users, groups and projects use, kept in the volume's hidden quota files.
+//! Usage of users, groups and projects, in the volume's hidden quota files.
 //!
 //! Where it sits: [`Files::store`](crate::Files) settles an inode's account in the same handle as the change itself, so the files are
-//! right whenever a transaction is. What an inode was charged last is part of its state ([`Charge`]).
+//! right whenever a transaction is. The last charge of an inode is part of its state ([`Charge`]).
 //!
 //! As in the kernel: use is always counted where the volume has the files; the volume's own inodes are not
 //! counted, and an inode with an attribute's value is charged to its users. Limits that are set in the files hold where
@@ -29,7 +29,7 @@ use limits::Promises;
 /// Blocks that making an entry joins.
 const INSERT_CREDITS: u32 = 48;
 
-/// The accounts of a volume: what users, groups and projects use, and may use. It is called where something that is counted changes.
+/// Quota of a volume: usage and limits of users, groups and projects. Called wherever a counted value changes.
 pub struct Quotas {
     core: Arc<Core>,
     inodes: Arc<InodeStore>,
@@ -68,7 +68,7 @@ impl Quotas {
         number == InodeNumber::ROOT || !self.core.format.is_own_inode(number)
     }
 
-    /// Charge an inode's owners what has changed since it was stored last.
+    /// Charge an inode's owners for the difference since its last store.
     pub(crate) fn settle(
         &self,
         handle: &mut Handle<'_>,

@@ -1,4 +1,4 @@
-//! What `chmod`, `chown`, `utimes` and `chattr` change.
+//! Changes of attributes: `chmod`, `chown`, `utimes` and `chattr`.
 
 use crate::base::finish;
 use crate::file::RESIZE_CREDITS;
@@ -59,7 +59,7 @@ impl Volume {
         result
     }
 
-    /// Refuse what the flags of the inode, its kind or the volume do not allow.
+    /// Refuse changes that the inode's flags, its kind or the volume do not allow.
     fn check_changes(&self, inode: &Inode, state: &InodeState, changes: &SetAttributes) -> Result<()> {
         let flags = InodeFlags::from_bits_retain(state.flags);
         if let Some(wanted) = changes.flags {
@@ -117,7 +117,7 @@ impl Volume {
     }
 }
 
-/// Refuse flags that an inode of this kind cannot have, as ext4 does. What it has already is no matter.
+/// Refuse flags that an inode of this kind cannot have, as ext4 does. Flags that it already has are accepted.
 fn check_flags(kind: FileKind, now: InodeFlags, wanted: InodeFlags) -> Result<()> {
     let added = wanted - now;
     let is_possible = match kind {

@@ -1,4 +1,4 @@
-//! What may be done with the content of a file, by its flags and the volume's state.
+//! Uses of a file's content that its flags and the volume's state allow.
 
 use crate::inode::{check_change, check_encrypted, check_no_append_only};
 use crate::layout::InodeFlags;

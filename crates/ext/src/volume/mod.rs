@@ -1,6 +1,6 @@
 //! A filesystem that is open.
 //!
-//! The volume ties its parts together. What needs one of them is called on that; a method of [`Volume`] needs several.
+//! The volume ties its parts together. An operation that needs one part is called on that part; a method of [`Volume`] needs several.
 
 mod attributes;
 #[cfg(test)]
@@ -41,7 +41,7 @@ pub struct Volume {
     pub(crate) maps: Arc<Mappings>,
     /// Inodes: found, cached, stored.
     pub inodes: Arc<InodeStore>,
-    /// What users, groups and projects use, and may use.
+    /// Usage and limits of users, groups and projects.
     pub quotas: Arc<Quotas>,
     /// Data of files: where it is, and space for more.
     pub files: Arc<Files>,
@@ -51,9 +51,9 @@ pub struct Volume {
     pub lifecycle: Arc<Lifecycle>,
     /// Directories.
     pub names: Names,
-    /// What was found damaged or missing when it was opened.
+    /// Damage found when the volume was opened.
     defects: Vec<String>,
-    /// What of the journal could not be replayed.
+    /// The part of the journal that could not be replayed.
     journal_damage: Option<Corrupt>,
 }
 
@@ -70,12 +70,12 @@ impl Volume {
         self.core.failure().or_else(|| self.core.read_only.get().cloned())
     }
 
-    /// What was found damaged or missing when it was opened, so that what is read may not be the newest, nor everything.
+    /// Damage found when the volume was opened: reads may return old or incomplete content.
     pub fn defects(&self) -> &[String] {
         &self.defects
     }
 
-    /// Why `e2fsck` is to run before it is changed; `None` where it cannot be changed.
+    /// Why the volume needs `e2fsck` before it is changed; `None` where it cannot be changed.
     pub fn check_reason(&self) -> Option<CheckReason> {
         if self.read_only_reason().is_some() {
             None
@@ -84,7 +84,7 @@ impl Volume {
         }
     }
 
-    /// What of the journal could not be replayed, or read at all: the volume is shown as it was before that, and is not written.
+    /// The part of the journal that could not be replayed or read: the volume shows the state before it, and is not written.
     pub fn journal_damage(&self) -> Option<&Corrupt> {
         self.journal_damage.as_ref()
     }
@@ -104,7 +104,7 @@ impl Volume {
         &self.core.format
     }
 
-    /// What the volume uses.
+    /// Features of the volume.
     pub fn features(&self) -> Features {
         self.core.features()
     }

@@ -159,7 +159,7 @@ fn finish_recovery(lifecycle: &Lifecycle, was_in_use: bool) -> Result<Vec<String
     Ok(wrong.map(|what| format!("{what}; it is skipped: run e2fsck -f")).collect())
 }
 
-/// What writes closed transactions, and the number of the first one.
+/// The store that writes closed transactions, and the number of the first one.
 fn open_store(
     log: Option<(LogMap, JournalSuperblock)>,
     device: &Arc<dyn BlockDevice>,
@@ -184,7 +184,7 @@ fn open_store(
     (Arc::new(journal), first)
 }
 
-/// Open the quota files of a volume that is to be written; it is only read if they are damaged.
+/// Open the quota files of a writable volume; if they are damaged, the volume becomes read-only.
 fn open_quotas(inodes: &Arc<InodeStore>) -> Result<Quotas> {
     match Quotas::load(inodes) {
         Err(Error::Corrupt(corrupt)) => {
@@ -198,7 +198,7 @@ fn open_quotas(inodes: &Arc<InodeStore>) -> Result<Quotas> {
 
 /// A volume whose journal has been replayed.
 struct Recovered {
-    /// What to read it through.
+    /// The device to read it through.
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,
     layout: Layout,
@@ -246,7 +246,7 @@ fn recover(device: Arc<dyn BlockDevice>, options: &VolumeOptions) -> Result<Reco
     let access = if read_only.is_none() { Access::ReadWrite } else { Access::ReadOnly };
     let was_in_use = superblock.features().has_incompat(Incompat::RECOVER);
     let journal = match journal::open(device.clone(), &superblock, access, backup.is_some()) {
-        // The files can be read still, as they were before what is in the journal.
+        // The files can still be read, in the state before the journal's transactions.
         Err(error) if !defects.is_empty() => {
             defects.push(format!("its journal was not replayed: {error}"));
             journal::OpenedJournal::none(device)
@@ -299,7 +299,7 @@ fn missing_blocks(device: &dyn BlockDevice, layout: &Layout) -> Option<u64> {
     layout.blocks_count.checked_sub(there).filter(|missing| *missing > 0)
 }
 
-/// Why the volume cannot be written, from what is known before anything was tried.
+/// The reason why the volume cannot be written, before anything was tried.
 fn read_only_reason(
     device: &dyn BlockDevice,
     superblock: &Superblock,
@@ -363,7 +363,7 @@ fn read_descriptors(
     Ok(descriptors)
 }
 
-/// The group descriptors, or where they are damaged a backup of them, with what is to be said about that.
+/// The group descriptors, or where they are damaged a backup of them, with a note.
 fn read_any_descriptors(
     cache: &BufferCache,
     layout: &Layout,

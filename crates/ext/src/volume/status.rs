@@ -1,4 +1,4 @@
-//! Activity of a volume at one moment, for people who watch it.
+//! Activity of a volume at one moment, for status displays.
 
 use crate::Volume;
 

@@ -25,7 +25,7 @@ const BACKUP_GROUPS: [u32; 4] = [1, 3, 5, 7];
 pub struct SuperblockBackup {
     /// The block that it is in.
     pub block: FsBlock,
-    /// What is wrong with the first superblock.
+    /// The damage of the first superblock.
     pub damage: Corrupt,
 }
 
@@ -53,7 +53,7 @@ pub fn find_superblock(device: &dyn BlockDevice) -> Result<(Superblock, Option<S
     };
     let has_magic = le16(bytes, MAGIC) == 0xef53;
     if !has_magic && le16(boot, PARTITION_SIGNATURE) == 0xaa55 {
-        // What is there of a filesystem is of the time before the partitions.
+        // A filesystem here is older than the partition table.
         return Err(damage.into());
     }
     let hint = (has_magic && le32(bytes, LOG_BLOCK_SIZE) <= 6)

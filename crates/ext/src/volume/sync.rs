@@ -136,8 +136,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Bring the count of what was written over the volume's life up to date. As in the kernel it counts everything that was
-    /// written to the device while the volume was open, and what this superblock's own block adds is left to the next time.
+    /// Update the count of bytes written over the volume's life. As in the kernel it counts everything that was
+    /// written to the device while the volume was open, and the write of this superblock's own block is added the next time.
     fn count_written(&self) {
         let written =
             self.core.device.counters().snapshot().write_bytes.saturating_sub(self.core.written_before);

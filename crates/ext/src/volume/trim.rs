@@ -1,4 +1,4 @@
-//! Discards free space on the device (`fstrim`): what is free is found by [`Trim`].
+//! Discards free space on the device (`fstrim`): [`Trim`] finds it.
 
 use std::ops::Range;
 

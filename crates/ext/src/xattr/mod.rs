@@ -31,7 +31,7 @@ pub(crate) use store::{AttributeChange, CHANGE_CREDITS};
 pub(crate) const VALUE_MAX: usize = 65536;
 /// Namespace `user.`.
 const USER: u8 = 1;
-/// Access control lists of the inode, and of what is made in a directory.
+/// Access control lists of an inode, and the default one of a directory.
 pub(crate) const ACL_ACCESS: u8 = 2;
 pub(crate) const ACL_DEFAULT: u8 = 3;
 /// Namespaces `trusted.` and `security.`.

@@ -1,4 +1,4 @@
-//! What a change of an attribute does on the volume.
+//! Changes of attributes on the volume.
 
 use super::Xattrs;
 use super::values::Users;
@@ -28,7 +28,7 @@ pub(crate) struct AttributeChange {
 }
 
 impl Xattrs {
-    /// What setting an attribute, or removing it (`value` is `None`), will change. Changes nothing.
+    /// Plan of setting an attribute, or removing it (`value` is `None`). Changes nothing.
     pub(crate) fn plan_attribute(
         &self,
         inode: &Inode,
@@ -179,8 +179,8 @@ impl Xattrs {
         on.free_block(block)
     }
 
-    /// Free what the attributes of an inode that is freed have outside of it. Returns the inodes of values that no
-    /// attribute uses any more: orphans. What cannot be read is left to a check of the volume.
+    /// Free blocks and value inodes of the attributes of an inode that is freed. Returns the inodes of values that no
+    /// attribute uses any more: orphans. Unreadable attributes are left to a check of the volume.
     pub(crate) fn free_attributes(&self, on: &mut InodeChange<'_, '_>) -> Result<Vec<Arc<Inode>>> {
         let mut unused = Vec::new();
         match self.free_readable_attributes(on, &mut unused) {

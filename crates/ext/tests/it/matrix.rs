@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use common::{Bench, Mount, entries_of, have, pattern, read_file, run, shell, write_blocks};
 use diorite_ext::{
-    FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Owner, RenameMode, SetAttributes,
+    Error, FileBlock, FileKind, Inode, InodeNumber, MappingKind, NodeSpec, Owner, RenameMode, SetAttributes,
     SetTime, Timestamp, Volume, XattrMode,
 };
 
@@ -343,6 +343,11 @@ fn fill_here(volume: &Volume, recipe: &str) {
     volume.set_attributes(&data, &times).unwrap();
     let device = NodeSpec { device: (259, 70_000), ..spec(FileKind::BlockDevice) };
     volume.names.create(&ours, b"device", &device).unwrap();
+    for device in [(4096, 0), (0, 1 << 20)] {
+        let too_large = NodeSpec { device, ..spec(FileKind::CharacterDevice) };
+        let error = volume.names.create(&ours, b"too large", &too_large).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{device:?}: {error}");
+    }
     volume.names.create(&ours, b"pipe", &spec(FileKind::Fifo)).unwrap();
     volume.names.symlink(&ours, b"short", b"data", Owner::default()).unwrap();
     volume.names.symlink(&ours, b"long", &[b'q'; 200], Owner::default()).unwrap();

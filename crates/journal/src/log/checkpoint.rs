@@ -55,7 +55,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Make the journal superblock durable as it is in memory.
+    /// Make the journal superblock in memory durable.
     pub(super) fn write_superblock(&self, superblock: &JournalSuperblock) -> Result<()> {
         durable::write_superblock(&*self.device, &self.map, self.block_size, superblock)
     }

@@ -1,9 +1,9 @@
-//! What is in the log and not yet in its place.
+//! Checkpoint list: blocks that are in the log and not yet in their places.
 //!
 //! Where it sits: the list used by `checkpoint.rs`; it writes nothing itself. A block that a later transaction logs again moves to
 //! that transaction and is not written for the earlier one.
 //!
-//! Invariant: every block here is held by its [`Buffer`], so no read from the volume sees what is older than the log.
+//! Invariant: every block here is held by its [`Buffer`], so no read from the volume returns content older than the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ struct Logged {
     pending: usize,
 }
 
-/// What is in the log and not yet in its place.
+/// Blocks that are in the log and not yet in their places.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointList {
     blocks: HashMap<FsBlock, Pending>,

@@ -44,7 +44,7 @@ impl CommitStore for Journal {
 
     fn place(&self, closed: &Closed) -> Result<()> {
         let need = self.log_blocks_for(closed.blocks.len() as u64, closed.revoked.len() as u64);
-        // The memory of what waits is bounded too: others may commit faster than one checkpoints.
+        // Memory of waiting blocks is bounded too: other threads may commit faster than one checkpoints.
         let waiting = self.checkpoint.lock().versions() + closed.blocks.len();
         let many = waiting > self.cache.transaction_blocks() * 3;
         if many || need > self.space.lock().free(self.log_blocks) {

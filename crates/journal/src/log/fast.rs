@@ -9,7 +9,7 @@ use crate::{Corrupt, Error, Result};
 
 /// Reads and replays fast commits. `E` is the filesystem's error.
 pub trait FastCommits<E = Error> {
-    /// Read those that are complete, on top of the transaction before `sequence`; what is damaged among them.
+    /// Read complete fast commits, on top of the transaction before `sequence`; returns damage among them.
     fn read(
         &mut self,
         reader: &mut LogReader<'_>,
@@ -17,7 +17,7 @@ pub trait FastCommits<E = Error> {
         sequence: u32,
     ) -> Result<Option<Corrupt>>;
 
-    /// Forget what was read: it does not count.
+    /// Forget the records: they do not count.
     fn clear(&mut self);
 
     /// Whether there is nothing to replay.

@@ -1,4 +1,4 @@
-//! The jbd2 log: replay of what a crash left, and the log that makes changes durable together.
+//! The jbd2 log: replay after a crash, and commits, which make changes durable together.
 //!
 //! Where it sits: [`Journal`] is the [`CommitStore`](crate::transaction::CommitStore) of volumes that have a journal. [`recover`] comes before
 //! it and is independent of the volume: it needs the device, the mapping of the journal ([`LogMap`]) and the size of the volume.

@@ -18,12 +18,12 @@ use super::write_out::{Log, write_out};
 use crate::format::{CompatFeatures, IncompatFeatures, JournalSuperblock};
 use crate::{Access, BlockSize, Corrupt, Error, Result};
 
-/// Whether what is in the log counts: the volume's superblock says so.
+/// Whether the content of the log counts, by the volume's superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// `needs_recovery` is set: replay it.
     Counts,
-    /// The flag is not set: what is there is left over.
+    /// The flag is not set: the content is left over.
     IsLeftOver,
 }
 
@@ -36,7 +36,7 @@ pub struct Recovered {
     pub overlay: Option<Arc<dyn BlockDevice>>,
     /// Blocks that were newer in the log.
     pub blocks: usize,
-    /// What of the log could not be replayed: the volume is as it was before that, and must not be written.
+    /// The part of the log that could not be replayed: the volume has the state before it, and must not be written.
     pub damage: Option<Corrupt>,
 }
 
@@ -74,7 +74,7 @@ pub fn recover<E: From<Error>>(
     if !fast.is_empty() {
         match fast.replay(scratch.clone())? {
             Ok(()) => blocks += scratch.count(),
-            // The volume is as the log alone leaves it.
+            // The volume has the state of the log alone.
             Err(wrong) => {
                 scratch.clear();
                 damage = damage.or(Some(wrong));
@@ -108,7 +108,7 @@ pub fn read_superblock(
     Ok(JournalSuperblock::parse(reader.read(0)?, block_size.bytes(), map.blocks())?)
 }
 
-/// Turn on what this program writes with, and off what it does not write. The log must be empty.
+/// Set the features that this program writes, and clear others. The log must be empty.
 pub fn prepare_for_writing(
     superblock: &mut JournalSuperblock,
     volume_is_64bit: bool,

@@ -28,7 +28,7 @@ pub(crate) struct ReplayedBlock {
     pub(super) checksum: u32,
 }
 
-/// What a journal holds.
+/// Content of a journal to replay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
     /// Blocks to replay, by target, each once.
@@ -37,7 +37,7 @@ pub(crate) struct Replay {
     pub(crate) head: u32,
     /// The sequence number that the next transaction must have: nothing that is left in the log matches it.
     pub(crate) next_sequence: u32,
-    /// A transaction or fast commit that was committed and cannot be replayed, nor what came after it.
+    /// A committed transaction or fast commit that cannot be replayed. Everything after it is not replayed either.
     pub(crate) damage: Option<Corrupt>,
 }
 
@@ -83,7 +83,7 @@ fn read_batch(
 }
 
 impl ReplayedBlock {
-    /// Make the content as it stands in the log what belongs on the volume.
+    /// Convert the content from its form in the log to its form on the volume.
     pub(crate) fn unescape(&self, content: &mut [u8]) {
         if self.escaped {
             content[..4].copy_from_slice(&MAGIC.to_be_bytes());

@@ -1,7 +1,7 @@
-//! Finding what a journal still has to give: transactions that were committed, blocks that were revoked, and the newest content of
+//! Scan of a journal: committed transactions, blocks that were revoked, and the newest content of
 //! each block.
 //!
-//! Where it sits: the first half of recovery; it writes nothing. What it finds is a [`Replay`].
+//! Where it sits: the first half of recovery; it writes nothing. The result is a [`Replay`].
 //!
 //! Rules, as jbd2 has them:
 //! - The log ends at the first block that has no header with the expected sequence number.
@@ -12,7 +12,7 @@
 //!   an intact block of a later one, or the intact commit block of this one, says that this one was whole ([`find_later`]).
 //! - A block that a transaction revokes is not replayed from that transaction or an earlier one.
 //! - A committed transaction that is damaged (a logged block that is to be replayed does not have its checksum, a tag or revoke record
-//!   cannot be) ends the replay: it and what follows is not replayed, so the volume is as it was before it ([`Replay::damage`]).
+//!   is not valid) ends the replay: it and later ones are not replayed, so the volume has the state before it ([`Replay::damage`]).
 //!   jbd2 refuses such a volume as a whole.
 //!
 //! Cost: each log block is looked at once, and the surviving ones once more where there are checksums; where one of these is damaged, all
@@ -35,7 +35,7 @@ use crate::{BlockSize, Corrupt, FsBlock, Result};
 /// No transaction has more than this part of the log's blocks, whatever writes it.
 const TRANSACTION_SHARE: u64 = 3;
 
-/// Find out what has to be replayed.
+/// Find the blocks to replay.
 pub(super) fn scan<E>(
     device: &dyn BlockDevice,
     map: &LogMap,

@@ -1,4 +1,4 @@
-//! The journal of a volume, and what changes with every commit.
+//! The journal of a volume, and its state that changes with every commit.
 //!
 //! Where it sits: [`Journal`] is shared by `commit.rs`, which writes closed transactions into the circular log, and `checkpoint.rs`, which
 //! writes logged blocks to their places and frees log space. A committed transaction is checkpointed when every block is in
@@ -18,7 +18,7 @@ use crate::format::{JournalSuperblock, RecordLayout};
 use crate::transaction::{AbortLatch, HomeWriter, TransactionId};
 use crate::{BlockSize, Clock};
 
-/// What a journal needs of its volume.
+/// Parameters of a journal from its volume.
 #[derive(Debug)]
 pub struct JournalParts {
     /// The volume's device, which the journal is on.

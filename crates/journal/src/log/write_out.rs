@@ -1,6 +1,6 @@
-//! What fast commits have changed in memory reaches the disk as one transaction of the log.
+//! Changes of fast commits go from memory to the disk as one transaction of the log.
 //!
-//! Where it sits: the last step of a replay with fast commits, after what the log itself held is in its place.
+//! Where it sits: the last step of a replay with fast commits, after the blocks of the log are in their places.
 //!
 //! Order on the disk, each step flushed before the next: the journal's superblock says that the log is empty, from the block after
 //! its last transaction on (fast commits on top of that transaction still count); the blocks of the new transaction; **its commit
@@ -26,7 +26,7 @@ pub(super) struct Log<'a> {
     pub(super) superblock: &'a mut JournalSuperblock,
 }
 
-/// Write what `scratch` has changed on top of `replay`, which is in its place.
+/// Write the changes of `scratch` on top of `replay`, whose blocks are in their places.
 pub(super) fn write_out(mut log: Log<'_>, replay: &Replay, scratch: &ScratchDevice) -> Result<()> {
     // Checksums of the first generation are not made here. The log is as good as empty.
     log.superblock.start = 0;

@@ -122,8 +122,8 @@ impl Handle<'_> {
         self.freed.names = true;
     }
 
-    /// Note what was freed by its number (an inode); whether the number must not be used again before this transaction is durable. In place,
-    /// a name that is still on the disk would lead to what has the number next.
+    /// Record the freed number of an object (an inode); whether the number must not be used again before this transaction is durable. In place,
+    /// a name that is still on the disk would lead to the next object with the number.
     pub fn holds_freed(&mut self, number: u32) -> bool {
         if self.store.is_in_place {
             self.freed.numbers.push(number);
@@ -145,19 +145,19 @@ impl Handle<'_> {
         self.store.transactions.orders_name(self.transaction, lost, gained)
     }
 
-    /// What has this number was made by this handle.
+    /// The object with this number was made by this handle.
     pub fn note_new(&mut self, number: u32) {
         if self.store.is_in_place {
             self.store.transactions.note_new(self.transaction, number);
         }
     }
 
-    /// Whether what has this number was made in this transaction. Known only in place.
+    /// Whether the object with this number was made in this transaction. Only known without a log.
     pub fn is_new(&self, number: u32) -> bool {
         self.store.transactions.is_new(self.transaction, number)
     }
 
-    /// As [`Handle::restart`], when what this handle did is durable.
+    /// As [`Handle::restart`], after the changes of this handle are durable.
     pub fn restart_durable(&mut self, credits: u32) -> Result<()> {
         self.end();
         self.store.transactions.commit_through(self.transaction)?;

@@ -26,7 +26,7 @@ impl HomeWriter {
         Self { device, block_size }
     }
 
-    /// Write frozen blocks; merges what is adjacent in the list.
+    /// Write frozen blocks; merges those adjacent in the list.
     pub fn write(&self, mut blocks: Vec<(FsBlock, Arc<BlockMemory>)>) -> Result<()> {
         blocks.sort_by_key(|(block, _)| *block);
         let first = FsBlock(SUPERBLOCK_OFFSET / self.block_size.bytes());
@@ -60,7 +60,7 @@ impl HomeWriter {
         Ok(())
     }
 
-    /// Make what was written durable.
+    /// Make written blocks durable.
     pub fn flush(&self) -> Result<()> {
         Ok(self.device.flush()?)
     }

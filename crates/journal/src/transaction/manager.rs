@@ -2,7 +2,7 @@
 //!
 //! Where it sits: below every [`Handle`](super::Handle), above the [`CommitStore`] that writes closed transactions: the
 //! [log](crate::log), or blocks [in place](crate::in_place). The thread that needs a transaction on the disk commits it, all others
-//! that need the same one wait for it (group commit). What is older than the commit interval is committed by the caller's timer thread
+//! that need the same one wait for it (group commit). Changes older than the commit interval are committed by the caller's timer thread
 //! ([`Transactions::wait_until_old`]), without one by the next handle.
 //!
 //! States of a transaction: running (handles join it) -> closing (no new handle; waits for the open ones and freezes its
@@ -120,7 +120,7 @@ struct State {
     timer: Timer,
 }
 
-/// Whether a thread commits what is old, so that no handle waits for that.
+/// Whether a timer thread commits old changes, so that no handle waits for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
     None,
@@ -294,7 +294,7 @@ impl Transactions {
         self.store.has_space_for(running.blocks_with(credits), running.revoked_with(credits))
     }
 
-    /// How long handles leave what is old to the timer's thread: they would wait for the disk.
+    /// How long handles leave old changes to the timer thread: they would wait for the disk.
     fn timer_may_be_late(&self, state: &State) -> Duration {
         if matches!(state.timer, Timer::Runs | Timer::Idle) {
             self.interval.min(TIMER_LATE_MAX)
@@ -359,7 +359,7 @@ impl Transactions {
         moves.note_name(lost, gained, is_created)
     }
 
-    /// What has this number was made in this transaction.
+    /// The object with this number was made in this transaction.
     pub fn note_new(&self, transaction: TransactionId, number: u32) {
         self.state.lock().running(transaction).moves.new_numbers.insert(number);
     }
@@ -369,7 +369,7 @@ impl Transactions {
         self.state.lock().running(transaction).moves.new_numbers.contains(&number)
     }
 
-    /// A block is metadata no longer: it must not be written or replayed over what comes there next.
+    /// A block is no longer metadata: it must not be written or replayed over the block's next content.
     pub fn forget(&self, transaction: TransactionId, block: FsBlock) {
         let mut state = self.state.lock();
         let running = state.running(transaction);
@@ -379,7 +379,7 @@ impl Transactions {
         running.revoked.insert(block);
     }
 
-    /// The transaction that handles join now: what was changed and is not durable is in it or in earlier ones.
+    /// The transaction that handles join now: changes that are not durable are in it or in earlier ones.
     pub fn running(&self) -> TransactionId {
         self.state.lock().running.id
     }
@@ -401,13 +401,13 @@ impl Transactions {
         }
     }
 
-    /// Whether what `transaction` and earlier ones did is on the disk, or nothing.
+    /// Whether `transaction` and earlier ones are durable.
     pub fn is_durable(&self, transaction: TransactionId) -> bool {
         let state = self.state.lock();
         state.durable >= state.last_with_content(transaction)
     }
 
-    /// Make durable what `transaction` and earlier ones did.
+    /// Make `transaction` and earlier ones durable.
     pub fn commit_through(&self, transaction: TransactionId) -> Result<()> {
         self.latch.check()?;
         let last = self.state.lock().last_with_content(transaction);
@@ -435,14 +435,14 @@ impl Transactions {
         self.sync_through(self.running())
     }
 
-    /// As [`Self::sync`], and what was freed until now can be taken again.
+    /// As [`Self::sync`]; then blocks freed until now can be allocated again.
     pub fn sync_and_release(&self) -> Result<()> {
         self.sync()?;
         self.wait_for_releases();
         Ok(())
     }
 
-    /// Wait until what durable transactions have freed can be taken: that is a moment later.
+    /// Wait until blocks that durable transactions freed can be allocated: that is a moment later.
     pub fn wait_for_releases(&self) {
         let mut state = self.state.lock();
         while state.releasing > 0 {
@@ -450,7 +450,7 @@ impl Transactions {
         }
     }
 
-    /// Commit what is older than the commit interval.
+    /// Commit changes older than the commit interval.
     pub fn commit_old(&self) -> Result<()> {
         let (id, is_old) = {
             let running = &self.state.lock().running;
@@ -594,7 +594,7 @@ impl Transactions {
         blocks
     }
 
-    /// The transaction is durable: wake the waiters, and release what it freed.
+    /// The transaction is durable: wake the waiters, and release the blocks that it freed.
     fn finish(&self, mut closed: Closed, took: Duration) {
         self.store.committed(&mut closed);
         {
@@ -624,7 +624,7 @@ impl Transactions {
         error
     }
 
-    /// What is going on.
+    /// The current status.
     pub fn status(&self) -> TransactionStatus {
         let log = self.store.log_use();
         let state = self.state.lock();

@@ -1,4 +1,4 @@
-//! How metadata changes: handles, the transactions that they join, and what a commit needs.
+//! Changes of metadata: handles, the transactions that they join, and the parts of a commit.
 
 mod handle;
 mod home_writer;
@@ -30,12 +30,12 @@ pub trait ReleaseFreed: Send + Sync + fmt::Debug {
     fn release_freed(&self, freed: &Freed);
 }
 
-/// What a transaction freed, and what may be allocated again when it is durable.
+/// Blocks and numbers that a transaction freed, which may be allocated again when it is durable.
 #[derive(Debug, Default)]
 pub struct Freed {
     /// Blocks.
     pub runs: Vec<BlockRun>,
-    /// Numbers of what else the filesystem freed (inodes). Only without a journal: with one the reuse is in the same or a later transaction.
+    /// Numbers of other freed objects (inodes). Only without a journal: with one the reuse is in the same or a later transaction.
     pub numbers: Vec<u32>,
     /// Names were removed: they must be gone from the disk before their inodes are.
     pub names: bool,

@@ -1,4 +1,4 @@
-//! What has moved between blocks in a transaction: in which order a volume without a journal must write them.
+//! Moves between blocks in a transaction, and the order in which a volume without a journal must write them.
 
 use hashbrown::HashSet;
 
@@ -7,13 +7,13 @@ use crate::FsBlock;
 /// See the module's head.
 #[derive(Debug, Default)]
 pub struct Moves {
-    /// Blocks of which a part has moved to a block that was created in the transaction: not written before that one is reachable.
+    /// Blocks with a part that moved to a block created in the transaction: not written before that block is reachable.
     pub from: HashSet<FsBlock>,
     /// Blocks of directories that names have moved to.
     gained_names: HashSet<FsBlock>,
     /// Blocks of directories that names have moved from: written after those that have them now.
     pub lost_names: HashSet<FsBlock>,
-    /// Numbers of what was made in the transaction (inodes): none of their names is on the disk.
+    /// Numbers of objects (inodes) made in the transaction: none of their names is on the disk.
     pub(super) new_numbers: HashSet<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! What a commit writes, and what writes it.
+//! The content of a commit, and the interface of its store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -81,9 +81,9 @@ pub struct Closed {
     pub blocks: Vec<ClosedBlock>,
     /// Blocks whose older content in the log does not count.
     pub revoked: HashSet<FsBlock>,
-    /// What moved between its blocks.
+    /// Moves between its blocks.
     pub moves: Moves,
-    /// What it freed.
+    /// Freed blocks and numbers.
     pub freed: Freed,
 }
 
@@ -92,7 +92,7 @@ pub struct Closed {
 pub struct ClosedBlock {
     /// Keeps the block in the cache, for a read must not find it on the disk as it was.
     pub buffer: Arc<Buffer>,
-    /// What is written.
+    /// Content to write.
     pub content: Arc<BlockMemory>,
     /// How it came to the transaction.
     pub join: Join,

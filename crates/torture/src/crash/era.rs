@@ -1,14 +1,14 @@
-//! The content of a file between two changes that move its bytes (an era), and whether what a power cut left can be of it.
+//! The content of a file between two changes that move its bytes (an era), and whether the content after a power cut can belong to it.
 
 use std::sync::Arc;
 
-use super::oracle::{Change, Class, Operation, Rounding, Sync, Wrong};
+use super::oracle::{Change, Class, Operation, Rounding, Sync, Violation};
 use crate::random::stamp_byte;
 
 /// The state of a file at the start of the era, and the calls since.
 #[derive(Clone, Debug)]
 pub(super) struct Era {
-    /// When the call began that made `base` of what was there.
+    /// Start of the call that made `base`.
     pub begin: usize,
     /// When it returned.
     pub end: Option<usize>,
@@ -81,8 +81,8 @@ impl View<'_> {
         self.era.operations.iter().enumerate().filter(move |(_, operation)| operation.begin <= cut)
     }
 
-    /// Check what was found.
-    pub(super) fn judge(&self, cut: usize, found: &[u8], round: Rounding) -> Result<(), Wrong> {
+    /// Check the content found.
+    pub(super) fn judge(&self, cut: usize, found: &[u8], round: Rounding) -> Result<(), Violation> {
         let size = found.len() as u64;
         let floors = self.explain_size(cut, size, round)?;
         let mut edges: Vec<u64> = vec![0, self.era.base.len() as u64, size];
@@ -136,7 +136,7 @@ impl View<'_> {
         }
     }
 
-    fn judge_range(&self, cut: usize, at: u64, found: &[u8], floors: &[(u64, usize)]) -> Result<(), Wrong> {
+    fn judge_range(&self, cut: usize, at: u64, found: &[u8], floors: &[(u64, usize)]) -> Result<(), Violation> {
         let versions = self.versions(cut, at, floors);
         for (index, byte) in found.iter().enumerate() {
             let here = at + index as u64;
@@ -158,7 +158,7 @@ impl View<'_> {
                 allowed.join(", or "),
                 self.history(cut)
             );
-            return Err(Wrong::new(class, what));
+            return Err(Violation::new(class, what));
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl View<'_> {
     }
 
     /// Which truncations must have happened for the file to have this size: how far, and their operations.
-    fn explain_size(&self, cut: usize, size: u64, round: Rounding) -> Result<Vec<(u64, usize)>, Wrong> {
+    fn explain_size(&self, cut: usize, size: u64, round: Rounding) -> Result<Vec<(u64, usize)>, Violation> {
         // Each truncation begins an epoch in which the file only grows.
         let mut epochs: Vec<(u64, Option<usize>)> = vec![(self.era.base.len() as u64, None)];
         let mut first = 0;
@@ -225,7 +225,7 @@ impl View<'_> {
         if size < least {
             let what =
                 format!("its size is {size}, and {least} were promised; the calls: {}", self.history(cut));
-            return Err(Wrong::new(Class::Lost, what));
+            return Err(Violation::new(Class::Lost, what));
         }
         for last in first..epochs.len() {
             let from = epochs[last].1.map_or(0, |number| number + 1);
@@ -241,7 +241,7 @@ impl View<'_> {
             }
         }
         let what = format!("no call gives it the size {size}; the calls: {}", self.history(cut));
-        Err(Wrong::new(Class::Size, what))
+        Err(Violation::new(Class::Size, what))
     }
 
     /// The promised minimum size.

@@ -1,4 +1,4 @@
-//! Looks at what a power cut left: is the volume whole, and does every file keep its promises?
+//! Judges an image after a power cut: the volume must be consistent, and every file must keep its promises.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use diorite::check::{CheckOptions, check};
 use diorite::{BlockDevice, FileKind, Filesystem, FilesystemOptions};
 
 use super::names::Presence;
-use super::oracle::{Class, FileLog, Rounding, Wrong};
+use super::oracle::{Class, FileLog, Rounding, Violation};
 use crate::cut::{Loss, Replay};
 use crate::disk::Disk;
 use crate::formats::Format;
@@ -93,7 +93,7 @@ pub fn has_e2fsck() -> bool {
 
 /// How an image is looked at.
 #[derive(Debug)]
-pub(super) struct How {
+pub(super) struct Inspection {
     /// Whether e2fsck looks at it as well; a volume without a journal always needs it, for the repair.
     pub outside: bool,
     /// Whether the primary superblock may be torn.
@@ -102,7 +102,7 @@ pub(super) struct How {
     pub second_cut: Option<Random>,
 }
 
-/// Who looks at the images of one run.
+/// The judge of one run's images.
 pub(super) struct Judge<'a> {
     pub format: &'a Format,
     pub files: &'a [FileLog],
@@ -111,13 +111,13 @@ pub(super) struct Judge<'a> {
     pub scratch: &'a mut Scratch,
 }
 
-fn tool(error: &std::io::Error) -> Wrong {
-    Wrong::new(Class::Fsck, format!("e2fsck: {error}"))
+fn tool(error: &std::io::Error) -> Violation {
+    Violation::new(Class::Fsck, format!("e2fsck: {error}"))
 }
 
 impl Judge<'_> {
     /// Look at one image.
-    pub(super) fn judge(&mut self, image: &Image, mut how: How) -> Result<(), Wrong> {
+    pub(super) fn judge(&mut self, image: &Image, mut how: Inspection) -> Result<(), Violation> {
         if !self.format.journal {
             return self.judge_after_repair(image);
         }
@@ -130,7 +130,7 @@ impl Judge<'_> {
                 drop(filesystem);
                 return self.judge_after_repair(image);
             }
-            return Err(Wrong::new(Class::Open, format!("it is read-only: {reason}")));
+            return Err(Violation::new(Class::Open, format!("it is read-only: {reason}")));
         }
         let opened = disk.now();
         let seen = files_of(&filesystem)?;
@@ -140,7 +140,7 @@ impl Judge<'_> {
             self.scratch.put(&disk.content()).map_err(|error| tool(&error))?;
             let (code, text) = self.scratch.e2fsck("-n").map_err(|error| tool(&error))?;
             if code != 0 {
-                return Err(Wrong::new(
+                return Err(Violation::new(
                     Class::Fsck,
                     format!("after replay e2fsck -fn says ({code}):\n{text}"),
                 ));
@@ -161,18 +161,18 @@ impl Judge<'_> {
         Rounding { block: u64::from(self.format.block_size), repaired }
     }
 
-    fn judge_after_repair(&mut self, image: &Image) -> Result<(), Wrong> {
+    fn judge_after_repair(&mut self, image: &Image) -> Result<(), Violation> {
         self.scratch.put(image).map_err(|error| tool(&error))?;
         let (code, text) = self.scratch.e2fsck("-y").map_err(|error| tool(&error))?;
-        self.judge_repaired(code).map_err(|Wrong { class, what }| Wrong {
+        self.judge_repaired(code).map_err(|Violation { class, what }| Violation {
             class,
             what: format!("{what}\ne2fsck -fy has said:\n{text}"),
         })
     }
 
-    fn judge_repaired(&mut self, code: i32) -> Result<(), Wrong> {
+    fn judge_repaired(&mut self, code: i32) -> Result<(), Violation> {
         if code & !3 != 0 {
-            return Err(Wrong::new(Class::Fsck, format!("e2fsck -fy cannot repair it ({code})")));
+            return Err(Violation::new(Class::Fsck, format!("e2fsck -fy cannot repair it ({code})")));
         }
         let repaired = self.scratch.take().map_err(|error| tool(&error))?;
         let device: Arc<dyn BlockDevice> = Disk::new(repaired, true, self.cut as u64);
@@ -182,26 +182,26 @@ impl Judge<'_> {
     }
 }
 
-fn open(device: &Arc<dyn BlockDevice>) -> Result<Filesystem, Wrong> {
+fn open(device: &Arc<dyn BlockDevice>) -> Result<Filesystem, Violation> {
     quiet_options().open_device(Arc::clone(device)).map_err(|error| unreadable("open", &error))
 }
 
-fn unreadable(what: &str, error: &diorite::Error) -> Wrong {
-    Wrong::new(Class::Open, format!("{what}: {error}"))
+fn unreadable(what: &str, error: &diorite::Error) -> Violation {
+    Violation::new(Class::Open, format!("{what}: {error}"))
 }
 
 fn quiet_options() -> FilesystemOptions {
     FilesystemOptions::new().cache_bytes(1 << 20).read_ahead_bytes(0)
 }
 
-fn judge_check(device: &Arc<dyn BlockDevice>) -> Result<(), Wrong> {
+fn judge_check(device: &Arc<dyn BlockDevice>) -> Result<(), Violation> {
     let report = check(&**device, &CheckOptions::default(), &mut |_| {})
-        .map_err(|error| Wrong::new(Class::Check, format!("check: {error}")))?;
+        .map_err(|error| Violation::new(Class::Check, format!("check: {error}")))?;
     if report.problems.is_empty() {
         return Ok(());
     }
     let problems: Vec<String> = report.problems.iter().take(5).map(ToString::to_string).collect();
-    Err(Wrong::new(Class::Check, format!("check finds: {}", problems.join("; "))))
+    Err(Violation::new(Class::Check, format!("check finds: {}", problems.join("; "))))
 }
 
 /// A file as it was found.
@@ -212,7 +212,7 @@ struct Seen {
 }
 
 /// Every regular file with its content.
-fn files_of(filesystem: &Filesystem) -> Result<Vec<Seen>, Wrong> {
+fn files_of(filesystem: &Filesystem) -> Result<Vec<Seen>, Violation> {
     let mut seen = Vec::new();
     let mut directories = vec![String::new()];
     while let Some(directory) = directories.pop() {
@@ -232,7 +232,7 @@ fn files_of(filesystem: &Filesystem) -> Result<Vec<Seen>, Wrong> {
                 }
                 kind => {
                     let what = format!("{path}: a {kind:?} of {} bytes", attributes.size);
-                    return Err(Wrong::new(Class::Size, what));
+                    return Err(Violation::new(Class::Size, what));
                 }
             }
         }
@@ -240,7 +240,7 @@ fn files_of(filesystem: &Filesystem) -> Result<Vec<Seen>, Wrong> {
     Ok(seen)
 }
 
-fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) -> Result<(), Wrong> {
+fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) -> Result<(), Violation> {
     let mut found: HashMap<usize, Vec<&Seen>> = HashMap::new();
     for file in seen {
         let is_lost = round.repaired && file.path.starts_with("/lost+found/");
@@ -253,7 +253,7 @@ fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) ->
             // The inode of a file whose creation had not returned.
             continue;
         }
-        let mut verdict = Err(Wrong::new(Class::Name, "no call gives this name"));
+        let mut verdict = Err(Violation::new(Class::Name, "no call gives this name"));
         for number in candidates {
             verdict = files[number].judge(cut, &file.content, round);
             if verdict.is_ok() {
@@ -266,7 +266,7 @@ fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) ->
     }
     for (number, log) in files.iter().enumerate() {
         let found = found.get(&number).map_or(&[][..], Vec::as_slice);
-        judge_name(number, log, found, cut, round).map_err(|what| Wrong::new(Class::Name, what))?;
+        judge_name(number, log, found, cut, round).map_err(|what| Violation::new(Class::Name, what))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! The crash checker: a workload on a recording device, power cuts at any moment, and a judge who knows the promises.
+//! The crash checker: a workload on a recording device, power cuts at any moment, and a judge that checks the promises.
 //!
-//! A case is a number: it decides the volume, the threads, the calls, the cuts and what each cut loses. It runs in a
+//! A case is a number: it decides the volume, the threads, the calls, the cuts and the writes that each cut loses. It runs in a
 //! simulation, so a case that fails fails again.
 
 mod era;
@@ -22,10 +22,10 @@ use crate::formats::{FORMATS, Format};
 use crate::image::Image;
 use crate::random::Random;
 
-use judge::{How, Judge};
+use judge::{Inspection, Judge};
 pub use judge::{Scratch, has_e2fsck};
-pub use oracle::{Class, Wrong};
-pub use workload::{Heard, Oracle, Plan, Ran};
+pub use oracle::{Class, Violation};
+pub use workload::{ReportedError, Oracle, Plan, Ran};
 
 /// The choices of a case, and how many crash states it checks.
 #[derive(Clone, Debug)]
@@ -80,8 +80,8 @@ impl Checker {
         image
     }
 
-    /// Run one case: how many images were looked at, or what was wrong.
-    pub fn run(&mut self, case: u64) -> Result<usize, Wrong> {
+    /// Run one case: the number of checked images, or an error.
+    pub fn run(&mut self, case: u64) -> Result<usize, Violation> {
         let mut random = Random::new(case);
         let format = random.pick(&self.options.formats);
         let threads = random.pick(&[1, 1, 1, 2, 3]);
@@ -93,7 +93,7 @@ impl Checker {
             Some(wrong) => Err(wrong.clone()),
             None => Ok(ran),
         });
-        let ran = ran.map_err(|what| Wrong::new(Class::Call, what).at(&label))?;
+        let ran = ran.map_err(|what| Violation::new(Class::Call, what).at(&label))?;
         let record = disk.record();
         let mut replay = Replay::new(&record);
         replay.tear_superblock = format.has_backup();
@@ -102,7 +102,7 @@ impl Checker {
             replay.advance(cut);
             for loss in [random.pick(&Loss::KINDS), random.pick(&Loss::KINDS)] {
                 let image = replay.image(loss, &mut random);
-                let how = How {
+                let how = Inspection {
                     outside: random.one_in(self.options.outside),
                     torn_superblock: replay.tear_superblock && loss == Loss::Sectors,
                     second_cut: random.one_in(4).then(|| random.fork()),
@@ -128,7 +128,7 @@ impl Checker {
 
     /// Run one case for each of `faults` transfers that fails, spread over all there are, or for every one with 0: how many runs, or what
     /// was wrong.
-    pub fn run_with_faults(&mut self, case: u64, faults: u64) -> Result<u64, Wrong> {
+    pub fn run_with_faults(&mut self, case: u64, faults: u64) -> Result<u64, Violation> {
         let mut random = Random::new(case ^ 0xfa17);
         let format = random.pick(&self.options.formats);
         let threads = random.pick(&[1, 1, 2]);
@@ -138,9 +138,9 @@ impl Checker {
         let fua = random.one_in(2);
         let transfers = {
             let disk = Disk::new(self.empty_volume(&format), fua, seed);
-            let ran = self.run_plan(plan, &disk).map_err(|what| Wrong::new(Class::Call, what).at(&label))?;
+            let ran = self.run_plan(plan, &disk).map_err(|what| Violation::new(Class::Call, what).at(&label))?;
             if let Some(wrong) = ran.wrong {
-                return Err(Wrong::new(Class::Call, wrong).at(&label));
+                return Err(Violation::new(Class::Call, wrong).at(&label));
             }
             disk.transfers()
         };
@@ -163,8 +163,8 @@ impl Checker {
         Ok(runs)
     }
 
-    fn judge_fault(&mut self, plan: Plan, disk: &Arc<Disk>) -> Result<(), Wrong> {
-        let call = |what: String| Wrong::new(Class::Call, what);
+    fn judge_fault(&mut self, plan: Plan, disk: &Arc<Disk>) -> Result<(), Violation> {
+        let call = |what: String| Violation::new(Class::Call, what);
         let ran = self.run_plan(plan, disk).map_err(call)?;
         if let Some(wrong) = ran.wrong {
             return Err(call(wrong));
@@ -173,7 +173,7 @@ impl Checker {
         let first_failed = disk.first_failed();
         if disk.failed_metadata() > 0 && ran.oracle.errors.is_empty() {
             let what = format!("reported to no caller: {first_failed:?}");
-            return Err(Wrong::new(Class::Unreported, what));
+            return Err(Violation::new(Class::Unreported, what));
         }
         if let (Fault::Once(_), Some(failed)) = (plan.fault, first_failed) {
             judge_callers(&failed, &ran.oracle)?;
@@ -181,7 +181,7 @@ impl Checker {
         // With the fault gone, all that was promised is there.
         let cut = disk.now();
         let (files, scratch) = (&ran.oracle.files, &mut self.scratch);
-        let how = How { outside: true, torn_superblock: false, second_cut: None };
+        let how = Inspection { outside: true, torn_superblock: false, second_cut: None };
         Judge { format: &plan.format, files, cut, scratch }.judge(&disk.content(), how)
     }
 
@@ -194,16 +194,16 @@ impl Checker {
     }
 }
 
-/// One transfer has failed: only callers whom it concerns may have heard of it.
-fn judge_callers(failed: &Failed, oracle: &Oracle) -> Result<(), Wrong> {
-    let wrong = |heard: &Heard| {
+/// One transfer has failed: only callers with data in it may get the error.
+fn judge_callers(failed: &Failed, oracle: &Oracle) -> Result<(), Violation> {
+    let wrong = |heard: &ReportedError| {
         let what = format!("what failed: {failed}; reported to: {heard:?}");
-        Err(Wrong::new(Class::Misreported, what))
+        Err(Violation::new(Class::Misreported, what))
     };
     if failed.op == Op::Read {
-        let is_meanwhile = |heard: &&Heard| (heard.begin..=heard.end).contains(&failed.event);
+        let is_meanwhile = |heard: &&ReportedError| (heard.begin..=heard.end).contains(&failed.event);
         // Write-back reads mappings in the background.
-        let is_later = |heard: &&Heard| heard.what.contains("data written earlier is not on the device");
+        let is_later = |heard: &&ReportedError| heard.what.contains("data written earlier is not on the device");
         let mut others = oracle.errors.iter().filter(|heard| !is_meanwhile(heard) && !is_later(heard));
         return others.next().map_or(Ok(()), wrong);
     }
@@ -212,7 +212,7 @@ fn judge_callers(failed: &Failed, oracle: &Oracle) -> Result<(), Wrong> {
     let concerned: Vec<usize> = (0..oracle.files.len())
         .filter(|number| sectors().any(|bytes| oracle.files[*number].has_written(bytes)))
         .collect();
-    let is_concerned = |heard: &&Heard| heard.file.is_none_or(|file| concerned.contains(&file));
+    let is_concerned = |heard: &&ReportedError| heard.file.is_none_or(|file| concerned.contains(&file));
     match oracle.errors.iter().find(|heard| !concerned.is_empty() && !is_concerned(heard)) {
         Some(heard) => wrong(heard),
         None => Ok(()),

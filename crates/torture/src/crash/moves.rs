@@ -5,7 +5,7 @@ use super::workload::Worker;
 use crate::access::{Outcome, tell};
 
 impl Worker {
-    /// Take a range out, or make one. What came before is synced: so a crash leaves all of it, moved or not.
+    /// Collapse or insert a range. Earlier changes are synced: so a crash leaves all of it, moved or not.
     pub(super) fn shift(&mut self, slot: usize) -> Outcome {
         let (size, block) = (self.size(slot), self.block);
         let blocks = size / block;

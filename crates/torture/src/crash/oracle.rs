@@ -3,7 +3,7 @@
 //! Each call is an operation with the moments (events and marks of the device) of its begin and end. After a cut:
 //! 1. Each byte is that of some operation that had begun, or zero where none wrote; but none older than the last one that a
 //!    sync (or `O_DSYNC`) has promised. So old, new or zero; never bytes of another file, never what the device held before.
-//! 2. The size is one that some operation gives, and covers what was promised.
+//! 2. The size is one that some operation gives, and covers promised data.
 //! 3. Truncated bytes do not come back: if the size can only be had after a truncation, so are the bytes beyond it.
 //! 4. A name leads to the file if a sync has promised it.
 //! 5. A call that moves bytes (a collapsed or inserted range) has taken place whole or not at all.
@@ -12,7 +12,7 @@ use super::era::{Era, View};
 use super::names::{Names, Presence};
 use crate::random::stamp_byte;
 
-/// What an operation does to the content.
+/// Effect of an operation on the content.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Bytes of a stamp.
@@ -24,7 +24,7 @@ pub enum Change {
         /// See [`stamp_byte`].
         stamp: u64,
     },
-    /// The file ends here: what lies beyond is gone.
+    /// The file ends here; later content is gone.
     Truncate(u64),
     /// The file is longer, with zeros.
     Grow {
@@ -66,7 +66,7 @@ pub(super) struct Sync {
     pub names: bool,
 }
 
-/// What sizes may be rounded to while nothing is promised.
+/// Sizes may be rounded to a multiple of this while nothing is promised.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounding {
     /// Bytes of a block.
@@ -143,14 +143,14 @@ impl Class {
 
 /// A fault.
 #[derive(Clone, Debug)]
-pub struct Wrong {
+pub struct Violation {
     /// Its class.
     pub class: Class,
-    /// What was found, in words.
+    /// Description.
     pub what: String,
 }
 
-impl Wrong {
+impl Violation {
     /// Of a class.
     pub fn new(class: Class, what: impl Into<String>) -> Self {
         Self { class, what: what.into() }
@@ -268,8 +268,8 @@ impl FileLog {
             })
     }
 
-    /// Check what was found.
-    pub fn judge(&self, cut: usize, found: &[u8], round: Rounding) -> Result<(), Wrong> {
+    /// Check the content found.
+    pub fn judge(&self, cut: usize, found: &[u8], round: Rounding) -> Result<(), Violation> {
         if self.is_unknown {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What runs before the power cut: calls of every kind from one or several threads, each reported to the oracle.
+//! The workload before the power cut: calls of every kind from one or several threads, each reported to the oracle.
 //!
 //! Each thread has files of its own, which it may cut, rename and remove, and all have one file in common, of which each
 //! thread writes its own part. Handles are kept for long, and several of different kinds are open on one file.
@@ -19,7 +19,7 @@ use crate::random::{Random, stamp_bytes, stamped};
 const PART: u64 = 96 << 10;
 /// Largest size of a thread's own files.
 pub(super) const LARGEST: u64 = 160 << 10;
-/// What errors of [`Shared::sync_everything`] begin with.
+/// Prefix of errors of [`Shared::sync_everything`].
 const SYNC_EVERYTHING: &str = "Filesystem::sync";
 /// Files of each thread.
 const FILES: usize = 3;
@@ -35,13 +35,13 @@ pub struct Plan {
     pub threads: usize,
     /// Calls of each.
     pub calls: usize,
-    /// What fails once the volume is in use; transfers are counted from then on.
+    /// Fault that is injected once the volume is in use; transfers are counted from then on.
     pub fault: Fault,
 }
 
 /// An error that a caller got, with the moments of the call's begin and end.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct ReportedError {
     /// When the call began.
     pub begin: usize,
     /// When it returned.
@@ -58,7 +58,7 @@ pub struct Oracle {
     /// The files.
     pub files: Vec<FileLog>,
     /// Errors that callers got.
-    pub errors: Vec<Heard>,
+    pub errors: Vec<ReportedError>,
     next_name: u64,
     next_stamp: u64,
 }
@@ -96,13 +96,13 @@ pub(super) struct Slot {
     pub(super) handles: Vec<Open>,
     /// Where it may write.
     part: std::ops::Range<u64>,
-    /// Whether it is this thread's alone.
+    /// Whether no other thread uses it.
     pub(super) own: bool,
     /// The last write: many bugs need the same range to be written again by another call.
     last: (u64, u64),
 }
 
-/// What all threads share.
+/// State that all threads share.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub(super) disk: Arc<Disk>,
@@ -214,7 +214,7 @@ impl Worker {
                     return Err(format!("call {call} on file {number}: {what}"));
                 }
                 let file = (!what.starts_with(SYNC_EVERYTHING)).then_some(number);
-                let heard = Heard { begin, end: self.shared.now(), file, what };
+                let heard = ReportedError { begin, end: self.shared.now(), file, what };
                 self.shared.oracle().errors.push(heard);
                 // A queue that was dropped and a name that may be either: go on with new handles.
                 self.slots[slot].handles.clear();
@@ -429,7 +429,7 @@ impl Worker {
         let begin = self.shared.now();
         let done = if all { file.sync_all() } else { file.sync_data() };
         if done.is_err() {
-            // What is lost is reported once: later syncs promise nothing of it.
+            // Lost data is reported once: later syncs promise nothing about it.
             self.shared.oracle().files[number].give_up();
         }
         tell(done, if all { "sync_all" } else { "sync_data" })?;
@@ -451,7 +451,7 @@ impl Worker {
         tell(self.slots[slot].handles[at].file.drop_cached(0, u64::MAX), "drop_cached")
     }
 
-    /// Read all of a file that is this thread's alone: it is as the calls so far have made it.
+    /// Read all of a private file of this thread: it has the content of the calls so far.
     fn read(&mut self, slot: usize) -> Outcome {
         if !self.slots[slot].own {
             return Ok(());
@@ -575,7 +575,7 @@ fn run_in(
         let closed = filesystem.close().map_err(|error| format!("close: {error}"));
         let end = disk.mark();
         let said = [synced.err(), reason, closed.err()].into_iter().flatten();
-        let heard = said.map(|what| Heard { begin, end, file: None, what });
+        let heard = said.map(|what| ReportedError { begin, end, file: None, what });
         oracle.lock().unwrap_or_else(PoisonError::into_inner).errors.extend(heard);
     }
     // The volume's own threads end.

@@ -5,7 +5,7 @@ use diorite::{AlignedBuf, DirectQueue, DirectReader, DirectWriter};
 use super::{FULL, Subject, allow};
 use crate::access::{Access, Outcome, tell};
 
-/// A queued write, and what was written of it.
+/// A queued write, and the number of bytes written.
 struct Queued {
     tag: u64,
     offset: u64,

@@ -1,6 +1,6 @@
 //! The fast-commit area after the log: deltas of inodes and directories on top of the last transaction.
 //!
-//! Where it sits: read once by replay; [`super::fast_replay`] applies what is found. The area counts only if its first record
+//! Where it sits: read once by replay; [`super::fast_replay`] applies the changes. The area counts only if its first record
 //! is a head for the transaction that the log ends with, and only up to its last tail with a matching checksum.
 //! Source: the kernel's documentation of ext4, "Fast commits".
 
@@ -71,7 +71,7 @@ fn le32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
 }
 
-/// The changes of all complete fast commits on top of the transaction before `sequence`, and what is damaged: a fast commit is written
+/// The changes of all complete fast commits on top of the transaction before `sequence`, and the first damage: a fast commit is written
 /// only after the one before is durable, so an intact one after the end says that the end is damage.
 pub(crate) fn read(
     reader: &mut LogReader<'_>,

@@ -2,7 +2,7 @@
 //!
 //! Where it sits: between replay of the log and opening the volume. A volume is opened on a [`ScratchDevice`] over the device as
 //! the log leaves it, every change is made with the volume's own operations, and it is closed. Nothing reaches the disk before
-//! all of that has succeeded. What is not supported is rejected, and the error names it: the volume is as it was then. Quota is settled with every change, as
+//! all of that has succeeded. Unsupported records are rejected, and the error names them; the volume is not changed. Quota is settled with every change, as
 //! always; the kernel's own replay does not.
 //!
 //! Every change may have been made already: a replay that was cut off is done again.
@@ -94,7 +94,7 @@ fn replay(scratch: Arc<ScratchDevice>, changes: &[FastChange]) -> Result<()> {
     Ok(())
 }
 
-/// A volume on which fast commits are replayed. What each kind of change does is beside what it changes: `replay.rs` of inodes,
+/// A volume on which fast commits are replayed. The code of each kind of change is beside the structure that it changes: `replay.rs` of inodes,
 /// mappings and names.
 pub(crate) struct FastReplay<'v> {
     pub(crate) volume: &'v Volume,
@@ -178,7 +178,7 @@ fn replay_nameless(on: &FastReplay<'_>, inode: InodeNumber, bytes: &[u8]) -> Res
     on.replay_inode(inode, &bytes)
 }
 
-/// Change the superblock where it is; returns what it was.
+/// Change the superblock on the device; returns the old one.
 fn change_superblock(
     device: &dyn BlockDevice,
     edit: impl FnOnce(&mut Superblock) -> Result<()>,

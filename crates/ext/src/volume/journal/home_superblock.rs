@@ -7,12 +7,12 @@ use crate::layout::Superblock;
 use crate::layout::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::memory::BlockMemory;
 
-/// The logical blocks of a device that hold its superblock, as they are to be written.
+/// The logical blocks of a device with the changed superblock, ready to be written.
 pub(super) struct EditedSuperblock {
     /// Where they start on the device, in bytes.
     pub(super) start: u64,
     pub(super) memory: BlockMemory,
-    /// What it was.
+    /// The old superblock.
     pub(super) original: Superblock,
 }
 

@@ -4,7 +4,7 @@
 //! directly: until replay is done, nothing that is read may stay in a cache. The journal's own inode and mapping never
 //! change while the volume is in use, so they are right whatever else is half written.
 //!
-//! Cost: bounded by what is on the disk, not by what it claims: every leaf must go on where the last one ended, and no
+//! Cost: bounded by the size of the volume, whatever the fields claim: every leaf must go on where the last one ended, and no
 //! indirect block may be met twice.
 
 use std::collections::HashSet;
@@ -114,7 +114,7 @@ impl Walk<'_> {
         Ok(self.map.push(block, blocks, self.layout.blocks_count)?)
     }
 
-    /// Walk a node of the extent tree; `depth` is what its parent says it must be.
+    /// Walk a node of the extent tree; `depth` is the depth that its parent requires.
     fn extents(&mut self, node: &[u8], depth: Option<u16>) -> Result<()> {
         let header = extent::Header::parse(node).map_err(|what| self.corrupt(what))?;
         if depth.is_some_and(|depth| depth != header.depth) || header.entries == 0 {

@@ -1,11 +1,11 @@
-//! A volume's journal: where it is, what is done about it when the volume is opened, and fast commits. The log itself is
+//! A volume's journal: its location, its replay when the volume is opened, and fast commits. The log itself is
 //! [`diorite_journal::log`].
 //!
 //! Modes: file data is written to its place before the handle that records it begins (ARCHITECTURE, "The path of a direct
-//! write"), so what `data=ordered` promises holds always, and `data=writeback` would be no faster. With `data=journal`, and in
-//! files with the flag for it, data is written the same way: what a kernel left in the log is replayed when the volume is
+//! write"), so the promise of `data=ordered` always holds, and `data=writeback` would be no faster. With `data=journal`, and in
+//! files with the flag for it, data is written the same way: data that a kernel left in the log is replayed when the volume is
 //! opened, and nothing is added to it; direct I/O falls back to the page cache ([`crate::DataMode`]). Fast commits are replayed
-//! (what cannot be is rejected, and the error names it; the outcome goes through the log like any change), and not made; a journal on another
+//! (unsupported records are rejected, and the error names them; the outcome goes through the log like any change), and not made; a journal on another
 //! device leaves the volume read-only.
 
 mod fast_commit;

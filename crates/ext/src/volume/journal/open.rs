@@ -1,4 +1,4 @@
-//! What opening a volume does about its journal.
+//! Opening the journal of a volume.
 //!
 //! Where it sits: called with the superblock and before anything else is read. Afterwards the superblock must be read again,
 //! and everything through [`OpenedJournal::device`].
@@ -21,7 +21,7 @@ use diorite_journal::log::{
 /// A volume's journal, replayed.
 #[derive(Debug)]
 pub(crate) struct OpenedJournal {
-    /// What to read the volume through.
+    /// The device to read the volume through.
     pub(crate) device: Arc<dyn BlockDevice>,
     /// The log to write to; none on a volume without a journal or one that cannot be written.
     pub(crate) log: Option<(LogMap, JournalSuperblock)>,
@@ -31,14 +31,14 @@ pub(crate) struct OpenedJournal {
     pub(crate) superblock_changed: bool,
     /// Why the volume cannot be written because of its journal.
     pub(crate) read_only: Option<String>,
-    /// What of the journal could not be replayed.
+    /// The part of the journal that could not be replayed.
     pub(crate) damage: Option<Corrupt>,
     /// Why nothing of the journal can be read: it was not replayed.
     pub(crate) unreadable: Option<Corrupt>,
 }
 
 impl OpenedJournal {
-    /// None, or one that is left alone.
+    /// None, or one that is not used.
     pub(crate) fn none(device: Arc<dyn BlockDevice>) -> Self {
         Self {
             device,
@@ -124,7 +124,7 @@ fn read_head(
     Ok((map, head))
 }
 
-/// What it means that a journal cannot be read. `may_have_content`: the superblock asks for a replay, or does not say.
+/// The consequence of a journal that cannot be read. `may_have_content`: the superblock asks for a replay, or does not say.
 pub(crate) fn unreadable_text(damage: &Corrupt, may_have_content: bool) -> String {
     let meaning = if may_have_content {
         "it is not replayed, and changes that were only in it are missing"
@@ -153,11 +153,11 @@ pub(crate) fn defect_of(
 /// A volume as its journal leaves it.
 #[derive(Debug)]
 pub struct ReplayedInMemory {
-    /// What to read the volume through.
+    /// The device to read the volume through.
     pub device: Arc<dyn BlockDevice>,
     /// How many blocks were replayed.
     pub blocks: usize,
-    /// What of the journal cannot be replayed, nor what came after it.
+    /// The part of the journal that cannot be replayed, with everything after it.
     pub damage: Option<Corrupt>,
 }
 

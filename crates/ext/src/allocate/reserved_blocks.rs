@@ -1,4 +1,4 @@
-//! Who may use the blocks that are kept for the superuser (`mke2fs -m`).
+//! Access to the blocks that are reserved for the superuser (`mke2fs -m`).
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ thread_local! {
     static RIGHT: Cell<Option<ReservedBlocks>> = const { Cell::new(None) };
 }
 
-/// What this thread has said.
+/// The setting of this thread.
 pub(super) fn of_this_thread() -> Option<ReservedBlocks> {
     RIGHT.get()
 }
