@@ -6,6 +6,8 @@
 //! - under a volume on which fast commits are replayed. When that has succeeded, the blocks are written to the device below
 //!   ([`ScratchDevice::write_out`]), or the volume is read through them ([`ScratchDevice::read_only`]).
 //!
+//! Locking: a write holds the lock of the written blocks across reads from below. Only a replay writes, in one thread.
+//!
 //! Cost: one small record for each block that the log has newer; its content stays in the log.
 
 use std::collections::BTreeMap;
@@ -103,15 +105,17 @@ impl ScratchDevice {
         })
     }
 
-    /// Put newer blocks into `memory`, which was read from byte `start` on.
-    fn patch(&self, blocks: &Blocks, start: u64, memory: &mut [u8]) -> Result<(), IoError> {
+    /// Put the parts of blocks that `newer` gives into `memory`, which was read from byte `start` on.
+    fn patch<M: std::ops::Deref<Target = [u8]>>(
+        &self,
+        start: u64,
+        memory: &mut [u8],
+        newer: impl Fn(u64) -> Result<Option<M>, IoError>,
+    ) -> Result<(), IoError> {
         let mut done = 0;
         for (block, within, len) in self.parts(start, memory.len()) {
-            let part = &mut memory[done..done + len];
-            if let Some(content) = blocks.get(&block) {
-                part.copy_from_slice(&content[within..within + len]);
-            } else if let Some(content) = self.from_log(block)? {
-                part.copy_from_slice(&content[within..within + len]);
+            if let Some(content) = newer(block)? {
+                memory[done..done + len].copy_from_slice(&content[within..within + len]);
             }
             done += len;
         }
@@ -186,22 +190,24 @@ impl BlockDevice for ScratchDevice {
                 self.lower.execute(std::slice::from_mut(bio))?;
             }
             let mut at = bio.sector.to_bytes();
-            let mut blocks = self.blocks.lock();
             match (&mut bio.memory, bio.op) {
                 (BioMemory::Read(segments), _) => {
                     for segment in segments {
-                        self.patch(&blocks, at, segment)?;
+                        self.patch(at, segment, |block| self.from_log(block))?;
+                        let blocks = self.blocks.lock();
+                        self.patch(at, segment, |block| Ok(blocks.get(&block).map(|content| &**content)))?;
                         at += segment.len() as u64;
                     }
                 }
                 (BioMemory::Write(segments), _) => {
+                    let mut blocks = self.blocks.lock();
                     for segment in segments {
                         self.write(&mut blocks, at, segment.len(), Some(segment))?;
                         at += segment.len() as u64;
                     }
                 }
                 (BioMemory::None(len), Op::WriteZeroes) => {
-                    self.write(&mut blocks, at, *len as usize, None)?;
+                    self.write(&mut self.blocks.lock(), at, *len as usize, None)?;
                 }
                 (BioMemory::None(_), _) => {}
             }
