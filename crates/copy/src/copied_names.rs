@@ -57,7 +57,8 @@ impl CopiedNames {
             let now = sink.existing(path, Follow::No).ok().flatten();
             now.is_some_and(|now| now.identity == existing.identity)
         };
-        let other = self.by_file.get(&existing.identity).or_else(|| self.by_key.get(&key_of(to)).filter(is_it));
+        let other =
+            self.by_file.get(&existing.identity).or_else(|| self.by_key.get(&key_of(to)).filter(is_it));
         if other.is_none() && self.age == Age::Existing {
             return Ok(());
         }

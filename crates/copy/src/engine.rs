@@ -95,7 +95,8 @@ impl<'a> Copier<'a> {
         self.refuse_directory(item)?;
         self.note_destination(to);
         // If `to` is a link, its directory gets the attributes, too.
-        let is_link = self.files.sink.existing(to, Follow::No)?.is_some_and(|at| at.kind == FileKind::Symlink);
+        let is_link =
+            self.files.sink.existing(to, Follow::No)?.is_some_and(|at| at.kind == FileKind::Symlink);
         let itself = if is_link { to.join(".") } else { to.to_owned() };
         self.copy_into(item, &itself, source.names(from)?, Age::Existing)
     }
@@ -242,7 +243,6 @@ impl<'a> Copier<'a> {
         let finished = self.files.finish_attributes(directory, to, to);
         copied.and(finished).and(names.damage.map_or(Ok(()), Err))
     }
-
 }
 
 /// Whether the directory `at` of a sink is, or is below, the directory with that identity. Links and `..` in `at` are followed.

@@ -236,7 +236,9 @@ impl Sink for ImageTree {
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), Error> {
-        self.filesystem.create_node(path, &private(FileKind::Directory, 0o700)).map_err(self.error(path, "make the directory"))?;
+        self.filesystem
+            .create_node(path, &private(FileKind::Directory, 0o700))
+            .map_err(self.error(path, "make the directory"))?;
         Ok(())
     }
 

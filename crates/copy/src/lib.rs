@@ -38,12 +38,12 @@ mod user_namespace;
 pub use archive::unpack;
 pub use copy_tree::CopyTree;
 pub use engine::{Copier, data_bytes, is_within};
-pub use new_file::{Clobber, CopyOptions, Depth, OnFailure, Sync};
 pub use error::Error;
 pub use host::HostTree;
 pub use host_stream::{StandardInput, WatchedInput};
 pub use image::{ImageTree, incomplete_name};
 pub use needs::needs;
+pub use new_file::{Clobber, CopyOptions, Depth, OnFailure, Sync};
 pub use pax::{START_BYTES, decompressor, no_archive};
 pub use tree::{
     Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source, Target,

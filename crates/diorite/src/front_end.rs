@@ -7,7 +7,9 @@ pub use diorite_device::{
     end_of_target, foreign_content, foreign_format, has_partitions, host_paths, is_new_file, kind_of_target,
     partitions,
 };
-pub use diorite_ext::{LogUse, MmpWait, NamesVersion, ReservedBlocksGuard, SuperblockBackup, TransactionStatus, VolumeStatus};
+pub use diorite_ext::{
+    LogUse, MmpWait, NamesVersion, ReservedBlocksGuard, SuperblockBackup, TransactionStatus, VolumeStatus,
+};
 
 pub use crate::handle::options::ContentTimes;
 pub use crate::volume::volume_target::{open_volume_target, partitions_with_volumes};

@@ -333,9 +333,8 @@ type Called = (Vec<Entry>, Outcome);
 
 fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut Random) -> Outcome<u64> {
     let path = format!("/file-{}", round % 3);
-    let open = |access: Access| {
-        tell(access.options(filesystem.open_options()).create(true).open(&path), "open")
-    };
+    let open =
+        |access: Access| tell(access.options(filesystem.open_options()).create(true).open(&path), "open");
     let handles = [open(Access::Cached)?, open(Access::Direct)?, open(Access::Bounced)?];
     handles[0].set_len(0).map_err(|error| format!("set_len: {error}"))?;
     let (clock, values) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));

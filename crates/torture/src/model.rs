@@ -12,9 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use diorite::mkfs::{MkfsOptions, mkfs};
-use diorite::{
-    AlignedBuf, ErrorKind, File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile,
-};
+use diorite::{AlignedBuf, ErrorKind, File, Filesystem, FilesystemOptions, HostFile, OpenOptions, RawFile};
 use diorite_block::BlockDevice;
 
 use crate::access::{Access, Outcome, fill, tell};
@@ -426,7 +424,8 @@ impl Subject {
 
     /// Take a range out, or make one.
     fn shift(&mut self) -> Outcome {
-        let (Subject::Volume { extents: true, .. } | Subject::Shared { extents: true, .. }) = self.place else {
+        let (Subject::Volume { extents: true, .. } | Subject::Shared { extents: true, .. }) = self.place
+        else {
             return Ok(());
         };
         let blocks = self.size() / self.block;

@@ -1,7 +1,7 @@
 //! Where groups, their superblock backups and descriptors, and inodes are: arithmetic on a superblock's numbers.
 
-use crate::{BlockSize, Corrupt, FsBlock, GroupNumber, InodeNumber, Result};
 use super::{SUPERBLOCK_OFFSET, Superblock};
+use crate::{BlockSize, Corrupt, FsBlock, GroupNumber, InodeNumber, Result};
 use crate::{Compat, Incompat, RoCompat};
 
 /// The numbers of a superblock that say where things are; small and copied freely.

@@ -39,8 +39,8 @@ impl BitmapCheck<'_, '_> {
             self.check_inode_bitmap(group, &mut totals)?;
         }
         self.check_totals(totals);
-        let blocks =
-            self.volume.layout.blocks_count - totals.free_clusters * u64::from(self.volume.layout.blocks_per_cluster);
+        let blocks = self.volume.layout.blocks_count
+            - totals.free_clusters * u64::from(self.volume.layout.blocks_per_cluster);
         self.findings.report.blocks_used = blocks;
         self.findings.report.inodes_used = u64::from(self.volume.layout.inodes_count) - totals.free_inodes;
         let groups = self.volume.layout.group_count;
@@ -62,7 +62,8 @@ impl BitmapCheck<'_, '_> {
             }
         } else {
             let bitmap = self.volume.reader.block(descriptor.block_bitmap)?;
-            let right = self.volume.superblock.checksum_seed().bitmap(&bitmap, self.volume.layout.clusters_per_group);
+            let right =
+                self.volume.superblock.checksum_seed().bitmap(&bitmap, self.volume.layout.clusters_per_group);
             let is_right = descriptor.block_bitmap_checksum_is(right, &self.volume.superblock);
             let words = self.used.words(group).unwrap_or_default();
             let is_used =
@@ -143,8 +144,7 @@ impl BitmapCheck<'_, '_> {
         let directories =
             notes.iter().filter(|note| note.used && note.kind == Some(FileKind::Directory)).count() as u32;
         if descriptor.used_directories != directories {
-            let what =
-                format!("directory count is {}, should be {directories}", descriptor.used_directories);
+            let what = format!("directory count is {}, should be {directories}", descriptor.used_directories);
             self.findings.add(ProblemKind::Count, place, what);
         }
         Ok(())

@@ -3,12 +3,12 @@
 //! Where it sits: between the walks of `mapping.rs`, which find mapped blocks, and `inodes.rs`, which compares the sum with the
 //! inode's fields. Blocks that are in use already are noted for `shared.rs`.
 
+use crate::check::ProblemKind;
 use crate::check::mapping::{MapSink, walk_map};
 use crate::check::report::{Findings, Location};
 use crate::check::shared::SharedRuns;
 use crate::check::used::UsedClusters;
 use crate::check::volume::Volume;
-use crate::check::ProblemKind;
 use diorite_ext::Result;
 use diorite_ext_format::{DiskInode, RoCompat};
 use diorite_ext_format::{FileKind, FsBlock};

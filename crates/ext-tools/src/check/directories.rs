@@ -6,7 +6,7 @@ use crate::check::index::{self, Index};
 use crate::check::report::{Findings, Location};
 use crate::check::used::InodeNotes;
 use crate::check::volume::Volume;
-use crate::check::{CheckPhase, DirectoryWork, NameForm, TreePosition, ProblemKind};
+use crate::check::{CheckPhase, DirectoryWork, NameForm, ProblemKind, TreePosition};
 use diorite_ext::Result;
 use diorite_ext_format::directory::{Entries, RawEntry, has_valid_checksum, is_tail, kind_code};
 use diorite_ext_format::{ChecksumSeed, Incompat, le16};
@@ -63,11 +63,21 @@ impl DirectoryCheck<'_, '_> {
         let mut index = None;
         if directory.indexed {
             let mut wrong = Vec::new();
-            index = index::read(&self.volume.reader, &self.volume.superblock, directory, seed, &mut |at, what| {
-                wrong.push((at, what.to_owned()));
-            })?;
+            index = index::read(
+                &self.volume.reader,
+                &self.volume.superblock,
+                directory,
+                seed,
+                &mut |at, what| {
+                    wrong.push((at, what.to_owned()));
+                },
+            )?;
             for (at, what) in wrong {
-                self.findings.add(ProblemKind::Directory, Location::inode(directory.inode).and_block(at), what);
+                self.findings.add(
+                    ProblemKind::Directory,
+                    Location::inode(directory.inode).and_block(at),
+                    what,
+                );
             }
         }
         let size = self.volume.layout.block_size.bytes();
@@ -100,7 +110,11 @@ impl DirectoryCheck<'_, '_> {
             let unknown = (1..next).find(|at| !index.nodes.contains(at) && !index.leaves.contains_key(at));
             if let Some(at) = unknown {
                 let what = "the index has no entry for this block";
-                self.findings.add(ProblemKind::Directory, Location::inode(directory.inode).and_block(at), what);
+                self.findings.add(
+                    ProblemKind::Directory,
+                    Location::inode(directory.inode).and_block(at),
+                    what,
+                );
             }
         }
         Ok(())
@@ -110,7 +124,11 @@ impl DirectoryCheck<'_, '_> {
         let is_node = place.index.is_some_and(|index| index.nodes.contains(&place.at));
         if let Some(seed) = seed.filter(|_| !is_node) {
             if !is_tail(bytes) {
-                self.findings.add(ProblemKind::Directory, place.place(), "the directory block has no checksum");
+                self.findings.add(
+                    ProblemKind::Directory,
+                    place.place(),
+                    "the directory block has no checksum",
+                );
             } else if !has_valid_checksum(bytes, seed) {
                 self.findings.add(
                     ProblemKind::Directory,
@@ -263,11 +281,8 @@ impl DirectoryCheck<'_, '_> {
         let due = kind.filter(|_| stored).map_or(0, kind_code);
         // Kind 0 says nothing, which is allowed everywhere.
         if entry.kind_code != due && entry.kind_code != 0 {
-            let what = format!(
-                "entry {:?} has file type {}, should be {due}",
-                text(entry.name),
-                entry.kind_code
-            );
+            let what =
+                format!("entry {:?} has file type {}, should be {due}", text(entry.name), entry.kind_code);
             self.findings.add(ProblemKind::Directory, place.place(), what);
         }
     }
@@ -290,7 +305,11 @@ impl DirectoryCheck<'_, '_> {
         let block_size = self.volume.layout.block_size.bytes() as usize;
         let (first, second) = content.split_at(content.len().min(60));
         for area in [first.get(4..).unwrap_or_default(), second] {
-            self.check_entries(place, Entries::in_area(area, block_size, self.volume.layout.inodes_count), false);
+            self.check_entries(
+                place,
+                Entries::in_area(area, block_size, self.volume.layout.inodes_count),
+                false,
+            );
         }
     }
 }

@@ -105,10 +105,14 @@ impl FieldCheck<'_, '_> {
             wrong("the fragment number or size is set");
         }
         if !is_hurd && le16(raw, 0x74) != 0 && !features.has_ro_compat(RoCompat::HUGE_FILE) {
-            wrong("the upper half of the sector count is set, but the volume does not have the feature huge_file");
+            wrong(
+                "the upper half of the sector count is set, but the volume does not have the feature huge_file",
+            );
         }
         if !is_hurd && le16(raw, 0x76) != 0 && !features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
-            wrong("the upper half of the attribute block number is set, but the volume does not have the feature 64bit");
+            wrong(
+                "the upper half of the attribute block number is set, but the volume does not have the feature 64bit",
+            );
         }
         if le32(raw, 0x6c) != 0 && is_directory && !features.has_incompat(Incompat::LARGE_DIR) {
             wrong("the upper half of the size of a directory is set");
@@ -140,9 +144,14 @@ impl FieldCheck<'_, '_> {
         if fields.kind() == Some(FileKind::Directory) {
             let due = fields.size / block;
             if !fields.size.is_multiple_of(block) || fields.size == 0 {
-                let what = format!("the directory's size of {} bytes is not a multiple of the block size", fields.size);
+                let what = format!(
+                    "the directory's size of {} bytes is not a multiple of the block size",
+                    fields.size
+                );
                 self.findings.add(ProblemKind::Inode, place, what);
-            } else if due > mapped || mapped - due > u64::from(self.volume.superblock.raw().prealloc_dir_blocks) {
+            } else if due > mapped
+                || mapped - due > u64::from(self.volume.superblock.raw().prealloc_dir_blocks)
+            {
                 let what = format!("the directory's size is {due} blocks, but {mapped} are mapped");
                 self.findings.add(ProblemKind::Inode, place, what);
             }
@@ -157,7 +166,8 @@ impl FieldCheck<'_, '_> {
                 self.findings.add(ProblemKind::Inode, place, what);
             }
             if fields.size > self.largest_size(fields) {
-                let what = format!("the size of {} bytes is larger than its block map can address", fields.size);
+                let what =
+                    format!("the size of {} bytes is larger than its block map can address", fields.size);
                 self.findings.add(ProblemKind::Inode, place, what);
             }
         }

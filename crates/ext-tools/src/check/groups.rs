@@ -33,7 +33,8 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
         if self.volume.superblock.state() & STATE_ERROR != 0 {
             self.findings.note("the superblock records errors from earlier use");
         }
-        let (reserved, blocks) = (self.volume.superblock.reserved_blocks_count(), self.volume.superblock.blocks_count());
+        let (reserved, blocks) =
+            (self.volume.superblock.reserved_blocks_count(), self.volume.superblock.blocks_count());
         if reserved > blocks / 2 {
             let what = format!("{reserved} of {blocks} blocks are reserved: more than half");
             self.findings.add(ProblemKind::Superblock, Location::VOLUME, what);
@@ -74,11 +75,18 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
         if self.volume.superblock.features().has_incompat(Incompat::FLEX_BG) {
             return;
         }
-        let table_end = FsBlock(descriptor.inode_table.0 + u64::from(self.volume.layout.inode_table_blocks()) - 1);
+        let table_end =
+            FsBlock(descriptor.inode_table.0 + u64::from(self.volume.layout.inode_table_blocks()) - 1);
         let blocks = [descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table, table_end];
-        if let Some(block) = blocks.into_iter().find(|block| self.volume.layout.group_of(*block) != Some(group)) {
+        if let Some(block) =
+            blocks.into_iter().find(|block| self.volume.layout.group_of(*block) != Some(group))
+        {
             let what = "a bitmap or the inode table is in another group, which needs flex_bg";
-            self.findings.add(ProblemKind::GroupDescriptor, Location::group(group.0).and_block(block.0), what);
+            self.findings.add(
+                ProblemKind::GroupDescriptor,
+                Location::group(group.0).and_block(block.0),
+                what,
+            );
         }
     }
 
@@ -163,7 +171,9 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
     /// Backups may be old: their problems are notes.
     fn check_backups(&mut self) -> Result<()> {
         let mut wrong = Vec::new();
-        for group in self.volume.layout.groups().skip(1).filter(|group| self.volume.layout.has_superblock(*group)) {
+        for group in
+            self.volume.layout.groups().skip(1).filter(|group| self.volume.layout.has_superblock(*group))
+        {
             let start = self.volume.layout.first_block(group);
             let backup = self.volume.reader.block(start)?;
             let same = Superblock::parse_any_features(&backup).is_ok_and(|backup| {

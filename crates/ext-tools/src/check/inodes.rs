@@ -152,8 +152,7 @@ impl<'d> InodeCheck<'_, 'd> {
         let shared = self.xattrs.is_shared(fields.file_acl);
         let encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
         if encrypted && fields.links != 0 && !shared && !self.xattrs.policies.contains_key(&number) {
-            let what =
-                "the encrypt flag is set, but the encryption policy is missing or not valid";
+            let what = "the encrypt flag is set, but the encryption policy is missing or not valid";
             self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
     }
@@ -271,8 +270,10 @@ impl<'d> InodeCheck<'_, 'd> {
         }
         if kind == Some(FileKind::Symlink) && !is_removed {
             if fields.size <= FAST_SYMLINK_MAX {
-                let what =
-                    format!("the target of a symbolic link is in a block, but its {} bytes fit in the inode", fields.size);
+                let what = format!(
+                    "the target of a symbolic link is in a block, but its {} bytes fit in the inode",
+                    fields.size
+                );
                 self.findings.add(ProblemKind::Inode, Location::inode(number), what);
             }
             self.fields().check_slow_symlink(number, fields)?;
@@ -300,13 +301,7 @@ impl<'d> InodeCheck<'_, 'd> {
     }
 
     /// A file, directory or symbolic link whose content is in the inode.
-    fn check_inline_inode(
-        &mut self,
-        number: u32,
-        raw: &[u8],
-        fields: &DiskInode,
-        acl_clusters: u64,
-    ) {
+    fn check_inline_inode(&mut self, number: u32, raw: &[u8], fields: &DiskInode, acl_clusters: u64) {
         let rest = self.fields().check_inline_content(number, raw, fields);
         let kind = fields.kind();
         if kind != Some(FileKind::Symlink) {
@@ -340,7 +335,11 @@ impl<'d> InodeCheck<'_, 'd> {
         let mut content = fields.block.to_vec();
         content.extend_from_slice(rest.unwrap_or_default());
         if rest.is_some() && fields.size != content.len() as u64 {
-            let what = format!("the directory's size is {} bytes, but its inline data has {}", fields.size, content.len());
+            let what = format!(
+                "the directory's size is {} bytes, but its inline data has {}",
+                fields.size,
+                content.len()
+            );
             self.findings.add(ProblemKind::Inode, Location::inode(number), what);
         }
         content.truncate(usize::try_from(fields.size).unwrap_or(usize::MAX));

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::check::report::{Findings, Location};
 use crate::check::used::{InodeNote, InodeNotes};
 use crate::check::volume::Volume;
-use crate::check::{CheckPhase, TreePosition, ProblemKind};
+use crate::check::{CheckPhase, ProblemKind, TreePosition};
 use diorite_ext_format::RoCompat;
 use diorite_ext_format::{FileKind, InodeNumber};
 
@@ -27,7 +27,11 @@ impl LinkCheck<'_, '_> {
         if self.notes.get(root).kind == Some(FileKind::Directory) {
             self.check_tree(root);
         } else {
-            self.findings.add(ProblemKind::Connectivity, Location::inode(root), "the root directory is missing");
+            self.findings.add(
+                ProblemKind::Connectivity,
+                Location::inode(root),
+                "the root directory is missing",
+            );
         }
         for group in self.volume.layout.groups() {
             if group.0.is_multiple_of(256) {

@@ -114,8 +114,10 @@ impl ExtentWalk<'_, '_> {
         if extent.blocks == 0 {
             self.sink.problem(at, "an extent has length 0".to_owned());
         } else if !self.reader.layout.is_data_range(extent.block, u64::from(extent.blocks)) {
-            let what =
-                format!("an extent of {} blocks from block {} is outside the volume", extent.blocks, extent.block);
+            let what = format!(
+                "an extent of {} blocks from block {} is outside the volume",
+                extent.blocks, extent.block
+            );
             self.sink.problem(at, what);
         } else if at < self.next {
             self.sink.problem(at, "an extent overlaps the one before it, or is out of order".to_owned());
@@ -130,7 +132,8 @@ impl ExtentWalk<'_, '_> {
     fn child(&mut self, child: Index, depth: u16, end: u64) -> Result<()> {
         let at = child.start.0;
         if !self.reader.layout.is_data_range(child.block, 1) {
-            let what = format!("an extent index points to block {}, which is outside the volume", child.block);
+            let what =
+                format!("an extent index points to block {}, which is outside the volume", child.block);
             self.sink.problem(at, what);
             return Ok(());
         }
@@ -159,7 +162,10 @@ impl ExtentWalk<'_, '_> {
         }
         let first = if header.entries == 0 { at } else { u64::from(le32(&node, 12)) };
         if first != at {
-            let what = format!("block {}: the first block of an extent node is not that of its index entry", child.block);
+            let what = format!(
+                "block {}: the first block of an extent node is not that of its index entry",
+                child.block
+            );
             self.sink.problem(at, what);
         }
         self.node(&node, header, at, end)

@@ -35,11 +35,11 @@ use diorite_block::BlockDevice;
 
 pub use report::{CheckOptions, CheckPhase, CheckProgress, CheckReport, Problem, ProblemKind};
 
+use bitmaps::BitmapCheck;
+use claim::FileBlocks;
 use diorite_ext::{Error, Result, find_superblock, replay_in_memory};
 use diorite_ext_format::{FsBlock, Incompatible};
 use diorite_ext_format::{Incompat, InodeFlags, Layout, casefold};
-use bitmaps::BitmapCheck;
-use claim::FileBlocks;
 use directories::DirectoryCheck;
 use groups::GroupCheck;
 use inodes::InodeCheck;

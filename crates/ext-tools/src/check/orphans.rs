@@ -80,7 +80,12 @@ impl OrphanCheck<'_, '_> {
         Ok(())
     }
 
-    fn read_orphan_block(&mut self, place: Location, block: FsBlock, seed: Option<ChecksumSeed>) -> Result<()> {
+    fn read_orphan_block(
+        &mut self,
+        place: Location,
+        block: FsBlock,
+        seed: Option<ChecksumSeed>,
+    ) -> Result<()> {
         let may_have_entries = self.volume.superblock.features().has_ro_compat(RoCompat::ORPHAN_PRESENT);
         let bytes = self.volume.reader.block(block)?;
         if !orphan::has_magic(&bytes) {

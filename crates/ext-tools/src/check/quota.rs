@@ -145,8 +145,7 @@ impl QuotaCheck<'_, '_> {
     fn read_quota_tree(&mut self, file: &mut File, block: u32, level: u32) -> Result<()> {
         let bytes = if file.seen.insert(block) { self.quota_block(file, block)? } else { None };
         let Some(bytes) = bytes else {
-            let what =
-                format!("block {block} of the quota tree is outside the file, or linked twice");
+            let what = format!("block {block} of the quota tree is outside the file, or linked twice");
             self.findings.add(ProblemKind::Quota, file.place, what);
             return Ok(());
         };

@@ -3,11 +3,11 @@
 //! Where it sits: after all inodes have been checked. Shared blocks are few (`claim.rs` notes no more), so their users are found by
 //! with a second pass over all files.
 
+use crate::check::ProblemKind;
 use crate::check::mapping::{MapSink, walk_map};
+use crate::check::report::{Findings, Location};
 use crate::check::used::{InodeNotes, UsedClusters};
 use crate::check::volume::Volume;
-use crate::check::ProblemKind;
-use crate::check::report::{Findings, Location};
 use std::collections::BTreeSet;
 
 use diorite_ext::Result;
@@ -49,7 +49,8 @@ impl SharedRuns {
         if self.0.is_empty() {
             return Ok(());
         }
-        let unowned = |(block, count): &(u64, u64)| Shared { block: *block, count: *count, inodes: Vec::new() };
+        let unowned =
+            |(block, count): &(u64, u64)| Shared { block: *block, count: *count, inodes: Vec::new() };
         let mut shared: Vec<Shared> = self.0.iter().map(unowned).collect();
         let mut visited = UsedClusters::new(volume.layout);
         for group in volume.layout.groups() {

@@ -25,7 +25,8 @@ impl SpecialFiles<'_, '_> {
         if features.has_compat(Compat::HAS_JOURNAL) {
             self.check_journal()?;
         } else if self.names_a_journal() {
-            let what = "the superblock has a journal inode, but the volume does not have the feature has_journal";
+            let what =
+                "the superblock has a journal inode, but the volume does not have the feature has_journal";
             self.findings.add(ProblemKind::Journal, Location::VOLUME, what);
         }
         if features.has_compat(Compat::RESIZE_INODE) {
@@ -81,7 +82,8 @@ impl SpecialFiles<'_, '_> {
             self.findings.add(ProblemKind::Journal, place, "the journal is not a regular file");
             return Ok(());
         };
-        let first = self.volume.runs_of(&fields, 1)?.first().filter(|(file_block, _, _)| *file_block == 0).copied();
+        let first =
+            self.volume.runs_of(&fields, 1)?.first().filter(|(file_block, _, _)| *file_block == 0).copied();
         let Some((_, block, _)) = first else {
             self.findings.add(ProblemKind::Journal, place, "the first block of the journal is not mapped");
             return Ok(());
@@ -105,8 +107,7 @@ impl SpecialFiles<'_, '_> {
             self.findings.add(ProblemKind::Journal, place, what);
         }
         if journal.users() > 1 {
-            let what =
-                format!("the internal journal has {} users", journal.users());
+            let what = format!("the internal journal has {} users", journal.users());
             self.findings.add(ProblemKind::Journal, place, what);
         }
         if journal.errno != 0 {

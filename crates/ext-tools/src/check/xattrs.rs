@@ -110,11 +110,7 @@ impl XattrCheck<'_, '_> {
         let block = fields.file_acl;
         let place = Location::inode(number).and_block(block.0);
         if !self.volume.layout.is_data_range(block, 1) {
-            self.findings.add(
-                ProblemKind::Xattr,
-                place,
-                "the attribute block is outside the volume",
-            );
+            self.findings.add(ProblemKind::Xattr, place, "the attribute block is outside the volume");
             return Ok((0, ValueUse::default()));
         }
         if let Some(known) = self.xattrs.blocks.get_mut(&block.0) {
@@ -157,8 +153,14 @@ impl XattrCheck<'_, '_> {
             }
         };
         let seed = self.volume.superblock.checksum_seed();
-        if self.volume.superblock.features().metadata_csum() && !has_valid_checksum(&bytes, fields.file_acl, seed) {
-            self.findings.add(ProblemKind::Xattr, place, "the checksum of the attribute block does not match");
+        if self.volume.superblock.features().metadata_csum()
+            && !has_valid_checksum(&bytes, fields.file_acl, seed)
+        {
+            self.findings.add(
+                ProblemKind::Xattr,
+                place,
+                "the checksum of the attribute block does not match",
+            );
         }
         let entries: Vec<_> = Attributes::in_block(&bytes, self.volume.layout.inodes_count).collect();
         let mut values = ValueUse::default();
@@ -166,7 +168,11 @@ impl XattrCheck<'_, '_> {
             match entry {
                 Ok(entry) => {
                     if entry.name_index == 0 {
-                        self.findings.add(ProblemKind::Xattr, place, "an extended attribute has an unknown namespace");
+                        self.findings.add(
+                            ProblemKind::Xattr,
+                            place,
+                            "an extended attribute has an unknown namespace",
+                        );
                     }
                     if entry.value_inode.is_none() && !has_right_hash(&entry, entry.value) {
                         let what = "the hash of an extended attribute does not match";
@@ -176,7 +182,11 @@ impl XattrCheck<'_, '_> {
                     self.note_policy(number, fields, &entry);
                 }
                 Err(what) => {
-                    self.findings.add(ProblemKind::Xattr, Location::inode(number).and_block(fields.file_acl.0), what);
+                    self.findings.add(
+                        ProblemKind::Xattr,
+                        Location::inode(number).and_block(fields.file_acl.0),
+                        what,
+                    );
                     return Ok(None);
                 }
             }
@@ -221,7 +231,8 @@ impl XattrCheck<'_, '_> {
         }
         *self.xattrs.value_inodes.entry(number.0).or_default() += 1;
         let per_cluster = u64::from(self.volume.layout.blocks_per_cluster);
-        let clusters = self.volume.layout.block_size.blocks_for(entry.value_size.into()).div_ceil(per_cluster);
+        let clusters =
+            self.volume.layout.block_size.blocks_for(entry.value_size.into()).div_ceil(per_cluster);
         ValueUse { clusters, inodes: 1 }
     }
 }
@@ -237,7 +248,8 @@ impl Xattrs {
             .collect();
         wrong.sort_unstable();
         for (block, references, found) in wrong {
-            let what = format!("the reference count of an attribute block is {references}, should be {found}");
+            let what =
+                format!("the reference count of an attribute block is {references}, should be {found}");
             findings.add(ProblemKind::Xattr, Location::block(block), what);
         }
     }

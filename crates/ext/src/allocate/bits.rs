@@ -94,7 +94,11 @@ impl Bits {
                 at = after;
             }
         }
-        if longest.1 == 0 { SearchResult::Full } else { SearchResult::Longest { start: longest.0, count: longest.1 } }
+        if longest.1 == 0 {
+            SearchResult::Full
+        } else {
+            SearchResult::Longest { start: longest.0, count: longest.1 }
+        }
     }
 }
 

@@ -126,7 +126,13 @@ impl Allocator {
 
     /// Hold a cluster for a file's cluster. If another thread was first, its cluster counts, and one that was
     /// [`Found::Kept`] is given back.
-    pub(crate) fn hold(&self, inode: InodeNumber, number: u64, cluster: FsBlock, found: HeldCluster) -> FsBlock {
+    pub(crate) fn hold(
+        &self,
+        inode: InodeNumber,
+        number: u64,
+        cluster: FsBlock,
+        found: HeldCluster,
+    ) -> FsBlock {
         let mut state = self.holds.state.lock();
         let recorded = found == HeldCluster::Mapped;
         let fresh = Hold { cluster, holders: 0, recorded };

@@ -201,11 +201,7 @@ impl NameCaches {
     }
 
     /// Work with a directory's cache. The directory's inode is locked.
-    pub(crate) fn with<R>(
-        &self,
-        directory: InodeNumber,
-        work: impl FnOnce(&mut DirectoryCache) -> R,
-    ) -> R {
+    pub(crate) fn with<R>(&self, directory: InodeNumber, work: impl FnOnce(&mut DirectoryCache) -> R) -> R {
         let entry = {
             let mut map = self.map.lock();
             if map.len() >= DIRECTORIES_MAX && !map.contains_key(&directory) {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::cache::tag;
 use super::entries::{BadEntry, DirectoryFormat, NewEntry, RawEntry, record_len};
-use super::{Blocks, ChangeBlocks, Directory, EntryLocation, NameForm, EntrySpace, htree};
+use super::{Blocks, ChangeBlocks, Directory, EntryLocation, EntrySpace, NameForm, htree};
 use crate::{Error, InodeNumber, Result};
 
 impl EntryLocation {

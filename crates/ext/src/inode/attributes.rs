@@ -68,7 +68,9 @@ const DEVICE_MAX: (u32, u32) = (0xfff, 0xf_ffff);
 /// The first eight bytes of the block area for a device node.
 pub(crate) fn encode_device((major, minor): (u32, u32)) -> Result<[u8; 8]> {
     if major > DEVICE_MAX.0 || minor > DEVICE_MAX.1 {
-        return Err(Error::InvalidArgument("a device has a major number up to 4095 and a minor up to 1048575"));
+        return Err(Error::InvalidArgument(
+            "a device has a major number up to 4095 and a minor up to 1048575",
+        ));
     }
     let mut bytes = [0; 8];
     if major < 256 && minor < 256 {

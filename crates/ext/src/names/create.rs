@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Names, check_new_name, finish, is_directory};
 use crate::base::Handle;
-use crate::directory::{NewEntry, EntrySpace, kind_code};
+use crate::directory::{EntrySpace, NewEntry, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState};
 use crate::xattr::CHANGE_CREDITS;
 use crate::{Error, FileKind, Inode, InodeNumber, NodeSpec, Result};

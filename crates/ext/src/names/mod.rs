@@ -29,7 +29,9 @@ use diorite_block::sync::{Mutex, Rank};
 use crate::base::Core;
 use crate::base::{Handle, finish};
 use crate::dentry_cache::DentryCache;
-use crate::directory::{DirectoryFormat, DirectoryRules, EntryLocation, HashRules, NAME_MAX, NameCaches, NameForm};
+use crate::directory::{
+    DirectoryFormat, DirectoryRules, EntryLocation, HashRules, NAME_MAX, NameCaches, NameForm,
+};
 use crate::file::Files;
 use crate::inode::InodeState;
 use crate::inodes::InodeStore;
@@ -177,7 +179,12 @@ impl Names {
     }
 
     /// Look up a name. The directory is locked.
-    pub(crate) fn find(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Option<EntryLocation>> {
+    pub(crate) fn find(
+        &self,
+        directory: &Inode,
+        state: &InodeState,
+        name: &[u8],
+    ) -> Result<Option<EntryLocation>> {
         check_name(name)?;
         if !is_directory(directory) {
             return Err(Error::NotADirectory);

@@ -162,6 +162,7 @@ impl Status {
     ) -> Self {
         let (space, status, stats) = (filesystem.statfs(), filesystem.status(), filesystem.stats());
         let (cache, volume, device) = (status.cache, status.volume, stats.device);
+        let transactions = volume.transactions;
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             daemon: std::process::id(),
@@ -188,13 +189,13 @@ impl Status {
                 metadata_capacity: volume.metadata_bytes_max,
             },
             journal: JournalState {
-                running_transaction: volume.running_transaction,
-                running_blocks: volume.running_blocks,
-                open_handles: volume.open_handles,
-                durable_transaction: volume.durable_transaction,
-                is_committing: volume.is_committing,
-                log_blocks: volume.log.map(|log| log.blocks),
-                log_used: volume.log.map(|log| log.used),
+                running_transaction: transactions.running_transaction,
+                running_blocks: transactions.running_blocks,
+                open_handles: transactions.open_handles,
+                durable_transaction: transactions.durable_transaction,
+                is_committing: transactions.is_committing,
+                log_blocks: transactions.log.map(|log| log.blocks),
+                log_used: transactions.log.map(|log| log.used),
             },
             device: DeviceState {
                 reads: device.reads,

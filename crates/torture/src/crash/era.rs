@@ -136,7 +136,13 @@ impl View<'_> {
         }
     }
 
-    fn judge_range(&self, cut: usize, at: u64, found: &[u8], floors: &[(u64, usize)]) -> Result<(), Violation> {
+    fn judge_range(
+        &self,
+        cut: usize,
+        at: u64,
+        found: &[u8],
+        floors: &[(u64, usize)],
+    ) -> Result<(), Violation> {
         let versions = self.versions(cut, at, floors);
         for (index, byte) in found.iter().enumerate() {
             let here = at + index as u64;

@@ -25,7 +25,7 @@ use crate::random::Random;
 use judge::{Inspection, Judge};
 pub use judge::{Scratch, has_e2fsck};
 pub use oracle::{Class, Violation};
-pub use workload::{ReportedError, Oracle, Plan, Ran};
+pub use workload::{Oracle, Plan, Ran, ReportedError};
 
 /// The choices of a case, and how many crash states it checks.
 #[derive(Clone, Debug)]
@@ -138,7 +138,8 @@ impl Checker {
         let fua = random.one_in(2);
         let transfers = {
             let disk = Disk::new(self.empty_volume(&format), fua, seed);
-            let ran = self.run_plan(plan, &disk).map_err(|what| Violation::new(Class::Call, what).at(&label))?;
+            let ran =
+                self.run_plan(plan, &disk).map_err(|what| Violation::new(Class::Call, what).at(&label))?;
             if let Some(wrong) = ran.wrong {
                 return Err(Violation::new(Class::Call, wrong).at(&label));
             }
@@ -203,7 +204,8 @@ fn judge_callers(failed: &Failed, oracle: &Oracle) -> Result<(), Violation> {
     if failed.op == Op::Read {
         let is_meanwhile = |heard: &&ReportedError| (heard.begin..=heard.end).contains(&failed.event);
         // Write-back reads mappings in the background.
-        let is_later = |heard: &&ReportedError| heard.what.contains("data written earlier is not on the device");
+        let is_later =
+            |heard: &&ReportedError| heard.what.contains("data written earlier is not on the device");
         let mut others = oracle.errors.iter().filter(|heard| !is_meanwhile(heard) && !is_later(heard));
         return others.next().map_or(Ok(()), wrong);
     }

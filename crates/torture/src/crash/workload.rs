@@ -151,7 +151,9 @@ impl Shared {
     }
 
     fn options(&self, way: Access, durable: Durable) -> OpenOptions {
-        way.options(self.filesystem.open_options()).dsync(durable != Durable::No).sync(durable == Durable::All)
+        way.options(self.filesystem.open_options())
+            .dsync(durable != Durable::No)
+            .sync(durable == Durable::All)
     }
 
     fn open(&self, number: usize, own: bool, random: &mut Random) -> Outcome<Open> {
