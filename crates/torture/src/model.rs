@@ -45,7 +45,7 @@ const FULL: ErrorKind = ErrorKind::StorageFull;
 const UNSUPPORTED: ErrorKind = ErrorKind::Unsupported;
 
 /// Where the file is.
-enum Subject {
+enum FileLocation {
     Volume {
         filesystem: Option<Filesystem>,
         device: Arc<dyn BlockDevice>,
@@ -63,7 +63,7 @@ enum Subject {
 
 /// The file under test and its model.
 struct Subject {
-    place: Subject,
+    place: FileLocation,
     handles: Vec<(Access, File)>,
     /// The volume is nearly full.
     is_full: bool,
@@ -84,10 +84,10 @@ pub fn run(case: u64, calls: usize) -> Outcome<u64> {
     let format = random.pick(&FORMATS);
     let full = random.one_in(3);
     let (place, block, label) = match random.below(10) {
-        0..2 => (Subject::Host(directory.path().join("file")), 4096, "host file".to_owned()),
+        0..2 => (FileLocation::Host(directory.path().join("file")), 4096, "host file".to_owned()),
         2 => {
             let disk = Disk::new(Image::of_marker(LARGEST), true, case);
-            (Subject::Raw(disk), 512, "raw device".to_owned())
+            (FileLocation::Raw(disk), 512, "raw device".to_owned())
         }
         _ => {
             let place = volume(&format, full, case)?;
@@ -110,12 +110,12 @@ pub(crate) fn run_beside_others(
     stamp: u64,
     calls: usize,
 ) -> Outcome {
-    let place = Subject::Shared { filesystem: filesystem.clone(), path, extents: format.has_extents() };
+    let place = FileLocation::Shared { filesystem: filesystem.clone(), path, extents: format.has_extents() };
     Subject::new(place, u64::from(format.block_size), random, stamp).run(calls)
 }
 
 /// An empty volume, or one with some tens of blocks left.
-fn volume(format: &Format, full: bool, case: u64) -> Outcome<Subject> {
+fn volume(format: &Format, full: bool, case: u64) -> Outcome<FileLocation> {
     let disk = Disk::new(Image::of_marker(format.megabytes << 20), true, case);
     let options = MkfsOptions { reserved_percent: 0.0, ..format.options(case) };
     mkfs(&*disk, &options).map_err(|error| error.to_string())?;
@@ -127,11 +127,11 @@ fn volume(format: &Format, full: bool, case: u64) -> Outcome<Subject> {
         tell(filesystem.close(), "close")?;
     }
     let extents = format.has_extents();
-    Ok(Subject::Volume { filesystem: None, device, extents })
+    Ok(FileLocation::Volume { filesystem: None, device, extents })
 }
 
 impl Subject {
-    fn new(place: Subject, block: u64, random: Random, stamp: u64) -> Self {
+    fn new(place: FileLocation, block: u64, random: Random, stamp: u64) -> Self {
         Self {
             place,
             handles: Vec::new(),
@@ -170,7 +170,7 @@ impl Subject {
     }
 
     fn is_raw(&self) -> bool {
-        matches!(self.place, Subject::Raw(_))
+        matches!(self.place, FileLocation::Raw(_))
     }
 
     /// Close everything and open it again, by other ways and with another cache.
@@ -179,7 +179,7 @@ impl Subject {
         self.handles.clear();
         let cache = random.pick(&[256 << 10, 512 << 10, 8 << 20]);
         match &mut self.place {
-            Subject::Volume { filesystem, device, .. } => {
+            FileLocation::Volume { filesystem, device, .. } => {
                 if let Some(filesystem) = filesystem.take() {
                     tell(filesystem.close(), "close")?;
                 }
@@ -190,19 +190,19 @@ impl Subject {
                     self.handles.push((way, tell(options.open("/file"), "open")?));
                 }
             }
-            Subject::Shared { filesystem, path, .. } => {
+            FileLocation::Shared { filesystem, path, .. } => {
                 for way in [Access::Cached, Access::Direct, Access::Bounced] {
                     let options = options(way, filesystem.open_options(), random).create(true);
                     self.handles.push((way, tell(options.open(&*path), "open")?));
                 }
             }
-            Subject::Host(path) => {
+            FileLocation::Host(path) => {
                 // Only one handle may be open on it at a time.
                 let way = random.pick(&[Access::Cached, Access::Bounced]);
                 let options = options(way, HostFile::options(), random).create(true);
                 self.handles.push((way, tell(options.open(path), "open")?));
             }
-            Subject::Raw(device) => {
+            FileLocation::Raw(device) => {
                 let way = random.pick(&[Access::Cached, Access::Direct, Access::Bounced]);
                 let options = options(way, RawFile::options(), random);
                 let file = tell(options.open_device(Arc::clone(device), cache), "open")?;
@@ -424,7 +424,8 @@ impl Subject {
 
     /// Take a range out, or make one.
     fn shift(&mut self) -> Outcome {
-        let (Subject::Volume { extents: true, .. } | Subject::Shared { extents: true, .. }) = self.place
+        let (FileLocation::Volume { extents: true, .. } | FileLocation::Shared { extents: true, .. }) =
+            self.place
         else {
             return Ok(());
         };
@@ -470,9 +471,8 @@ impl Subject {
             1 => file.sync_all(),
             2 => file.drop_cached(offset, len),
             _ => match &self.place {
-                Subject::Volume { filesystem: Some(filesystem), .. } | Subject::Shared { filesystem, .. } => {
-                    filesystem.drop_caches()
-                }
+                FileLocation::Volume { filesystem: Some(filesystem), .. }
+                | FileLocation::Shared { filesystem, .. } => filesystem.drop_caches(),
                 _ => file.drop_cached(0, u64::MAX),
             },
         };
