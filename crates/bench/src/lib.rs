@@ -22,5 +22,5 @@ pub use machine::{Machine, disk_of};
 pub use measure::{Latencies, Snapshot, Spent, background_cpu_percent, median, resident_bytes};
 pub use rows::{Better, CpuScope, Engine, LatencyUs, Mode, Report, Row, SHORTEST_SECONDS, Verdict};
 pub use scheduling::{OwnerShare, SchedulerReport};
-pub use simulated::{SimulatedDiskError, open_simulated};
+pub use simulated::{SimulatedDiskError, open_simulated, reason};
 pub use watch::{Cancel, Observer, Silent};

@@ -23,7 +23,7 @@ pub enum SimulatedDiskError {
 }
 
 /// The system's message, without the number.
-fn reason(error: &std::io::Error) -> String {
+pub fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }

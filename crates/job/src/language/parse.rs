@@ -12,7 +12,7 @@ use super::sections::{Complaints, Origin, Reader, Section, Setting, Settings, ca
 use super::spec::{BlockSizes, Engine, Filling, Job, JobFile, Pattern, Size};
 use super::values::{
     block_ranges, block_sizes, block_splits, byte_pattern, distribution, duration, engine, file_sizes,
-    microseconds, pattern, preallocate, priority, rates, size, size_or_share, text, tolerance, verify,
+    microseconds, pattern, preallocate, priority, rates, size, size_or_share, tolerance, verify,
     whole_number,
 };
 
@@ -211,7 +211,7 @@ impl Taker<'_> {
     }
 
     fn text(&mut self, option: &str) -> Option<String> {
-        self.take(option, text)
+        self.settings.remove(option).map(|setting| setting.value)
     }
 
     /// An option that may only have these values.

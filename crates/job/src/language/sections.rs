@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use diorite_bench::reason;
+
 /// One `option=value` line.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
@@ -134,12 +136,6 @@ impl<'a> Reader<'a> {
             }
         }
     }
-}
-
-/// The system's message, without the number.
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
 
 /// Replaces `${NAME}` by an environment variable, and `$pagesize`, `$mb_memory` and `$ncpus` by this machine's values.

@@ -7,11 +7,6 @@ use diorite_block::IoPriority;
 use super::check::Check;
 use super::spec::{BlockSizes, Distribution, Engine, Pattern, Size, Tolerance};
 
-#[expect(clippy::unnecessary_wraps, reason = "a reader of values, as the others are")]
-pub(super) fn text(value: &str) -> Result<String, &'static str> {
-    Ok(value.to_owned())
-}
-
 pub(super) fn priority(class: Option<u64>, level: Option<u8>) -> IoPriority {
     match class {
         Some(1) => IoPriority::RealTime(level.unwrap_or(4)),

@@ -199,11 +199,6 @@ impl Inject {
         self.injections
     }
 
-    /// Streams' slices so far.
-    pub fn slice_count(&self) -> u64 {
-        self.slices
-    }
-
     /// Measured cost of a seek.
     pub fn seek_cost(&self) -> Duration {
         Duration::from_secs_f64(self.device.seek())
