@@ -7,7 +7,7 @@ use crate::{Failure, Figures};
 
 pub(crate) fn run(place: &Place, count: u32) -> Result<Figures, Failure> {
     if matches!(place, Place::Image(_)) {
-        return Err("round trips are those of a mount".into());
+        return Err("round_trip needs a mount".into());
     }
     let start = Instant::now();
     for _ in 0..count {

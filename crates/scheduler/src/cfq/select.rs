@@ -68,7 +68,7 @@ impl Cfq {
         self.idle_until = None;
     }
 
-    /// End the active queue's slice; `by_force` if the queue could have gone on.
+    /// End the active queue's slice. `by_force`: the queue had more time.
     fn expire_slice(&mut self, by_force: bool, now: Ticks) {
         let Some(index) = self.active.take() else { return };
         self.clear_idling();

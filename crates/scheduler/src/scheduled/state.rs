@@ -324,7 +324,7 @@ impl State {
             let Some(io) = self.take_granted(part, (lower, now)) else { continue };
             let Lower::Queue(queue) = &mut self.lower else { return };
             let refused = queue.submit(io).is_err();
-            assert!(!refused, "a queue takes as many transfers as it is deep");
+            assert!(!refused, "a queue takes transfers up to its depth");
         }
     }
 
