@@ -1,9 +1,9 @@
-//! Transfers as futures of asyncio: `diorite::AsyncQueue`, whose futures are polled when they are woken.
+//! Transfers as futures of asyncio. The futures of a `diorite::AsyncQueue` are polled when they are woken.
 //!
-//! Where it sits: under the class `diorite.AsyncQueue` of `_aio.py`, which makes futures of the event loop and watches two descriptors: the
-//! queue's, readable when a transfer can be reaped, and one that is readable when another thread woke a transfer.
+//! Where it sits: under the class `diorite.AsyncQueue` of `_aio.py`, which makes futures of the event loop and watches two descriptors. The
+//! queue's descriptor is readable when a transfer can be reaped, the other one when another thread woke a transfer.
 //!
-//! Locking: the table of transfers and the list of those that were woken are leaf locks, never held while a transfer is polled.
+//! Locking: the table of transfers and the list of woken transfers are leaf locks. Neither is held while a transfer is polled.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,14 +16,14 @@ use diorite::{AsyncQueue, Error, Transfer};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::arguments::Offset;
 use crate::errors::{Failure, raise};
 use crate::file::{Handle, handle_of};
 use crate::guarded::{Guarded, close_at_exit};
 use crate::memory::{QueueMemory, Use};
-use crate::numbers::Offset;
 use crate::queue::{checked_depth, file_for};
 
-/// The transfers that were woken, and what says so.
+/// The woken transfers, and the descriptor that signals them.
 struct Woken {
     ids: Mutex<Vec<u64>>,
     event: OwnedFd,
@@ -34,7 +34,7 @@ impl Woken {
         let mut ids = locked(&self.ids);
         ids.push(id);
         if ids.len() == 1 {
-            // It fails only where it is readable already.
+            // A failure means that the descriptor is readable already.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
@@ -71,17 +71,17 @@ struct Transfers {
 }
 
 struct State {
-    /// Forgotten before the queue waits for what is in flight.
+    /// The first field, so that it is dropped before the queue waits for the transfers in flight.
     transfers: Mutex<Transfers>,
     queue: AsyncQueue<QueueMemory>,
     woken: Arc<Woken>,
 }
 
-/// The end of a transfer.
+/// The result of a transfer, and its memory.
 type Ended = (Result<usize, Error>, QueueMemory);
 
 impl State {
-    /// Poll a transfer; it is kept until it has ended.
+    /// Poll a transfer. A pending one returns to the table.
     fn poll(&self, id: u64, mut transfer: Transfer<QueueMemory>) -> Option<Ended> {
         let waker = Waker::from(Arc::new(WakeOne { id, woken: Arc::clone(&self.woken) }));
         match Pin::new(&mut transfer).poll(&mut Context::from_waker(&waker)) {
@@ -102,7 +102,7 @@ impl State {
         (id, self.poll(id, transfer))
     }
 
-    /// Take what has ended: also of transfers that become possible by that.
+    /// The completed transfers, including those that the completion of others started.
     fn step(&self) -> diorite::Result<Vec<Ended>> {
         self.queue.reap()?;
         let mut ended = Vec::new();
@@ -112,7 +112,7 @@ impl State {
                 return Ok(ended);
             }
             for id in woken {
-                // One that was woken twice may be gone.
+                // A transfer that was woken twice may be complete.
                 let transfer = locked(&self.transfers).by_id.remove(&id);
                 ended.extend(transfer.and_then(|transfer| self.poll(id, transfer)));
             }
@@ -129,7 +129,7 @@ pub(crate) struct AsyncCore {
     depth: u32,
 }
 
-/// What `start` returns: the number of the transfer, and its bytes if it has ended.
+/// The result of `start`: the number of the transfer, and its bytes if it is complete.
 type Started = (u64, Option<usize>);
 
 impl AsyncCore {
@@ -223,7 +223,7 @@ impl AsyncCore {
         self.start(py, Use::Drain, buffer, offset.0, future, file)
     }
 
-    /// Futures whose transfers have ended, each with the number of bytes or an exception.
+    /// The futures of completed transfers, each with the number of bytes or an exception.
     fn step(&self, py: Python<'_>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
         let ended = self.state.call(py, State::step)?;
         let end = |(result, memory): Ended| {
@@ -236,11 +236,11 @@ impl AsyncCore {
         ended.into_iter().map(end).collect()
     }
 
-    /// Forget a transfer. One that was submitted goes to its end, and keeps its memory until then.
+    /// Forget a transfer. If it was submitted, it runs to its end and keeps its memory until then.
     fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
         let transfer =
             self.state.call(py, |state| Ok::<_, Failure>(locked(&state.transfers).by_id.remove(&id)))?;
-        // Where nothing is locked: it may release Python objects.
+        // The drop may release Python objects, so no lock is held.
         py.detach(|| drop(transfer));
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Errors of the library as Python exceptions.
 //!
-//! The number comes from the library's own table (`Error::errno`); `OSError` chooses the subclass by it. The class of the failure is the
-//! attribute `kind`, by the names of `ErrorKind`.
+//! The number comes from the library's own table (`Error::errno`), and `OSError` chooses its subclass by the number. The attribute `kind`
+//! has the name of the `ErrorKind`.
 
 use std::io;
 
@@ -14,24 +14,24 @@ create_exception!(
     diorite,
     CorruptError,
     PyOSError,
-    "The volume contradicts itself, or there is none. The message has the place of the damage."
+    "The volume is damaged, or the target is not a volume. The message says where the damage is."
 );
 create_exception!(
     diorite,
     AlignmentError,
     PyOSError,
-    "A direct transfer is not aligned.\n\nAttributes: `part` says which argument (`the offset`, `the length`, `the memory address`), \
-     `given` is its value, and `needed` what it must be a multiple of. Open the file with `unaligned=\"bounce\"` to have such transfers \
-     copied through aligned memory."
+    "A direct transfer is not aligned.\n\nAttributes: `part` names the argument (`the offset`, `the length`, `the memory address`), \
+     `given` is its value, and `needed` the required multiple. A file opened with `unaligned=\"bounce\"` copies such transfers \
+     through aligned memory."
 );
 
-/// Why a call of an object that can be closed failed.
+/// The error of a call on an object that can be closed.
 pub(crate) enum Failure {
-    /// It was closed.
+    /// The object is closed.
     Closed,
-    /// It was opened by the process that this one was forked from.
+    /// The parent process opened it before the fork.
     OtherProcess,
-    /// What the library says.
+    /// An error of the library.
     Library(Error),
 }
 
@@ -46,7 +46,7 @@ impl From<Failure> for PyErr {
         match failure {
             Failure::Closed => PyValueError::new_err("I/O operation on closed file"),
             Failure::OtherProcess => PyRuntimeError::new_err(
-                "this object was opened by the process that this one was forked from; open the image or file again in this process",
+                "this object was opened before the fork; open the image or file again in this process",
             ),
             Failure::Library(error) => raise(&error),
         }
@@ -85,7 +85,7 @@ pub(crate) fn raise(error: &Error) -> PyErr {
     })
 }
 
-/// What advice for the program calls by its flags.
+/// The names of arguments in place of the command's flags in an advice.
 fn arguments_for_flags(message: String) -> String {
     let flags = [
         ("(-N)", "(inodes)"),
@@ -107,7 +107,7 @@ fn set_attributes(exception: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
     Ok(())
 }
 
-/// The library's error in an error of `std::io`, which its traits return.
+/// The library's error in an error of `std::io`.
 pub(crate) fn from_io(error: io::Error) -> Error {
     let kind = error.kind();
     match error.into_inner().map(<dyn std::error::Error + Send + Sync>::downcast::<Error>) {

@@ -4,83 +4,17 @@
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use diorite::{DirectIo, Error, ExtentKind, File};
+use diorite::{DirectIo, Error, File};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::attributes::{Stat, Totals};
+use crate::arguments::{Direct, Offset};
+use crate::attributes;
 use crate::errors::{Failure, from_io};
 use crate::guarded::Guarded;
 use crate::memory::{Buffer, Lease, Use};
-use crate::numbers::Offset;
-use crate::open::Direct;
 use crate::paths::to_python;
-
-/// What direct I/O on a file needs: ``offset`` (offsets and lengths are multiples of it), ``memory`` (so are addresses of memory),
-/// ``max_transfer`` (the largest transfer that the device takes as one), ``atomic_write`` (the largest write that is all or nothing after a power
-/// failure, 0 where none is).
-#[pyclass(frozen, get_all, module = "diorite")]
-pub(crate) struct Alignment {
-    /// Offsets and lengths are multiples of this many bytes.
-    offset: u32,
-    /// Addresses of memory are multiples of this many bytes.
-    memory: u32,
-    /// The largest transfer that the device takes as one.
-    max_transfer: u32,
-    /// The largest write that is all or nothing after a power failure; 0 where none is.
-    atomic_write: u32,
-}
-
-#[pymethods]
-impl Alignment {
-    fn __repr__(&self) -> String {
-        let Self { offset, memory, max_transfer, atomic_write } = self;
-        format!(
-            "diorite.Alignment(offset={offset}, memory={memory}, max_transfer={max_transfer}, atomic_write={atomic_write})"
-        )
-    }
-}
-
-/// A range of a file and its place on the device; holes are left out.
-#[pyclass(frozen, get_all, module = "diorite")]
-pub(crate) struct Extent {
-    /// First byte in the file.
-    offset: u64,
-    /// Length in bytes.
-    length: u64,
-    /// First byte on the device; ``None`` where it has no place yet.
-    device_offset: Option<u64>,
-    /// ``"data"``, ``"unwritten"``, ``"delayed"`` or ``"inline"``.
-    kind: &'static str,
-}
-
-#[pymethods]
-impl Extent {
-    fn __repr__(&self) -> String {
-        let Self { offset, length, kind, .. } = self;
-        let device_offset = self.device_offset.map_or("None".to_owned(), |offset| offset.to_string());
-        format!(
-            "diorite.Extent(offset={offset}, length={length}, device_offset={device_offset}, kind='{kind}')"
-        )
-    }
-}
-
-impl From<diorite::Extent> for Extent {
-    fn from(extent: diorite::Extent) -> Self {
-        Self {
-            offset: extent.offset,
-            length: extent.len,
-            device_offset: extent.sector.map(|sector| sector.0 * diorite::SECTOR_SIZE),
-            kind: match extent.kind {
-                ExtentKind::Unwritten => "unwritten",
-                ExtentKind::Delayed => "delayed",
-                ExtentKind::Inline => "inline",
-                _ => "data",
-            },
-        }
-    }
-}
 
 /// An open file of the library; ``diorite.File`` is the interface.
 #[pyclass(frozen, weakref, module = "diorite._diorite")]
@@ -94,7 +28,7 @@ impl Handle {
         Self { file: Guarded::new(file), block_size }
     }
 
-    /// The file; it stays open as long as the clone exists.
+    /// A clone of the file, which stays open as long as the clone exists.
     pub(crate) fn file(&self, py: Python<'_>) -> PyResult<File> {
         self.file.call(py, |file| Ok::<_, Failure>(file.clone()))
     }
@@ -107,7 +41,8 @@ impl Handle {
         self.file.call(py, act)
     }
 
-    /// At most `size` bytes from `offset` on, those that `read` stores in memory. Direct reads get aligned memory, which a `bytes` object has not.
+    /// Up to `size` bytes from `offset` on, as `read` stores them. A direct read needs aligned memory, so its result is copied into the
+    /// `bytes` object.
     fn bytes<'py>(
         &self,
         py: Python<'py>,
@@ -134,14 +69,14 @@ impl Handle {
         if got == available { Ok(bytes) } else { Ok(PyBytes::new(py, &bytes.as_bytes()[..got])) }
     }
 
-    /// How many of `size` bytes from `offset` on the file has.
+    /// The number of bytes from `offset` to the end of the file, at most `size`.
     fn available(&self, py: Python<'_>, offset: u64, size: usize) -> PyResult<usize> {
         let end = self.on(py, |file| Ok(file.size()))?;
         Ok(usize::try_from(end.saturating_sub(offset)).map_or(size, |rest| rest.min(size)))
     }
 }
 
-/// The handle of an object that has one: a handle, a `diorite.File`, or a buffered or text file over it.
+/// The handle of a `diorite.File`, or of a buffered or text file over one.
 pub(crate) fn handle_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Handle>> {
     let mut object = object.clone();
     for _ in 0..4 {
@@ -155,7 +90,7 @@ pub(crate) fn handle_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, 
             None => break,
         }
     }
-    Err(PyTypeError::new_err("a file of diorite is needed"))
+    Err(PyTypeError::new_err("not a file that diorite opened"))
 }
 
 /// The arguments of `seek`.
@@ -163,11 +98,11 @@ fn seek_from(offset: i64, whence: i64) -> Result<SeekFrom, Error> {
     match whence {
         0 => match u64::try_from(offset) {
             Ok(offset) => Ok(SeekFrom::Start(offset)),
-            Err(_) => Err(Error::InvalidArgument("a position before the start of the file")),
+            Err(_) => Err(Error::InvalidArgument("the position is before the start of the file")),
         },
         1 => Ok(SeekFrom::Current(offset)),
         2 => Ok(SeekFrom::End(offset)),
-        _ => Err(Error::InvalidArgument("a position is counted from the start, the position or the end")),
+        _ => Err(Error::InvalidArgument("whence is 0 (start), 1 (position) or 2 (end)")),
     }
 }
 
@@ -183,7 +118,7 @@ impl Handle {
         self.on(py, |mut file| file.read(lease.bytes_mut()).map_err(from_io))
     }
 
-    /// At most so many bytes from the position, all of the rest with -1.
+    /// Read at most `size` bytes from the position; -1 reads to the end.
     #[pyo3(signature = (size = -1))]
     fn read<'py>(&self, py: Python<'py>, size: i64) -> PyResult<Bound<'py, PyBytes>> {
         let position = self.tell(py)?;
@@ -272,8 +207,8 @@ impl Handle {
         self.on(py, |file| file.seek_data(offset.0))
     }
 
-    fn extents(&self, py: Python<'_>) -> PyResult<Vec<Extent>> {
-        Ok(self.on(py, File::extents)?.into_iter().map(Extent::from).collect())
+    fn extents<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.on(py, File::extents)?.iter().map(|extent| attributes::extent(py, extent)).collect()
     }
 
     fn drop_cached(&self, py: Python<'_>, offset: Offset, length: Option<Offset>) -> PyResult<()> {
@@ -295,18 +230,16 @@ impl Handle {
         self.on(py, |file| Ok(file.max_size()))
     }
 
-    fn stat(&self, py: Python<'_>) -> PyResult<Stat> {
-        Ok(Stat::new(self.on(py, File::metadata)?, self.block_size))
+    fn stat<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        attributes::stat(py, &self.on(py, File::metadata)?, self.block_size)
     }
 
-    fn stats(&self, py: Python<'_>) -> PyResult<Totals> {
-        Ok(self.on(py, |file| Ok(file.stats()))?.into())
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        attributes::stats(py, &self.on(py, |file| Ok(file.stats()))?)
     }
 
-    fn alignment(&self, py: Python<'_>) -> PyResult<Alignment> {
-        let needed = self.on(py, |file| Ok(file.alignment()))?;
-        let diorite::Alignment { offset, memory, max_transfer, atomic_write } = needed;
-        Ok(Alignment { offset, memory, max_transfer, atomic_write })
+    fn alignment<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        attributes::alignment(py, &self.on(py, |file| Ok(file.alignment()))?)
     }
 
     fn direct<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -1,9 +1,9 @@
 //! An open volume: the calls of `diorite::Filesystem`, with the names and the rules of Python's `os`.
 //!
-//! Where it sits: under the class `diorite.Filesystem` of `_filesystem.py`, which adds what is made of these calls.
+//! Where it sits: under the class `diorite.Filesystem` of `_filesystem.py`, which adds the calls that are combinations of these.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diorite::{
@@ -14,14 +14,56 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::attributes::{Stat, StatVfs, Totals, timestamp, type_bits};
+use crate::arguments::{Direct, Offset};
+use crate::attributes::{self, timestamp};
 use crate::errors::Failure;
 use crate::file::Handle;
 use crate::guarded::Guarded;
 use crate::memory::{Lease, Use};
-use crate::numbers::Offset;
-use crate::open::{Direct, How, owner};
-use crate::paths::{FsPath, HostPath, attribute_name, to_python};
+use crate::open::{Options, owner};
+use crate::paths::{HostPath, attribute_name, to_python};
+
+/// A path of a volume. [`Volume::path`] checks that it belongs to the volume.
+pub(crate) struct FsPath {
+    path: PathBuf,
+    /// Whether it was given as bytes, so that names are returned as bytes too.
+    is_bytes: bool,
+    /// The volume of a `diorite.Path`.
+    volume: Option<Py<Volume>>,
+}
+
+impl FsPath {
+    /// The root directory of a volume.
+    fn root() -> Self {
+        Self { path: PathBuf::from("/"), is_bytes: false, volume: None }
+    }
+
+    /// The path, if it is one of `volume`.
+    fn of(&self, volume: &Volume) -> Option<&Path> {
+        let is_other = self.volume.as_ref().is_some_and(|own| !std::ptr::eq(own.get(), volume));
+        (!is_other).then_some(&*self.path)
+    }
+
+    /// The path for messages.
+    fn as_given(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl FromPyObject<'_, '_> for FsPath {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        // A `diorite.Path` is not `os.PathLike`, so that no function of the host takes it.
+        let Some(own) = object.getattr_opt("_diorite_path_")? else {
+            let HostPath { path, is_bytes } = object.extract()?;
+            return Ok(Self { path, is_bytes, volume: None });
+        };
+        let (volume, path): (Py<Volume>, Bound<'_, PyAny>) = own.extract()?;
+        let HostPath { path, is_bytes } = path.extract()?;
+        Ok(Self { path, is_bytes, volume: Some(volume) })
+    }
+}
 
 /// An open volume of the library; ``diorite.Filesystem`` is the interface.
 #[pyclass(frozen, subclass, weakref, module = "diorite._diorite")]
@@ -31,8 +73,8 @@ pub(crate) struct Volume {
     block_size: u64,
 }
 
-/// An entry as a listing returns it: name, inode number, and the type bits of the mode where the directory has them.
-type Entry<'py> = (Bound<'py, PyAny>, u32, Option<u32>);
+/// An entry of a listing: name, inode number, and the type bits of the mode if the directory stores them.
+type Entry<'py> = (Bound<'py, PyAny>, u32, Option<u16>);
 
 impl Volume {
     fn on<R: Send>(
@@ -43,11 +85,12 @@ impl Volume {
         self.filesystem.call(py, act).map_err(|error| closed(py, error))
     }
 
-    /// A path of this volume; that of another one is `ValueError`.
+    /// A path of this volume. A path of another volume is a `ValueError`.
     fn path<'a>(&self, path: &'a FsPath) -> PyResult<&'a Path> {
         path.of(self).ok_or_else(|| {
             let shown = path.as_given().display();
-            let message = format!("{shown}: a path of another filesystem; call the methods of that one");
+            let message =
+                format!("{shown}: the path belongs to another filesystem; call the methods of that one");
             PyValueError::new_err(message)
         })
     }
@@ -55,7 +98,7 @@ impl Volume {
     /// The two paths of a rename or a hard link; `OSError` with `EXDEV` unless both are of this volume.
     fn two_paths<'a>(&self, src: &'a FsPath, dst: &'a FsPath) -> PyResult<(&'a Path, &'a Path)> {
         src.of(self).zip(dst.of(self)).ok_or_else(|| {
-            let message = "the paths are of different filesystems; copy the content";
+            let message = "the paths belong to different filesystems; copy the content";
             let (src, dst) = (src.as_given().as_os_str(), dst.as_given().as_os_str());
             let errno = rustix::io::Errno::XDEV.raw_os_error();
             PyOSError::new_err((errno, message, src.to_owned(), None::<i32>, dst.to_owned()))
@@ -79,7 +122,7 @@ impl Volume {
     }
 }
 
-/// The same error, said of a filesystem.
+/// The error with the word filesystem instead of file.
 fn closed(py: Python<'_>, error: PyErr) -> PyErr {
     if error.is_instance_of::<PyValueError>(py) {
         PyValueError::new_err("I/O operation on closed filesystem")
@@ -170,7 +213,7 @@ impl Volume {
         Ok(Self { filesystem: Guarded::new(filesystem), target, block_size })
     }
 
-    /// The image or device, as it was given.
+    /// The name of the image or device.
     #[getter]
     fn target<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_python(py, self.target.as_ref().as_os_str().as_encoded_bytes(), false)
@@ -188,7 +231,7 @@ impl Volume {
     }
 
     #[pyo3(signature = (path, mode, direct, unaligned, sync, permissions, owner))]
-    #[expect(clippy::too_many_arguments, reason = "those of `open`")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of `open`")]
     fn _open(
         &self,
         py: Python<'_>,
@@ -200,10 +243,10 @@ impl Volume {
         permissions: u16,
         owner: Option<(u32, u32)>,
     ) -> PyResult<Handle> {
-        let how = How::new(mode, direct, unaligned, sync)?;
+        let with = Options::new(mode, direct, unaligned, sync)?;
         let (path, owner) = (self.path(&path)?, self::owner(owner));
         let file = self.on(py, |filesystem| {
-            let options = how.apply_creating(filesystem.open_options());
+            let options = with.apply_creating(filesystem.open_options());
             options.mode(permissions).owner(owner).open(path)
         })?;
         Ok(Handle::new(file, self.block_size))
@@ -214,7 +257,7 @@ impl Volume {
         let entries = self.on(py, |filesystem| filesystem.read_dir(at)?.collect::<Result<Vec<_>, _>>())?;
         let entry = |entry: diorite::DirEntry| {
             let name = to_python(py, &entry.name, path.is_bytes)?;
-            Ok((name, entry.inode.0, entry.kind.map(type_bits)))
+            Ok((name, entry.inode.0, entry.kind.map(diorite::FileKind::mode_bits)))
         };
         entries.into_iter().map(entry).collect()
     }
@@ -224,25 +267,25 @@ impl Volume {
         self.on(py, diorite::Filesystem::sync)
     }
 
-    /// Sync, and drop everything that is cached of files.
+    /// Sync, and drop all cached file data.
     fn drop_caches(&self, py: Python<'_>) -> PyResult<()> {
         self.on(py, diorite::Filesystem::drop_caches)
     }
 
-    /// Discard free space in runs of at least ``shortest`` bytes; returns the number of bytes.
+    /// Discard free extents of at least ``shortest`` bytes; returns the number of discarded bytes.
     #[pyo3(signature = (shortest = 0))]
     fn trim(&self, py: Python<'_>, shortest: u64) -> PyResult<u64> {
         self.on(py, |filesystem| filesystem.trim(0..u64::MAX, shortest))
     }
 
-    /// Space and inodes, as ``os.statvfs`` returns them.
-    fn statvfs(&self, py: Python<'_>) -> PyResult<StatVfs> {
-        Ok(self.on(py, |filesystem| Ok(filesystem.statfs()))?.into())
+    /// Space and inodes, a ``StatVfs``.
+    fn statvfs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        attributes::statvfs(py, &self.on(py, |filesystem| Ok(filesystem.statfs()))?)
     }
 
-    /// What was done so far.
-    fn stats(&self, py: Python<'_>) -> PyResult<Totals> {
-        Ok(self.on(py, |filesystem| Ok(filesystem.stats()))?.into())
+    /// Counters of the volume since the open, a ``Stats``.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        attributes::stats(py, &self.on(py, |filesystem| Ok(filesystem.stats()))?)
     }
 
     /// Why the volume is read-only; ``None`` if it is not.
@@ -251,24 +294,24 @@ impl Volume {
         self.on(py, |filesystem| Ok(filesystem.read_only_reason()))
     }
 
-    /// What was found damaged or missing when the volume was opened, so that what is read may not be the newest, nor everything.
+    /// Damage that the open found. Data read from such a volume may be old or incomplete.
     #[getter]
     fn defects(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.on(py, |filesystem| Ok(filesystem.defects().to_vec()))
     }
 
-    /// Attributes of a file.
+    /// Attributes of a file, a ``Stat``.
     #[pyo3(signature = (path, *, follow_symlinks = true))]
-    fn stat(&self, py: Python<'_>, path: FsPath, follow_symlinks: bool) -> PyResult<Stat> {
+    fn stat<'py>(&self, py: Python<'py>, path: FsPath, follow_symlinks: bool) -> PyResult<Bound<'py, PyAny>> {
         let path = self.path(&path)?;
         let attributes = self.on(py, |filesystem| {
             if follow_symlinks { filesystem.metadata(path) } else { filesystem.symlink_metadata(path) }
         })?;
-        Ok(Stat::new(attributes, self.block_size))
+        attributes::stat(py, &attributes, self.block_size)
     }
 
-    /// Attributes of a file, or of the link itself if it is one.
-    fn lstat(&self, py: Python<'_>, path: FsPath) -> PyResult<Stat> {
+    /// Attributes of a file, a ``Stat``. A symbolic link is not followed.
+    fn lstat<'py>(&self, py: Python<'py>, path: FsPath) -> PyResult<Bound<'py, PyAny>> {
         self.stat(py, path, false)
     }
 
@@ -281,7 +324,7 @@ impl Volume {
         self.on(py, |filesystem| filesystem.create_node(path, &spec).map(drop))
     }
 
-    /// Make a file, a device node, a FIFO or a socket, as the type bits of ``mode`` say.
+    /// Make a file, a device node, a FIFO or a socket, according to the type bits of ``mode``.
     #[pyo3(signature = (path, mode = 0o100_644, device = 0, *, owner = None))]
     fn mknod(
         &self,
@@ -295,7 +338,9 @@ impl Volume {
         let mode = if mode & 0o170_000 == 0 { mode | 0o100_000 } else { mode };
         let kind = FileKind::from_mode(mode as u16)
             .filter(|kind| !matches!(kind, FileKind::Directory | FileKind::Symlink))
-            .ok_or_else(|| Failure::from(Error::InvalidArgument("no such type of node").at(path)))?;
+            .ok_or_else(|| {
+                Failure::from(Error::InvalidArgument("mode has no type of a node that can be made").at(path))
+            })?;
         let device = (rustix::fs::major(device), rustix::fs::minor(device));
         let permissions = (mode & 0o7777) as u16;
         let spec = NodeSpec { kind, permissions, umask: 0, owner: self::owner(owner), device };
@@ -308,13 +353,13 @@ impl Volume {
         self.on(py, |filesystem| filesystem.remove_dir(at))
     }
 
-    /// Remove a name of anything but a directory.
+    /// Remove a file, a link or a special file. A directory needs ``rmdir``.
     fn remove(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
         let at = self.path(&path)?;
         self.on(py, |filesystem| filesystem.remove_file(at))
     }
 
-    /// Remove a name of anything but a directory.
+    /// Remove a file, a link or a special file. A directory needs ``rmdir``.
     fn unlink(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
         self.remove(py, path)
     }
@@ -335,7 +380,7 @@ impl Volume {
         self.rename(py, src, dst)
     }
 
-    /// Let two files or directories change places.
+    /// Exchange two files or directories.
     fn exchange(&self, py: Python<'_>, a: FsPath, b: FsPath) -> PyResult<()> {
         let (a, b) = self.two_paths(&a, &b)?;
         self.on(py, |filesystem| filesystem.rename_with(a, b, RenameMode::Exchange))
@@ -347,13 +392,13 @@ impl Volume {
         self.on(py, |filesystem| filesystem.hard_link(src, dst))
     }
 
-    /// Make a symbolic link ``dst`` that says ``src``.
+    /// Make a symbolic link ``dst`` to ``src``.
     fn symlink(&self, py: Python<'_>, src: FsPath, dst: FsPath) -> PyResult<()> {
         let (src, dst) = (self.path(&src)?, self.path(&dst)?);
         self.on(py, |filesystem| filesystem.symlink(src, dst))
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     fn readlink<'py>(&self, py: Python<'py>, path: FsPath) -> PyResult<Bound<'py, PyAny>> {
         let at = self.path(&path)?;
         let target = self.on(py, |filesystem| filesystem.read_link(at))?;
@@ -367,8 +412,7 @@ impl Volume {
         self.on_node(py, &path, follow_symlinks, |node| node.set_attributes(&changes))
     }
 
-    /// Set user and group; -1, as it is or as 32 bits without a sign, leaves one as it is. Set-user-ID, set-group-ID and capabilities of a regular
-    /// file go.
+    /// Set user and group; -1 (or 0xffffffff) leaves one unchanged. A regular file loses its set-user-ID bit, set-group-ID bit and capabilities.
     #[pyo3(signature = (path, uid, gid, *, follow_symlinks = true))]
     fn chown(&self, py: Python<'_>, path: FsPath, uid: i64, gid: i64, follow_symlinks: bool) -> PyResult<()> {
         const LEFT: i64 = u32::MAX as i64;
@@ -382,7 +426,7 @@ impl Volume {
         self.on_node(py, &path, follow_symlinks, |node| node.set_attributes(&changes))
     }
 
-    /// Set times of access and modification: ``times`` in seconds or ``ns`` in nanoseconds, both now if neither is given.
+    /// Set the times of access and modification: ``times`` in seconds or ``ns`` in nanoseconds. The default is now.
     #[pyo3(signature = (path, times = None, *, ns = None, follow_symlinks = true))]
     fn utime(
         &self,
@@ -428,7 +472,7 @@ impl Volume {
         Ok(PyBytes::new(py, &value))
     }
 
-    /// Set an extended attribute. ``flags`` as in ``os``: ``XATTR_CREATE`` fails if it exists, ``XATTR_REPLACE`` if it does not.
+    /// Set an extended attribute. ``flags`` are those of ``os.setxattr``: ``XATTR_CREATE`` fails if the attribute exists, ``XATTR_REPLACE`` if it does not.
     #[pyo3(signature = (path, attribute, value, flags = 0, *, follow_symlinks = true))]
     fn setxattr(
         &self,
@@ -444,7 +488,11 @@ impl Volume {
             1 => XattrMode::Create,
             2 => XattrMode::Replace,
             _ => {
-                return Err(Failure::from(Error::InvalidArgument("no such flags").at(path.as_given())).into());
+                return Err(Failure::from(
+                    Error::InvalidArgument("flags must be 0, XATTR_CREATE or XATTR_REPLACE")
+                        .at(path.as_given()),
+                )
+                .into());
             }
         };
         let (name, value) = (attribute_name(attribute)?, Lease::of(value, Use::Drain)?);
@@ -477,7 +525,7 @@ impl Volume {
         self.on_node(py, &path, follow_symlinks, |node| node.remove_xattr(&name))
     }
 
-    /// Copy the content and the permissions of a file to another one; holes stay holes. Returns the number of bytes.
+    /// Copy the content and the permissions of a file; holes stay holes. Returns the number of bytes.
     fn copyfile(&self, py: Python<'_>, src: FsPath, dst: FsPath) -> PyResult<u64> {
         let (src, dst) = (self.path(&src)?, self.path(&dst)?);
         self.on(py, |filesystem| filesystem.copy(src, dst))
@@ -490,7 +538,7 @@ impl Volume {
         Ok(PyBytes::new(py, &content))
     }
 
-    /// Make a file of this content, or replace the content of one; returns the number of bytes.
+    /// Create a file with this content, or replace its content; returns the number of bytes.
     fn write_bytes(&self, py: Python<'_>, path: FsPath, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         let (path, data) = (self.path(&path)?, Lease::of(data, Use::Drain)?);
         self.on(py, |filesystem| filesystem.write(path, data.bytes()))?;
@@ -498,7 +546,7 @@ impl Volume {
     }
 }
 
-/// Seconds as Python has them, whole or fractions.
+/// Whole or fractional seconds of Python in nanoseconds.
 fn in_nanoseconds(seconds: &Bound<'_, PyAny>) -> PyResult<i128> {
     if let Ok(whole) = seconds.extract::<i64>() {
         return Ok(i128::from(whole) * 1_000_000_000);
@@ -511,7 +559,7 @@ fn in_nanoseconds(seconds: &Bound<'_, PyAny>) -> PyResult<i128> {
     Ok(whole as i128 * 1_000_000_000 + (fraction * 1e9) as i128)
 }
 
-/// Open the volume. A signal ends the wait for another host that may use it.
+/// Open the volume. A signal ends the wait for another host that may use the volume (MMP).
 fn open(py: Python<'_>, options: FilesystemOptions, target: &Path) -> PyResult<diorite::Filesystem> {
     let interrupted = std::sync::Arc::new(std::sync::Mutex::new(None));
     let noted = std::sync::Arc::clone(&interrupted);

@@ -1,13 +1,13 @@
-//! What a Python object holds of the library, until it is closed: with threads, and with forked processes.
+//! A value of the library in a Python object that threads share, that can be closed, and that a forked process cannot use.
 //!
 //! Interface:
-//! - Every call runs detached from the interpreter (without the GIL), also where it waits for a lock.
-//! - A close waits for the calls that are under way; a later call is an error.
-//! - A process that was forked from the one that opened the object cannot use it: the threads and rings of the volume are not there,
-//!   and both processes would write the same metadata. There it is also never dropped, which would sync and close the volume.
+//! - Every call runs detached from the interpreter (without the GIL), even while it waits for a lock.
+//! - A close waits for running calls; a later call is an error.
+//! - A forked child cannot use the value. The child lacks the threads and rings of the volume, and both processes would write the same
+//!   metadata. The child never drops the value, because a drop would sync and close the volume.
 //!
-//! Locking: calls hold the lock shared. It is never waited for by a thread that holds the GIL, so a call that needs the GIL at its end gets it.
-//! No Python object is released under it: a destructor may call the same object.
+//! Locking: calls hold the lock shared. A thread that holds the GIL never waits for the lock, so a call can take the GIL at its end.
+//! No Python object is released under the lock, because its destructor may call the same object.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 
 use crate::errors::Failure;
 
-/// A value that can be closed. See the module's head.
+/// A value that can be closed (see the module's head).
 pub(crate) struct Guarded<T: Send + Sync> {
     value: RwLock<Option<T>>,
     forks: u64,
@@ -51,7 +51,7 @@ impl<T: Send + Sync> Guarded<T> {
         Ok(result?)
     }
 
-    /// Whether it was closed.
+    /// Whether it is closed.
     pub(crate) fn is_closed(&self, py: Python<'_>) -> bool {
         if self.is_of_other_process() {
             return false;
@@ -59,8 +59,8 @@ impl<T: Send + Sync> Guarded<T> {
         py.detach(|| self.value.read().unwrap_or_else(PoisonError::into_inner).is_none())
     }
 
-    /// Close: `act` gets the value, which is dropped afterwards unless `act` fails and `keep` says that it stays open. Nothing happens if it was
-    /// closed before, or in a forked process.
+    /// Call `act`, and drop the value unless `act` fails with an error for which `keep` is true. Does nothing on a closed value or in a forked
+    /// child.
     pub(crate) fn close<E: Into<Failure> + Send>(
         &self,
         py: Python<'_>,
@@ -83,9 +83,9 @@ impl<T: Send + Sync> Guarded<T> {
     }
 }
 
-/// What is closed when the interpreter ends, before the files are.
+/// A queue that is closed when the interpreter exits, before the files.
 trait TryClose: Send + Sync {
-    /// Close it, if no call is under way. Whether it is closed.
+    /// Close it unless a call is running. Returns whether it is closed.
     fn try_close(&self) -> bool;
 }
 
@@ -104,10 +104,10 @@ impl<T: Send + Sync> TryClose for Guarded<T> {
     }
 }
 
-/// Queues, which hold ranges of files until they are reaped.
+/// Queues, whose transfers lock ranges of files until they are reaped.
 static QUEUES: Mutex<Vec<Weak<dyn TryClose>>> = Mutex::new(Vec::new());
 
-/// A queue is closed when the interpreter ends.
+/// Close the queue when the interpreter exits.
 pub(crate) fn close_at_exit<T: Send + Sync + 'static>(queue: &Arc<Guarded<T>>) {
     let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
     queues.retain(|other| other.strong_count() > 0);
@@ -115,8 +115,8 @@ pub(crate) fn close_at_exit<T: Send + Sync + 'static>(queue: &Arc<Guarded<T>>) {
     queues.push(queue);
 }
 
-/// Close all queues, as the interpreter ends: a daemon thread may wait in a file, or in another queue, for a range that one of them holds, and no call
-/// reaps it any more. A queue in which a thread goes on waiting is left as it is.
+/// Close all queues at exit. A daemon thread may wait for a range that a queue has locked, and no later call reaps the queue. A queue in which a
+/// thread still waits after a second stays open.
 #[pyfunction]
 #[pyo3(name = "_close_queues")]
 pub(crate) fn close_queues(py: Python<'_>) {
@@ -143,7 +143,7 @@ impl<T: Send + Sync> Drop for Guarded<T> {
             std::mem::forget(value);
         } else if value.is_some() {
             let mut value = value;
-            // The drop may write and wait. Without an interpreter the thread holds no GIL.
+            // The drop may write and wait, so it runs without the GIL.
             let _ = Python::try_attach(|py| py.detach(|| drop(value.take())));
         }
     }

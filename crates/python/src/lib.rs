@@ -1,18 +1,16 @@
 //! Diorite for Python: the compiled half of the package `diorite`.
 //!
-//! Where it sits: on the public interface of the crate `diorite`; translation, nothing else. The other half, in `python/diorite`, makes
-//! Python's own shapes of it: `io.RawIOBase`, the names of `os`, paths, asyncio, fsspec.
+//! Where it sits: on the public interface of the crate `diorite`, which it translates. The other half, in `python/diorite`, has
+//! Python's own interfaces: `io.RawIOBase`, the names of `os`, paths, asyncio, fsspec.
 //!
 //! Interface:
 //! - Every call into the library runs detached from the interpreter, so that other Python threads go on (`guarded.rs`).
 //! - Errors become `OSError` with the number of the library's table (`errors.rs`).
 //! - Memory of Python objects is lent to transfers under the rules of `memory.rs`.
 
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "what is made of an argument of Python is made for the call"
-)]
+#![expect(clippy::needless_pass_by_value, reason = "arguments of Python are converted for the call")]
 
+mod arguments;
 mod async_queue;
 mod attributes;
 mod errors;
@@ -21,7 +19,6 @@ mod filesystem;
 mod guarded;
 mod memory;
 mod mkfs;
-mod numbers;
 mod open;
 mod paths;
 mod queue;
@@ -36,11 +33,9 @@ mod _diorite {
     #[pymodule_export]
     use crate::async_queue::AsyncCore;
     #[pymodule_export]
-    use crate::attributes::{Stat, StatVfs, Totals};
-    #[pymodule_export]
     use crate::errors::{AlignmentError, CorruptError};
     #[pymodule_export]
-    use crate::file::{Alignment, Extent, Handle};
+    use crate::file::Handle;
     #[pymodule_export]
     use crate::filesystem::Volume;
     #[pymodule_export]

@@ -1,14 +1,13 @@
 //! Memory of Python objects for transfers: the buffer protocol, and buffers made for direct I/O.
 //!
-//! Where it sits: between calls and queues, which need slices, and any object with the (writable) buffer protocol: `bytes`, `bytearray`, `mmap`,
-//! arrays of numpy, [`Buffer`].
+//! Where it sits: between calls and queues, which need slices, and objects with the buffer protocol: `bytes`, `bytearray`, `mmap`, arrays of
+//! numpy, [`Buffer`].
 //!
 //! Safety policy:
-//! 1. A [`View`] holds an export of the object for as long as it exists. So the memory stays where it is: an exporter refuses to resize or free
-//!    what it has exported.
-//! 2. Python has no exclusive borrow: while the GIL is released, another thread can store to memory that a transfer uses, as it can
-//!    with the `readinto` of Python's own files. Nothing here or below decides by the content of that memory, so such a race changes
-//!    bytes and nothing else. A [`Buffer`] is stricter: while it is read into, it is exported to no one and used by no other transfer.
+//! 1. A [`View`] holds an export of the object. An exporter does not resize or free exported memory, so the address stays valid.
+//! 2. Python has no exclusive borrow: while the GIL is released, another thread can store to the memory of a transfer, as it can
+//!    with the `readinto` of Python's own files. No code here or below makes a decision on the content of that memory, so such a race
+//!    changes bytes and nothing else. A [`Buffer`] is stricter: during a read into it, it cannot be exported or used by another transfer.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -23,18 +22,18 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 
-/// What a transfer does with its memory.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It stores to it: a read of a file.
+    /// A read of a file, which stores to the memory.
     Fill,
-    /// It loads from it: a write to a file.
+    /// A write to a file, which loads from the memory.
     Drain,
 }
 
 /// An export of an object's memory as contiguous bytes (policy 1).
 struct View {
-    /// At one address, as exporters may point into it.
+    /// Boxed, because exporters may keep its address.
     raw: Box<ffi::Py_buffer>,
 }
 
@@ -59,7 +58,7 @@ impl View {
         if usage == Use::Drain || object.is_instance_of::<Buffer>() {
             return Err(error);
         }
-        // As Python's own `readinto` says it.
+        // The message of Python's own `readinto`.
         let kind = object.get_type().name()?;
         let message = format!("a writable and contiguous bytes-like object is needed, not {kind}");
         Err(PyTypeError::new_err(message))
@@ -72,7 +71,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // Without an interpreter nothing can be released; its memory stays.
+        // Without an interpreter the export cannot be released, and the memory leaks.
         let _ = Python::try_attach(|_| {
             // SAFETY: the view was filled by `PyObject_GetBuffer` and is released once.
             unsafe { ffi::PyBuffer_Release(&raw mut *self.raw) }
@@ -80,11 +79,11 @@ impl Drop for View {
     }
 }
 
-/// How a [`Buffer`] is used now: -1 where a transfer fills it, else the number of transfers that load from it.
+/// The uses of a [`Buffer`]: -1 while a transfer fills it, else the number of transfers that load from it.
 #[derive(Debug, Default)]
 struct Uses(AtomicI64);
 
-/// One use of a buffer, ended by its drop.
+/// One use of a buffer, until it is dropped.
 struct BufferUse {
     uses: Arc<Uses>,
     usage: Use,
@@ -114,7 +113,7 @@ impl Drop for BufferUse {
 }
 
 fn in_use() -> PyErr {
-    PyBufferError::new_err("the buffer is used by a transfer that is in flight; reap it first")
+    PyBufferError::new_err("a transfer in flight uses the buffer; reap it first")
 }
 
 /// Memory of a Python object, lent to a transfer.
@@ -144,7 +143,7 @@ impl Lease {
         unsafe { std::slice::from_raw_parts(self.view.raw.buf.cast(), self.len()) }
     }
 
-    /// The bytes to store to; none of a view that was taken for loads alone.
+    /// The bytes to store to; empty for a read-only view.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         if self.len() == 0 || self.view.raw.readonly != 0 {
             return &mut [];
@@ -160,7 +159,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// What a queue keeps of a transfer: the memory, and the objects that its completion gives back.
+/// The memory of a queued transfer, and the objects of its completion.
 #[derive(Debug)]
 pub(crate) struct QueueMemory {
     lease: Lease,
@@ -177,14 +176,14 @@ impl QueueMemory {
         self.lease.len()
     }
 
-    /// The buffer and the data; the memory is given back.
+    /// Release the memory, and return the buffer and the data.
     pub(crate) fn into_objects(self) -> (Py<PyAny>, Py<PyAny>) {
         (self.buffer, self.data)
     }
 }
 
-// SAFETY: the memory stays at its address until the lease is dropped (policy 1), wherever the value is moved. That Python code may look at it
-// meanwhile is policy 2.
+// SAFETY: the memory stays at its address until the lease is dropped (policy 1), even if the value moves. Policy 2 covers accesses by
+// Python code.
 unsafe impl TransferMemory for QueueMemory {
     fn as_slice(&self) -> &[u8] {
         self.lease.bytes()
@@ -199,13 +198,12 @@ unsafe impl TransferMemory for QueueMemory {
     }
 }
 
-/// Memory that direct I/O takes as it is: zeroed, aligned, on huge pages where the system has them.
+/// Memory for direct I/O: zeroed, aligned, on huge pages if the system has them.
 ///
-/// It has the writable buffer protocol: ``memoryview(buffer)``, ``numpy.frombuffer(buffer)`` and ``torch.frombuffer(buffer)`` show the
-/// memory without a copy, and ``buffer[10:20] = b"..."`` stores to it. ``File.buffer`` makes one with the alignment of a file.
+/// It has the writable buffer protocol: ``memoryview(buffer)``, ``numpy.frombuffer(buffer)`` and ``torch.frombuffer(buffer)`` share the
+/// memory without a copy, and ``buffer[10:20] = b"..."`` stores to it. ``File.buffer`` returns one with the alignment of a file.
 ///
-/// While a transfer reads into it, it is exported to no one and used by no other transfer (``BufferError``). Views that were made
-/// before show the bytes as they arrive.
+/// During a read into it, a new view or another transfer raises ``BufferError``. Older views show the bytes as they arrive.
 #[pyclass(frozen, weakref, module = "diorite")]
 pub(crate) struct Buffer {
     memory: AlignedBuf,
@@ -260,8 +258,8 @@ impl Buffer {
         let len = ffi::Py_ssize_t::try_from(buffer.memory.len())
             .map_err(|_| PyOverflowError::new_err("the buffer is too large"))?;
         let address = buffer.memory.as_non_null().as_ptr().cast();
-        // SAFETY: the interpreter gives a view to fill, which refers to the object, and so keeps the memory, until it is released; the
-        // memory is never moved or freed before the object.
+        // SAFETY: the interpreter passes a view to fill. The view refers to the object until it is released, and the memory is never moved or
+        // freed before the object.
         let failed = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), address, len, 0, flags) } != 0;
         if failed { Err(PyErr::fetch(slf.py())) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! New volumes, and looking for damage.
+//! The function `mkfs`.
 
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{Error, Existing, Filesystem};
@@ -22,9 +22,9 @@ fn flavor(name: &str) -> PyResult<Flavor> {
 
 /// Make a volume: in a new image of ``size`` bytes, or without a size on an existing image or device.
 ///
-/// Everything that was on it is lost. One that holds something known (a volume, a partition table, a member of an array or a volume group, another
-/// format) is refused with ``FileExistsError`` unless ``force`` is true.
-/// ``type`` is ``"ext2"``, ``"ext3"`` or ``"ext4"``; ``features`` are changes of the features as ``mke2fs -O`` takes them.
+/// The previous content is lost. A target with known content (a volume, a partition table, a member of an array or a volume group, another
+/// format) raises ``FileExistsError`` unless ``force`` is true.
+/// ``type`` is ``"ext2"``, ``"ext3"`` or ``"ext4"``; ``features`` has the syntax of ``mke2fs -O``.
 #[pyfunction]
 #[pyo3(signature = (
     target, size = None, *, r#type = "ext4", block_size = None, label = "", features = "", inodes = None,
@@ -63,7 +63,7 @@ pub(crate) fn mkfs(
     Ok(made.map_err(Failure::from)?)
 }
 
-/// Make a volume on what exists.
+/// Make a volume on an existing target.
 fn make_on(target: &HostPath, options: &MkfsOptions, force: bool) -> diorite::Result<()> {
     let not_text = Error::InvalidArgument("the name of an image must be text in UTF-8");
     let target = target.as_ref().to_str().ok_or(not_text)?;

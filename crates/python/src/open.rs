@@ -1,35 +1,15 @@
-//! How files are opened: of a volume, of the host, and whole devices.
+//! Options of opening files: files of a volume, files of the host, and whole devices.
 
-use diorite::{Creates, DirectIo, HostFile, OpenOptions, Owner, RawFile, Unaligned};
+use diorite::{Creates, HostFile, OpenOptions, Owner, RawFile, Unaligned};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
+use crate::arguments::Direct;
 use crate::errors::Failure;
 use crate::file::Handle;
 use crate::paths::HostPath;
 
-/// `False`, `True` or `"preferred"`.
-#[derive(Clone, Copy)]
-pub(crate) struct Direct(pub(crate) DirectIo);
-
-impl FromPyObject<'_, '_> for Direct {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        if let Ok(text) = object.cast::<PyString>() {
-            return match text.to_cow()?.as_ref() {
-                "preferred" => Ok(Self(DirectIo::Preferred)),
-                other => Err(PyValueError::new_err(format!(
-                    "direct must be False, True or \"preferred\", not {other:?}"
-                ))),
-            };
-        }
-        Ok(Self(if object.is_truthy()? { DirectIo::Required } else { DirectIo::Off }))
-    }
-}
-
-/// What a mode of `open` says, without `b` and `t`.
+/// The access that a mode of `open` gives, without `b` and `t`.
 #[derive(Clone, Copy, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 struct Access {
@@ -58,15 +38,15 @@ impl Access {
     }
 }
 
-/// The options that all kinds of files have.
-pub(crate) struct How {
+/// The options of all kinds of files.
+pub(crate) struct Options {
     access: Access,
     direct: Option<Direct>,
     unaligned: Unaligned,
     sync: Option<String>,
 }
 
-impl How {
+impl Options {
     pub(crate) fn new(
         mode: &str,
         direct: Option<Direct>,
@@ -110,7 +90,7 @@ impl How {
     }
 }
 
-/// Owner of a new file: 0:0 where none is given.
+/// The owner of a new file; the default is 0:0.
 pub(crate) fn owner(owner: Option<(u32, u32)>) -> Owner {
     let (uid, gid) = owner.unwrap_or_default();
     Owner { uid, gid }
@@ -127,8 +107,8 @@ pub(crate) fn open_host_handle(
     unaligned: &str,
     sync: Option<String>,
 ) -> PyResult<Handle> {
-    let how = How::new(mode, direct, unaligned, sync)?;
-    let file = py.detach(|| how.apply_creating(HostFile::options()).open(&path));
+    let with = Options::new(mode, direct, unaligned, sync)?;
+    let file = py.detach(|| with.apply_creating(HostFile::options()).open(&path));
     Ok(Handle::new(file.map_err(Failure::from)?, 4096))
 }
 
@@ -143,16 +123,16 @@ pub(crate) fn open_raw_handle(
     unaligned: &str,
     sync: Option<String>,
 ) -> PyResult<Handle> {
-    let how = How::new(mode, direct, unaligned, sync)?;
-    if how.access.create || how.access.create_new {
+    let with = Options::new(mode, direct, unaligned, sync)?;
+    if with.access.create || with.access.create_new {
         return Err(PyValueError::new_err(
-            "a device is neither created nor truncated: use mode \"rb\" or \"r+b\"",
+            "a device cannot be created or truncated; use mode \"rb\" or \"r+b\"",
         ));
     }
     let spec = target
         .as_ref()
         .to_str()
         .ok_or_else(|| PyValueError::new_err("the name of a device must be text in UTF-8"))?;
-    let file = py.detach(|| how.apply(RawFile::options()).open(spec));
+    let file = py.detach(|| with.apply(RawFile::options()).open(spec));
     Ok(Handle::new(file.map_err(Failure::from)?, 4096))
 }

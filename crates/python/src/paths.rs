@@ -1,4 +1,4 @@
-//! Paths as Python has them: text with escaped bytes (`surrogateescape`), bytes, and objects that stand for either.
+//! Paths of Python: text with escaped bytes (`surrogateescape`), bytes, and `os.PathLike`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,53 +8,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::filesystem::Volume;
-
-/// A path of a volume, and whether it was given as bytes, so that names are returned as bytes too. [`Volume::path`] has it as a path.
-pub(crate) struct FsPath {
-    path: PathBuf,
-    pub(crate) is_bytes: bool,
-    /// The volume of a `diorite.Path`.
-    volume: Option<Py<Volume>>,
-}
-
-impl FsPath {
-    /// The root directory of a volume.
-    pub(crate) fn root() -> Self {
-        Self { path: PathBuf::from("/"), is_bytes: false, volume: None }
-    }
-
-    /// The path, if it is one of `volume`.
-    pub(crate) fn of(&self, volume: &Volume) -> Option<&Path> {
-        let is_other = self.volume.as_ref().is_some_and(|own| !std::ptr::eq(own.get(), volume));
-        (!is_other).then_some(&*self.path)
-    }
-
-    /// As it was given, for messages.
-    pub(crate) fn as_given(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl FromPyObject<'_, '_> for FsPath {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        // `diorite.Path` is no `os.PathLike`: the host's functions must not take it.
-        let Some(own) = object.getattr_opt("_diorite_path_")? else {
-            let HostPath { path, is_bytes } = object.extract()?;
-            return Ok(Self { path, is_bytes, volume: None });
-        };
-        let (volume, path): (Py<Volume>, Bound<'_, PyAny>) = own.extract()?;
-        let HostPath { path, is_bytes } = path.extract()?;
-        Ok(Self { path, is_bytes, volume: Some(volume) })
-    }
-}
-
-/// A path of the host, or the name of a target: text, bytes or `os.PathLike`, and no `diorite.Path`.
+/// A path of the host, or the name of a target: text, bytes or `os.PathLike`. A `diorite.Path` is a `TypeError`.
 pub(crate) struct HostPath {
-    path: PathBuf,
-    is_bytes: bool,
+    pub(crate) path: PathBuf,
+    /// Whether it was given as bytes, so that names are returned as bytes too.
+    pub(crate) is_bytes: bool,
 }
 
 impl AsRef<Path> for HostPath {

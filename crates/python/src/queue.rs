@@ -1,6 +1,6 @@
 //! Many transfers in flight from one thread: `diorite::DirectQueue`.
 //!
-//! A thread that reaps waits for the queue's descriptor and not in the library, so that a signal (Ctrl-C) and a time limit end the wait.
+//! A reaping thread polls the queue's descriptor instead of waiting in the library, so a signal (Ctrl-C) or a timeout ends the wait.
 //!
 //! Locking: the queue is locked for a submission or a reap, without the GIL, and not while a thread waits.
 
@@ -14,19 +14,19 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::arguments::Offset;
 use crate::errors::{Failure, raise};
 use crate::file::{Handle, handle_of};
 use crate::guarded::{Guarded, close_at_exit};
 use crate::memory::{QueueMemory, Use};
-use crate::numbers::Offset;
 
-/// A waiting thread looks again after this time: another thread may have reaped what it waited for.
+/// A waiting thread checks again after this time, because another thread may have reaped the transfer.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// A transfer of a ``Queue`` that has ended.
+/// A completed transfer of a ``Queue``.
 #[pyclass(frozen, module = "diorite")]
 pub(crate) struct Completion {
-    /// What was given at the submission.
+    /// The ``data`` of the submission.
     #[pyo3(get)]
     data: Py<PyAny>,
     /// The memory of the transfer.
@@ -51,19 +51,19 @@ impl Completion {
 
 #[pymethods]
 impl Completion {
-    /// Number of bytes: of a read fewer only at the end of the file. 0 if the transfer failed.
+    /// Number of bytes; a read has fewer than requested only at the end of the file. 0 if the transfer failed.
     #[getter]
     fn nbytes(&self) -> usize {
         *self.result.as_ref().unwrap_or(&0)
     }
 
-    /// Why the transfer failed; ``None`` if it did not.
+    /// The error of a failed transfer, else ``None``.
     #[getter]
     fn error(&self) -> Option<PyErr> {
         self.result.as_ref().err().map(raise)
     }
 
-    /// Number of bytes; raises what went wrong with the transfer.
+    /// Number of bytes; raises the error of a failed transfer.
     fn result(&self) -> PyResult<usize> {
         self.result.as_ref().copied().map_err(raise)
     }
@@ -78,14 +78,14 @@ impl Completion {
 
 struct State {
     queue: DirectQueue<QueueMemory>,
-    /// Reaped, and not returned since the caller was interrupted.
+    /// Reaped completions that were not returned because the caller was interrupted.
     kept: VecDeque<Finished<QueueMemory>>,
 }
 
 /// Many direct transfers in flight from one thread, on ``file`` or any other file of diorite.
 ///
-/// Offsets, lengths and memory must fit ``file.alignment``; ``file.buffer(n)`` makes such memory. A transfer holds its range of the file
-/// until it is reaped: do not wait for the same range in another way (``readinto_at``, ``fsync``) before. Threads can share a queue.
+/// Offsets, lengths and memory must meet ``file.alignment``; ``file.buffer(n)`` returns such memory. A transfer locks its range of the file
+/// until it is reaped, so reap it before another call (``readinto_at``, ``fsync``) uses the range. Threads can share a queue.
 #[pyclass(frozen, weakref, module = "diorite")]
 pub(crate) struct Queue {
     state: Arc<Guarded<Mutex<State>>>,
@@ -94,7 +94,7 @@ pub(crate) struct Queue {
     depth: u32,
 }
 
-/// Most transfers in flight, which must be sensible: the kernel's rings have limits.
+/// The depth of a queue, which the kernel's rings limit.
 pub(crate) fn checked_depth(depth: u32) -> PyResult<u32> {
     if (1..=4096).contains(&depth) {
         Ok(depth)
@@ -103,7 +103,7 @@ pub(crate) fn checked_depth(depth: u32) -> PyResult<u32> {
     }
 }
 
-/// The file of a transfer: the one that is given, or the queue's own.
+/// The file of a transfer: the given one, or the queue's own.
 pub(crate) fn file_for(
     py: Python<'_>,
     given: Option<&Bound<'_, PyAny>>,
@@ -159,13 +159,13 @@ impl Queue {
         })
     }
 
-    /// Wait until something has ended, or for some time.
+    /// Wait for a completion, at most `longest`.
     fn wait(&self, py: Python<'_>, longest: Duration) -> PyResult<()> {
         let wait = longest.min(LONGEST_WAIT);
         let time = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
         py.detach(|| {
             let mut polled = [PollFd::new(&*self.descriptor, PollFlags::IN)];
-            // A signal ends it, too: the caller looks.
+            // A signal also ends the poll; the caller checks.
             let _ = poll(&mut polled, Some(&time));
         });
         py.check_signals()
@@ -207,7 +207,7 @@ impl Queue {
         Ok(Self { state, file, descriptor, depth })
     }
 
-    /// Most transfers in flight.
+    /// The maximum number of transfers in flight.
     #[getter]
     fn depth(&self) -> u32 {
         self.depth
@@ -219,7 +219,7 @@ impl Queue {
         self.with(py, |state| Ok(state.queue.in_flight() as usize + state.kept.len()))
     }
 
-    /// Read into all of ``buffer`` from ``offset``. ``data`` comes back with the completion. ``BlockingIOError`` if ``depth`` transfers are in flight.
+    /// Fill ``buffer`` from ``offset``. The completion has ``data``. ``BlockingIOError`` if ``depth`` transfers are in flight.
     #[pyo3(signature = (buffer, offset, data = None, *, file = None))]
     fn submit_read(
         &self,
@@ -232,7 +232,7 @@ impl Queue {
         self.submit(py, Use::Fill, buffer, offset.0, data, file)
     }
 
-    /// Write all of ``buffer`` at ``offset``. ``data`` comes back with the completion. ``BlockingIOError`` if ``depth`` transfers are in flight.
+    /// Write all of ``buffer`` at ``offset``. The completion has ``data``. ``BlockingIOError`` if ``depth`` transfers are in flight.
     #[pyo3(signature = (buffer, offset, data = None, *, file = None))]
     fn submit_write(
         &self,
@@ -245,7 +245,7 @@ impl Queue {
         self.submit(py, Use::Drain, buffer, offset.0, data, file)
     }
 
-    /// The transfers that have ended: waits for at least ``min`` (or all, if fewer are in flight), at most ``timeout`` seconds.
+    /// The completed transfers. Waits for at least ``min`` (or all, if fewer are in flight), at most ``timeout`` seconds.
     #[pyo3(signature = (min = 1, timeout = None))]
     fn reap(&self, py: Python<'_>, min: usize, timeout: Option<f64>) -> PyResult<Vec<Completion>> {
         let until = match timeout {
@@ -267,13 +267,13 @@ impl Queue {
         Ok(done.into_iter().map(Completion::from).collect())
     }
 
-    /// A descriptor that is readable when a transfer can be reaped, for ``selectors``; call ``reap(0)`` then.
+    /// A descriptor for ``selectors``, readable when a transfer can be reaped. Then call ``reap(0)``.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         self.with(py, |_| Ok(()))?;
         Ok(self.descriptor.as_fd().as_raw_fd())
     }
 
-    /// Wait for everything in flight, whose results are lost, and close the queue.
+    /// Wait for the transfers in flight, discard their results, and close the queue.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.state.close(py, |_| Ok::<_, Failure>(()), |_| false)
     }

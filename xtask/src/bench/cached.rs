@@ -1,4 +1,4 @@
-//! Suite `cached`: a 4 KiB `read_at` that the page cache answers, against the kernel's `pread` on its own cached page.
+//! Suite `cached`: a cached 4 KiB `read_at` against the kernel's `pread` of a page in its own cache.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::measure::{build, median};
 use super::store;
 use crate::target;
 
-/// At most so much of the kernel's time.
+/// The largest ratio to the kernel's time.
 const BOUND: f64 = 0.5;
 
 pub(super) fn run(options: &Options) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! Suite `databases`: transactions a second of `PostgreSQL` and `MariaDB`, each with 8 clients, on a mount by `diorite mount` and on the
 //! kernel's, from the same image.
 //!
-//! Each run gets a copy of an image that the kernel's mount was used to fill. A run starts this program again
-//! (`bench-databases DIRECTORY`), which starts the servers in turn and prints what they reached.
+//! Each run gets a copy of an image that was filled through the kernel's mount. A run starts this program again
+//! (`bench-databases DIRECTORY`), which starts the servers in turn and prints their rates.
 
 use std::path::Path;
 use std::process::Command;
@@ -44,13 +44,14 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let filled = fill(Path::new(&mount));
     call(&["umount", &mount])?;
     filled?;
-    // Its blocks are the host's: a run is not to pay for their allocation.
+    // The copy is not sparse, so that no run pays for the host's allocation of blocks.
     let fresh = format!("cp --sparse=never {template} {image} && sync -f {image}");
     let runner = |name, before: String, after| Runner {
         name,
         before: vec![fresh.clone(), before],
         command: words(&[&this, "bench-databases", &mount]),
         after,
+        ..Runner::default()
     };
     let mut runners = Vec::new();
     for &(name, io_uring) in transports() {
@@ -82,7 +83,7 @@ fn postgresql() -> Result<Postgresql, String> {
 
 const MARIADB: Mariadb = Mariadb { memory: Memory::Usual };
 
-/// Make both databases with their rows.
+/// Create both databases with their rows.
 fn fill(at: &Path) -> Result<(), String> {
     let postgresql = postgresql()?;
     postgresql.create(at)?;
@@ -104,7 +105,7 @@ fn fill(at: &Path) -> Result<(), String> {
     filled.map(drop)
 }
 
-/// `bench-databases DIRECTORY`: run both and print what they reached.
+/// `bench-databases DIRECTORY`: run both and print their rates.
 pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
     let [directory] = arguments else {
         return Err("bench-databases is for `cargo xtask bench databases`".to_owned());
@@ -123,7 +124,7 @@ pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The rate of `MariaDB`: each client does transactions until the time is over.
+/// Transactions a second of `MariaDB`.
 fn transactions(at: &Path) -> Result<f64, String> {
     const COUNT: u32 = 1000;
     let transaction = format!(
@@ -133,7 +134,7 @@ fn transactions(at: &Path) -> Result<f64, String> {
     let start = Instant::now();
     let limit = Duration::from_secs(SECONDS.into());
     let mut done = 0;
-    // mysqlslap does a number of queries, not a time of them.
+    // mysqlslap takes a number of queries, and no time limit.
     while start.elapsed() < limit {
         let mut slap = Command::new("mysqlslap");
         slap.args(["--no-defaults", "-uroot", "--create-schema=d", "--no-drop", "--delimiter=;"]);

@@ -1,84 +1,98 @@
 //! Suite `direct`: direct I/O through ext2 against the same requests on the bare image and on the kernel's own ext2.
 
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::Options;
-use super::contender::{CommandFor, Contender, Figures, Workload, figures, workload};
-use super::measure::{build, call, run as run_command, words};
-use super::rates::{can_mount, loop_mount, unmount_after_fio};
-use super::store::{self, Figure, Series, Target};
+use super::measure::{build, call, shell, words};
+use super::rates::{
+    Bound, RateSuite, Runner, TargetRatio, can_mount, loop_mount, pinned, read_directly, unmount_after_fio,
+};
+use super::store;
 use crate::target;
 
-const WORKLOADS: &[Workload] = &[
-    workload("read-1m", "rw=read\nbs=1m\niodepth=1\n", 1),
-    workload("write-1m", "rw=write\nbs=1m\niodepth=1\n", 1),
-    workload("randread-4k-qd1", "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n", 1),
-    workload("randread-4k-qd32", "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n", 1),
-    workload(
-        "randread-4k-8x",
-        "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n",
-        8,
-    ),
-    workload(
-        "randwrite-4k-8x",
-        "rw=randwrite\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n",
-        8,
-    ),
+use Bound::{AtLeast, AtMost};
+
+/// Workloads: name, options of the job, threads.
+const WORKLOADS: &[(&str, &str, u32)] = &[
+    ("read-1m", "rw=read\nbs=1m\niodepth=1\n", 1),
+    ("write-1m", "rw=write\nbs=1m\niodepth=1\n", 1),
+    ("randread-4k-qd1", "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n", 1),
+    ("randread-4k-qd32", "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n", 1),
+    ("randread-4k-8x", "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n", 8),
+    ("randwrite-4k-8x", "rw=randwrite\nbs=4k\niodepth=1\nnorandommap=1\nnumjobs=8\ngroup_reporting=1\n", 8),
 ];
 
 /// Size of the file in MiB; the image has a quarter more.
 const FILE_MIB: u32 = 1024;
 
-const RATIOS: &[(&str, &str, Figure, f64)] = &[
-    ("read-1m", "raw", Figure::Bandwidth, 0.97),
-    ("write-1m", "raw", Figure::Bandwidth, 0.97),
-    ("randread-4k-qd1", "fio-image", Figure::Bandwidth, 0.95),
-    ("randread-4k-qd32", "fio-image", Figure::Bandwidth, 0.95),
-    ("randread-4k-8x", "fio-image", Figure::Bandwidth, 0.95),
-    ("randwrite-4k-8x", "fio-image", Figure::Bandwidth, 0.95),
-    ("read-1m", "fio-image", Figure::CpuPerGb, 1.1),
-    ("write-1m", "fio-image", Figure::CpuPerGb, 1.1),
-    ("read-1m", "kernel-ext2", Figure::Bandwidth, 1.0),
-    ("write-1m", "kernel-ext2", Figure::Bandwidth, 1.0),
-    ("randread-4k-qd1", "kernel-ext2", Figure::Bandwidth, 1.0),
-    ("randread-4k-qd32", "kernel-ext2", Figure::Bandwidth, 1.0),
+const RATIOS: &[(&str, &str, &str, Bound)] = &[
+    ("read-1m", "raw", "mb_per_s", AtLeast(0.97)),
+    ("write-1m", "raw", "mb_per_s", AtLeast(0.97)),
+    ("randread-4k-qd1", "fio-image", "mb_per_s", AtLeast(0.95)),
+    ("randread-4k-qd32", "fio-image", "mb_per_s", AtLeast(0.95)),
+    ("randread-4k-8x", "fio-image", "mb_per_s", AtLeast(0.95)),
+    ("randwrite-4k-8x", "fio-image", "mb_per_s", AtLeast(0.95)),
+    ("read-1m", "fio-image", "cpu_s_per_gb", AtMost(1.1)),
+    ("write-1m", "fio-image", "cpu_s_per_gb", AtMost(1.1)),
+    ("read-1m", "kernel-ext2", "mb_per_s", AtLeast(1.0)),
+    ("write-1m", "kernel-ext2", "mb_per_s", AtLeast(1.0)),
+    ("randread-4k-qd1", "kernel-ext2", "mb_per_s", AtLeast(1.0)),
+    ("randread-4k-qd32", "kernel-ext2", "mb_per_s", AtLeast(1.0)),
 ];
 
 pub(super) fn run(options: &Options) -> Result<(), String> {
     build(&["--package", "diorite-cli"])?;
-    let directory = &options.directory;
-    let image = directory.join("direct.img");
-    let result = make_image(&image).and_then(|()| measure(options, &image, directory));
+    let image = options.directory.join("direct.img");
+    let result = suite(&image, &options.directory).and_then(|suite| suite.run(options));
     let _ = std::fs::remove_file(&image);
     result
 }
 
-/// An image whose blocks the host has really written.
-fn make_image(image: &Path) -> Result<(), String> {
+fn suite(image: &Path, directory: &Path) -> Result<RateSuite, String> {
     let mib = FILE_MIB + FILE_MIB / 4;
     println!("--- making {}, {mib} MiB", image.display());
     let of = format!("of={}", image.display());
     call(&["dd", "if=/dev/zero", &of, "bs=1M", &format!("count={mib}"), "oflag=direct", "status=none"])?;
-    call(&["sync"]).map(drop)
+    let format = format_command(image, directory)?;
+    shell(&format!("sync && {format}"))?;
+    let offset = data_offset(image)?;
+    if !can_mount() {
+        println!("SKIPPED: kernel-ext2: it needs root");
+    }
+    let mut runners = Vec::new();
+    for &workload in WORKLOADS {
+        runners.extend(runners_of(workload, image, offset, directory, &format)?);
+    }
+    let ratio =
+        |&(workload, peer, figure, bound)| TargetRatio::of(figure, "diorite", peer, bound).on(workload);
+    Ok(RateSuite {
+        name: "direct",
+        title: "Direct I/O through ext2",
+        about: "`diorite`: a file on ext2. `raw`: the same requests on the bare image. `fio-image`: fio on the bare image. `kernel-ext2`: fio on the \
+                kernel's mount. All use the same blocks of the host. Before each run the image is read directly; before a write test it is also \
+                formatted, because writes to the bare image destroy the filesystem.\n"
+            .to_owned(),
+        rounds: None,
+        runners,
+        targets: RATIOS.iter().map(ratio).collect(),
+    })
 }
 
-/// The command that puts an ext2 on the image, of the same blocks of the host each time, and in it one file that is laid out.
-fn format_command(image: &Path, directory: &Path) -> Result<Vec<String>, String> {
+/// The shell command that makes an ext2 with one file on the image, each time on the same blocks.
+fn format_command(image: &Path, directory: &Path) -> Result<String, String> {
     let layout = directory.join("layout.fio");
     let text =
         format!("[layout]\nrw=write\nbs=1m\nsize={FILE_MIB}m\ndirect=1\nend_fsync=1\nfilename=/file\n");
     store::write(&layout, &text)?;
     let (image, layout, diorite) = (image.display(), layout.display(), target::file("release/diorite"));
-    let script = format!(
+    Ok(format!(
         "mke2fs -q -t ext2 -b 4096 -E nodiscard -F {image} && {diorite} job {layout} --on {image} && \
          e2fsck -fn {image}"
-    );
-    Ok(words(&["sh", "-c", &script]))
+    ))
 }
 
-/// Where the file lies on the image, in bytes: users of the bare image go to the same places, since storage is slower where a
-/// transfer crosses the bounds of its own units. An index block lies between the first data and the rest, which most of the file is.
+/// The offset of the file on the image. Runners on the bare image use the same offsets, since storage is slower where a transfer
+/// crosses the boundary of its own blocks. The longest extent counts: an index block lies between the first data and the rest.
 fn data_offset(image: &Path) -> Result<u64, String> {
     let file = format!("{}:/file", image.display());
     let text = call(&[&target::file("release/diorite"), "extents", "--json", &file])?;
@@ -86,179 +100,49 @@ fn data_offset(image: &Path) -> Result<u64, String> {
     let extents = json["extents"].as_array().map_or(&[][..], Vec::as_slice);
     let longest = extents.iter().max_by_key(|extent| extent["length"].as_u64());
     let number = |name: &str| longest.and_then(|extent| extent[name].as_u64());
-    let offset = number("device_offset").zip(number("offset")).and_then(|(place, at)| place.checked_sub(at));
+    let offset =
+        number("device_offset").zip(number("offset")).and_then(|(device, at)| device.checked_sub(at));
     offset.ok_or_else(|| format!("{file} has no extents"))
 }
 
-/// Who takes part, on the image, each after the command `before`; those on the bare image from `offset` on.
-fn contenders(image: &Path, offset: u64, directory: &Path, before: Option<&[String]>) -> Vec<Contender> {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let (path, mount) = (text(image), text(&directory.join("mount")));
-    let diorite = |on: String| -> CommandFor {
-        Box::new(move |job| {
-            let job = job.to_string_lossy();
-            // What a job on the bare image destroys is made anew before the next run.
-            words(&[&target::file("release/diorite"), "job", "--json", "--force", &job, "--on", &on])
-        })
-    };
-    let fio =
-        || -> CommandFor { Box::new(|job| words(&["fio", "--output-format=json", &job.to_string_lossy()])) };
+/// The runners of a workload, with their job files.
+fn runners_of(
+    (workload, options, threads): (&'static str, &str, u32),
+    image: &Path,
+    offset: u64,
+    directory: &Path,
+    format: &str,
+) -> Result<Vec<Runner>, String> {
+    let store = store::directory("direct")?;
+    let (path, mount) = (image.display(), directory.join("mount").display().to_string());
     let fixed = "fixedbufs=1\nregisterfiles=1\niomem=mmap\n";
     let mut list = vec![
-        Contender::new("diorite", diorite(path.clone()), "filename=/file\n".into()),
-        Contender::new("raw", diorite(format!("raw:{path}")), format!("filename=/file\noffset={offset}\n")),
-        Contender::new("fio-image", fio(), format!("filename={path}\noffset={offset}\n{fixed}")),
+        ("diorite", Some(path.to_string()), "filename=/file\n".to_owned()),
+        ("raw", Some(format!("raw:{path}")), format!("filename=/file\noffset={offset}\n")),
+        ("fio-image", None, format!("filename={path}\noffset={offset}\n{fixed}")),
     ];
     if can_mount() {
-        list.push(Contender {
-            before: vec![words(&["sh", "-c", &loop_mount(&path, &mount)])],
-            after: vec![words(&["sh", "-c", &unmount_after_fio(&mount)])],
-            ..Contender::new("kernel-ext2", fio(), format!("filename={mount}/file\n{fixed}"))
-        });
-    } else {
-        println!("SKIPPED: kernel-ext2: it needs root");
+        list.push(("kernel-ext2", None, format!("filename={mount}/file\n{fixed}")));
     }
-    if let Some(before) = before {
-        for contender in &mut list {
-            contender.before.insert(0, before.to_vec());
-        }
-    }
-    list
-}
-
-fn measure(options: &Options, image: &Path, directory: &Path) -> Result<(), String> {
-    let store: PathBuf = store::directory("direct")?;
-    let common =
-        format!("size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n");
-    let (reads, writes): (Vec<_>, Vec<_>) = WORKLOADS.iter().partition(|workload| !workload.writes());
-    let (mut series, mut commands) = (Vec::new(), String::new());
-    let format = format_command(image, directory)?;
-    call(&format)?;
-    let offset = data_offset(image)?;
-    // All contenders use the same blocks of the host. Writes to the bare image destroy its filesystem: before each run it is made
-    // anew, so that what the disk had to do just before is the same for all, too.
-    for (workloads, before) in [(reads, None), (writes, Some(&*format))] {
-        let contenders = contenders(image, offset, directory, before);
-        let (more, lines) =
-            take_rounds(&store, &workloads, &contenders, &common, &[image.to_owned()], options.rounds)?;
-        series.extend(more);
-        commands += &lines;
-    }
-    let targets: Vec<_> = RATIOS
-        .iter()
-        .map(|&(workload, peer, figure, bound)| Target {
-            workload,
-            contender: "diorite",
-            peer,
-            figure,
-            bound,
-        })
-        .collect();
-    let report = store::report(&series, &targets);
-    let text = format!("# Direct I/O through ext2\n\n{}\n{report}\nCommands:\n{commands}", store::versions());
-    store::finish(&store, &text, &report)
-}
-
-/// Let the contenders take turns at each workload, `rounds` times; `files` are what they read. Raw output goes to `store`. The series, and the commands as
-/// lines of a list.
-pub(super) fn take_rounds(
-    store: &Path,
-    workloads: &[&Workload],
-    contenders: &[Contender],
-    common: &str,
-    files: &[PathBuf],
-    rounds: u32,
-) -> Result<(Vec<Series>, String), String> {
-    let mut series = Vec::new();
-    let mut commands = String::new();
-    for workload in workloads {
-        let first = series.len();
-        series.extend(contenders.iter().map(|c| Series {
-            workload: workload.name,
-            contender: c.name,
-            rounds: vec![],
-        }));
-        for round in 0..rounds {
-            // Whatever caches lie below this machine have seen all of the files, and lately: what is in them is twice as fast.
-            for file in files {
-                let file = format!("if={}", file.display());
-                call(&["dd", &file, "of=/dev/null", "bs=1M", "iflag=direct", "status=none"])?;
+    let mut runners = Vec::new();
+    for (name, on, target) in list {
+        let job = store.join(format!("{workload}-{name}.fio"));
+        let common = "direct=1\nioengine=io_uring\nruntime=1\ntime_based=1\ninvalidate=0\n";
+        store::write(&job, &format!("[{workload}]\n{options}{target}size={FILE_MIB}m\n{common}"))?;
+        let job = job.to_string_lossy();
+        let command = match &on {
+            // Each run may overwrite the bare image.
+            Some(on) => {
+                words(&[&target::file("release/diorite"), "job", "--json", "--force", &job, "--on", on])
             }
-            for index in order(contenders.len(), round as usize) {
-                let contender = &contenders[index];
-                let job = store.join(format!("{}-{}.fio", workload.name, contender.name));
-                let text = contender.job_file(workload) + common;
-                store::write(&job, &text)?;
-                let command = pinned((contender.command)(&job), workload.threads);
-                let raw = store.join(format!("{}-{}-{round}.json", workload.name, contender.name));
-                let figures = one_run(contender, &command, &raw)?;
-                println!(
-                    "{} {} round {round}: {:.0} MB/s, {:.3} CPU s/GB",
-                    workload.name,
-                    contender.name,
-                    figures.bandwidth / 1e6,
-                    figures.cpu_s_per_gb
-                );
-                series[first + index].rounds.push(figures);
-                if round == 0 {
-                    let _ = writeln!(commands, "- `{}`", command.join(" "));
-                }
-            }
-        }
+            None => words(&["fio", "--output-format=json", &job]),
+        };
+        let is_mounted = name == "kernel-ext2";
+        let format = options.contains("write").then(|| format.to_owned());
+        let mount_before = is_mounted.then(|| loop_mount(&path.to_string(), &mount));
+        let before = format.into_iter().chain([read_directly(image)]).chain(mount_before).collect();
+        let after = is_mounted.then(|| unmount_after_fio(&mount)).into_iter().collect();
+        runners.push(Runner { workload, name, before, command: pinned(command, threads), after });
     }
-    Ok((series, commands))
-}
-
-/// Who comes when in a round. What a run finds in the caches below this machine is what the run before it read, so that each comes
-/// as often after each other one, as far as the rounds allow (a balanced Latin square).
-fn order(contenders: usize, round: usize) -> Vec<usize> {
-    let zigzag = |turn: usize| if turn % 2 == 1 { turn.div_ceil(2) } else { contenders - turn / 2 };
-    let mut order: Vec<_> = (0..contenders).map(|turn| (zigzag(turn) + round) % contenders).collect();
-    // An odd number of contenders is balanced by the same rounds backwards.
-    if contenders % 2 == 1 && round / contenders % 2 == 1 {
-        order.reverse();
-    }
-    order
-}
-
-/// A thread that waits for each transfer is faster on the CPU that takes the disk's interrupts than on another, by more than
-/// what is to be measured: all contenders of such a workload get the last CPU.
-pub(super) fn pinned(command: Vec<String>, threads: u32) -> Vec<String> {
-    let last = std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1);
-    if threads > 1 || call(&["taskset", "--version"]).is_err() {
-        return command;
-    }
-    [words(&["taskset", "-c", &last.to_string()]), command].concat()
-}
-
-fn one_run(contender: &Contender, command: &[String], raw: &Path) -> Result<Figures, String> {
-    contender.prepare()?;
-    let run = run_command(command);
-    contender.clean_up()?;
-    let run = run?;
-    store::write(raw, &run.stdout)?;
-    figures(&run)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    #[test]
-    fn each_contender_comes_as_often_behind_each_other() {
-        for contenders in 2..7 {
-            let mut followers: HashMap<(usize, usize), u32> = HashMap::new();
-            for round in 0..2 * contenders {
-                let order = order(contenders, round);
-                assert_eq!(order.iter().copied().collect::<std::collections::HashSet<_>>().len(), contenders);
-                for pair in order.windows(2) {
-                    *followers.entry((pair[0], pair[1])).or_default() += 1;
-                }
-            }
-            assert_eq!(followers.len(), contenders * (contenders - 1));
-            assert!(followers.values().all(|&times| times == 2), "{contenders}: {followers:?}");
-        }
-    }
+    Ok(runners)
 }

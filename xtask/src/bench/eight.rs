@@ -1,8 +1,8 @@
-//! Suites `eight` and `eight-limited`: one stream over eight devices, against what the devices give together and what one
-//! thread reads into the kernel's page cache without a copy.
+//! Suite `eight-limited`: one stream over eight devices against the sum of the devices' rates, and against one thread that reads
+//! them into the kernel's page cache without a copy.
 //!
-//! The devices are loop devices on tmpfs. In the second suite the kernel limits each of them to the same rate, as a disk does: all of
-//! them are busy all the time, or the stream is slower than their sum.
+//! The devices are loop devices on tmpfs. The kernel limits each of them to the same rate, as a disk does, so the stream reaches their
+//! sum only if all of them are busy all the time.
 
 use std::path::{Path, PathBuf};
 
@@ -15,27 +15,19 @@ const DEVICES: u64 = 8;
 const DEVICE_MIB: u64 = 256;
 const FILE_MIB: u64 = 1536;
 const SECONDS: &str = "4";
-/// The rate of a limited device.
+/// The rate limit of a device.
 const LIMIT_MB_PER_S: u64 = 100;
 
-pub(super) fn free(options: &Options) -> Result<(), String> {
-    run("eight", options, None)
-}
-
-pub(super) fn limited(options: &Options) -> Result<(), String> {
-    run("eight-limited", options, Some(LIMIT_MB_PER_S * 1_000_000))
-}
-
-fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), String> {
+pub(super) fn run(options: &Options) -> Result<(), String> {
     if !can_mount() {
-        println!("{name}: skipped, loop devices need root");
+        println!("SKIPPED: eight-limited: loop devices need root");
         return Ok(());
     }
     build_peers(Some("natural"))?;
     build(&["--package", "diorite-cli"])?;
     let devices = Devices::attach(Path::new("/dev/shm"))?;
-    let group = limit.map(|limit| Group::make(&devices, limit)).transpose()?;
-    // In turns of what the reader asks for at once, so that each of its transfers is one of a device.
+    let group = Group::make(&devices, LIMIT_MB_PER_S * 1_000_000)?;
+    // With the chunk size of the reader each of its transfers is one transfer of a device.
     let stripe = format!("stripe:{}?chunk=1M", devices.paths.join(","));
     let diorite = target::file("release/diorite");
     let make = format!(
@@ -43,12 +35,11 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
          dd if=/dev/zero bs=1M count={FILE_MIB} status=none | {diorite} cp --direct - {stripe}:/file"
     );
     shell(&make)?;
-    let enter = group.as_ref().map_or_else(String::new, Group::enter);
+    let enter = group.enter();
     let runner = |name, command: String| Runner {
         name,
-        before: Vec::new(),
         command: words(&["sh", "-c", &format!("{enter}exec {command}")]),
-        after: Vec::new(),
+        ..Runner::default()
     };
     let reader = format!(
         "{} stream {stripe} /file 0 {} {SECONDS}",
@@ -67,23 +58,20 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
         "fio --output-format=json --group_reporting --rw=read --bs=512k --direct=1 --time_based --runtime={SECONDS} --size={DEVICE_MIB}m \
          --ioengine=io_uring --iodepth=8 --fixedbufs=1 {jobs}"
     );
-    // At most as many blocks as the devices have, so that the page cache has none of them before; of one device after the other.
-    let blocks = if limit.is_some() { LIMIT_MB_PER_S / 2 } else { DEVICE_MIB };
+    // Fewer blocks than a device has, so that none is read twice and comes from the page cache.
+    let blocks = LIMIT_MB_PER_S / 2;
     let nocopy =
         format!("{diorite} diskperf --json blocks={blocks} bs=1m nocopy {}", devices.paths.join(" "));
     let forget = devices.paths.iter().map(|path| format!("blockdev --flushbufs {path}")).collect();
     let target = |peer, bound| TargetRatio::of("mb_per_s", "reader", peer, Bound::AtLeast(bound));
-    let rate = limit.map_or_else(
-        || "as fast as the processors are".to_owned(),
-        |_| format!("{LIMIT_MB_PER_S} MB/s each by a limit of the block layer"),
-    );
     RateSuite {
-        name,
+        name: "eight-limited",
         title: "One stream over eight devices",
         about: format!(
-            "{DEVICES} loop devices of {DEVICE_MIB} MiB on tmpfs, {rate}. `reader`: one `DirectReader`, 16 chunks of 1 MiB, of a file on \
-             an ext4 volume over the stripe of all (chunks of 1 MiB). `devices`: fio on all at once, a process and eight transfers of 512 KiB for each (what one request of a loop device takes). `one`: fio as one process on all, 32 transfers. `nocopy`: one thread \
-             reads them in turn into the kernel's page cache, without the copy to its memory.\n"
+            "{DEVICES} loop devices of {DEVICE_MIB} MiB on tmpfs, each limited by the block layer to {LIMIT_MB_PER_S} MB/s. `reader`: one \
+             `DirectReader`, 16 chunks of 1 MiB, on a file of an ext4 volume over the stripe of all devices (chunks of 1 MiB). `devices`: fio \
+             on all at once, a process for each device with eight transfers of 512 KiB in flight. `one`: fio as one process on all, 32 \
+             transfers in flight. `nocopy`: one thread reads the devices in turn into the kernel's page cache, without a copy to its memory.\n"
         ),
         rounds: None,
         runners: vec![
@@ -97,7 +85,7 @@ fn run(name: &'static str, options: &Options, limit: Option<u64>) -> Result<(), 
     .run(options)
 }
 
-/// Loop devices, detached and their files removed when dropped.
+/// Loop devices. Dropping it detaches them and removes their files.
 struct Devices {
     paths: Vec<String>,
     files: Vec<PathBuf>,
@@ -128,12 +116,12 @@ impl Drop for Devices {
     }
 }
 
-/// A control group whose processes read each device at a limited rate.
+/// A control group that limits the read rate of each device.
 struct Group(PathBuf);
 
 impl Group {
     fn make(devices: &Devices, bytes_per_s: u64) -> Result<Self, String> {
-        // Version 1 of control groups has a hierarchy for each controller, version 2 has one.
+        // Version 1 of control groups has a hierarchy for each controller, version 2 has one for all.
         let (parent, file, prefix) = if Path::new("/sys/fs/cgroup/blkio").exists() {
             ("/sys/fs/cgroup/blkio", "blkio.throttle.read_bps_device", "")
         } else {
@@ -152,7 +140,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The shell command that joins it.
+    /// The shell command by which a process joins the group.
     fn enter(&self) -> String {
         format!("echo $$ > {}/cgroup.procs && ", self.0.display())
     }

@@ -1,11 +1,11 @@
-//! Running one command, and what the whole machine spent meanwhile.
+//! Running one command, and the CPU time of the whole machine during the run.
 
 use std::process::Command;
 use std::time::Instant;
 
 use crate::target;
 
-/// What came of one run.
+/// The result of one run.
 pub(crate) struct Run {
     /// Standard output.
     pub(crate) stdout: String,
@@ -13,7 +13,7 @@ pub(crate) struct Run {
     pub(crate) cpu_s: f64,
 }
 
-/// Run a command line, and see what the machine spends meanwhile.
+/// Run a command line and measure the CPU time of the machine.
 pub(crate) fn run<S: AsRef<str>>(command: &[S]) -> Result<Run, String> {
     let idle = idle_seconds()?;
     let start = Instant::now();
@@ -24,7 +24,7 @@ pub(crate) fn run<S: AsRef<str>>(command: &[S]) -> Result<Run, String> {
     Ok(Run { stdout, cpu_s })
 }
 
-/// Run a command line: its output. Anything but success is an error with what it said.
+/// Run a command line and return its output. If it fails, the error has its standard error.
 pub(crate) fn call<S: AsRef<str>>(command: &[S]) -> Result<String, String> {
     let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
     let (program, arguments) = words.split_first().ok_or("an empty command")?;
@@ -42,7 +42,7 @@ pub(crate) fn shell(line: &str) -> Result<String, String> {
     call(&["sh", "-c", line])
 }
 
-/// Build programs in release mode: `what` says which, as cargo takes it.
+/// Build programs in release mode; `what` are arguments of cargo.
 pub(crate) fn build(what: &[&str]) -> Result<(), String> {
     call(&[&["cargo", "build", "--release", "--quiet"], what].concat()).map(drop)
 }
@@ -55,7 +55,7 @@ pub(crate) fn build_peers(program: Option<&str>) -> Result<(), String> {
     build(&[&peers[..], program.as_ref().map_or(&[][..], |words| &words[..])].concat())
 }
 
-/// A command line as a runner has it.
+/// A command line as owned words.
 pub(crate) fn words(line: &[&str]) -> Vec<String> {
     line.iter().map(|&word| word.to_owned()).collect()
 }
@@ -76,7 +76,7 @@ fn idle_seconds() -> Result<f64, String> {
     Ok((at(3) + at(4) + at(7)) / 100.0)
 }
 
-/// The middle of some numbers.
+/// The median of the finite numbers.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -87,7 +87,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The least and the most of some numbers.
+/// The minimum and the maximum.
 pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     let (least, most) = (f64::INFINITY, 0.0);
     values.iter().fold((least, most), |(least, most), &value| (value.min(least), value.max(most)))

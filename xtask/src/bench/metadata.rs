@@ -7,7 +7,7 @@ use super::rates::{
 
 /// Files of the library and of the kernel.
 const FILES: u32 = 100_000;
-/// Files of fuse2fs, which takes its time.
+/// Files of fuse2fs, which is slow.
 const FUSE_FILES: u32 = 5000;
 
 /// Create, stat, list and unlink of 100,000 empty files.
@@ -36,8 +36,8 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
         about: format!(
             "{FILES} empty files in one directory of an ext4 image (fuse2fs: {FUSE_FILES}, which favours it), by relative \
              paths. create is `open(O_CREAT|O_EXCL)` and close of each; create and unlink include the sync at the end \
-             (`syncfs`, or `Filesystem::sync`); stat and lists (`first_list`; `readdir`: names counted again; `list`: kept in memory) follow with what the contender has in memory; mounting and \
-             closing are not on the clock. The kernel's loop device and the library both go past the host's page cache."
+             (`syncfs`, or `Filesystem::sync`); stat and lists (`first_list`; `readdir`: names counted again; `list`: kept in memory) follow with warm caches; mounting and \
+             closing are not measured. The kernel's loop device and the library both bypass the host's page cache."
         ),
         rounds: None,
         runners,
@@ -67,7 +67,7 @@ pub(super) fn appends(options: &Options) -> Result<(), String> {
     let suite = RateSuite {
         name: "appends",
         title: "Synced appends: 4 KiB and fsync, a file for each thread",
-        about: "Two seconds of appends of 4 KiB, each followed by `fsync`; every contender's `fsync` ends with a flush of the \
+        about: "Two seconds of appends of 4 KiB, each followed by `fsync`; every `fsync` ends with a flush of the \
                 image file (loop device: `fsync` of it; library: `fdatasync`). Writes and flushes per append are the \
                 library's, as issued to the image."
             .to_owned(),

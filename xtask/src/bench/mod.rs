@@ -1,18 +1,14 @@
 //! Ratios against peers, in interleaved runs: `cargo xtask bench [SUITE]`.
 //!
-//! A suite is a list of workloads, each a fio job, and of contenders that run it: `diorite job` on an image, and the
-//! real fio on the image file, on the kernel's own mount of it, or elsewhere. Contenders take turns, a round at a time, so
-//! that drift of the machine hits all alike; ratios are taken within a round, and their medians are reported. Raw
-//! output, commands and versions are stored under `bench/runs/DATE-HOST/SUITE/`.
+//! Most suites are a list of programs that print their figures (`rates.rs`). Raw output, commands and versions are stored under
+//! `bench/runs/DATE-HOST/SUITE/`.
 
 mod cached;
-mod contender;
 mod databases;
 mod direct;
 mod eight;
 mod measure;
 mod metadata;
-mod mixed;
 mod mounts;
 mod natural;
 mod pool;
@@ -20,8 +16,8 @@ mod rates;
 mod readers;
 mod schedulers;
 mod store;
+mod stream;
 mod tree;
-mod volumes;
 
 use std::path::PathBuf;
 
@@ -47,17 +43,14 @@ const SUITES: &[(&str, Suite)] = &[
     ("direct", direct::run),
     ("natural", natural::on_disk),
     ("natural-tmpfs", natural::on_tmpfs),
-    ("eight", eight::free),
-    ("eight-limited", eight::limited),
+    ("eight-limited", eight::run),
     ("cached", cached::run),
     ("readers", readers::run),
-    ("mixed", mixed::run),
     ("pool", pool::run),
     ("schedulers", schedulers::run),
     ("names", metadata::names),
     ("appends", metadata::appends),
-    ("stream", volumes::stream),
-    ("scale", volumes::scale),
+    ("stream", stream::run),
     ("tree", tree::run),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),

@@ -1,8 +1,7 @@
-//! Suites `mount`, `mount-tmpfs` and `mount-names`: programs on a mount by `diorite mount`, on the kernel's and on fuse2fs's, of the same
-//! image.
+//! Suites `mount`, `mount-tmpfs` and `mount-names`: programs on mounts of one image by `diorite mount`, by the kernel and by fuse2fs.
 //!
 //! A run mounts the image and starts this program again (`cargo xtask bench-in DIRECTORY`), which runs the programs in the
-//! mounted directory, one after the other, and prints what they reached as a JSON object.
+//! mounted directory, one after the other, and prints their figures as a JSON object.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,30 +9,32 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 
 use super::Options;
-use super::contender::figures;
 use super::measure::{build, call, run as run_command, shell, words};
 use super::rates::{
-    Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, fuse2fs, kernel, make_image,
+    Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, figures, fuse2fs, kernel, make_image,
 };
 use crate::target;
 
-/// Bytes of the file that fio moves, as fio writes them: more than a job of 4 KiB transfers touches.
-pub(super) const SIZE: &str = "1G";
-/// Bytes of it that are read from memory.
+/// Size of fio's file: larger than the range that a job of 4 KiB transfers touches.
+const SIZE: &str = "1G";
+/// Size of the part that is read from memory.
 const CACHED_SIZE: &str = "256M";
 /// Seconds of each fio job.
 const SECONDS: u32 = 2;
-/// Files that are created, looked at and removed.
-pub(super) const FILES: u32 = 50_000;
-/// Files of fuse2fs, which takes its time.
+/// Files that are created, listed and removed.
+const FILES: u32 = 50_000;
+/// Files of fuse2fs, which is slow.
 const FUSE_FILES: u32 = 5000;
-/// Bytes that are written one by one, for each of the files.
+/// Single-byte writes for each of the files.
 const SINGLE_BYTES_PER_FILE: u32 = 8;
 /// The targets for a daemon's memory and for a round trip over `io_uring`.
 const DAEMON_MIB_MAX: u32 = 100;
 const ROUND_TRIP_US_MAX: u32 = 12;
 /// Files of the tree that is unpacked and removed.
-pub(super) const TREE_FILES: u32 = 8000;
+const TREE_FILES: u32 = 8000;
+
+/// Options of `mke2fs`.
+const FORMAT: &str = "-t ext4 -N 200000 -E lazy_itable_init=0,lazy_journal_init=0";
 
 /// A job of fio.
 struct Job {
@@ -48,7 +49,7 @@ enum Unit {
     Transfers,
 }
 
-/// Direct I/O of one mount is the host's page cache on another, so each round begins with an empty cache, and a writer ends with a sync.
+/// fuse2fs has no direct I/O and uses the host's page cache, so each job begins with an empty cache and a writer ends with a sync.
 const JOBS: &[Job] = &[
     job("read_1m", "--rw=read --bs=1M --direct=1", Unit::Bytes),
     job("write_1m", "--rw=write --bs=1M --direct=1 --end_fsync=1", Unit::Bytes),
@@ -81,36 +82,18 @@ pub(super) fn on_disk(options: &Options) -> Result<(), String> {
     suite("mount", "on the disk", &options.directory, options)
 }
 
-/// On tmpfs, where the CPU is what there is.
+/// On tmpfs, where the CPU limits the rates.
 pub(super) fn on_tmpfs(options: &Options) -> Result<(), String> {
-    with_tmpfs("mount-tmpfs", options, |directory| suite("mount-tmpfs", "on tmpfs", directory, options))
-}
-
-/// Run a suite in a directory on tmpfs; or say that it needs root.
-pub(super) fn with_tmpfs(
-    name: &str,
-    options: &Options,
-    suite: impl FnOnce(&Path) -> Result<(), String>,
-) -> Result<(), String> {
     let directory = options.directory.join("tmpfs");
     if !can_mount() {
-        println!("SKIPPED: {name}: it needs root");
+        println!("SKIPPED: mount-tmpfs: it needs root");
         return Ok(());
     }
     let path = directory.to_string_lossy();
     shell(&format!("mkdir -p {path} && mount -t tmpfs -o size=4G tmpfs {path}"))?;
-    let result = suite(&directory);
+    let result = suite("mount-tmpfs", "on tmpfs", &directory, options);
     call(&["umount", &path])?;
     result
-}
-
-/// The image of the suites.
-pub(super) fn image(directory: &Path) -> Result<String, String> {
-    make_image(
-        &directory.join("mount.img"),
-        1536,
-        "-t ext4 -N 200000 -E lazy_itable_init=0,lazy_journal_init=0",
-    )
 }
 
 fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -> Result<(), String> {
@@ -121,7 +104,7 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     let worker = build_worker()?;
     build(&["--package", "diorite-cli"])?;
     let archive = make_archive(directory)?;
-    let image = image(directory)?;
+    let image = make_image(&directory.join("mount.img"), 1536, FORMAT)?;
     let mount = directory.join("mount").to_string_lossy().into_owned();
     let this = std::env::current_exe().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
     let command = |files: u32, daemon: &str| {
@@ -132,7 +115,7 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     let mut runners = Vec::new();
     for &(name, io_uring) in transports() {
         let (before, after) = ours(&image, &mount, &format!("io_uring={io_uring}"))?;
-        let runner = Runner { name, before: vec![before], command: vec![], after };
+        let runner = Runner { name, before: vec![before], after, ..Runner::default() };
         runners.push(on(runner, FILES, "diorite mount"));
     }
     let names: Vec<&'static str> = runners.iter().map(|runner| runner.name).collect();
@@ -142,12 +125,12 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
         "One ext4 image {place}, mounted by `diorite mount` (over `/dev/fuse`, and `diorite-uring` over io_uring), by the kernel (loop \
          device with direct I/O) and by fuse2fs, all with their defaults. fio for {SECONDS} s each, overwriting or reading a file of \
          {SIZE}: 1 MiB transfers in bytes a second, 4 KiB in transfers a second. fuse2fs has no direct I/O: its transfers go through the \
-         host's page cache, which is dropped before each job for all, and writers end with an fsync on the clock for all. cached_read_4k: \
+         host's page cache. For all mounts the cache is dropped before each job, and writers end with a measured fsync. cached_read_4k: \
          {CACHED_SIZE} from the kernel's page cache. names: {FILES} empty files (fuse2fs: {FUSE_FILES}, which favours it), one thread; stat \
-         is the first one after a file was closed, first_list counts the names for the first time, readdir again, and list also keeps \
+         is the first one after a close, first_list counts the names for the first time, readdir counts them again, and list also keeps \
          them. appends: 4 KiB and fsync, 8 threads, each with its file. single_bytes: `dd bs=1`, \
          writes a second. untar and remove: {TREE_FILES} files of 0.2 KB to 1.5 MB, a second, with `syncfs`. round_trip_us: `statfs`. \
-         daemon_peak_mib: VmHWM of the daemon after all of these. `e2fsck -fn` after each run of ours."
+         daemon_peak_mib: VmHWM of the daemon at the end. `e2fsck -fn` after each run of `diorite mount`."
     );
     let targets = names.into_iter().flat_map(targets).collect();
     let suite = RateSuite { name, title: "Programs on a mount", about, rounds: None, runners, targets };
@@ -156,7 +139,7 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     result
 }
 
-/// As many names for fuse2fs as for the others: minutes, so there is one round.
+/// fuse2fs gets as many names as the others, which takes minutes, so there is one round.
 pub(super) fn names(options: &Options) -> Result<(), String> {
     if !can_mount() {
         println!("SKIPPED: mount-names: it needs root");
@@ -165,18 +148,15 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
     let worker = build_worker()?;
     build(&["--package", "diorite-cli"])?;
     let directory = &options.directory;
-    let image = make_image(
-        &directory.join("mount.img"),
-        1024,
-        "-t ext4 -N 200000 -E lazy_itable_init=0,lazy_journal_init=0",
-    )?;
+    let image = make_image(&directory.join("mount.img"), 1024, FORMAT)?;
     let mount = directory.join("mount").to_string_lossy().into_owned();
     let workload = format!("names {FILES}");
     let on_kernel = kernel(&worker, &workload, &image, &mount);
     let mut runners = Vec::new();
     for &(name, io_uring) in transports() {
         let (before, after) = ours(&image, &mount, &format!("io_uring={io_uring}"))?;
-        runners.push(Runner { name, before: vec![before], command: on_kernel.command.clone(), after });
+        let command = on_kernel.command.clone();
+        runners.push(Runner { name, before: vec![before], command, after, ..Runner::default() });
     }
     let bounds = [
         ("create", 3.0),
@@ -195,9 +175,9 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
     }
     runners.extend([on_kernel, fuse2fs(&worker, &workload, &image, &mount)]);
     let about = format!(
-        "{FILES} empty files in one directory of an ext4 image on the disk, by one thread, a second: made, looked at (the first time after \
-         each was closed), names counted for the first time (first_list) and again (readdir), names kept in memory (list), removed. create \
-         and unlink end with a `syncfs`. One round: fuse2fs looks through the directory for each name."
+        "{FILES} empty files in one directory of an ext4 image on the disk, one thread, operations a second: create, the first stat after the \
+         close, names counted for the first time (first_list) and again (readdir), names kept in memory (list), unlink. create \
+         and unlink end with a `syncfs`. One round: fuse2fs searches the whole directory for each name."
     );
     let title = "Many names in a directory of a mount";
     let suite = RateSuite { name: "mount-names", title, about, rounds: Some(1), runners, targets };
@@ -206,23 +186,23 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
     result
 }
 
-/// Names of runs of ours, with the option of the mount that chooses how its requests come.
+/// The names of the transports, with the value of the mount option `io_uring`.
 pub(super) fn transports() -> &'static [(&'static str, &'static str)] {
     let both = &[("diorite", "off"), ("diorite-uring", "on")];
     let is_on = |text: String| text.starts_with('Y');
     let has_uring = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(is_on);
     if !has_uring {
-        println!("without io_uring: write Y to /sys/module/fuse/parameters/enable_uring to have it measured");
+        println!("SKIPPED: diorite-uring: /sys/module/fuse/parameters/enable_uring is not Y");
     }
     if has_uring { both } else { &both[..1] }
 }
 
-/// How `diorite mount` is started, and how it is ended and the image checked.
+/// The shell commands that start `diorite mount`, and those that end it and check the image.
 pub(super) fn ours(image: &str, mount: &str, options: &str) -> Result<(String, Vec<String>), String> {
     let diorite =
         target::directory().join("release/diorite").canonicalize().map_err(|error| error.to_string())?;
     let before = format!("mkdir -p {mount} && {} mount -o {options} {image} {mount}", diorite.display());
-    // The daemon goes when everything is on the image.
+    // The daemon ends after it has written everything to the image.
     let after = [
         format!("umount {mount} && while fuser -s {image}; do sleep 0.05; done"),
         format!("e2fsck -fn {image} >/dev/null 2>&1"),
@@ -255,7 +235,7 @@ fn targets(ours: &'static str) -> Vec<TargetRatio> {
         ("untar", 4.0),
         ("remove", 4.0),
     ];
-    // The rest is stated, and has no bound.
+    // These figures are reported without a target.
     let listed = ["first_list", "list"];
     let stated = [
         "randread_4k",
@@ -276,8 +256,8 @@ fn targets(ours: &'static str) -> Vec<TargetRatio> {
     let own = [("round_trip_us", "round_trip_us_max"), ("daemon_peak_mib", "daemon_mib_max")];
     let own = own.into_iter().filter(|(figure, _)| ours == "diorite-uring" || *figure != "round_trip_us");
     let own = own.map(|(figure, most)| TargetRatio {
-        ours: (ours, figure),
-        peer: (ours, most),
+        ours: ("", ours, figure),
+        peer: ("", ours, most),
         bound: Bound::AtMost(1.0),
     });
     let kernel = kernel.map(|(figure, bound)| against("kernel", figure, bound));
@@ -288,7 +268,7 @@ fn targets(ours: &'static str) -> Vec<TargetRatio> {
 }
 
 /// A tar file of a tree of files of mixed sizes, in the host's page cache.
-pub(super) fn make_archive(directory: &Path) -> Result<String, String> {
+fn make_archive(directory: &Path) -> Result<String, String> {
     let tree = directory.join("source");
     super::tree::make_mixed_tree(&tree, TREE_FILES)?;
     let archive = directory.join("source.tar").to_string_lossy().into_owned();
@@ -335,7 +315,7 @@ pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The jobs of fio, on a file that is there for them alone.
+/// The jobs of fio, on a file of their own.
 fn run_jobs(file: &str, found: &mut Map<String, Value>) -> Result<(), String> {
     let fio = |options: &str| {
         let line = format!("fio --name=job --filename={file} --output-format=json {options}");
@@ -347,17 +327,17 @@ fn run_jobs(file: &str, found: &mut Map<String, Value>) -> Result<(), String> {
         shell("sync && echo 3 > /proc/sys/vm/drop_caches")?;
         let run = fio(&format!("--size={SIZE} --time_based --runtime={SECONDS} {options}"))?;
         let reached = figures(&run)?;
-        let value = if *unit == Unit::Bytes { reached.bandwidth } else { reached.iops };
+        let value = if *unit == Unit::Bytes { reached["mb_per_s"] * 1e6 } else { reached["iops"] };
         found.insert((*figure).to_owned(), json!(value));
     }
     let cached = format!(
         "--size={CACHED_SIZE} --time_based --runtime={SECONDS} --rw=randread --bs=4k --pre_read=1 --invalidate=0"
     );
-    found.insert("cached_read_4k".to_owned(), json!(figures(&fio(&cached)?)?.iops));
+    found.insert("cached_read_4k".to_owned(), json!(figures(&fio(&cached)?)?["iops"]));
     call(&["rm", file]).map(drop)
 }
 
-/// How long a shell command takes.
+/// The duration of a shell command.
 fn seconds(line: &str) -> Result<f64, String> {
     let start = Instant::now();
     shell(line)?;

@@ -1,28 +1,27 @@
 //! Suites `natural` and `natural-tmpfs`: the loops that a user of the library writes, as a program outside the workspace
 //! (`bench/peers/src/bin/natural.rs`), against fio on the same bytes of the image, and on the kernel's own mount of it.
 
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::Options;
-use super::contender::{Figures, figures};
-use super::direct::pinned;
-use super::measure::{Run, build, build_peers, call, run as run_command, shell, words};
-use super::rates::{can_mount, loop_mount, make_image, unmount_after_fio};
-use super::store::{self, Figure, Series, Target};
+use super::measure::{build, build_peers, call, shell, words};
+use super::rates::{
+    Bound, RateSuite, Runner, TargetRatio, can_mount, loop_mount, make_image, pinned, read_directly,
+    unmount_after_fio,
+};
 use crate::target;
 
 use Engine::{Psync, Ring};
 
 const FILE_MIB: u32 = 1024;
 const SECONDS: &str = "1.5";
-/// Huge pages that are reserved for fio's memory while the suite runs.
+/// The number of huge pages reserved for fio's memory while the suite runs.
 const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
-/// What fio moves data with.
+/// The I/O engine of fio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
-    /// One call a transfer, memory on huge pages.
+    /// A system call for each transfer, memory on huge pages.
     Psync,
     /// `io_uring` with registered memory and files.
     Ring,
@@ -37,7 +36,7 @@ impl Engine {
     }
 }
 
-/// A workload of both programs: its name, how fio is asked for it, the threads, and the peer and the least ratio on a disk and on tmpfs.
+/// A workload: its name, fio's options, its threads, and for a disk and for tmpfs the engine of fio and the target ratio.
 struct Row {
     name: &'static str,
     fio: &'static str,
@@ -47,7 +46,7 @@ struct Row {
 }
 
 impl Row {
-    /// Whether each thread has one transfer in flight; with more, it is a queue's business to deal with a CPU that is interrupted.
+    /// Whether each thread has one transfer in flight.
     fn waits_for_each(&self) -> bool {
         !self.fio.contains("--iodepth")
     }
@@ -93,70 +92,34 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// The target of a measurement.
+/// The storage that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Storage {
     Disk,
     Tmpfs,
 }
 
-impl Place {
-    fn suite(self) -> &'static str {
-        match self {
-            Self::Disk => "natural",
-            Self::Tmpfs => "natural-tmpfs",
-        }
-    }
-
-    fn peer(self, row: &Row) -> (Engine, f64) {
-        match self {
-            Self::Disk => row.disk,
-            Self::Tmpfs => row.tmpfs,
-        }
-    }
-
-    fn contenders(self) -> &'static [&'static str] {
-        match self {
-            Self::Disk if can_mount() => &["diorite", "fio", "kernel-ext4"],
-            _ => &["diorite", "fio"],
-        }
-    }
-
-    fn targets(self) -> Vec<Target> {
-        let target = |row: &Row, peer, figure, bound| Target {
-            workload: row.name,
-            contender: "diorite",
-            peer,
-            figure,
-            bound,
-        };
-        let speed = ROWS.iter().map(|row| target(row, "fio", Figure::Bandwidth, self.peer(row).1));
-        let cpu = ROWS.iter().map(|row| target(row, "kernel-ext4", Figure::CpuPerGb, 1.0));
-        if self == Self::Disk { speed.chain(cpu).collect() } else { speed.collect() }
-    }
-}
-
 pub(super) fn on_disk(options: &Options) -> Result<(), String> {
-    run(Place::Disk, &options.directory, options.rounds)
+    run(Storage::Disk, &options.directory, options)
 }
 
 pub(super) fn on_tmpfs(options: &Options) -> Result<(), String> {
-    run(Place::Tmpfs, Path::new("/dev/shm"), options.rounds)
+    run(Storage::Tmpfs, Path::new("/dev/shm"), options)
 }
 
-fn run(place: Place, directory: &Path, rounds: u32) -> Result<(), String> {
+fn run(storage: Storage, directory: &Path, options: &Options) -> Result<(), String> {
     build_peers(Some("natural"))?;
     build(&["--package", "diorite-cli"])?;
     let image = directory.join("natural.img");
     let reserved = std::fs::read_to_string(HUGE_PAGES).unwrap_or_default();
     let _ = shell(&format!("echo 64 > {HUGE_PAGES}"));
-    let result = Bytes::make(&image).and_then(|bytes| measure(place, &image, &bytes, rounds));
+    let result = Bytes::make(&image).and_then(|bytes| suite(storage, &image, &bytes).run(options));
     let _ = shell(&format!("echo {} > {HUGE_PAGES}", reserved.trim()));
-    let _ = (std::fs::remove_file(&image), std::fs::remove_dir(mount_point(&image)));
+    let _ = (std::fs::remove_file(&image), std::fs::remove_dir(image.with_extension("mount")));
     result
 }
 
-/// The bytes that all work on: of the file, and of the image.
+/// The range that all runners use: its offset in the file and on the image, and its length.
 struct Bytes {
     in_file: u64,
     on_image: u64,
@@ -164,9 +127,9 @@ struct Bytes {
 }
 
 impl Bytes {
-    /// An ext4 image with one file; the longest part of the file that is contiguous on the image.
+    /// Make an ext4 image with one file. The range is the longest part of the file that is contiguous on the image.
     fn make(image: &Path) -> Result<Self, String> {
-        // Without backup superblocks in between, data is contiguous across groups.
+        // Data is contiguous across groups if no backup superblock lies between them.
         let features =
             "-t ext4 -b 4096 -G 64 -O sparse_super2 -E num_backup_sb=0,lazy_itable_init=0,nodiscard";
         make_image(image, FILE_MIB + FILE_MIB / 4, features)?;
@@ -198,117 +161,66 @@ impl Bytes {
     }
 }
 
-/// The command of a contender.
-fn command(contender: &str, place: Place, row: &Row, image: &Path, bytes: &Bytes) -> Vec<String> {
-    let image_path = image.display().to_string();
-    if contender == "diorite" {
-        let (offset, span) = (bytes.in_file.to_string(), bytes.len.to_string());
-        return words(&[
-            &target::file("peers/release/natural"),
-            row.name,
-            &image_path,
-            "/file",
-            &offset,
-            &span,
-            SECONDS,
-        ]);
-    }
-    let (file, offset) = if contender == "fio" {
-        (image_path, bytes.on_image)
-    } else {
-        (format!("{}/file", mount_point(image).display()), bytes.in_file)
+fn suite(storage: Storage, image: &Path, bytes: &Bytes) -> RateSuite {
+    let (mut runners, mut targets) = (Vec::new(), Vec::new());
+    let names: &[&str] = match storage {
+        Storage::Disk if can_mount() => &["diorite", "fio", "kernel-ext4"],
+        _ => &["diorite", "fio"],
     };
-    let line = format!(
-        "fio --name={} --filename={file} --offset={offset} --size={} --runtime={SECONDS} --direct=1 --time_based \
-         --norandommap --invalidate=0 --output-format=json {} {}",
-        row.name,
-        bytes.len,
-        row.fio,
-        place.peer(row).0.options()
-    );
-    line.split_whitespace().map(str::to_owned).collect()
-}
-
-fn mount_point(image: &Path) -> PathBuf {
-    image.with_extension("mount")
-}
-
-/// Run one contender once.
-fn run_once(contender: &str, row: &Row, command: &[String], image: &Path) -> Result<Run, String> {
-    let command = if row.waits_for_each() { pinned(command.to_vec(), row.threads) } else { command.to_vec() };
-    if contender != "kernel-ext4" {
-        return run_command(&command);
-    }
-    let mount = mount_point(image);
-    let mount = mount.to_string_lossy();
-    shell(&loop_mount(&image.to_string_lossy(), &mount))?;
-    let run = run_command(&command);
-    shell(&unmount_after_fio(&mount))?;
-    run
-}
-
-fn measure(place: Place, image: &Path, bytes: &Bytes, rounds: u32) -> Result<(), String> {
-    let store = store::directory(place.suite())?;
-    let contenders = place.contenders();
-    let (mut series, mut commands): (Vec<Series>, _) = (Vec::new(), String::new());
     for row in ROWS {
-        let mut of_row: Vec<Vec<Figures>> = vec![Vec::new(); contenders.len()];
-        for round in 0..rounds as usize {
-            // Whatever caches lie below this machine have seen all of the file, and lately.
-            let file = format!("if={}", image.display());
-            call(&["dd", &file, "of=/dev/null", "bs=1M", "iflag=direct", "status=none"])?;
-            for turn in 0..contenders.len() {
-                let index = (turn + round) % contenders.len();
-                let (contender, command) =
-                    (contenders[index], command(contenders[index], place, row, image, bytes));
-                let run = run_once(contender, row, &command, image)?;
-                store::write(&store.join(format!("{}-{contender}-{round}.json", row.name)), &run.stdout)?;
-                let figures = figures(&run)?;
-                println!(
-                    "{} {contender} round {round}: {:.0} MB/s, {:.0} IOPS, {:.3} CPU s/GB, own {:.3}",
-                    row.name,
-                    figures.bandwidth / 1e6,
-                    figures.iops,
-                    figures.cpu_s_per_gb,
-                    figures.own_cpu_s_per_gb,
-                );
-                of_row[index].push(figures);
-                if round == 0 {
-                    let _ = writeln!(commands, "- `{}`", command.join(" "));
-                }
-            }
-        }
-        series.extend(contenders.iter().zip(of_row).map(|(&contender, rounds)| Series {
-            workload: row.name,
-            contender,
-            rounds,
-        }));
+        let (engine, bound) = if storage == Storage::Disk { row.disk } else { row.tmpfs };
+        runners.extend(names.iter().map(|name| runner(name, row, engine, image, bytes)));
+        let of = |figure, peer, bound| TargetRatio::of(figure, "diorite", peer, bound).on(row.name);
+        targets.push(of("mb_per_s", "fio", Bound::AtLeast(bound)));
+        targets.push(of("cpu_s_per_gb", "kernel-ext4", Bound::AtMost(1.0)));
     }
-    let report = store::report(&series, &place.targets()) + &scaling(&series);
-    let text = format!(
-        "# Direct I/O in a user's loops\n\n{}\nAll work on the same {} MiB of the image. \
-         `cargo xtask bench {}` does this again.\n\n{report}\nCommands:\n{commands}",
-        store::versions(),
-        bytes.len >> 20,
-        place.suite(),
-    );
-    store::finish(&store, &text, &report)
+    // How much faster two threads are than one. No target is set.
+    targets.extend(names.iter().map(|name| TargetRatio {
+        ours: ("randread-4k-2x", name, "mb_per_s"),
+        peer: ("randread-4k", name, "mb_per_s"),
+        bound: Bound::AtLeast(0.0),
+    }));
+    RateSuite {
+        name: if storage == Storage::Disk { "natural" } else { "natural-tmpfs" },
+        title: "Direct I/O in a user's loops",
+        about: format!(
+            "All runners use the same {} MiB of the image, which is read directly before each run.\n",
+            bytes.len >> 20
+        ),
+        rounds: None,
+        runners,
+        targets,
+    }
 }
 
-/// How much faster two threads are than one, of each contender.
-fn scaling(series: &[Series]) -> String {
-    let mut text = String::from("\n| two threads / one (randread-4k) | measured |\n|---|---|\n");
-    let of = |workload, contender| series.iter().find(|s| (s.workload, s.contender) == (workload, contender));
-    let mut contenders: Vec<_> = series.iter().map(|entry| entry.contender).collect();
-    contenders.dedup();
-    contenders.sort_unstable();
-    contenders.dedup();
-    for contender in contenders {
-        let (Some(one), Some(two)) = (of("randread-4k", contender), of("randread-4k-2x", contender)) else {
-            continue;
+fn runner(name: &'static str, row: &Row, engine: Engine, image: &Path, bytes: &Bytes) -> Runner {
+    let (path, mount) = (image.display().to_string(), image.with_extension("mount").display().to_string());
+    let is_mounted = name == "kernel-ext4";
+    let command = if name == "diorite" {
+        let (offset, len) = (bytes.in_file.to_string(), bytes.len.to_string());
+        words(&[&target::file("peers/release/natural"), row.name, &path, "/file", &offset, &len, SECONDS])
+    } else {
+        let (file, offset) = if is_mounted {
+            (format!("{mount}/file"), bytes.in_file)
+        } else {
+            (path.clone(), bytes.on_image)
         };
-        let ratios = one.rounds.iter().zip(&two.rounds).map(|(one, two)| two.bandwidth / one.bandwidth);
-        let _ = writeln!(text, "| {contender} | {:.2} |", super::measure::median(ratios));
+        let line = format!(
+            "fio --name={} --filename={file} --offset={offset} --size={} --runtime={SECONDS} --direct=1 --time_based \
+             --norandommap --invalidate=0 --output-format=json {} {}",
+            row.name,
+            bytes.len,
+            row.fio,
+            engine.options()
+        );
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    let mount_before = is_mounted.then(|| loop_mount(&path, &mount));
+    Runner {
+        workload: row.name,
+        name,
+        before: [read_directly(image)].into_iter().chain(mount_before).collect(),
+        command: if row.waits_for_each() { pinned(command, row.threads) } else { command },
+        after: is_mounted.then(|| unmount_after_fio(&mount)).into_iter().collect(),
     }
-    text
 }

@@ -1,5 +1,5 @@
-//! Suite `pool`: the buffer pool, by a program outside the workspace (`bench/peers/src/bin/pool.rs`): the time of a hit, and a page workload ten
-//! times larger than the memory, against the kernel's page cache alone and under the pool.
+//! Suite `pool`: the buffer pool in a program outside the workspace (`bench/peers/src/bin/pool.rs`). It measures the time of a hit, and a page
+//! workload ten times larger than the memory, against the kernel's page cache alone and below the pool.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::measure::{build_peers, call, median};
 use super::store;
 use crate::target;
 
-/// At most so many nanoseconds for a fetch and release.
+/// Target of a fetch and release, in nanoseconds.
 const HIT_NS: f64 = 60.0;
 /// Frames of the pool: 32 MiB.
 const PAGES: &str = "8192";
@@ -77,13 +77,13 @@ fn hits(options: &Options, raw: &mut String, text: &mut String) -> Result<(), St
     Ok(())
 }
 
-/// Operations by second, by CPU second of the machine and by CPU second of the process.
+/// Operations per second, per CPU second of the machine and per CPU second of the process.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     wall: f64,
     machine: f64,
     own: f64,
-    /// Pages read an operation.
+    /// Pages read per operation.
     read: f64,
 }
 
@@ -108,10 +108,10 @@ fn work(options: &Options, raw: &mut String, text: &mut String) -> Result<(), St
         }
     }
     let memory =
-        if is_limited { "limited for all by a cgroup" } else { "NOT limited: no right to make a cgroup" };
+        if is_limited { "limited by a cgroup" } else { "NOT limited: no permission to make a cgroup" };
     let _ = writeln!(
         text,
-        "\nFour page changes an operation, one of them in 320 MiB, with 40 MiB of memory, 32 of them the pool ({memory}).\n\n\
+        "\nFour page changes for each operation, one of them in 320 MiB. Memory: 40 MiB, of which the pool has 32 ({memory}).\n\n\
          | engine | operations/s | per CPU second of the machine | per CPU second of the process | pages read an operation |\n|---|---|---|---|---|"
     );
     for (engine, rates) in ENGINES.iter().zip(&rates) {

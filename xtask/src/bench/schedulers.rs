@@ -1,5 +1,5 @@
-//! Suite `schedulers`: what each I/O scheduler costs on the direct-issue path, of a device that takes time and of one that takes
-//! none, how many decisions it makes a second, and how fast the fairness job of 2009 runs in a simulation.
+//! Suite `schedulers`: the cost of each I/O scheduler on the direct-issue path, on a disk and on a device in memory; its decisions a
+//! second; and the real time of the fairness job of 2009 in a simulation.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,27 +8,26 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::Options;
-use super::contender::{CommandFor, Contender, Workload, workload};
-use super::direct::take_rounds;
 use super::measure::{build, median, shell, words};
-use super::store::{self, Figure, Target};
+use super::rates::{Bound, RateSuite, Runner, TargetRatio, pinned};
+use super::store;
 use crate::target;
 
-const WORKLOADS: &[Workload] = &[
-    workload("read-128k", "rw=read\nbs=128k\niodepth=1\n", 1),
-    workload("randread-4k-qd1", "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n", 1),
-    workload("randread-4k-qd32", "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n", 1),
+const WORKLOADS: &[(&str, &str)] = &[
+    ("read-128k", "rw=read\nbs=128k\niodepth=1\n"),
+    ("randread-4k-qd1", "rw=randread\nbs=4k\niodepth=1\nnorandommap=1\n"),
+    ("randread-4k-qd32", "rw=randread\nbs=4k\niodepth=32\nnorandommap=1\n"),
 ];
-/// As `--scheduler` takes them; nothing is said for the first.
+/// Values of `--scheduler`. The first one stands for no such option.
 const SCHEDULERS: [&str; 5] = ["unset", "none", "deadline", "cfq", "inject"];
 const FILE_MIB: u32 = 512;
-/// Length of one run. CPU time is known to the microsecond: more rounds tell more than longer ones.
+/// Length of one run. CPU time is known to the microsecond, so more rounds are worth more than longer ones.
 const RUN_MS: u32 = 600;
-/// Decisions a second that each scheduler must reach on one core.
+/// Target of the decisions a second of each scheduler on one core.
 const DECISIONS_LEAST: f64 = 1e6;
-/// Time of a read in memory with `none`, by that without a scheduler.
+/// Target of the time of a read in memory with `none`, relative to no scheduler.
 const NONE_MOST: f64 = 1.02;
-/// Real seconds for ten virtual ones.
+/// Target of the real seconds for ten virtual seconds.
 const SIMULATION_MOST_S: f64 = 5.0;
 
 /// The job of the report of 2009, as it was posted.
@@ -47,8 +46,8 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let issued = direct_issue(options, &store, &file);
     let _ = std::fs::remove_file(&file);
     let text = format!(
-        "# What I/O schedulers cost\n\n{}\nWith `none` and where nothing is said the device is used as it is: both are the same way, and the ratio \
-         shows what the machine's noise is. `own` is CPU time of the job's threads.\n\n{}\n{}\n{}\n{}",
+        "# The cost of I/O schedulers\n\n{}\n`unset` and `none` use the same path, so their ratio shows the noise of the machine. \
+         `own_cpu_s_per_gb` is the CPU time of the job's threads.\n\n{}\n{}\n{}\n{}",
         versions,
         issued?,
         in_memory(&store)?,
@@ -58,7 +57,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     store::finish(&store, &text, &text)
 }
 
-/// Every scheduler on every workload on simulated disks, a seed for each round.
+/// Every scheduler on every workload on simulated disks, with one seed for each round.
 fn matrix(options: &Options) -> Result<(), String> {
     let store = store::directory("matrix")?;
     let json = store.join("matrix.json");
@@ -69,7 +68,7 @@ fn matrix(options: &Options) -> Result<(), String> {
     );
     let said = shell(&command)?;
     let text = format!(
-        "# Schedulers on workloads\n\n{}\nTotal MB/s and the p99 latency of the owner that is served worst, medians over seeds, in virtual time; \
+        "# Schedulers on workloads\n\n{}\nTotal MB/s and the highest p99 latency of any owner, medians over seeds, in virtual time. \
          `*`: no other scheduler is better in both by 5 %. Workloads: `crates/repro/src/matrix/workloads.rs`. `{}`\n\n```\n{said}```\n",
         store::versions(),
         command
@@ -77,43 +76,42 @@ fn matrix(options: &Options) -> Result<(), String> {
     store::finish(&store, &text, &text)
 }
 
-fn job_command(file: &Path, scheduler: &'static str) -> CommandFor {
-    let on = format!("raw:{}", file.display());
-    Box::new(move |job| {
-        let job = job.to_string_lossy();
-        let diorite = target::file("release/diorite");
-        let mut line = vec![diorite.as_str(), "job", "--json", &job, "--on", &on];
-        if scheduler != SCHEDULERS[0] {
-            line.extend(["--scheduler", scheduler]);
-        }
-        words(&line)
-    })
-}
-
 /// Direct reads of a bare file through each scheduler.
 fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, String> {
-    let contender = |name| Contender::new(name, job_command(file, name), "filename=/file\n".into());
-    let contenders: Vec<_> = SCHEDULERS.into_iter().map(contender).collect();
-    let common = format!(
-        "size={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime={RUN_MS}ms\ntime_based=1\ninvalidate=0\n"
-    );
-    let workloads: Vec<_> = WORKLOADS.iter().collect();
-    let (series, commands) = take_rounds(store, &workloads, &contenders, &common, &[], options.rounds)?;
-    let targets: Vec<_> = WORKLOADS
-        .iter()
-        .map(|workload| Target {
-            workload: workload.name,
-            contender: "none",
-            peer: "unset",
-            figure: Figure::OwnCpuPerGb,
-            bound: 1.02,
-        })
-        .collect();
-    let text = store::report(&series, &targets);
-    Ok(text + "\nCommands:\n" + &commands)
+    let on = format!("raw:{}", file.display());
+    let mut runners = Vec::new();
+    for (workload, options) in WORKLOADS {
+        let job = store.join(format!("{workload}.fio"));
+        let text = format!(
+            "[{workload}]\n{options}filename=/file\nsize={FILE_MIB}m\ndirect=1\nioengine=io_uring\nruntime={RUN_MS}ms\ntime_based=1\n\
+             invalidate=0\n"
+        );
+        store::write(&job, &text)?;
+        for name in SCHEDULERS {
+            let job = job.to_string_lossy();
+            let diorite = target::file("release/diorite");
+            let mut line = vec![diorite.as_str(), "job", "--json", &job, "--on", &on];
+            if name != SCHEDULERS[0] {
+                line.extend(["--scheduler", name]);
+            }
+            runners.push(Runner { workload, name, command: pinned(words(&line), 1), ..Runner::default() });
+        }
+    }
+    let target = |(workload, _): &(&'static str, _)| {
+        TargetRatio::of("own_cpu_s_per_gb", "none", "unset", Bound::AtMost(1.02)).on(workload)
+    };
+    let suite = RateSuite {
+        name: "schedulers",
+        title: "",
+        about: String::new(),
+        rounds: None,
+        runners,
+        targets: WORKLOADS.iter().map(target).collect(),
+    };
+    suite.measure(store, options)
 }
 
-/// Reads of 4 KiB from a device in memory, in turns without a scheduler and through each.
+/// Reads of 4 KiB from a device in memory, without a scheduler and through each.
 fn in_memory(store: &Path) -> Result<String, String> {
     let command = "cargo run --release --quiet -p diorite-bench --example scheduler_cost";
     let said = shell(command)?;
@@ -122,7 +120,7 @@ fn in_memory(store: &Path) -> Result<String, String> {
         .lines()
         .find(|line| line.starts_with("none "))
         .and_then(|line| line.split(" of bare").next()?.split_whitespace().next_back()?.parse::<f64>().ok())
-        .ok_or("the cost of none is not said")?;
+        .ok_or("scheduler_cost: no line of `none`")?;
     let verdict = if ratio <= NONE_MOST { "holds" } else { "MISSED" };
     Ok(format!(
         "One thread reads 4 KiB from a device in memory, `{command}`:\n\n```\n{said}```\n\n- none / without a scheduler: {ratio:.3} \
@@ -150,7 +148,7 @@ fn decisions(store: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// The job of 2009 twice in virtual time: how long that takes, and whether both runs are the same.
+/// The job of 2009 in virtual time: the real time, and whether three runs have the same result.
 fn simulation(store: &Path) -> Result<String, String> {
     let job = store.join("fairness-2009.fio");
     let text = std::fs::read_to_string(SEED_JOB).map_err(|error| format!("{SEED_JOB}: {error}"))?;
@@ -181,7 +179,7 @@ fn simulation(store: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// CPU seconds of all programs that this one has run.
+/// CPU seconds of all child processes so far.
 fn children_cpu_s() -> Result<f64, String> {
     let text = std::fs::read_to_string("/proc/self/stat").map_err(|error| error.to_string())?;
     let fields: Vec<f64> = text
@@ -192,7 +190,7 @@ fn children_cpu_s() -> Result<f64, String> {
     Ok((fields.get(13).unwrap_or(&0.0) + fields.get(14).unwrap_or(&0.0)) / 100.0)
 }
 
-/// Bytes that the jobs read and wrote, without the real CPU time.
+/// The results of the jobs without the real CPU time.
 fn transfers(said: &str) -> Result<Vec<Value>, String> {
     let json: Value = serde_json::from_str(said).map_err(|error| format!("the job's JSON: {error}"))?;
     let jobs = json["jobs"].as_array().ok_or("the job's JSON has no jobs")?;

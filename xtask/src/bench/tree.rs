@@ -1,4 +1,4 @@
-//! Suite `tree`: trees of files copied into an image by `diorite cp -r`, and by `cp -a` onto the kernel's loop mount of it.
+//! Suite `tree`: trees of files copied into an image by `diorite cp -a`, and by `cp -a` onto the kernel's loop mount of it.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use super::measure::{build, call, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, make_image};
 use crate::target;
 
-/// Small files of the two trees whose CPU time a file is compared.
+/// Files of the two trees of small files, whose CPU time per file is compared.
 const FEW: u32 = 10_000;
 const MANY: u32 = 100_000;
-/// Files of the tree that the kernel copies too, and their bytes altogether.
+/// Files of the tree that is also copied onto the kernel's mount, and the sum of their sizes.
 const MIXED: u32 = 56_000;
 const MIXED_BYTES: u64 = 758_000_000;
 /// Files in a directory.
@@ -30,7 +30,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     result
 }
 
-/// A tree of `files` files, of the sizes and of the average size of the one that the kernel copies.
+/// Make a tree of `files` files of mixed sizes.
 pub(super) fn make_mixed_tree(top: &Path, files: u32) -> Result<(), String> {
     let scale = MIXED_BYTES as f64 / (0..MIXED).map(mixed_size).sum::<u64>() as f64;
     make_tree(top, files, |file| (mixed_size(file) as f64 * scale) as u64)
@@ -57,13 +57,13 @@ fn make_tree(top: &Path, files: u32, size: impl Fn(u32) -> u64) -> Result<(), St
         let text = format!("file {file}\n").into_bytes();
         let bytes: Vec<u8> = text.into_iter().cycle().take(size(file) as usize).collect();
         let path = parent.join(format!("file-{file}.txt"));
-        #[expect(clippy::disallowed_methods, reason = "what is copied")]
+        #[expect(clippy::disallowed_methods, reason = "the source of a copy")]
         std::fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     call(&["sync"]).map(drop)
 }
 
-/// A command line that prints what another one spends: `files` scales the figure of CPU time a file.
+/// A command line that runs another one and prints its time and CPU time; `files` is the divisor of the CPU time per file.
 fn measured(line: &str, files: u32) -> Vec<String> {
     let script = format!(
         r#"set -e
@@ -84,13 +84,14 @@ fn suite(directory: &Path, image: &str) -> RateSuite {
     let format = format!(
         "mke2fs -q -F -t ext4 -N 200000 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 {image} && sync"
     );
-    // All sources are in the host's page cache. Nothing is removed for it: discards of the host would go on beside what is measured.
+    // All sources are in the host's page cache. Nothing is removed: the host would discard blocks during the measurement.
     let warm = |tree| format!("find {directory}/{tree} -type f -exec cat {{}} + >/dev/null && sync");
     let runner = |name, tree: &'static str, line: &str, files| Runner {
         name,
         before: vec![format.clone(), warm(tree)],
         command: measured(line, files),
         after: vec![format!("e2fsck -fn {image} >/dev/null 2>&1")],
+        ..Runner::default()
     };
     let diorite = target::file("release/diorite");
     let ours = |name, tree: &'static str, files| {
@@ -114,8 +115,8 @@ fn suite(directory: &Path, image: &str) -> RateSuite {
     let about = format!(
         "few, many: {FEW} and {MANY} files of 0.1 to 3 KB. mixed: {MIXED} files of 0.2 KB to 1.5 MB, 758 MB altogether. \
          `diorite cp -a` into a new ext4 image on the disk, durable when it ends; `cp -a` onto a loop mount of the same image, \
-         with mount, unmount and sync of the image on the clock. The source is in the host's page cache. The CPU time of the machine \
-         is that of all processes and of the kernel: let nothing else run."
+         with mount, unmount and sync of the image in the measured time. The source is in the host's page cache. The CPU time of the machine \
+         includes all processes and the kernel, so the machine must be idle otherwise."
     );
     let title = "Trees of files copied into an image";
     RateSuite { name: "tree", title, about, rounds: None, runners, targets }

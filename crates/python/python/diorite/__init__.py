@@ -8,31 +8,27 @@
             memory = file.buffer(1 << 20)          # memoryview(memory), numpy.frombuffer(memory)
             n = file.readinto_at(memory, 0)        # no copy, no cache
 
-``Filesystem`` has the calls of ``os`` and ``shutil``, ``fs / "dir"`` those of ``pathlib``. ``Queue`` keeps many direct transfers in flight,
-``AsyncQueue`` and ``AsyncFile`` do so for asyncio. ``open_host`` and ``open_raw`` give a file of the host and a whole device the same calls.
+``Filesystem`` has the calls of ``os`` and ``shutil``, and ``fs / "dir"`` those of ``pathlib``. ``Queue`` keeps many direct transfers in flight,
+and ``AsyncQueue`` and ``AsyncFile`` do so for asyncio. ``open_host`` opens a file of the host, and ``open_raw`` a whole device.
 
-Errors are ``OSError`` and its subclasses; the attribute ``kind`` has the library's name of the failure. An object belongs to the process that
-opened it: a forked child gets ``RuntimeError`` and opens its own.
+Errors are ``OSError`` and its subclasses; the attribute ``kind`` has the library's error kind. An object belongs to the process that
+opened it. A forked child gets a ``RuntimeError`` and must open the image itself.
 """
 
 from ._aio import AsyncFile, AsyncQueue
 from ._diorite import (
     AlignmentError,
-    Alignment,
     Buffer,
     Completion,
     CorruptError,
-    Extent,
     Queue,
-    Stat,
-    Stats,
-    StatVfs,
     __version__,
     mkfs,
 )
 from ._file import File, open_host, open_raw
 from ._filesystem import DirEntry, Filesystem
 from ._path import Path
+from ._records import Alignment, Extent, Stat, Stats, StatVfs
 
 __all__ = [
     "Alignment",

@@ -1,6 +1,6 @@
 """Direct transfers for asyncio.
 
-The event loop watches the queue's descriptors; no thread is started. A transfer that is cancelled goes to its end, and its memory is kept until then.
+The event loop watches the queue's descriptors; no thread is started. A cancelled transfer still runs to its end, and its memory is kept until then.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from . import _diorite
 class AsyncQueue:
     """Many direct transfers in flight from an event loop, on ``file`` or any other file of diorite.
 
-    With ``depth`` transfers in flight, and while a range of the file is not free, a transfer waits its turn. Offsets, lengths and memory must fit
-    ``file.alignment``; ``file.buffer(n)`` makes such memory.
+    A transfer waits while ``depth`` transfers are in flight, or while its range of the file is locked. Offsets, lengths and memory must meet
+    ``file.alignment``; ``file.buffer(n)`` returns such memory.
     """
 
     def __init__(self, file=None, depth=32):
@@ -60,7 +60,7 @@ class AsyncQueue:
             del self._futures[number]
 
     async def read(self, buffer, offset, *, file=None):
-        """Read into all of ``buffer`` from ``offset``; returns the number of bytes, fewer only at the end of the file."""
+        """Fill ``buffer`` from ``offset``; returns the number of bytes, fewer only at the end of the file."""
         return await self._run(self._core.start_read, buffer, offset, file)
 
     async def write(self, buffer, offset, *, file=None):
@@ -69,12 +69,12 @@ class AsyncQueue:
 
     @property
     def depth(self):
-        """Most transfers in flight."""
+        """The maximum number of transfers in flight."""
         return self._core.depth
 
     @property
     def in_flight(self):
-        """Transfers submitted and not yet ended."""
+        """Transfers submitted and not yet complete."""
         return self._core.in_flight
 
     @property
@@ -83,14 +83,14 @@ class AsyncQueue:
         return self._core.closed
 
     def _forget(self):
-        """What is awaited fails; the loop no longer watches the queue."""
+        """Fail the awaited transfers, and stop watching the queue."""
         self._unwatch()
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(ValueError("I/O operation on closed queue"))
 
     def close(self):
-        """Wait for what is in flight, and close the queue. Transfers that are awaited fail with ``ValueError``."""
+        """Wait for the transfers in flight, and close the queue. Awaited transfers fail with ``ValueError``."""
         self._forget()
         self._core.close()
 
@@ -102,9 +102,9 @@ class AsyncQueue:
 
 
 class AsyncFile:
-    """A file for asyncio: transfers go through an ``AsyncQueue``, what has no queue through the event loop's threads.
+    """A file for asyncio. Transfers go through an ``AsyncQueue``, other calls through the event loop's threads.
 
-    ``file`` is what ``open(..., buffering=0, direct=True)`` returned; closing the ``AsyncFile`` closes it.
+    ``file`` is the result of ``open(..., buffering=0, direct=True)``; closing the ``AsyncFile`` closes it.
     """
 
     def __init__(self, file, depth=32):
@@ -122,15 +122,15 @@ class AsyncFile:
         return self._queue
 
     def buffer(self, size):
-        """A ``Buffer`` that fits the file."""
+        """A ``Buffer`` with the alignment of the file."""
         return self._file.buffer(size)
 
     async def readinto_at(self, buffer, offset):
-        """Read into all of ``buffer`` from ``offset``; returns the number of bytes."""
+        """Fill ``buffer`` from ``offset``; returns the number of bytes."""
         return await self._queue.read(buffer, offset)
 
     async def pread(self, size, offset):
-        """The bytes at ``offset``: a transfer, and a copy into a ``bytes`` object."""
+        """Read at ``offset`` into a new ``bytes`` object, which costs one copy."""
         buffer = self._file.buffer(size)
         got = await self._queue.read(buffer, offset)
         return bytes(buffer[:got])
@@ -147,7 +147,7 @@ class AsyncFile:
         await self._in_thread(self._file.fsync)
 
     async def fdatasync(self):
-        """Make data durable, and what is needed to read it."""
+        """Make the data durable, and the metadata needed to read it."""
         await self._in_thread(self._file.fdatasync)
 
     async def truncate(self, size):
@@ -155,7 +155,7 @@ class AsyncFile:
         return await self._in_thread(self._file.truncate, size)
 
     async def close(self):
-        """Wait for what is in flight, and close the queue and the file."""
+        """Wait for the transfers in flight, and close the queue and the file."""
         self._queue._forget()
         await self._in_thread(self._queue._core.close)
         await self._in_thread(self._file.close)

@@ -1,4 +1,4 @@
-"""Open files: ``File``, an ``io.RawIOBase``, and what the builtin ``open`` puts around one."""
+"""Open files: ``File``, an ``io.RawIOBase``, and the buffered and text files over it."""
 
 import io
 import os
@@ -9,9 +9,9 @@ from . import _diorite
 
 
 class _WeakObjects:
-    """Objects that are not kept alive by it.
+    """A set of weak references.
 
-    Threads can add while another one iterates, which ``weakref.WeakSet`` does not allow.
+    A thread may add an object while another one iterates, which ``weakref.WeakSet`` does not allow.
     """
 
     def __init__(self):
@@ -29,13 +29,13 @@ class _WeakObjects:
         return iter([thing for thing in things if thing is not None])
 
 
-# What a program may leave open: files with their buffers and without, and maps. They are closed at its end.
+# Files and their buffers that a program may leave open. They are closed when the interpreter exits.
 _open_objects = _WeakObjects()
 os.register_at_fork(after_in_child=_open_objects.clear)
 
 
 def _close_open_objects(report):
-    """Close all; ``report`` gets each one that fails, and its error. Buffers go before the files that they write to."""
+    """Close all. ``report`` is called with each object that fails and its error. Buffers are closed before their files."""
     for thing in sorted(_open_objects, key=lambda thing: isinstance(thing, File)):
         try:
             thing.close()
@@ -48,7 +48,7 @@ def _closed():
 
 
 def _check_memory(memory, is_filled):
-    """``TypeError`` for what is no memory: Python's own files say that before anything else."""
+    """Raise ``TypeError`` if it is not memory. Python's own files check this first."""
     with memoryview(memory) as view:
         if is_filled and view.readonly:
             raise TypeError(f"a writable bytes-like object is needed, not {type(memory).__name__}")
@@ -59,7 +59,7 @@ def _check_memory(memory, is_filled):
 class File(io.RawIOBase):
     """An open file, unbuffered: ``io.RawIOBase``, and transfers at offsets that leave the position alone.
 
-    It is returned by ``open(..., buffering=0)``, and is the attribute ``raw`` of a buffered file. Threads can use one at once; each call takes effect whole.
+    ``open(..., buffering=0)`` returns it, and it is the attribute ``raw`` of a buffered file. Threads can share one; each call is atomic.
     """
 
     def __init__(self, handle, name, mode):
@@ -89,7 +89,7 @@ class File(io.RawIOBase):
 
     @property
     def mode(self):
-        """The mode, as Python's own raw files name it."""
+        """The mode, in the form of Python's own raw files."""
         kind = self._access.rstrip("+")
         if "+" not in self._access:
             return kind + "b"
@@ -111,10 +111,10 @@ class File(io.RawIOBase):
         return True
 
     def fileno(self):
-        """Raises ``io.UnsupportedOperation``: the file has no descriptor of the host."""
+        """Raise ``io.UnsupportedOperation``: the file has no descriptor of the host."""
         self._open()
         raise io.UnsupportedOperation(
-            "a file of diorite has no descriptor; fill memory by readinto(): numpy.fromfile is numpy.empty and file.readinto(array)"
+            "a file of diorite has no descriptor; use readinto(): instead of numpy.fromfile call numpy.empty and file.readinto(array)"
         )
 
     def isatty(self):
@@ -123,8 +123,8 @@ class File(io.RawIOBase):
         return False
 
     def close(self):
-        """Close the file; closing it again does nothing. Raises OSError if something could not be written back. Call ``fsync`` before
-        to know that everything is on the disk."""
+        """Close the file; closing it again does nothing. Raises ``OSError`` if cached data could not be written back. Call ``fsync`` first
+        to make the data durable."""
         if not self.closed:
             try:
                 super().close()
@@ -132,12 +132,12 @@ class File(io.RawIOBase):
                 self._handle.close()
 
     def read(self, size=-1):
-        """Read at most ``size`` bytes from the position, all of the rest with -1."""
+        """Read at most ``size`` bytes from the position; -1 reads to the end."""
         handle = self._for_reading()
         return handle.read(-1 if size is None else size)
 
     def readall(self):
-        """Read all from the position to the end."""
+        """Read from the position to the end."""
         return self._open().read(-1)
 
     def readinto(self, buffer):
@@ -147,7 +147,7 @@ class File(io.RawIOBase):
         return self._for_reading().readinto(buffer)
 
     def write(self, data):
-        """Write at the position; returns the number of bytes, fewer only where the volume filled up."""
+        """Write at the position; returns the number of bytes, fewer only if the volume is full."""
         if self.closed or not self.writable():
             _check_memory(data, False)
         return self._for_writing().write(data)
@@ -166,7 +166,7 @@ class File(io.RawIOBase):
         return self._open().tell()
 
     def truncate(self, size=None):
-        """Set the size, to the position if none is given."""
+        """Set the size; the default is the position."""
         handle = self._for_writing()
         if size is None:
             size = handle.tell()
@@ -178,7 +178,7 @@ class File(io.RawIOBase):
     def readinto_at(self, buffer, offset):
         """Read from ``offset`` into ``buffer``, any object with writable memory; returns the number of bytes, fewer only at the end.
 
-        A direct file moves the data from the disk into that memory, without a copy. Address, length and offset must fit ``alignment`` then.
+        A direct file reads from the disk into that memory without a copy. Address, length and offset must then meet ``alignment``.
         """
         return self._for_reading().readinto_at(buffer, offset)
 
@@ -187,15 +187,15 @@ class File(io.RawIOBase):
         return self._for_reading().pread(size, offset)
 
     def pwrite(self, data, offset):
-        """Write ``data`` at ``offset``; returns the number of bytes, fewer only where the volume filled up."""
+        """Write ``data`` at ``offset``; returns the number of bytes, fewer only if the volume is full."""
         return self._for_writing().pwrite(data, offset)
 
     def append(self, data):
-        """Write all of ``data`` at the end, wherever that is at the moment; returns the offset where it went."""
+        """Write all of ``data`` at the current end of the file; returns its offset."""
         return self._for_writing().append(data)
 
     def buffer(self, size):
-        """A ``Buffer`` of ``size`` zeroed bytes that direct I/O on this file takes as it is."""
+        """A ``Buffer`` of ``size`` zeroed bytes with the alignment of this file."""
         return self._open().buffer(size)
 
     def fsync(self):
@@ -203,31 +203,31 @@ class File(io.RawIOBase):
         self._open().fsync()
 
     def fdatasync(self):
-        """Make data durable, and what is needed to read it."""
+        """Make the data durable, and the metadata needed to read it."""
         self._open().fdatasync()
 
     def fallocate(self, offset, length, *, keep_size=False):
-        """Give a range blocks; the file grows to its end unless ``keep_size`` is true."""
+        """Allocate the blocks of a range; the file grows to the end of the range unless ``keep_size`` is true."""
         self._for_writing().fallocate(offset, length, keep_size)
 
     def punch_hole(self, offset, length):
-        """Make a range a hole: it reads as zeros, and its blocks are free."""
+        """Free the blocks of a range, which reads as zeros afterwards."""
         self._for_writing().punch_hole(offset, length)
 
     def zero_range(self, offset, length):
-        """Make a range read as zeros; it has blocks afterwards."""
+        """Make a range read as zeros, with blocks allocated."""
         self._for_writing().zero_range(offset, length)
 
     def collapse_range(self, offset, length):
-        """Take a range of whole blocks out of the file; what follows moves to the front."""
+        """Remove a range of whole blocks from the file; the content after it moves towards the start."""
         self._for_writing().collapse_range(offset, length)
 
     def insert_range(self, offset, length):
-        """Insert a hole of whole blocks; what follows moves towards the end."""
+        """Insert a hole of whole blocks; the content after it moves towards the end."""
         self._for_writing().insert_range(offset, length)
 
     def seek_hole(self, offset):
-        """The first hole at or after ``offset``; the end of the file is one. ``OSError`` with ``ENXIO`` from the end on."""
+        """The first hole at or after ``offset``; the end of the file counts as a hole. ``OSError`` with ``ENXIO`` if ``offset`` is at or after the end."""
         return self._open().seek_hole(offset)
 
     def seek_data(self, offset):
@@ -235,11 +235,11 @@ class File(io.RawIOBase):
         return self._open().seek_data(offset)
 
     def extents(self):
-        """Where the data is, a list of ``Extent``."""
+        """The extents of the file, a list of ``Extent``."""
         return self._open().extents()
 
     def drop_cached(self, offset=0, length=None):
-        """Write back what is dirty of a range, and drop it from the cache."""
+        """Write back the dirty pages of a range, and drop the range from the cache."""
         self._open().drop_cached(offset, length)
 
     def stat(self):
@@ -247,11 +247,11 @@ class File(io.RawIOBase):
         return self._open().stat()
 
     def stats(self):
-        """What was done so far on the volume or device, a ``Stats``."""
+        """Counters of the volume or device since it was opened, a ``Stats``."""
         return self._open().stats()
 
     def set_direct(self, direct):
-        """Bypass the cache from the next call on (``True``, ``"preferred"``), or not (``False``)."""
+        """Whether later calls bypass the cache: ``True``, ``"preferred"`` or ``False``."""
         self._open().set_direct(direct)
 
     @property
@@ -261,17 +261,17 @@ class File(io.RawIOBase):
 
     @property
     def max_size(self):
-        """The largest size that the file can have."""
+        """The largest possible size of the file."""
         return self._open().max_size()
 
     @property
     def alignment(self):
-        """What direct I/O needs, an ``Alignment``."""
+        """The requirements of direct I/O, an ``Alignment``."""
         return self._open().alignment()
 
     @property
     def direct(self):
-        """Whether the cache is bypassed: ``False``, ``True`` or ``"preferred"``."""
+        """Whether calls bypass the cache: ``False``, ``True`` or ``"preferred"``."""
         return self._open().direct()
 
     def __repr__(self):
@@ -280,7 +280,7 @@ class File(io.RawIOBase):
 
 
 def _parse_mode(mode, buffering, encoding, errors, newline):
-    """The mode without ``b`` and ``t``, and whether it is binary; fails as the builtin ``open`` does."""
+    """The mode without ``b`` and ``t``, and whether it is binary. Raises the errors of the builtin ``open``."""
     if not isinstance(mode, str):
         raise TypeError(f"open() argument 'mode' must be str, not {type(mode).__name__}")
     letters = set(mode)
@@ -301,7 +301,7 @@ def _parse_mode(mode, buffering, encoding, errors, newline):
 
 
 def _open_with(open_handle, name, mode, buffering, encoding, errors, newline, unaligned):
-    """What the builtin ``open`` makes of a raw file: ``open_handle(access, unaligned)`` returns its handle."""
+    """Open a raw file and the buffered or text file over it. ``open_handle(access, unaligned)`` returns the handle."""
     access, binary = _parse_mode(mode, buffering, encoding, errors, newline)
     if unaligned is None:
         # Python's buffers are not aligned.
@@ -336,7 +336,7 @@ def _open_with(open_handle, name, mode, buffering, encoding, errors, newline, un
 def open_host(path, mode="rb", buffering=-1, encoding=None, errors=None, newline=None, *, direct=False, unaligned=None, sync=None):
     """Open a file of the host's filesystem, with the cache and the direct I/O of the library.
 
-    The arguments are those of ``Filesystem.open``.
+    ``Filesystem.open`` describes the arguments.
     """
 
     def handle(access, how):
@@ -348,7 +348,7 @@ def open_host(path, mode="rb", buffering=-1, encoding=None, errors=None, newline
 def open_raw(target, mode="rb", buffering=-1, encoding=None, errors=None, newline=None, *, direct=False, unaligned=None, sync=None):
     """Open a whole image, device or other target as one file: byte N of the file is byte N of the device.
 
-    The arguments are those of ``Filesystem.open``; the modes are ``"r"`` and ``"r+"``, binary or text.
+    ``Filesystem.open`` describes the arguments; the modes are ``"r"`` and ``"r+"``, binary or text.
     """
 
     def handle(access, how):
@@ -358,7 +358,7 @@ def open_raw(target, mode="rb", buffering=-1, encoding=None, errors=None, newlin
 
 
 class _OpenFiles:
-    """The files that are open on a filesystem, so that its close can close them."""
+    """The open files of a filesystem, which its ``close`` closes."""
 
     def __init__(self):
         self._files = _WeakObjects()

@@ -15,7 +15,7 @@ _open_filesystems = _WeakObjects()
 os.register_at_fork(after_in_child=_open_filesystems.clear)
 
 
-# How often a filesystem is closed at the end of a program while threads go on to open files, and the pause between.
+# Attempts to close a filesystem at exit while threads still open files, and the pause between them.
 _CLOSE_TRIES, _CLOSE_PAUSE = 20, 0.05
 
 
@@ -33,7 +33,7 @@ def _close_at_exit(filesystem):
         time.sleep(_CLOSE_PAUSE)
         _close_open_objects(lambda thing, error: None)
     filesystem.sync()
-    raise OSError(errno.EBUSY, "a thread still uses it; what was written is on the disk")
+    raise OSError(errno.EBUSY, "a thread still uses it; the written data is on the disk")
 
 
 @atexit.register
@@ -60,7 +60,7 @@ def _leads_to_directory(entry):
 
 
 class DirEntry:
-    """An entry of a directory, as ``scandir`` returns it: ``name`` and ``path``, and calls that seldom ask the volume."""
+    """An entry of a directory, the result of ``scandir``: ``name`` and ``path``. Its calls seldom read the volume."""
 
     __slots__ = ("_filesystem", "_inode", "_stat", "_type", "name", "path")
 
@@ -98,7 +98,7 @@ class DirEntry:
         return self._has_type(_stat.S_IFLNK, False)
 
     def stat(self, *, follow_symlinks=True):
-        """Attributes, asked once."""
+        """Attributes. The result is cached."""
         if follow_symlinks not in self._stat:
             self._stat[follow_symlinks] = self._filesystem.stat(self.path, follow_symlinks=follow_symlinks)
         return self._stat[follow_symlinks]
@@ -108,7 +108,7 @@ class DirEntry:
 
 
 class _Scan:
-    """The iterator of ``scandir``, also a context manager as that of ``os``."""
+    """The iterator of ``scandir``, which is also a context manager."""
 
     def __init__(self, entries):
         self._entries = iter(entries)
@@ -132,16 +132,15 @@ class _Scan:
 class Filesystem(_diorite.Volume):
     """An ext2, ext3 or ext4 volume: ``Filesystem("disk.img")``.
 
-    ``target`` is an image or a device, or what else the library opens: ``"disk.img?partition=2"``, ``"nbd://HOST/EXPORT"``,
+    ``target`` is an image, a device or another name that the library opens: ``"disk.img?partition=2"``, ``"nbd://HOST/EXPORT"``,
     ``"lvm:A,B?volume=NAME"``.
 
     Options: ``read_only``; ``cache_bytes`` (64 MiB), ``metadata_cache_bytes`` (64 MiB) and ``read_ahead_bytes`` (8 MiB); ``dirty_age`` and
-    ``commit_interval`` in seconds (5); ``data_mode``; ``quota_limits``, whether quotas hold; ``direct``, whether files bypass the cache where
-    ``open`` does not say; ``device_direct``, whether the image bypasses the host's cache; ``scheduler``: ``"none"``, ``"deadline"``,
-    ``"cfq"`` or ``"inject"``.
+    ``commit_interval`` in seconds (5); ``data_mode``; ``quota_limits``, whether quotas are enforced; ``direct``, the default of ``open``;
+    ``device_direct``, whether the image bypasses the host's cache; ``scheduler``: ``"none"``, ``"deadline"``, ``"cfq"`` or ``"inject"``.
 
     Paths are text, bytes, ``os.PathLike`` or ``diorite.Path``. Names that are not UTF-8 have escaped bytes, as with ``os.fsdecode``. A filesystem is a
-    context manager; ``close`` reports errors. Threads can use it at once; a forked process cannot.
+    context manager; ``close`` reports errors. Threads can share it; a forked process cannot use it.
     """
 
     def __init__(self, target, **options):
@@ -154,7 +153,7 @@ class Filesystem(_diorite.Volume):
                reserved_percent=5.0, owner=(0, 0), **options):
         """Make a volume in a new image of ``size`` bytes, which is sparse, and open it with ``options``.
 
-        ``FileExistsError`` if the file exists; it stays as it is then. After any other error there is no image. ``mkfs`` has the other arguments.
+        ``FileExistsError`` if the file exists; the file is not changed. Any other error leaves no image. ``mkfs`` describes the other arguments.
         """
         _diorite.mkfs(path, size, type=type, block_size=block_size, label=label, features=features, inodes=inodes,
                       bytes_per_inode=bytes_per_inode, reserved_percent=reserved_percent, owner=owner)
@@ -167,7 +166,7 @@ class Filesystem(_diorite.Volume):
     def close(self):
         """Close all files that are open, sync, and mark the volume clean. Closing it again does nothing.
 
-        Reports what could not be written. ``OSError`` with ``EBUSY`` while a ``Queue`` uses it: it stays open then.
+        Raises the errors of failed writes. ``OSError`` with ``EBUSY`` if a ``Queue`` uses the filesystem, which then stays open.
         """
         first = self._files.close()
         self._close()
@@ -200,12 +199,12 @@ class Filesystem(_diorite.Volume):
 
     def open(self, path, mode="rb", buffering=-1, encoding=None, errors=None, newline=None, *, direct=None, unaligned=None,
              sync=None, permissions=0o644, owner=None):
-        """Open a file, as the builtin ``open`` does; only the default mode differs, which is binary.
+        """Open a file, as the builtin ``open`` does, except that the default mode is binary.
 
-        ``buffering=0`` returns a ``File``; otherwise there is a buffer of the module ``io`` around it, whose attribute ``raw`` it is.
-        ``direct``: ``True`` bypasses the cache, ``"preferred"`` where it is possible. ``unaligned``: what a direct file does with a
-        transfer that is not aligned: ``"error"`` (with ``buffering=0``), or ``"bounce"``, which copies. ``sync``: ``"data"`` or ``"all"``
-        makes each write durable. ``permissions`` and ``owner`` are those of a new file.
+        ``buffering=0`` returns a ``File``; otherwise the result is a buffered file of the module ``io`` whose attribute ``raw`` is the ``File``.
+        ``direct``: ``True`` bypasses the cache, ``"preferred"`` if the device and the alignment allow it. ``unaligned``: an unaligned direct
+        transfer is an ``"error"`` (the default with ``buffering=0``) or goes through a copy, ``"bounce"``. ``sync``: ``"data"`` or ``"all"``
+        makes each write durable. ``permissions`` and ``owner`` apply to a new file.
         """
         def handle(access, how):
             return self._open(path, access, direct, how, sync, permissions, owner)
@@ -225,9 +224,9 @@ class Filesystem(_diorite.Volume):
     def walk(self, top="/", topdown=True, onerror=None, followlinks=False):
         """Directories beneath ``top`` as tuples (path, names of directories, names of others), as ``os.walk``.
 
-        ``CorruptError`` if a directory has more than one name, as only on a damaged volume.
+        ``CorruptError`` if a directory has more than one name, which happens only on a damaged volume.
         """
-        # To come: a directory, and those that the walk met since it last followed a link; or a tuple to yield.
+        # Directories to list, each with the directories seen since the last followed link; or tuples to yield.
         stack = [(self._plain(top), {})]
         while stack:
             directory, seen, *rest = stack.pop()
@@ -264,12 +263,12 @@ class Filesystem(_diorite.Volume):
         try:
             self.mkdir(path, mode, owner=owner)
         except OSError:
-            # Not each error on a name that exists is FileExistsError.
+            # An existing name does not always give FileExistsError.
             if not exist_ok or not self.isdir(path):
                 raise
 
     def removedirs(self, name):
-        """Remove an empty directory, and then parents that are empty by that."""
+        """Remove an empty directory, and then each parent that is empty."""
         path = self._plain(name)
         separator = b"/" if isinstance(path, bytes) else "/"
         self.rmdir(path)
@@ -297,29 +296,29 @@ class Filesystem(_diorite.Volume):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            # Nothing can have such a name.
+            # No file can have such a name.
             if error.kind == "FilesystemLoop" or error.errno == errno.ENAMETOOLONG:
                 return None
             raise
 
     def exists(self, path):
-        """Whether the path leads to something; damage and failures of the device are errors."""
+        """Whether the path exists. Damage and device failures raise an error."""
         return self._type(path) is not None
 
     def lexists(self, path):
-        """Whether there is something, also a symbolic link that leads nowhere."""
+        """Whether the path exists; a dangling symbolic link counts."""
         return self._type(path, False) is not None
 
     def isfile(self, path):
-        """Whether the path leads to a regular file."""
+        """Whether the path is a regular file or a link to one."""
         return self._type(path) == _stat.S_IFREG
 
     def isdir(self, path):
-        """Whether the path leads to a directory."""
+        """Whether the path is a directory or a link to one."""
         return self._type(path) == _stat.S_IFDIR
 
     def islink(self, path):
-        """Whether there is a symbolic link."""
+        """Whether the path is a symbolic link."""
         return self._type(path, False) == _stat.S_IFLNK
 
     def getsize(self, path):
@@ -332,6 +331,6 @@ class Filesystem(_diorite.Volume):
             return file.read()
 
     def write_text(self, path, data, encoding=None, errors=None, newline=None):
-        """Make a file of this text, or replace the content of one; returns the number of characters."""
+        """Create a file with this text, or replace its content; returns the number of characters."""
         with self.open(path, "wt", encoding=encoding, errors=errors, newline=newline) as file:
             return file.write(data)

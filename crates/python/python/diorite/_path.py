@@ -12,12 +12,12 @@ from . import _diorite
 def _note_directory(filesystem, seen, inode, path):
     """Note a directory of a walk in ``seen``, paths by inode; ``CorruptError`` if another path of the walk leads to it.
 
-    A directory of a sound volume has one name. The walk of another one might have no end.
+    A directory has one name unless the volume is damaged. A walk of a damaged volume might not end.
     """
     earlier = seen.get(inode)
-    # One that was moved, or removed, so that its inode is used again, is found no more under its earlier path.
+    # If the directory was moved, or its inode was reused, its earlier path no longer leads to this inode.
     if earlier is not None and filesystem.exists(earlier) and filesystem.stat(earlier).st_ino == inode:
-        message = f"inode {inode}: a directory that has more than one name; check the volume with e2fsck"
+        message = f"inode {inode}: the directory has more than one name; check the volume with e2fsck"
         error = _diorite.CorruptError(errno.EUCLEAN, message, path)
         error.kind = "Corrupt"
         raise error
@@ -27,8 +27,8 @@ def _note_directory(filesystem, seen, inode, path):
 class Path:
     """A path of a filesystem: ``fs / "dir" / "file"``.
 
-    Its methods are those of ``pathlib.Path``. It is not ``os.PathLike``, so that no function of the host takes it for a path of the host; calls of a
-    ``Filesystem`` take it.
+    It has the methods of ``pathlib.Path``. It is not ``os.PathLike``, so functions of the host reject it; the calls of
+    ``Filesystem`` accept it.
     """
 
     __slots__ = ("_filesystem", "_pure")
@@ -41,7 +41,7 @@ class Path:
         if not isinstance(part, Path):
             return part
         if part._filesystem is not self._filesystem:
-            raise ValueError(f"{part!r} is a path of another filesystem than {self._filesystem.target!r}; use str() of it")
+            raise ValueError(f"{part!r}: the path belongs to another filesystem than {self._filesystem.target!r}; use str() of it")
         return part._pure
 
     def _with(self, pure):
@@ -78,7 +78,7 @@ class Path:
     def __truediv__(self, part):
         return self._with(self._pure / self._plain(part))
 
-    # Without the volume.
+    # These calls do not use the volume.
 
     @property
     def name(self):
@@ -120,11 +120,11 @@ class Path:
         return self._pure.as_posix()
 
     def is_absolute(self):
-        """Whether it begins with a slash; a relative path begins at the root as well."""
+        """Whether it begins with a slash. A relative path also starts at the root."""
         return self._pure.is_absolute()
 
     def is_relative_to(self, other):
-        """Whether it lies beneath ``other``."""
+        """Whether it is ``other`` or below it."""
         try:
             self.relative_to(other)
         except ValueError:
@@ -140,7 +140,7 @@ class Path:
         return self._pure.match(pattern)
 
     def relative_to(self, other):
-        """What follows ``other``, a ``pathlib.PurePosixPath``."""
+        """The path relative to ``other``, a ``pathlib.PurePosixPath``."""
         return self._pure.relative_to(self._plain(other))
 
     def with_name(self, name):
@@ -148,47 +148,47 @@ class Path:
         return self._with(self._pure.with_name(name))
 
     def with_stem(self, stem):
-        """The path with another last part, but for the suffix."""
+        """The path with another stem."""
         return self._with(self._pure.with_stem(stem))
 
     def with_suffix(self, suffix):
         """The path with another suffix."""
         return self._with(self._pure.with_suffix(suffix))
 
-    # With the volume.
+    # These calls use the volume.
 
     def stat(self, *, follow_symlinks=True):
         """Attributes, a ``Stat``."""
         return self._filesystem.stat(self, follow_symlinks=follow_symlinks)
 
     def lstat(self):
-        """Attributes, of the link itself if it is one."""
+        """Attributes, a ``Stat``. A symbolic link is not followed."""
         return self._filesystem.lstat(self)
 
     def exists(self, *, follow_symlinks=True):
-        """Whether there is something."""
+        """Whether the path exists."""
         return self._filesystem.exists(self) if follow_symlinks else self._filesystem.lexists(self)
 
     def is_file(self):
-        """Whether the path leads to a regular file."""
+        """Whether the path is a regular file or a link to one."""
         return self._filesystem.isfile(self)
 
     def is_dir(self):
-        """Whether the path leads to a directory."""
+        """Whether the path is a directory or a link to one."""
         return self._filesystem.isdir(self)
 
     def is_symlink(self):
-        """Whether there is a symbolic link."""
+        """Whether the path is a symbolic link."""
         return self._filesystem.islink(self)
 
     def samefile(self, other):
-        """Whether both paths lead to one file."""
+        """Whether both paths name the same file."""
         if not isinstance(other, Path):
             other = self._with(other)
         return self._filesystem is other._filesystem and self.stat().st_ino == other.stat().st_ino
 
     def open(self, mode="r", buffering=-1, encoding=None, errors=None, newline=None, **options):
-        """Open the file; the mode is text unless it says ``b``, as in ``pathlib``. ``options`` are those of ``Filesystem.open``."""
+        """Open the file. The mode is text unless it has a ``b``, as in ``pathlib``. ``Filesystem.open`` describes ``options``."""
         return self._filesystem.open(self, mode, buffering, encoding, errors, newline, **options)
 
     def read_bytes(self):
@@ -212,15 +212,15 @@ class Path:
         return iter([self / name for name in self._filesystem.listdir(self)])
 
     def walk(self, top_down=True, on_error=None, follow_symlinks=False):
-        """As ``Filesystem.walk``, with paths."""
+        """As ``Filesystem.walk``, with ``Path`` objects."""
         for directory, names, others in self._filesystem.walk(self, top_down, on_error, follow_symlinks):
             yield self._with(directory), names, others
 
     def glob(self, pattern):
-        """The paths beneath this directory that match a pattern, in which ``**`` is any number of directories."""
+        """The paths below this directory that match a pattern; ``**`` matches any number of directories."""
         parts = PurePosixPath(pattern).parts
         if not parts or PurePosixPath(pattern).is_absolute():
-            raise NotImplementedError("a pattern is relative and not empty") if parts else ValueError("Unacceptable pattern: ''")
+            raise NotImplementedError("a pattern must be relative") if parts else ValueError("Unacceptable pattern: ''")
         seen = set()
         for path in self._select(parts):
             if path not in seen:
@@ -266,7 +266,7 @@ class Path:
                 yield from (self / entry.name)._select_beneath(rest, seen)
 
     def mkdir(self, mode=0o755, parents=False, exist_ok=False):
-        """Make a directory; with ``parents`` also those that are missing, with the default mode."""
+        """Make a directory. ``parents`` also makes missing parents, with the default mode."""
         try:
             self._filesystem.mkdir(self, mode)
         except FileNotFoundError:
@@ -290,25 +290,25 @@ class Path:
                 raise
 
     def touch(self, mode=0o644, exist_ok=True):
-        """Make an empty file, or set the times of one to now."""
+        """Create an empty file, or set the times of an existing one to now."""
         if exist_ok:
             try:
                 self._filesystem.utime(self)
                 return
             except FileNotFoundError:
-                # Or a link that leads to no file yet; and another thread may make the file now.
+                # The path may also be a dangling link, and another thread may create the file now.
                 pass
         self._filesystem.open(self, "ab" if exist_ok else "xb", buffering=0, permissions=mode).close()
 
     def rename(self, target):
-        """Rename; returns the new path. A file there is replaced."""
+        """Rename; returns the new path. An existing file is replaced."""
         if not isinstance(target, Path):
             target = self._with(target)
         self._filesystem.rename(self, target)
         return target
 
     def replace(self, target):
-        """Rename; returns the new path. A file there is replaced."""
+        """Rename; returns the new path. An existing file is replaced."""
         return self.rename(target)
 
     def chmod(self, mode, *, follow_symlinks=True):
@@ -316,7 +316,7 @@ class Path:
         self._filesystem.chmod(self, mode, follow_symlinks=follow_symlinks)
 
     def symlink_to(self, target):
-        """Make this path a symbolic link that says ``target``."""
+        """Make this path a symbolic link to ``target``."""
         self._filesystem.symlink(target, self)
 
     def hardlink_to(self, target):
@@ -324,5 +324,5 @@ class Path:
         self._filesystem.link(target, self)
 
     def readlink(self):
-        """What the symbolic link says."""
+        """The target of the symbolic link."""
         return self._with(self._filesystem.readlink(self))

@@ -18,7 +18,7 @@ from ._path import _note_directory
 class DioriteFileSystem(AbstractFileSystem):
     """The filesystem ``diorite`` of fsspec: ``fo`` is the image or device, opened read-only unless ``read_only`` is false.
 
-    ``options`` are those of ``diorite.Filesystem``, and ``direct`` also of each file that is opened.
+    ``options`` are options of ``diorite.Filesystem``; ``direct`` is also the default of each file.
     """
 
     protocol = "diorite"
@@ -31,9 +31,9 @@ class DioriteFileSystem(AbstractFileSystem):
         of_volume = {name: options.pop(name) for name in names if name in options}
         super().__init__(fo=fo, read_only=read_only, **options)
         if not fo:
-            raise ValueError("give the image or device as fo=, or in the URL: diorite://PATH::IMAGE")
+            raise ValueError("no image: give it as fo=, or in the URL: diorite://PATH::IMAGE")
         if target_protocol not in (None, "file", "local"):
-            raise ValueError(f"an image is a file of the host or a target of diorite, not of {target_protocol!r}")
+            raise ValueError(f"target_protocol {target_protocol!r}: an image must be a file of the host or a target of diorite")
         self.filesystem = Filesystem(fo, read_only=read_only, **of_volume)
 
     @classmethod
@@ -44,7 +44,7 @@ class DioriteFileSystem(AbstractFileSystem):
         return "/" + path.strip("/")
 
     def close(self):
-        """Close the volume; reports errors. fsspec keeps the instance until then."""
+        """Close the volume and raise its errors. fsspec caches the instance until then."""
         self.filesystem.close()
         type(self).clear_instance_cache()
 
@@ -69,7 +69,7 @@ class DioriteFileSystem(AbstractFileSystem):
         return self._details(path, self.filesystem.stat(path))
 
     def _entry_details(self, entry):
-        """Of a link to a regular file its target; of any other link itself, so that no walk goes through it."""
+        """Details of an entry. A link to a regular file has the details of its target; other links are not followed, so no walk leaves the tree."""
         if entry.is_symlink():
             try:
                 target = entry.stat()
@@ -151,7 +151,7 @@ class DioriteFileSystem(AbstractFileSystem):
             return file.pread(max(end - start, 0), start)
 
     def pipe_file(self, path, value, **kwargs):
-        """Make a file of these bytes, in a transaction when that is committed."""
+        """Create a file with these bytes; in a transaction, when it is committed."""
         with self.open(path, "wb") as file:
             file.write(value)
 
@@ -179,7 +179,7 @@ class DioriteFileSystem(AbstractFileSystem):
         self.rm_file(path)
 
     def rm(self, path, recursive=False, maxdepth=None):
-        """Remove files, and with ``recursive`` directories with what is in them."""
+        """Remove files; ``recursive`` also removes directories and their content."""
         for one in path if isinstance(path, list) else [path]:
             one = self._strip_protocol(one)
             if self.filesystem.isdir(one) and not self.filesystem.islink(one):
@@ -203,11 +203,11 @@ class DioriteFileSystem(AbstractFileSystem):
         self.filesystem.rename(self._strip_protocol(path1), self._strip_protocol(path2))
 
     def created(self, path):
-        """When the file was made."""
+        """The creation time."""
         return _datetime(self.info(path)["created"])
 
     def modified(self, path):
-        """When the content changed last."""
+        """The time of the last change of the content."""
         return _datetime(self.info(path)["mtime"])
 
 
@@ -218,7 +218,7 @@ def _datetime(seconds):
 
 
 def register():
-    """Make ``diorite://`` known to fsspec; an installed package is known without it."""
+    """Register ``diorite://`` with fsspec. An installed package needs no registration."""
     import fsspec
 
     fsspec.register_implementation("diorite", DioriteFileSystem, clobber=True)
