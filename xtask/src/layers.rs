@@ -1,14 +1,14 @@
 //! Layers: a crate imports crates below it, and the modules of a crate have no cycle (`cargo xtask layers`).
 //!
-//! What counts is the code that is built for users: `use` lines and paths of `src`, without tests. A module is a file or a folder of
-//! `src`; the root of a crate may name all of them.
+//! The check reads `use` lines and paths in `src`, without tests. A module is a file or a folder of `src`; the root of a crate may import all
+//! of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::source::{Source, sources};
 
-/// The crates from the top down. Those of one line may import each other, as far as cargo lets them.
+/// The crates from the top down. Crates in one line may import each other.
 const LAYERS: &[&[&str]] = &[
     &["cli"],
     &["c", "python", "preload", "sqlite"],
@@ -32,7 +32,7 @@ const CYCLES: &[(&str, usize)] = &[("device", 8), ("diorite", 6), ("pool", 13), 
 /// Imports of one crate by module.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// Print the layers, and fail at what goes up or round.
+/// Print the layers, and fail if an import goes up or a crate has a new cycle.
 pub(crate) fn check() -> Result<(), String> {
     let mut wrong = Vec::new();
     let names: Vec<String> = crates()?.iter().filter_map(|path| name_of(path)).collect();
@@ -54,7 +54,7 @@ pub(crate) fn check() -> Result<(), String> {
         if count > listed {
             wrong.push(format!("{name}: modules in a cycle: {}", shown.join("; ")));
         } else if count < listed {
-            // Not a failure: a change that removes a cycle need not know of this list.
+            // A change that removes a cycle need not update the list.
             println!(
                 "{name}: {count} modules in cycles, {listed} are listed: lower it in xtask/src/layers.rs"
             );
@@ -80,7 +80,7 @@ fn height(name: &str) -> Option<usize> {
     LAYERS.iter().rev().position(|layer| layer.contains(&name))
 }
 
-/// The imports of a crate that go up.
+/// The imports of a crate from crates above it.
 fn upward(name: &str, sources: &[Source]) -> Vec<String> {
     let Some(own) = height(name) else {
         return vec![format!("{name}: in no layer; add it to LAYERS in xtask/src/layers.rs")];
@@ -101,7 +101,7 @@ fn upward(name: &str, sources: &[Source]) -> Vec<String> {
     wrong.into_iter().collect()
 }
 
-/// What each module of a crate imports.
+/// The imports of each module of a crate.
 fn imports(sources: &[Source]) -> Imports {
     let module = |path: &Path| {
         let first = path.components().next()?.as_os_str().to_string_lossy().into_owned();
@@ -109,7 +109,7 @@ fn imports(sources: &[Source]) -> Imports {
         (!matches!(first.as_str(), "lib" | "main")).then_some(first)
     };
     let modules: BTreeSet<String> = sources.iter().filter_map(|source| module(&source.path)).collect();
-    // A name that the root of the crate has from a module stands for the module.
+    // A name that the root re-exports stands for its module.
     let mut exported = BTreeMap::new();
     for source in sources.iter().filter(|source| module(&source.path).is_none()) {
         for path in paths(&source.code, &[]) {
@@ -136,8 +136,8 @@ fn imports(sources: &[Source]) -> Imports {
     imports
 }
 
-/// The paths in code that lead to the crate's root, from there on. In the root of a crate also those of `use` lines that begin with a
-/// module; `at` is the module that the code is in.
+/// The paths in code relative to the crate's root. In the root of a crate, `use` lines that begin with a module count too. `at` is the
+/// module of the code.
 fn paths(code: &str, at: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for word in words(code) {
@@ -154,7 +154,7 @@ fn paths(code: &str, at: &[String]) -> Vec<Vec<String>> {
     found
 }
 
-/// Take a path, or a tree of paths, from the beginning of `text`.
+/// Parse a path or a tree of paths at the start of `text`.
 fn tree(text: &mut &str, base: &[String], found: &mut Vec<Vec<String>>) {
     let mut path = base.to_vec();
     loop {
@@ -172,7 +172,7 @@ fn tree(text: &mut &str, base: &[String], found: &mut Vec<Vec<String>>) {
                 }
                 let before = text.len();
                 tree(text, &path, found);
-                // The comma, or what is no path.
+                // The comma, or text that is not a path.
                 let skipped = text.find([',', '}']).unwrap_or(text.len());
                 *text = text[skipped..].trim_start_matches(',');
                 if text.len() == before {
@@ -221,7 +221,7 @@ fn words(code: &str) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
-/// Modules that import each other, directly or not.
+/// Modules that import each other directly or indirectly.
 fn cycles(imports: &Imports) -> Vec<Vec<String>> {
     let reached = |from: &String| {
         let (mut seen, mut waiting) = (BTreeSet::new(), vec![from]);

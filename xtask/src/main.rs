@@ -16,10 +16,10 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
-  setup   install the Debian packages that the tests use (needs root), or name those that are missing
+  setup   install the Debian packages that the tests need (as root), or print the missing ones
   test    [--no-skip] [--seed N]: setup, then every test of the workspace, and fsx on mounts for two minutes (with a new seed, or N);
-          skipped tests are named; with --no-skip one that xtask/expected_skips.txt does not list is a failure
-  miri    the unsafe memory code under Miri; says what to install where there is no nightly toolchain
+          skipped tests are listed; with --no-skip a skip that is not in xtask/expected_skips.txt is a failure
+  miri    the unsafe memory code under Miri (needs a nightly toolchain)
   asan    queues, the arena and the buffer pool under AddressSanitizer; as miri
   tsan    locks, states of pages and the scheduled device on real threads under ThreadSanitizer; as miri
   lint    formatting, lints, documentation and layers
@@ -95,7 +95,7 @@ fn test(arguments: &[String]) -> Result<(), String> {
     }
     setup::install_packages()?;
     let seed = seed.unwrap_or_else(new_seed);
-    // Another build, where that of the tests leaves a processor idle. fsx itself reports a failure of it.
+    // A second build uses the processor that the first one leaves idle. fsx reports its failure.
     let install_fsx = std::thread::spawn(setup::install_fsx);
     let built = runner::build()?;
     let mut skips = skips::Skips::default();
@@ -106,7 +106,7 @@ fn test(arguments: &[String]) -> Result<(), String> {
     passed.and(fsx).and(expected)
 }
 
-/// A seed that no run before had: the seconds since 1970.
+/// A new seed: the seconds since 1970.
 fn new_seed() -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(1, |since| since.as_secs() as u32)
@@ -119,7 +119,7 @@ fn torture(arguments: &[String]) -> Result<(), String> {
     cargo(&command, &[])
 }
 
-/// Kibibytes of address space that the campaign against hostile images may have: what takes more ends it.
+/// The limit of address space for hostile images in KiB; a larger allocation aborts the campaign.
 const FUZZ_ADDRESS_SPACE_KIB: u32 = 6 << 20;
 
 fn fuzz(arguments: &[String]) -> Result<(), String> {
@@ -133,7 +133,7 @@ fn fuzz(arguments: &[String]) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("fuzz: {status}")) }
 }
 
-/// Run cargo with `arguments`, shown as a heading; its output goes to the terminal.
+/// Print and run a command of cargo.
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
     println!("--- cargo {}", arguments.join(" "));
     let status = Command::new(env!("CARGO"))

@@ -1,5 +1,5 @@
-//! Runs the tests of the workspace: cargo builds their programs, which run side by side, as many at a time as there are processors. Many
-//! tests wait for a disk, a timer or another program, so that one program after the other leaves processors idle.
+//! Runs the tests of the workspace. Cargo builds the test programs, and one program per processor runs at a time, because many tests wait for
+//! a disk, a timer or another program.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use serde_json::Value;
 
 use crate::skips::Skips;
 
-/// A test hangs if no line has come from its program for so long. libtest has named it then, as one that has been running for over a minute.
+/// The time without output after which a program counts as hanging. libtest has printed the name of the slow test by then.
 const SILENCE_MAX: Duration = Duration::from_secs(420);
 
-/// What the default build leaves out, as an argument of cargo.
+/// The features outside of the default build, as an argument of cargo.
 pub(crate) const FEATURES: &str = "--features=diorite-cli/profile";
 
-/// What runs tests: a program that cargo has built, or cargo itself for the examples in the documentation.
+/// A test program that cargo has built, or cargo itself for the documentation tests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     name: String,
     path: PathBuf,
     arguments: &'static [&'static str],
-    /// That of its package, as cargo has it.
+    /// The directory of its package.
     directory: PathBuf,
 }
 
 impl Program {
-    /// The program that a message of cargo's is about, if it is one of tests.
+    /// The test program of a message of cargo, if the message is about one.
     fn of_message(message: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(message).ok()?;
         if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
@@ -65,7 +65,7 @@ impl Program {
     }
 }
 
-/// What cargo has built.
+/// The results of the build.
 pub(crate) struct Built {
     programs: Vec<Program>,
     /// The directory of the library for C.
@@ -77,11 +77,11 @@ struct Outcome {
     /// The lines to print.
     lines: Vec<String>,
     skips: Skips,
-    /// Why it failed.
+    /// The reason of a failure.
     failure: Option<String>,
 }
 
-/// Run all, although some fail. Programs that hang are ended.
+/// Run all programs, even after failures. Hanging programs are killed.
 pub(crate) fn run(built: Built, skips: &mut Skips) -> Result<(), String> {
     let Built { programs, library } = built;
     let (queue, results) = (Mutex::new(programs.into_iter()), Mutex::new((skips, Vec::new())));
@@ -109,18 +109,18 @@ fn next(queue: &Mutex<impl Iterator<Item = Program>>) -> Option<Program> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// The programs of all tests, built as `cargo test` would, and the library for C that some of them use.
+/// Build all test programs, and the C library that some of them use.
 pub(crate) fn build() -> Result<Built, String> {
     let mut programs = vec![Program::documentation()?];
     let messages = messages_of(&["test", "--workspace", FEATURES, "--no-run"])?;
     programs.extend(messages.iter().filter_map(|message| Program::of_message(message)));
-    // With tests, so that dependencies have the same features and are not built once more.
+    // `--tests` gives dependencies the same features, so they are not built again.
     let messages = messages_of(&["build", "--workspace", FEATURES, "--lib", "--tests"])?;
     let library = messages.iter().find_map(|message| library_directory(message));
     Ok(Built { programs, library })
 }
 
-/// The directory of the library for C, if a message of cargo's is about it.
+/// The directory of the C library, if the message of cargo is about it.
 fn library_directory(message: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(message).ok()?;
     let built = message["reason"] == "compiler-artifact" && message["profile"]["test"] == false;
@@ -129,7 +129,7 @@ fn library_directory(message: &str) -> Option<PathBuf> {
     Some(Path::new(library).parent()?.to_owned())
 }
 
-/// Run cargo, and take its messages to programs.
+/// Run cargo and return its JSON messages.
 fn messages_of(arguments: &[&str]) -> Result<Vec<String>, String> {
     println!("--- cargo {}", arguments.join(" "));
     let mut cargo = Command::new(env!("CARGO"));
@@ -140,7 +140,7 @@ fn messages_of(arguments: &[&str]) -> Result<Vec<String>, String> {
     if status.success() { Ok(messages) } else { Err(format!("cargo {}: {status}", arguments.join(" "))) }
 }
 
-/// Run a program to its end, or until it has said nothing for too long.
+/// Run a program until it ends or hangs.
 fn watch(program: &Program, library: Option<&Path>) -> Outcome {
     let mut outcome = Outcome { lines: Vec::new(), skips: Skips::default(), failure: None };
     let ended = match program.spawn(library) {
@@ -163,11 +163,11 @@ fn watch_child(child: &mut Child, outcome: &mut Outcome) -> Result<ExitStatus, S
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => return child.wait().map_err(|error| error.to_string()),
             Err(RecvTimeoutError::Timeout) => {
-                // They are not waited for: what hangs in the kernel cannot be killed.
+                // No wait follows, because a process that hangs in the kernel cannot be killed.
                 let _ = Command::new("pkill").args(["-KILL", "-P", &child.id().to_string()]).status();
                 let _ = child.kill();
                 return Err(format!(
-                    "no test has ended for {} s: the tests named last hang",
+                    "no test has ended for {} s: the last tests with a name above hang",
                     SILENCE_MAX.as_secs()
                 ));
             }
@@ -175,7 +175,7 @@ fn watch_child(child: &mut Child, outcome: &mut Outcome) -> Result<ExitStatus, S
     }
 }
 
-/// The lines of an output as they come, until it ends or cannot be read.
+/// The lines of an output, sent as they arrive.
 fn lines_of(output: Option<ChildStdout>) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(Program::of_message("no message"), None);
     }
 
-    /// It was expected in `target/debug`, wherever cargo built.
+    /// The library was expected in `target/debug`, but cargo may build elsewhere.
     #[test]
     fn library_for_c_is_where_cargo_built_it() {
         let message = serde_json::json!({

@@ -1,4 +1,4 @@
-//! Miri, `AddressSanitizer` and `ThreadSanitizer` over what has `unsafe` code, locks and atomics. All need a nightly toolchain.
+//! Miri, `AddressSanitizer` and `ThreadSanitizer` on modules with `unsafe` code, locks and atomics. All need a nightly toolchain.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use crate::target;
 const TOOLCHAIN: &str = "rustup toolchain install nightly --component miri --component rust-src";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What Miri can run, as arguments of `cargo test`: code with `unsafe` and no system call, and the locks above it.
+/// Tests for Miri, as arguments of `cargo test`: `unsafe` code without system calls, and the locks above it.
 const MIRI: &[&[&str]] = &[
     &["--package", "diorite-device", "--lib", "buffer::"],
     &["--package", "diorite-device", "--lib", "heap::"],
@@ -18,31 +18,23 @@ const MIRI: &[&[&str]] = &[
     &["--package", "diorite-pool", "--lib", "memory::"],
 ];
 
-/// What moves memory by system calls, which Miri cannot: rings and queues, the arena, the buffer pool.
+/// Tests whose memory is accessed by system calls, which Miri cannot run: rings and queues, the arena, the buffer pool.
 const ADDRESSES: &[&[&str]] = &[
-    &[
-        "--package",
-        "diorite-device",
-        "--lib",
-        "--test",
-        "conformance",
-        "--test",
-        "ring_queue_model",
-        "--test",
-        "rings",
-    ],
-    &["--package", "diorite", "--test", "queue", "--test", "async_queue"],
-    &["--package", "diorite-pool", "--lib", "--test", "pages", "--test", "errors"],
+    &["--package", "diorite-device", "--lib"],
+    &["--package", "diorite-device", "--test", "it", "--", "conformance::", "ring_queue_model::", "rings::"],
+    &["--package", "diorite", "--test", "it", "--", "queue::", "async_queue::"],
+    &["--package", "diorite-pool", "--lib"],
+    &["--package", "diorite-pool", "--test", "it", "--", "pages::", "errors::"],
 ];
 
-/// What many real threads do at once: range locks, states of pages, the scheduled device, whole files.
+/// Tests with many real threads: range locks, states of pages, the scheduled device, whole files.
 const THREADS: &[&[&str]] = &[
-    &["--package", "diorite-scheduler", "--test", "scheduled"],
+    &["--package", "diorite-scheduler", "--test", "it", "scheduled::"],
     &["--package", "diorite", "--lib", "range_lock::"],
     &["--package", "diorite", "--lib", "cache::"],
-    &["--package", "diorite-torture", "--test", "history", "real_threads"],
+    &["--package", "diorite-torture", "--test", "it", "real_threads"],
     &["--package", "diorite-pool", "--lib", "memory::"],
-    &["--package", "diorite-pool", "--test", "pages", "threads_lose_no_change"],
+    &["--package", "diorite-pool", "--test", "it", "threads_lose_no_change"],
 ];
 
 /// The unsafe memory code under Miri.
@@ -52,17 +44,17 @@ pub(crate) fn miri() -> Result<(), String> {
     MIRI.iter().try_for_each(|tests| run(&[&["miri", "test"], *tests].concat(), &flags))
 }
 
-/// Memory in use by the kernel and by us, under `AddressSanitizer`.
+/// Memory that the kernel and this program share, under `AddressSanitizer`.
 pub(crate) fn asan() -> Result<(), String> {
     need(&["--version"])?;
-    // What lives as long as the process is no leak.
+    // Memory that lives as long as the process counts as a leak.
     let flags = [("RUSTFLAGS", "-Zsanitizer=address"), ("ASAN_OPTIONS", "detect_leaks=0")];
     let directory = target::file("asan");
     let build = ["test", "--target", TARGET, "--target-dir", &directory];
     ADDRESSES.iter().try_for_each(|tests| run(&[&build, *tests].concat(), &flags))
 }
 
-/// The locks under `ThreadSanitizer`, with a standard library that is built for it.
+/// The locks under `ThreadSanitizer`, with an instrumented standard library.
 pub(crate) fn tsan() -> Result<(), String> {
     need(&["--version"])?;
     let flags = [("RUSTFLAGS", "-Zsanitizer=thread"), ("TSAN_OPTIONS", "halt_on_error=1")];
@@ -82,7 +74,7 @@ fn need(arguments: &[&str]) -> Result<(), String> {
     let found = nightly(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     match found {
         Ok(status) if status.success() => Ok(()),
-        _ => Err(format!("no nightly toolchain with its parts: {TOOLCHAIN}")),
+        _ => Err(format!("the nightly toolchain or a component of it is missing: {TOOLCHAIN}")),
     }
 }
 

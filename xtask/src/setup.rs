@@ -1,11 +1,11 @@
-//! The Debian packages whose programs judge Diorite in its tests.
+//! The Debian packages that the tests need.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::target;
 
-/// A program that tests call, and the Debian package that has it.
+/// A program that tests call, and its Debian package.
 struct Tool {
     program: &'static str,
     package: &'static str,
@@ -16,7 +16,7 @@ const TOOLS: &[Tool] = &[
     Tool { program: "fuse2fs", package: "fuse2fs" },
     Tool { program: "fusermount3", package: "fuse3" },
     Tool { program: "fio", package: "fio" },
-    // A file instead of a program: examples that are read.
+    // A file instead of a program: examples for the tests.
     Tool { program: "/usr/share/doc/fio/examples/fsx.fio", package: "fio-examples" },
     Tool { program: "setfattr", package: "attr" },
     Tool { program: "setfacl", package: "acl" },
@@ -37,17 +37,17 @@ const TOOLS: &[Tool] = &[
     Tool { program: "cc", package: "gcc" },
     Tool { program: "g++", package: "g++" },
     Tool { program: "valgrind", package: "valgrind" },
-    // Files instead of programs: imports of the Python package's tests.
+    // Files instead of programs: modules that the Python tests import.
     Tool { program: "/usr/lib/python3/dist-packages/pytest/__init__.py", package: "python3-pytest" },
     Tool { program: "/usr/lib/python3/dist-packages/numpy/__init__.py", package: "python3-numpy" },
     Tool { program: "/usr/lib/python3/dist-packages/fsspec/__init__.py", package: "python3-fsspec" },
     Tool { program: "mypy", package: "mypy" },
-    // Shells whose completion is tried.
+    // Shells whose completion is tested.
     Tool { program: "zsh", package: "zsh" },
     Tool { program: "fish", package: "fish" },
 ];
 
-/// Programs that only `cargo xtask mount` calls.
+/// Programs of `cargo xtask mount` only.
 const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "stress-ng", package: "stress-ng" },
     Tool { program: "dbench", package: "dbench" },
@@ -59,13 +59,13 @@ const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "pg_ctlcluster", package: "postgresql" },
 ];
 
-/// As [`install_packages`], and the packages of the mount's suite.
+/// As [`install_packages`], with the packages of `cargo xtask mount`.
 pub(crate) fn install_mount_packages() -> Result<(), String> {
     install(TOOLS.iter().chain(MOUNT_TOOLS))
 }
 
-/// Install what is missing when this is a Debian machine and we are root; otherwise say what is missing. Tests
-/// that need an absent program are skipped and named, so this never fails for want of one.
+/// Install missing packages on Debian as root; otherwise print their names. Missing packages are no error, because the tests that need
+/// them are skipped and reported.
 pub(crate) fn install_packages() -> Result<(), String> {
     install(TOOLS.iter())
 }

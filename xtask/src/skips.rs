@@ -1,20 +1,20 @@
-//! Counts the tests that were skipped: one that cannot run here prints `SKIPPED: why` and passes.
+//! Counts skipped tests. A test that cannot run here prints `SKIPPED: why` and passes.
 
-/// Skips that are no failure, a line each.
+/// The expected skips, one in a line.
 const EXPECTED: &str = include_str!("../expected_skips.txt");
 
-/// The skips that the output of tests names, line by line.
+/// The skips in the output of tests.
 #[derive(Debug, Default)]
 pub(crate) struct Skips {
     /// Test and reason.
     found: Vec<(String, String)>,
-    /// Within what tests that passed have printed.
+    /// Whether the current line is output of a passed test.
     in_passed: bool,
     test: String,
 }
 
 impl Skips {
-    /// Count what is no test of cargo's.
+    /// Add a skip.
     pub(crate) fn add(&mut self, test: &str, why: &str) {
         self.found.push((test.to_owned(), why.to_owned()));
     }
@@ -24,7 +24,7 @@ impl Skips {
         self.found.extend(other.found);
     }
 
-    /// Say how many there are, and which; with `no_skip` one that is not expected (`expected_skips.txt`) is an error.
+    /// Print the skips. With `no_skip` a skip that is not in `expected_skips.txt` is an error.
     pub(crate) fn report(&self, no_skip: bool) -> Result<(), String> {
         println!("--- {} skipped", self.found.len());
         for (test, why) in &self.found {
@@ -37,7 +37,7 @@ impl Skips {
         Ok(())
     }
 
-    /// Take a line; whether a reader wants to see it.
+    /// Process a line of output. Returns whether it should be printed.
     pub(crate) fn take(&mut self, line: &str) -> bool {
         if line == "successes:" {
             self.in_passed = true;
@@ -54,7 +54,7 @@ impl Skips {
         !self.in_passed
     }
 
-    /// Those that are not among `expected`, a line `TEST: REASON` each, which may be a part.
+    /// The skips that are not in `expected`, which has lines `TEST: REASON`. REASON is the beginning of a reason.
     fn unexpected(&self, expected: &str) -> Vec<&str> {
         let is_expected = |test: &str, why: &str| {
             let mut lines = expected.lines().filter_map(|line| line.split_once(": "));

@@ -1,4 +1,4 @@
-//! The Rust sources of the workspace as text: without comments, contents of strings and tests. For `lines` and `layers`.
+//! The Rust sources of the workspace without comments, contents of strings and tests, for `lines` and `layers`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Source {
     /// Its path below the `src` of its crate.
     pub(crate) path: PathBuf,
-    /// Its code. Each line of a string that is none is `_`.
+    /// Its code. Characters of strings are `_`.
     pub(crate) code: String,
 }
 
@@ -67,7 +67,7 @@ fn without_comments(text: &str) -> String {
     code
 }
 
-/// The length of the comment that a text begins with; they nest.
+/// The length of the comment at the start of a text. Comments nest.
 fn block_comment(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -85,7 +85,7 @@ fn block_comment(text: &str) -> usize {
     at
 }
 
-/// The length of the string or character that a text begins with, after the character `before`.
+/// The length of the string or character literal at the start of a text; `before` is the character before it.
 fn string(text: &str, before: Option<char>) -> Option<usize> {
     let is_in_word = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let opened = text.trim_start_matches(['b', 'c']);
@@ -102,7 +102,7 @@ fn string(text: &str, before: Option<char>) -> Option<usize> {
     }
     let quote = opened.chars().next().filter(|c| matches!(c, '"' | '\''))?;
     let mut chars = opened.char_indices().skip(1);
-    // A lifetime is no character: 'a is one with another quote two places on.
+    // A lifetime has no closing quote after one character.
     let is_character = opened[1..].starts_with('\\') || opened.chars().nth(2) == Some('\'');
     if quote == '\'' && !is_character {
         return None;
@@ -117,7 +117,7 @@ fn string(text: &str, before: Option<char>) -> Option<usize> {
     Some(text.len())
 }
 
-/// The code without what is compiled for tests only, and the names of modules for tests in files of their own.
+/// The code without test-only items, and the names of test modules in their own files.
 fn without_tests(code: &str) -> (String, Vec<String>) {
     const MARK: &str = "#[cfg(test)]";
     let (mut kept, mut modules, mut rest) = (String::new(), Vec::new(), code);
@@ -134,7 +134,7 @@ fn without_tests(code: &str) -> (String, Vec<String>) {
     (kept, modules)
 }
 
-/// The length of the item that code begins with: to its semicolon, its comma (a field), or the end of its braces.
+/// The length of the first item: up to its semicolon, its comma (a field), or the end of its braces.
 fn item_len(code: &str) -> usize {
     let start = code.trim_start();
     let is_field = ![

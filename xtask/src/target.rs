@@ -1,4 +1,4 @@
-//! Where cargo builds: `target` in the workspace, unless `CARGO_TARGET_DIR` or a configuration of cargo says otherwise.
+//! The target directory of cargo: `target`, unless `CARGO_TARGET_DIR` or a configuration of cargo changes it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// The target directory, relative to the current directory where it is inside, so that stored commands do not depend on the machine.
+/// The target directory. Inside the current directory the path is relative, so that stored commands do not depend on the machine.
 pub(crate) fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {

@@ -1,13 +1,13 @@
-//! What every function of the interface does: check pointers, call, and turn the result into a number.
+//! The frame of every function: it checks the pointers, runs the call, and turns the result into a number.
 //!
-//! Interface: a function's body is one [`status`] or [`count`]. The macros `handle!`, `output!`, `path_of!` and `string!` turn its pointers into references,
-//! or leave with `EINVAL`.
+//! Interface: a function's body is one [`status`] or [`count`]. The macros `handle!`, `output!`, `path_of!` and `string!` turn its pointers into
+//! references, or return `EINVAL`.
 //!
 //! Invariants:
 //! 1. No panic crosses the boundary: it becomes `ENOTRECOVERABLE`.
-//! 2. What a function returns as an error is what [`crate::error`] keeps for the thread.
+//! 2. The error of a function is the last failure of the thread in [`crate::error`].
 //!
-//! Safety policy: that of the crate. References made here end with the call.
+//! Safety policy: the policy of the crate. References end with the call.
 
 use std::any::Any;
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -18,7 +18,7 @@ use std::sync::{Mutex, TryLockError};
 
 use crate::error::{Failure, note};
 
-/// Result of a call, before it becomes a number.
+/// The result of a call before it becomes a number.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 /// Run a call that returns 0 or a negative error number.
@@ -30,13 +30,13 @@ pub(crate) fn status(call: impl FnOnce() -> Outcome<()>) -> c_int {
 #[inline]
 pub(crate) fn count<N: TryInto<i64>>(call: impl FnOnce() -> Outcome<N>) -> i64 {
     run(|| {
-        call()?.try_into().map_err(|_| Failure::Call(libc::EOVERFLOW, "the number does not fit into 63 bits"))
+        call()?.try_into().map_err(|_| Failure::Call(libc::EOVERFLOW, "the number needs more than 63 bits"))
     })
 }
 
 #[inline]
 fn run(call: impl FnOnce() -> Outcome<i64>) -> i64 {
-    // State that a panic left half changed is the library's: its locks are poisoned, or the header says that the handle is to be dropped.
+    // A panic may leave state of the library half changed. Its locks are then poisoned, or the caller must close the handle.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(number)) => number,
         Ok(Err(failure)) => failed(failure),
@@ -54,37 +54,37 @@ fn failed(failure: Failure) -> i64 {
 fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a text".to_owned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// An invalid argument, and what is wrong with it.
+/// The failure of an invalid argument.
 pub(crate) fn invalid(text: &'static str) -> Failure {
     Failure::Call(libc::EINVAL, text)
 }
 
-/// The reference that a pointer is.
+/// A pointer as a shared reference.
 ///
 /// # Safety
-/// The pointer is NULL or points to a `T` that is not changed during `'a` but by interior mutability.
+/// The pointer is NULL, or points to a `T` that changes during `'a` only by interior mutability.
 #[inline]
 pub(crate) unsafe fn shared<'a, T>(pointer: *const T, text: &'static str) -> Outcome<&'a T> {
     // SAFETY: as the caller promises.
     unsafe { pointer.as_ref() }.ok_or_else(|| invalid(text))
 }
 
-/// The place that a pointer is, to be written.
+/// A pointer as an exclusive reference.
 ///
 /// # Safety
-/// The pointer is NULL, or nothing else uses what it points to during `'a`.
+/// The pointer is NULL, or nothing else uses its target during `'a`.
 pub(crate) unsafe fn place<'a, T>(pointer: *mut T, text: &'static str) -> Outcome<&'a mut T> {
     // SAFETY: as the caller promises.
     unsafe { pointer.as_mut() }.ok_or_else(|| invalid(text))
 }
 
-/// The string of a pointer.
+/// A pointer as a string.
 ///
 /// # Safety
-/// The pointer is NULL or points to a string that is not changed during `'a`.
+/// The pointer is NULL, or points to a string that does not change during `'a`.
 pub(crate) unsafe fn c_string<'a>(pointer: *const c_char, text: &'static str) -> Outcome<&'a CStr> {
     if pointer.is_null() {
         return Err(invalid(text));
@@ -93,20 +93,20 @@ pub(crate) unsafe fn c_string<'a>(pointer: *const c_char, text: &'static str) ->
     Ok(unsafe { CStr::from_ptr(pointer) })
 }
 
-/// A path: its bytes, of which there is at least one (POSIX).
+/// A path, which has at least one byte (POSIX).
 pub(crate) fn as_path(string: &CStr) -> Outcome<&Path> {
     if string.is_empty() {
-        return Err(Failure::Call(libc::ENOENT, "an empty path names nothing"));
+        return Err(Failure::Call(libc::ENOENT, "the path is empty"));
     }
     Ok(Path::new(OsStr::from_bytes(string.to_bytes())))
 }
 
-/// A text of our own grammar.
+/// A string as text in UTF-8.
 pub(crate) fn as_text(string: &CStr) -> Outcome<&str> {
     string.to_str().map_err(|_| invalid("the argument must be text in UTF-8"))
 }
 
-/// The handle that a pointer argument is.
+/// A pointer argument as a handle.
 macro_rules! handle {
     ($pointer:ident) => {
         // SAFETY: the caller passes NULL or a handle that is open (the crate's safety policy).
@@ -116,15 +116,15 @@ macro_rules! handle {
     };
 }
 
-/// The place that a pointer argument is.
+/// A pointer argument as an output.
 macro_rules! output {
     ($pointer:ident) => {
-        // SAFETY: the caller passes NULL or a place of this type, which nothing else uses (the crate's safety policy).
+        // SAFETY: the caller passes NULL or memory of this type, which nothing else uses (the crate's safety policy).
         unsafe { $crate::boundary::place($pointer, concat!("the argument `", stringify!($pointer), "` is NULL")) }?
     };
 }
 
-/// The string that a pointer argument is.
+/// A pointer argument as a string.
 macro_rules! string {
     ($pointer:ident) => {
         // SAFETY: the caller passes NULL or a string, which does not change (the crate's safety policy).
@@ -134,7 +134,7 @@ macro_rules! string {
     };
 }
 
-/// The path that a pointer argument is.
+/// A pointer argument as a path.
 macro_rules! path_of {
     ($pointer:ident) => {
         $crate::boundary::as_path($crate::boundary::string!($pointer))?
@@ -143,23 +143,23 @@ macro_rules! path_of {
 
 pub(crate) use {handle, output, path_of, string};
 
-/// Hand a new handle over to the caller, who gives it back to [`close`].
+/// Store a new handle for the caller; [`close`] frees it.
 pub(crate) fn open<T>(place: &mut *mut T, make: impl FnOnce() -> Outcome<T>) -> Outcome<()> {
     *place = std::ptr::null_mut();
     *place = Box::into_raw(Box::new(make()?));
     Ok(())
 }
 
-/// Take a handle back, and drop what it is of.
+/// Free a handle.
 ///
 /// # Safety
-/// `open` made it, it was not taken back before, and no other call uses it.
+/// `open` made the handle, it is not closed yet, and no other call uses it.
 pub(crate) unsafe fn close<T>(handle: *mut T) {
     // SAFETY: as the caller promises.
     drop(unsafe { Box::from_raw(handle) });
 }
 
-/// Take a handle back from a function that returns nothing; NULL is ignored.
+/// Free a handle in a function without a result; NULL is ignored.
 ///
 /// # Safety
 /// NULL, or as in [`close`].
@@ -173,7 +173,7 @@ pub(crate) unsafe fn close_silently<T>(handle: *mut T) {
     }
 }
 
-/// Bytes of the caller, to be read.
+/// Bytes of the caller for reading.
 ///
 /// # Safety
 /// `pointer` points to `len` bytes that do not change during `'a`, or `len` is 0.
@@ -187,7 +187,7 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Outcome<&'a [u
     Ok(unsafe { std::slice::from_raw_parts(pointer, len) })
 }
 
-/// Bytes of the caller, to be written.
+/// Bytes of the caller for writing.
 ///
 /// # Safety
 /// `pointer` points to `len` bytes that nothing else uses during `'a`, or `len` is 0.
@@ -197,11 +197,11 @@ pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Outcome<&'a 
     if len == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: as above. Bytes of a C program that it never set are bytes of some value: they are not ours to reason about.
+    // SAFETY: as above. Memory that the C program has not initialised still has some value.
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer, len) })
 }
 
-/// Whether there can be so much memory there.
+/// Check that the range is possible memory.
 #[inline]
 pub(crate) fn check_range(pointer: *const u8, len: usize) -> Outcome<()> {
     if len == 0 {
@@ -215,7 +215,7 @@ pub(crate) fn check_range(pointer: *const u8, len: usize) -> Outcome<()> {
     }
 }
 
-/// Copy `from` into the caller's memory as `getxattr(2)` does: returns its length; no memory asks for the length alone.
+/// Copy `from` into the caller's memory as `getxattr(2)` does, and return its length. Without memory only the length is returned.
 pub(crate) fn give_all(from: &[u8], memory: &mut [u8]) -> Outcome<usize> {
     if !memory.is_empty() {
         let place = memory.get_mut(..from.len());
@@ -224,7 +224,7 @@ pub(crate) fn give_all(from: &[u8], memory: &mut [u8]) -> Outcome<usize> {
     Ok(from.len())
 }
 
-/// Copy a text as `snprintf(3)` does: as much as fits, always with a NUL; returns its whole length.
+/// Copy a text as `snprintf(3)` does: truncated to the memory, always with a NUL. Returns the whole length.
 pub(crate) fn give_text(text: &str, memory: &mut [u8]) -> usize {
     if let Some(most) = memory.len().checked_sub(1) {
         let len = text.len().min(most);
@@ -234,7 +234,7 @@ pub(crate) fn give_text(text: &str, memory: &mut [u8]) -> usize {
     text.len()
 }
 
-/// What one thread at a time may use; another one that calls meanwhile is refused.
+/// A value for one thread at a time. A concurrent call fails.
 #[derive(Debug)]
 pub(crate) struct OneAtATime<T>(Mutex<T>);
 
@@ -250,7 +250,7 @@ impl<T> OneAtATime<T> {
             Ok(mut value) => use_it(&mut value),
             Err(TryLockError::WouldBlock) => Err(Failure::Call(
                 libc::EBUSY,
-                "another thread uses this handle, which is for one thread at a time",
+                "another thread uses this handle; only one thread at a time may use it",
             )),
             Err(TryLockError::Poisoned(_)) => {
                 Err(Failure::Bug("an earlier call on this handle failed".to_owned()))
@@ -274,7 +274,7 @@ mod tests {
         assert!(message.to_bytes().ends_with(b"a bug of 2026"), "{message:?}");
     }
 
-    /// What the header says of threads.
+    /// The header allows it.
     #[test]
     fn handles_may_be_shared_by_threads() {
         fn is_shared<T: Send + Sync>() {}

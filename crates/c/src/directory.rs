@@ -1,8 +1,8 @@
-//! A directory is listed entry by entry; memory does not depend on how many there are.
+//! A directory is listed entry by entry, so memory does not depend on its size.
 //!
-//! Threads: a `diorite_dir` is for one thread at a time; a call beside another one fails with -EBUSY.
+//! Threads: only one thread at a time may use a `diorite_dir`. A concurrent call fails with -EBUSY.
 //!
-//! Safety policy: that of the crate. An entry shows a string of its handle, which the next call overwrites.
+//! Safety policy: the policy of the crate. An entry points to a string of the handle, which the next call overwrites.
 
 use std::ffi::{c_char, c_int};
 
@@ -12,7 +12,7 @@ use crate::boundary::{OneAtATime, close_silently, handle, open, output, path_of,
 use crate::filesystem::diorite_filesystem;
 use crate::names::kind_bits;
 
-/// A directory that is being listed.
+/// An open directory.
 #[derive(Debug)]
 pub struct diorite_dir {
     listing: OneAtATime<Listing>,
@@ -21,7 +21,7 @@ pub struct diorite_dir {
 #[derive(Debug)]
 struct Listing {
     entries: ReadDir,
-    /// Of the last entry, with a NUL.
+    /// The name of the last entry, with a NUL.
     name: Vec<u8>,
 }
 
@@ -35,13 +35,13 @@ pub struct diorite_entry {
     pub name_len: usize,
     /// Inode number.
     pub inode: u64,
-    /// What it is, as d_type (DT_REG, DT_DIR, ...); DT_UNKNOWN (0) where the directory does not say.
+    /// The type, as d_type (DT_REG, DT_DIR, ...); DT_UNKNOWN (0) if the directory does not store it.
     pub kind: u32,
     /// Zeros.
     pub spare: u32,
 }
 
-/// Begin to list a directory.
+/// Open a directory for listing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_opendir(
     filesystem: *mut diorite_filesystem,
@@ -56,8 +56,8 @@ pub unsafe extern "C" fn diorite_opendir(
     })
 }
 
-/// The next entry, without `.` and `..`, in no particular order: 1 with an entry, 0 at the end. Names that exist all the time are
-/// returned once, whatever is made and removed meanwhile.
+/// Get the next entry, without `.` and `..`, in no particular order. Returns 1 with an entry, 0 at the end. A name that exists during the whole
+/// listing is returned once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_readdir(dir: *mut diorite_dir, entry: *mut diorite_entry) -> c_int {
     let mut is_entry = false;
@@ -86,7 +86,7 @@ fn directory_type(kind: FileKind) -> u32 {
     kind_bits(kind) >> 12
 }
 
-/// End a listing. NULL is ignored.
+/// Close a directory. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_closedir(dir: *mut diorite_dir) {
     // SAFETY: NULL, or a handle that was not closed, and this is its last use (the crate's safety policy).

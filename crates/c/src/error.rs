@@ -1,18 +1,18 @@
-//! Functions return 0 or a count, and a negative error number (`-ENOENT`) if they fail. The last failure of each thread has also a
-//! message and a kind. As with `errno`, a call that succeeds leaves them as they are.
+//! Functions return 0 or a count, and a negative error number (`-ENOENT`) if they fail. The last failure of each thread also has a
+//! message and a kind. As with `errno`, a successful call does not change them.
 //!
-//! Safety policy: that of the crate; there is no unsafe block here.
+//! Safety policy: this module has no unsafe block.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 
 use diorite::{Error, ErrorKind};
 
-/// What class of failure an error is, whatever its number.
+/// Kinds of errors.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum diorite_kind {
-    /// Nothing failed so far in this thread.
+    /// No call of this thread has failed.
     None = 0,
     /// No such file or directory (ENOENT).
     NotFound = 1,
@@ -20,9 +20,9 @@ pub enum diorite_kind {
     NoAttribute = 2,
     /// The name or attribute exists (EEXIST).
     AlreadyExists = 3,
-    /// A directory was needed (ENOTDIR).
+    /// The file is not a directory (ENOTDIR).
     NotADirectory = 4,
-    /// Anything but a directory was needed (EISDIR).
+    /// The file is a directory (EISDIR).
     IsADirectory = 5,
     /// The directory has entries (ENOTEMPTY).
     DirectoryNotEmpty = 6,
@@ -30,31 +30,31 @@ pub enum diorite_kind {
     StorageFull = 7,
     /// A quota limit is reached (EDQUOT).
     QuotaExceeded = 8,
-    /// The file cannot be that large (EFBIG).
+    /// The file would be too large (EFBIG).
     FileTooLarge = 9,
-    /// The volume, the device or the file is read-only, or a write failed before (EROFS).
+    /// The volume, the device or the file is read-only, possibly after a failed write (EROFS).
     ReadOnly = 10,
     /// Not permitted (EPERM, EACCES).
     PermissionDenied = 11,
-    /// The argument makes no sense for this object (EINVAL).
+    /// The argument is invalid for this object (EINVAL).
     InvalidInput = 12,
     /// A direct transfer is not aligned (EINVAL).
     InvalidAlignment = 13,
     /// Not available on this file, volume or device (EOPNOTSUPP).
     Unsupported = 14,
-    /// The volume contradicts itself, or is no volume (EUCLEAN).
+    /// The volume is damaged, or the target is not a volume (EUCLEAN).
     Corrupt = 15,
     /// In use, here or by another program or host (EBUSY).
     Busy = 16,
     /// The file ended early (EIO).
     UnexpectedEnd = 17,
-    /// The content is not of the form that was asked for (EILSEQ).
+    /// The content does not have the requested encoding (EILSEQ).
     InvalidData = 18,
-    /// A queue is full, or a call that must not wait would have to (EAGAIN).
+    /// A queue is full, or a call with NOWAIT would wait (EAGAIN).
     WouldBlock = 19,
     /// Too many symbolic links (ELOOP).
     FilesystemLoop = 20,
-    /// The file is not open for that (EBADF).
+    /// The file is not open for this access (EBADF).
     NotOpen = 21,
     /// No hole or no data at or after the offset (ENXIO).
     BeyondEnd = 22,
@@ -62,7 +62,7 @@ pub enum diorite_kind {
     Io = 23,
     /// None of these; the error number says which.
     Other = 24,
-    /// A bug of this library (ENOTRECOVERABLE). Do not use the handle any more but to close it.
+    /// A bug of this library (ENOTRECOVERABLE). The handle can only be closed.
     Bug = 25,
 }
 
@@ -97,14 +97,14 @@ impl From<ErrorKind> for diorite_kind {
     }
 }
 
-/// Why a call failed.
+/// The reason of a failed call.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// What the library says.
+    /// An error of the library.
     Library(Error),
-    /// What is wrong with the call itself: an error number, and a text.
+    /// An invalid call: an error number and a text.
     Call(c_int, &'static str),
-    /// A panic, and its text.
+    /// A panic and its text.
     Bug(String),
 }
 
@@ -134,7 +134,7 @@ impl Failure {
     fn message(&self) -> String {
         match self {
             Self::Library(error) if error.kind() == ErrorKind::InvalidAlignment => {
-                format!("{error}; diorite_set_bounce lets a file take any alignment")
+                format!("{error}; diorite_set_bounce makes a file accept any alignment")
             }
             Self::Library(error) if matches!(error.without_path(), Error::HasContent(_)) => {
                 format!("{error}; DIORITE_MKFS_OVERWRITE overwrites it")
@@ -146,7 +146,7 @@ impl Failure {
     }
 }
 
-/// The last failure of a thread. Its message is made when it is asked for.
+/// The last failure of a thread. The message is formatted on request.
 struct Last {
     failure: Option<Failure>,
     message: Option<CString>,
@@ -158,7 +158,7 @@ thread_local! {
 
 /// Keep a failure for this thread.
 pub(crate) fn note(failure: Failure) {
-    // A thread that ends has no place for it any more.
+    // An exiting thread has no thread-local storage any more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = Last { failure: Some(failure), message: None });
 }
 
@@ -174,7 +174,7 @@ pub extern "C" fn diorite_error_message() -> *const c_char {
     message.unwrap_or(c"".as_ptr())
 }
 
-/// A text without ends of lines and NULs, which names of files may have.
+/// Escape newlines and NULs, which file names may have.
 fn one_line(text: &str) -> CString {
     let text = text.replace('\0', "\\0").replace('\n', "\\n");
     CString::new(text).unwrap_or_default()
@@ -187,7 +187,7 @@ pub extern "C" fn diorite_error_kind() -> diorite_kind {
         .unwrap_or(diorite_kind::None)
 }
 
-/// The version of the library that the program runs with: `"0.1.0"`.
+/// The version of the library at run time: `"0.1.0"`.
 #[unsafe(no_mangle)]
 pub extern "C" fn diorite_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

@@ -1,12 +1,12 @@
-//! A file is one of a filesystem, one of the host, or a whole device. All have the same calls.
+//! A file is in a filesystem, on the host, or a whole device. All have the same calls.
 //!
-//! Data moves through a page cache of this library, or directly between the device and the caller's memory (O_DIRECT): no copy, if
-//! offset, length and address are aligned as `diorite_get_alignment` says. Buffered and direct calls on one file see each other's writes,
-//! and two calls on overlapping ranges take effect one after the other, each whole.
+//! Data moves through the page cache of this library, or directly between the device and the caller's memory (O_DIRECT). Direct I/O makes no copy; it
+//! needs offset, length and address aligned as `diorite_get_alignment` says. Buffered and direct calls on one file see each other's writes.
+//! Calls on overlapping ranges are atomic and take effect one after the other.
 //!
-//! Threads: all calls on a file may run in many threads at once, but for `diorite_file_close`, which must be the last.
+//! Threads: many threads may call on one file at once. `diorite_file_close` must be the last call.
 //!
-//! Safety policy: that of the crate.
+//! Safety policy: the policy of the crate.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
@@ -28,7 +28,7 @@ use crate::names::{diorite_attributes, permissions};
 #[derive(Debug)]
 pub struct diorite_file {
     pub(crate) file: File,
-    /// Clones are held by transfers in flight.
+    /// Transfers in flight hold clones.
     pub(crate) uses: Arc<()>,
 }
 
@@ -48,7 +48,7 @@ struct Flags {
 
 impl Flags {
     fn of(flags: c_int) -> Outcome<Self> {
-        /// They mean nothing here: no descriptor, no terminal, no recorded access times.
+        /// Flags without an effect: there is no descriptor, no terminal, and no recorded access time.
         const IGNORED: c_int =
             libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NOATIME | libc::O_NONBLOCK | libc::O_LARGEFILE;
         const KNOWN: c_int = libc::O_ACCMODE
@@ -61,17 +61,17 @@ impl Flags {
             | libc::O_SYNC
             | IGNORED;
         if flags & !KNOWN != 0 {
-            return Err(invalid("a flag of open that there is not here"));
+            return Err(invalid("an unsupported flag of open"));
         }
         let has = |flag| flags & flag == flag;
         let (read, write) = match flags & libc::O_ACCMODE {
             libc::O_RDONLY => (true, false),
             libc::O_WRONLY => (false, true),
             libc::O_RDWR => (true, true),
-            _ => return Err(invalid("a file is opened with one of O_RDONLY, O_WRONLY and O_RDWR")),
+            _ => return Err(invalid("the flags need one of O_RDONLY, O_WRONLY and O_RDWR")),
         };
         if has(libc::O_EXCL) && !has(libc::O_CREAT) {
-            return Err(invalid("O_EXCL goes with O_CREAT"));
+            return Err(invalid("O_EXCL needs O_CREAT"));
         }
         Ok(Self {
             read,
@@ -86,7 +86,7 @@ impl Flags {
         })
     }
 
-    /// `O_APPEND` with `O_TRUNC` is two steps.
+    /// Whether the file is truncated after the open: `O_APPEND` with `O_TRUNC`.
     fn truncates_later(&self) -> bool {
         self.truncate && self.append
     }
@@ -110,9 +110,9 @@ impl Flags {
     }
 }
 
-/// As open(2), of a file in a filesystem. `flags`: one of O_RDONLY, O_WRONLY, O_RDWR; O_CREAT, O_EXCL, O_TRUNC (these need O_WRONLY or O_RDWR),
-/// O_APPEND (for `diorite_write`; `diorite_pwrite` writes at its offset), O_DSYNC, O_SYNC, O_DIRECT. With O_DIRECT a transfer that is
-/// not aligned fails with -EINVAL: see `diorite_set_direct` and `diorite_set_bounce`. `mode` is for a file that is made.
+/// As open(2), for a file in a filesystem. `flags`: one of O_RDONLY, O_WRONLY, O_RDWR; O_CREAT, O_EXCL, O_TRUNC (these need O_WRONLY or O_RDWR),
+/// O_APPEND (for `diorite_write`; `diorite_pwrite` writes at its offset), O_DSYNC, O_SYNC, O_DIRECT. With O_DIRECT an unaligned transfer
+/// fails with -EINVAL; see `diorite_set_direct` and `diorite_set_bounce`. A new file gets the permissions of `mode`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_file_open(
     filesystem: *mut diorite_filesystem,
@@ -131,8 +131,9 @@ pub unsafe extern "C" fn diorite_file_open(
     })
 }
 
-/// A file of the host's filesystem, with this library's page cache in place of the host's, or past both. As `diorite_file_open`;
-/// a new file has the permissions 0666 less the umask. What other programs, or another open of the file, write meanwhile is not seen.
+/// As `diorite_file_open`, for a file of the host's filesystem. It uses this library's page cache instead of the host's, or with O_DIRECT none.
+/// A new file has the permissions 0666 without the umask. Concurrent writes of other programs, or through another open of the file, are not
+/// visible.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_host_open(
     path: *const c_char,
@@ -148,8 +149,8 @@ pub unsafe extern "C" fn diorite_host_open(
     })
 }
 
-/// A whole device, image or part of one (as for `diorite_filesystem_open`) as a file of fixed size: `/dev/sdb`, `disk.img?partition=2`,
-/// `nbd://HOST/EXPORT`.
+/// Open a whole device, an image or a part of one as a file of fixed size. `target` is a name as for `diorite_filesystem_open`: `/dev/sdb`,
+/// `disk.img?partition=2`, `nbd://HOST/EXPORT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_raw_open(
     target: *const c_char,
@@ -160,7 +161,7 @@ pub unsafe extern "C" fn diorite_raw_open(
         open(output!(file), || {
             let flags = Flags::of(flags)?;
             if flags.create || flags.truncate {
-                return Err(invalid("a device is neither made nor truncated"));
+                return Err(invalid("a device cannot be created or truncated"));
             }
             let options = flags.apply(RawFile::options());
             flags.opened(options.open(as_text(string!(target))?)?)
@@ -168,16 +169,16 @@ pub unsafe extern "C" fn diorite_raw_open(
     })
 }
 
-/// Close a file. Of the host or a device, cached data is written back. If that fails, or an earlier write-back failed and no `diorite_fsync` reported it,
-/// the error is the result's. Nothing is durable by a close: `diorite_fsync` before, or `diorite_filesystem_close` later.
+/// Close a file. Cached data of a host file or device is written back. The result is the error of that, or of an earlier writeback that no
+/// `diorite_fsync` has reported. A close makes nothing durable: call `diorite_fsync` before, or `diorite_filesystem_close` later.
 ///
-/// -EBUSY if transfers of a queue on it are in flight: nothing was done. With any other result the handle is gone.
+/// -EBUSY if transfers of a queue on the file are in flight; the file stays open. Any other result closes the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_file_close(file: *mut diorite_file) -> c_int {
     status(|| {
         let open = handle!(file);
         if Arc::strong_count(&open.uses) > 1 {
-            let text = "the file has transfers in flight: reap the queue first";
+            let text = "the file has transfers in flight; reap the queue first";
             return Err(Failure::Call(libc::EBUSY, text));
         }
         let written = open.file.clone().close();
@@ -187,7 +188,7 @@ pub unsafe extern "C" fn diorite_file_close(file: *mut diorite_file) -> c_int {
     })
 }
 
-/// As pread(2): returns how many bytes, fewer only at the end of the file.
+/// As pread(2): returns the number of bytes, fewer only at the end of the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_pread(
     file: *mut diorite_file,
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn diorite_pread(
     })
 }
 
-/// As pwrite(2): returns how many bytes, fewer only where the volume filled up on the way. Buffered data is durable after a sync.
+/// As pwrite(2): returns the number of bytes, fewer only if the volume becomes full. Buffered data is durable after a sync.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_pwrite(
     file: *mut diorite_file,
@@ -221,13 +222,13 @@ pub unsafe extern "C" fn diorite_pwrite(
 pub const DIORITE_RWF_DSYNC: c_int = 1 << 1;
 /// preadv, pwritev: the write is durable as with O_SYNC (RWF_SYNC).
 pub const DIORITE_RWF_SYNC: c_int = 1 << 2;
-/// preadv, pwritev: fail with -EAGAIN, having done nothing, where the call would have to wait for another call, for space or for data that is
-/// not cached (RWF_NOWAIT). A direct transfer itself is waited for.
+/// preadv, pwritev: fail with -EAGAIN, without a transfer, if the call would wait for another call, for space or for uncached data (RWF_NOWAIT).
+/// The call still waits for a direct transfer itself.
 pub const DIORITE_RWF_NOWAIT: c_int = 1 << 3;
-/// preadv, pwritev: a direct write of which, after a power failure, all or nothing is there (RWF_ATOMIC): a power of two of bytes, at most
-/// `atomic_write` of the alignment, at a multiple of that, within the file.
+/// preadv, pwritev: a direct write that is all or nothing after a power failure (RWF_ATOMIC). The length is a power of two, at most
+/// `atomic_write` of the alignment; the offset is a multiple of the length, and the range is within the file.
 pub const DIORITE_RWF_ATOMIC: c_int = 1 << 6;
-/// preadv, pwritev: through the page cache, and leave no more there than before (RWF_DONTCACHE).
+/// preadv, pwritev: use the page cache, and drop the pages that the call added (RWF_DONTCACHE).
 pub const DIORITE_RWF_DONTCACHE: c_int = 1 << 7;
 
 /// The flags of one read or write.
@@ -238,7 +239,7 @@ fn io_flags(flags: c_int) -> Outcome<IoFlags> {
         | DIORITE_RWF_ATOMIC
         | DIORITE_RWF_DONTCACHE;
     if flags & !KNOWN != 0 {
-        return Err(Failure::Call(libc::EOPNOTSUPP, "a flag of preadv or pwritev that there is not here"));
+        return Err(Failure::Call(libc::EOPNOTSUPP, "an unsupported flag of preadv or pwritev"));
     }
     let pairs = [
         (DIORITE_RWF_NOWAIT, IoFlags::NOWAIT),
@@ -258,7 +259,7 @@ fn io_flags(flags: c_int) -> Outcome<IoFlags> {
 unsafe fn vector<'a>(segments: *const libc::iovec, number: c_int) -> Outcome<&'a [libc::iovec]> {
     const MOST: usize = 1024;
     let number = usize::try_from(number).ok().filter(|number| *number <= MOST);
-    let number = number.ok_or_else(|| invalid("a vector has 0 to 1024 segments"))?;
+    let number = number.ok_or_else(|| invalid("the number of segments must be 0 to 1024"))?;
     check_range(segments.cast(), number * size_of::<libc::iovec>())?;
     if number == 0 {
         return Ok(&[]);
@@ -267,7 +268,7 @@ unsafe fn vector<'a>(segments: *const libc::iovec, number: c_int) -> Outcome<&'a
     Ok(unsafe { std::slice::from_raw_parts(segments, number) })
 }
 
-/// As preadv2(2), with flags DIORITE_RWF_NOWAIT and DIORITE_RWF_DONTCACHE. At most 1024 segments, each aligned for direct I/O.
+/// As preadv2(2), with the flags DIORITE_RWF_NOWAIT and DIORITE_RWF_DONTCACHE. At most 1024 segments; direct I/O needs each of them aligned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_preadv(
     file: *mut diorite_file,
@@ -287,7 +288,7 @@ pub unsafe extern "C" fn diorite_preadv(
     })
 }
 
-/// As pwritev2(2), with flags DIORITE_RWF_....
+/// As pwritev2(2), with the flags DIORITE_RWF_....
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_pwritev(
     file: *mut diorite_file,
@@ -307,14 +308,14 @@ pub unsafe extern "C" fn diorite_pwritev(
     })
 }
 
-/// The library's error in one that passed through `std`.
+/// The library's error inside an error of `std`.
 fn from_io(error: io::Error) -> Failure {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let error = error.into_inner().and_then(|inner| inner.downcast::<Error>().ok());
-    error.map_or(Failure::Call(errno, "the operating system refused it"), |error| Failure::Library(*error))
+    error.map_or(Failure::Call(errno, "an error of the operating system"), |error| Failure::Library(*error))
 }
 
-/// As read(2): at the position of the file, which moves. Threads that share a file take turns.
+/// As read(2): reads at the position of the file and advances it. Threads that share a file take turns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_read(file: *mut diorite_file, memory: *mut c_void, len: usize) -> i64 {
     count(|| {
@@ -324,7 +325,7 @@ pub unsafe extern "C" fn diorite_read(file: *mut diorite_file, memory: *mut c_vo
     })
 }
 
-/// As write(2): at the position of the file, which moves; at the end of the file with O_APPEND.
+/// As write(2): writes at the position of the file and advances it; with O_APPEND writes at the end of the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_write(file: *mut diorite_file, memory: *const c_void, len: usize) -> i64 {
     count(|| {
@@ -340,17 +341,17 @@ pub unsafe extern "C" fn diorite_seek(file: *mut diorite_file, offset: i64, when
     count(|| {
         let to = match whence {
             libc::SEEK_SET => SeekFrom::Start(
-                u64::try_from(offset).map_err(|_| invalid("a position before the start of the file"))?,
+                u64::try_from(offset).map_err(|_| invalid("the position is before the start of the file"))?,
             ),
             libc::SEEK_CUR => SeekFrom::Current(offset),
             libc::SEEK_END => SeekFrom::End(offset),
-            _ => return Err(invalid("seek takes SEEK_SET, SEEK_CUR or SEEK_END")),
+            _ => return Err(invalid("whence must be SEEK_SET, SEEK_CUR or SEEK_END")),
         };
         (&handle!(file).file).seek(to).map_err(from_io)
     })
 }
 
-/// Write all of it at the end of the file, wherever that is at this moment, or fail. `offset` gets the place where it went, or is NULL.
+/// Append all bytes at the current end of the file, or fail. `offset`, if not NULL, receives the offset of the data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_append(
     file: *mut diorite_file,
@@ -369,13 +370,13 @@ pub unsafe extern "C" fn diorite_append(
     })
 }
 
-/// As fsync(2). It reports also what was not written back earlier.
+/// As fsync(2). It also reports failures of earlier writeback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_fsync(file: *mut diorite_file) -> c_int {
     status(|| Ok(handle!(file).file.sync_all()?))
 }
 
-/// As fdatasync(2): data, and what is needed to read it.
+/// As fdatasync(2): makes the data durable, and the metadata needed to read it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_fdatasync(file: *mut diorite_file) -> c_int {
     status(|| Ok(handle!(file).file.sync_data()?))
@@ -409,15 +410,15 @@ pub unsafe extern "C" fn diorite_ftruncate(file: *mut diorite_file, size: u64) -
 pub const DIORITE_FALLOC_KEEP_SIZE: c_int = 1 << 0;
 /// fallocate: free the blocks of the range, which reads as zeros; with DIORITE_FALLOC_KEEP_SIZE (FALLOC_FL_PUNCH_HOLE).
 pub const DIORITE_FALLOC_PUNCH_HOLE: c_int = 1 << 1;
-/// fallocate: take the range out of the file (FALLOC_FL_COLLAPSE_RANGE).
+/// fallocate: remove the range from the file (FALLOC_FL_COLLAPSE_RANGE).
 pub const DIORITE_FALLOC_COLLAPSE_RANGE: c_int = 1 << 3;
-/// fallocate: the range reads as zeros, and keeps or gets blocks (FALLOC_FL_ZERO_RANGE).
+/// fallocate: the range reads as zeros and has blocks allocated (FALLOC_FL_ZERO_RANGE).
 pub const DIORITE_FALLOC_ZERO_RANGE: c_int = 1 << 4;
-/// fallocate: make a hole there, and move what follows (FALLOC_FL_INSERT_RANGE).
+/// fallocate: insert a hole, and move the content after it (FALLOC_FL_INSERT_RANGE).
 pub const DIORITE_FALLOC_INSERT_RANGE: c_int = 1 << 5;
 
-/// As fallocate(2): with mode 0 the range gets blocks, so that no later write in it fails for lack of space, and the file grows
-/// to its end.
+/// As fallocate(2). Mode 0 allocates the blocks of the range, so later writes in it do not fail for lack of space, and extends the file to the
+/// end of the range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_fallocate(
     file: *mut diorite_file,
@@ -430,7 +431,7 @@ pub unsafe extern "C" fn diorite_fallocate(
     status(|| {
         let file = &handle!(file).file;
         if len == 0 || offset.checked_add(len).is_none() {
-            return Err(invalid("a range has at least one byte and an end"));
+            return Err(invalid("the range is empty or too long"));
         }
         match mode {
             0 => file.allocate(offset, len)?,
@@ -443,32 +444,33 @@ pub unsafe extern "C" fn diorite_fallocate(
                 file.allocate(offset, len)?;
                 file.zero_range(offset, len)?;
             }
-            _ => return Err(Failure::Call(libc::EOPNOTSUPP, "no such mode of fallocate")),
+            _ => return Err(Failure::Call(libc::EOPNOTSUPP, "an unsupported mode of fallocate")),
         }
         Ok(())
     })
 }
 
-/// Free the blocks of a range, which reads as zeros from then on. The size stays.
+/// Free the blocks of a range, which then reads as zeros. The size does not change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_punch_hole(file: *mut diorite_file, offset: u64, len: u64) -> c_int {
     // SAFETY: the same handle.
     unsafe { diorite_fallocate(file, DIORITE_FALLOC_PUNCH_HOLE | DIORITE_FALLOC_KEEP_SIZE, offset, len) }
 }
 
-/// The first data at or after `offset`, as lseek with SEEK_DATA; -ENXIO if there is none. The position stays.
+/// The offset of the first data at or after `offset`, as lseek with SEEK_DATA; -ENXIO if there is none. The position does not change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_seek_data(file: *mut diorite_file, offset: u64) -> i64 {
     count(|| Ok(handle!(file).file.seek_data(offset)?))
 }
 
-/// The first hole at or after `offset`, as lseek with SEEK_HOLE: the end of the file is one; -ENXIO from there on. The position stays.
+/// The offset of the first hole at or after `offset`, as lseek with SEEK_HOLE. The end of the file counts as a hole; -ENXIO at or after it.
+/// The position does not change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_seek_hole(file: *mut diorite_file, offset: u64) -> i64 {
     count(|| Ok(handle!(file).file.seek_hole(offset)?))
 }
 
-/// What a range of a file is on the device.
+/// Kinds of extents.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum diorite_extent_kind {
@@ -476,15 +478,15 @@ pub enum diorite_extent_kind {
     Data = 0,
     /// Allocated, never written: reads as zeros.
     Unwritten = 1,
-    /// In the cache; its place is chosen when it is written back.
+    /// In the cache; blocks are allocated at writeback.
     Delayed = 2,
     /// In the inode.
     Inline = 3,
-    /// Something that this version does not name.
+    /// A kind that this version does not know.
     Other = 4,
 }
 
-/// A range of a file, and its place.
+/// A range of a file and its offset on the device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct diorite_extent {
@@ -492,9 +494,9 @@ pub struct diorite_extent {
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// First byte on the volume's device; UINT64_MAX where it has no place.
+    /// First byte on the volume's device; UINT64_MAX if there is none.
     pub device_offset: u64,
-    /// What it is.
+    /// The kind.
     pub kind: diorite_extent_kind,
     /// Zeros.
     pub spare: u32,
@@ -514,7 +516,7 @@ impl From<&Extent> for diorite_extent {
     }
 }
 
-/// Where the file is, in file order, without holes. Sets at most `number` extents; returns how many the file has.
+/// The extents of the file in file order, without holes. Stores at most `number` extents; returns the number of all extents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_extents(
     file: *mut diorite_file,
@@ -533,21 +535,21 @@ pub unsafe extern "C" fn diorite_extents(
     })
 }
 
-/// What direct I/O on a file needs, in bytes.
+/// The requirements of direct I/O on a file, in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct diorite_alignment {
-    /// Offset and length are multiples of this.
+    /// Offset and length must be multiples of this.
     pub offset: u32,
-    /// The address of the memory is a multiple of this.
+    /// The address of the memory must be a multiple of this.
     pub memory: u32,
-    /// The largest transfer that the device takes as one; larger ones are several.
+    /// The largest single transfer of the device; larger ones are split.
     pub max_transfer: u32,
-    /// The largest write that can be atomic (DIORITE_RWF_ATOMIC); 0 where none can.
+    /// The largest atomic write (DIORITE_RWF_ATOMIC); 0 if the device has none.
     pub atomic_write: u32,
 }
 
-/// What direct I/O on a file needs. It does not change while the file is open.
+/// Get the requirements of direct I/O on a file. They do not change while the file is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_get_alignment(
     file: *mut diorite_file,
@@ -565,40 +567,40 @@ pub unsafe extern "C" fn diorite_get_alignment(
     })
 }
 
-/// Whether the file is direct from the next call on: DIORITE_DIRECT_OFF, DIORITE_DIRECT_PREFERRED or DIORITE_DIRECT_REQUIRED.
+/// Set direct I/O for later calls: DIORITE_DIRECT_OFF, DIORITE_DIRECT_PREFERRED or DIORITE_DIRECT_REQUIRED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_set_direct(file: *mut diorite_file, direct: u32) -> c_int {
     status(|| {
         if direct == 0 {
             return Err(invalid(
-                "a file has no default of its own; say which of DIORITE_DIRECT_... is meant",
+                "an open file has no default; use DIORITE_DIRECT_OFF, _PREFERRED or _REQUIRED",
             ));
         }
         Ok(handle!(file).file.set_direct(direct_io(direct, DirectIo::Off)?)?)
     })
 }
 
-/// Whether a direct transfer that is not aligned goes through aligned memory, by a copy, from the next call on: 1, or 0 as after the open.
+/// Set whether later unaligned direct transfers are copied through aligned memory: 1, or 0 (the default), which makes them errors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_set_bounce(file: *mut diorite_file, bounce: c_int) -> c_int {
     status(|| {
         let unaligned = match bounce {
             0 => Unaligned::Error,
             1 => Unaligned::Bounce,
-            _ => return Err(invalid("bounce is 0 or 1")),
+            _ => return Err(invalid("bounce must be 0 or 1")),
         };
         handle!(file).file.set_unaligned(unaligned);
         Ok(())
     })
 }
 
-/// Write back what is cached of a range, and drop it from the cache.
+/// Write back the cached pages of a range, and drop them from the cache.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_drop_cached(file: *mut diorite_file, offset: u64, len: u64) -> c_int {
     status(|| Ok(handle!(file).file.drop_cached(offset, len)?))
 }
 
-/// What was done on the filesystem or device of the file since that was opened.
+/// Get the counters of the file's filesystem or device since its open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_file_counters(
     file: *mut diorite_file,

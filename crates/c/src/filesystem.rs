@@ -1,13 +1,13 @@
-//! A filesystem is an ext2, ext3 or ext4 volume: in an image, on a disk, on a part of one, or on the export of an NBD server. It is used by
-//! this process alone: no mount, no root.
+//! A filesystem is an ext2, ext3 or ext4 volume in an image, on a disk or partition, or on an export of an NBD server. Only this process uses
+//! it; it needs no mount and no root.
 //!
-//! A structure of options begins with its size, and zeros are defaults:
+//! A structure of options begins with its size. Zero selects the default of a field:
 //!
 //!     diorite_options options = {.size = sizeof options, .flags = DIORITE_READ_ONLY};
 //!
-//! Threads: all calls on a filesystem may run in many threads at once, but for `diorite_filesystem_close`, which must be the last.
+//! Threads: many threads may call on one filesystem at once. `diorite_filesystem_close` must be the last call.
 //!
-//! Safety policy: that of the crate. A structure of options is read as bytes up to the size that it states, and no further.
+//! Safety policy: the policy of the crate. A structure of options is read as bytes, up to the size that it states.
 
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
@@ -30,34 +30,34 @@ pub struct diorite_filesystem {
     pub(crate) filesystem: Filesystem,
 }
 
-/// Direct I/O: what is the default there.
+/// Direct I/O: the default of the option.
 pub const DIORITE_DIRECT_DEFAULT: u32 = 0;
 /// Direct I/O: off, through the page cache.
 pub const DIORITE_DIRECT_OFF: u32 = 1;
-/// Direct I/O: where a transfer is aligned, else through the page cache.
+/// Direct I/O: if a transfer is aligned, else through the page cache.
 pub const DIORITE_DIRECT_PREFERRED: u32 = 2;
-/// Direct I/O: always, or an error that says why not.
+/// Direct I/O: always, or an error with the reason.
 pub const DIORITE_DIRECT_REQUIRED: u32 = 3;
 
-/// Nothing is changed: the volume is open for reading.
+/// Open the volume read-only.
 pub const DIORITE_READ_ONLY: u32 = 1;
 /// No read-ahead.
 pub const DIORITE_NO_READ_AHEAD: u32 = 2;
-/// Calls may use the blocks that are kept for the superuser (`mke2fs -m`).
+/// Calls may use the blocks reserved for root (`mke2fs -m`).
 pub const DIORITE_RESERVED_BLOCKS: u32 = 4;
-/// The hard limits of the volume's quota files hold.
+/// Enforce the hard limits of the volume's quota files.
 pub const DIORITE_QUOTA_LIMITS: u32 = 8;
 
-/// The mode that the volume's superblock says.
+/// The mode in the volume's superblock.
 pub const DIORITE_DATA_DEFAULT: u32 = 0;
 /// data=ordered
 pub const DIORITE_DATA_ORDERED: u32 = 1;
 /// data=writeback
 pub const DIORITE_DATA_WRITEBACK: u32 = 2;
-/// data=journal: files are not open for direct I/O.
+/// data=journal: files cannot be opened for direct I/O.
 pub const DIORITE_DATA_JOURNAL: u32 = 3;
 
-/// How to open a filesystem. All zeros but the size are the defaults.
+/// Options of opening a filesystem. All fields except the size may be 0, which selects the defaults below.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct diorite_options {
@@ -65,19 +65,19 @@ pub struct diorite_options {
     pub size: usize,
     /// DIORITE_READ_ONLY, DIORITE_NO_READ_AHEAD, DIORITE_RESERVED_BLOCKS, DIORITE_QUOTA_LIMITS, joined by |.
     pub flags: u32,
-    /// Whether files are open for direct I/O whose own flags do not say; DIORITE_DIRECT_OFF.
+    /// Direct I/O of files opened without O_DIRECT; DIORITE_DIRECT_OFF.
     pub direct: u32,
-    /// Whether the image or device itself is opened past the host's page cache; DIORITE_DIRECT_PREFERRED.
+    /// Direct I/O of the image or device itself, past the host's page cache; DIORITE_DIRECT_PREFERRED.
     pub device_direct: u32,
     /// DIORITE_DATA_...
     pub data_mode: u32,
-    /// Memory for cached file data in bytes; 64 MiB. An application with a cache of its own gives little: 256 KiB at least.
+    /// Memory for cached file data in bytes; 64 MiB. An application with its own cache can use as little as 256 KiB.
     pub cache_bytes: u64,
     /// Memory for cached metadata in bytes; 64 MiB.
     pub metadata_cache_bytes: u64,
     /// Largest read-ahead in bytes; 8 MiB.
     pub read_ahead_bytes: u64,
-    /// Age in milliseconds at which changes of metadata become durable without a sync; 5000.
+    /// Age in milliseconds at which metadata changes become durable without a sync; 5000.
     pub commit_interval_ms: u32,
     /// Age in milliseconds at which cached data is written back; 5000.
     pub dirty_age_ms: u32,
@@ -85,10 +85,10 @@ pub struct diorite_options {
     pub scheduler: *const c_char,
 }
 
-/// Whatever the device has on it is overwritten.
+/// Overwrite any content of the device.
 pub const DIORITE_MKFS_OVERWRITE: u32 = 1;
 
-/// What a new filesystem is to be. All zeros but the size are the defaults, which are those of mke2fs.
+/// Options of a new filesystem. All fields except the size may be 0, which selects the defaults of mke2fs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct diorite_mkfs_options {
@@ -98,25 +98,25 @@ pub struct diorite_mkfs_options {
     pub flags: u32,
     /// 2, 3 or 4, for ext2, ext3 and ext4; 4.
     pub ext: u32,
-    /// Block size in bytes: 1024 to 65536; by the size of the volume.
+    /// Block size in bytes: 1024 to 65536; the default depends on the size of the volume.
     pub block_size: u32,
     /// Size of an inode in bytes; 256.
     pub inode_size: u32,
-    /// Bytes of the volume for each inode; by the size of the volume.
+    /// Bytes of the volume for each inode; the default depends on the size of the volume.
     pub bytes_per_inode: u32,
-    /// Number of inodes, instead.
+    /// Number of inodes, instead of bytes_per_inode.
     pub inodes: u32,
-    /// Size of the journal in blocks; by the size of the volume.
+    /// Size of the journal in blocks; the default depends on the size of the volume.
     pub journal_blocks: u32,
     /// Owner of the root directory.
     pub root_uid: u32,
     /// Group of the root directory.
     pub root_gid: u32,
-    /// Blocks kept for the superuser, in thousandths of all; 50. UINT32_MAX: none.
+    /// Blocks reserved for root, in thousandths of all; 50. UINT32_MAX: none.
     pub reserved_permille: u32,
     /// Label of at most 16 bytes, or NULL.
     pub label: *const c_char,
-    /// Features to add and, with ^, to leave out, as `mke2fs -O` takes them, or NULL: "^has_journal,inline_data"
+    /// Features to add, or with ^ to remove, in the syntax of `mke2fs -O`, or NULL: "^has_journal,inline_data"
     pub features: *const c_char,
     /// 16 bytes, or NULL: random.
     pub uuid: *const u8,
@@ -128,11 +128,11 @@ pub struct diorite_mkfs_options {
 pub struct diorite_space {
     /// Block size in bytes.
     pub block_size: u64,
-    /// Blocks for files, without the filesystem's own.
+    /// Blocks for files, without the filesystem's own metadata.
     pub blocks: u64,
-    /// Blocks that are free.
+    /// Free blocks.
     pub blocks_free: u64,
-    /// Of those, blocks that any user may have.
+    /// Free blocks that any user may allocate.
     pub blocks_available: u64,
     /// Inodes.
     pub inodes: u64,
@@ -142,31 +142,31 @@ pub struct diorite_space {
     pub spare: [u64; 4],
 }
 
-/// What was done since the filesystem, or a file of the host, was opened.
+/// Counters since the open of the filesystem, host file or device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct diorite_counters {
-    /// Bytes of file data that the CPU copied. Direct I/O on aligned memory copies none.
+    /// Bytes of file data that the CPU copied. Direct I/O with aligned memory copies none.
     pub bytes_copied: u64,
     /// Bytes read directly.
     pub direct_read_bytes: u64,
     /// Bytes written directly.
     pub direct_write_bytes: u64,
-    /// Transfers that were not aligned and went through aligned memory (diorite_set_bounce).
+    /// Unaligned transfers copied through aligned memory (diorite_set_bounce).
     pub bounces: u64,
-    /// Pages that a cached read or write found.
+    /// Pages that cached reads and writes found in the cache.
     pub cache_hits: u64,
-    /// Pages that it had to read or make.
+    /// Pages that cached reads and writes did not find in the cache.
     pub cache_misses: u64,
     /// Pages written back.
     pub writeback_pages: u64,
     /// Reads of the device.
     pub device_reads: u64,
-    /// Bytes of those.
+    /// Bytes read from the device.
     pub device_read_bytes: u64,
-    /// Writes of the device.
+    /// Writes to the device.
     pub device_writes: u64,
-    /// Bytes of those.
+    /// Bytes written to the device.
     pub device_write_bytes: u64,
     /// Flushes of the device.
     pub device_flushes: u64,
@@ -194,7 +194,7 @@ impl From<Stats> for diorite_counters {
     }
 }
 
-/// A structure whose first field says how large the caller's version of it is.
+/// A structure whose first field is the size of the caller's version.
 trait Growing: Copy {
     /// All zeros.
     const ZERO: Self;
@@ -235,8 +235,8 @@ impl Growing for diorite_mkfs_options {
     };
 }
 
-/// The caller's options in this version's form: what an older caller does not know is zero, and so must be what this version does not know
-/// (as with `openat2(2)`).
+/// The caller's options in this version's form, as with `openat2(2)`: fields that an older caller does not have are zero, and fields that this
+/// version does not have must be zero.
 ///
 /// # Safety
 /// `options` is NULL or points to a structure as large as its first field says.
@@ -248,9 +248,9 @@ unsafe fn sized<T: Growing>(options: *const T) -> Outcome<T> {
     // SAFETY: every version of the structure begins with its size.
     let size = unsafe { options.cast::<usize>().read() };
     if size < size_of::<usize>() {
-        return Err(invalid("the field `size` of the options is to be sizeof of their type"));
+        return Err(invalid("the field `size` of the options must be sizeof of their type"));
     }
-    // A field more than this version has is one of a few: more is a field that was never set.
+    // A newer version may have a few more fields. A much larger size is an uninitialised field.
     if size > size_of::<T>() + 4096 {
         return Err(Failure::Call(
             libc::E2BIG,
@@ -260,25 +260,26 @@ unsafe fn sized<T: Growing>(options: *const T) -> Outcome<T> {
     // SAFETY: `size` bytes are there.
     let given = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
     if given.get(size_of::<T>()..).is_some_and(|unknown| unknown.iter().any(|byte| *byte != 0)) {
-        let text = "the options set a field that this version of libdiorite does not have; diorite_version() tells which it is";
+        let text =
+            "the options set a field that this version of libdiorite does not have (see diorite_version())";
         return Err(Failure::Call(libc::E2BIG, text));
     }
     let len = size.min(size_of::<T>());
-    // SAFETY: both have `len` bytes, `known` is not the caller's, and any bytes are a value of these types (integers and pointers).
+    // SAFETY: both have `len` bytes, `known` is a local variable, and all bytes are valid for these types (integers and pointers).
     unsafe {
         std::ptr::copy_nonoverlapping(given.as_ptr(), std::ptr::from_mut(&mut known).cast::<u8>(), len);
     };
     Ok(known)
 }
 
-/// One of DIORITE_DIRECT_...
+/// The value of a DIORITE_DIRECT_... constant.
 pub(crate) fn direct_io(number: u32, default: DirectIo) -> Outcome<DirectIo> {
     match number {
         DIORITE_DIRECT_DEFAULT => Ok(default),
         DIORITE_DIRECT_OFF => Ok(DirectIo::Off),
         DIORITE_DIRECT_PREFERRED => Ok(DirectIo::Preferred),
         DIORITE_DIRECT_REQUIRED => Ok(DirectIo::Required),
-        _ => Err(invalid("not a value of DIORITE_DIRECT_...")),
+        _ => Err(invalid("direct must be a value of DIORITE_DIRECT_...")),
     }
 }
 
@@ -309,7 +310,7 @@ impl diorite_options {
             DIORITE_DATA_ORDERED => options.data_mode(DataMode::Ordered),
             DIORITE_DATA_WRITEBACK => options.data_mode(DataMode::Writeback),
             DIORITE_DATA_JOURNAL => options.data_mode(DataMode::Journal),
-            _ => return Err(invalid("not a value of DIORITE_DATA_...")),
+            _ => return Err(invalid("data_mode must be a value of DIORITE_DATA_...")),
         };
         let options = self.translate_sizes(options)?;
         let name = self.scheduler;
@@ -317,7 +318,7 @@ impl diorite_options {
             return Ok(options);
         }
         let kind = as_text(string!(name))?.parse::<SchedulerKind>();
-        let unknown = |_| invalid("no such I/O scheduler: there are none, deadline, cfq and inject");
+        let unknown = |_| invalid("the I/O scheduler must be none, deadline, cfq or inject");
         Ok(options.scheduler(kind.map_err(unknown)?))
     }
 
@@ -346,7 +347,7 @@ impl diorite_options {
 }
 
 fn in_memory(bytes: u64) -> Outcome<usize> {
-    usize::try_from(bytes).map_err(|_| invalid("a cache larger than the memory of any machine"))
+    usize::try_from(bytes).map_err(|_| invalid("a cache is larger than the address space"))
 }
 
 impl diorite_mkfs_options {
@@ -360,7 +361,7 @@ impl diorite_mkfs_options {
             2 => Flavor::Ext2,
             3 => Flavor::Ext3,
             0 | 4 => Flavor::Ext4,
-            _ => return Err(invalid("the field `ext` is 2, 3 or 4")),
+            _ => return Err(invalid("the field `ext` must be 2, 3 or 4")),
         };
         let some = |number: u32| (number != 0).then_some(number);
         let mut options = MkfsOptions {
@@ -373,7 +374,7 @@ impl diorite_mkfs_options {
         };
         if let Some(size) = some(self.inode_size) {
             options.inode_size =
-                Some(u16::try_from(size).map_err(|_| invalid("an inode is not that large"))?);
+                Some(u16::try_from(size).map_err(|_| invalid("the field `inode_size` is too large"))?);
         }
         match self.reserved_permille {
             0 => {}
@@ -396,8 +397,8 @@ impl diorite_mkfs_options {
 }
 
 /// Open the filesystem on `target`: the path of an image or a disk (`disk.img`, `/dev/sdb`), with `?partition=2` or `?offset=1M` a part of
-/// it; `nbd://HOST/EXPORT` and the other names that the program `diorite` takes. Of a disk with partitions of which one holds a volume,
-/// that one is opened. `options` may be NULL.
+/// it; also `nbd://HOST/EXPORT` and the other names of the program `diorite`. If only one partition of a disk holds a volume, that
+/// partition is opened. `options` may be NULL.
 ///
 /// -ENOENT, -EACCES, -EBUSY (another program or host uses it), -EUCLEAN (no volume, or a damaged one), ...
 #[unsafe(no_mangle)]
@@ -416,10 +417,9 @@ pub unsafe extern "C" fn diorite_filesystem_open(
     })
 }
 
-/// Make a filesystem in a new image of `size` bytes, and open it. The image is sparse: it takes space as it is filled. Both options may be
-/// NULL.
+/// Make a filesystem in a new sparse image of `size` bytes, and open it. Both options may be NULL.
 ///
-/// -EEXIST if there is a file, which stays as it is. If there cannot be such a volume (-EINVAL), there is no image either.
+/// -EEXIST if the file exists; the file is not changed. After -EINVAL (a volume with these options is impossible) there is no image.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_filesystem_create(
     path: *const c_char,
@@ -440,10 +440,10 @@ pub unsafe extern "C" fn diorite_filesystem_create(
     })
 }
 
-/// Make a filesystem on a disk, a part of it, or an image that exists, all of whose content is lost. `options` may be NULL.
+/// Make a filesystem on a disk, a partition or an existing image. All of its content is lost. `options` may be NULL.
 ///
-/// -EEXIST if the target, or a device that it consists of, holds a filesystem, partitions or other known content, unless
-/// DIORITE_MKFS_OVERWRITE is set. A mounted device is rejected in any case (-EBUSY).
+/// -EEXIST if the target or a member device holds a filesystem, partitions or other known content, unless
+/// DIORITE_MKFS_OVERWRITE is set. A mounted device is always rejected (-EBUSY).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_mkfs(target: *const c_char, options: *const diorite_mkfs_options) -> c_int {
     status(|| {
@@ -460,8 +460,8 @@ pub unsafe extern "C" fn diorite_mkfs(target: *const c_char, options: *const dio
 
 /// Make everything durable, and close the filesystem.
 ///
-/// -EBUSY if files or directories are open or transfers of a queue in flight: nothing was done, and the handle can be used. With
-/// any other result the handle is gone; an error says that something written earlier, or the last metadata, is not on the device.
+/// -EBUSY if files or directories are open or transfers of a queue are in flight; the filesystem stays open. Any other result closes
+/// the handle. An error then means that earlier data or the last metadata is not on the device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_filesystem_close(filesystem: *mut diorite_filesystem) -> c_int {
     status(|| {
@@ -504,8 +504,8 @@ pub unsafe extern "C" fn diorite_statfs(
     })
 }
 
-/// Why the filesystem is read-only: it was opened so, it has features that are not known, or a write of metadata failed. Copies at
-/// most `size` bytes with a NUL, as snprintf does; returns the length of the whole text, 0 if the filesystem can be changed.
+/// Get the reason why the filesystem is read-only: an open option, unknown features, or a failed metadata write. Copies at most `size` bytes
+/// including a NUL, as snprintf does. Returns the length of the whole text, 0 if the filesystem is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_read_only_reason(
     filesystem: *mut diorite_filesystem,
@@ -520,8 +520,8 @@ pub unsafe extern "C" fn diorite_read_only_reason(
     })
 }
 
-/// What was found damaged or missing at the open, so that what is read may be old or incomplete. As diorite_read_only_reason; 0 if nothing
-/// was.
+/// Get the damage that the open found. Data read from such a volume may be old or incomplete. Text and result are as for
+/// diorite_read_only_reason; 0 if there is no damage.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_defects(
     filesystem: *mut diorite_filesystem,
@@ -535,13 +535,13 @@ pub unsafe extern "C" fn diorite_defects(
     })
 }
 
-/// Discard the free space of the volume (fstrim), in runs of at least `shortest` bytes; returns the bytes.
+/// Discard free extents of at least `shortest` bytes (fstrim). Returns the number of discarded bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_trim(filesystem: *mut diorite_filesystem, shortest: u64) -> i64 {
     count(|| Ok(handle!(filesystem).filesystem.trim(0..u64::MAX, shortest)?))
 }
 
-/// What was done since the open.
+/// Get the counters since the open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_filesystem_counters(
     filesystem: *mut diorite_filesystem,

@@ -1,18 +1,17 @@
-//! Any memory will do that is aligned as `diorite_get_alignment` says (from posix_memalign, mmap, an arena of the
-//! application's): data moves straight between it and the device. Memory of `diorite_buffer_allocate` is aligned for the file, lies on huge
-//! pages where the system has them, and is registered with io_uring, which saves CPU time. It is plain memory: one large buffer may be
-//! cut into pages, and an address within it given to any call.
+//! Direct I/O needs memory with the alignment that `diorite_get_alignment` returns. Any such memory is possible: from posix_memalign, mmap or an
+//! arena of the application. Memory of `diorite_buffer_allocate` has the alignment of the file, uses huge pages if the system has them, and is
+//! registered with io_uring, which saves CPU time. Calls also accept addresses inside a buffer, so a large buffer can be divided into pages.
 //!
 //! Threads: all calls may run in many threads at once.
 //!
 //! Invariants:
-//! 1. A buffer is in `BUFFERS` from its allocation until it is freed, under its address.
-//! 2. It is freed only while no transfer of a queue holds it: each holds an `Arc` of it.
+//! 1. From its allocation until it is freed, a buffer is in `BUFFERS` under its address.
+//! 2. A buffer is freed only if no transfer of a queue holds it. Each transfer holds an `Arc` of its buffer.
 //!
-//! Locking: `BUFFERS` is a leaf; nothing is called while it is held but the allocator.
+//! Locking: `BUFFERS` is a leaf lock; only the allocator is called while it is held.
 //!
-//! Safety policy: a buffer is reached through its address alone. No reference to its bytes is made from the `AlignedBuf`, so that those of calls
-//! and transfers, which the C program keeps apart, are the only ones.
+//! Safety policy: a buffer is accessed only through its address. No reference to its bytes is made from the `AlignedBuf`, so only calls and
+//! transfers have references, and the C program keeps these apart.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -26,7 +25,7 @@ use crate::boundary::{handle, invalid, output, status};
 use crate::error::Failure;
 use crate::file::diorite_file;
 
-/// Alignment that every file takes.
+/// An alignment that is enough for every file.
 const ANY_FILE: usize = 4096;
 
 /// Memory that this library allocated.
@@ -43,10 +42,10 @@ impl Buffer {
 }
 
 static BUFFERS: RwLock<BTreeMap<usize, Arc<Buffer>>> = RwLock::new(BTreeMap::new());
-/// Raised when a buffer is freed.
+/// The number of freed buffers.
 static FREED: AtomicU64 = AtomicU64::new(0);
 
-/// Finds the buffer that memory lies in, and remembers the last one: a queue's transfers are mostly within one.
+/// Finds the buffer of an address. It caches the last buffer, because most transfers of a queue are in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Finder {
     last: Weak<Buffer>,
@@ -55,7 +54,7 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    /// The buffer that has all of this memory; none if it is the caller's own.
+    /// The buffer that contains the memory; `None` if the memory is the caller's own.
     pub(crate) fn find(&mut self, address: usize, len: usize) -> Option<Arc<Buffer>> {
         let is_last = self.range.contains(&address) && len <= self.range.end - address;
         if is_last && self.freed == FREED.load(Ordering::Acquire) {
@@ -73,7 +72,7 @@ impl Finder {
     }
 }
 
-/// Allocate `len` bytes of zeros for direct I/O on `file`, or, if that is NULL, on any file (aligned to 4096).
+/// Allocate `len` zeroed bytes for direct I/O on `file`. If `file` is NULL, the alignment is 4096, which is enough for any file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_buffer_allocate(
     file: *mut diorite_file,
@@ -84,7 +83,7 @@ pub unsafe extern "C" fn diorite_buffer_allocate(
         let memory = output!(memory);
         *memory = std::ptr::null_mut();
         if len == 0 {
-            return Err(invalid("a buffer has at least one byte"));
+            return Err(invalid("a buffer needs at least one byte"));
         }
         let buffer = if file.is_null() {
             let what = "cannot get memory for a buffer";
@@ -103,7 +102,7 @@ pub unsafe extern "C" fn diorite_buffer_allocate(
 
 /// Free the memory of `diorite_buffer_allocate`. NULL is ignored.
 ///
-/// -EBUSY while a transfer of a queue uses it, -EINVAL if no buffer begins there: nothing was done.
+/// -EBUSY if a transfer of a queue uses the memory, -EINVAL if no buffer begins there. The buffer is not freed then.
 #[unsafe(no_mangle)]
 pub extern "C" fn diorite_buffer_free(memory: *mut c_void) -> c_int {
     status(|| {
@@ -114,7 +113,7 @@ pub extern "C" fn diorite_buffer_free(memory: *mut c_void) -> c_int {
         let at = memory.addr();
         let buffer = buffers.get(&at).ok_or_else(|| invalid("no buffer begins at this address"))?;
         if Arc::strong_count(buffer) > 1 {
-            let text = "a transfer in flight uses the buffer; reap it before its memory is freed";
+            let text = "a transfer in flight uses the buffer; reap it first";
             return Err(Failure::Call(libc::EBUSY, text));
         }
         let buffer = buffers.remove(&at);

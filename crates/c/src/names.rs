@@ -1,8 +1,8 @@
-//! Names: what there is in a filesystem, by path. Paths are bytes, not text of some encoding; they begin at the root, with or without
-//! a slash. The functions are those of POSIX with the filesystem in front, but for what a process has and a volume has not: there are no permission checks, no
-//! umask and no working directory, and new names belong to user 0 and group 0 until `diorite_chown`.
+//! Calls by path. Paths are bytes without an encoding; they begin at the root, with or without a slash. The functions are those of POSIX with the
+//! filesystem as first argument. There are no permission checks, no umask and no working directory. New files belong to user 0 and
+//! group 0 until `diorite_chown`.
 //!
-//! Safety policy: that of the crate.
+//! Safety policy: the policy of the crate.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -22,13 +22,13 @@ use crate::filesystem::diorite_filesystem;
 pub struct diorite_time {
     /// Seconds, which may be negative.
     pub seconds: i64,
-    /// 0 to 999999999; to set a time also DIORITE_TIME_NOW or DIORITE_TIME_OMIT.
+    /// 0 to 999999999; when setting a time also DIORITE_TIME_NOW or DIORITE_TIME_OMIT.
     pub nanoseconds: i64,
 }
 
-/// Set the time of the call (UTIME_NOW).
+/// Set the current time (UTIME_NOW).
 pub const DIORITE_TIME_NOW: i64 = 0x3fff_ffff;
-/// Leave the time as it is (UTIME_OMIT).
+/// Do not change the time (UTIME_OMIT).
 pub const DIORITE_TIME_OMIT: i64 = 0x3fff_fffe;
 
 impl From<Timestamp> for diorite_time {
@@ -46,12 +46,12 @@ impl diorite_time {
                 let (seconds, nanoseconds) = (self.seconds, self.nanoseconds as u32);
                 Ok(Some(SetTime::To(Timestamp { seconds, nanoseconds })))
             }
-            _ => Err(invalid("a time has 0 to 999999999 nanoseconds")),
+            _ => Err(invalid("nanoseconds must be 0 to 999999999")),
         }
     }
 }
 
-/// What `diorite_stat` tells.
+/// The result of `diorite_stat`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct diorite_attributes {
@@ -69,17 +69,17 @@ pub struct diorite_attributes {
     pub size: u64,
     /// Space in sectors of 512 bytes.
     pub sectors: u64,
-    /// Last access, as far as it was recorded: reading does not record it.
+    /// Last recorded access; reads do not record it.
     pub accessed: diorite_time,
     /// Last change of the content.
     pub modified: diorite_time,
     /// Last change of the content or the attributes.
     pub changed: diorite_time,
-    /// Creation; 0 and 0 where the volume does not record it.
+    /// Creation; 0 and 0 if the volume does not record it.
     pub created: diorite_time,
     /// Major number of a device node.
     pub device_major: u32,
-    /// Minor number of it.
+    /// Minor number of a device node.
     pub device_minor: u32,
     /// Flags as `lsattr` shows them (FS_..._FL of linux/fs.h).
     pub flags: u32,
@@ -89,7 +89,7 @@ pub struct diorite_attributes {
     pub spare: [u64; 4],
 }
 
-/// The bits of `st_mode` that say what it is.
+/// The type bits of `st_mode`.
 pub(crate) fn kind_bits(kind: FileKind) -> u32 {
     match kind {
         FileKind::Regular => libc::S_IFREG,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn diorite_stat(
     })
 }
 
-/// As lstat(2): of a symbolic link itself.
+/// As lstat(2): does not follow a symbolic link.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_lstat(
     filesystem: *mut diorite_filesystem,
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn diorite_mkdir(
     })
 }
 
-/// The permission bits of a mode; others, as of `st_mode`, are ignored, as the kernel does.
+/// The permission bits of a mode. Other bits are ignored, as in the kernel.
 pub(crate) fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn diorite_rmdir(filesystem: *mut diorite_filesystem, path
     status(|| Ok(handle!(filesystem).filesystem.remove_dir(path_of!(path))?))
 }
 
-/// As unlink(2). A file that is open keeps its content until it is closed.
+/// As unlink(2). An open file keeps its content until it is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_unlink(filesystem: *mut diorite_filesystem, path: *const c_char) -> c_int {
     status(|| Ok(handle!(filesystem).filesystem.remove_file(path_of!(path))?))
@@ -206,9 +206,7 @@ pub unsafe extern "C" fn diorite_rename(
             DIORITE_RENAME_NOREPLACE => RenameMode::NoReplace,
             DIORITE_RENAME_EXCHANGE => RenameMode::Exchange,
             _ => {
-                return Err(invalid(
-                    "rename takes one of the flags DIORITE_RENAME_NOREPLACE and DIORITE_RENAME_EXCHANGE",
-                ));
+                return Err(invalid("flags must be 0, DIORITE_RENAME_NOREPLACE or DIORITE_RENAME_EXCHANGE"));
             }
         };
         Ok(handle!(filesystem).filesystem.rename_with(path_of!(from), path_of!(to), mode)?)
@@ -235,7 +233,7 @@ pub unsafe extern "C" fn diorite_symlink(
     status(|| Ok(handle!(filesystem).filesystem.symlink(path_of!(target), path_of!(link))?))
 }
 
-/// As readlink(2): copies at most `size` bytes, without a NUL; returns how many.
+/// As readlink(2): copies at most `size` bytes, without a NUL. Returns the number of copied bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_readlink(
     filesystem: *mut diorite_filesystem,
@@ -267,14 +265,14 @@ pub unsafe extern "C" fn diorite_chmod(
     status(|| Ok(handle!(filesystem).filesystem.set_permissions(path_of!(path), permissions(mode))?))
 }
 
-/// What follows symbolic links, and what is for the link itself.
+/// Whether a call follows a symbolic link.
 #[derive(Clone, Copy)]
 enum Links {
     Follow,
     Itself,
 }
 
-/// Do something with the inode at a path, and say which path failed.
+/// Call `act` with the inode at a path. Errors get the path.
 fn at_node<T>(
     filesystem: &diorite_filesystem,
     path: &CStr,
@@ -302,8 +300,8 @@ fn change_owner(
     at_node(filesystem, path, links, |node| node.set_attributes(&changes))
 }
 
-/// As chown(2): UINT32_MAX, which is (uint32_t)-1, leaves the user or the group as it is. Set-user-ID, set-group-ID and capabilities of a regular
-/// file go.
+/// As chown(2): UINT32_MAX, which is (uint32_t)-1, keeps the user or the group. A regular file loses its set-user-ID bit, set-group-ID bit and
+/// capabilities.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_chown(
     filesystem: *mut diorite_filesystem,
@@ -314,7 +312,7 @@ pub unsafe extern "C" fn diorite_chown(
     status(|| change_owner(handle!(filesystem), string!(path), Links::Follow, uid, gid))
 }
 
-/// As lchown(2): of a symbolic link itself.
+/// As lchown(2): does not follow a symbolic link.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_lchown(
     filesystem: *mut diorite_filesystem,
@@ -338,7 +336,7 @@ unsafe fn times_to_set(times: *const diorite_time) -> Outcome<SetAttributes> {
     Ok(SetAttributes { accessed, modified, ..SetAttributes::default() })
 }
 
-/// As utimensat(2): `times` are those of the last access and the last change of the content, or NULL: both now.
+/// As utimensat(2): `times` are the last access and the last change of the content. NULL sets both to now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_utimens(
     filesystem: *mut diorite_filesystem,
@@ -352,7 +350,7 @@ pub unsafe extern "C" fn diorite_utimens(
     })
 }
 
-/// The same of a symbolic link itself.
+/// As `diorite_utimens`, but does not follow a symbolic link.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_lutimens(
     filesystem: *mut diorite_filesystem,
@@ -378,7 +376,7 @@ pub unsafe extern "C" fn diorite_truncate(
     })
 }
 
-/// As fsync(2) of what is at a path: of a directory, whose names are durable then (after a rename), or of a file.
+/// As fsync(2) of the file or directory at a path. After a rename, a sync of the directory makes the names durable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_fsync_path(
     filesystem: *mut diorite_filesystem,
@@ -387,8 +385,8 @@ pub unsafe extern "C" fn diorite_fsync_path(
     status(|| at_node(handle!(filesystem), string!(path), Links::Follow, NodeRef::sync))
 }
 
-/// As getxattr(2): copies the value of an extended attribute and returns its length; with `size` 0 only the latter. -ERANGE if it is longer
-/// than `size`, -ENODATA if there is none.
+/// As getxattr(2): copies the value of an extended attribute and returns its length; with `size` 0 it only returns the length. -ERANGE if the
+/// value is longer than `size`, -ENODATA if the attribute does not exist.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_getxattr(
     filesystem: *mut diorite_filesystem,
@@ -404,7 +402,7 @@ pub unsafe extern "C" fn diorite_getxattr(
     })
 }
 
-/// As lgetxattr(2): of a symbolic link itself.
+/// As lgetxattr(2): does not follow a symbolic link.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_lgetxattr(
     filesystem: *mut diorite_filesystem,
@@ -431,9 +429,9 @@ fn get_xattr(
     give_all(&value, memory)
 }
 
-/// Extended attributes: fail if it exists (XATTR_CREATE).
+/// Extended attributes: fail if the attribute exists (XATTR_CREATE).
 pub const DIORITE_XATTR_CREATE: u32 = 1;
-/// Extended attributes: fail if it does not exist (XATTR_REPLACE).
+/// Extended attributes: fail if the attribute does not exist (XATTR_REPLACE).
 pub const DIORITE_XATTR_REPLACE: u32 = 2;
 
 /// As setxattr(2).
@@ -453,7 +451,7 @@ pub unsafe extern "C" fn diorite_setxattr(
     })
 }
 
-/// As lsetxattr(2): of a symbolic link itself.
+/// As lsetxattr(2): does not follow a symbolic link.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_lsetxattr(
     filesystem: *mut diorite_filesystem,
@@ -483,15 +481,13 @@ fn set_xattr(
         DIORITE_XATTR_CREATE => XattrMode::Create,
         DIORITE_XATTR_REPLACE => XattrMode::Replace,
         _ => {
-            return Err(invalid(
-                "setxattr takes one of the flags DIORITE_XATTR_CREATE and DIORITE_XATTR_REPLACE",
-            ));
+            return Err(invalid("flags must be 0, DIORITE_XATTR_CREATE or DIORITE_XATTR_REPLACE"));
         }
     };
     at_node(filesystem, path, links, |node| node.set_xattr(name.to_bytes(), value, mode))
 }
 
-/// As listxattr(2): copies the names, each with a NUL after it, and returns the length of all; with `size` 0 only the latter.
+/// As listxattr(2): copies the names, each terminated by a NUL, and returns their total length; with `size` 0 it only returns the length.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_listxattr(
     filesystem: *mut diorite_filesystem,
@@ -506,7 +502,7 @@ pub unsafe extern "C" fn diorite_listxattr(
     })
 }
 
-/// As llistxattr(2): of a symbolic link itself.
+/// As llistxattr(2): does not follow a symbolic link.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_llistxattr(
     filesystem: *mut diorite_filesystem,
@@ -545,7 +541,7 @@ pub unsafe extern "C" fn diorite_removexattr(
     })
 }
 
-/// As lremovexattr(2): of a symbolic link itself.
+/// As lremovexattr(2): does not follow a symbolic link.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_lremovexattr(
     filesystem: *mut diorite_filesystem,

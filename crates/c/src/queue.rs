@@ -1,25 +1,25 @@
 //! Many direct transfers in flight from one thread, on any files: submit, then reap.
 //!
 //! Memory: from the submission until `diorite_queue_reap` returns the transfer (or the submission fails, or `diorite_queue_close` returns) the
-//! memory belongs to the library. A read may write it at any time, and what a write is to store must not change. Memory of
-//! `diorite_buffer_allocate` cannot be freed meanwhile (-EBUSY); other memory must stay where it is.
+//! memory belongs to the library. A read may store to it at any time, and the data of a write must not change. Memory of
+//! `diorite_buffer_allocate` cannot be freed in this time (-EBUSY); other memory must stay valid.
 //!
 //! Files: a file cannot be closed while a transfer on it is in flight (-EBUSY).
 //!
-//! The end of a transfer is when `diorite_queue_reap` returns it, not before: sizes and mappings change there, and with O_DSYNC the write is
-//! durable then. Transfers end in any order; those of one queue on overlapping ranges, of which one writes, take effect in the order of
-//! their submission.
+//! Completion: a transfer completes when `diorite_queue_reap` returns it. Only then do sizes and mappings change, and with O_DSYNC the write is
+//! durable. Transfers complete in any order. Two transfers of one queue on overlapping ranges take effect in the order of their submission if
+//! one of them is a write.
 //!
-//! Deadlock: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
-//! another way (pread, fsync, another queue) waits for itself. Reap first.
+//! Deadlock: a transfer locks its range of the file until it is reaped. A thread that accesses the range of its own write in flight by another
+//! call (pread, fsync, another queue) waits for itself. It must reap first.
 //!
-//! Threads: a queue is for one thread at a time; a call beside another one fails with -EBUSY.
+//! Threads: only one thread at a time may use a queue. A concurrent call fails with -EBUSY.
 //!
 //! Invariants:
 //! 1. The memory of a transfer in the queue is a `Transfer`, which keeps its buffer allocated and its file open.
 //!
-//! Safety policy: a `Transfer` is a promise of the C program that memory stays, and is left alone, until it is reaped. This module makes no
-//! reference to it but in the calls of `TransferMemory`.
+//! Safety policy: the C program promises that the memory of a `Transfer` stays valid and unused until the transfer is reaped. This module makes
+//! references to the memory only in the methods of `TransferMemory`.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -47,27 +47,27 @@ pub struct diorite_queue {
 struct Queue {
     transfers: DirectQueue<Transfer>,
     finder: Finder,
-    /// Ended, and not returned for want of space in the caller's array.
+    /// Completed transfers that did not fit into the caller's array.
     rest: VecDeque<Finished<Transfer>>,
-    /// For what ends.
+    /// Scratch space for completed transfers.
     ended: Vec<Finished<Transfer>>,
 }
 
-/// Memory of the caller in a queue. See the module's head.
+/// Memory of the caller in a queue (see the module's head).
 #[derive(Debug)]
 struct Transfer {
     address: NonNull<u8>,
     len: usize,
     _buffer: Option<Arc<Buffer>>,
-    /// The file cannot be closed.
+    /// Keeps the file open.
     _file: Arc<()>,
 }
 
 // SAFETY: an address and counts, which any thread may drop. The memory is used by the thread or device that has the transfer.
 unsafe impl Send for Transfer {}
 
-// SAFETY: the address stays the same, and the caller promised that the memory stays valid and is used by no one else until the transfer was
-// reaped, which is when the value is dropped.
+// SAFETY: the address does not change. The caller promises that the memory is valid and unused until the transfer is reaped, and the value is
+// dropped at that time.
 unsafe impl TransferMemory for Transfer {
     fn as_slice(&self) -> &[u8] {
         // SAFETY: as above; the range was checked at submission.
@@ -75,7 +75,7 @@ unsafe impl TransferMemory for Transfer {
     }
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as above. Called for reads alone, whose memory the caller gave to be written.
+        // SAFETY: as above. It is called only for reads, whose memory is writable.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
     }
 
@@ -84,21 +84,21 @@ unsafe impl TransferMemory for Transfer {
     }
 }
 
-/// Transfers wait for `diorite_queue_reap` and run together then: the least CPU time for each, but the device idles between two batches.
+/// Submit transfers in batches, by `diorite_queue_reap`. This takes the least CPU time per transfer, but the device idles between two batches.
 pub const DIORITE_QUEUE_BATCHED: u32 = 1;
 
-/// Make a queue for at most `depth` transfers in flight, at most 32768. `flags` is 0 or DIORITE_QUEUE_BATCHED.
+/// Open a queue for at most `depth` (1 to 32768) transfers in flight. `flags` is 0 or DIORITE_QUEUE_BATCHED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_open(depth: u32, flags: u32, queue: *mut *mut diorite_queue) -> c_int {
     status(|| {
         open(output!(queue), || {
             if depth == 0 || depth > 32768 {
-                return Err(invalid("a queue has a depth from 1 to 32768"));
+                return Err(invalid("the depth of a queue must be 1 to 32768"));
             }
             let transfers = match flags {
                 0 => DirectQueue::new(depth),
                 DIORITE_QUEUE_BATCHED => DirectQueue::batched(depth),
-                _ => return Err(invalid("a queue has the flag DIORITE_QUEUE_BATCHED, or none")),
+                _ => return Err(invalid("flags must be 0 or DIORITE_QUEUE_BATCHED")),
             };
             let (rest, ended) = (VecDeque::new(), Vec::new());
             let queue = Queue { transfers, finder: Finder::default(), rest, ended };
@@ -144,7 +144,7 @@ fn accepted(submitted: Result<(), SubmitError<Transfer>>) -> Outcome<()> {
 
 /// Submit a read of `len` bytes from `offset` of the file. The file need not be open with O_DIRECT; the transfer is direct.
 ///
-/// -EAGAIN: as many transfers as the queue is deep are in flight; reap one. -EINVAL: not aligned. What fails later is in the completion.
+/// -EAGAIN if `depth` transfers are in flight; reap one. -EINVAL if the transfer is not aligned. The completion has later errors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_read(
     queue: *mut diorite_queue,
@@ -178,30 +178,29 @@ pub unsafe extern "C" fn diorite_queue_write(
     })
 }
 
-/// Hand what was submitted to the device, without waiting. `diorite_queue_reap` does so, too; it is needed before the descriptor is
-/// waited on.
+/// Issue the submitted transfers to the device, without waiting. `diorite_queue_reap` also does this. Call it before a wait on the
+/// descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_issue(queue: *mut diorite_queue) -> c_int {
     status(|| handle!(queue).queue.with(|queue| Ok(queue.transfers.issue()?)))
 }
 
-/// A transfer that has ended.
+/// A completed transfer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct diorite_completion {
-    /// What was given at the submission.
+    /// The user_data of the submission.
     pub user_data: u64,
-    /// Bytes that were moved, fewer than asked for only at the end of the file, or of a write where the volume filled up on the way; or a
-    /// negative error number.
+    /// The number of transferred bytes, or a negative error number. A read has fewer bytes than requested only at the end of the file, a write
+    /// only if the volume becomes full.
     pub result: i64,
 }
 
-/// Hand what was submitted to the device, wait for at least `wait_for` transfers (all, if fewer are in flight), and return at most
-/// `number` that have ended in `completions`; returns how many. `wait_for` 0 does not wait. A `wait_for` larger than `number` is
-/// `number`.
+/// Issue the submitted transfers, wait for at least `wait_for` of them (all, if fewer are in flight), and store at most `number` in `completions`.
+/// Returns the number of stored completions. `wait_for` 0 does not wait; a `wait_for` above `number` counts as `number`.
 ///
-/// If transfers failed, the message and kind of the last of them are those of the thread. A loop that gives the memory of each transfer
-/// to the next one keeps the device busiest with `wait_for` 1.
+/// The last failed transfer sets the message and the kind of the thread. A loop that reuses the memory of each completed transfer keeps the
+/// device busiest with `wait_for` 1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_reap(
     queue: *mut diorite_queue,
@@ -225,7 +224,7 @@ pub unsafe extern "C" fn diorite_queue_reap(
 }
 
 impl Queue {
-    /// Give at most `number` completions to `each`, at least `wait_for` of them if so many are in flight.
+    /// Pass at most `number` completions to `each`, and at least `wait_for` if so many are in flight.
     fn reap(&mut self, wait_for: u32, number: u32, mut each: impl FnMut(diorite_completion)) -> Outcome<()> {
         let mut done = 0;
         while done < number {
@@ -236,7 +235,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The next transfer that has ended. With `waits` the next one that ends; else, with `looks`, after a look at the devices.
+    /// The next completed transfer. `waits` waits for one; otherwise `looks` polls the devices.
     fn next(&mut self, waits: bool, looks: bool) -> Outcome<Option<Finished<Transfer>>> {
         if let Some(finished) = self.rest.pop_front() {
             return Ok(Some(finished));
@@ -267,22 +266,22 @@ fn completion(finished: Finished<Transfer>) -> diorite_completion {
     diorite_completion { user_data: finished.tag, result }
 }
 
-/// Transfers that were submitted and not returned by `diorite_queue_reap` yet.
+/// The number of submitted transfers that `diorite_queue_reap` has not returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_in_flight(queue: *mut diorite_queue) -> c_int {
     count(|| handle!(queue).queue.with(|queue| Ok(queue.transfers.in_flight() + queue.rest.len() as u32)))
         as c_int
 }
 
-/// A descriptor that is readable when a transfer can be reaped, for poll and epoll. It belongs to the queue: do not read or close it. Ask for it
-/// before the first transfer (-EINVAL later). Before it is waited on: `diorite_queue_issue`; afterwards: `diorite_queue_reap` with `wait_for` 0, until
-/// that returns 0.
+/// A descriptor for poll and epoll, readable when a transfer can be reaped. It belongs to the queue: do not read or close it. Call this before the
+/// first transfer (-EINVAL later). Call `diorite_queue_issue` before each wait, and `diorite_queue_reap` with `wait_for` 0 after it, until that
+/// returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_descriptor(queue: *mut diorite_queue) -> c_int {
     count(|| handle!(queue).queue.with(|queue| Ok(queue.transfers.descriptor()?.as_raw_fd()))) as c_int
 }
 
-/// Wait for all that is in flight, and close the queue. Its results are lost; its writes are as good as any. NULL is ignored.
+/// Wait for the transfers in flight, discard their results, and close the queue. The data of their writes is complete. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_queue_close(queue: *mut diorite_queue) {
     // SAFETY: NULL, or a handle that was not closed, and this is its last use (the crate's safety policy).

@@ -1,4 +1,4 @@
-//! The command bonnie: one target, or the comparison of all ways.
+//! The command bonnie: one target, or the comparison of all modes.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ fn one_target(arguments: &Bonnie, directory: &Location, output: &mut Output) -> 
         }
         Location::Host(_) if arguments.queueing.choice()?.is_some() => {
             return Err(Failure::Usage(
-                "--scheduler is for images and disks: files of the host are scheduled by the host's kernel"
+                "--scheduler is for images and disks: the host's kernel schedules files of the host"
                     .to_owned(),
             ));
         }

@@ -1,4 +1,4 @@
-//! Commands that change names: mv, rm, mkdir, ln.
+//! Commands on names: mv, rm, mkdir, ln.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ use crate::output::{Output, json_name};
 
 const NEED_IMAGE: &str = "is not in an image; write IMAGE:/path";
 
-/// The parts of a location that must be in an image.
+/// The image and the path of a location, which must be in an image.
 fn in_image(location: &Location) -> Result<(&Path, &Path)> {
     match location {
         Location::Image { image, path } => Ok((image, path)),
@@ -25,7 +25,7 @@ fn in_image(location: &Location) -> Result<(&Path, &Path)> {
     }
 }
 
-/// Do something for each location; what fails is reported, and the rest is done.
+/// Call `act` for each location. Failures are reported, and the remaining locations are done.
 pub(crate) fn for_each(locations: &[Location], mut act: impl FnMut(&Location) -> Result<()>) -> Result<()> {
     let mut failed = false;
     for location in locations {
@@ -43,12 +43,12 @@ pub(crate) fn for_each(locations: &[Location], mut act: impl FnMut(&Location) ->
     if failed { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// Whether some of what [`for_each`] was given is done, so that there is something to show beside the complaints.
+/// Whether [`for_each`] has results to show; failures of parts are reported already.
 pub(crate) fn is_worth_showing(done: &Result<()>) -> bool {
     matches!(done, Ok(()) | Err(Failure::Reported))
 }
 
-/// What a command changed, as one JSON object where requested.
+/// Print the changes of a command as one JSON object, if requested.
 fn report(
     json: Reporting,
     done: Result<()>,
@@ -94,7 +94,7 @@ pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images, output: &mut Output)
     report(arguments.common.reporting, done, output, || json!({ "command": "mkdir", "made": made }))
 }
 
-/// How much was removed.
+/// Counters of removed files.
 #[derive(Default)]
 struct Removed {
     files: u64,
@@ -136,24 +136,23 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
     )
 }
 
-/// Why a directory under this path is not removed, before anything in it is.
+/// The reason why the directory at this path cannot be removed. It is checked before its content is removed.
 fn irremovable(filesystem: &Filesystem, path: &Path, directory: InodeNumber) -> Option<&'static str> {
     let bytes = path.as_os_str().as_bytes();
     let last = bytes.split(|byte| *byte == b'/').rfind(|name| !name.is_empty());
     if matches!(last, Some(b"." | b"..")) {
         return Some("the path ends with `.` or `..`; give the directory's own name");
     }
-    // With a slash after it, a link stands for its target.
+    // A path with a trailing slash follows a symbolic link.
     let without_slash = path.components().as_path();
     if filesystem.symlink_metadata(without_slash).is_ok_and(|at| at.kind == FileKind::Symlink) {
-        return Some(
-            "it is a symbolic link; leave out the slash to remove it, or name the directory that it leads to",
-        );
+        return Some("it is a symbolic link; leave out the slash to remove the link, or name its target");
     }
-    (directory == InodeNumber::ROOT).then_some("it is the root of the image; name what is in it, or use mkfs")
+    (directory == InodeNumber::ROOT)
+        .then_some("it is the root of the image; name the files in it, or use mkfs")
 }
 
-/// Remove a directory and everything in it, entry by entry, so that it can be interrupted.
+/// Remove a directory recursively. An interrupt ends it between two entries.
 fn remove_tree(
     filesystem: &Filesystem,
     top: &Path,
@@ -171,14 +170,14 @@ fn remove_tree(
     interrupt::check()
 }
 
-/// What two paths are to each other.
+/// The relation of two paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Same {
-    /// Names of two files, or one is of none.
+    /// Names of two files, or a missing file.
     No,
-    /// One name.
+    /// The same name.
     Name,
-    /// One name of a directory that ignores case, spelled in two ways.
+    /// Two spellings of one name in a directory that ignores case.
     Spelling,
     /// Two names of one file.
     File,
@@ -210,7 +209,7 @@ impl Same {
     }
 }
 
-/// Where `from` goes: into `to` if that is a directory, otherwise to exactly `to`.
+/// The destination of `from`: inside `to` if that is a directory, else `to` itself.
 fn destination(filesystem: &Filesystem, from: &Path, to: &Path) -> PathBuf {
     let is_directory = filesystem.metadata(to).is_ok_and(|attributes| attributes.kind == FileKind::Directory);
     match from.file_name() {
@@ -225,7 +224,7 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
     let filesystem = images.open(to_image, Access::ReadWrite)?;
     let is_directory = filesystem.metadata(to_path).is_ok_and(|at| at.kind == FileKind::Directory);
     if sources.len() > 1 && !is_directory {
-        return Err(Failure::Usage(format!("{to}: several files need a directory to move into")));
+        return Err(Failure::Usage(format!("{to}: several sources need a directory as destination")));
     }
     let (mut moved, mut inodes) = (Vec::new(), HashSet::new());
     let done = for_each(sources, |from| {
@@ -238,7 +237,7 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
         }
         let same_as = |to: &Path| Same::of(&filesystem, path, to).map_err(Failure::map(from, "move"));
         let (target, same) = match same_as(to_path)? {
-            // The directory itself, by another spelling.
+            // Another spelling of the directory itself.
             Same::Spelling => (to_path.to_owned(), Same::Spelling),
             same => {
                 let target = destination(&filesystem, path, to_path);
@@ -250,7 +249,7 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
         let inode = || filesystem.symlink_metadata(&target).ok().map(|there| there.inode);
         if mode == RenameMode::Replace && inode().is_some_and(|there| inodes.contains(&there)) {
             return Err(Failure::Failed(format!(
-                "{from}: not moved: {} was just moved there from another place; move them one by one, or to different names",
+                "{from}: not moved: another source was just moved to {}; move them one by one, or to different names",
                 target.display()
             )));
         }
@@ -259,13 +258,13 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
                 let target = target.display();
                 return Err(Failure::Failed(format!("{from}: not moved: it is the same file as {target}")));
             }
-            // A rename of one name of a file to another of its names does nothing.
+            // rename(2) does nothing if both are names of one file.
             (Same::File, RenameMode::Replace) => filesystem.remove_file(path),
             (Same::Spelling, _) => spell(&filesystem, path, &target),
             _ => filesystem.rename_with(path, &target, mode),
         };
         match renamed {
-            // There is something, and it was to be left alone.
+            // -n keeps the existing file.
             Err(error) if arguments.no_clobber && error.kind() == ErrorKind::AlreadyExists => Ok(()),
             other => {
                 other.map_err(|error| move_failure(from, to_image, &target, &error))?;
@@ -278,19 +277,19 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
     report(arguments.common.reporting, done, output, || json!({ "command": "mv", "moved": moved }))
 }
 
-/// Spell a name in another way, where the old one is still found under the new one. It has a third one in between.
+/// Change the spelling of a name in a directory that ignores case, over a temporary name.
 fn spell(filesystem: &Filesystem, from: &Path, to: &Path) -> diorite::Result<()> {
     let between = incomplete_name(to);
     filesystem.rename_with(from, &between, RenameMode::NoReplace)?;
     filesystem.rename_with(&between, to, RenameMode::NoReplace).inspect_err(|_| {
-        // Why it failed is what is reported.
+        // The first error is reported.
         let _ = filesystem.rename_with(&between, from, RenameMode::NoReplace);
     })
 }
 
-/// The error names what is moved, or the place that it cannot be moved to.
+/// The error of a move, with the source or the destination as its object.
 fn move_failure(from: &Location, image: &Path, target: &Path, error: &diorite::Error) -> Failure {
-    // Where both are one path, it is the thing itself that is missing.
+    // If both are the same path, the source is missing.
     if error.path() != Some(target) || matches!(from, Location::Image { path, .. } if path == target) {
         return Failure::of(from, "move", error);
     }
@@ -303,7 +302,7 @@ fn move_failure(from: &Location, image: &Path, target: &Path, error: &diorite::E
     }
 }
 
-/// Make a link. With `-f` what is there goes only when the new one has been made.
+/// Make a link. `-f` replaces an existing file after the link is complete.
 fn make_link(filesystem: &Filesystem, target: &Path, link: &Path, arguments: &Ln) -> diorite::Result<()> {
     let make = |at: &Path| {
         if arguments.symbolic { filesystem.symlink(target, at) } else { filesystem.hard_link(target, at) }
@@ -311,11 +310,11 @@ fn make_link(filesystem: &Filesystem, target: &Path, link: &Path, arguments: &Ln
     let existing = filesystem.symlink_metadata(link).ok().filter(|at| at.kind != FileKind::Directory);
     let Some(existing) = existing.filter(|_| arguments.force) else { return make(link) };
     if !arguments.symbolic && filesystem.symlink_metadata(target)?.inode == existing.inode {
-        // Names of one file already.
+        // The link exists already.
         return Ok(());
     }
     let new = incomplete_name(link);
-    // A killed run may have left one.
+    // A killed run may have left a temporary file.
     if filesystem.symlink_metadata(&new).is_ok() {
         filesystem.remove_file(&new)?;
     }
@@ -333,7 +332,7 @@ pub(crate) fn ln(arguments: &Ln, images: &mut Images, output: &mut Output) -> Re
         _ => {
             let target = arguments.target.display();
             return Err(Failure::Usage(format!(
-                "{target}: a hard link and its file are in one image; write {}:/path, or use -s",
+                "{target}: a hard link must be in the image of its file; write {}:/path, or use -s",
                 image.display()
             )));
         }
@@ -341,7 +340,7 @@ pub(crate) fn ln(arguments: &Ln, images: &mut Images, output: &mut Output) -> Re
     let link = destination(&filesystem, target, link);
     let made = make_link(&filesystem, target, &link, arguments);
     let done = made.map_err(|error| match error.path() {
-        // What is missing or cannot be linked may be the file.
+        // The error may be about the file instead of the link.
         Some(path) if path == target => Failure::of(&target_location, "link", &error),
         _ => Failure::of(&arguments.link, "make the link", &error),
     });

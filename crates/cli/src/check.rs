@@ -1,4 +1,4 @@
-//! The command check: what is wrong with a filesystem, and where.
+//! The command check: the problems of a filesystem.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn show(image: &Path, report: &CheckReport, output: &mut Output) -> Result<()> {
     }
     let result = match (report.problem_count, report.incomplete) {
         (0, false) => "clean".to_owned(),
-        (0, true) => "not everything could be checked".to_owned(),
+        (0, true) => "incomplete: a part could not be checked".to_owned(),
         (1, _) => "1 problem; make a copy, then let e2fsck repair it".to_owned(),
         (count, _) => format!("{count} problems; make a copy, then let e2fsck repair it"),
     };

@@ -21,7 +21,7 @@ use crate::location::{Location, is_same_image};
 use crate::output::{Output, json_name};
 use crate::progress::CopyProgress;
 
-/// Size of a read of `cat`.
+/// Size of a read.
 const CHUNK_BYTES: usize = 1 << 20;
 
 pub(crate) fn cat(arguments: &Cat, images: &mut Images, output: &mut Output) -> Result<()> {
@@ -69,7 +69,7 @@ fn write_out_input(output: &mut Output) -> Result<()> {
     }
 }
 
-/// Whether a path of the host means standard input, or standard output.
+/// Whether a path stands for standard input or standard output.
 fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
@@ -81,7 +81,7 @@ enum Side {
 }
 
 impl Side {
-    /// One side; `others` are locations of the other one.
+    /// Open a side; `others` are locations of the other side.
     fn of(location: &Location, access: Access, others: &[Location], images: &mut Images) -> Result<Self> {
         Ok(match location {
             Location::Host(_) => {
@@ -124,7 +124,7 @@ fn image_of(location: &Location) -> Option<&Path> {
     }
 }
 
-/// Whether both are in one image, or both on the host.
+/// Whether both locations are in one image, or the same file of the host.
 fn is_same_side(a: &Location, b: &Location) -> bool {
     match (image_of(a), image_of(b)) {
         (Some(a), Some(b)) => is_same_image(a, b),
@@ -149,13 +149,13 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         }
         return write_out(sources, images, output);
     }
-    // Even where only the host is written, a second signal must find no half-written file.
+    // A second signal must not leave a half-written file on the host.
     interrupt::is_changing();
     let target = Side::of(to, Access::ReadWrite, sources, images)?;
     let existing = target.sink().existing(path_of(to), Follow::Yes)?;
     let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
     if sources.len() > 1 && !is_directory {
-        return Err(Failure::Usage(format!("{to}: several files need a directory to copy into")));
+        return Err(Failure::Usage(format!("{to}: several sources need a directory as destination")));
     }
     let mut jobs = Vec::new();
     for from in sources {
@@ -198,11 +198,11 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     if summary.failed + summary.attributes_lost > 0 { Err(Failure::Reported) } else { copied }
 }
 
-/// Where a command copies to.
+/// The destination of a copy.
 struct Destination<'a> {
     location: &'a Location,
     is_directory: bool,
-    /// The files and directories that it has put there, by their identity.
+    /// The identities of the copied files and directories.
     copied: HashSet<(u64, u64)>,
 }
 
@@ -220,7 +220,7 @@ fn copy_one(
     {
         if to_is_directory {
             return Err(Failure::Usage(format!(
-                "{to}: standard input needs a name there; write {}",
+                "{to}: standard input needs a file name; write {}",
                 example(to)
             )));
         }
@@ -230,7 +230,7 @@ fn copy_one(
     let target: PathBuf = match name_of(from_path) {
         Some(name) if to_is_directory => to_path.join(name),
         Some(_) => to_path.to_owned(),
-        // What has no name of its own: its content goes to the destination itself.
+        // A source without a name: its content is copied into the destination.
         None => {
             refuse_nesting(source, sink, from, to, to_path, to_path)?;
             if to_is_directory {
@@ -243,7 +243,7 @@ fn copy_one(
     let identity = || Ok::<_, Failure>(sink.existing(&target, Follow::No)?.map(|meta| meta.identity));
     if identity()?.is_some_and(|there| copied.contains(&there)) {
         return Err(Failure::Failed(format!(
-            "{from}: not copied: {} was just copied there from another source; copy them one by one, or to different names",
+            "{from}: not copied: another source was just copied to {}; copy them one by one, or to different names",
             sink.name_of(&target)
         )));
     }
@@ -252,14 +252,14 @@ fn copy_one(
     Ok(())
 }
 
-/// A name in a directory, as a user would write it.
+/// An example of a file name in a directory.
 fn example(directory: &Location) -> String {
     let text = directory.to_string();
     format!("{}/NAME", text.trim_end_matches('/'))
 }
 
-/// The last name of a path; of a host path such as `..` that of the directory it means. The root of an image has none, and `DIR/.`
-/// means the content of a directory, as it does for the `cp` of every system.
+/// The file name of a path. For `..` on the host it is the name of that directory. The root of an image has none. `DIR/.` has none either,
+/// because it stands for the content of the directory, as in cp(1).
 fn name_of(path: &Path) -> Option<std::ffi::OsString> {
     let bytes = path.as_os_str().as_bytes();
     if bytes == b"." || bytes.ends_with(b"/.") {
@@ -271,8 +271,8 @@ fn name_of(path: &Path) -> Option<std::ffi::OsString> {
     })
 }
 
-/// A copy onto itself would lose the file, and one into itself would not end, whatever links lead there. `into` is the directory that
-/// gets `target`.
+/// Reject a copy onto itself, which would lose the file, and a copy into itself, which would not end. Links are followed. `into` is the
+/// parent of `target`.
 fn refuse_nesting(
     source: &dyn Source,
     sink: &dyn Sink,
@@ -297,7 +297,7 @@ fn refuse_nesting(
     Ok(())
 }
 
-/// What a copy did, as JSON.
+/// The result of a copy as JSON.
 pub(crate) fn summary_json(command: &str, summary: &Summary) -> serde_json::Value {
     json!({
         "command": json_name(command.as_bytes()),

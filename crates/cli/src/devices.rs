@@ -1,4 +1,4 @@
-//! Devices that a command uses without a filesystem on them.
+//! Devices that a command uses without a filesystem.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,24 +13,34 @@ use crate::args::Queueing;
 use crate::failure::{Failure, Result};
 use crate::foreign;
 
-/// Open a device or an image as it is; `raw:` in front means the same.
+/// Open a whole device or image, with or without `raw:` before its name.
 pub(crate) fn open(name: &str, writes: bool) -> Result<Arc<dyn BlockDevice>> {
     let options = if writes { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
     open_target(name, &options).map_err(|error| Failure::open(&error))
 }
 
+<<<<<<< HEAD
 /// The scheduler that the user chose for a device, or the one for its kind.
+=======
+/// Open a device or an image for writing with direct I/O; fails if the host does not allow it.
+pub(crate) fn open_direct(name: &str) -> Result<Arc<dyn BlockDevice>> {
+    let options = DeviceOptions::read_write().direct(DirectIo::Required);
+    open_target(name, &options).map_err(|error| Failure::open(&error))
+}
+
+/// The user's scheduler for a device, or the default of its kind.
+>>>>>>> 890ceea8 (CLI, C, Python, xtask, docs: words; results of Python calls are named tuples; tests wait for conditions)
 pub(crate) fn scheduler(device: &dyn BlockDevice, queueing: Queueing) -> Result<SchedulerKind> {
     Ok(queueing.choice()?.unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational)))
 }
 
-/// A test that writes overwrites its target: not one that holds something, unless that is what the user wants. Asked before the target is
-/// opened for writing, which shuts out everyone else.
+/// Fail if a test would overwrite a target with known content. It is checked before the target is opened for writing, because that takes a
+/// lock.
 pub(crate) fn refuse_to_destroy(name: &str, who: &str) -> Result<()> {
     refuse(name, who, what_is_on(name))
 }
 
-/// The same of any data of a plain file, for a test that has no file of its own.
+/// As [`refuse_to_destroy`], and also fail for any data in a plain file.
 pub(crate) fn refuse_to_destroy_data(name: &str, who: &str) -> Result<()> {
     refuse(name, who, what_is_lost(name))
 }
@@ -39,17 +49,17 @@ fn refuse(name: &str, who: &str, lost: Option<FoundContent>) -> Result<()> {
     match lost {
         None => Ok(()),
         Some(found) => Err(Failure::Failed(format!(
-            "{name}: {found}, which {who} would destroy; use --force if that is meant"
+            "{name}: {found}, which {who} would destroy; use --force to overwrite it"
         ))),
     }
 }
 
-/// As [`what_is_on`], and also that a plain file has data, whatever it is.
+/// As [`what_is_on`], and also finds any data in a plain file.
 pub(crate) fn what_is_lost(name: &str) -> Option<FoundContent> {
     if let Some(found) = what_is_on(name) {
         return Some(found);
     }
-    // A part of a file is less than its data, and what a member of an array or a volume group holds is not what is overwritten.
+    // Data outside of a part is not overwritten, and members of arrays and volume groups always have data.
     if kind_of_target(name) != TargetKind::Whole {
         return None;
     }
@@ -61,13 +71,13 @@ pub(crate) fn what_is_lost(name: &str) -> Option<FoundContent> {
     })
 }
 
-/// Bytes from the first data of a file that are looked at, and of each of the places after that.
+/// Bytes that are read at the first data of a file, and at each sample.
 const HEAD_BYTES: usize = 1 << 20;
 const SAMPLE_BYTES: usize = 4096;
-/// Places, evenly over the file.
+/// Samples, at equal distances over the file.
 const SAMPLES: u64 = 64;
 
-/// Whether a regular file has data that is not zeros, as far as a look at some of it shows. The cost does not grow with the file.
+/// Whether samples of a regular file have data other than zeros. The cost does not depend on the size of the file.
 fn has_data(path: &Path) -> bool {
     use std::os::unix::fs::FileExt as _;
     let Some(size) = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len()) else {
@@ -78,7 +88,7 @@ fn has_data(path: &Path) -> bool {
     let mut is_nonzero = |from: u64, most: usize| {
         let start = match rustix::fs::seek(&file, SeekFrom::Data(from)) {
             Ok(start) => start,
-            // Only a hole is left.
+            // The rest is a hole.
             Err(Errno::NXIO) => return false,
             Err(_) => from,
         };

@@ -1,4 +1,4 @@
-//! The command diskperf: the disk test of 2002, with its own way of naming options.
+//! The command diskperf: the disk test of 2002, with its syntax of options.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::{devices, interrupt};
 
 /// Largest transfer.
 const MOST_BYTES: u64 = 1 << 30;
-/// Most transfers in flight on each device; each has its own buffer.
+/// Most transfers in flight on each device. Each needs a buffer.
 const MOST_IN_FLIGHT: u64 = 1024;
 
 pub(crate) fn diskperf(arguments: &Arguments, output: &mut Output) -> Result<()> {
@@ -91,7 +91,7 @@ fn device_target(
     Ok(DiskTarget::Device(scheduled))
 }
 
-/// A file of a volume, which a write test makes if it does not exist.
+/// A file of a volume. A write test creates it if it is missing.
 fn file_target(
     arguments: &Arguments,
     name: &str,
@@ -119,11 +119,11 @@ fn file_target(
 fn simulated(arguments: &Arguments, options: DiskPerf, names: &[String], output: &mut Output) -> Result<()> {
     if let Some(real) = names.iter().find(|name| !name.starts_with("sim:")) {
         let why = format!(
-            "{real}: real and simulated devices do not go together: simulated time is virtual; test them apart"
+            "{real}: real and simulated devices cannot be in one test: simulated time is virtual; test them separately"
         );
         return Err(Failure::Usage(why));
     }
-    profiling::refuse_in_simulation(&arguments.profiling)?;
+    arguments.profiling.refuse_in_simulation()?;
     let world = WorldOptions { seed: arguments.seed, ..WorldOptions::default() };
     let scheduler = arguments.queueing.choice()?;
     let progress = StageProgress::default();

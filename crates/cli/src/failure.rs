@@ -1,6 +1,6 @@
-//! How a command fails: one line on standard error, and an exit status.
+//! Failures of commands: one line on standard error, and an exit status.
 //!
-//! A line is `diorite: OBJECT: what happened: why; cure`.
+//! A line is `diorite: OBJECT: what happened: why; what to do`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 
 use crate::foreign;
 
-/// Failures of parts of a command, in order: the command went on.
+/// Failures of parts of a command, after which the command continued.
 static PARTIAL: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// 128 and the number of the signal, which this program does not get: it closes its images first.
+/// The exit status after SIGPIPE in a shell. This program ignores the signal and closes its images first.
 const ENDED_BY_SIGPIPE: u8 = 128 + 13;
 
 /// Why a command did not succeed.
@@ -33,16 +33,16 @@ const ENDED_BY_SIGPIPE: u8 = 128 + 13;
 pub(crate) enum Failure {
     /// The operation failed; the text names the object, what happened, and why.
     Failed(String),
-    /// The arguments make no sense together.
+    /// The arguments contradict each other.
     Usage(String),
-    /// Everything was reported already, one line for each object.
+    /// All failures are reported already, one line for each object.
     Reported,
-    /// The reader of the output is gone. The status is that of a program that SIGPIPE ends, as a shell shows it.
+    /// The reader of the output closed it. The exit status is the one of SIGPIPE.
     OutputClosed,
 }
 
 impl Failure {
-    /// For a device that cannot be opened, whose error names it, with the cure. A name that makes no sense is a wrong argument.
+    /// The failure of an open; the error names the device. An invalid name is wrong usage.
     pub(crate) fn open(error: &OpenError) -> Self {
         match error {
             OpenError::BadTarget { .. } => Self::Usage(error.to_string()),
@@ -95,7 +95,7 @@ impl Failure {
         Self::Failed(format!("{object}: cannot {what}: {bare}{cure}"))
     }
 
-    /// As [`Failure::of`], for the volume of an image of which options choose the part.
+    /// As [`Failure::of`], for an image whose part is chosen by mount options.
     pub(crate) fn of_mount(image: &str, options: &MountOptions, what: &str, error: &diorite::Error) -> Self {
         if !error.is_no_volume() {
             return Self::of(image, what, error);
@@ -119,7 +119,7 @@ impl Failure {
         move |error| Self::of(object, what, &error)
     }
 
-    /// The same, with one line more.
+    /// Append text to the message.
     pub(crate) fn with(self, more: &str) -> Self {
         match self {
             Self::Failed(text) => Self::Failed(text + more),
@@ -132,7 +132,7 @@ impl Failure {
         Self::Failed(format!("{object}: cannot {what}: {}", reason(error)))
     }
 
-    /// Write the line, if there is one, and give the exit status.
+    /// Print the line, if there is one, and return the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Failed(text) => {
@@ -150,13 +150,13 @@ impl Failure {
     }
 }
 
-/// Print the failure of a part of a command, which goes on.
+/// Print the failure of a part of a command, which continues.
 pub(crate) fn complain_of_part(text: &str) {
     complain(text);
     PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
 }
 
-/// Why a command did not do all that it should, as JSON: nothing if it did.
+/// The failures of a command as JSON; empty after success.
 pub(crate) fn json_errors(done: &Result<()>) -> Vec<Value> {
     let last = match done {
         Err(Failure::Failed(text) | Failure::Usage(text)) => Some(text.clone()),
@@ -168,7 +168,7 @@ pub(crate) fn json_errors(done: &Result<()>) -> Vec<Value> {
     texts.iter().map(|text| json_error(text, std::env::args_os().skip(1))).collect()
 }
 
-/// A message `OBJECT: what: why; remedy` as JSON. An object that is one of the `words` of the command line may contain `: `.
+/// A message `OBJECT: what: why; remedy` as JSON. An object that is a word of the command line may contain `: `.
 fn json_error(text: &str, words: impl Iterator<Item = OsString>) -> Value {
     let words = words.map(|word| word.to_string_lossy().into_owned());
     let named = words.filter(|word| text.strip_prefix(word).is_some_and(|rest| rest.starts_with(": ")));
@@ -179,17 +179,17 @@ fn json_error(text: &str, words: impl Iterator<Item = OsString>) -> Value {
     json!({ "object": object, "what": what, "why": why, "remedy": remedy, "message": text })
 }
 
-/// Print something on standard error, as one line with the program's name; control characters are made visible.
+/// Print a line with the program's name on standard error; control characters are escaped.
 pub(crate) fn complain(text: &str) {
     print_error(&format!("diorite: {}", visible(text)));
 }
 
-/// A line on standard error. Where it cannot be written, the exit status says what there is to say.
+/// Print a line on standard error. If that fails, the exit status still reports the failure.
 pub(crate) fn print_error(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// A name with its control characters written as escapes, so that a hostile image cannot talk to the terminal.
+/// Escape control characters, so that a name in a hostile image cannot control the terminal.
 pub(crate) fn visible(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut visible, c| {
         if c.is_control() {
@@ -201,11 +201,11 @@ pub(crate) fn visible(text: &str) -> String {
     })
 }
 
-/// What to do where files of this process may not be larger.
+/// The advice for a file that is too large.
 const FILE_SIZE_CURE: &str =
     "; raise the limit on the size of files (ulimit -f), or use a filesystem with larger ones";
 
-/// What an error of the host says, without the number.
+/// The text of an error of the host, without its number.
 pub(crate) fn reason(error: &io::Error) -> String {
     if error.raw_os_error() == Some(Errno::FBIG.raw_os_error()) {
         return format!("file too large{FILE_SIZE_CURE}");
@@ -216,12 +216,12 @@ pub(crate) fn reason(error: &io::Error) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// The array that the device `name` is a part of, and how that is opened.
+/// The array or volume group of the member `name`, and the name that opens it.
 fn array_text(name: &str) -> Option<String> {
     array_of(&*open_target(name, &DeviceOptions::read_only()).ok()?)
 }
 
-/// What there is on the disk `name` instead of a volume, or of one in the partition that was `chosen`; `cure` says how to choose another.
+/// The partitions of the disk `name`, which has no volume in the `chosen` partition or outside of partitions. `cure` says how to choose one.
 fn partitions_text(name: &str, chosen: Option<u32>, cure: &str) -> Option<String> {
     let device = open_target(name, &DeviceOptions::read_only()).ok()?;
     let partitions = partitions_with_volumes(&device).ok().filter(|list| !list.is_empty())?;
@@ -237,15 +237,15 @@ fn partitions_text(name: &str, chosen: Option<u32>, cure: &str) -> Option<String
     Some(match chosen {
         None => format!("it is a disk with partitions: {all}; {cure}"),
         Some(number) if volumes.is_empty() => {
-            format!("partition {number} holds no ext2, ext3 or ext4 volume, and no other does: {all}")
+            format!("neither partition {number} nor another one holds an ext2, ext3 or ext4 volume: {all}")
         }
         Some(number) => {
-            format!("partition {number} holds no ext2, ext3 or ext4 volume, but there is {volumes}; {cure}")
+            format!("partition {number} holds no ext2, ext3 or ext4 volume; volumes are on {volumes}; {cure}")
         }
     })
 }
 
-/// What the user can do about an error of the library, if that is clear.
+/// The advice for an error of the library, if there is one.
 fn cure(error: &diorite::Error) -> &'static str {
     if error.is_no_volume() {
         return "; if it is a disk with partitions, name one: ?partition=1";
@@ -261,28 +261,28 @@ fn cure(error: &diorite::Error) -> &'static str {
         (cause, _) if cause.is_of_device() && error.errno() == Errno::FBIG.raw_os_error() => FILE_SIZE_CURE,
         (diorite::Error::DirectRefused(_), _) => "; leave out --direct",
         (_, ErrorKind::Other) if error.errno() == Errno::NAMETOOLONG.raw_os_error() => {
-            "; use a shorter one, or for a link's target larger blocks (mkfs -b, up to 4096)"
+            "; use a shorter name; for a long target of a link, use larger blocks (mkfs -b, up to 4096)"
         }
         (_, kind) => cure_of(kind),
     }
 }
 
-/// What the user can do about a class of errors, if that is clear.
+/// The advice for a kind of error, if there is one.
 fn cure_of(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::NotFound => "; `diorite ls` shows what is there",
+        ErrorKind::NotFound => "; `diorite ls` lists the directory",
         ErrorKind::AlreadyExists => "; remove it first or choose another name",
-        ErrorKind::IsADirectory => "; name a file, or use -r where the command has it",
+        ErrorKind::IsADirectory => "; name a file, or use -r if the command has it",
         ErrorKind::StorageFull => {
             "; remove something, or make a larger image (`diorite df` shows the blocks, `df -i` the inodes)"
         }
-        ErrorKind::DirectoryNotEmpty => "; use rm -r to remove it with everything in it",
-        ErrorKind::NotADirectory => "; a part of the path is no directory: `diorite ls -l` shows what it is",
+        ErrorKind::DirectoryNotEmpty => "; use rm -r to remove it recursively",
+        ErrorKind::NotADirectory => "; a part of the path is not a directory: `diorite ls -l` shows its type",
         ErrorKind::QuotaExceeded => "; remove something, or raise the limit with setquota or edquota",
         ErrorKind::FilesystemLoop => {
-            "; a link on the path leads back to itself: `diorite ls -l` shows where links lead"
+            "; a symbolic link on the path leads back to itself: `diorite ls -l` shows the targets"
         }
-        ErrorKind::Corrupt => "; `diorite check` shows more, e2fsck may repair it",
+        ErrorKind::Corrupt => "; `diorite check` lists the problems, e2fsck may repair them",
         _ => "",
     }
 }
@@ -342,7 +342,7 @@ mod tests {
                 "message": "a: b:/x: cannot read: it: is gone; look; again",
             })
         );
-        let bare = error("interrupted; what was done so far stays", "x");
+        let bare = error("interrupted; completed changes remain", "x");
         assert_eq!((&bare["object"], &bare["what"]), (&Value::Null, &json!("interrupted")));
         assert_eq!(error("b: not a directory", "x")["object"], "b");
     }

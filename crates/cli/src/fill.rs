@@ -1,4 +1,4 @@
-//! The first content of a new filesystem: a directory, or a tar archive.
+//! The initial content of a new filesystem: a directory or a tar archive.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -22,18 +22,18 @@ use crate::interrupt;
 use crate::location::is_same_image;
 use crate::progress::CopyProgress;
 
-/// What a new filesystem is filled with.
+/// The source of the content.
 pub(crate) enum Content {
     /// A directory of the host.
     Directory(PathBuf),
-    /// A tar file, and its name.
+    /// A tar file and its name.
     Archive { reader: BufReader<File>, name: String },
-    /// A tar stream, of which the start has been read.
+    /// A tar stream whose start has been read.
     StandardInput { start: Vec<u8>, input: StandardInput },
 }
 
 impl Content {
-    /// What `from` names. A file or standard input must begin as a tar archive does.
+    /// Open `from`. A file or standard input must begin with the header of a tar archive.
     #[expect(clippy::disallowed_methods, reason = "the archive is an argument of the command")]
     pub(crate) fn open(from: &Path, image: &Path) -> Result<Self> {
         if from == Path::new("-") {
@@ -44,12 +44,12 @@ impl Content {
             return Ok(Self::Directory(from.to_owned()));
         }
         if is_same_image(from, image) {
-            let why = "the new filesystem would take its place; choose another image";
+            let why = "the new filesystem would overwrite it; choose another image";
             return Err(Failure::Failed(format!("{}: not used as an archive: {why}", from.display())));
         }
         let file = File::open(from).map_err(|error| Failure::host(from.display(), "open", &error))?;
         let mut reader = BufReader::with_capacity(START_BYTES, file);
-        // A pipe may have little of it yet; it is checked when it is read.
+        // A pipe may not have enough data yet; it is checked when it is read.
         if found.is_file() {
             let start = reader.fill_buf().map_err(|error| Failure::host(from.display(), "read", &error))?;
             if let Some(why) = no_archive(start) {
@@ -80,7 +80,7 @@ impl Content {
     }
 }
 
-/// What the file `from`, which is no tar archive, is instead, and what to do with it.
+/// The format of `from`, which is not a tar archive, and what to do with it.
 fn better_reason(from: &Path, start: &[u8]) -> Option<String> {
     let name = from.display();
     if let Some(command) = decompressor(start) {
@@ -95,8 +95,8 @@ fn better_reason(from: &Path, start: &[u8]) -> Option<String> {
     foreign::describe(from)
 }
 
-/// Under fakeroot(1), attributes that were set in its session are in its memory only, and its library shows them to programs that call the C
-/// library for them. This program calls the kernel.
+/// Under fakeroot(1), the attributes set in its session are only in its memory. Its library shows them to programs that use the C library, but
+/// this program calls the kernel.
 fn report_fakeroot(from: &Path) {
     if std::env::var_os("FAKEROOTKEY").is_some() {
         complain(&format!(
@@ -107,10 +107,10 @@ fn report_fakeroot(from: &Path) {
     }
 }
 
-/// Longer than any image takes to fill.
+/// Longer than any command runs.
 const NEVER: Duration = Duration::from_secs(1 << 30);
 
-/// One moment, for images that are the same each time.
+/// A clock that stands still, for reproducible images.
 #[derive(Debug)]
 struct FixedClock(Timestamp);
 
@@ -120,8 +120,7 @@ impl Clock for FixedClock {
     }
 }
 
-/// Copy the content into the root of the new filesystem. The owner of the root is `root_owner`, if that was
-/// asked for, and else as the archive says.
+/// Copy the content into the root of the new filesystem. `root_owner` overrides the owner of the root in the source.
 pub(crate) fn fill(
     image: &Path,
     device: Arc<dyn BlockDevice>,
@@ -130,15 +129,14 @@ pub(crate) fn fill(
     root_owner: Option<Owner>,
 ) -> Result<Summary> {
     let failure = |error| Failure::of(image.display(), "fill", &error);
-    // The volume is new: the blocks for root are for the first content, too.
+    // The initial content may use the blocks reserved for root.
     let mut options =
         Filesystem::options().new_volume().access(Access::ReadWrite).reserved_blocks(ReservedBlocks::Usable);
     if let Some(time) = time {
         options = options.clock(Arc::new(FixedClock(time))).dirty_age(NEVER).commit_interval(NEVER);
     }
     let filesystem = options.open_device(device).map_err(failure)?;
-    // What is written back in the background gets its blocks when the machine finds the time, and equal sources are to make
-    // equal images.
+    // Reproducible images need direct I/O: the order in which writeback allocates blocks depends on timing.
     let direct = time.map(|_| DirectIo::Preferred);
     let mut tree = ImageTree::new(filesystem.clone(), image.display().to_string(), direct);
     if let Some(time) = time {
@@ -148,7 +146,7 @@ pub(crate) fn fill(
     let root = Path::new("/");
     let summary = match content {
         Content::Directory(from) => {
-            // One sync at the end, by closing.
+            // The close syncs.
             let options = CopyOptions { depth: Depth::Tree, sync: Sync::Never, ..CopyOptions::default() };
             report_fakeroot(&from);
             let mut copier = Copier::new(&tree, options, &progress);

@@ -1,19 +1,19 @@
-//! What a file is that is no volume, by the library's table of formats.
+//! The format of a file that is not a volume, by the library's table of formats.
 
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use diorite::front_end::{ForeignFormat, foreign_format};
 
-/// What the file or device at `path` is, and what to do about it, if that is known.
+/// The format of the file or device at `path` and advice, if the format is known.
 pub(crate) fn describe(path: &Path) -> Option<String> {
     format_of(path).map(|format| format!("it is {}; {}", format.name, format.advice))
 }
 
-/// The format of the file or device at `path`, if it is a known one.
+/// The format of the file or device at `path`, if it is known.
 pub(crate) fn format_of(path: &Path) -> Option<&'static ForeignFormat> {
     let kind = path.metadata().ok()?.file_type();
-    // A pipe would wait for a writer.
+    // The open of a pipe would wait for a writer.
     if !kind.is_file() && !kind.is_block_device() {
         return None;
     }

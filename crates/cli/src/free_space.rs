@@ -1,4 +1,4 @@
-//! Before `mkfs -d DIRECTORY`: whether the tree can fit.
+//! The check before `mkfs -d DIRECTORY` that the tree can fit.
 
 use std::path::Path;
 
@@ -9,24 +9,24 @@ use diorite_copy::{HostTree, needs};
 use crate::failure::{Failure, Result};
 use crate::size::human;
 
-/// An error if the tree at `from` needs more than the volume would have. Nothing is written.
+/// Fail if the tree at `from` needs more space or inodes than the volume would have. Nothing is written.
 pub(crate) fn check(image: &Path, from: &Path, geometry: &Geometry, options: &MkfsOptions) -> Result<()> {
     let sector = geometry.logical_block_size;
-    // What is wrong with the options themselves is said when the volume is made.
+    // Invalid options are reported when the volume is made.
     let Ok(volume) = preview(options, geometry.capacity_bytes, sector) else { return Ok(()) };
     let source = HostTree::new();
     let needed = needs(&source, from, &volume);
     if volume.holds(needed) {
         return Ok(());
     }
-    // No size is proposed: what indexes and mappings take is known only when the tree is written.
+    // No size is proposed: the space for indexes and mappings is known only after the tree is written.
     let cure = match (needed.inodes > u64::from(volume.free_inodes), needed.bytes > volume.free_bytes()) {
         (true, true) => "make the image larger, with more inodes (-N)",
-        (true, false) => "ask for more inodes (-N)",
+        (true, false) => "use more inodes (-N)",
         _ => "make the image larger",
     };
     Err(Failure::Failed(format!(
-        "{}: not made: {} needs {} inodes and more than {} of space, and there would be {} and {}; {cure}",
+        "{}: not made: {} needs {} inodes and more than {} of space, but only {} and {} would be free; {cure}",
         image.display(),
         from.display(),
         needed.inodes,

@@ -1,6 +1,6 @@
-//! Completions and manual pages, generated from the declarations in `args.rs`.
+//! Completions and manual pages, generated from the declarations in `args`.
 //!
-//! The scripts of clap know commands and flags. A word with `:/` in it is a path in an image: for it bash, zsh and fish call
+//! The scripts of clap complete commands and flags. For a word with `:/`, a path in an image, bash, zsh and fish call
 //! `diorite completions SHELL --rest-of WORD`, which reads the image.
 
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +32,7 @@ pub(crate) fn completions(arguments: &Completions, output: &mut Output) -> Resul
             output.text(&script)?;
             output.text(BASH)
         }
-        // Its last lines call the function that stands first.
+        // The last lines of the script call the first function.
         Shell::Zsh => {
             let entry = "\n_diorite() {\n";
             output.text(&script.replacen(entry, &format!("\n{ZSH}{entry}    _diorite_paths && return\n"), 1))
@@ -45,7 +45,7 @@ pub(crate) fn completions(arguments: &Completions, output: &mut Output) -> Resul
     }
 }
 
-/// What follows an incomplete path in an image, one possible rest in a line; that of a directory ends in a slash.
+/// Print the possible rests of an incomplete path in an image, one in a line. A directory ends in a slash.
 fn rests(word: &Location, output: &mut Output) -> Result<()> {
     let Location::Image { image, path } = word else { return Ok(()) };
     let path = path.as_os_str().as_bytes();
@@ -60,7 +60,7 @@ fn rests(word: &Location, output: &mut Output) -> Result<()> {
         let DirEntry { name, kind, .. } = entry.map_err(failure)?;
         let is_hidden = name.starts_with(b".") && !start.starts_with(b".");
         let is_special = name == b"." || name == b"..";
-        // A name with control characters is no line, and may be meant for the terminal.
+        // Names with control characters could break the line or control the terminal.
         if name.starts_with(start) && !is_hidden && !is_special && !name.iter().any(u8::is_ascii_control) {
             names.push((name, kind));
         }
@@ -84,7 +84,7 @@ fn rests(word: &Location, output: &mut Output) -> Result<()> {
 }
 
 pub(crate) fn man(arguments: &Man, output: &mut Output) -> Result<()> {
-    // `help COMMAND` shows what the page of the command says.
+    // `help COMMAND` has the same text as the page of the command.
     let mut command = Cli::command().disable_help_subcommand(true);
     if let Some(directory) = &arguments.output {
         let failure = |error: std::io::Error| Failure::host(directory.display(), "write the pages", &error);

@@ -1,4 +1,4 @@
-//! The images that a command has open: each once, closed in order, with statistics where requested.
+//! The open images of a command. Each is opened once, and closed in order, with statistics if requested.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use crate::location::is_same_image;
 use crate::output::local_time;
 use crate::size::human;
 
-/// Images by the names that the user gave them.
+/// Images by the names on the command line.
 pub(crate) struct Images {
     opening: Opening,
     read_ahead_bytes: Option<usize>,
@@ -35,13 +35,13 @@ impl Images {
         Self { opening, read_ahead_bytes: None, open: Vec::new() }
     }
 
-    /// Open images with this largest read-ahead window, if one is given.
+    /// Set the largest read-ahead window of the images, if one is given.
     #[must_use]
     pub(crate) fn read_ahead(self, read_ahead_bytes: Option<usize>) -> Self {
         Self { read_ahead_bytes, ..self }
     }
 
-    /// The way of file data that the user chose, if any.
+    /// The user's choice of direct I/O, if any.
     pub(crate) fn direct(&self) -> Option<DirectIo> {
         match (self.opening.direct, self.opening.buffered) {
             (true, _) => Some(DirectIo::Required),
@@ -50,7 +50,7 @@ impl Images {
         }
     }
 
-    /// The filesystem in an image, opened for at least `access`. A command asks for writing first.
+    /// The filesystem in an image, opened for at least `access`. The first open of an image must have the highest access.
     pub(crate) fn open(&mut self, name: &Path, access: Access) -> Result<Filesystem> {
         if let Some(image) = self.open.iter().find(|image| is_same_image(&image.name, name)) {
             assert!(
@@ -109,7 +109,7 @@ impl Images {
         Ok(filesystem)
     }
 
-    /// Sync and close everything; the first failure counts.
+    /// Sync and close all images. Returns the first failure.
     pub(crate) fn close(self) -> Result<()> {
         let mut result = Ok(());
         for image in self.open {
@@ -133,7 +133,7 @@ impl Images {
     }
 }
 
-/// Say which partition of a disk is used where the user named none.
+/// Report the partition of a disk that was chosen automatically.
 pub(crate) fn say_chosen_part(name: &Path, device: &str) {
     if let Some((_, number)) = device.rsplit_once("?partition=")
         && !name.as_os_str().as_bytes().contains(&b'?')
@@ -142,12 +142,12 @@ pub(crate) fn say_chosen_part(name: &Path, device: &str) {
     }
 }
 
-/// The blocks that are kept for the superuser are for root here, too.
+/// Root may use the reserved blocks.
 fn reserved_blocks() -> ReservedBlocks {
     if rustix::process::geteuid().is_root() { ReservedBlocks::Usable } else { ReservedBlocks::Kept }
 }
 
-/// Says once why an open waits for another host's mark (multi-mount protection), and ends the wait when the user wants no more.
+/// Reports once why an open waits for another host (multi-mount protection). An interrupt ends the wait.
 fn mmp_watch(name: &Path) -> impl Fn(&MmpWait) -> ControlFlow<()> + Send + Sync + 'static {
     let (name, said, cancel) = (name.display().to_string(), Once::new(), interrupt::cancel());
     move |wait| {
@@ -160,15 +160,15 @@ fn mmp_text(name: &str, wait: &MmpWait) -> String {
     let seconds = i64::try_from(wait.time).unwrap_or(i64::MAX);
     let time = local_time(Timestamp { seconds, nanoseconds: 0 }, "%Y-%m-%d %H:%M:%S");
     format!(
-        "{name}: waiting for {} s (Ctrl-C ends it): host {} (device {}) marked the volume as in use at {time}, and must be seen to be \
-         gone (multi-mount protection)",
+        "{name}: waiting for {} s (Ctrl-C ends it): host {} (device {}) marked the volume as in use at {time}; the wait shows whether it \
+         still does (multi-mount protection)",
         wait.total.as_secs(),
         wait.node,
         wait.device
     )
 }
 
-/// Whether a name that does not exist may have been meant as a path in an image: `disk.img:path` or `disk.img/path`.
+/// Whether a missing name may be a mistyped path in an image: `disk.img:path` or `disk.img/path`.
 fn looks_like_a_path_inside(name: &Path) -> bool {
     let bytes = name.as_os_str().as_bytes();
     let mut ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at);
@@ -176,7 +176,7 @@ fn looks_like_a_path_inside(name: &Path) -> bool {
     !name.exists() && (ends.any(is_image) || name.ancestors().skip(1).any(Path::is_file))
 }
 
-/// What was done with an image.
+/// The counters of an image.
 fn stats_text(name: &Path, stats: &diorite::Stats) -> String {
     let device = &stats.device;
     format!(

@@ -1,7 +1,7 @@
-//! What a process inherits from its caller besides arguments and environment: limits on resources, and how signals are handled.
+//! Resource limits and signal actions that a process inherits from its caller.
 //!
-//! Every command gets errors instead of the signal where its files are as large as they may be: it then cleans up and says why. A command keeps the
-//! limits of its caller. A process that serves a volume raises them: they are the limits of one program, and others use the volume.
+//! SIGXFSZ is ignored, so a write beyond the limit on file sizes is an error, and the command cleans up and reports it. A command keeps the
+//! limits of its caller. A process that serves a volume raises them, because they are limits of one program and not of the volume's users.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use nix::sys::signal::SigSet;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGCHLD, SIGXFSZ};
 
-/// Limits that say how much a process may use. The limit on core dumps is not among them: it says what remains of a process.
+/// The limits that a daemon raises. The limit on core dumps stays.
 const LIMITS: [Resource; 8] = [
     Resource::As,
     Resource::Cpu,
@@ -22,19 +22,19 @@ const LIMITS: [Resource; 8] = [
     Resource::Stack,
 ];
 
-/// Handle signals as a program does that a shell starts. Call it before threads are started: they inherit the mask.
+/// Reset the signal mask and the actions that matter here. Call it before threads start, because they inherit the mask.
 pub(crate) fn reset_signals() {
-    // No thread reads the flag. A signal with a handler does not end the process, and a program that it starts has the default action.
+    // No thread reads the flag. A handler keeps the signal from ending the process, and child processes get the default action.
     let flag = Arc::default();
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::clone(&flag));
     if is_ignored(SIGCHLD) {
-        // The kernel would keep no exit status of `umount` and `fusermount3`.
+        // With SIGCHLD ignored the kernel discards the exit status of `umount` and `fusermount3`.
         let _ = signal_hook::flag::register(SIGCHLD, flag);
     }
     let _ = SigSet::empty().thread_set_mask();
 }
 
-/// Whether the program was started with a signal ignored (`SigIgn` of `proc_pid_status(5)`).
+/// Whether a signal was ignored at the start of the program (`SigIgn` of `proc_pid_status(5)`).
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -50,13 +50,13 @@ pub(crate) fn raise_limits() {
     }
 }
 
-/// Log if the limit on the size of files ends before the image does.
+/// Log a warning if the limit on file sizes is below the size of the image.
 pub(crate) fn warn_of_file_size(image: &str) {
     let Some(limit) = getrlimit(Resource::Fsize).current else { return };
     let sizes = host_paths(image).into_iter().filter_map(|path| path.metadata().ok());
     if sizes.into_iter().any(|found| found.is_file() && found.len() > limit) {
         log::warn!(
-            "{image}: writes after its first {limit} bytes will fail: the hard limit on the size of files is lower than its size; raise it \
+            "{image}: writes after its first {limit} bytes will fail: the hard limit on file sizes is below its size; raise it \
              (ulimit -Hf unlimited)"
         );
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C: a command that changes something is asked to stop and puts everything in order; any other ends at once.
+//! Ctrl-C: a command that changes an image or file stops and cleans up; any other command ends at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -15,10 +15,10 @@ static IS_CHANGING: AtomicBool = AtomicBool::new(false);
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
 static ACTION: OnceLock<Action> = OnceLock::new();
 
-/// What a command does when it is asked to end, for the how many-th time.
+/// The action of a command after an interrupt; the argument is the number of interrupts so far.
 pub(crate) type Action = Arc<dyn Fn(u32) + Send + Sync>;
 
-/// Take care of SIGINT, SIGTERM and SIGHUP from now on; not of a SIGHUP that `nohup` has it ignore.
+/// Handle SIGINT, SIGTERM and SIGHUP. A SIGHUP ignored by `nohup` stays ignored.
 pub(crate) fn install() {
     let mut handled = vec![SIGINT, SIGTERM];
     if !is_ignored(SIGHUP) {
@@ -35,7 +35,7 @@ pub(crate) fn install() {
     }
 }
 
-/// A signal has come.
+/// Handle one signal.
 fn handle() {
     let signals = SIGNALS.fetch_add(1, Ordering::Relaxed) + 1;
     let is_first = signals == 1;
@@ -50,25 +50,25 @@ fn handle() {
     }
 }
 
-/// From now on an interruption does this and nothing else.
+/// Set the action of later interrupts.
 pub(crate) fn act(action: Action) {
     let _ = ACTION.set(action);
 }
 
-/// From now on an interruption waits for the command to put things in order.
+/// Let the command clean up after a later interrupt.
 pub(crate) fn is_changing() {
     IS_CHANGING.store(true, Ordering::Relaxed);
 }
 
-/// The wish to stop, for long work.
+/// The flag that long work checks.
 pub(crate) fn cancel() -> Cancel {
     CANCEL.clone()
 }
 
-/// An error if the user wants no more.
+/// Fail after an interrupt.
 pub(crate) fn check() -> Result<()> {
     if CANCEL.is_cancelled() {
-        Err(Failure::Failed("interrupted; what was done so far stays".to_owned()))
+        Err(Failure::Failed("interrupted; completed changes remain".to_owned()))
     } else {
         Ok(())
     }

@@ -25,7 +25,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     let is_host = arguments.on.as_deref().is_none_or(|on| Path::new(on).is_dir());
     if arguments.queueing.choice()?.is_some() && is_host {
         return Err(Failure::Usage(
-            "--scheduler is for devices: files of the host are scheduled by the host's kernel; give an image, raw:DEVICE or \
+            "--scheduler is for devices: the host's kernel schedules files of the host; give an image, raw:DEVICE or \
              sim:NAME with --on"
                 .to_owned(),
         ));
@@ -38,7 +38,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     let text = read(&arguments.file, &name)?;
     let file = parse_with(&name, &text, &arguments.set).map_err(|error| refuse(&error))?;
     if !arguments.on.as_deref().is_some_and(|target| target.starts_with("sim:")) {
-        // An interrupt ends the program after its files are complete.
+        // After an interrupt the jobs complete their files.
         interrupt::is_changing();
     }
     match arguments.on.as_deref() {
@@ -68,7 +68,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
     }
 }
 
-/// An error if a named file of the host that a job writes holds a filesystem.
+/// Fail if a job would write to a named file of the host that holds a filesystem.
 fn refuse_to_destroy(arguments: &Job, file: &JobFile, below: &Path) -> Result<()> {
     if arguments.force {
         return Ok(());
@@ -115,7 +115,7 @@ fn on_image(arguments: &Job, file: &JobFile, image: &Path, output: &mut Output) 
 }
 
 fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Output) -> Result<()> {
-    profiling::refuse_in_simulation(&arguments.profiling)?;
+    arguments.profiling.refuse_in_simulation()?;
     let on = Simulated {
         disk: target.strip_prefix("sim:").unwrap_or(target).to_owned(),
         flavor: arguments.filesystem.flavor(),
@@ -156,7 +156,9 @@ fn on_target(arguments: &Job, file: &JobFile, target: &Arc<dyn Target>, output: 
         profiled.show(arguments.reporting, output)?;
     }
     if interrupt::cancel().is_cancelled() {
-        return Err(Failure::Failed("interrupted; the figures are those until then".to_owned()));
+        return Err(Failure::Failed(
+            "interrupted; the figures cover the time before the interrupt".to_owned(),
+        ));
     }
     say_what_failed(outcome)
 }

@@ -1,10 +1,10 @@
-//! `-J`: the size of the journal, and of its area for fast commits, as `mke2fs` takes them.
+//! `-J`: the sizes of the journal and of its area for fast commits, in the syntax of `mke2fs`.
 
 use std::str::FromStr;
 
 use crate::size::Size;
 
-/// Sizes of the parts of a journal; `None` by the size of the filesystem.
+/// Sizes of the parts of a journal; `None` depends on the size of the filesystem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JournalSizes {
     /// The log.
@@ -16,7 +16,7 @@ pub(crate) struct JournalSizes {
 impl FromStr for JournalSizes {
     type Err = String;
 
-    /// `SIZE`, or `size=SIZE,fast_commit_size=SIZE`; there a number without unit is of MiB for the log and of KiB for the area.
+    /// `SIZE`, or `size=SIZE,fast_commit_size=SIZE`. In the second form a number without a unit is MiB for the log and KiB for the area.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut sizes = Self::default();
         for word in text.split(',').filter(|word| !word.is_empty()) {
@@ -24,7 +24,11 @@ impl FromStr for JournalSizes {
                 None => sizes.log = Some(word.parse()?),
                 Some(("size", size)) => sizes.log = Some(in_units(size, 1 << 20)?),
                 Some(("fast_commit_size", size)) => sizes.fast_commits = Some(in_units(size, 1 << 10)?),
-                Some(_) => return Err(format!("`{word}` is not known; there are size and fast_commit_size")),
+                Some(_) => {
+                    return Err(format!(
+                        "unknown option `{word}`; the options are size and fast_commit_size"
+                    ));
+                }
             }
         }
         Ok(sizes)

@@ -1,6 +1,6 @@
-//! Whether the kernel has a volume mounted for writing that is read here: what is read may then be old, or not fit together.
+//! A warning if a volume that is read here is mounted for writing by the kernel. The data may then be old or inconsistent.
 //!
-//! Writers are refused by the device layer. A reader that is no root cannot ask the device; the tables of the kernel can be read by all.
+//! The device layer rejects writers. A reader without root cannot query the device, but every user can read `/proc/self/mountinfo`.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,7 +10,7 @@ use diorite::front_end::host_paths;
 
 use crate::failure::complain;
 
-/// Say so, if the kernel has what the image of this name shows mounted for writing.
+/// Warn if the kernel has mounted the image or partition for writing.
 pub(crate) fn warn_if_mounted(name: &Path) {
     let Some(spec) = name.to_str() else { return };
     let partition = spec.rsplit_once("?partition=").map(|(_, rest)| rest.split('&').next().unwrap_or(rest));
@@ -20,14 +20,14 @@ pub(crate) fn warn_if_mounted(name: &Path) {
     let mounted = mounts.lines().find_map(|line| written_at(line, &numbers));
     if let Some(at) = mounted {
         complain(&format!(
-            "{}: the kernel has it mounted on {at} and may be writing: what is shown may be old or not fit together; use it there, or \
+            "{}: the kernel has mounted it on {at} and may write: the shown data may be old or inconsistent; use it there, or \
              unmount it",
             name.display()
         ));
     }
 }
 
-/// Where a line of `mountinfo` mounts one of these devices for writing (`proc_pid_mountinfo(5)`).
+/// The mount point in a line of `mountinfo` that mounts one of these devices for writing (`proc_pid_mountinfo(5)`).
 fn written_at<'l>(line: &'l str, numbers: &[String]) -> Option<&'l str> {
     let (mount, filesystem) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(2);
@@ -37,7 +37,7 @@ fn written_at<'l>(line: &'l str, numbers: &[String]) -> Option<&'l str> {
     (is_written && numbers.iter().any(|known| known == number)).then_some(at)
 }
 
-/// Where the kernel describes the disks that show the file or block device `path`.
+/// The directories in `/sys` of the block device `path`, or of the loop devices on the file `path`.
 fn disks_of(path: &Path) -> Vec<PathBuf> {
     let Ok(found) = path.metadata() else { return Vec::new() };
     if found.file_type().is_block_device() {
@@ -53,7 +53,7 @@ fn disks_of(path: &Path) -> Vec<PathBuf> {
     disks.flatten().map(|disk| disk.path()).filter(is_on_it).collect()
 }
 
-/// The number of a disk, or of a partition of it.
+/// The device number of a disk or of its partition.
 fn number_of(disk: &Path, partition: Option<&str>) -> Option<String> {
     let read = |path: PathBuf| Some(fs::read_to_string(path).ok()?.trim_end().to_owned());
     let Some(wanted) = partition else { return read(disk.join("dev")) };

@@ -1,4 +1,4 @@
-//! Commands that show names and what is known of them: ls, tree, stat, du, extents.
+//! Commands that list names and attributes: ls, tree, stat, du, extents.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -26,32 +26,32 @@ struct Entry {
     name: Vec<u8>,
     inode: InodeNumber,
     kind: FileKind,
-    /// What `lstat` returns, where it was asked for.
+    /// The result of `lstat`, if the listing needs it.
     attributes: Option<Attributes>,
 }
 
-/// What is shown of each name.
+/// The attributes that a listing shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// Its kind, which most directories store with the name: no inode is read.
+    /// The kind, which most directories store with the name, so no inode is read.
     Kind,
-    /// What `lstat` returns.
+    /// The result of `lstat`.
     Attributes,
 }
 
-/// How a directory is listed.
+/// The options of a listing.
 #[derive(Clone, Copy)]
 struct Listing<'a> {
     filesystem: &'a Filesystem,
     location: &'a Location,
     shown: Shown,
-    /// With names that begin with a dot.
+    /// Include names that begin with a dot.
     hidden: bool,
 }
 
 impl Listing<'_> {
-    /// The entries of a directory, sorted by name. One whose inode cannot be read, as in a damaged image, is reported, sets
-    /// `is_partial`, and does not hide the others.
+    /// The entries of a directory, sorted by name. An entry whose inode cannot be read is reported and sets `is_partial`; the others are
+    /// listed.
     fn entries(&self, number: InodeNumber, path: &Path, is_partial: &mut bool) -> Result<Vec<Entry>> {
         let failure = |error| Failure::of(self.location, "list", &error);
         let directory = self.filesystem.node(number).map_err(failure)?;
@@ -71,7 +71,7 @@ impl Listing<'_> {
         }
         let needs_inode = |kind: Option<FileKind>| self.shown == Shown::Attributes || kind.is_none();
         if found.iter().any(|(_, kind, _)| needs_inode(*kind)) {
-            // The table of inodes is read from its beginning to its end, once.
+            // In this order the inode table is read once from start to end.
             found.sort_unstable_by_key(|(inode, ..)| *inode);
         }
         let mut entries = Vec::with_capacity(found.len());
@@ -98,7 +98,7 @@ impl Listing<'_> {
         Ok(entries)
     }
 
-    /// Report an error that hides a part of the listing only.
+    /// Report an error that affects a part of the listing.
     fn report(&self, path: PathBuf, what: &str, error: &diorite::Error) {
         let (image, _) = self.location.in_image();
         let at = Location::Image { image: image.to_owned(), path };
@@ -113,12 +113,12 @@ fn location_bytes(image: &Path, path: &Path) -> Vec<u8> {
     [image.as_os_str().as_bytes(), b":", path.as_os_str().as_bytes()].concat()
 }
 
-/// Where a symbolic link points.
+/// The target of a symbolic link.
 fn link_target(filesystem: &Filesystem, link: InodeNumber) -> diorite::Result<Vec<u8>> {
     filesystem.node(link)?.read_link()
 }
 
-/// What a walk met; `None` for damage, which is reported and hides a part of the tree only. The walk's start cannot be missing.
+/// The entry of a walk. `None` for damage below the start, which is reported.
 fn walked(
     entry: diorite::Result<WalkEntry>,
     location: &Location,
@@ -138,7 +138,7 @@ fn walked(
     }
 }
 
-/// What was missing has been reported.
+/// Fail if a part of the listing was reported as missing.
 fn whole(is_partial: bool) -> Result<()> {
     if is_partial { Err(Failure::Reported) } else { Ok(()) }
 }
@@ -156,7 +156,7 @@ fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// Kind and permissions as `ls -l` shows them.
+/// Kind and permissions in the form of `ls -l`.
 fn mode_text(attributes: &Attributes) -> String {
     let kind = match attributes.kind {
         FileKind::Regular => '-',
@@ -189,7 +189,7 @@ fn is_device(attributes: &Attributes) -> bool {
     matches!(attributes.kind, FileKind::BlockDevice | FileKind::CharacterDevice)
 }
 
-/// What is known of a file, as JSON.
+/// The attributes of a file as JSON.
 fn json_entry(filesystem: &Filesystem, path: &Path, name: &[u8], attributes: &Attributes) -> Value {
     let mut value = json!({
         "name": json_name(name),
@@ -228,7 +228,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
         let attributes = filesystem.symlink_metadata(path).map_err(Failure::map(location, "list"))?;
-        // A link on the command line is followed to a directory, as ls does without -l.
+        // A link to a directory on the command line is followed, as in ls without -l.
         let followed = filesystem.metadata(path).unwrap_or_else(|_| attributes.clone());
         let wants_all = arguments.long || arguments.common.reporting.json;
         let shown = if wants_all { Shown::Attributes } else { Shown::Kind };
@@ -241,7 +241,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
                 let name = path.as_os_str().as_bytes();
                 lists.push(json!({ "entries": [json_entry(&filesystem, path, name, &attributes)] }));
             } else {
-                // As other commands take it.
+                // In the form that other commands accept.
                 let name = location_bytes(image, path);
                 let (inode, kind) = (attributes.inode, attributes.kind);
                 let entry = Entry { name, inode, kind, attributes: Some(attributes) };
@@ -451,20 +451,20 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
     }
     output.line(format!("\n{directories} directories, {files} files"))?;
     if has_bad_link {
-        let why = "a symbolic link cannot be read: run `diorite check`";
-        return Err(Failure::Failed(format!("{location}: not all can be shown: {why}")));
+        let why = "a symbolic link cannot be read; run `diorite check`";
+        return Err(Failure::Failed(format!("{location}: incomplete: {why}")));
     }
     whole(is_partial)
 }
 
-/// An entry that `tree` is still to show.
+/// An entry that `tree` has not printed yet.
 struct Branch {
-    /// What stands before it.
+    /// The text before it.
     lead: Rc<str>,
-    /// The directory that it is in.
+    /// Its parent.
     directory: Rc<Path>,
     entry: Entry,
-    /// Whether it is the last of its directory.
+    /// Whether it is the last entry of its directory.
     is_last: bool,
     depth: usize,
 }
@@ -543,14 +543,14 @@ fn show_stat(
     Ok(())
 }
 
-/// What `du` adds up for one file.
+/// The bytes of one file in the sum of `du`.
 fn du_bytes(attributes: &Attributes, apparent: bool) -> u64 {
     if apparent { attributes.size } else { attributes.sectors.saturating_mul(512) }
 }
 
 pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut totals = Vec::new();
-    // Files of several names count once, whatever argument they are found by.
+    // A file with several names counts once over all arguments.
     let mut seen: HashMap<PathBuf, HashSet<InodeNumber>> = HashMap::new();
     let done = for_each(&arguments.paths, |location| {
         let (image, path) = location.in_image();
@@ -570,7 +570,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
             output.name(&location_bytes(image, path))?;
             output.line("")
         };
-        // Directories from the top to where the walk is, with their sums.
+        // The directories above the current entry, with their sums.
         let mut stack: Vec<(PathBuf, u64, usize)> = Vec::new();
         let (mut total, mut is_partial) = (0u64, false);
         let mut close_below = |stack: &mut Vec<(PathBuf, u64, usize)>, depth: usize| {
@@ -594,7 +594,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
             let bytes = if is_new { du_bytes(&entry.attributes, arguments.apparent_size) } else { 0 };
             total = total.saturating_add(bytes);
             if entry.attributes.kind == FileKind::Directory || arguments.all || entry.depth == 0 {
-                // What is no directory is one without entries here.
+                // A file is treated as a directory without entries.
                 stack.push((entry.path, bytes, entry.depth));
             } else if let Some((_, sum, _)) = stack.last_mut() {
                 *sum = sum.saturating_add(bytes);

@@ -1,4 +1,4 @@
-//! What a path argument means: a file of the host, or a file in an image.
+//! Path arguments: a file of the host, or a file in an image.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -26,8 +26,8 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    /// Take an argument apart at its first `:/` that does not belong to a scheme, or at a later one if there is an image of that name and
-    /// none of the shorter one. A host file that has exactly this name is meant itself.
+    /// Split an argument at its first `:/` that is not part of a scheme, or at a later one if only the longer image name exists. An existing
+    /// host file with the whole name takes precedence.
     pub(crate) fn parse(argument: &Path) -> Self {
         let bytes = argument.as_os_str().as_bytes();
         match end_of_image(bytes) {
@@ -39,7 +39,7 @@ impl Location {
         }
     }
 
-    /// The image and the path in it; an argument without `:/` is an image and means its root.
+    /// The image and the path in it. An argument without `:/` is an image and stands for its root.
     pub(crate) fn in_image(&self) -> (&Path, &Path) {
         match self {
             Self::Host(image) => (image, Path::new("/")),
@@ -48,7 +48,7 @@ impl Location {
     }
 }
 
-/// Where the name of the image ends in an argument that has one.
+/// The end of the image's name in an argument.
 fn end_of_image(argument: &[u8]) -> Option<usize> {
     let first = end_of_target(argument)?;
     let is_there = |at: &usize| {
@@ -59,13 +59,13 @@ fn end_of_image(argument: &[u8]) -> Option<usize> {
     ends.clone().find(is_there).or(Some(first))
 }
 
-/// The name of an image, as the library takes it.
+/// The name of an image as text.
 pub(crate) fn name_of_image(image: &Path) -> Result<&str> {
     let wrong = "the name of an image must be text in UTF-8; rename it, or make a link to it";
     image.to_str().ok_or_else(|| Failure::Usage(format!("{}: {wrong}", image.display())))
 }
 
-/// Whether two names of images mean the same: equal names, or names of one file, with the same part of it.
+/// Whether two names stand for the same image: equal names, or names of one file with the same options of a part.
 pub(crate) fn is_same_image(a: &Path, b: &Path) -> bool {
     let file = |name: &Path| name.metadata().ok().map(|at| (at.dev(), at.ino()));
     let place = |name: &Path| {

@@ -1,4 +1,4 @@
-//! Where the messages of a program that serves go: standard error, a file, or the system's log.
+//! The log of a serving process: standard error, a file, or the system log.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,18 +10,18 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::failure::{complain, visible};
 
-/// The socket of the system's log.
+/// The socket of the system log.
 const SYSTEM_LOG: &str = "/dev/log";
-/// Numbers of the system's log: what daemons say.
+/// The facility `daemon` of the system log.
 const FACILITY_DAEMON: u8 = 3 << 3;
 
-/// Whether standard error is that of a caller who waits, and who is to know of warnings.
+/// Whether a caller reads standard error and needs to see warnings.
 static HAS_CALLER: AtomicBool = AtomicBool::new(true);
 
-/// Where messages go.
+/// The destination of messages.
 pub(crate) enum Destination {
     StandardError,
-    /// With the time before each.
+    /// A file; each message has a timestamp.
     File(File),
     SystemLog,
 }
@@ -31,12 +31,12 @@ struct Logger {
     level: LevelFilter,
 }
 
-/// From now on no caller reads standard error.
+/// Note that no caller reads standard error.
 pub(crate) fn leave_caller() {
     HAS_CALLER.store(false, Ordering::Relaxed);
 }
 
-/// Log from now on. A panic of any thread is logged and ends the program: what the thread held or was to do, others would wait for.
+/// Start logging. A panic of any thread is logged and ends the program, because other threads would wait for its locks and its work.
 pub(crate) fn install(destination: Destination, level: LevelFilter) {
     std::panic::set_hook(Box::new(|panic| {
         log::error!("{panic}");
@@ -47,17 +47,16 @@ pub(crate) fn install(destination: Destination, level: LevelFilter) {
     }
 }
 
-/// Where there is no system's log, as in a container, the superuser's messages go to the kernel's, which `dmesg` shows. There is nowhere to say that
-/// this fails.
+/// Without a system log, as in a container, root's messages go to the kernel log, which `dmesg` shows. A failure of this cannot be reported.
 fn say_to_kernel(line: &str) {
     let opened = rustix::fs::open("/dev/kmsg", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-    // Without its end it would be shown with the next message.
+    // Without the newline the kernel joins it with the next message.
     let _ = opened.and_then(|log| rustix::io::write(&log, format!("{line}\n").as_bytes()));
 }
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Libraries beneath have much to say of themselves.
+        // Other libraries log only warnings and errors.
         metadata.level() <= self.level
             && (metadata.target().starts_with("diorite") || metadata.level() <= Level::Warn)
     }
@@ -76,7 +75,7 @@ impl Log for Logger {
             Destination::File(file) => {
                 let level = record.level().as_str().to_ascii_lowercase();
                 let now = jiff::Timestamp::now();
-                // There is nowhere to say that this fails.
+                // A failed write to the log cannot be reported.
                 let _ = (&mut &*file).write_all(format!("{now:.6} {level}: {}\n", visible(&text)).as_bytes());
             }
             Destination::SystemLog => {
@@ -90,7 +89,7 @@ impl Log for Logger {
                 let line = format!("<{}>diorite[{id}]: {}", FACILITY_DAEMON | severity, visible(&text));
                 let sent =
                     UnixDatagram::unbound().and_then(|socket| socket.send_to(line.as_bytes(), SYSTEM_LOG));
-                // What is said of each request would leave nothing else in the kernel's.
+                // Messages for each request would flush all others out of the kernel log.
                 if sent.is_err() && record.level() <= Level::Info {
                     say_to_kernel(&line);
                 }

@@ -1,7 +1,7 @@
-//! The program `diorite`: arguments, output, progress. What it does is done by the libraries.
+//! The program `diorite`: arguments, output and progress. The libraries do the work.
 //!
-//! Where it sits: on top of everything. Each command opens its images through [`images::Images`], which closes them in
-//! order whatever happens, writes through [`output::Output`], and fails with a [`failure::Failure`].
+//! Where it sits: above all crates. Each command opens its images through [`images::Images`], which closes them in order even after
+//! a failure, writes through [`output::Output`], and fails with a [`failure::Failure`].
 
 mod args;
 mod bonnie;
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Write what was asked for in place of a command (`--help`), or what is wrong with the arguments, and give the exit status.
+/// Print the help or the error of clap, and return the exit status.
 fn show(said: &clap::Error) -> ExitCode {
     let print = || {
         if !said.use_stderr() && stdout::was_closed() { Err(stdout::closed_error()) } else { said.print() }
@@ -74,7 +74,7 @@ fn show(said: &clap::Error) -> ExitCode {
             let text = said.to_string();
             let line = text.lines().next().unwrap_or_default();
             let wrong = Failure::Usage(line.trim_start_matches("error: ").to_owned());
-            // Standard error has it, too.
+            // The message is on standard error already.
             let _ = Output::new().finish(&Err(wrong));
             ExitCode::from(said.exit_code() as u8)
         }
@@ -82,7 +82,7 @@ fn show(said: &clap::Error) -> ExitCode {
     }
 }
 
-/// How the images of a command are opened; the same for those that have nothing to choose.
+/// The options of a command for opening images.
 fn opening_of(command: &Command) -> Opening {
     match command {
         Command::Trim(arguments) => arguments.common.opening,
@@ -105,7 +105,7 @@ fn run(command: &Command) -> Result<()> {
     let mut images = Images::new(opening_of(command));
     let mut output = Output::new();
     let done = dispatch(command, &mut images, &mut output);
-    // Images are closed and what was written is shown even after a failure; the first failure counts.
+    // Images are closed and the output is written even after a failure. The first failure counts.
     let done = done.and(images.close());
     let shown = output.finish(&done);
     done.and(shown)

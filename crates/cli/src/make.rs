@@ -1,4 +1,4 @@
-//! The command mkfs: arguments to options, and a refusal to overwrite.
+//! The command mkfs: translates arguments, and does not overwrite data without `--force`.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -25,13 +25,13 @@ use crate::output::{Output, json_name};
 use crate::size::{Size, counted, human, size_in_words};
 use crate::volume::uuid_text;
 
-/// Smaller images hold no filesystem at all, and are a forgotten unit.
+/// Smaller images cannot hold a filesystem; the user probably forgot the unit.
 const SMALLEST_BYTES: u64 = 16 << 10;
 
 pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let (mut options, time) = options_of(arguments)?;
-    // Before anything is made or overwritten: what cannot be read fills nothing.
+    // The source is opened before anything is created or overwritten.
     let content = arguments.from.as_deref().map(|from| Content::open(from, image)).transpose()?;
     interrupt::is_changing();
     let is_new = is_new_file(name_of_image(image)?);
@@ -39,12 +39,12 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
         refuse_to_overwrite(name_of_image(image)?)?;
     }
     let device = open_device(arguments, image, is_new)?;
-    // The end of an image that is no whole block of the device cannot be used.
+    // A partial block of the device at the end of an image cannot be used.
     let block = u64::from(device.geometry().logical_block_size);
     options.size_bytes = options.size_bytes.map(|size| size - size % block);
     let filled = make_on(arguments, content, device, options, time);
     if filled.is_err() && is_new {
-        // Made by us a moment ago, and useless now. The first error is the one that counts.
+        // Remove the new image. The first error is reported.
         let _ = host_paths(name_of_image(image)?).iter().try_for_each(std::fs::remove_file);
     }
     if filled.is_err() && interrupt::check().is_err() {
@@ -59,7 +59,7 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     show(arguments, image, &report, summary.as_ref(), output)
 }
 
-/// A new filesystem takes the place of what was there.
+/// Fail if the target has content.
 fn refuse_to_overwrite(name: &str) -> Result<()> {
     let Some(found) = what_is_lost(name) else { return Ok(()) };
     let way = if found.is_partition_table() {
@@ -95,7 +95,7 @@ fn mkfs_failure(image: &Path, error: MkfsError) -> Failure {
     let text = format!("{}: cannot make the filesystem: {error}", image.display());
     match error {
         MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
-        // Whatever the image is, it cannot be.
+        // These do not depend on the image.
         MkfsError::Invalid { .. } | MkfsError::UnknownFeature { .. } | MkfsError::Conflict { .. } => {
             Failure::Usage(text)
         }
@@ -129,7 +129,7 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
         open_target(name, options).map_err(|error| match &error {
             OpenError::Os { source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
                 Failure::Failed(format!(
-                    "{name}: cannot set the size: the filesystem that it is on allows no files of that size; choose a smaller size, or \
+                    "{name}: cannot set the size: its filesystem allows no files of that size; choose a smaller size, or \
                      another filesystem"
                 ))
             }
@@ -144,7 +144,7 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
     if u64::from(device.geometry().logical_block_size) <= requested {
         return Ok(device);
     }
-    // Direct I/O moves more at once than such a block; the image can be made through the host's page cache all the same.
+    // Direct I/O cannot transfer such small blocks, so the image is made through the host's page cache.
     drop(device);
     open(&options.create(Create::Never).direct(DirectIo::Off))
 }
@@ -200,26 +200,28 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
             "quotatype" => {
                 let kinds = value.split(':').map(|name| {
                     QuotaKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
-                        wrong("quotatype=KIND, of usrquota, grpquota and prjquota, more with a colon between")
+                        wrong(
+                            "quotatype=KIND; kinds are usrquota, grpquota and prjquota, separated by colons",
+                        )
                     })
                 });
                 options.quota_kinds = Some(kinds.collect::<Result<_>>()?);
             }
             "discard" if word == key => options.discard = true,
             "nodiscard" if word == key => options.discard = false,
-            // Tables and journal are complete when the command ends, whatever is asked for.
+            // Tables and journal are always complete when the command ends.
             "lazy_itable_init" | "lazy_journal_init" if matches!(value, "" | "0" | "1") => {}
             "lazy_itable_init" | "lazy_journal_init" => return Err(wrong(&format!("{key}=0 or {key}=1"))),
             _ => {
                 return Err(Failure::Usage(format!(
-                    "-E {word}: not known; there are root_owner, resize, quotatype, mmp_update_interval, \
+                    "-E {word}: unknown option; the options are root_owner, resize, quotatype, mmp_update_interval, \
                      hash_seed, encoding, encoding_flags, discard, nodiscard, lazy_itable_init, \
                      lazy_journal_init, seed and time"
                 )));
             }
         }
     }
-    // As mke2fs: who names an encoding or the size of a journal wants the feature.
+    // As in mke2fs, an encoding or a journal size enables its feature.
     if with_casefold {
         options.features.push_str(",casefold");
     }
@@ -238,7 +240,7 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
     Ok((options, time))
 }
 
-/// The journal's sizes are given in bytes, and made in blocks, whose size may be chosen by that of the volume.
+/// Set the journal's sizes in blocks. The block size may depend on the size of the volume.
 fn set_journal(
     image: &Path,
     options: &mut MkfsOptions,

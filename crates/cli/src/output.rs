@@ -1,4 +1,4 @@
-//! What a command writes on standard output: text for people, or one JSON object, which also says why the command failed.
+//! Standard output of a command: text, or one JSON object, which also has the failures.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
@@ -9,7 +9,7 @@ use crate::args;
 use crate::failure::{self, Result, visible};
 use crate::stdout::Stdout;
 
-/// Standard output, buffered; a reader that has gone ends the command without a word.
+/// Buffered standard output. If the reader closes it, the command ends without a message.
 pub(crate) struct Output {
     writer: BufWriter<Stdout>,
     is_terminal: bool,
@@ -17,10 +17,10 @@ pub(crate) struct Output {
     json: Option<Value>,
 }
 
-/// Widest line that reads well.
+/// The longest readable line.
 const WIDEST: usize = 100;
 
-/// Characters of a line of text: those of the terminal, if it is one.
+/// The width of a line of text: the width of the terminal, within limits.
 fn width(is_terminal: bool) -> usize {
     let columns = is_terminal.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
     columns.map_or(WIDEST, |size| usize::from(size.ws_col).clamp(40, WIDEST))
@@ -39,7 +39,7 @@ impl Output {
         Ok(())
     }
 
-    /// Write a line that may be long: broken at words, the rest of it after `indent`.
+    /// Write a paragraph, wrapped at words; continuation lines begin with `indent`.
     pub(crate) fn paragraph(&mut self, text: &str, indent: &str) -> Result<()> {
         let width = width(self.is_terminal);
         let mut line = String::new();
@@ -54,12 +54,12 @@ impl Output {
         self.line(line.trim_end())
     }
 
-    /// Write text as it is.
+    /// Write text.
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
         Ok(self.writer.write_all(text.as_bytes())?)
     }
 
-    /// Write a file's name: as it is into a pipe, with its control characters made visible on a terminal.
+    /// Write a file name. On a terminal its control characters are escaped.
     pub(crate) fn name(&mut self, name: &[u8]) -> Result<()> {
         if self.is_terminal {
             self.text(&visible(&String::from_utf8_lossy(name)))
@@ -68,7 +68,7 @@ impl Output {
         }
     }
 
-    /// Write bytes as they are, past the buffer if they are many.
+    /// Write bytes.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.writer.write_all(bytes)?)
     }
@@ -80,12 +80,12 @@ impl Output {
         Ok(())
     }
 
-    /// Hand what there is to the reader, who waits for more.
+    /// Flush the buffer.
     pub(crate) fn flush(&mut self) -> Result<()> {
         Ok(self.writer.flush()?)
     }
 
-    /// Hand everything to the reader. With `--json` a failure is in the object, which is there also if there is nothing else to show.
+    /// Write the rest of the output. With `--json` the object has the failures, and it is written even without other content.
     pub(crate) fn finish(mut self, done: &Result<()>) -> Result<()> {
         let errors = if args::wants_json() { failure::json_errors(done) } else { Vec::new() };
         if let Some(first) = errors.first() {
@@ -103,7 +103,7 @@ impl Output {
     }
 }
 
-/// A name as JSON: text, and the bytes where they are no text.
+/// A name as JSON: text, or also the bytes if they are not UTF-8.
 pub(crate) fn json_name(name: &[u8]) -> Value {
     match std::str::from_utf8(name) {
         Ok(text) => Value::from(text),
@@ -111,13 +111,13 @@ pub(crate) fn json_name(name: &[u8]) -> Value {
     }
 }
 
-/// A time as JSON: RFC 3339 in UTC with nanoseconds, or seconds where the year is beyond that.
+/// A time as JSON: RFC 3339 in UTC with nanoseconds, or seconds if the year is out of range.
 pub(crate) fn json_time(time: diorite::Timestamp) -> Value {
     jiff::Timestamp::new(time.seconds, time.nanoseconds as i32)
         .map_or_else(|_| Value::from(time.seconds), |time| Value::from(time.to_string()))
 }
 
-/// A time for people, in the local time zone.
+/// A time in the local time zone.
 pub(crate) fn local_time(time: diorite::Timestamp, format: &str) -> String {
     jiff::Timestamp::new(time.seconds, time.nanoseconds as i32).map_or_else(
         |_| format!("@{}", time.seconds),

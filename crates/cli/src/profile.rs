@@ -1,7 +1,7 @@
 //! A sampling profiler: CPU time per function, per layer and as a flame graph.
 //!
-//! Samples follow the CPU time of this process, at most one a millisecond (the rate of the kernel's timer), so waiting is not
-//! visible. Kernel time of a thread appears as its system call.
+//! Samples follow the CPU time of this process, at most one per millisecond (the kernel's timer), so waiting does not appear. Kernel time
+//! of a thread appears as its system call.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use pprof::{ProfilerGuard, ProfilerGuardBuilder, Report};
 /// Samples per second of CPU time.
 const FREQUENCY_HZ: i32 = 997;
 
-/// Why there is no profile.
+/// The error of a profile.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProfileError {
     /// The profiler failed.

@@ -2,30 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::args::{Profiling as Arguments, Reporting};
+use crate::args::Reporting;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::profile::{Profile, ProfileError, Profiler, Ticks};
 
-/// Most lines of a table.
+/// The maximum number of lines of a table.
 const LINES: usize = 20;
 
-/// Start sampling if there is a file for the flame graph.
+/// Start sampling if a file for the flame graph is given.
 pub(crate) fn start(file: Option<&Path>) -> Result<Option<Profiling>> {
     let Some(file) = file else { return Ok(None) };
     let profiler = Profiler::start().map_err(|error| Failure::Failed(error.to_string()))?;
     Ok(Some(Profiling { profiler, file: file.to_owned() }))
-}
-
-/// An error for `--profile` in a simulation, whose time is virtual.
-pub(crate) fn refuse_in_simulation(arguments: &Arguments) -> Result<()> {
-    if arguments.profile.is_none() {
-        return Ok(());
-    }
-    Err(Failure::Usage(
-        "--profile samples real CPU time, and a simulation has virtual time; run it on a real device"
-            .to_owned(),
-    ))
 }
 
 /// A running profiler and its file.
@@ -48,8 +37,8 @@ impl Profiling {
 }
 
 impl Profiled {
-    /// Write the flame graph. With a text report also print the ticks per layer and per function, most last, as `readprofile`
-    /// did in 2002.
+    /// Write the flame graph. A text report also has the ticks per layer and per function, in ascending order, as `readprofile` printed
+    /// them in 2002.
     pub(crate) fn show(self, reporting: Reporting, output: &mut Output) -> Result<()> {
         let name = self.file.display();
         let profile =

@@ -12,17 +12,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::{Failure, complain, complain_of_part, visible};
 
-/// Names of small files are shown only in work that lasts longer than this: there may be very many.
+/// Names of small files are shown only after this time, because there may be many.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// Files without space that are reported one by one; of a full disk there may be very many.
+/// The number of files reported separately for lack of space.
 const FULL_LINES_MAX: u64 = 20;
 
-/// Terminals with fewer columns have no place for a bar beside the numbers.
+/// Narrower terminals have no space for a bar beside the numbers.
 const NARROW_COLUMNS: u16 = 84;
 
-/// What a bar counts.
+/// The unit of a bar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Unit {
     #[default]
@@ -34,7 +34,7 @@ fn bar(total: u64, unit: Unit) -> ProgressBar {
     let is_narrow = rustix::termios::tcgetwinsize(std::io::stderr())
         .is_ok_and(|size| (1..NARROW_COLUMNS).contains(&size.ws_col));
     let template = if is_narrow {
-        // A line that does not fit wraps, and each update scrolls.
+        // A line that is too long would wrap and scroll with each update.
         if total > 0 { "{wide_msg} {percent:>3}% {eta:>4}" } else { "{wide_msg} {spinner}" }
     } else if unit == Unit::Steps {
         "{msg:24!} [{wide_bar}] {pos:>10} of {len} {eta:>4}"
@@ -48,7 +48,7 @@ fn bar(total: u64, unit: Unit) -> ProgressBar {
         .with_style(style)
 }
 
-/// Something that moves while it is unknown how much is left.
+/// A spinner for work of unknown length.
 fn spinner(what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {spinner} {elapsed}").expect("constant template");
     let spinner =
@@ -68,23 +68,23 @@ pub(crate) struct CopyProgress {
 }
 
 impl CopyProgress {
-    /// Of `total` bytes; 0 if unknown.
+    /// A bar for `total` bytes; 0 means unknown.
     pub(crate) fn new(total: u64, cancel: Cancel) -> Self {
         let bar = bar(total, Unit::Bytes);
         Self { bar, cancel, started: std::time::Instant::now(), without_space: AtomicU64::new(0) }
     }
 
-    /// Whether it is shown.
+    /// Whether standard error is a terminal.
     pub(crate) fn is_visible() -> bool {
         std::io::IsTerminal::is_terminal(&std::io::stderr())
     }
 
-    /// Take it off the terminal, and say how many files were not reported.
+    /// Clear the bar, and report the number of files not reported separately.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
         let more = self.without_space.load(Ordering::Relaxed).saturating_sub(FULL_LINES_MAX);
         if more > 0 {
-            complain(&format!("{more} more could not be copied: no space"));
+            complain(&format!("{more} more files not copied: no space"));
         }
     }
 }
@@ -125,7 +125,7 @@ pub(crate) struct StageProgress {
 }
 
 impl StageProgress {
-    /// Of stages that are counted in steps and not in bytes.
+    /// Progress in steps instead of bytes.
     pub(crate) fn counting() -> Self {
         Self { unit: Unit::Steps, ..Self::default() }
     }

@@ -11,10 +11,10 @@ pub(crate) fn raw(arguments: &Raw, output: &mut Output) -> Result<()> {
     let failed = |error: std::io::Error| Failure::Failed(format!("bindings: {error}"));
     let mut bindings = RawBindings::of_user().map_err(failed)?;
     let unknown =
-        |name: &str| Failure::Failed(format!("{name}: it is not bound; `diorite raw` lists the bound names"));
+        |name: &str| Failure::Failed(format!("{name}: not bound; `diorite raw` lists the bound names"));
     match (&arguments.name, &arguments.target) {
         (Some(name), Some(target)) => bindings.bind(name, target).map_err(|error| {
-            // What is refused names itself.
+            // The message of a rejected name includes the name.
             let is_refused = error.kind() == std::io::ErrorKind::InvalidInput;
             if is_refused { Failure::Failed(error.to_string()) } else { failed(error) }
         })?,

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `4096`, `4K`, `512M`, `1.5G`; units are powers of 1024.
+//! Sizes with units: `4096`, `4K`, `512M`, `1.5G`. Units are powers of 1024.
 
 use std::fmt;
 use std::str::FromStr;
@@ -60,7 +60,7 @@ pub(crate) fn human(bytes: u64) -> String {
     for next in UNITS.chars() {
         value /= 1024.0;
         unit = next;
-        // What would be shown as 1024 belongs to the next unit.
+        // A value that would round to 1024 belongs to the next unit.
         if value < 1023.5 {
             break;
         }

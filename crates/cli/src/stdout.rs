@@ -1,11 +1,11 @@
-//! Whether standard output was there when the program was started.
+//! Detects a standard output that was closed at the start of the program.
 //!
-//! Before `main` the standard library opens `/dev/null` in place of a standard stream that is closed: what is written there is lost, and no
-//! write fails. `/dev/null` may as well be what the caller chose, so it is found out before that.
+//! Before `main` the standard library replaces a closed standard stream by `/dev/null`, so writes succeed and the output is lost. The caller may
+//! also choose `/dev/null`, so the check must run earlier.
 //!
 //! Safety policy: the section holds addresses of functions that the loader calls, once each, before `main` (System V gABI,
-//! "Initialization and Termination Functions"). The one here makes a system call and stores a flag; it uses nothing that must be
-//! initialised, and cannot panic.
+//! "Initialization and Termination Functions"). The function makes a system call and stores a flag. It needs no initialisation and cannot
+//! panic.
 #![allow(unsafe_code, reason = "see the module's head")]
 
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 #[used]
-// SAFETY: a function of the type that the section is for, as the policy says.
+// SAFETY: the function has the type that the section needs (see the policy).
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
 
@@ -25,17 +25,17 @@ extern "C" fn look() {
     WAS_CLOSED.store(descriptor == Err(Errno::BADF), Ordering::Relaxed);
 }
 
-/// Whether it was closed.
+/// Whether standard output was closed.
 pub(crate) fn was_closed() -> bool {
     WAS_CLOSED.load(Ordering::Relaxed)
 }
 
-/// What a write to a closed standard output gives.
+/// The error of a write to a closed standard output.
 pub(crate) fn closed_error() -> io::Error {
     io::Error::other("it is closed")
 }
 
-/// Standard output, which fails where it was closed.
+/// Standard output. Writes fail if it was closed.
 pub(crate) struct Stdout(io::StdoutLock<'static>);
 
 impl Stdout {

@@ -46,12 +46,12 @@ fn state(info: &VolumeInfo) -> String {
         words.push("has errors");
     }
     if info.has_orphans {
-        words.push("files were being removed");
+        words.push("has orphaned inodes");
     }
     words.join(", ")
 }
 
-/// Works on volumes that cannot be opened, so that a person can see why.
+/// Show the superblock. It also works on volumes that cannot be opened.
 pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let name = name_of_image(image)?;
@@ -72,7 +72,7 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     };
     let geometry = device.geometry();
     let missing = info.blocks.saturating_mul(info.block_size).saturating_sub(geometry.capacity_bytes);
-    // The device ends with a whole logical block, and the filesystem may end within one.
+    // The device ends with a whole logical block; the filesystem may end within it.
     let missing = if missing < u64::from(geometry.logical_block_size) { 0 } else { missing };
     let journal_defect = VolumeInfo::journal_defect(device.as_ref());
     let found = Found { info, missing, backup, journal_defect, array_reason: array_read_only_reason(name) };
@@ -82,7 +82,7 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
     show_info(image, &found, output)
 }
 
-/// A disk with partitions is no volume, and may hold some.
+/// Show the partitions of a disk, with their volumes.
 fn show_partitions(
     arguments: &Info,
     image: &Path,
@@ -97,8 +97,7 @@ fn show_partitions(
     }
     let name = visible(&image.display().to_string());
     output.line(format!("{name}: a disk with partitions; `{name}?partition=N` is one of them"))?;
-    output
-        .line(format!("{:>3} {:>14} {:>8}  {}", "N", "Start", "Size", "What it is for, and what it holds"))?;
+    output.line(format!("{:>3} {:>14} {:>8}  {}", "N", "Start", "Size", "Type and content"))?;
     for (partition, volume) in partitions {
         let mut what = partition.kind.to_string();
         if !partition.name.is_empty() {
@@ -136,14 +135,14 @@ fn json_partition((partition, volume): &(Partition, Option<VolumeInfo>)) -> serd
     })
 }
 
-/// What `info` shows.
+/// The content of `info`.
 struct Found {
     info: VolumeInfo,
-    /// Bytes of the filesystem that the device does not have.
+    /// Bytes of the filesystem after the end of the device.
     missing: u64,
     backup: Option<SuperblockBackup>,
     journal_defect: Option<String>,
-    /// Why the array that the volume is on is only read.
+    /// The reason why the array of the volume is read-only.
     array_reason: Option<String>,
 }
 
@@ -295,7 +294,7 @@ pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Re
         } else {
             (space.blocks, space.blocks.saturating_sub(space.blocks_free), space.blocks_available)
         };
-        // As df does: of what ordinary users could have, rounded up.
+        // As in df: percent of the blocks available to users without root, rounded up.
         let percent = used.saturating_mul(100).div_ceil(used.saturating_add(available).max(1));
         let show = |count: u64| if arguments.inodes { count.to_string() } else { bytes(count) };
         output.line(format!(

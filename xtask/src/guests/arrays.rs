@@ -1,4 +1,4 @@
-//! Arrays of MD and volumes of LVM2 that a real kernel makes, Diorite opens and writes, and the kernel uses again.
+//! MD arrays and LVM2 volumes that a real kernel makes, Diorite writes, and the kernel checks.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::{boot, shell};
 
 const DISKS: usize = 9;
 const DISK_MIB: u64 = 48;
-/// The guest's first run: each array with a filesystem and a file. Disks: a b mirror, c d e RAID-0 of three sizes, f g linear, h i and j LVM2.
+/// The first run of the guest makes arrays, each with a filesystem and a file. Disks: a b mirror, c d e RAID-0 of three sizes, f g linear, h i LVM2.
 const MAKE: &str = "\
 mkdir -p /etc/lvm /run/lock /run/lvm
 echo 'devices { use_devicesfile=0 } activation { udev_sync=0 udev_rules=0 } global { use_lvmpolld=0 }' > /etc/lvm/lvm.conf
@@ -25,7 +25,7 @@ for volume in lin str r1 mir; do fill /dev/mapper/vg-$volume; done
 for second in $(seq 1 60); do lvm lvs --noheadings -o copy_percent vg | grep -q '[0-9]' && ! lvm lvs --noheadings -o copy_percent vg | grep -v '100.00' | grep -q '[0-9]' && break; sleep 1; done
 lvm vgchange -q -an vg || fail vgchange
 ";
-/// The guest's second run: the host's writes are there, and the mirror is in sync and equal on all members.
+/// The second run of the guest checks the host's writes, and that the members of the mirror are in sync and equal.
 const USE: &str = "\
 mkdir -p /etc/lvm /run/lock /run/lvm
 echo 'devices { use_devicesfile=0 } activation { udev_sync=0 udev_rules=0 } global { use_lvmpolld=0 }' > /etc/lvm/lvm.conf
@@ -41,7 +41,7 @@ lvm vgchange -q -ay vg || fail activate
 look /dev/mapper/vg-lin; look /dev/mapper/vg-str; look /dev/mapper/vg-r1 readonly; look /dev/mapper/vg-mir readonly
 ";
 
-/// What Diorite opens, and whether it writes.
+/// The targets that Diorite opens, and whether it can write to them.
 const OPENED: &[(&str, bool)] = &[
     ("md:b.disk,a.disk", true),
     ("md:e.disk,c.disk,d.disk", true),
@@ -56,7 +56,7 @@ pub(super) fn run(directory: &Path, diorite: &Path, kernel: &str) -> Result<(), 
     let names: Vec<char> = ('a'..).take(DISKS).collect();
     let mut machine = Vec::new();
     for (index, name) in names.iter().enumerate() {
-        // Those of the RAID-0 differ.
+        // The disks of the RAID-0 have different sizes.
         let mib = if (2..5).contains(&index) { DISK_MIB + 16 * index as u64 } else { DISK_MIB };
         shell(directory, &format!("rm -f {name}.disk; truncate -s {mib}M {name}.disk"))?;
         machine

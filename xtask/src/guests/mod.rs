@@ -1,7 +1,7 @@
-//! A virtual machine with Debian's kernel that uses volumes by virtio-fs and by NFS, and that makes the arrays of MD and LVM2 that are opened
-//! here. After each the volume is what `e2fsck -fn` likes.
+//! A virtual machine with Debian's kernel that uses volumes over virtio-fs and NFS, and makes MD and LVM2 arrays that are opened here. `e2fsck -fn`
+//! checks the volume after each part.
 //!
-//! QEMU emulates the processor, so this works where there is no virtualization.
+//! QEMU emulates the processor, so this works without hardware virtualization.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
 
@@ -16,7 +16,7 @@ use crate::{setup, target};
 
 /// The time limit of a guest.
 const TIME_LIMIT: &str = "300";
-/// The part of the guest's script that all have: the volume is on /mnt.
+/// The common part of the guests' scripts. The volume is mounted on /mnt.
 const EXERCISE: &str = "\
 cd /mnt && [ \"$(cat hello)\" = 'from the host' ] || fail hello
 dd if=/dev/urandom of=big bs=1M count=24 && cp big big2 && sync || fail write
@@ -42,8 +42,8 @@ echo GUEST-DONE
 poweroff -f
 ";
 
-/// How a guest gets at a volume.
-struct Way {
+/// The access of a guest to a volume.
+struct Access {
     name: &'static str,
     /// Arguments of `diorite serve`, without the image.
     serve: &'static [&'static str],
@@ -51,8 +51,8 @@ struct Way {
     machine: &'static [&'static str],
 }
 
-const WAYS: &[Way] = &[
-    Way {
+const ACCESSES: &[Access] = &[
+    Access {
         name: "virtiofs",
         serve: &["virtiofs", "--socket", "socket"],
         mount: "mount -t virtiofs vol /mnt || fail mount\n",
@@ -67,7 +67,7 @@ const WAYS: &[Way] = &[
             "node,memdev=m",
         ],
     },
-    Way {
+    Access {
         name: "nfs",
         serve: &["nfs", "--listen", "127.0.0.1:20490", "--insecure"],
         mount: "ip link set eth0 up && ip addr add 10.0.2.15/24 dev eth0 || fail network\n\
@@ -100,12 +100,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let directory = target::directory().join("guests");
     fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
     let kernel = unpack_kernel(&directory)?;
-    for way in WAYS.iter().filter(|way| arguments.is_empty() || arguments.iter().any(|name| name == way.name))
+    for access in ACCESSES
+        .iter()
+        .filter(|access| arguments.is_empty() || arguments.iter().any(|name| name == access.name))
     {
         let start = Instant::now();
-        let said = use_volume(way, &directory, &diorite, &kernel);
-        said.map_err(|why| format!("guests: {}: {why}", way.name))?;
-        println!("{}: done in {} s", way.name, start.elapsed().as_secs());
+        let said = use_volume(access, &directory, &diorite, &kernel);
+        said.map_err(|why| format!("guests: {}: {why}", access.name))?;
+        println!("{}: done in {} s", access.name, start.elapsed().as_secs());
     }
     if arguments.is_empty() || arguments.iter().any(|name| name == "arrays") {
         let start = Instant::now();
@@ -124,7 +126,7 @@ fn shell(directory: &Path, script: &str) -> Result<String, String> {
     Err(format!("{script}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Debian's kernel for virtual machines, and an initial file tree with what it needs; its version.
+/// Install Debian's kernel for virtual machines and make an initial file tree. Returns the version of the kernel.
 fn unpack_kernel(directory: &Path) -> Result<String, String> {
     let fetch = "\
         package=$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ { print $2 }')\n\
@@ -149,26 +151,26 @@ fn unpack_kernel(directory: &Path) -> Result<String, String> {
 }
 
 /// A guest uses a new volume.
-fn use_volume(way: &Way, directory: &Path, diorite: &Path, kernel: &str) -> Result<(), String> {
+fn use_volume(access: &Access, directory: &Path, diorite: &Path, kernel: &str) -> Result<(), String> {
     let error = |error: std::io::Error| error.to_string();
     let program = diorite.display();
-    fs::write(directory.join("tree/test.sh"), way.mount.to_owned() + EXERCISE).map_err(error)?;
+    fs::write(directory.join("tree/test.sh"), access.mount.to_owned() + EXERCISE).map_err(error)?;
     let make = format!(
         "rm -f a.img socket; {program} mkfs a.img 256M; echo from the host > hello; {program} cp hello a.img:/\n\
          cd tree; find . | cpio -o -H newc 2>/dev/null | gzip -1 > ../tree.gz"
     );
     shell(directory, &make)?;
     let mut serve = Command::new(diorite);
-    serve.arg("serve").args(way.serve).arg("a.img").current_dir(directory).stderr(Stdio::piped());
+    serve.arg("serve").args(access.serve).arg("a.img").current_dir(directory).stderr(Stdio::piped());
     let mut server = Server(serve.spawn().map_err(error)?);
     server.wait_until_it_listens()?;
-    boot(directory, kernel, way.machine)?;
+    boot(directory, kernel, access.machine)?;
     server.end()?;
     shell(directory, &format!("/sbin/e2fsck -fn a.img; {program} stat a.img:/guest a.img:/hard a.img:/fifo"))
         .map(drop)
 }
 
-/// Run the script of the initial file tree to its end; returns its output.
+/// Boot the virtual machine and return its output.
 fn boot(directory: &Path, kernel: &str, machine: &[&str]) -> Result<String, String> {
     let machine = Command::new("timeout")
         .args([TIME_LIMIT, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
@@ -188,7 +190,7 @@ fn boot(directory: &Path, kernel: &str, machine: &[&str]) -> Result<String, Stri
     }
 }
 
-/// `diorite serve`; killed when dropped.
+/// A process of `diorite serve`, which is killed on drop.
 struct Server(Child);
 
 impl Server {

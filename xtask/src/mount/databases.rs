@@ -1,4 +1,4 @@
-//! Databases that do transactions while the daemon is killed. Acknowledged transactions are there afterwards.
+//! Databases that run transactions while the daemon is killed. No acknowledged transaction may be lost.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,13 +18,13 @@ const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// A database in a directory of the mount.
 pub(crate) trait Database: Sync {
-    /// Make it, once.
+    /// Create the database.
     fn create(&self, at: &Path) -> Result<(), String>;
     /// Start its server, if it has one.
     fn start(&self, at: &Path) -> Result<Option<Child>, String>;
-    /// A client that takes statements from its input and prints what they give, line by line.
+    /// A client that reads statements from its input and prints their results line by line.
     fn client(&self, at: &Path) -> Command;
-    /// Whether the database says that it is sound.
+    /// Run the database's own check.
     fn is_sound(&self, at: &Path) -> Result<(), String>;
 }
 
@@ -76,7 +76,7 @@ fn kill_and_check(settings: &Settings, database: &dyn Database) -> Result<String
     end(server.take());
     served.end()?;
     let count = acknowledged.lock().map_or(0, |all| all.len());
-    Ok(format!("{rounds} kills, {count} transactions acknowledged, all there"))
+    Ok(format!("{rounds} kills, {count} transactions acknowledged, none lost"))
 }
 
 fn next_random(mut random: u64) -> u64 {
@@ -85,7 +85,7 @@ fn next_random(mut random: u64) -> u64 {
     random ^ (random << 17)
 }
 
-/// Do transactions one after the other until the database goes, and note each that was acknowledged.
+/// Run transactions until the database fails, and record the acknowledged ones.
 fn transact(mut client: Command, next: &AtomicU64, acknowledged: &Mutex<BTreeSet<u64>>) {
     client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let Ok(mut child) = client.spawn() else { return };
@@ -114,7 +114,7 @@ fn transact(mut client: Command, next: &AtomicU64, acknowledged: &Mutex<BTreeSet
     let _ = child.wait();
 }
 
-/// All that was acknowledged is there.
+/// Check that all acknowledged transactions are in the database.
 fn check(mut client: Command, acknowledged: &Mutex<BTreeSet<u64>>) -> Result<(), String> {
     client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = client.spawn().map_err(|error| error.to_string())?;
@@ -129,19 +129,19 @@ fn check(mut client: Command, acknowledged: &Mutex<BTreeSet<u64>>) -> Result<(),
     if missing.is_empty() {
         return Ok(());
     }
-    let mut said = format!("acknowledged and not there: {missing:?}; {} of {} are", there.len(), all.len());
+    let mut said = format!("acknowledged and lost: {missing:?}; {} rows of {}", there.len(), all.len());
     let _ = write!(said, "; {}", text(&output));
     Err(said)
 }
 
-/// Have a server end by itself.
+/// Stop a server by SIGTERM.
 pub(crate) fn stop(server: Option<Child>) -> Result<(), String> {
     let Some(mut server) = server else { return Ok(()) };
     shell(&format!("kill -TERM {}", server.id()))?;
     server.wait().map(drop).map_err(|error| error.to_string())
 }
 
-/// End a server and all processes that it has started.
+/// Kill a server and all its child processes.
 fn end(server: Option<Child>) {
     let Some(mut server) = server else { return };
     let mut all = vec![server.id()];
@@ -163,7 +163,7 @@ fn end(server: Option<Child>) {
     }
 }
 
-/// Ask until the server answers.
+/// Wait until the server answers.
 fn wait_for(
     mut server: Child,
     log: &Path,
@@ -236,7 +236,7 @@ impl Database for Sqlite {
 /// The memory of a server for its pages and its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// So little that it writes pages and ends its log all the time.
+    /// So little that the server constantly writes pages and recycles its log.
     Small,
     /// The defaults.
     Usual,
@@ -254,7 +254,7 @@ impl Postgresql {
         Ok(Self { programs, memory })
     }
 
-    /// The benchmark that comes with it.
+    /// The benchmark of `PostgreSQL`.
     pub(crate) fn pgbench(&self, at: &Path, arguments: &[&str]) -> Command {
         let mut command = self.as_user("pgbench");
         command.arg("-h").arg(log_of(at, "socket")).args(arguments).arg("postgres");
@@ -320,7 +320,7 @@ pub(crate) struct Mariadb {
 }
 
 impl Mariadb {
-    /// Its user makes it, in a directory that all may write to.
+    /// The socket. The server's user creates it in a world-writable directory.
     pub(crate) fn socket(at: &Path) -> PathBuf {
         let name = at
             .parent()
@@ -371,7 +371,7 @@ impl Database for Mariadb {
         let mut command = Command::new("mariadb");
         command.args(["--no-defaults", "-uroot", "-N", "-B", "-n", "--skip-reconnect"]);
         command.arg(format!("--socket={}", Self::socket(at).display()));
-        // Before it is made there is no such database.
+        // The database does not exist before `create`.
         if at.join("my/d").exists() {
             command.arg("-Dd");
         }

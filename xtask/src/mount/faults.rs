@@ -1,4 +1,4 @@
-//! What goes wrong around a mount: a device that fails, an end under load, little memory, another user.
+//! Faults around a mount: a failing device, an unmount under load, little memory.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::mount::served::shell;
 
 const LOAD: &str = "i=0; while :; do i=$((i+1)); mkdir d$i && cp /bin/ls d$i/a && mv d$i/a d$i/b && ln d$i/b d$i/c && rm d$i/b; [ $i -gt 50 ] && rm -r d$((i-50)); done";
 
-/// A server of a network block device that fails while a file is there.
+/// An NBD server that fails while a trigger file exists.
 struct FailingDevice(Child);
 
 impl Drop for FailingDevice {
@@ -18,8 +18,7 @@ impl Drop for FailingDevice {
     }
 }
 
-/// Errors of the device reach the program that caused them, and no other; the log's own make the volume read-only. What was synced before
-/// is there.
+/// Errors of the device reach only the program that caused them. Errors of the journal make the volume read-only. Synced data is kept.
 pub(crate) fn device_errors(settings: &Settings) -> Result<String, String> {
     let mut served = Served::new(settings, "", "-t ext4", "256M")?;
     let directory = served.directory().to_owned();
@@ -40,7 +39,7 @@ pub(crate) fn device_errors(settings: &Settings) -> Result<String, String> {
     shell(&format!(
         "cd {at}; cp /bin/ls kept; cp /bin/ls read; sync kept read .; echo 3 > /proc/sys/vm/drop_caches"
     ))?;
-    // Reads and direct writes fail, each in the call; a cached write in its sync. Then nothing fails but what came to harm.
+    // Reads and direct writes fail in the call, a cached write fails in its sync. Afterwards other calls succeed.
     shell(&format!(
         "cd {at}; exec 2>&1; dd if=/dev/zero of=direct bs=64k count=4 oflag=direct conv=fsync; touch {trigger}; \
          ! dd if=/dev/zero of=direct bs=64k count=1 oflag=direct conv=notrunc || exit 1; \
@@ -56,8 +55,7 @@ pub(crate) fn device_errors(settings: &Settings) -> Result<String, String> {
     served.mount()?;
     shell(&format!("cmp {at}/kept /bin/ls; cmp {at}/read /bin/ls"))?;
     served.end()?;
-    Ok("of reads, direct and cached writes, the log; the volume is read-only until it is opened again"
-        .to_owned())
+    Ok("reads, direct and cached writes, the journal; the volume is read-only until the next open".to_owned())
 }
 
 fn load(served: &Served) -> Result<Child, String> {
@@ -71,7 +69,7 @@ fn load(served: &Served) -> Result<Child, String> {
     shell.spawn().map_err(|error| error.to_string())
 }
 
-/// SIGTERM, `umount -l` and `diorite umount -l` while programs work: each ends with a clean volume.
+/// SIGTERM, `umount -l` and `diorite umount -l` while programs run. Each must leave a clean volume.
 pub(crate) fn unmount_under_load(settings: &Settings) -> Result<String, String> {
     let start = Instant::now();
     let mut rounds = 0;
@@ -99,7 +97,7 @@ pub(crate) fn unmount_under_load(settings: &Settings) -> Result<String, String> 
             let _ = load.wait();
         }
         if refused.is_ok() {
-            return Err("umount did not say that it is busy".to_owned());
+            return Err("umount of a busy mount succeeded".to_owned());
         }
         served.wait()?;
         served.must_be_clean()?;
@@ -108,7 +106,7 @@ pub(crate) fn unmount_under_load(settings: &Settings) -> Result<String, String> 
     Ok(format!("{rounds} times, each clean"))
 }
 
-/// With a cache of 256 KiB: slow, right, and within the memory that the documentation states.
+/// Correct with a cache of 256 KiB, and within the documented memory.
 pub(crate) fn small_memory(settings: &Settings) -> Result<String, String> {
     let mut served = Served::new(settings, "cache=256K", "-t ext4", "512M")?;
     served.mount()?;

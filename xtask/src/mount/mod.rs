@@ -1,5 +1,5 @@
-//! Programs that live on a mount: what others wrote to exercise filesystems, databases whose daemon is killed under them, devices that
-//! fail. Each over both transports. After each the volume is what `e2fsck -fn` likes.
+//! Programs on a mount: tests of filesystems by other projects, databases while the daemon is killed, and failing devices. Each runs over both
+//! transports, with `e2fsck -fn` at the end.
 
 pub(crate) mod databases;
 mod faults;
@@ -17,22 +17,22 @@ use programs::{PROGRAMS, Program};
 use served::Served;
 use transport::Transport;
 
-/// How long a part of the suite runs where the command does not say.
+/// The default duration of a part.
 const SECONDS: u64 = 20;
 
 /// The arguments of a part.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// About how long each part runs.
+    /// The approximate duration of each part.
     pub(crate) time: Duration,
     pub(crate) seed: u64,
     /// The program under test.
     pub(crate) diorite: PathBuf,
-    /// Of the mounts that it makes.
+    /// The transport of the mounts.
     pub(crate) transport: Transport,
 }
 
-/// A part that is not one of [`PROGRAMS`]: its result, or the error.
+/// A part that is not in [`PROGRAMS`]. Returns a summary.
 type Scenario = fn(&Settings) -> Result<String, String>;
 
 const SCENARIOS: &[(&str, Scenario)] = &[
@@ -58,7 +58,7 @@ struct Part {
 }
 
 impl Part {
-    /// Those whose names begin with one of `wanted`; all if it has none.
+    /// The parts whose names begin with one of `wanted`; all parts if it is empty.
     fn select(wanted: &[String]) -> Vec<Self> {
         let programs = PROGRAMS.iter().map(|program| (program.name, Work::Program(program)));
         let scenarios = SCENARIOS.iter().map(|(name, scenario)| (*name, Work::Scenario(*scenario)));
@@ -75,12 +75,12 @@ impl Part {
         over_each.filter(is_wanted).collect()
     }
 
-    /// Why it cannot run on this machine.
+    /// The reason why it cannot run on this machine.
     fn missing(&self) -> Option<&'static str> {
         if setup::is_root() { self.transport.missing() } else { Some("a mount by FUSE needs root") }
     }
 
-    /// Run it, and say what came of it; its name is added to `failed` if it fails.
+    /// Run it and print the result. The name of a failed part is added to `failed`.
     fn run(&self, settings: &Settings, failed: &mut Vec<String>) {
         let settings = Settings { transport: self.transport, ..settings.clone() };
         let start = Instant::now();
@@ -130,8 +130,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("mount: {} failed", failed.join(", "))) }
 }
 
-/// fsx on mounts, for `cargo xtask test`: two minutes, of the program that was built for the tests. What this machine cannot run is added to
-/// `skips`.
+/// Two minutes of fsx on mounts by the program built for the tests, for `cargo xtask test`. Parts that cannot run here are added to `skips`.
 pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
     println!("--- fsx on mounts, --seed {seed}");
     let mut parts = Part::select(&["fsx".to_owned()]);
@@ -157,7 +156,7 @@ pub(crate) fn fsx(seed: u32, skips: &mut Skips) -> Result<(), String> {
     Err(format!("{all} failed with --seed {seed}; `cargo xtask mount --seed {seed} {first}` repeats it"))
 }
 
-/// The program under test, built.
+/// Build the program under test.
 fn build_diorite() -> Result<PathBuf, String> {
     super::cargo(&["build", "--quiet", "--package", "diorite-cli"], &[])?;
     diorite()

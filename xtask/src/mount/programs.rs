@@ -1,4 +1,4 @@
-//! Programs that end by themselves, each on a new volume.
+//! Programs of other projects, each on a new volume.
 
 use std::process::{Command, Stdio};
 
@@ -6,8 +6,8 @@ use super::{Served, Settings};
 use crate::mount::served::text;
 use crate::{setup, target};
 
-/// A program, as a script that runs in the directory of the mount. `$SECONDS_TO_RUN`, `$SEED`, `$TOOLS` (programs of registries) and
-/// `$REPOSITORY` (a git repository) are set.
+/// A program as a script in the directory of the mount. The script gets `$SECONDS_TO_RUN`, `$SEED`, `$TOOLS` (programs of registries) and
+/// `$REPOSITORY` (a git repository).
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -20,7 +20,7 @@ const fn program(name: &'static str, options: &'static str, script: &'static str
     Program { name, options, mke2fs: "-t ext4", script }
 }
 
-/// Random reads, writes, mappings and changes of size, compared with a copy in memory, until the time is over.
+/// Random reads, writes, mappings and changes of size, compared with a copy in memory.
 const FSX: &str = r"
 cat > $OUTSIDE/fsx.toml <<END
 flen = 8388608

@@ -1,4 +1,4 @@
-//! A volume that the program serves, in a directory of its own in memory where the system has such a place.
+//! A volume that the program serves, in a temporary directory, in memory if possible.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,7 +9,7 @@ use super::{Settings, Transport};
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// How a volume is replayed after its daemon was killed.
+/// The program that replays a volume after its daemon was killed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Replay {
     Diorite,
@@ -38,7 +38,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// A new volume, not mounted yet.
+    /// Make a volume without mounting it.
     pub(crate) fn new(settings: &Settings, options: &str, mke2fs: &str, size: &str) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let memory = Path::new("/dev/shm");
@@ -92,7 +92,7 @@ impl Served {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.daemon = Some(child);
-        // It is there before it is agreed on how requests come.
+        // The mount appears before the transport is negotiated.
         std::fs::metadata(self.at()).map(drop).map_err(|error| error.to_string())
     }
 
@@ -140,7 +140,7 @@ impl Served {
                 }
             }
             Replay::Kernel => {
-                // The loop device of the mount before may still be on its way out.
+                // The loop device of the previous mount may still exist.
                 until_done(&format!("mount -o loop {} {}", image.display(), at.display()))?;
                 shell(&format!("umount {}", at.display()))?;
             }
@@ -153,7 +153,7 @@ impl Served {
         shell(&format!("e2fsck -fn {}", self.image().display()))
     }
 
-    /// Unmount; the volume is clean.
+    /// Unmount, and check that the volume is clean.
     pub(crate) fn end(mut self) -> Result<(), String> {
         self.unmount()?;
         self.must_be_clean()
@@ -172,7 +172,7 @@ impl Drop for Served {
     }
 }
 
-/// Run a script until it succeeds: a device stays busy for a moment after its last user has ended.
+/// Run a script until it succeeds, because a device stays busy for a short time after its last user.
 fn until_done(script: &str) -> Result<(), String> {
     let start = Instant::now();
     loop {
@@ -184,7 +184,7 @@ fn until_done(script: &str) -> Result<(), String> {
     }
 }
 
-/// Run a script; its output is the error.
+/// Run a script. The error has its output.
 pub(crate) fn shell(script: &str) -> Result<(), String> {
     let output = run("sh", &["-ec", script])?;
     if output.status.success() {
@@ -200,7 +200,7 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<Output, String> {
     command.output().map_err(|error| format!("{program}: {error}"))
 }
 
-/// Run a command: its output. Anything but success is an error with what it said.
+/// Run a command and return its output. If it fails, the error has the output.
 pub(crate) fn succeed(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if output.status.success() {
@@ -209,7 +209,7 @@ pub(crate) fn succeed(command: &mut Command) -> Result<String, String> {
     Err(format!("{command:?}: {}", text(&output)))
 }
 
-/// The end of what a program said.
+/// The last lines of a program's output.
 pub(crate) fn text(output: &Output) -> String {
     const LINES: usize = 12;
     let all = [&output.stdout[..], &output.stderr[..]].concat();

@@ -1,11 +1,11 @@
-//! How the requests of a mount come: each part of the suite runs over both.
+//! The transports of a mount.
 
 #![expect(clippy::disallowed_methods, reason = "a parameter of the kernel")]
 
 use std::fs::File;
 use std::path::Path;
 
-/// Root may turn it on.
+/// The kernel's switch, which root can set.
 const ENABLE_IO_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) enum Transport {
 impl Transport {
     pub(crate) const ALL: [Self; 2] = [Self::DevFuse, Self::IoUring];
 
-    /// The end of the name of a part over it.
+    /// The suffix of the names of parts.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::DevFuse => "",
@@ -25,7 +25,7 @@ impl Transport {
         }
     }
 
-    /// The option of a mount that takes no other.
+    /// The mount option that selects only this transport.
     pub(crate) fn option(self) -> &'static str {
         match self {
             Self::DevFuse => "io_uring=off",
@@ -33,7 +33,7 @@ impl Transport {
         }
     }
 
-    /// Why this machine does not have it.
+    /// The reason why this machine does not support it.
     pub(crate) fn missing(self) -> Option<&'static str> {
         if !Path::new("/dev/fuse").exists() {
             Some("there is no /dev/fuse")
@@ -44,14 +44,14 @@ impl Transport {
         }
     }
 
-    /// Let the kernel offer it to new mounts, until what is returned is dropped.
+    /// Enable it for new mounts until the result is dropped.
     pub(crate) fn enable(self) -> Result<Option<Enabled>, String> {
         let enabled = (self == Self::IoUring).then(Enabled::new).transpose();
         enabled.map_err(|error| format!("{ENABLE_IO_URING}: {error}"))
     }
 }
 
-/// FUSE over `io_uring`, turned on if it was not; as it was when dropped. Programs that do so take turns by a lock on the parameter.
+/// Enables FUSE over `io_uring`; the drop restores the previous value. A lock on the parameter serializes such programs.
 pub(crate) struct Enabled {
     was: Vec<u8>,
     _lock: File,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use diorite::{Filesystem, FilesystemOptions};
+use diorite::Filesystem;
 use rustix::fs::RawDir;
 
 use crate::Failure;
@@ -20,16 +20,6 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Open an image, with a limit for metadata buffers if it is given.
-    pub(crate) fn image(path: &Path, metadata_mib: Option<usize>) -> Result<Self, Failure> {
-        let options = FilesystemOptions::new();
-        let options = match metadata_mib {
-            Some(mib) => options.metadata_cache_bytes(mib << 20),
-            None => options,
-        };
-        Ok(Self::Image(options.open(path)?))
-    }
-
     /// Change to a directory, so that paths are as short as on the image.
     pub(crate) fn host(path: &Path) -> Result<Self, Failure> {
         std::env::set_current_dir(path)?;

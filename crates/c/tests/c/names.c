@@ -63,7 +63,7 @@ static void renames(diorite_filesystem *fs)
     OK(diorite_lstat(fs, "/d", &is));
     CHECK(S_ISLNK(is.mode));
     OK(diorite_rename(fs, "/d", "/s", DIORITE_RENAME_EXCHANGE));
-    FAILS(EINVAL, "rename", diorite_rename(fs, "/d", "/s", 3));
+    FAILS(EINVAL, "DIORITE_RENAME", diorite_rename(fs, "/d", "/s", 3));
     FAILS(ENOTEMPTY, "/d", diorite_rmdir(fs, "/d"));
     FAILS(EISDIR, "/d", diorite_unlink(fs, "/d"));
     FAILS(ENOTDIR, "/d/b", diorite_rmdir(fs, "/d/b"));

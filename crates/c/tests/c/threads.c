@@ -75,7 +75,7 @@ static void host_and_raw(const char *image, const char *path)
     CHECK(magic[0] == 0x53 && magic[1] == 0xef);
     FAILS(EBADF, "writing", diorite_pwrite(raw, magic, 2, 0));
     OK(diorite_file_close(raw));
-    FAILS(EINVAL, "neither", diorite_raw_open(image, O_RDWR | O_CREAT, &raw));
+    FAILS(EINVAL, "created", diorite_raw_open(image, O_RDWR | O_CREAT, &raw));
     FAILS(ENOENT, "/nowhere", diorite_raw_open("/nowhere", O_RDONLY, &raw));
     FAILS(EINVAL, "UTF-8", diorite_raw_open("\xff", O_RDONLY, &raw));
 }

@@ -1,4 +1,4 @@
-//! `include/diorite.h` is made of the sources of this crate, and checked in. After a change:
+//! `include/diorite.h` is generated from the sources of this crate, and checked in. After a change:
 //!
 //! ```text
 //! DIORITE_UPDATE_HEADER=1 cargo test -p diorite-c header
@@ -24,24 +24,24 @@ const WIDTH: usize = 100;
 
 const BEGIN: &str = "\
 /*
- * libdiorite: files on ext2, ext3 and ext4 images and disks without a mount, and direct I/O that moves data straight between a disk
- * and the application's memory. Linux only.
+ * libdiorite: files on ext2, ext3 and ext4 images and disks without a mount, and direct I/O between a disk and the application's
+ * memory. Linux only.
  *
- * - Functions return 0 or a count, and a negative error number if they fail: -ENOENT. diorite_error_message() says more.
- * - Handles come from a function that opens something and go with the one that closes it. A NULL handle is -EINVAL where nothing else is
- *   said. A handle that was closed must not be used again.
- * - Memory and strings belong to the caller, and are used during the call only, but for transfers of a queue. NULL memory is -EFAULT.
- * - Sizes and offsets are bytes.
- * - After a fork the child must not use what the parent opened. Do not unload the library.
+ * - Functions return 0 or a count, and a negative error number if they fail: -ENOENT. diorite_error_message() describes the failure.
+ * - An open function creates a handle, and the matching close function frees it. A closed handle must not be used. A NULL handle is
+ *   -EINVAL unless the function says otherwise.
+ * - Memory and strings belong to the caller. The library uses them only during the call, except for transfers of a queue. NULL memory is
+ *   -EFAULT.
+ * - Sizes and offsets are in bytes.
+ * - A forked child must not use handles of its parent. The library must not be unloaded.
+ * - O_DIRECT (fcntl.h) needs _GNU_SOURCE before the first include. The rest of this header needs only C99 or C++11.
  *
- * - Define _GNU_SOURCE before the first include for O_DIRECT (fcntl.h). Nothing else here needs a feature macro: C99 or C++11 do.
- *
- * This file is made of the sources in crates/c/src; change those.
+ * This file is generated from the sources in crates/c/src.
  */
 #ifndef DIORITE_H
 #define DIORITE_H
 
-/* The version of this header: DIORITE_VERSION >= DIORITE_MAKE_VERSION(0, 1, 0). diorite_version() says that of the library. */
+/* The version of this header: DIORITE_VERSION >= DIORITE_MAKE_VERSION(0, 1, 0). diorite_version() returns the version of the library. */
 #define DIORITE_VERSION_MAJOR @MAJOR@
 #define DIORITE_VERSION_MINOR @MINOR@
 #define DIORITE_VERSION_PATCH @PATCH@

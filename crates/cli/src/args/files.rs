@@ -38,19 +38,19 @@ pub(crate) struct Cat {
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Ls {
-    /// With permissions, links, owner, size and time
+    /// Show permissions, links, owner, size and time
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
-    /// With names that begin with a dot
+    /// Include names that begin with a dot
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
-    /// With the content of directories below, one after the other
+    /// List subdirectories recursively
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
-    /// With inode numbers
+    /// Show inode numbers
     #[arg(short = 'i', long)]
     pub(crate) inode: bool,
-    /// A directory itself, not its content
+    /// List a directory itself, not its content
     #[arg(short = 'd', long)]
     pub(crate) directory: bool,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(crate) struct Ls {
 
 #[derive(Debug, Args)]
 pub(crate) struct Tree {
-    /// At most this many levels
+    /// Maximum number of levels
     #[arg(short = 'L', long, value_name = "DEPTH")]
     pub(crate) depth: Option<usize>,
     /// Directory, as IMAGE:/path; IMAGE alone is its root
@@ -78,10 +78,10 @@ pub(crate) struct Tree {
 #[command(override_usage = "diorite cp [OPTIONS] <FROM>... <TO>")]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Cp {
-    /// Directories with everything in them
+    /// Copy directories recursively
     #[arg(short = 'r', short_alias = 'R', long)]
     pub(crate) recursive: bool,
-    /// As -r; owners, permissions, times and attributes are always kept
+    /// Same as -r; owners, permissions, times and attributes are always kept
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
     /// No effect: owners, permissions, times and attributes are always kept
@@ -93,7 +93,7 @@ pub(crate) struct Cp {
     /// Do not wait until the copy is on the disk
     #[arg(long)]
     pub(crate) no_sync: bool,
-    /// What to copy, then where to: files of the host, IMAGE:/path, or `-` for standard input or output
+    /// Sources, then the destination: files of the host, IMAGE:/path, or `-` for standard input or output
     #[arg(value_names = ["FROM", "TO"], required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
@@ -106,7 +106,7 @@ pub(crate) struct Mv {
     /// Do not replace a file that exists at the destination
     #[arg(short = 'n', long)]
     pub(crate) no_clobber: bool,
-    /// What to move, then where to: IMAGE:/path of one image
+    /// Sources, then the destination: IMAGE:/path, all in one image
     #[arg(value_names = ["FROM", "TO"], required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
@@ -115,16 +115,16 @@ pub(crate) struct Mv {
 
 #[derive(Debug, Args)]
 pub(crate) struct Rm {
-    /// Directories with everything in them
+    /// Remove directories recursively
     #[arg(short = 'r', short_alias = 'R', long)]
     pub(crate) recursive: bool,
-    /// A missing file is no error
+    /// Ignore missing files
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
-    /// Empty directories, too
+    /// Also remove empty directories
     #[arg(short = 'd', long)]
     pub(crate) dir: bool,
-    /// What to remove, as IMAGE:/path
+    /// Files, as IMAGE:/path
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
@@ -133,7 +133,7 @@ pub(crate) struct Rm {
 
 #[derive(Debug, Args)]
 pub(crate) struct Mkdir {
-    /// Parents that are missing, too; no error if it exists
+    /// Also make missing parents; an existing directory is no error
     #[arg(short = 'p', long)]
     pub(crate) parents: bool,
     /// Permissions, in octal
@@ -148,7 +148,7 @@ pub(crate) struct Mkdir {
 
 #[derive(Debug, Args)]
 pub(crate) struct Ln {
-    /// A symbolic link; TARGET is then any text
+    /// Make a symbolic link; TARGET is then any text
     #[arg(short = 's', long)]
     pub(crate) symbolic: bool,
     /// Replace LINK if it exists
@@ -166,7 +166,7 @@ pub(crate) struct Ln {
 
 #[derive(Debug, Args)]
 pub(crate) struct Df {
-    /// Inodes instead of bytes
+    /// Show inodes instead of bytes
     #[arg(short = 'i', long)]
     pub(crate) inodes: bool,
     #[command(flatten)]
@@ -181,16 +181,16 @@ pub(crate) struct Df {
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Du {
-    /// Only the sum of each argument
+    /// Show only the sum of each argument
     #[arg(short = 's', long)]
     pub(crate) summarize: bool,
-    /// Files, too, and not only directories
+    /// Show files as well as directories
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
-    /// Sizes of the content instead of the space on the device
+    /// Show sizes of the content instead of allocated space
     #[arg(long)]
     pub(crate) apparent_size: bool,
-    /// In bytes instead of readable units
+    /// Show bytes instead of readable units
     #[arg(short = 'b', long, conflicts_with = "human_readable")]
     pub(crate) bytes: bool,
     #[command(flatten)]

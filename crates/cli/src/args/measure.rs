@@ -12,19 +12,19 @@ use crate::size::Size;
 
 #[derive(Debug, Args)]
 pub(crate) struct Bonnie {
-    /// Directory of the host, or IMAGE:/dir [default: compare all ways in the current directory]
+    /// Directory of the host, or IMAGE:/dir [default: compare all modes in the current directory]
     #[arg(short = 'd', long = "directory", value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: Option<Location>,
-    /// Size of the file in MB (of 2^20 bytes) [default: 100 with -d, as much as fits into a minute without]
+    /// Size of the file in MB (of 2^20 bytes) [default: 100 with -d, else chosen for a run of a minute]
     #[arg(short = 's', long = "size", value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub(crate) size_mib: Option<u32>,
     /// Label of the line
     #[arg(short = 'm', long = "machine", value_name = "LABEL", requires = "directory")]
     pub(crate) label: Option<String>,
-    /// Direct I/O in the block tests and the seeks (also as `-o_direct`)
+    /// Use direct I/O in the block tests and the seeks (also `-o_direct`)
     #[arg(long = "o_direct", visible_alias = "o-direct", requires = "directory")]
     pub(crate) o_direct: bool,
-    /// Leave the seek test out (also as `-fast`)
+    /// Skip the seek test (also `-fast`)
     #[arg(long, requires = "directory")]
     pub(crate) fast: bool,
     /// Print the line of bonnie++ 1.98 instead of the table
@@ -71,8 +71,8 @@ Options without an effect here, such as gtod_reduce, are accepted. For latency
 targets, steady states, zones, other distributions and log files, run fio on a
 mount.
 Buffered files of the host (direct=0) use the kernel's page cache.
-Simulated disks have the files of an earlier run of the jobs. With
-overwrite=0, written files are new. Their names:
+On a simulated disk the files exist before the run; with overwrite=0 the jobs
+create the files that they write. Simulated disks:
   sata-2009, sata-2009-stall, sata-2009-nocache, sata-2020, fc-2002, ssd, ide-2001,
   ideal; a file of parameters begins with base = \"NAME\", followed by
   differences: rpm = 5400, write_cache_kib = 0, ...";
@@ -82,7 +82,7 @@ pub(crate) struct DiskPerf {
     /// Options, and the devices, images, or files in images (IMAGE:/path)
     #[arg(required = true, value_name = "WORDS... TARGET", value_hint = ValueHint::AnyPath)]
     pub(crate) words: Vec<String>,
-    /// Overwrite a filesystem, a partition table, or the content of a file that a target holds (write only)
+    /// Overwrite the content of a target: a filesystem, a partition table or a file (write only)
     #[arg(long)]
     pub(crate) force: bool,
     /// Seed of the random choices of simulated devices
@@ -97,7 +97,7 @@ pub(crate) struct DiskPerf {
 }
 
 fn option_and_value(text: &str) -> Result<(String, String), String> {
-    let (option, value) = text.split_once('=').ok_or("it is not OPTION=VALUE")?;
+    let (option, value) = text.split_once('=').ok_or("write OPTION=VALUE")?;
     Ok((option.to_owned(), value.to_owned()))
 }
 
@@ -106,8 +106,8 @@ pub(crate) struct Job {
     /// The job file
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Where its files are: in a directory of the host, in an image, on a whole device (`raw:PATH`), or on a simulated
-    /// disk (`sim:NAME` or `sim:FILE.toml`) [default: the host's files, where the job file says]
+    /// Location of its files: a directory of the host, an image, a whole device (`raw:PATH`), or a simulated
+    /// disk (`sim:NAME` or `sim:FILE.toml`) [default: the paths of the job file on the host]
     #[arg(long, value_name = "DIR|IMAGE|raw:PATH|sim:NAME", value_hint = ValueHint::AnyPath)]
     pub(crate) on: Option<String>,
     /// Filesystem on a simulated disk
@@ -116,16 +116,16 @@ pub(crate) struct Job {
     /// Seed of the random choices of a simulated disk
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Replace an option of the job file; may be repeated
+    /// Replace an option of the job file; can be repeated
     #[arg(long, value_name = "OPTION=VALUE", value_parser = option_and_value)]
     pub(crate) set: Vec<(String, String)>,
-    /// Largest read-ahead window of buffered readers, on a volume; Linux' default is 128K [default: the library's, 8M]
+    /// Largest read-ahead window of buffered readers on a volume; Linux has 128K [default: 8M]
     #[arg(long, value_name = "SIZE", help_heading = "Input and output")]
     pub(crate) read_ahead: Option<Size>,
-    /// Overwrite what a whole device or a named file holds: a filesystem, a partition table, swap, ...
+    /// Overwrite the content of a whole device or a named file: a filesystem, a partition table, swap, ...
     #[arg(long)]
     pub(crate) force: bool,
-    /// Print on standard error what was read, written, copied and cached
+    /// Print counters of reads, writes, copies and cache on standard error
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,
     #[command(flatten)]
@@ -138,15 +138,28 @@ pub(crate) struct Job {
 
 #[derive(Debug, Args)]
 pub(crate) struct Repro {
-    /// Which tables [default: all]
+    /// Tables [default: all but matrix]
     #[arg(value_name = "TABLE", ignore_case = true)]
     tables: Vec<TableChoice>,
     /// Seed of the random choices of the simulation
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Percent of the published amount of work that the other tables do
+    /// Amount of work of the simulated tables, in percent of the published amount
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) amount: u64,
+<<<<<<< HEAD
+=======
+    /// Run the fairness job on this device or image in real time. Its first third is overwritten. All blocks of an image must be
+    /// allocated
+    #[arg(long, value_name = "DEVICE", value_hint = ValueHint::AnyPath)]
+    pub(crate) on: Option<String>,
+    /// Seconds for each scheduler on a real device
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "on", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
+    /// Overwrite a filesystem or a partition table that the device holds
+    #[arg(long, requires = "on")]
+    pub(crate) force: bool,
+>>>>>>> 890ceea8 (CLI, C, Python, xtask, docs: words; results of Python calls are named tuples; tests wait for conditions)
     /// Write a page with all figures to FILE
     #[arg(long, value_name = "FILE.html", help_heading = "Output", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
@@ -161,7 +174,7 @@ enum TableChoice {
     Boundary,
     Raw,
     Odirect,
-    /// Schedulers on workloads on simulated disks: minutes, and not part of all
+    /// Schedulers on workloads on simulated disks: takes minutes, and is not part of all
     Matrix,
     All,
 }

@@ -12,8 +12,8 @@ Options of -o:
   what      ro, rw, norecovery (ro; the journal is replayed in memory),
             partition=N, offset=BYTES, uid=N, gid=N, umask=OCTAL
   caching   direct (the kernel caches no content), scheduler=NAME,
-            cache=SIZE (12M; with less, that of metadata is smaller too)
-  requests  io_uring=auto (where the kernel offers it), on, off;
+            cache=SIZE (12M; a smaller value shrinks the metadata cache too)
+  requests  io_uring=auto (if the kernel offers it), on, off;
             idle_polling=auto, off
   safety    sync, dirsync, commit=SECONDS, data=ordered, writeback, journal
   times     relatime (default), noatime, strictatime, lazytime,
@@ -21,48 +21,49 @@ Options of -o:
   name      fsname=NAME (the source in the list of mounts; its type is
             fuse.diorite then)
   access    allow_other, default_permissions, nosuid, nodev, noexec,
-            nosymfollow, idmap (mounts of it can be idmapped, Linux 6.12;
-            with default_permissions)
+            nosymfollow, idmap (allows idmapped mounts, Linux 6.12; needs
+            default_permissions)
   fstab     no effect: defaults, noauto, user, nofail, _netdev, x-...
   ext4      other options of ext4 are accepted; the log names those that
             have no effect (discard, errors=continue, nobarrier)
   in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw,
             sync (of files opened afterwards), dirsync, nodirsync, times,
-            nosuid, nodev, noexec; what else differs is rejected
+            nosuid, nodev, noexec; a change of other options is an error
 
-Without allow_other only the user who mounts it can use it. Permissions are checked with allow_other or default_permissions. \
-All files show the owner of uid= and gid= and lack the bits of umask=; what they have stays.
+Only the mounting user has access, without permission checks. allow_other opens the mount to other users; permissions are checked with \
+allow_other or default_permissions. uid=, gid= and umask= change the shown owner and permissions of all files, not the stored ones.
 
-As `mount -t fuse.diorite IMAGE DIR`, and in fstab: make /sbin/mount.fuse.diorite a link to this program, and for `mount -o remount` \
-/sbin/mount.fuseblk.diorite, too.
+For `mount -t fuse.diorite IMAGE DIR` and fstab, make /sbin/mount.fuse.diorite a link to this program; `mount -o remount` also needs the \
+link /sbin/mount.fuseblk.diorite.
 
-Root's mounts are of type fuseblk on a loop device, and sync(1) (Linux 6.18) and umount(8) wait for them. With ro or fsname= they are of \
-type fuse, as others' are, which need fusermount3 (package fuse3): for these fsync makes a file durable, and sync(1) and umount(8) do not wait.
+Root's mounts have the type fuseblk on a loop device; sync(1) (Linux 6.18) and umount(8) wait for them. Root's mounts with ro or fsname= and \
+the mounts of other users have the type fuse: fsync makes a file durable, but sync(1) and umount(8) do not wait. Other users need \
+fusermount3 (package fuse3).
 
-Requests come over io_uring on Linux 6.14 and later once root has written Y to /sys/module/fuse/parameters/enable_uring. Root's mounts keep \
-idle CPUs (of up to 8) from halting while requests follow one another; idle_polling=off saves their power.";
+Requests use io_uring on Linux 6.14 and later if /sys/module/fuse/parameters/enable_uring is Y. Root's mounts in a virtual machine with up to 8 \
+CPUs keep idle CPUs from halting between requests; idle_polling=off saves their power.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
-    /// Options, with commas between them
+    /// Options, separated by commas
     #[arg(short = 'o', value_name = "OPTION,...", action = clap::ArgAction::Append)]
     pub(crate) options: Vec<String>,
     /// Read-only
     #[arg(short = 'r', long)]
     pub(crate) read_only: bool,
-    /// Stay in the foreground, and log to standard error
+    /// Stay in the foreground and log to standard error
     #[arg(short = 'f', long)]
     pub(crate) foreground: bool,
-    /// Check the arguments, and mount nothing: `mount -f`
+    /// Check the arguments without mounting: `mount -f`
     #[arg(long, hide = true)]
     pub(crate) fake: bool,
-    /// In the background: log to this file [default: the system's log; root's mounts: the kernel's where there is none]
+    /// Log file of the daemon [default: the system log; without one, root's mounts use the kernel log]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "foreground")]
     pub(crate) log: Option<PathBuf>,
-    /// What is logged: error, warn, info, or debug, which is every request
+    /// Log level: error, warn, info, or debug (every request)
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LogLevel,
-    /// Image file or block device; `?partition=N` or `?offset=BYTES` after it chooses a part [with remount: not needed]
+    /// Image file or block device, with `?partition=N` or `?offset=BYTES` a part of it [not needed with remount]
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: String,
     /// Directory of the host
@@ -72,7 +73,7 @@ pub(crate) struct Mount {
 
 #[derive(Debug, Args)]
 pub(crate) struct Umount {
-    /// Detach it at once; it is closed with the last open file in it
+    /// Detach it at once; the volume closes with its last open file
     #[arg(short = 'l', long)]
     pub(crate) lazy: bool,
     /// Directories on which `diorite mount` has mounted a volume
@@ -94,12 +95,12 @@ pub(crate) struct Top {
     /// Print one JSON object for each interval, each on a line
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
-    /// Directory on which it is mounted, or one in it; the image, where `diorite serve` has it
+    /// The mount point or a directory below it; for `diorite serve` the image
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: PathBuf,
 }
 
-/// How processes are sorted.
+/// The order of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SortBy {
     /// Bytes
@@ -110,26 +111,26 @@ pub(crate) enum SortBy {
     Write,
     /// Operations
     Operations,
-    /// The longest latency of 99 of 100 operations
+    /// p99 latency
     Latency,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// Directory on which it is mounted, or one in it; the image, where `diorite serve` has it
+    /// The mount point or a directory below it; for `diorite serve` the image
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: PathBuf,
-    /// No effect: it prints JSON in any case
+    /// No effect: the output is always JSON
     #[arg(long, hide = true)]
     json: bool,
 }
 
-/// What is logged.
+/// Log levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogLevel {
-    /// What goes wrong
+    /// Errors
     Error,
-    /// What may be unexpected
+    /// Warnings
     Warn,
     /// Mounting and unmounting
     Info,
@@ -148,8 +149,7 @@ impl From<LogLevel> for log::LevelFilter {
     }
 }
 
-/// The arguments of a `mount.fuse.diorite`, as `mount(8)` calls it, in the form of the command `mount`. `None`: it is called by
-/// another name.
+/// The arguments of `mount(8)` for `mount.fuse.diorite` as arguments of the command `mount`. `None` if the program has another name.
 pub(super) fn of_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let name = PathBuf::from(arguments.first()?);
     if !name.file_name()?.as_encoded_bytes().starts_with(b"mount.") {
@@ -159,10 +159,10 @@ pub(super) fn of_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let mut rest = arguments[1..].iter();
     while let Some(word) = rest.next() {
         match word.to_str() {
-            // What it says to other helpers: sloppy, quiet about mtab, verbose; and the type and namespace, which follow.
+            // Options without a meaning here: sloppy, no mtab, verbose; and the type and namespace, which have a value.
             Some("-s" | "-n" | "-v" | "-w") => {}
             Some("-t" | "-N") => drop(rest.next()),
-            // `mount -f` mounts nothing; here the letter is another option.
+            // `mount -f` mounts nothing; the command `mount` uses -f for the foreground.
             Some("-f") => words.push("--fake".into()),
             _ => words.push(word.clone()),
         }

@@ -15,8 +15,8 @@ Clients, for a server on port 2049 of HOST:
   macOS    mount_nfs -o vers=3,tcp,port=2049,mountport=2049,nolocks,resvport HOST:/ /mnt
   libnfs   nfs-ls 'nfs://HOST/?nfsport=2049&mountport=2049'
 
-The users that clients name are not verified: listen on a network only if all hosts on it are trusted. Permission bits and access
-control lists hold for the users that they name. There are no locks between clients (NLM).";
+Clients state their users, and the server does not verify them: listen on a network only if all its hosts are trusted. Permission bits and
+access control lists apply to the stated users. Locks between clients (NLM) are not supported.";
 
 /// After the help of `serve virtiofs`.
 pub(super) const VIRTIOFS_CLIENTS: &str = "\
@@ -25,7 +25,7 @@ With the socket /run/vol.sock and a tag of your choice:
            -object memory-backend-memfd,id=m,size=1G,share=on -numa node,memdev=m -m 1G
   guest    mount -t virtiofs vol /mnt
 
-One virtual machine at a time uses the volume; the next one can follow. The socket is for this user alone.";
+One virtual machine at a time can use the volume. Only this user can connect to the socket.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
@@ -35,35 +35,35 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Protocol {
-    /// Serve a volume by NFS (version 3, TCP), until it is asked to end by SIGINT or SIGTERM
+    /// Serve a volume by NFS (version 3, TCP) until SIGINT or SIGTERM
     #[command(after_help = NFS_CLIENTS)]
     Nfs(Nfs),
-    /// Serve a volume to a virtual machine (virtio-fs, vhost-user), until it is asked to end by SIGINT or SIGTERM
+    /// Serve a volume to a virtual machine (virtio-fs, vhost-user) until SIGINT or SIGTERM
     #[command(after_help = VIRTIOFS_CLIENTS)]
     Virtiofs(Virtiofs),
 }
 
-/// What is served and how, by whatever protocol.
+/// Options of all protocols.
 #[derive(Debug, Args)]
 pub(crate) struct Served {
-    /// Options of `diorite mount`, separated by commas. Those for mounts by this host's kernel are rejected: `allow_other`, `default_permissions`, `nosuid`, `nodev`,
-    /// `noexec`, `io_uring`, `idle_polling`, `fsname`; with `nfs` also `direct`
+    /// Options of `diorite mount`, separated by commas. Options for this host's kernel are rejected: `allow_other`, `default_permissions`,
+    /// `nosuid`, `nodev`, `noexec`, `io_uring`, `idle_polling`, `fsname`; with `nfs` also `direct`
     #[arg(short = 'o', value_name = "OPTION,...", action = clap::ArgAction::Append)]
     pub(crate) options: Vec<String>,
     /// Read-only
     #[arg(short = 'r', long)]
     pub(crate) read_only: bool,
-    /// What is logged to standard error: error, warn, info, or debug, which is every request
+    /// Log level on standard error: error, warn, info, or debug (every request)
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LogLevel,
-    /// Image file or block device; `?partition=N` or `?offset=BYTES` after it chooses a part
+    /// Image file or block device, with `?partition=N` or `?offset=BYTES` a part of it
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Virtiofs {
-    /// Socket to make, for the virtual machine monitor
+    /// Socket for the virtual machine monitor; it is created
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) socket: PathBuf,
     #[command(flatten)]
@@ -72,10 +72,10 @@ pub(crate) struct Virtiofs {
 
 #[derive(Debug, Args)]
 pub(crate) struct Nfs {
-    /// Address and port to listen on; port 0: any that is free
+    /// Address and port to listen on; port 0 means any free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2049")]
     pub(crate) listen: SocketAddr,
-    /// Serve also clients on ports that any user of their host may use
+    /// Also serve clients with unprivileged ports
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Map the superuser of a client, and its group, to the anonymous user

@@ -1,4 +1,4 @@
-//! Flags that several commands have.
+//! Flags of several commands.
 #![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ pub(crate) struct Reporting {
     pub(crate) json: bool,
 }
 
-/// For commands where `-h` has meant sizes for longer than it has meant help; they have `disable_help_flag`.
+/// For commands whose `-h` means readable sizes, as in coreutils; they have `disable_help_flag`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct HumanReadable {
-    /// Sizes in readable units (df and du: always)
+    /// Show sizes in readable units (df and du always do)
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
     /// Print help
@@ -40,16 +40,16 @@ pub(crate) struct Common {
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Opening {
-    /// Move file data between disk and memory without a cache; an error where that cannot be done
+    /// Use direct I/O for file data; fail if that is not possible
     #[arg(long, conflicts_with = "buffered", help_heading = "Input and output")]
     pub(crate) direct: bool,
-    /// Move file data through the page cache
+    /// Use the page cache for file data
     #[arg(long, help_heading = "Input and output")]
     pub(crate) buffered: bool,
-    /// Open images for reading only: an error where the command would change one
+    /// Open images read-only; fail if the command would change one
     #[arg(long, help_heading = "Input and output")]
     pub(crate) read_only: bool,
-    /// Print on standard error what was read, written, copied and cached, and how the I/O scheduler shared the device
+    /// Print counters of reads, writes, copies, cache and I/O scheduler on standard error
     #[arg(long, help_heading = "Output")]
     pub(crate) stats: bool,
     #[command(flatten)]
@@ -68,12 +68,12 @@ pub(crate) struct Queueing {
 }
 
 impl Queueing {
-    /// The scheduler that was chosen, with its rules, which only cfq has.
+    /// The chosen scheduler, with its rules; only cfq has rules.
     pub(crate) fn choice(self) -> Result<Option<SchedulerKind>> {
         match (self.scheduler, self.rules) {
             (Some(SchedulerKind::Cfq(_)), Some(rules)) => Ok(Some(SchedulerKind::Cfq(rules))),
             (scheduler, None) => Ok(scheduler),
-            _ => Err(Failure::Usage("--rules are those of cfq; use --scheduler cfq with them".to_owned())),
+            _ => Err(Failure::Usage("--rules: only cfq has rules; add --scheduler cfq".to_owned())),
         }
     }
 }
@@ -81,7 +81,20 @@ impl Queueing {
 /// For commands that measure.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Profiling {
-    /// Show where the CPU time went, and write a flame graph to FILE (profile.svg)
+    /// Print CPU time by function, and write a flame graph to FILE (profile.svg)
     #[arg(long, value_name = "FILE.svg", help_heading = "Output", num_args = 0..=1, require_equals = true, default_missing_value = "profile.svg", value_hint = ValueHint::FilePath)]
     pub(crate) profile: Option<PathBuf>,
+}
+
+impl Profiling {
+    /// Fail if a profile of a simulation is requested.
+    pub(crate) fn refuse_in_simulation(&self) -> Result<()> {
+        if self.profile.is_none() {
+            return Ok(());
+        }
+        Err(Failure::Usage(
+            "--profile samples real CPU time, and a simulation has virtual time; run it on a real device"
+                .to_owned(),
+        ))
+    }
 }

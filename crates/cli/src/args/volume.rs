@@ -1,4 +1,4 @@
-//! Commands on a volume as a whole: making one, showing what it is, checking it.
+//! Commands on whole volumes.
 #![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ pub(crate) struct Mkfs {
     /// Type of the filesystem
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub(crate) kind: FilesystemType,
-    /// Block size in bytes [default: by the size of the filesystem]
+    /// Block size in bytes [default: depends on the size of the filesystem]
     #[arg(short = 'b', long, value_name = "BYTES")]
     pub(crate) block_size: Option<Size>,
     /// Cluster size in bytes, with `-O bigalloc` [default: 16 blocks]
@@ -25,7 +25,7 @@ pub(crate) struct Mkfs {
     /// Inode size in bytes
     #[arg(short = 'I', long, value_name = "BYTES")]
     pub(crate) inode_size: Option<Size>,
-    /// One inode for this many bytes of space
+    /// Bytes of space for each inode
     #[arg(short = 'i', long, value_name = "BYTES")]
     pub(crate) bytes_per_inode: Option<Size>,
     /// Number of inodes
@@ -41,33 +41,32 @@ pub(crate) struct Mkfs {
     #[arg(short = 'O', long = "features", value_name = "FEATURE,...", action = clap::ArgAction::Append)]
     pub(crate) features: Vec<String>,
     /// Extended options: `root_owner=UID:GID`, `resize=BLOCKS`, `quotatype=usrquota:grpquota:prjquota`,
-    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, `encoding=utf8`, `encoding_flags=strict`, `discard` (first, where the
-    /// device can; mke2fs does it unless told not to: here `nodiscard` is the default), and `seed=NUMBER` with `time=SECONDS`, which make the same
-    /// image each time (no file gets a later time). `lazy_itable_init` and `lazy_journal_init` are accepted for scripts of mke2fs and change
-    /// nothing: tables and journal are complete when the command ends
+    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, `encoding=utf8`, `encoding_flags=strict`, `discard` (discard the device first; the
+    /// default is `nodiscard`, unlike that of mke2fs). `seed=NUMBER` with `time=SECONDS` makes the same image each time, and no file gets a
+    /// later time. `lazy_itable_init` and `lazy_journal_init` have no effect: tables and journal are complete when the command ends
     #[arg(short = 'E', long = "extended", value_name = "OPTION,...", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,
     /// Percentage of blocks that only root may use
     #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5.0)]
     pub(crate) reserved_percent: f64,
-    /// Size of the journal, or `size=MIB` and `fast_commit_size=KIB` [default: by the size of the filesystem]
+    /// Size of the journal, or `size=MIB` and `fast_commit_size=KIB` [default: depends on the size of the filesystem]
     #[arg(short = 'J', long, value_name = "SIZE")]
     pub(crate) journal_size: Option<JournalSizes>,
-    /// Groups whose tables are packed together, where `flex_bg` is on [default: 16]
+    /// Groups whose tables are packed together by `flex_bg` [default: 16]
     #[arg(short = 'G', long, value_name = "COUNT")]
     pub(crate) flex_groups: Option<u32>,
-    /// Fill it with the content of a directory or a tar file (`-`: a tar stream from standard input). What cannot be kept as it is, also an
-    /// attribute or a time, ends the command; `diorite cp -r` reports it and goes on
+    /// Copy the content of a directory or a tar file into it (`-`: a tar stream from standard input). The command fails if a file, an attribute
+    /// or a time cannot be stored; `diorite cp -r` reports the loss and continues
     #[arg(short = 'd', long = "from", value_name = "DIR_OR_TAR", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<PathBuf>,
-    /// Overwrite an existing filesystem, a partition table, or a file with other data (the first MiB of its data and 64 places
-    /// are looked at: all zeros are no data)
+    /// Overwrite an existing filesystem, a partition table, or a file with other data (samples of the file are read: its first MiB of data and
+    /// 64 blocks; zeros do not count as data)
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
     /// Image or device
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: OsString,
-    /// Size of a new image, for instance 512M or 1G [default: the image's or device's]
+    /// Size of a new image, for instance 512M or 1G [default: the size of the image or device]
     pub(crate) size: Option<Size>,
     #[command(flatten)]
     pub(crate) reporting: Reporting,
@@ -85,7 +84,7 @@ pub(crate) enum FilesystemType {
 }
 
 impl FilesystemType {
-    /// What the library calls it.
+    /// The library's name of the type.
     pub(crate) fn flavor(self) -> Flavor {
         match self {
             Self::Ext2 => Flavor::Ext2,
@@ -117,7 +116,7 @@ pub(crate) struct Trim {
 pub(crate) struct Raw {
     /// The name, such as raw1
     pub(crate) name: Option<String>,
-    /// What the name refers to: any IMAGE (`diorite --help` lists the forms)
+    /// The device: any IMAGE (`diorite --help` lists the forms)
     #[arg(value_hint = ValueHint::FilePath, conflicts_with = "unbind")]
     pub(crate) target: Option<String>,
     /// Unbind the name
@@ -129,7 +128,7 @@ pub(crate) struct Raw {
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Show at most this many problems; all are counted
+    /// Maximum number of problems shown; all are counted
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub(crate) problems: usize,
     /// Image or device

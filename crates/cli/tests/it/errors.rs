@@ -2,6 +2,7 @@
 
 use crate::common;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 use common::{Bench, pattern, tool};
@@ -216,12 +217,12 @@ fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
     );
     // The user chose one already, and is to see which another one is, in words that fit: those of the option for a mount.
     let neither =
-        "partition 1 holds no ext2, ext3 or ext4 volume, and no other does: 1 (FAT32, 4 MiB), 3 (Linux";
+        "neither partition 1 nor another one holds an ext2, ext3 or ext4 volume: 1 (FAT32, 4 MiB), 3 (Linux";
     let serve = "serve nfs --listen 127.0.0.1:0 -o partition=1 disk.img";
     expect(&bench.fail("ls disk.img?partition=1", 1), &["disk.img?partition=1: cannot open: ", neither]);
     expect(&bench.fail(serve, 1), &["disk.img: cannot serve: ", neither]);
     bench.run("mkfs -t ext2 -L here disk.img?partition=3");
-    let other = "partition 1 holds no ext2, ext3 or ext4 volume, but there is 3 (Linux, 8 MiB) ext2; ";
+    let other = "partition 1 holds no ext2, ext3 or ext4 volume; volumes are on 3 (Linux, 8 MiB) ext2; ";
     expect(&bench.fail("ls disk.img?partition=1", 1), &[other, "; add ?partition=N to the name of the disk"]);
     let said = bench.fail(serve, 1);
     expect(&said, &["disk.img: cannot serve: ", other, "; choose one with -o partition=N"]);
@@ -482,10 +483,9 @@ fn tree_that_cannot_fit_is_refused_with_what_is_missing() {
     for file in 0..700 {
         bench.write(&format!("many/{file}"), b"x");
     }
-    for (tree, options, cure) in [
-        ("large", "-t ext4", "make the image larger"),
-        ("many", "-t ext4 -N 500", "ask for more inodes (-N)"),
-    ] {
+    for (tree, options, cure) in
+        [("large", "-t ext4", "make the image larger"), ("many", "-t ext4 -N 500", "use more inodes (-N)")]
+    {
         let line = bench.fail(&format!("mkfs {options} -d {tree} a.img 16M"), 1);
         expect(&line, &["a.img: not made", tree, cure]);
         assert!(!bench.path("a.img").exists());
@@ -761,13 +761,17 @@ fn interrupted_copy_leaves_a_sound_image() {
     let bench = Bench::new();
     bench.image("a.img", "ext4", "256M");
     bench.write("large", &pattern(100 << 20, 1));
-    for wait_ms in [5, 40, 120, 300] {
+    let allocated = || std::fs::metadata(bench.path("a.img")).expect("an image").blocks() * 512;
+    for written in [0, 1 << 20, 20 << 20, 60 << 20] {
+        let limit = allocated() + written;
         let mut child = bench
             .diorite(["cp", "large", "a.img:/large"])
             .stderr(Stdio::null())
             .spawn()
             .expect("the program starts");
-        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        common::wait_until("the copy", || {
+            allocated() >= limit || child.try_wait().expect("a child").is_some()
+        });
         let _ = tool("kill", ["-INT", &child.id().to_string()]);
         let status = child.wait().expect("an end");
         assert!(matches!(status.code(), Some(0 | 1) | None), "{status}");

@@ -110,7 +110,7 @@ fn diskperf_runs_in_virtual_time() {
     let said = run();
     assert!(said.starts_with("Completed reading 32 mbytes in "), "{said}");
     assert_eq!(said, run());
-    assert!(bench.fail("diskperf blocks=1 sim:ssd bare", 2).contains("do not go together"));
+    assert!(bench.fail("diskperf blocks=1 sim:ssd bare", 2).contains("cannot be in one test"));
     assert!(bench.fail("diskperf blocks=1 sim:floppy", 1).contains("unknown simulated disk"));
     assert!(bench.fail("diskperf blocks=1 --scheduler none --rules fixed sim:ssd", 2).contains("--rules"));
 }

@@ -50,7 +50,7 @@ fn readers_say_that_the_kernel_has_the_image_mounted() {
             assert!(output.status.success(), "{line}: {said}");
             let at = mounted.at.path().display().to_string();
             assert_eq!(
-                said.contains(&format!("a.img: the kernel has it mounted on {at}")),
+                said.contains(&format!("a.img: the kernel has mounted it on {at}")),
                 is_said,
                 "{said}"
             );
@@ -72,6 +72,22 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     assert_eq!(text(&output.stdout), "", "nothing was run");
 }
 
+<<<<<<< HEAD
+=======
+/// The device was overwritten before the usage was found to be wrong.
+#[test]
+fn a_table_that_needs_no_device_is_refused_before_the_device_is_written() {
+    let bench = Bench::new();
+    let content = common::pattern(8 << 20, 1);
+    bench.write("disk.img", &content);
+    for tables in ["", "all ", "fairness raw "] {
+        let said = bench.fail(&format!("repro {tables}--on disk.img --seconds 1"), 2);
+        assert!(said.contains("--on is for `repro fairness`"), "{said}");
+        assert!(bench.read("disk.img") == content, "{tables}: the device was written");
+    }
+}
+
+>>>>>>> 890ceea8 (CLI, C, Python, xtask, docs: words; results of Python calls are named tuples; tests wait for conditions)
 /// The program panicked after the run, and nothing was reported.
 #[test]
 fn a_report_may_have_a_name_that_is_no_text() {

@@ -197,20 +197,26 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // It is busy for a moment where another thread starts a program, whose child has all descriptors until it executes it.
+        // It is busy while a child of another thread, which inherits all descriptors, has not executed its program yet.
         let is_unmounted = || tool("umount", [self.at.path()]).is_some_and(|output| output.status.success());
-        let wait = || std::thread::sleep(std::time::Duration::from_millis(100));
-        let ends = (0..50).any(|_| {
-            is_unmounted() || {
-                wait();
-                false
-            }
-        });
-        assert!(std::thread::panicking() || ends, "{} cannot be unmounted", self.at.path().display());
+        if std::thread::panicking() {
+            is_unmounted();
+        } else {
+            wait_until("umount", is_unmounted);
+        }
     }
 }
 
-/// Bytes that differ from place to place, so that a misplaced block shows.
+/// Wait for a condition, at most a minute.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "{what}: not within a minute");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+/// Bytes that differ in each block, so that a misplaced block is found.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
