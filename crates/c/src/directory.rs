@@ -10,7 +10,6 @@ use diorite::{FileKind, ReadDir};
 
 use crate::boundary::{OneAtATime, close_silently, handle, open, output, path_of, status};
 use crate::filesystem::diorite_filesystem;
-use crate::names::kind_bits;
 
 /// An open directory.
 #[derive(Debug)]
@@ -83,7 +82,7 @@ pub unsafe extern "C" fn diorite_readdir(dir: *mut diorite_dir, entry: *mut dior
 
 /// `d_type` is the upper part of `st_mode`.
 fn directory_type(kind: FileKind) -> u32 {
-    kind_bits(kind) >> 12
+    u32::from(kind.mode_bits()) >> 12
 }
 
 /// Close a directory. NULL is ignored.

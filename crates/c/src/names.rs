@@ -89,24 +89,11 @@ pub struct diorite_attributes {
     pub spare: [u64; 4],
 }
 
-/// The type bits of `st_mode`.
-pub(crate) fn kind_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Regular => libc::S_IFREG,
-        FileKind::Directory => libc::S_IFDIR,
-        FileKind::Symlink => libc::S_IFLNK,
-        FileKind::CharacterDevice => libc::S_IFCHR,
-        FileKind::BlockDevice => libc::S_IFBLK,
-        FileKind::Fifo => libc::S_IFIFO,
-        FileKind::Socket => libc::S_IFSOCK,
-    }
-}
-
 impl From<Attributes> for diorite_attributes {
     fn from(is: Attributes) -> Self {
         Self {
             inode: u64::from(is.inode.0),
-            mode: kind_bits(is.kind) | u32::from(is.permissions),
+            mode: u32::from(is.kind.mode_bits()) | u32::from(is.permissions),
             links: is.links,
             uid: is.owner.uid,
             gid: is.owner.gid,

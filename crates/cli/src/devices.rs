@@ -19,17 +19,7 @@ pub(crate) fn open(name: &str, writes: bool) -> Result<Arc<dyn BlockDevice>> {
     open_target(name, &options).map_err(|error| Failure::open(&error))
 }
 
-<<<<<<< HEAD
 /// The scheduler that the user chose for a device, or the one for its kind.
-=======
-/// Open a device or an image for writing with direct I/O; fails if the host does not allow it.
-pub(crate) fn open_direct(name: &str) -> Result<Arc<dyn BlockDevice>> {
-    let options = DeviceOptions::read_write().direct(DirectIo::Required);
-    open_target(name, &options).map_err(|error| Failure::open(&error))
-}
-
-/// The user's scheduler for a device, or the default of its kind.
->>>>>>> 890ceea8 (CLI, C, Python, xtask, docs: words; results of Python calls are named tuples; tests wait for conditions)
 pub(crate) fn scheduler(device: &dyn BlockDevice, queueing: Queueing) -> Result<SchedulerKind> {
     Ok(queueing.choice()?.unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational)))
 }

@@ -248,7 +248,7 @@ fn set_journal(
     geometry: &Geometry,
 ) -> Result<()> {
     let chosen = preview(options, geometry.capacity_bytes, geometry.logical_block_size);
-    // What is wrong with the options is said when the volume is made.
+    // Invalid options are reported when the volume is made.
     let block = chosen.map_or_else(|_| options.block_size.unwrap_or(4096).into(), |volume| volume.block_size);
     let too_large =
         |what| move |_| Failure::Failed(format!("{}: not made: {what} is too large", image.display()));

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 //! The command repro: the published tables beside the figures of simulated disks.
-=======
-//! The command repro: the published tables beside current measurements.
->>>>>>> 890ceea8 (CLI, C, Python, xtask, docs: words; results of Python calls are named tuples; tests wait for conditions)
 
 use std::path::Path;
 
@@ -19,15 +15,6 @@ use crate::progress::StageProgress;
 
 pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
     let tables = arguments.tables();
-<<<<<<< HEAD
-=======
-    // Checked before the device is overwritten.
-    if arguments.on.is_some() && tables != [Table::Fairness] {
-        return Err(Failure::Usage(
-            "--on is for `repro fairness`; the other tables need no device".to_owned(),
-        ));
-    }
->>>>>>> 890ceea8 (CLI, C, Python, xtask, docs: words; results of Python calls are named tuples; tests wait for conditions)
     // Checked before the run, which takes long.
     arguments.report.as_deref().map_or(Ok(()), check_can_be_written)?;
     let mut outcomes = Vec::new();
@@ -90,50 +77,6 @@ fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
     })
 }
 
-<<<<<<< HEAD
-=======
-/// The job of 2009 on a real device.
-fn on_device(name: &str, arguments: &Repro) -> Result<Outcome> {
-    refuse_unwritten(name)?;
-    if !arguments.force {
-        devices::refuse_to_destroy(name, "the writer")?;
-    }
-    let device = devices::open_direct(name)?;
-    let progress = StageProgress::default();
-    progress.begin(&format!("{name}: three schedulers, {} s each", arguments.seconds), 0);
-    let outcome = fairness_on(&device, Duration::from_secs(arguments.seconds.into()));
-    progress.end();
-    Ok(outcome?)
-}
-
-/// Fail if the image has unwritten blocks, because the host reads them without the disk.
-fn refuse_unwritten(name: &str) -> Result<()> {
-    for path in host_paths(name) {
-        let bytes = unwritten_bytes(&path).map_err(|error| Failure::host(path.display(), "open", &error))?;
-        if bytes > 0 {
-            let path = path.display();
-            return Err(Failure::Failed(format!(
-                "{name}: {bytes} bytes of {path} were never written, so reads do not reach the disk; write them first: \
-                 shred -n 1 {path}"
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Append bonnie's table of this machine, or a note with the reason why it is missing.
-fn with_this_machine(mut outcome: Outcome) -> Result<Outcome> {
-    interrupt::is_changing();
-    let progress = StageProgress::default();
-    let measured = odirect_here(&mut outcome, Path::new("."), &interrupt::cancel(), &progress);
-    interrupt::check()?;
-    if let Err(error) = measured {
-        outcome.notes.push(format!("Not measured on this machine: {error}"));
-    }
-    Ok(outcome)
-}
-
->>>>>>> 890ceea8 (CLI, C, Python, xtask, docs: words; results of Python calls are named tuples; tests wait for conditions)
 fn print(outcome: &Outcome, output: &mut Output) -> Result<()> {
     output.line(outcome.title)?;
     if !outcome.headline.is_empty() {

@@ -1,6 +1,5 @@
 //! Sizes with units: `4096`, `4K`, `512M`, `1.5G`. Units are powers of 1024.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// A number of bytes.
@@ -31,12 +30,6 @@ impl FromStr for Size {
         } else {
             Err(wrong())
         }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&human(self.0))
     }
 }
 

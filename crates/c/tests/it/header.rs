@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Modules of the crate in the order of the header, and their titles there.
+/// The modules of the crate in the order of the header, and their titles.
 const SECTIONS: &[(&str, &str)] = &[
     ("error", "Errors"),
     ("filesystem", "Filesystems"),
@@ -19,7 +19,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("queue", "Queues"),
 ];
 
-/// Columns of a line.
+/// The width of a line.
 const WIDTH: usize = 100;
 
 const BEGIN: &str = "\
@@ -103,7 +103,7 @@ fn header() -> String {
     reflow(&text.replace('`', ""))
 }
 
-/// The part of a module's head that is for C programs.
+/// The part of a module's head for the header.
 fn module_head(source: &str) -> Vec<&str> {
     const INTERNAL: [&str; 3] = ["Safety policy:", "Invariants:", "Locking:"];
     let lines = source
@@ -138,7 +138,7 @@ fn declarations(module: &Path) -> String {
     String::from_utf8(text).expect("text")
 }
 
-/// Fill the lines of comments.
+/// Wrap comments.
 fn reflow(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.lines();
@@ -169,7 +169,7 @@ fn reflow(text: &str) -> String {
     out
 }
 
-/// Paragraphs and items of a list in lines of at most `width`; indented lines stay as they are.
+/// Wrap paragraphs and list items at `width`. Indented lines do not change.
 fn fill(lines: &[&str], width: usize) -> Vec<String> {
     let mut filled = Vec::new();
     let mut paragraph = String::new();

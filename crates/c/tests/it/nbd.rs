@@ -1,4 +1,4 @@
-//! A program in C on an NBD export whose server goes away and comes back.
+//! A program in C on an NBD export whose server is restarted.
 
 use crate::support;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use support::{Linking, compile, has, library_directory};
 
-/// A server of a disk in memory that listens.
+/// A listening server of a disk in memory.
 fn serve(socket: &Path) -> Child {
     let _ = std::fs::remove_file(socket);
     let mut server = Command::new("nbdkit");
@@ -28,7 +28,7 @@ fn end(mut server: Child) {
     server.wait().expect("an end");
 }
 
-/// The first request on a connection that the server had closed raised SIGPIPE, which ends a program in C.
+/// The first request on a connection closed by the server raised SIGPIPE, which ends a program in C.
 #[test]
 fn a_lost_connection_raises_no_signal() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Programs in C and C++ on the library as it is built: `tests/c` tries what may go wrong, `examples` what is meant to be done.
+//! Programs in C and C++ on the built library: `tests/c` has tests, including errors, and `examples` has examples.
 
 #![allow(clippy::disallowed_methods, reason = "sources are no data")]
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use support::{Linking, check, compile, has, library_directory, run, succeeds};
 
-/// Run a test program on a new image, and check that.
+/// Run a test program on a new image, and check the image.
 fn program(name: &str, linking: Linking, more: &[&str]) {
     let directory = tempfile::tempdir().expect("a directory");
     let Some(program) = compile(name, linking, directory.path()) else { return };
@@ -55,7 +55,7 @@ fn the_header_is_one_of_cpp_too() {
     program("tests/c/header.cpp", Linking::Shared, &[]);
 }
 
-/// The journal of the image is replayed by the next open, after which it is in order (ARCHITECTURE invariant 6).
+/// The next open replays the journal, and the image is then consistent (ARCHITECTURE invariant 6).
 #[test]
 fn a_program_may_end_without_closing_anything() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -71,7 +71,7 @@ fn a_program_may_end_without_closing_anything() {
     }
 }
 
-/// With system calls of its own for each transfer, which Valgrind follows: it knows no `io_uring`.
+/// With a system call for each transfer, because Valgrind does not support `io_uring`.
 #[test]
 fn no_program_uses_memory_that_is_not_its_own() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -118,7 +118,7 @@ fn examples_do_what_they_say() {
     check(&image);
 }
 
-/// The program in docs/c.md, as it stands there.
+/// The program in docs/c.md.
 #[test]
 fn the_page_compiles_and_does_what_it_says() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -147,19 +147,6 @@ pub(crate) struct Repro {
     /// Amount of work of the simulated tables, in percent of the published amount
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) amount: u64,
-<<<<<<< HEAD
-=======
-    /// Run the fairness job on this device or image in real time. Its first third is overwritten. All blocks of an image must be
-    /// allocated
-    #[arg(long, value_name = "DEVICE", value_hint = ValueHint::AnyPath)]
-    pub(crate) on: Option<String>,
-    /// Seconds for each scheduler on a real device
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "on", value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub(crate) seconds: u32,
-    /// Overwrite a filesystem or a partition table that the device holds
-    #[arg(long, requires = "on")]
-    pub(crate) force: bool,
->>>>>>> 890ceea8 (CLI, C, Python, xtask, docs: words; results of Python calls are named tuples; tests wait for conditions)
     /// Write a page with all figures to FILE
     #[arg(long, value_name = "FILE.html", help_heading = "Output", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,

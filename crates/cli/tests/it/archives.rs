@@ -1,4 +1,4 @@
-//! mkfs -d with tar archives: what GNU tar makes is unpacked as GNU tar does it, and what is no archive destroys nothing.
+//! mkfs -d with tar archives: archives of GNU tar are unpacked as by GNU tar, and other files are errors before anything is written.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
 
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use common::{Bench, is_root, tool};
 
-/// A member by its header: name, type, name of the file that it links to, content. Numbers are those of a file of root.
+/// A member: name, type, link target, content. The owner is root.
 fn member(name: &str, kind: u8, link: &str, content: &[u8]) -> Vec<u8> {
     let mut header = vec![0; 512];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
@@ -46,7 +46,7 @@ fn tar(bench: &Bench, line: &str) -> bool {
     tool("tar", ["-C".as_ref(), directory].into_iter().chain(words)).is_some_and(|out| out.status.success())
 }
 
-/// Their directories are of a type of their own, and were left out, with their owners and permissions.
+/// Directories in incremental archives have their own type, and were left out.
 #[test]
 fn directories_of_incremental_archives_are_there() {
     let bench = Bench::new();
@@ -74,7 +74,7 @@ fn directories_of_incremental_archives_are_there() {
     bench.must_be_clean("o.img");
 }
 
-/// Members of a type that no one knows were left out without a word; GNU tar makes files of them.
+/// Members of unknown types were left out silently; GNU tar unpacks them as files.
 #[test]
 fn members_of_unknown_types_are_files_and_reported() {
     let bench = Bench::new();
@@ -89,7 +89,7 @@ fn members_of_unknown_types_are_files_and_reported() {
     assert!(said.contains("e.tar: cannot unpack ``: its name is that of the root"), "{said}");
 }
 
-/// A label has no numbers in its header; and the header for a whole archive has a name, of which directories were made.
+/// A label has no numbers in its header. The name of a global header was created as directories.
 #[test]
 fn labels_and_headers_for_the_whole_archive_are_no_files() {
     let bench = Bench::new();
@@ -111,7 +111,7 @@ fn labels_and_headers_for_the_whole_archive_are_no_files() {
     assert_eq!(modified, "1970-01-01T00:20:34Z", "it is for all that follow");
 }
 
-/// An image was taken for an empty archive, and with swapped arguments the archive became the image.
+/// An image counted as an empty archive. With swapped arguments the archive was overwritten as the image.
 #[test]
 fn what_is_no_archive_fills_nothing_and_archives_are_not_overwritten() {
     let bench = Bench::new();
@@ -136,7 +136,7 @@ fn what_is_no_archive_fills_nothing_and_archives_are_not_overwritten() {
     }
     bench.write("zeros", &vec![0; 4 << 20]);
     bench.run("mkfs zeros");
-    // An empty archive is zeros, as many as there are in a record.
+    // An empty archive is a record of zeros.
     bench.write("empty.tar", &vec![0; 10240]);
     assert!(bench.run("mkfs -d empty.tar empty.img 10M").contains("Filled with 0 files"));
     bench.write("one-block", &vec![0; 512]);
@@ -145,7 +145,7 @@ fn what_is_no_archive_fills_nothing_and_archives_are_not_overwritten() {
     let mut command = bench.diorite(["mkfs", "-d", "-", "new.img", "10M"]);
     let output = command.stdin(stream).output().expect("the program starts");
     assert!(!output.status.success() && !bench.path("new.img").exists());
-    // What was in the image was lost before the stream was looked at.
+    // The content of the image was lost before the stream was checked.
     bench.image("old.img", "ext4", "10M");
     let before = bench.read("old.img");
     let stream = std::fs::File::options().read(true).open(bench.path("c.img")).expect("the image");
@@ -158,7 +158,7 @@ fn what_is_no_archive_fills_nothing_and_archives_are_not_overwritten() {
     assert!(!output.status.success() && bench.read("old.img") == before, "nothing was written");
 }
 
-/// Messages were those of a library, or spoke of the image, which is removed.
+/// Messages came from a library, or named the removed image.
 #[test]
 fn what_is_wrong_with_an_archive_is_said() {
     let bench = Bench::new();
@@ -212,7 +212,7 @@ fn with_field(kind: u8, at: usize, field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Numbers were cut to the bits that an inode has: a uid of 2^32 with mode 4755 became a set-user-ID program of root.
+/// Numbers were truncated to the size of inode fields: a uid of 2^32 with mode 4755 became a set-user-ID program of root.
 #[test]
 fn numbers_that_an_inode_cannot_hold_are_rejected() {
     let bench = Bench::new();
@@ -248,7 +248,7 @@ fn numbers_that_an_inode_cannot_hold_are_rejected() {
     assert_eq!(file["modified"], "1969-12-31T23:59:58.5Z");
 }
 
-/// Labels, flags and attributes in the keywords of other programs went without a word.
+/// Labels, flags and attributes in keywords of other programs were lost silently.
 #[test]
 fn records_of_other_programs_are_kept_or_reported() {
     let bench = Bench::new();
@@ -283,7 +283,7 @@ fn records_of_other_programs_are_kept_or_reported() {
     bench.must_be_clean("t.img");
 }
 
-/// What bsdtar writes of attributes, flags and sparse files.
+/// Attributes, flags and sparse files of bsdtar.
 #[test]
 fn archives_of_bsdtar_keep_what_they_have() {
     let bench = Bench::new();
@@ -330,7 +330,7 @@ fn old_forms_of_sparse_files_are_unpacked() {
     }
 }
 
-/// A member whose name goes through a link of the archive was rejected; `tar -x` takes it. No link leads out of the image.
+/// A member whose path goes through a symbolic link of the archive was rejected; `tar -x` accepts it. Links are followed inside the image only.
 #[test]
 fn members_may_go_through_links_of_the_archive() {
     let bench = Bench::new();

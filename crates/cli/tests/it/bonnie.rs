@@ -1,4 +1,4 @@
-//! The command bonnie: what it prints, and that it leaves nothing.
+//! The command bonnie: its output, and the removal of its files.
 
 use crate::common;
 use std::process::Stdio;

@@ -38,7 +38,7 @@ fn names_are_made_moved_linked_and_removed() {
     }
 }
 
-/// `-E discard` and `nodiscard` were accepted and did nothing; what has no effect may be said, but not anything.
+/// `-E discard` and `nodiscard` were accepted and had no effect. Only options of mke2fs may have no effect.
 #[test]
 fn mkfs_discards_what_was_there_if_it_is_asked_to() {
     let bench = Bench::new();
@@ -58,7 +58,7 @@ fn mkfs_discards_what_was_there_if_it_is_asked_to() {
     }
 }
 
-/// Absolute paths have the `:/` in them that ends the name of an image.
+/// Absolute paths contain the `:/` that ends the name of an image.
 #[test]
 fn several_devices_are_an_image() {
     let bench = Bench::new();
@@ -80,7 +80,7 @@ fn several_devices_are_an_image() {
     assert!(!bench.path("missing").exists());
 }
 
-/// Hands that know ls, df and du type `-h` for sizes.
+/// `-h` means readable sizes, as in ls, df and du of coreutils.
 #[test]
 fn sizes_are_easy_to_read_where_h_asks_for_it() {
     let bench = Bench::new();
@@ -191,7 +191,7 @@ fn changes_are_reported_as_one_object() {
     assert_eq!((removed["files"].as_u64(), removed["directories"].as_u64()), (Some(1), Some(2)));
 }
 
-/// What is there is shown although something else is not.
+/// Missing files do not hide the others.
 #[test]
 fn one_missing_name_does_not_hide_the_others() {
     let bench = Bench::new();
@@ -208,7 +208,7 @@ fn one_missing_name_does_not_hide_the_others() {
     assert!(common::text(&output.stdout).contains("a.img"));
 }
 
-/// A damaged inode is reported, and the names beside it are listed: one once hid the whole directory. Names alone need no inode.
+/// A damaged inode hid its whole directory. It is reported, and the other names are listed. A listing of names needs no inode.
 #[test]
 fn one_damaged_inode_does_not_hide_its_neighbours() {
     let bench = Bench::new();
@@ -245,7 +245,7 @@ fn one_damaged_inode_does_not_hide_its_neighbours() {
     assert_eq!((bench.read("out/a"), bench.read("out/c")), (b"a".to_vec(), b"c".to_vec()));
 }
 
-/// The count of what was written in a volume's life goes on where the kernel left it, and counts what is written here.
+/// The volume's count of written bytes continues the kernel's count.
 #[test]
 fn what_was_written_so_far_is_counted() {
     for kind in TYPES {
@@ -269,7 +269,7 @@ fn what_was_written_so_far_is_counted() {
 #[test]
 fn options_of_mkfs_reach_the_image() {
     let bench = Bench::new();
-    // As with mke2fs, who gives the size of a journal wants one.
+    // As with mke2fs, the size of a journal enables the journal.
     bench.run("mkfs -t ext2 -J 4M j.img 32M");
     assert_eq!(bench.json("info j.img")["journal_inode"], 8);
     bench.must_be_clean("j.img");
@@ -286,7 +286,7 @@ fn options_of_mkfs_reach_the_image() {
     bench.must_be_clean("a.img");
 }
 
-/// 10^6 bytes once were too many for the image of 10^6 bytes that was made for them.
+/// mkfs rejected a size of 10^6 bytes for an image of 10^6 bytes.
 #[test]
 fn size_of_an_image_may_be_any_number_of_bytes() {
     let bench = Bench::new();
@@ -302,7 +302,7 @@ fn image_filled_from_a_directory_is_the_same_each_time() {
     std::fs::create_dir_all(bench.path("from/sub")).expect("directories");
     bench.write("from/one", &pattern(100_000, 4));
     bench.write("from/sub/two", b"two");
-    // More than the page cache keeps before it writes back by itself.
+    // More than the page cache holds before background writeback.
     for file in 0..160_usize {
         bench.write(&format!("from/sub/{file}"), &pattern(1000 + file * 2500, file as u64));
     }
@@ -342,7 +342,7 @@ fn image_is_filled_from_a_tar_stream() {
     assert_eq!((root["uid"].as_u64(), root["gid"].as_u64()), (Some(12), Some(34)));
 }
 
-/// Access control lists, and names and values with newlines, made "malformed pax extension" of archives of GNU tar.
+/// Archives of GNU tar with access control lists, or with newlines in names and values, failed as "malformed pax extension".
 #[test]
 fn lists_and_newlines_in_a_tar_stream_are_kept() {
     let bench = Bench::new();
@@ -393,7 +393,7 @@ fn lists_and_newlines_in_a_tar_stream_are_kept() {
     }
 }
 
-/// A sparse file `from/sparse` of `size` bytes with a piece of data at each multiple of `step`.
+/// A sparse file `from/sparse` of `size` bytes with data at each multiple of `step`.
 fn write_sparse(bench: &Bench, pieces: u64, step: u64, size: u64) {
     use std::os::unix::fs::FileExt;
     std::fs::create_dir(bench.path("from")).expect("a directory");
@@ -405,7 +405,7 @@ fn write_sparse(bench: &Bench, pieces: u64, step: u64, size: u64) {
     sparse.set_len(size).expect("a size");
 }
 
-/// Pack it as `a.tar`; whether there is a program for that.
+/// Pack it as `a.tar`. Returns whether the program exists.
 fn pack_sparse(bench: &Bench, format: &str) -> bool {
     let (from, tar) = (bench.path("from"), bench.path("a.tar"));
     let words = [format, "--sparse", "-C"].map(std::ffi::OsStr::new);
@@ -413,7 +413,7 @@ fn pack_sparse(bench: &Bench, format: &str) -> bool {
     tool("tar", words.into_iter().chain(arguments)).is_some()
 }
 
-/// Sparse files in the form of pax, which GNU tar uses beside attributes, became files called `GNUSparseFile.1/name` with the map as content.
+/// Sparse files in the pax format, which GNU tar uses with attributes, became files `GNUSparseFile.1/name` with the map as content.
 #[test]
 fn sparse_files_in_a_tar_stream_are_what_they_were() {
     let bench = Bench::new();
@@ -430,7 +430,7 @@ fn sparse_files_in_a_tar_stream_are_what_they_were() {
     }
 }
 
-/// Of a sparse file in the old form, zeros were made for every hole: a minute for 100 GiB.
+/// Holes of a sparse file in the old format were written as zeros, which took a minute for 100 GiB.
 #[test]
 fn sparse_files_in_a_tar_stream_cost_what_they_hold() {
     use std::os::unix::fs::FileExt;
@@ -464,7 +464,7 @@ fn an_image_is_not_filled_with_itself() {
     assert!(!bench.path("from/new.img").exists());
 }
 
-/// They were made to fit without a word.
+/// Values out of range were truncated silently.
 #[test]
 fn times_that_small_inodes_cannot_hold_are_reported() {
     let bench = Bench::new();
@@ -484,7 +484,7 @@ fn times_that_small_inodes_cannot_hold_are_reported() {
     assert!(said.contains("modification time") && said.contains("no time after 2446"), "{said}");
 }
 
-/// The first was gone, and nothing was said.
+/// The second file replaced the first one silently.
 #[test]
 fn two_sources_with_one_name_do_not_replace_each_other() {
     let bench = Bench::new();
@@ -506,14 +506,14 @@ fn two_sources_with_one_name_do_not_replace_each_other() {
     bench.run("ln a.img:/B/x a.img:/B/same");
     let said = bench.fail("cp a.img:/B/x a.img:/B/same", 1);
     assert!(said.contains("the same file"), "{said}");
-    // What was there before is replaced, as ever.
+    // Files from before the command are replaced.
     bench.run("cp a.img:/B/x a.img:/copied");
     bench.run("mv a.img:/B/x a.img:/moved");
     assert_eq!(bench.run("cat a.img:/copied/x a.img:/moved/x"), "twotwo");
     bench.must_be_clean("a.img");
 }
 
-/// A command before the pipe that failed made an empty image and no error, and what is no archive one with its bytes in the message.
+/// A failed command before the pipe gave an empty image and no error. Input that is not an archive gave an error message with its bytes.
 #[test]
 fn what_is_no_tar_archive_is_refused() {
     let bench = Bench::new();
@@ -526,7 +526,7 @@ fn what_is_no_tar_archive_is_refused() {
     }
 }
 
-/// `-J size=` was taken in blocks of 4 KiB, so that a small volume, which has blocks of 1 KiB, got a quarter of the journal.
+/// `-J size=` was computed for blocks of 4 KiB, so a small volume with blocks of 1 KiB got a quarter of the journal.
 #[test]
 fn size_of_the_journal_is_in_bytes_whatever_the_blocks() {
     let bench = Bench::new();
@@ -538,7 +538,7 @@ fn size_of_the_journal_is_in_bytes_whatever_the_blocks() {
     bench.must_be_clean("a.img");
 }
 
-/// With blocks of 4 KiB, `-i 1024` made a quarter of the inodes asked for.
+/// With blocks of 4 KiB, `-i 1024` made a quarter of the requested inodes.
 #[test]
 fn bytes_per_inode_may_be_less_than_a_block() {
     let bench = Bench::new();
@@ -619,7 +619,7 @@ fn completions_and_pages_know_every_command() {
         assert!(bench.path(&format!("pages/diorite-{command}.1")).exists(), "{command}");
     }
     assert!(pages > 14);
-    // `help COMMAND` has no page of its own: half of all pages were those.
+    // `help COMMAND` has no page of its own. Half of all pages were such pages.
     let of_help = bench.path("pages").read_dir().expect("pages").filter_map(Result::ok);
     let of_help = of_help.filter(|page| page.file_name().to_string_lossy().contains("-help"));
     assert_eq!(of_help.count(), 0);
@@ -645,7 +645,7 @@ fn names_that_are_shown_can_be_pasted() {
     }
 }
 
-/// `-f` once removed LINK first: when the new one could not be made, or both were one file, the file was lost.
+/// `-f` removed LINK first. If the new link failed, or both names were one file, the file was lost.
 #[test]
 fn link_takes_the_place_of_another_only_when_it_can_be_made() {
     let bench = Bench::new();
@@ -666,7 +666,7 @@ fn link_takes_the_place_of_another_only_when_it_can_be_made() {
     bench.must_be_clean("a.img");
 }
 
-/// `rm -r dir/.` once removed what was in the directory, and then found that `.` cannot be removed.
+/// `rm -r dir/.` removed the content of the directory before it failed on `.`.
 #[test]
 fn directory_without_its_own_name_is_not_removed() {
     let bench = Bench::new();
@@ -680,7 +680,7 @@ fn directory_without_its_own_name_is_not_removed() {
     assert_eq!(bench.run("ls a.img:/d"), "e\n");
 }
 
-/// A link to the root with a slash after it was emptied as the root is: all of the volume was gone, and then it was said that the link is none.
+/// `rm -r` of a link to the root with a trailing slash removed the whole volume before it failed.
 #[test]
 fn a_tree_that_a_link_leads_to_is_not_removed() {
     let bench = Bench::new();
@@ -736,7 +736,7 @@ fn member_of_mirror(volume: &[u8], role: u16) -> Vec<u8> {
     member
 }
 
-/// What is only read since its array is not whole did not say so.
+/// `info` did not report that a volume is read-only because its array is incomplete.
 #[test]
 fn a_volume_on_an_incomplete_mirror_is_shown_as_read_only() {
     let bench = Bench::new();
@@ -753,7 +753,7 @@ fn a_volume_on_an_incomplete_mirror_is_shown_as_read_only() {
     bench.run("mkdir md:0.img,1.img:/d");
 }
 
-/// A name was said to be moved onto another one of its file, and was still there.
+/// `mv` onto another name of the same file reported success and kept the old name.
 #[test]
 fn a_name_that_is_moved_onto_another_of_its_file_is_gone() {
     let bench = Bench::new();
@@ -779,7 +779,7 @@ fn a_name_that_is_moved_onto_another_of_its_file_is_gone() {
     bench.must_be_clean("a.img");
 }
 
-/// A name that is only spelled in another way was found to be there already.
+/// `mv` to another spelling of the name failed because the name exists.
 #[test]
 fn names_are_spelled_anew_where_case_is_ignored() {
     use diorite::{Filesystem, SetAttributes};
@@ -805,7 +805,7 @@ fn names_are_spelled_anew_where_case_is_ignored() {
     bench.must_be_clean("a.img");
 }
 
-/// Every command of README.md's block for people with an image, as it stands there.
+/// The commands in README.md for people with an image.
 #[test]
 fn the_commands_of_the_readme_work() {
     let bench = Bench::new();
@@ -825,7 +825,7 @@ fn the_commands_of_the_readme_work() {
     assert_eq!(std::fs::read(bench.path("photos/a.raw")).expect("the copy"), b"raw");
 }
 
-/// The new image said that it was mounted after its last check, so that resize2fs wanted a check first.
+/// The new image recorded a mount after its last check, so resize2fs required a check.
 #[test]
 fn a_filled_image_was_never_mounted() {
     for kind in TYPES {
@@ -858,14 +858,14 @@ fn a_filled_image_was_never_mounted() {
             }
         }
         bench.must_be_clean("a.img");
-        // What is opened later is mounted.
+        // Later opens count as mounts.
         bench.run("mkdir a.img:/later");
         let Some(stats) = bench.debugfs("a.img", "stats -h") else { return };
         assert!(stats.contains("Mount count:              1"), "{stats}");
     }
 }
 
-/// One bad name in the root hid everything else of the volume.
+/// One bad name in the root hid all other names.
 #[test]
 fn a_bad_name_hides_no_others() {
     let bench = Bench::new();

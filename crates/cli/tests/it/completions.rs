@@ -12,7 +12,7 @@ use common::{Bench, text, tool};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-/// No step of a shell takes so long.
+/// The time limit of a step.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 /// An image with names that need care, scripts for the shells, and the program in the search path.
@@ -61,7 +61,7 @@ impl Shell {
         Self { child, terminal, shown }
     }
 
-    /// Type keys, and wait until the shell has shown `expected` after that; what it showed.
+    /// Type keys, and wait until the shell shows `expected`. Returns the shown text.
     fn types(&mut self, keys: &str, expected: &str) -> String {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.terminal.write_all(keys.as_bytes()).expect("the shell reads");
@@ -76,7 +76,7 @@ impl Shell {
         }
     }
 
-    /// What follows is completed in an image, up to a command that shows it.
+    /// Completes paths in an image, and runs the commands.
     fn completes_in_an_image(&mut self) {
         self.types("diorite ls disk.img:/s\t", "rc/");
         self.types("\n", "file.txt");
@@ -84,12 +84,12 @@ impl Shell {
         self.types("diorite cat disk.img:/src/my\t\n", "found the space");
         self.types("diorite cat \"disk.img:/src/my\t\n", "found the space");
         self.types("diorite cat disk.img:/src/a\tc\t\n", "found the colon");
-        // Names of the host are not offered, and those of the image are, without hidden ones.
+        // The names of the image are offered without hidden ones; names of the host are not.
         self.types("diorite ls disk.img:/\t\t", "lost+found");
         self.types("\u{15}diorite ls disk.img:/sr\t\u{15}echo is $((6*7))\n", "is 42");
         let shown = self.types("diorite ls disk.img:/sb\t\t\u{15}echo is $((7*7))\n", "is 49");
         assert!(!shown.contains("sbin"), "{shown}");
-        // Elsewhere it is as before.
+        // Other words are completed as before.
         self.types("diorite completi\tba\t\u{15}echo is $((8*8))\n", "is 64");
         self.types("diorite info dis\t\n", "ext4");
     }
@@ -119,7 +119,7 @@ fn bash_completes_in_an_image() {
     shell.types("diorite cat ~/disk.img:/src/f\t\n", "found the file");
 }
 
-/// Nothing was offered.
+/// zsh offered nothing.
 #[test]
 fn zsh_completes_in_an_image() {
     let Some((bench, path)) = bench("zsh") else { return };
@@ -155,7 +155,7 @@ fn fish_completes_in_an_image() {
     }
 }
 
-/// A hostile name is not given to the terminal, and what cannot be opened has no rests.
+/// A hostile name is not printed, and an image that cannot be opened has no completions.
 #[test]
 fn names_with_control_characters_are_not_offered() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! cp both ways and between images: nothing of a tree is lost.
+//! cp into, out of and between images preserves a tree.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
 
@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use common::{Bench, Mounted, is_root, pattern, text, tool};
 
-/// A tree with everything that is kept.
+/// A tree with everything that a copy preserves.
 fn make_tree(bench: &Bench, is_root: bool) {
     std::fs::create_dir_all(bench.path("tree/sub/deep")).expect("directories");
     bench.write("tree/small", b"small");
@@ -38,7 +38,7 @@ fn make_tree(bench: &Bench, is_root: bool) {
         std::os::unix::fs::chown(bench.path("tree/large"), Some(1234), Some(5678)).expect("root may");
         std::fs::set_permissions(bench.path("tree/large"), std::fs::Permissions::from_mode(0o4755))
             .expect("again");
-        // The host takes it away when the owner is set after it.
+        // The host clears it when the owner is set later.
         let capability = ["-n", "security.capability", "-v", "0x0100000200040000000000000000000000000000"];
         let path = bench.path("tree/large");
         tool("setfattr", capability.map(std::ffi::OsStr::new).into_iter().chain([path.as_os_str()]));
@@ -53,7 +53,7 @@ fn make_tree(bench: &Bench, is_root: bool) {
     }
 }
 
-/// Extended attributes as `getfattr` lists them, where there is one.
+/// Extended attributes in the format of `getfattr`, if it is installed.
 fn xattrs_of(path: &Path) -> Option<Vec<u8>> {
     let list = ["-h", "-d", "-m", "-", "-e", "hex"].map(std::ffi::OsStr::new);
     let output = tool("getfattr", list.into_iter().chain([path.as_os_str()]))?.stdout;
@@ -61,7 +61,7 @@ fn xattrs_of(path: &Path) -> Option<Vec<u8>> {
     Some(output.split(|byte| *byte == b'\n').skip(1).collect::<Vec<_>>().join(&b'\n'))
 }
 
-/// Compare two trees of the host in everything that is kept. Nanoseconds are not compared where inodes are small.
+/// Compare two trees of the host in everything that a copy preserves. Small inodes store no nanoseconds.
 fn compare(a: &Path, b: &Path) {
     let mut names: Vec<_> =
         std::fs::read_dir(a).expect("a directory").map(|e| e.expect("an entry").file_name()).collect();
@@ -160,10 +160,10 @@ fn root_of_an_image_is_copied_as_content() {
     bench.run("cp file a.img:/");
     bench.run("cp -r a.img:/ out");
     assert_eq!(bench.read("out/file"), b"x");
-    // It is a directory all the same.
+    // The result is still a directory.
     let error = bench.fail("cp a.img:/ out", 1);
     assert!(error.contains("a.img:/: not copied: it is a directory; use -r"), "{error}");
-    // `DIR/.` means the content, too.
+    // `DIR/.` stands for the content, too.
     bench.run("mkdir -p a.img:/d/e a.img:/to");
     bench.run("cp -r a.img:/d/. a.img:/to");
     bench.run("cp -r out/. a.img:/to");
@@ -186,7 +186,7 @@ fn existing_files_are_replaced_or_left_alone() {
     assert!(!listing.contains("diorite"), "no temporary file is left: {listing}");
 }
 
-/// The end of a file that is not whole blocks cannot go directly; the rest of it does all the same.
+/// Direct I/O cannot transfer the partial block at the end of a file, but is used for the rest.
 #[test]
 fn only_the_odd_end_of_a_file_is_copied_by_the_cpu() {
     let bench = Bench::new();
@@ -221,7 +221,7 @@ fn direct_and_buffered_copies_are_equal_and_direct_copies_nothing() {
     bench.must_be_clean("a.img");
 }
 
-/// `cp disk.img:/file /dev/null` once made `/dev/null` a file. Content is written into devices and pipes, as cp of coreutils does.
+/// `cp disk.img:/file /dev/null` replaced `/dev/null` by a file. Content must be written into devices and pipes, as by cp of coreutils.
 #[test]
 fn content_is_written_into_devices_and_pipes() {
     let bench = Bench::new();
@@ -235,7 +235,7 @@ fn content_is_written_into_devices_and_pipes() {
         return;
     }
     symlink("pipe", bench.path("link")).expect("a link");
-    // A hole is zeros there.
+    // A hole is read as zeros there.
     let sparse =
         std::fs::File::options().create_new(true).write(true).open(bench.path("sparse")).expect("a file");
     sparse.write_all_at(b"middle", 100_000).expect("space");
@@ -253,7 +253,7 @@ fn content_is_written_into_devices_and_pipes() {
         assert!(read == *content, "{from} {to}: {} bytes", read.len());
     }
     assert_eq!(bench.names(), ["a.img", "file", "link", "pipe", "sparse"]);
-    // In a tree they are replaced by their like, and links by files.
+    // In a tree, devices and pipes replace each other, and files replace links.
     bench.run("cp -r pipe a.img:/pipe");
     bench.run("cp -r pipe a.img:/pipe");
     let error = bench.fail("cp file a.img:/pipe", 1);
@@ -265,7 +265,7 @@ fn content_is_written_into_devices_and_pipes() {
     assert!(bench.path("to-file").symlink_metadata().expect("it").is_file());
 }
 
-/// `cp /dev/stdin IMAGE:/f` and `cp <(command) IMAGE:/f` once stored an empty pipe, and `cp IMAGE:/f -` made a file called `-`.
+/// `cp /dev/stdin IMAGE:/f` and `cp <(command) IMAGE:/f` stored an empty pipe, and `cp IMAGE:/f -` made a file called `-`.
 #[test]
 fn standard_input_and_output_and_pipes_are_copied_by_content() {
     let bench = Bench::new();
@@ -285,7 +285,7 @@ fn standard_input_and_output_and_pipes_are_copied_by_content() {
         ("(head -c 1000; sleep 0.3; cat) < large | \"$0\" cp - a.img:/d", "d"),
         ("\"$0\" cp - a.img:/e < large", "e"),
         ("cat large | \"$0\" cp --direct - a.img:/f", "f"),
-        // What is there is replaced.
+        // Existing files are replaced.
         ("cat large | \"$0\" cp - a.img:/a", "a"),
     ] {
         let output = shell(line);
@@ -295,12 +295,12 @@ fn standard_input_and_output_and_pipes_are_copied_by_content() {
     }
     assert!(shell(": | \"$0\" cp - a.img:/nothing").status.success());
     assert_eq!(bench.json("stat a.img:/nothing")["files"][0]["size"], 0);
-    // Several, one after the other; and standard input among them.
+    // Several files and standard input in sequence.
     let output = shell("\"$0\" cp a.img:/a a.img:/nothing a.img:/b - | wc -c");
     assert_eq!(common::text(&output.stdout).trim(), (2 * large.len()).to_string());
     let output = shell("echo middle | \"$0\" cat a.img:/nothing - a.img:/nothing");
     assert_eq!(common::text(&output.stdout), "middle\n");
-    // A file that is really called so.
+    // A file with this name.
     bench.run("cp a.img:/nothing ./-");
     assert!(bench.names().contains(&"-".to_owned()));
     bench.run("cp ./- a.img:/-");
@@ -312,7 +312,7 @@ fn standard_input_and_output_and_pipes_are_copied_by_content() {
     bench.fail("cp --json a.img:/nothing -", 2);
 }
 
-/// A stream that fails leaves neither a part of a file nor what was to be replaced changed, and one that does not come can be interrupted.
+/// A failed stream leaves no partial file and does not change the existing file. A wait for a stream can be interrupted.
 #[test]
 fn stream_that_fails_or_is_interrupted_leaves_nothing() {
     let bench = Bench::new();
@@ -325,7 +325,7 @@ fn stream_that_fails_or_is_interrupted_leaves_nothing() {
     assert_eq!(output.status.code(), Some(1));
     let error = common::text(&output.stderr);
     assert!(error.contains("standard input: cannot read: is a directory"), "{error}");
-    // More than there is space for.
+    // More than the free space.
     let zeros = std::fs::File::options().read(true).open("/dev/zero").expect("the device of Linux");
     let output = bench.diorite(["cp", "-", "a.img:/old"]).stdin(zeros).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(1));
@@ -354,7 +354,7 @@ fn stream_that_fails_or_is_interrupted_leaves_nothing() {
     bench.must_be_clean("a.img");
 }
 
-/// `cp a.img:/file a.img`, where `a.img:/` was meant, replaced the image with the file, and nothing else of it was left.
+/// `cp a.img:/file a.img` (instead of `a.img:/`) replaced the image by the file.
 #[test]
 fn image_is_not_replaced_by_a_file_in_it() {
     let bench = Bench::new();
@@ -384,7 +384,7 @@ fn image_is_not_replaced_by_a_file_in_it() {
     }
     assert_eq!(bench.run("cat a.img:/all/other"), "other");
     bench.must_be_clean("a.img");
-    // Another image is a file as any other.
+    // Another image is an ordinary file.
     bench.image("b.img", "ext4", "32M");
     bench.run("cp a.img:/tree/other a.img b.img:/");
     bench.must_be_clean("b.img");
@@ -403,8 +403,7 @@ fn wait_for_open(child: &std::process::Child, name: &str) {
     });
 }
 
-/// A copy into a pipe that nothing reads could not be ended by the first Ctrl-C: not while it waited for a reader, nor while the pipe
-/// was full.
+/// The first Ctrl-C did not end a copy into a pipe that waited for a reader, or whose pipe was full.
 #[test]
 fn copy_into_a_pipe_that_is_not_read_is_ended_by_the_first_signal() {
     let bench = Bench::new();
@@ -441,7 +440,7 @@ fn copy_into_a_pipe_that_is_not_read_is_ended_by_the_first_signal() {
     }
 }
 
-/// A standard input that the caller had closed was stored as an empty file, and the copy succeeded.
+/// A copy from a closed standard input stored an empty file and succeeded.
 #[test]
 fn closed_standard_input_is_an_error() {
     let bench = Bench::new();
@@ -459,13 +458,13 @@ fn closed_standard_input_is_an_error() {
         assert!(error.contains("standard input: cannot open: it is closed"), "{command}: {error}");
     }
     assert_eq!(bench.run("ls a.img:/"), "lost+found\n");
-    // Its own standard input is /dev/null, open for reading: an empty file is what was asked for.
+    // Standard input is /dev/null, open for reading, so an empty file is right.
     bench.run("cp - a.img:/empty");
     assert_eq!(bench.run("cat a.img:/empty"), "");
 }
 
-/// An attribute that the destination cannot hold went without a word to the host, and ended the whole copy into an image: the rest was
-/// missing, and directories kept the permissions with which they are made.
+/// An attribute that the destination cannot hold was lost silently on the host. Into an image it ended the whole copy, and directories kept
+/// their initial permissions.
 #[test]
 fn attribute_that_cannot_be_kept_is_reported_and_the_rest_is_copied() {
     let bench = Bench::new();
@@ -503,7 +502,7 @@ fn attribute_that_cannot_be_kept_is_reported_and_the_rest_is_copied() {
     );
     assert_eq!(files[2]["xattrs"], serde_json::json!(["user.small"]));
     bench.must_be_clean("to.img");
-    // The host is such a volume here.
+    // The host's filesystem cannot hold it here.
     let Some(mounted) = Mounted::new(&bench.path("to.img"), "rw") else { return };
     let out = mounted.at.path().join("out");
     copy(&out.display().to_string());
@@ -514,7 +513,7 @@ fn attribute_that_cannot_be_kept_is_reported_and_the_rest_is_copied() {
     );
 }
 
-/// Where there is no space left, directories kept the permissions with which they are made: only root could look at what is there.
+/// After a lack of space, directories kept their initial permissions, so only root could read them.
 #[test]
 fn directories_have_their_permissions_where_space_ran_out() {
     let bench = Bench::new();
@@ -542,7 +541,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// A file for which there is no space ended the copy of its tree, also where all others would have fitted.
+/// A file without space ended the copy of its tree, even if all others would fit.
 #[test]
 fn files_that_fit_are_copied_after_one_that_does_not() {
     let bench = Bench::new();
@@ -594,7 +593,7 @@ fn files_that_fit_are_copied_after_one_that_does_not() {
     assert_eq!(bench.read("small/tree/sub/3"), pattern(20_000, 2));
 }
 
-/// Where nothing fits any more, the messages are few.
+/// On a full volume the number of messages is limited.
 #[test]
 fn full_disk_is_reported_in_few_lines() {
     let bench = Bench::new();
@@ -609,7 +608,7 @@ fn full_disk_is_reported_in_few_lines() {
     bench.must_be_clean("a.img");
 }
 
-/// A tree went through a link at the destination, into an image, out of one, and from one to another.
+/// A tree was copied through a symbolic link at the destination: into an image, out of one, and between two.
 #[test]
 fn tree_is_not_copied_through_a_link() {
     let bench = Bench::new();
@@ -640,12 +639,12 @@ fn tree_is_not_copied_through_a_link() {
         bench.must_be_clean(image);
     }
     assert!(std::fs::read_dir(bench.path("outside")).expect("a directory").next().is_none());
-    // A link that is named as the destination is meant.
+    // A link on the command line is followed.
     bench.run("cp -r from/. a.img:/to/d");
     assert_eq!(bench.run("cat a.img:/outside/d/file"), "x");
 }
 
-/// A link that leads into the source, and `..`, once hid that a copy would not end: it went on until directories were too deep.
+/// Through a link into the source, or `..`, a copy into itself was not detected, and ended only when directories were too deep.
 #[test]
 fn directory_is_not_copied_into_itself_by_a_link() {
     let bench = Bench::new();
@@ -664,7 +663,7 @@ fn directory_is_not_copied_into_itself_by_a_link() {
     assert_eq!(bench.run("ls a.img:/other"), "d\n");
 }
 
-/// One bad file does not keep the rest of a tree from being copied; it is reported, and the status says so.
+/// A bad file is reported, the rest of the tree is copied, and the exit status is 1.
 #[test]
 fn rest_of_a_tree_is_copied_when_one_file_cannot_be() {
     let bench = Bench::new();
@@ -687,7 +686,7 @@ fn rest_of_a_tree_is_copied_when_one_file_cannot_be() {
     bench.must_be_clean("a.img");
 }
 
-/// A copy to the host that is killed in the middle leaves nothing, and what it would have replaced as it was.
+/// A killed copy to the host leaves no file, and does not change the existing one.
 #[test]
 fn killed_copy_to_the_host_leaves_nothing() {
     let bench = Bench::new();
@@ -701,7 +700,7 @@ fn killed_copy_to_the_host_leaves_nothing() {
     bench.run("cp large a.img:/large");
     bench.write("old", b"as it was");
     for to in ["old", "new"] {
-        // One that ends before it is seen to write is tried again.
+        // A run that ends before the kill is repeated.
         let is_killed = (0..20).any(|_| {
             let mut child = bench.diorite(["cp", "a.img:/large", to]).spawn().expect("it starts");
             let io = format!("/proc/{}/io", child.id());
@@ -727,7 +726,7 @@ fn killed_copy_to_the_host_leaves_nothing() {
     assert_eq!(bench.names(), ["a.img", "large", "new", "old"]);
 }
 
-/// Where files may not be larger, a command was killed by SIGXFSZ, and left what it had begun.
+/// At the limit of file sizes SIGXFSZ killed the command, which left partial files.
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error() {
     let bench = Bench::new();
@@ -756,7 +755,7 @@ fn a_limit_on_the_size_of_files_is_an_error() {
         assert_eq!(bench.names(), ["a.img", "large", "large.d", "old"], "{line}");
     }
     assert_eq!(bench.read("old"), b"as it was");
-    // What the failed copy had begun in the log is replayed or dropped.
+    // The journal of the failed copy is replayed or discarded.
     let checked = tool("e2fsck", ["-fy".as_ref(), bench.path("a.img").as_os_str()]);
     assert!(checked.is_none_or(|output| output.status.code() <= Some(1)));
 }

@@ -1,4 +1,4 @@
-//! What a copy cannot keep is reported, and everything else is copied: names that fold, owners without a number, attributes that the
+//! Losses of a copy are reported, and everything else is copied: names that differ by case, unmapped owners, attributes that the
 //! volume cannot hold, records of tar archives.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
@@ -11,7 +11,7 @@ use std::process::Output;
 use common::{Bench, is_root, text, tool};
 use diorite::{Filesystem, SetAttributes};
 
-/// Have a directory of an image ignore case.
+/// Make a directory of an image ignore case.
 fn ignore_case(bench: &Bench, image: &str, path: &str) {
     const CASEFOLD: u32 = 0x4000_0000;
     let filesystem = Filesystem::open(bench.path(image)).expect("open");
@@ -27,7 +27,7 @@ fn run(bench: &Bench, line: &str) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stderr))
 }
 
-/// A tree of which each name has a second one that is equal but for case or normalisation.
+/// A tree in which each name has a second one that differs only by case or normalisation.
 fn make_folding_tree(bench: &Bench) {
     for directory in ["t/Sub", "t/sub", "t/other"] {
         std::fs::create_dir_all(bench.path(directory)).expect("a directory");
@@ -46,7 +46,7 @@ fn make_folding_tree(bench: &Bench) {
     std::fs::hard_link(bench.path("t/other/file"), bench.path("t/other/hard")).expect("a link");
 }
 
-/// Each clash, by the name that is not copied and the one that is.
+/// The clashes: the name that is not copied, and the copied one.
 const CLASHES: [(&str, &str); 5] = [
     ("t/readme", "README"),
     ("t/sub", "Sub"),
@@ -66,7 +66,7 @@ fn must_report_clashes(status: Option<i32>, said: &str) {
     }
 }
 
-/// The second of two files whose names differ by case took the place of the first, and directories were merged: exit 0, not a word.
+/// The second of two files whose names differ by case silently replaced the first, and directories were merged.
 #[test]
 fn names_that_are_one_in_the_destination_are_reported() {
     let bench = Bench::new();
@@ -74,7 +74,7 @@ fn names_that_are_one_in_the_destination_are_reported() {
     bench.run("mkdir a.img:/d");
     ignore_case(&bench, "a.img", "/d");
     make_folding_tree(&bench);
-    // Into a new directory, and over what is there.
+    // Into a new directory, and over existing files.
     for _ in 0..2 {
         let (status, said) = run(&bench, "cp -r t a.img:/d");
         must_report_clashes(status, &said);
@@ -145,7 +145,7 @@ fn in_user_namespace(bench: &Bench, line: &str) -> Option<Output> {
     tool("setpriv", words)
 }
 
-/// Files whose owners have no number in the user namespace were left out.
+/// Files whose owners are not mapped in the user namespace were left out.
 #[test]
 fn files_of_unmapped_owners_are_copied_and_reported() {
     if !is_root("other owners") {
@@ -176,7 +176,7 @@ fn files_of_unmapped_owners_are_copied_and_reported() {
     assert_eq!(bench.read("out/d/b"), b"t/d/b");
     assert!(bench.path("out/l").is_symlink());
     assert_eq!(bench.path("out/a").metadata().expect("it is there").mode() & 0o7777, 0o755);
-    // The other way, owners that are not known become the overflow number.
+    // In the other direction, unmapped owners become the overflow ID.
     let Some(out) = in_user_namespace(&bench, "./program mkfs -t ext4 -d t o.img 16M") else { return };
     let said = text(&out.stderr);
     assert!(out.status.success() && said.contains("o.img:/a: cannot keep the owner"), "{said}");
@@ -184,7 +184,7 @@ fn files_of_unmapped_owners_are_copied_and_reported() {
     bench.must_be_clean("o.img");
 }
 
-/// The tree was rejected for one attribute, and nothing was made.
+/// The whole tree was rejected for one attribute.
 #[test]
 fn volume_is_filled_without_an_attribute_that_it_cannot_hold() {
     // A tmpfs holds larger attributes than ext4.
@@ -210,7 +210,7 @@ fn volume_is_filled_without_an_attribute_that_it_cannot_hold() {
     bench.must_be_clean("a.img");
 }
 
-/// Capabilities and attributes that are in the memory of fakeroot went without a word.
+/// Capabilities and attributes in the memory of fakeroot were lost silently.
 #[test]
 fn attributes_of_fakeroot_are_reported() {
     let bench = Bench::new();
@@ -270,7 +270,7 @@ fn paths_may_be_longer_than_a_system_call_takes() {
     assert_eq!(rustix::fs::readlinkat(&at, "link", Vec::new()).expect("the link").as_bytes(), b"file");
 }
 
-/// "Filled with 1 files of 2", "create the image first" where that was asked for, "neither this nor all sources".
+/// Wrong messages: "Filled with 1 files of 2", "create the image first" from mkfs, "neither this nor all sources".
 #[test]
 fn messages_say_what_was_done_and_what_to_do() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! What goes wrong: the object, the reason, a cure, and the exit status.
+//! Errors: the object, the reason, the advice, and the exit status.
 
 use crate::common;
 use std::io::Read;
@@ -29,7 +29,7 @@ fn wrong_usage_is_status_two() {
         "mkdir here",
         "mkfs new.img",
         "bonnie -csv",
-        // Had no effect.
+        // This option had no effect.
         "bonnie -s 1 -fast",
         "bonnie -s 1 -m label",
         "bonnie -s 1 --scheduler deadline",
@@ -81,7 +81,7 @@ fn read_only_changes_nothing() {
     assert!(bench.read("a.img") == before, "not a byte");
 }
 
-/// Names as other programs write them get a hint.
+/// Names in the syntax of other programs get a hint.
 #[test]
 fn path_in_an_image_without_its_mark_is_explained() {
     let bench = Bench::new();
@@ -137,7 +137,7 @@ fn filesystem_is_not_overwritten_by_accident() {
     assert_eq!(bench.json("info a.img")["label"], "");
 }
 
-/// An MBR with one partition, which mkfs of the whole disk once overwrote without a word.
+/// mkfs of a whole disk silently overwrote an MBR with one partition.
 #[test]
 fn partition_table_is_not_overwritten_by_accident() {
     let bench = Bench::new();
@@ -158,7 +158,7 @@ fn partition_table_is_not_overwritten_by_accident() {
     bench.run("mkfs -F disk.img");
 }
 
-/// Its protective MBR was taken for a table, and `mkfs` overwrote the whole disk through its only entry.
+/// The protective MBR counted as a partition table, and `mkfs` overwrote the whole disk through its only entry.
 #[test]
 fn a_disk_whose_gpt_is_damaged_is_left_alone() {
     let bench = Bench::new();
@@ -173,7 +173,7 @@ fn a_disk_whose_gpt_is_damaged_is_left_alone() {
     assert!(bench.read("disk.img") == disk);
 }
 
-/// It was said to be opened without `--direct`, which it was.
+/// The error advised to leave out `--direct`, which was not given.
 #[test]
 fn a_volume_with_smaller_blocks_than_its_export_is_explained() {
     let bench = Bench::new();
@@ -191,7 +191,7 @@ fn a_volume_with_smaller_blocks_than_its_export_is_explained() {
     }
 }
 
-/// A disk with partitions was refused with a hint that names partition 1, whatever the disk has.
+/// The hint for a disk with partitions always named partition 1.
 #[test]
 fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
     let bench = Bench::new();
@@ -215,7 +215,7 @@ fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
         &bench.fail("ls disk.img?partition=2", 1),
         &["no partition 2", "1 (FAT32, 4 MiB), 3 (Linux, 8 MiB)"],
     );
-    // The user chose one already, and is to see which another one is, in words that fit: those of the option for a mount.
+    // The user has chosen a partition. The message lists the other ones, with the syntax of the mount option.
     let neither =
         "neither partition 1 nor another one holds an ext2, ext3 or ext4 volume: 1 (FAT32, 4 MiB), 3 (Linux";
     let serve = "serve nfs --listen 127.0.0.1:0 -o partition=1 disk.img";
@@ -234,7 +234,7 @@ fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
     let json = bench.json("info disk.img");
     assert_eq!(json["partitions"].as_array().map(Vec::len), Some(3), "{json}");
     assert_eq!(json["partitions"][1]["label"], "here");
-    // The only one with a volume is taken, for writing, too, and that is said.
+    // The only partition with a volume is used, also for writing, and reported.
     bench.write("file", b"content");
     for line in ["cp file disk.img:/file", "cat disk.img:/file", "check disk.img"] {
         let output = bench.diorite(line.split(' ')).output().expect("the program starts");
@@ -254,7 +254,7 @@ fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
     expect(&bench.fail("ls disk.img", 1), &two);
 }
 
-/// With the first superblock of one volume damaged, the other one was taken for the only one, and written.
+/// If the first superblock of one of two volumes was damaged, the other volume was chosen and written.
 #[test]
 fn damaged_volume_of_a_disk_is_counted() {
     let bench = Bench::new();
@@ -277,7 +277,7 @@ fn damaged_volume_of_a_disk_is_counted() {
     expect(&bench.fail("cp file disk.img:/file", 1), &["a disk with partitions", "?partition=N"]);
 }
 
-/// A name with a newline made a line of its own, which could say anything.
+/// A name with a newline could forge a line of output.
 #[test]
 fn names_cannot_write_lines_of_their_own() {
     let bench = Bench::new();
@@ -287,7 +287,7 @@ fn names_cannot_write_lines_of_their_own() {
     expect(&common::text(&output.stderr), &["a.img:/a\\ndiorite:"]);
 }
 
-/// It was said that the file was removed meanwhile.
+/// The message claimed that the file was removed during the copy.
 #[test]
 fn damaged_root_is_damage() {
     let bench = Bench::new();
@@ -302,7 +302,7 @@ fn damaged_root_is_damage() {
     }
 }
 
-/// Without the list, the mask in its place gave the group what only a user of the list may; and nothing was said.
+/// Without the access control list its mask became the group's permissions silently, which gave the group more access.
 #[test]
 fn access_list_that_a_host_does_not_take_grants_nothing() {
     use std::os::unix::fs::PermissionsExt;
@@ -328,7 +328,7 @@ fn access_list_that_a_host_does_not_take_grants_nothing() {
     assert_eq!(mode.expect("the file"), 0o604);
 }
 
-/// A volume in `a.img` that another host, `gone`, did not give back: for 22 s a command waits for it.
+/// A volume in `a.img` that another host, `gone`, did not close. A command waits 22 s for it.
 fn volume_of_another_host() -> Bench {
     let bench = Bench::new();
     bench.run("mkfs -t ext4 -O mmp,^metadata_csum -b 1024 a.img 16M");
@@ -340,7 +340,7 @@ fn volume_of_another_host() -> Bench {
     bench
 }
 
-/// The line by which a command says that it waits.
+/// The line that reports the wait.
 fn first_line(child: &mut std::process::Child) -> String {
     let mut line = Vec::new();
     let stderr = child.stderr.as_mut().expect("piped");
@@ -352,7 +352,7 @@ fn first_line(child: &mut std::process::Child) -> String {
     common::text(&line)
 }
 
-/// A volume that another host did not give back made a writing command wait for 42 seconds without a word, and deaf to signals.
+/// A writing command waited silently for 42 seconds for a volume that another host did not close, and ignored signals.
 #[test]
 fn wait_for_another_host_is_explained_and_can_be_interrupted() {
     let bench = volume_of_another_host();
@@ -371,7 +371,7 @@ fn wait_for_another_host_is_explained_and_can_be_interrupted() {
     }
 }
 
-/// A hangup ended a command although `nohup` had it ignore hangups.
+/// A hangup ended a command under `nohup`.
 #[test]
 fn hangup_ends_a_command_unless_it_was_started_with_nohup() {
     let bench = volume_of_another_host();
@@ -395,7 +395,7 @@ fn hangup_ends_a_command_unless_it_was_started_with_nohup() {
     }
 }
 
-/// The blocks that mkfs keeps for root could not be used by root.
+/// Root could not use the blocks reserved for root.
 #[test]
 fn root_uses_the_blocks_that_are_kept_for_root() {
     if !common::is_root("the reserved blocks") {
@@ -417,7 +417,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// An image with holes on a host's filesystem that is full: the message said that the volume has no space, and to remove something in it.
+/// A sparse image on a full host filesystem: the message said that the volume is full, and advised to remove files in it.
 #[test]
 fn full_host_is_not_reported_as_a_full_volume() {
     if !common::is_root("a small filesystem of the host") {
@@ -446,7 +446,7 @@ fn full_host_is_not_reported_as_a_full_volume() {
     }
 }
 
-/// An empty argument was an error without an object, and a size without its unit one that proposed to make a filesystem.
+/// An empty argument gave an error without an object. A size without a unit gave the advice to make a filesystem.
 #[test]
 fn empty_names_and_sizes_without_a_unit_are_wrong_usage() {
     let bench = Bench::new();
@@ -473,7 +473,7 @@ fn failed_mkfs_leaves_no_image() {
     assert!(bench.names().is_empty(), "{:?}", bench.names());
 }
 
-/// Found out before anything is copied or overwritten. No size is proposed: for most trees it was wrong.
+/// The check runs before anything is copied or overwritten. No size is proposed, because it was wrong for most trees.
 #[test]
 fn tree_that_cannot_fit_is_refused_with_what_is_missing() {
     let bench = Bench::new();
@@ -496,7 +496,7 @@ fn tree_that_cannot_fit_is_refused_with_what_is_missing() {
     assert!(bench.read("b.img") == before, "not a byte");
 }
 
-/// With the first superblock and its descriptors gone, a backup shows what is there; nothing is written, and it is said.
+/// If the first superblock and its descriptors are lost, the backup is read, nothing is written, and the use of the backup is reported.
 #[test]
 fn a_backup_is_read_where_the_superblock_is_gone() {
     let bench = Bench::new();
@@ -553,7 +553,7 @@ fn full_image_is_an_error_and_stays_sound() {
     bench.must_be_clean("a.img");
 }
 
-/// Blocks are left, and still there is no space: the message says where to look.
+/// The volume has free blocks but no free inode; the message names the command that shows it.
 #[test]
 fn no_inode_left_is_explained() {
     let bench = Bench::new();
@@ -568,7 +568,7 @@ fn no_inode_left_is_explained() {
     bench.must_be_clean("a.img");
 }
 
-/// A measurement that has no space is refused before its first byte.
+/// A measurement without enough space fails before its first write.
 #[test]
 fn bonnie_checks_free_space_first() {
     let bench = Bench::new();
@@ -587,7 +587,7 @@ fn bonnie_checks_free_space_first() {
 fn locked_image_is_an_error() {
     let bench = Bench::new();
     bench.image("a.img", "ext4", "32M");
-    // A lock of the kind that the program takes, held by another process.
+    // Another process holds the kind of lock that the program takes.
     let Ok(mut holder) = std::process::Command::new("flock")
         .arg(bench.path("a.img"))
         .args(["sh", "-c", "echo held && read x"])
@@ -613,7 +613,7 @@ fn locked_image_is_an_error() {
     }
 }
 
-/// One image under two names is one image, and two parts of one disk are not open for writing at once: the error says who holds it.
+/// An image with two names is one image. Two parts of one disk cannot be open for writing at once; the error names the holder of the lock.
 #[test]
 fn image_under_another_name_is_the_same_image() {
     let bench = Bench::new();
@@ -634,7 +634,7 @@ fn image_under_another_name_is_the_same_image() {
     );
 }
 
-/// What people take for an image is named, with what to do about it.
+/// Files of other formats are identified, with advice.
 #[test]
 fn what_is_no_volume_is_named() {
     let bench = Bench::new();
@@ -646,7 +646,7 @@ fn what_is_no_volume_is_named() {
     }
 }
 
-/// As after SIGPIPE, which `set -o pipefail` and those who look at the status of a pipe know.
+/// The exit status is the one of SIGPIPE, as `set -o pipefail` expects.
 #[test]
 fn reader_that_has_gone_is_no_complaint() {
     let bench = Bench::new();
@@ -666,7 +666,7 @@ fn reader_that_has_gone_is_no_complaint() {
     assert_eq!(output.status.code(), Some(141));
 }
 
-/// What was written was lost, and the status was 0.
+/// The output was lost with status 0.
 #[test]
 fn closed_standard_output_is_an_error() {
     let bench = Bench::new();
@@ -686,7 +686,7 @@ fn closed_standard_output_is_an_error() {
     }
 }
 
-/// An error that cannot be printed still ends with its status: the program once panicked.
+/// The program panicked if it could not print an error. It must exit with the status of the error.
 #[test]
 fn closed_standard_error_changes_no_status() {
     let bench = Bench::new();
@@ -781,8 +781,8 @@ fn interrupted_copy_leaves_a_sound_image() {
     }
 }
 
-/// An image with small blocks, made on another disk, on a host whose disk has sectors of 4096 bytes: direct I/O cannot move its blocks, so
-/// it is used without, unless the user insists. It could not be used at all.
+/// An image with small blocks on a disk with sectors of 4096 bytes could not be used. Direct I/O cannot transfer its blocks, so it is not used,
+/// unless the user requires it.
 #[test]
 fn image_with_small_blocks_is_used_on_a_disk_with_large_sectors() {
     let bench = Bench::new();
@@ -800,7 +800,7 @@ fn image_with_small_blocks_is_used_on_a_disk_with_large_sectors() {
     bench.must_be_clean("small.img");
 }
 
-/// Names were bound to themselves, to other names, and to nothing, which only their use found out.
+/// Bindings of a name to itself, to another name or to a missing device were accepted.
 #[test]
 fn names_are_bound_to_devices_that_are_there() {
     let bench = Bench::new();
@@ -833,7 +833,7 @@ fn names_are_bound_to_devices_that_are_there() {
     assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), 1, "nothing was bound");
 }
 
-/// The source was blamed.
+/// The error named the source instead of the destination.
 #[test]
 fn a_move_that_fails_names_what_is_wrong() {
     let bench = Bench::new();
@@ -849,7 +849,7 @@ fn a_move_that_fails_names_what_is_wrong() {
     expect(&said, &["a.img:/none: cannot move: no such file"]);
 }
 
-/// Neither the limit nor what to do was said.
+/// The error named neither the limit nor the advice.
 #[test]
 fn limits_of_names_links_and_attributes_are_said() {
     let bench = Bench::new();
@@ -862,7 +862,7 @@ fn limits_of_names_links_and_attributes_are_said() {
     expect(&bench.fail("cat a.img:/loop", 1), &["too many levels", "leads back to itself"]);
 }
 
-/// A name of a device that cannot be understood is a wrong argument, whatever the command; one that is not there is none.
+/// An invalid device name is wrong usage for every command; a missing device is not.
 #[test]
 fn a_name_that_is_no_name_of_a_device_is_wrong_usage() {
     let bench = Bench::new();
@@ -880,7 +880,7 @@ fn a_name_that_is_no_name_of_a_device_is_wrong_usage() {
     bench.must_be_clean("a.img");
 }
 
-/// With `--json` nothing was on standard output when a command failed.
+/// A failed command with `--json` printed nothing on standard output.
 #[test]
 fn json_says_why_a_command_failed() {
     let bench = Bench::new();
@@ -939,7 +939,7 @@ fn json_says_why_a_command_failed() {
     assert!(
         error("ls --json --bogus")["error"]["what"].as_str().is_some_and(|what| what.contains("--bogus"))
     );
-    // What succeeded is there beside what did not.
+    // The output has the successes and the failures.
     let both = error("stat --json a.img:/ a.img:/none a.img:/neither");
     assert_eq!(both["files"][0]["kind"], "directory");
     assert_eq!(both["errors"].as_array().map(Vec::len), Some(2), "{both}");

@@ -10,7 +10,7 @@ use common::{Bench, text};
 
 const EXAMPLES: &str = "/usr/share/doc/fio/examples";
 
-/// Reduced values of options, where a file has them.
+/// Reduced values of options of the files.
 const SMALLER: &[(&str, &str)] = &[
     ("size", "4m"),
     ("filesize", "4m"),

@@ -1,10 +1,10 @@
-//! The commands job and diskperf on files, images, bare and simulated devices: what they refuse, and what they report.
+//! The commands job and diskperf on files, images, whole and simulated devices: errors and reports.
 
 use crate::common;
 use common::{Bench, text};
 use serde_json::Value;
 
-/// A job that writes would destroy a volume that it takes for a bare device.
+/// A writing job must not destroy a volume on a whole device.
 #[test]
 fn a_filesystem_is_not_overwritten_by_accident() {
     let bench = Bench::new();
@@ -16,7 +16,7 @@ fn a_filesystem_is_not_overwritten_by_accident() {
     bench.run("job w.fio --on raw:a.img --force");
 }
 
-/// Nothing is made if the files together do not fit.
+/// No file is created if the files together do not fit.
 #[test]
 fn files_that_do_not_fit_are_refused_before_anything_is_made() {
     let bench = Bench::new();
@@ -34,7 +34,7 @@ fn files_that_do_not_fit_are_refused_before_anything_is_made() {
     assert!(bench.fail("job big.fio --on sim:small.toml", 1).contains("no space"));
 }
 
-/// The keys that readers of fio's JSON look for, filled.
+/// The keys that readers of fio's JSON use.
 #[test]
 fn json_says_what_fio_says() {
     let bench = Bench::new();
@@ -46,7 +46,7 @@ fn json_says_what_fio_says() {
         let json = bench.json(&format!("job j.fio --on {on}"));
         let job = &json["jobs"][0];
         let ios = |side: &str| job[side]["total_ios"].as_u64().expect("a number");
-        // Each block is moved once, and each that was written is read back.
+        // Each block is transferred once, and each written block is verified.
         assert_eq!(ios("read"), 512);
         for side in ["read", "write"] {
             let [slat, clat, lat] = ["slat_ns", "clat_ns", "lat_ns"].map(|time| &job[side][time]);
@@ -69,7 +69,7 @@ fn json_says_what_fio_says() {
     }
 }
 
-/// A drive that still has commands at the end of the jobs has been busy until then.
+/// A drive that executes commands after the end of the jobs counts as busy until then.
 #[test]
 fn a_simulated_drive_is_busy_to_the_end() {
     let bench = Bench::new();
@@ -84,7 +84,7 @@ fn a_simulated_drive_is_busy_to_the_end() {
     assert!((80.0..=100.0).contains(&busy), "{busy}");
 }
 
-/// Two processes: their memory lies elsewhere and their threads run as they like, and a seed gives one run all the same.
+/// A seed gives the same run in two processes, although addresses and the order of threads differ.
 #[test]
 fn a_simulated_job_repeats_in_another_process() {
     let bench = Bench::new();
@@ -115,13 +115,13 @@ fn diskperf_runs_in_virtual_time() {
     assert!(bench.fail("diskperf blocks=1 --scheduler none --rules fixed sim:ssd", 2).contains("--rules"));
 }
 
-/// A file in an image is a target as a device is; what is read is the file, not the image.
+/// A file in an image can be a target. The test reads the file, not the image.
 #[test]
 fn diskperf_reads_and_writes_files_of_an_image() {
     let bench = Bench::new();
     bench.image("a.img", "ext4", "16M");
     bench.run("diskperf write blocks=4 direct depth=2 a.img:/data");
-    // It was overwritten unasked, and so was a file of the host.
+    // The file was overwritten without --force, and so was a file of the host.
     let said = bench.fail("diskperf write blocks=4 direct a.img:/data", 1);
     assert!(said.contains("a.img:/data: the file has content") && said.contains("--force"), "{said}");
     bench.run("diskperf write blocks=4 direct --force a.img:/data");
@@ -146,7 +146,7 @@ fn diskperf_reads_and_writes_files_of_an_image() {
     bench.must_be_clean("a.img");
 }
 
-/// What a job of one transfer comes to is the time of that transfer.
+/// The rate of a job with one transfer is computed from the time of that transfer.
 #[test]
 fn a_job_of_one_transfer_has_its_rate() {
     let bench = Bench::new();
@@ -181,7 +181,7 @@ fn options_of_fios_examples_do_what_they_say() {
     assert!(bench.fail("job none.fio", 1).contains("absent: no size"));
 }
 
-/// One job that fails takes nothing from the figures of the others; its own are those until then.
+/// A failed job does not change the figures of the others. Its own figures end at the failure.
 #[test]
 fn a_job_that_fails_leaves_the_figures() {
     let bench = Bench::new();
@@ -200,11 +200,11 @@ fn a_job_that_fails_leaves_the_figures() {
     );
 }
 
-/// One job, run by fio and by `diorite job`. `size` is that of the file beforehand.
+/// One job, run by fio and by `diorite job`. `size` is the initial size of the file.
 struct Cover {
     options: &'static str,
     size: u64,
-    /// The random choices decide the sums: only what must hold of them is compared.
+    /// The sums depend on random choices, so only their bounds are compared.
     varies: bool,
 }
 
@@ -232,7 +232,7 @@ const COVERS: [Cover; 16] = [
     Cover { varies: true, ..cover("rw=randwrite\nsize=8m\nbsrange=4k-64k\nbs_unaligned\nverify=crc32c") },
 ];
 
-/// Bytes written, bytes read, and which blocks of 4 KiB hold anything.
+/// Bytes written, bytes read, and the blocks of 4 KiB with data.
 fn came_of(json: &Value, file: &[u8]) -> (u64, u64, Vec<bool>) {
     let bytes = |side: &str| json["jobs"][0][side]["io_bytes"].as_u64().expect("a number");
     let filled = file.chunks(4096).map(|block| block.iter().any(|byte| *byte != 0)).collect();
@@ -265,7 +265,7 @@ fn random_offsets_cover_a_file_as_fios_do() {
         let ours = came_of(&bench.json("job j.fio"), &bench.read("f"));
         let sums = |(written, read, filled): &(u64, u64, Vec<bool>)| {
             let holes = filled.iter().filter(|is_filled| !**is_filled).count();
-            // A mix reads each block, or reads it back after it wrote it. Unaligned sizes are verified as they were written.
+            // A mix reads each block, or verifies it after the write. Unaligned writes are verified with their own sizes.
             if varies { (u64::from(*read == 8 << 20 || read == written), holes) } else { (*written, holes) }
         };
         assert_eq!(
@@ -283,7 +283,7 @@ fn random_offsets_cover_a_file_as_fios_do() {
     }
 }
 
-/// As many syncs as fio makes, however many writes are in flight; each direction at its own rate; as much as fio moves.
+/// The numbers of syncs, the rate of each direction, and the transferred bytes are those of fio.
 #[test]
 fn jobs_do_as_much_as_fio() {
     let bench = Bench::new();
@@ -316,7 +316,7 @@ fn jobs_do_as_much_as_fio() {
     assert_eq!((names("d1"), names("d2")), (2, 1), "clones go to the directories in turn");
 }
 
-/// Neither a device nor an image that a job names loses what it holds unasked; nor a member of what a name joins.
+/// Without --force a job does not overwrite the content of a device, an image or a member of a joined device.
 #[test]
 fn tests_that_write_destroy_nothing_unasked() {
     let bench = Bench::new();
@@ -333,7 +333,7 @@ fn tests_that_write_destroy_nothing_unasked() {
     let path = bench.path("volume.img").display().to_string();
     bench.write("named.fio", format!("[w]\nrw=write\nbs=64k\nsize=8m\nfilename={path}\n").as_bytes());
     refused("job named.fio", "there is a filesystem");
-    // The format of names was not looked at.
+    // The option filename_format was ignored in the check.
     let formats = [path.as_str(), "volume.$filenum", "$jobname.$jobnum"];
     for link in ["volume.1", "w.1"] {
         std::os::unix::fs::symlink("volume.img", bench.path(link)).expect("a link");
@@ -358,7 +358,7 @@ fn tests_that_write_destroy_nothing_unasked() {
     assert!(bench.read("swap.img") != swap, "--force is for that");
 }
 
-/// A disk that fills ends a job that fills it, and no other.
+/// A full disk ends only the job that fills it.
 #[test]
 fn a_full_volume_ends_a_job_that_fills_it() {
     let bench = Bench::new();
@@ -387,7 +387,7 @@ fn a_simulated_job_says_the_same_twice() {
     }
 }
 
-/// All that a job does to a file, in a directory of the host: below it, and nowhere else.
+/// A job in a directory of the host changes no file outside of it.
 #[test]
 fn a_job_runs_below_a_directory_of_the_host() {
     let bench = Bench::new();
@@ -403,7 +403,7 @@ fn a_job_runs_below_a_directory_of_the_host() {
     assert!(bench.fail("job j.fio --on nowhere", 1).contains("nowhere: cannot open: no such file"));
 }
 
-/// A profile without a sample is none: it is said, and no empty file stays.
+/// A profile without a sample is an error, and leaves no empty file.
 #[test]
 fn a_run_too_short_for_a_profile_leaves_no_file() {
     let bench = Bench::new();
@@ -419,7 +419,7 @@ fn a_run_too_short_for_a_profile_leaves_no_file() {
         let output = bench.diorite(line.split(' ')).output().expect("the program starts");
         let (reported, failed) = (common::text(&output.stdout), common::text(&output.stderr));
         assert!(reported.contains("/s"), "the figures are there anyhow: {reported}");
-        // It may have taken a millisecond after all.
+        // The run may have taken a millisecond.
         let has_file = bench.names().contains(&"p.svg".to_owned());
         assert_eq!(has_file, output.status.success(), "{failed}");
         if has_file {

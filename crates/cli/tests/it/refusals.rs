@@ -1,9 +1,9 @@
-//! What was done or said wrong before: arguments that cannot be, images in use, results that cannot be kept.
+//! Fixed bugs: invalid arguments, images in use, results that cannot be stored.
 
 use crate::common;
 use common::{Bench, Mounted, text, tool};
 
-/// Options that no image could have ended with status 1, as if the image were the reason.
+/// Options that are invalid for every image ended with status 1 instead of 2.
 #[test]
 fn options_that_cannot_be_are_wrong_usage() {
     let bench = Bench::new();
@@ -23,7 +23,7 @@ fn options_that_cannot_be_are_wrong_usage() {
     }
 }
 
-/// The first gave a field of the superblock as the reason, the second a number of the system's.
+/// The reason was a field of the superblock for the first, and an error number of the host for the second.
 #[test]
 fn sizes_that_are_too_small_or_too_large_for_the_host() {
     let bench = Bench::new();
@@ -37,7 +37,7 @@ fn sizes_that_are_too_small_or_too_large_for_the_host() {
     assert!(!bench.path("z.img").exists());
 }
 
-/// What was read beside the kernel's cache was old, and nothing was said. (Writers are refused.)
+/// Reads of a volume mounted by the kernel returned old data without a warning. (Writers are rejected.)
 #[test]
 fn readers_say_that_the_kernel_has_the_image_mounted() {
     let bench = Bench::new();
@@ -61,7 +61,7 @@ fn readers_say_that_the_kernel_has_the_image_mounted() {
     assert_eq!(text(&output.stderr), "");
 }
 
-/// The run was done, and its report lost.
+/// The report was lost after the run.
 #[test]
 fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     let bench = Bench::new();
@@ -72,22 +72,6 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
     assert_eq!(text(&output.stdout), "", "nothing was run");
 }
 
-<<<<<<< HEAD
-=======
-/// The device was overwritten before the usage was found to be wrong.
-#[test]
-fn a_table_that_needs_no_device_is_refused_before_the_device_is_written() {
-    let bench = Bench::new();
-    let content = common::pattern(8 << 20, 1);
-    bench.write("disk.img", &content);
-    for tables in ["", "all ", "fairness raw "] {
-        let said = bench.fail(&format!("repro {tables}--on disk.img --seconds 1"), 2);
-        assert!(said.contains("--on is for `repro fairness`"), "{said}");
-        assert!(bench.read("disk.img") == content, "{tables}: the device was written");
-    }
-}
-
->>>>>>> 890ceea8 (CLI, C, Python, xtask, docs: words; results of Python calls are named tuples; tests wait for conditions)
 /// The program panicked after the run, and nothing was reported.
 #[test]
 fn a_report_may_have_a_name_that_is_no_text() {
@@ -114,7 +98,7 @@ fn a_report_may_have_a_name_that_is_no_text() {
     }
 }
 
-/// The message named a file that the user had not given, and gave no advice.
+/// The message named a file that is not on the command line, without advice.
 #[test]
 fn bonnie_names_the_directory_that_is_missing() {
     let bench = Bench::new();
@@ -124,7 +108,7 @@ fn bonnie_names_the_directory_that_is_missing() {
     assert!(said.contains("`diorite ls`"), "{said}");
 }
 
-/// `x` was taken for the image.
+/// The command used `x` as the image.
 #[test]
 fn an_image_may_be_in_a_directory_with_a_colon() {
     let bench = Bench::new();
@@ -160,7 +144,7 @@ fn progress_fits_a_narrow_terminal() {
     }
 }
 
-/// A volume that the kernel warns of when it mounts it was written without a word. What the kernel says, in its order.
+/// A volume for which the kernel prints a warning at mount was written without one. The warnings are in the kernel's order.
 #[test]
 fn writers_say_that_a_volume_is_to_be_checked() {
     let bench = Bench::new();
@@ -178,7 +162,7 @@ fn writers_say_that_a_volume_is_to_be_checked() {
         if bench.set_super_values("a.img", values).is_none() {
             return;
         }
-        // The state that it was found in stays until a check.
+        // The state of the volume does not change until a check.
         for line in ["cp data a.img:/one", "ln -s one a.img:/two", "mkdir a.img:/three"] {
             let output = bench.diorite(line.split(' ')).output().expect("the program starts");
             let said = text(&output.stderr);

@@ -1,4 +1,4 @@
-//! A volume served to other systems, by clients that are not ours.
+//! Volumes served to clients of other projects.
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
 
 use crate::common;
@@ -27,7 +27,7 @@ impl Nfs {
         let mut log = BufReader::new(child.stderr.take().expect("a pipe"));
         log.read_line(&mut line).expect("its address");
         let address = line.trim().rsplit(' ').next().expect("an address").to_owned();
-        // What it says later is read, so that it can be said.
+        // The pipe is read to the end, so that the server can write to it.
         std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(|line| eprintln!("{line}")));
         Self { bench, child, address }
     }
@@ -56,7 +56,7 @@ fn run(program: &str, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// The programs of libnfs copy in and out; what was committed is there although the server is killed, and a signal closes the volume.
+/// The programs of libnfs copy in and out. Committed data survives a kill of the server, and a signal closes the volume.
 #[test]
 fn libnfs_copies_in_and_out() {
     if !is_root("a port below 1024") || tool("nfs-ls", ["--help"]).is_none() {
@@ -79,11 +79,11 @@ fn libnfs_copies_in_and_out() {
     assert!(nfs.bench.run("ls -l a.img:/").contains("3000001"));
 }
 
-/// An option for the kernel of this host was taken and did nothing.
+/// Options for the kernel of this host were accepted without an effect.
 #[test]
 fn options_without_effect_are_refused() {
     let bench = Bench::new();
-    // There is none: what is refused is so before it is opened.
+    // The image does not exist: options are checked before it is opened.
     let kinds = ["nfs --listen 127.0.0.1:0", "virtiofs --socket socket"];
     let options =
         ["allow_other", "ro,default_permissions", "nosuid", "nodev", "noexec", "io_uring=on", "fsname=x"];
@@ -95,7 +95,7 @@ fn options_without_effect_are_refused() {
     assert!(bench.fail("serve nfs -o direct none.img", 2).contains("-o direct"));
 }
 
-/// A client whose port any user of its host may use is not served, unless that is asked for; what cannot be served is an error.
+/// Clients with unprivileged ports are served only with --insecure. Volumes that cannot be served are errors.
 #[test]
 fn clients_need_a_privileged_port() {
     let bench = Bench::new();
@@ -112,7 +112,7 @@ fn clients_need_a_privileged_port() {
     nfs.bench.must_be_clean("a.img");
 }
 
-/// A volume with errors was served without a word.
+/// A volume with errors was served without a warning.
 #[test]
 fn a_server_says_that_a_volume_is_to_be_checked() {
     let bench = Bench::new();
@@ -133,7 +133,7 @@ fn a_server_says_that_a_volume_is_to_be_checked() {
     }
 }
 
-/// `diorite serve virtiofs`, and the lines that it says.
+/// `diorite serve virtiofs`, and its log.
 struct VirtioFs {
     bench: Bench,
     child: Child,
@@ -151,7 +151,7 @@ impl VirtioFs {
         Self { bench, child, lines }
     }
 
-    /// A virtual machine monitor that asks for the features of the device, and gets an answer (`VHOST_USER_GET_FEATURES`).
+    /// A virtual machine monitor that queries the features of the device (`VHOST_USER_GET_FEATURES`).
     fn ask_features(&self) -> std::os::unix::net::UnixStream {
         let mut stream =
             std::os::unix::net::UnixStream::connect(self.bench.path("socket")).expect("it listens");
@@ -194,12 +194,12 @@ fn limit_descriptors(child: &Child, most: u64) {
     rustix::process::prlimit(Some(Pid::from_child(child)), Resource::Nofile, limit).expect("it is ours");
 }
 
-/// Each connection left a descriptor, so that none was served at the limit.
+/// Each connection leaked a descriptor, until no connection was served.
 #[test]
 fn connections_of_virtual_machines_leave_no_descriptors() {
     let served = VirtioFs::new();
     drop(served.ask_features());
-    // The connection before has ended when the next one is answered.
+    // The previous connection has ended when the next one gets a reply.
     let connected = served.ask_features();
     let before = descriptors_of(&served.child);
     drop(connected);
@@ -210,7 +210,7 @@ fn connections_of_virtual_machines_leave_no_descriptors() {
     assert_eq!(descriptors_of(&served.child), before);
 }
 
-/// A virtual machine that is not served is reported, and served when that is possible.
+/// A virtual machine that cannot be served is reported, and served later.
 #[test]
 fn virtual_machines_that_cannot_be_served_are_reported() {
     let served = VirtioFs::new();
@@ -240,7 +240,7 @@ fn clients_that_cannot_be_served_are_reported() {
     let mut stream = TcpStream::connect(&address).expect("it listens");
     let reported = lines.recv_timeout(TIME_LIMIT).expect("a line");
     limit_descriptors(&child, 100);
-    // A call of the procedure that does nothing, and its reply.
+    // A call of the NULL procedure, and its reply.
     let call = [0x8000_0028, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
     stream.set_read_timeout(Some(TIME_LIMIT)).expect("a timeout");
     stream.write_all(&call).expect("it reads");

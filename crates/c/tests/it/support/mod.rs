@@ -1,24 +1,24 @@
 //! Compiles programs in C and C++ against the library, and runs them.
 //!
-//! Cargo builds a library that is no Rust library for no test: the first test that needs it does, unless `DIORITE_C_LIBRARY` is the directory
-//! of one that was built together with the tests. Alone it has other features of the crates that it shares with them, which are built once more.
+//! Cargo does not build static and shared libraries for tests. The first test that needs them runs cargo, unless `DIORITE_C_LIBRARY` is the
+//! directory of libraries built together with the tests. A separate build has other features and builds the shared crates again.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// How a program is linked.
+/// The linking of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linking {
     Shared,
     Static,
 }
 
-/// What the static library needs, as docs/c.md says.
+/// The libraries that the static library needs, as in docs/c.md.
 const SYSTEM_LIBRARIES: &[&str] = &["-lgcc_s", "-lpthread", "-lm", "-ldl"];
 
-/// Where the library is, built as this test is: without or with `--release`.
+/// The directory of the library, built with the profile of this test.
 pub(crate) fn library_directory() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -38,7 +38,7 @@ pub(crate) fn library_directory() -> &'static Path {
     })
 }
 
-/// Where the static library is, by the messages of the cargo that built it: its target directory can be anywhere.
+/// The directory of the static library, from the messages of cargo, because the target directory can be anywhere.
 fn directory_of_library(messages: &str) -> Option<PathBuf> {
     let end = messages.find("/libdiorite_c.a\"")?;
     let start = messages[..end].rfind('"')? + 1;
@@ -49,7 +49,7 @@ pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Whether a program can be run; says that the test is skipped if not.
+/// Whether a program is installed; otherwise prints a line for the skip.
 pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
@@ -58,7 +58,7 @@ pub(crate) fn has(program: &str) -> bool {
     found
 }
 
-/// Compile a source of this crate; returns the program. None, with a message, without a compiler.
+/// Compile a source of this crate and return the program. `None`, and a line for the skip, without a compiler.
 pub(crate) fn compile(name: &str, linking: Linking, directory: &Path) -> Option<PathBuf> {
     let source = source(name);
     let is_cpp = source.extension().is_some_and(|extension| extension == "cpp");
@@ -95,7 +95,7 @@ pub(crate) fn succeeds(command: &mut Command) -> Output {
     output
 }
 
-/// The judge of images.
+/// Check an image.
 pub(crate) fn check(image: &Path) {
     for program in ["e2fsck", "/usr/sbin/e2fsck", "/sbin/e2fsck"] {
         if Command::new(program).arg("-V").output().is_ok() {

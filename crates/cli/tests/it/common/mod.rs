@@ -1,4 +1,4 @@
-//! What the tests of the program share: running it, and the judges.
+//! Helpers of the tests: the program, and the tools that check its results.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A directory for one test, and the program that is run in it.
+/// A directory for one test, in which the program runs.
 pub(crate) struct Bench {
     pub(crate) directory: TempDir,
 }
@@ -21,28 +21,28 @@ impl Bench {
         self.directory.path().join(name)
     }
 
-    /// The program, to be run in the directory.
+    /// A command of the program in the directory.
     pub(crate) fn diorite<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
         command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null()).env("TZ", "UTC");
         command
     }
 
-    /// Run it with the words of `line`, which must succeed; its output.
+    /// Run the program with the words of `line`. It must succeed; returns its output.
     pub(crate) fn run(&self, line: &str) -> String {
         let output = self.diorite(line.split(' ')).output().expect("the program starts");
         assert!(output.status.success(), "diorite {line}: {}\n{}", output.status, text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// Run it with the words of `line`, which must fail with `status`; its error line.
+    /// Run the program with the words of `line`. It must fail with `status`; returns the error line.
     pub(crate) fn fail(&self, line: &str, status: i32) -> String {
         let output = self.diorite(line.split(' ')).output().expect("the program starts");
         assert_eq!(output.status.code(), Some(status), "diorite {line}\n{}", text(&output.stderr));
         text(&output.stderr)
     }
 
-    /// Run it with `--json` added; the object.
+    /// Run the program with `--json`. Returns the object.
     pub(crate) fn json(&self, line: &str) -> serde_json::Value {
         serde_json::from_str(&self.run(&format!("{line} --json"))).expect("one JSON object")
     }
@@ -63,14 +63,14 @@ impl Bench {
         );
     }
 
-    /// What `debugfs` answers to a request.
+    /// The answer of `debugfs` to a request.
     pub(crate) fn debugfs(&self, image: &str, request: &str) -> Option<String> {
         let image = self.path(image);
         let output = tool("debugfs", ["-R".as_ref(), OsStr::new(request), image.as_os_str()])?;
         Some(text(&output.stdout))
     }
 
-    /// Set fields of the superblock, as `debugfs` names them: `state 0;mnt_count 1`.
+    /// Set fields of the superblock by their names in `debugfs`: `state 0;mnt_count 1`.
     pub(crate) fn set_super_values(&self, image: &str, values: &str) -> Option<()> {
         let image = self.path(image);
         for value in values.split(';').filter(|value| !value.is_empty()) {
@@ -82,7 +82,7 @@ impl Bench {
         Some(())
     }
 
-    /// A loop device with sectors of that size on a file; `None`, and a visible line, where that cannot be.
+    /// A loop device with this sector size on a file. `None`, and a line for the skip, if that is not possible.
     pub(crate) fn loop_device(&self, name: &str, sector_bytes: u32) -> Option<LoopDevice> {
         if !is_root("a loop device") {
             return None;
@@ -134,7 +134,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Run a judge; `None`, and a visible line, where it is not installed.
+/// Run a tool. `None`, and a line for the skip, if it is not installed.
 pub(crate) fn tool<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) -> Option<Output> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     match Command::new(program).args(arguments).env("PATH", path).stdin(Stdio::null()).output() {
@@ -146,7 +146,7 @@ pub(crate) fn tool<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<
     }
 }
 
-/// Whether this is root; a visible line where it is not.
+/// Whether this is root; otherwise prints a line for the skip.
 pub(crate) fn is_root(what: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
     let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
@@ -177,7 +177,7 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Mount it with `options`; `None`, and a visible line, where that cannot be.
+    /// Mount an image with `options`. `None`, and a line for the skip, if that is not possible.
     pub(crate) fn new(image: &Path, options: &str) -> Option<Self> {
         if !is_root("a mount by the kernel") {
             return None;
