@@ -9,7 +9,7 @@ import diorite
 
 
 def copy_out(fs, source, target):
-    """Copy what is at `source` of the volume to `target` of the host; returns the number of files."""
+    """Copy the tree `source` of the volume to `target` of the host; returns the number of files."""
     found = fs.lstat(source)
     if stat.S_ISLNK(found.st_mode):
         os.symlink(fs.readlink(source), target)

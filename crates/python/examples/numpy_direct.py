@@ -1,4 +1,4 @@
-"""Sum a file with numpy; the disk fills the arrays, and nothing is copied: numpy_direct.py IMAGE PATH"""
+"""Sum a file with numpy. Direct I/O fills the arrays without a copy: numpy_direct.py IMAGE PATH"""
 
 import sys
 

@@ -1,4 +1,4 @@
-/* What the test programs share: a failure says where, and ends the program. */
+/* Checks of the test programs. A failure prints its line and ends the program. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -24,7 +24,7 @@
         }                                                                                                        \
     } while (0)
 
-/* The call returns this. */
+/* The call must return this value. */
 #define IS(expected, call)                                                                                       \
     do {                                                                                                         \
         int64_t result_ = (call), expected_ = (expected);                                                        \
@@ -37,7 +37,7 @@
 
 #define OK(call) IS(0, call)
 
-/* The call fails with this error number, and the message names this. */
+/* The call must fail with this error number, and the message must contain the word. */
 #define FAILS(error, word, call)                                                                                 \
     do {                                                                                                         \
         IS(-(error), call);                                                                                      \

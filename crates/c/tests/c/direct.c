@@ -1,4 +1,4 @@
-/* ARCHITECTURE invariant 1, from C: no byte is copied on the direct path, whatever memory the program uses. Arguments: IMAGE. */
+/* ARCHITECTURE invariant 1, from C: the direct path copies no byte, with any aligned memory. Arguments: IMAGE. */
 #include "check.h"
 #include <sys/mman.h>
 
@@ -11,7 +11,7 @@ static uint64_t copied(diorite_filesystem *fs)
     return counters.bytes_copied;
 }
 
-/* Write, read back, and compare, through one piece of memory for each. */
+/* Write, read back, and compare, with one buffer for each. */
 static void round_trip(diorite_file *file, unsigned char *out, unsigned char *in, uint64_t offset, int seed)
 {
     for (int at = 0; at < LEN; at++)

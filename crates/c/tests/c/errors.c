@@ -1,4 +1,4 @@
-/* What a program does wrong, and what a full volume says. Arguments: IMAGE, and a directory for other files. */
+/* Errors of the program, and of a full volume. Arguments: IMAGE, and a directory for other files. */
 #include "check.h"
 
 static void null_pointers(diorite_filesystem *fs, diorite_file *file)
@@ -77,7 +77,7 @@ static void extremes(diorite_filesystem *fs, diorite_file *file)
     CHECK(diorite_buffer_allocate(file, (size_t)1 << 60, &memory) < 0 && memory == NULL);
     CHECK(diorite_buffer_allocate(NULL, SIZE_MAX / 2, &memory) < 0 && memory == NULL);
     FAILS(EINVAL, "byte", diorite_buffer_allocate(file, 0, &memory));
-    OK(diorite_chmod(fs, "/file", S_IFREG | 0640)); /* as of st_mode */
+    OK(diorite_chmod(fs, "/file", S_IFREG | 0640)); /* a mode from st_mode */
     FAILS(ENOENT, "empty", diorite_symlink(fs, "", "/link"));
     CHECK(diorite_trim(fs, UINT64_MAX) < 0);
 }
@@ -114,7 +114,7 @@ static void options(const char *directory)
     FAILS(EINVAL, "1000", diorite_filesystem_create(path, 8 << 20, &how, NULL, &fs));
     CHECK(access(path, F_OK) != 0);
 
-    /* A program of a later version: zeros at the end are what this one does, anything else is not. */
+    /* A program of a later version: new fields must be zero. */
     newer.unknown = 1;
     FAILS(E2BIG, "version", diorite_filesystem_create(path, 8 << 20, NULL, &newer.known, &fs));
     newer.unknown = 0;
@@ -124,7 +124,7 @@ static void options(const char *directory)
     OK(diorite_filesystem_create(path, 8 << 20, NULL, &newer.known, &fs));
     OK(diorite_mkdir(fs, "/d", 0700));
     OK(diorite_filesystem_close(fs));
-    /* A program of an earlier version knows the first fields only. */
+    /* A program of an earlier version has only the first fields. */
     diorite_options older = {.size = offsetof(diorite_options, direct), .flags = DIORITE_READ_ONLY, .direct = 99};
     OK(diorite_filesystem_open(path, &older, &fs));
     FAILS(EROFS, "/e", diorite_mkdir(fs, "/e", 0700));
@@ -214,7 +214,7 @@ static void full_volume(diorite_filesystem *fs)
     OK(diorite_unlink(fs, "/large"));
 }
 
-/* An error is the thread's own, and a success leaves it. */
+/* The last error belongs to the thread, and a success does not change it. */
 static void messages(diorite_filesystem *fs)
 {
     diorite_attributes is;

@@ -1,4 +1,4 @@
-/* A program that ends without closing anything, with transfers in flight and a thread at work. Arguments: IMAGE. */
+/* A program that exits without a close, with transfers in flight and a running thread. Arguments: IMAGE. */
 #include "check.h"
 #include <pthread.h>
 

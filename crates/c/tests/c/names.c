@@ -85,7 +85,7 @@ static void attributes(diorite_filesystem *fs)
     FAILS(ENODATA, "", diorite_setxattr(fs, "/d/a", "user.none", "x", 1, DIORITE_XATTR_REPLACE));
     OK(diorite_setxattr(fs, "/d/a", "user.empty", NULL, 0, 0));
     IS(5, diorite_getxattr(fs, "/d/a", "user.k", NULL, 0));
-    IS(5, diorite_getxattr(fs, "/s", "user.k", value, 5)); /* by the link */
+    IS(5, diorite_getxattr(fs, "/s", "user.k", value, 5)); /* through the link */
     CHECK(memcmp(value, "va\0ue", 5) == 0);
     FAILS(ERANGE, "too small", diorite_getxattr(fs, "/d/a", "user.k", value, 4));
     IS(0, diorite_getxattr(fs, "/d/a", "user.empty", value, 4));
@@ -98,7 +98,7 @@ static void attributes(diorite_filesystem *fs)
     FAILS(ENODATA, "/s", diorite_lgetxattr(fs, "/s", "user.k", value, 5));
 }
 
-/* Names are bytes: not UTF-8, and as long as they may be. */
+/* Names are bytes: not UTF-8, and of the largest length. */
 static void bytes(diorite_filesystem *fs)
 {
     char path[300];
@@ -114,7 +114,7 @@ static void bytes(diorite_filesystem *fs)
     CHECK(file == NULL);
     memset(path, 'x', sizeof path);
     path[0] = '/';
-    path[257] = 0; /* 256 bytes of name */
+    path[257] = 0; /* a name of 256 bytes */
     FAILS(ENAMETOOLONG, "", diorite_mkdir(fs, path, 0755));
     path[256] = 0;
     OK(diorite_mkdir(fs, path, 0755));
@@ -137,7 +137,7 @@ static void bytes(diorite_filesystem *fs)
     }
     IS(0, seen);
     IS(1000, many);
-    /* A listing that is open keeps the filesystem. */
+    /* An open listing keeps the filesystem open. */
     FAILS(EBUSY, "in use", diorite_filesystem_close(fs));
     diorite_closedir(dir);
     FAILS(ENOTDIR, "/d/a", diorite_opendir(fs, "/d/a", &dir));

@@ -1,4 +1,4 @@
-/* Use an NBD export, of which the connection is lost while the program waits for a line: SIGPIPE is at its default. Arguments: TARGET. */
+/* Use an NBD export whose connection is lost while the program waits for a line. SIGPIPE has its default action. Arguments: TARGET. */
 #include "check.h"
 
 #include <signal.h>

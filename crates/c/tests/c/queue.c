@@ -14,7 +14,7 @@ static uint64_t copied(void)
     return counters.bytes_copied;
 }
 
-/* Reads and writes at random, one block each; a block in flight is left alone. The model is a number for each block. */
+/* Random reads and writes of one block, never two in flight on one block. The model is a number for each block. */
 static void random_transfers(unsigned char *memory, uint32_t flags)
 {
     unsigned char model[BLOCKS] = {0}, expected[DEPTH];
@@ -70,7 +70,7 @@ static void random_transfers(unsigned char *memory, uint32_t flags)
     }
 }
 
-/* Nothing in flight can be freed or closed. */
+/* Memory and files in flight cannot be freed or closed. */
 static void in_flight(void)
 {
     diorite_queue *queue;
@@ -92,7 +92,7 @@ static void in_flight(void)
     IS(0, diorite_queue_reap(queue, 1, done, 8));
     OK(diorite_buffer_free(memory));
 
-    /* Closing a queue waits for what it has. */
+    /* The close of a queue waits for its transfers. */
     OK(diorite_buffer_allocate(file, 8 * BLOCK, &memory));
     memset(memory, 77, 8 * BLOCK);
     for (uint64_t tag = 0; tag < 4; tag++)
@@ -153,7 +153,7 @@ static void refused(unsigned char *memory)
     FAILS(EFAULT, "NULL", diorite_queue_reap(queue, 1, NULL, 1));
     FAILS(EINVAL, "queue", diorite_queue_reap(NULL, 1, done, 2));
     IS(0, diorite_queue_in_flight(queue));
-    /* Nothing to move ends as a transfer of 0 bytes; so does a read at the end. */
+    /* An empty transfer, and a read at the end of the file, complete with 0 bytes. */
     OK(diorite_queue_read(queue, file, memory, BLOCK, (uint64_t)BLOCKS * BLOCK, 1));
     OK(diorite_queue_write(queue, file, memory, 0, 0, 2));
     IS(2, diorite_queue_reap(queue, 2, done, 2));

@@ -1,4 +1,4 @@
-/* Many threads on one filesystem, one file and one queue each; a mapping; files of the host and raw devices. Arguments: IMAGE HOST_FILE. */
+/* Many threads on one filesystem, one file and one queue each; files of the host and raw devices. Arguments: IMAGE HOST_FILE. */
 #include "check.h"
 #include <pthread.h>
 
@@ -37,12 +37,12 @@ static void *work(void *argument)
         IS(-ENOENT, diorite_stat(fs, path, &is));
         CHECK(strstr(diorite_error_message(), path) != NULL);
         OK(diorite_rmdir(fs, other));
-        /* A queue that another thread uses at this moment refuses, and stays whole. */
+        /* A call on a queue that another thread uses fails, and the queue stays usable. */
         int result = diorite_queue_read(shared_queue, file, at, BLOCK, offset, 0);
         CHECK(result == 0 || result == -EBUSY || result == -EAGAIN);
         if (result != 0)
             __atomic_fetch_add(&refused, 1, __ATOMIC_RELAXED);
-        /* Whose transfer it is does not matter: when none is in flight, ours is not. */
+        /* The reaped transfer may be another thread's. If none is in flight, this thread's is complete. */
         while (result == 0 && diorite_queue_in_flight(shared_queue) != 0)
             diorite_queue_reap(shared_queue, 0, done, 1);
     }

@@ -1,5 +1,5 @@
 
-# Paths in an image, after IMAGE:/. Bash ends words at a colon, so the word is read from the line.
+# Complete paths in an image, after IMAGE:/. Bash splits words at a colon, so the word is read from the line.
 _diorite_paths() {
     local line=${COMP_LINE:0:COMP_POINT} quote="" word="" c i
     for ((i = 0; i < ${#line}; i++)); do

@@ -1,5 +1,5 @@
 
-# Paths in an image, after IMAGE:/, and no names of the host.
+# Complete paths in an image, after IMAGE:/, without names of the host.
 function __diorite_paths
     set -l typed (commandline -ct)
     set -l word (string unescape -- $typed)

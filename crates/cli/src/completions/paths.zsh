@@ -1,4 +1,4 @@
-# Paths in an image, after IMAGE:/, and no names of the host.
+# Complete paths in an image, after IMAGE:/, without names of the host.
 _diorite_paths() {
     [[ $PREFIX == *:/* ]] || return
     compset -P '\~/' && local home=$HOME/

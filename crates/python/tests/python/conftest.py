@@ -1,4 +1,4 @@
-"""What the tests share: an image, and e2fsck after each test that had one."""
+"""Fixtures: an image, which e2fsck checks after the test."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import diorite
 
 
 def e2fsck(image):
-    """Fails unless the image is clean."""
+    """Fail unless the image is clean."""
     program = shutil.which("e2fsck") or shutil.which("e2fsck", path="/usr/sbin:/sbin")
     if program is None:
         return
@@ -30,14 +30,14 @@ def image(tmp_path):
 
 @pytest.fixture
 def fs(image):
-    """The volume, open."""
+    """The open volume."""
     with diorite.Filesystem(image) as filesystem:
         yield filesystem
 
 
 @pytest.fixture
 def examples():
-    """Where the examples are."""
+    """The directory of the examples."""
     return pathlib.Path(os.environ["DIORITE_PYTHON_CRATE"]) / "examples"
 
 

@@ -38,7 +38,7 @@ async def one(queue, data):
 
 
 def test_writes_to_one_range_wait_for_each_other(fs, data):
-    """Of two queues in one loop too: neither may block the thread that would reap the other's."""
+    """Two queues in one loop: neither may block the thread that would reap the other one."""
 
     async def run():
         with_one, with_two = diorite.AsyncQueue(data, 2), diorite.AsyncQueue(data, 2)
@@ -65,7 +65,7 @@ def test_errors_and_cancellation(data):
         assert [end for end in ends[1::2]] == [65536] * 32
         assert all(isinstance(end, asyncio.CancelledError) or end == 65536 for end in ends[::2])
         gc.collect()
-        # What is awaited when the queue is closed fails.
+        # Transfers awaited at the close fail.
         late = [asyncio.ensure_future(queue.read(data.buffer(65536), 0)) for _ in range(16)]
         await asyncio.sleep(0)
         queue.close()

@@ -45,7 +45,7 @@ def test_arrays_of_numpy_show_the_memory(data):
     assert array[0] == 256 and array[1024] == 257
     array[0] = 7
     assert data.pwrite(memory, 0) == MIB
-    # Any array whose memory is aligned is as good, whatever its type and shape.
+    # Any array with aligned memory works, with any type and shape.
     whole = numpy.zeros(2 * MIB // 8 + 512, dtype="f8")
     skip = -whole.ctypes.data % 4096 // 8
     aligned = whole[skip : skip + MIB // 8].reshape(-1, 16)

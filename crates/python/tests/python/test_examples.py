@@ -1,4 +1,4 @@
-"""The examples run as they stand."""
+"""The examples run without changes."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ def test_numpy_direct(examples, filled):
 
 
 def test_the_readme(examples, image, tmp_path):
-    """The program in README.md runs as it stands there, beside an image of that name."""
+    """The program in README.md runs without changes in a directory with an image of that name."""
     text = (examples.parents[2] / "README.md").read_text()
     program = text.split("```python\n")[1].split("```")[0]
     assert image == tmp_path / "disk.img"

@@ -1,4 +1,4 @@
-"""What a new user meets first: errors that say what is wrong, the version, the command."""
+"""First use: helpful errors, the version, the command."""
 
 import errno
 import subprocess

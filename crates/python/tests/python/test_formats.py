@@ -1,4 +1,4 @@
-"""What reads and writes files in Python works on files of a volume."""
+"""Python's modules for file formats work on files of a volume."""
 
 import csv
 import gzip
@@ -51,7 +51,7 @@ def test_arrays(fs):
         numpy.save(io.BufferedWriter(io.BytesIO()), array)
         buffering = -1
     except io.UnsupportedOperation:
-        # Older versions take every buffered file for one that has a descriptor.
+        # Older versions assume that every buffered file has a descriptor.
         buffering = 0
     with fs.open("/a.npy", "wb", buffering) as file:
         numpy.save(file, array)

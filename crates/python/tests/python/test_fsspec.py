@@ -78,7 +78,7 @@ def test_wrong_use(tmp_path):
 
 
 def test_no_walk_goes_through_links(image, tmp_path):
-    """A link that leads to itself hid its whole directory; one to a directory was a way in a circle."""
+    """A link to itself hid its whole directory, and a link to a directory made walks endless."""
     with diorite.Filesystem(image) as volume:
         volume.makedirs("/dir/sub")
         volume.write_bytes("/dir/file", b"12345")

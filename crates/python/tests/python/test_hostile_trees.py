@@ -1,4 +1,4 @@
-"""Directories that lead to themselves: walks of them had no end."""
+"""Directory loops: walks of them did not end."""
 
 import shutil
 import subprocess
@@ -56,7 +56,7 @@ def test_fsspec_does_not_go_in_a_circle(looping, tmp_path):
 
 
 def test_a_walk_may_change_the_tree(fs):
-    """A directory that is moved, or made with the inode of one that was removed, has one name."""
+    """A moved directory, or a new one with a reused inode, has one name."""
     for name in "abc":
         fs.makedirs(f"/top/{name}/x")
     found = []

@@ -1,4 +1,4 @@
-"""A file of a volume beside one of the host that the builtin `open` opened: every operation must end the same."""
+"""A file of a volume against a file of the host opened by the builtin `open`: each operation must have the same result."""
 
 import errno
 import io
@@ -11,7 +11,7 @@ WRONG = ["", "b", "rw", "rbt", "z", "rr", "U", "r++", "bb", "+", "+b", "rwb", 5]
 BUFFERINGS = [-1, 0, 1, 2, 16, 100_000]
 CONTENT = b"first line\nsecond\r\nthird \xc3\xa4\n\nlast without end"
 
-# Each is called with the open file and returns what is compared.
+# Each function gets the open file and returns the compared result.
 OPERATIONS = [
     lambda f: f.read(),
     lambda f: f.read(5),
@@ -91,7 +91,7 @@ OPERATIONS = [
 
 
 def outcome(call):
-    """What a call returns, or the class and number of what it raises."""
+    """The result of a call, or the class and number of its exception."""
     try:
         return call()
     except Exception as error:
@@ -99,7 +99,7 @@ def outcome(call):
 
 
 def both(fs, tmp_path, exists):
-    """The two ways to open, and the two ways to read everything afterwards."""
+    """The two open functions, and the two functions that read the result."""
     path = tmp_path / "twin"
     if exists:
         path.write_bytes(CONTENT)
@@ -133,7 +133,7 @@ def test_operation(fs, tmp_path, mode, buffering, exists):
         ours, theirs, content, remove = both(fs, tmp_path, exists)
         opened = [outcome(lambda: way(mode, buffering)) for way in (theirs, ours)]
         if buffering == 0 and "b" not in mode:
-            # Here before the file is made or truncated.
+            # Here the error comes before the file is created or truncated.
             assert opened[1] == (ValueError, None)
             remove()
             return

@@ -1,4 +1,4 @@
-"""The names of `os`: also held against the host, call by call."""
+"""The functions of `os`, also compared with the host."""
 
 import errno
 import os
@@ -234,7 +234,7 @@ def test_how_a_volume_is_opened(tmp_path, image):
 
 
 def test_mkfs_keeps_what_is_known(tmp_path, image):
-    """A partition table, a physical volume, and what the second of two joined images holds were overwritten unasked."""
+    """A partition table, a physical volume and the content of the second of two joined images were overwritten without force."""
     empty = tmp_path / "empty.img"
     empty.write_bytes(bytes(4 << 20))
     table = bytearray(4 << 20)
@@ -302,7 +302,7 @@ def test_a_close_flushes_and_closes_what_is_open(image):
 
 
 def test_a_new_owner_takes_the_privileges(fs):
-    """Also of the superuser, as chown(2) does; set-group-ID without execution by the group is no privilege."""
+    """Also for root, as in chown(2). Set-group-ID without group execution is kept."""
     capability = bytes.fromhex("0100000200040000000000000000000000000000")
     for uid, gid, before, after in ((7, -1, 0o6755, 0o755), (-1, 7, 0o6755, 0o755), (-1, -1, 0o6755, 0o755), (7, 7, 0o6745, 0o2745)):
         fs.write_bytes("/program", b"")
@@ -316,7 +316,7 @@ def test_a_new_owner_takes_the_privileges(fs):
 
 
 def test_what_exists_comes_before_a_read_only_volume(image):
-    """As in Linux: EROFS said that a directory which is there cannot be made."""
+    """As in Linux an existing directory is EEXIST; it was EROFS."""
     with diorite.Filesystem(image) as fs:
         fs.makedirs("/d/e")
         fs.write_bytes("/f", b"")
@@ -354,7 +354,7 @@ def test_touch_goes_through_links(fs):
 
 
 def test_touch_in_a_race(fs, monkeypatch):
-    """Another thread made the file after it was looked for."""
+    """Another thread creates the file between the check and the creation."""
     def utime(path):
         fs.write_bytes("/new", b"kept")
         raise FileNotFoundError

@@ -49,7 +49,7 @@ def test_limits_and_misuse(fs, data):
         queue.submit_read(data.buffer(4096), 0, file=data)
     assert error.value.errno == errno.EAGAIN
     assert len(queue.reap(2)) == 2 and memory[0] == 0
-    # The same memory can be written many times at once.
+    # Many writes can use the same memory at once.
     queue.submit_write(memory, 0, file=data)
     queue.submit_write(memory, 4096, file=data)
     assert bytes(memory[:1]) == b"\0"

@@ -1,6 +1,6 @@
-"""Every public name has a docstring and stands in the stub with the same arguments, and nothing else does.
+"""Every public name has a docstring and is in the stub with the same arguments, and the stub has no other names.
 
-The docstrings of the stub are those of the package: ``DIORITE_UPDATE_STUB=1 cargo test -p diorite-python`` writes them.
+The docstrings of the stub come from the package: ``DIORITE_UPDATE_STUB=1 cargo test -p diorite-python`` writes them.
 """
 
 import ast
@@ -93,7 +93,7 @@ def test_options_of_a_filesystem_are_those_of_the_volume():
 
 
 def documented(body, owner):
-    """The nodes of the stub that have a docstring, and the docstring: of overloads the first."""
+    """The nodes of the stub with a docstring, and the docstring. The first overload counts."""
     seen = set()
     for node in body:
         if not isinstance(node, (ast.ClassDef, *METHODS)) or node.name.startswith("_") or node.name in seen:

@@ -33,7 +33,7 @@ def test_threads_read_and_write_one_file(data):
 
 
 def test_a_close_waits_for_calls_of_other_threads(image):
-    """And a call after it is an error, never a crash."""
+    """A call after the close is an error, never a crash."""
     ends = []
     fs = diorite.Filesystem(image)
     file = fs.open("/x", "w+b", buffering=0)
@@ -137,7 +137,7 @@ cycle = [fs]; cycle.append(cycle)
 
 
 def test_a_daemon_thread_that_waits_for_a_queue_does_not_hold_up_the_end(image):
-    """The files were closed first, which waits for the thread, which waits for the range that the queue holds."""
+    """The exit closed the files first, which waited for the thread, which waited for the range locked by the queue."""
     program = f"""
 import threading, time, diorite
 fs = diorite.Filesystem({str(image)!r})
@@ -163,7 +163,7 @@ while (now := switches()) != before and time.monotonic() < limit:
 
 
 def test_ctrl_c_ends_the_wait_of_a_queue(tmp_path):
-    """On a device that takes seconds for a read; also where the tests run with SIGINT ignored, as in the background of a script."""
+    """On a device that takes seconds for a read, also if the tests run with SIGINT ignored, as in a background job."""
     if shutil.which("nbdkit") is None:
         pytest.skip("nbdkit is not installed")
     path = tmp_path / "socket"
@@ -189,18 +189,18 @@ def test_ctrl_c_ends_the_wait_of_a_queue(tmp_path):
                 queue.close()
         finally:
             signal.signal(signal.SIGINT, before)
-            # Asked to end, it would wait for a connection that a failed test still holds.
+            # With SIGTERM it would wait for the connection of a failed test.
             server.kill()
 
 
 def ends_silently(program, *paths):
-    """Run a program to its end, which must print nothing."""
+    """Run a program, which must print nothing."""
     ran = subprocess.run([sys.executable, "-c", program, *map(str, paths)], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_files_without_a_filesystem_are_written_at_the_end(image, tmp_path):
-    """Of the host, of a raw device, and one whose `Filesystem` is gone: what keeps them is never released."""
+    """Files of the host, and of a `Filesystem` without a reference. Leaked references keep the files alive."""
     host = tmp_path / "host"
     ends_silently("""
 import ctypes, sys, diorite
@@ -216,7 +216,7 @@ for file in left:
 
 
 def test_a_thread_that_opens_files_does_not_keep_what_was_written_from_the_disk(image):
-    """A file that is opened while the files are closed made the close fail, and nothing was written."""
+    """A file opened during the exit made the close fail, and cached data was lost."""
     program = """
 import sys, diorite
 fs = diorite.Filesystem(sys.argv[1])
@@ -249,7 +249,7 @@ while len(kept) < 10 and time.monotonic() < limit:
 
 
 def test_a_destructor_may_close_the_queue(image):
-    """The close ran destructors of what was in flight while it held the queue locked."""
+    """The close ran destructors of transfers in flight under the lock of the queue."""
     program = """
 import sys, asyncio, diorite
 fs = diorite.Filesystem(sys.argv[1])

@@ -1,4 +1,4 @@
-"""A `diorite.Path` belongs to its filesystem: calls of another one, or of the host, did their work on the same path there."""
+"""A `diorite.Path` belongs to its filesystem. Calls of another filesystem, or of the host, used the same path there."""
 
 import errno
 

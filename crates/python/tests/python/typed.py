@@ -1,4 +1,4 @@
-"""What mypy must say of the stub: a program that test_stub.py has it check."""
+"""The types of the stub. test_stub.py runs mypy on this program."""
 
 import io
 from typing import IO, Any
