@@ -19,7 +19,7 @@ pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, ManyPaths, Mkdir, Mv, OnePath, R
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};
-pub(crate) use shared::{Opening, Profiling, Queueing, Reporting};
+pub(crate) use shared::{Opening, Queueing, Reporting};
 pub(crate) use volume::Raw;
 pub(crate) use volume::{Check, FilesystemType, Info, Mkfs, Trim};
 
