@@ -150,7 +150,7 @@ pub(crate) enum Command {
     /// options are errors, and no job runs.
     #[command(after_long_help = JOB_OPTIONS)]
     Job(Job),
-    /// Reproduce the published tables, each beside current measurements
+    /// Reproduce the published tables on simulated disks and CPUs
     ///
     /// fairness: a direct writer beside two readers under three rule sets of CFQ, and under inject (2009).
     ///
@@ -158,10 +158,7 @@ pub(crate) enum Command {
     ///
     /// raw: one reader of eight disks: direct, raw, buffered, and without a copy (2002).
     ///
-    /// odirect: bonnie on a disk and a CPU of 2001, buffered and direct, and the patch's two early mistakes; then on
-    /// this machine, with files that are made in the current directory and removed.
-    ///
-    /// fairness --on DEVICE: the job of 2009 on a real device, without a scheduler, with cfq and with inject.
+    /// odirect: bonnie on a disk and a CPU of 2001, buffered and direct, and the patch's two early mistakes.
     Repro(Repro),
     /// Print a completion script for a shell
     Completions(Completions),

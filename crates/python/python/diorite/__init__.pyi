@@ -27,14 +27,14 @@ __all__: list[str]
 __version__: str
 
 class CorruptError(OSError):
-    """The volume contradicts itself, or there is none. The message has the place of the damage."""
+    """The volume is damaged, or the target is not a volume. The message says where the damage is."""
 
     kind: str
 
 class AlignmentError(OSError):
     """A direct transfer is not aligned.
 
-    Attributes: `part` says which argument (`the offset`, `the length`, `the memory address`), `given` is its value, and `needed` what it must be a multiple of. Open the file with `unaligned="bounce"` to have such transfers copied through aligned memory."""
+    Attributes: `part` names the argument (`the offset`, `the length`, `the memory address`), `given` is its value, and `needed` the required multiple. A file opened with `unaligned="bounce"` copies such transfers through aligned memory."""
 
     kind: str
     part: str
@@ -42,25 +42,23 @@ class AlignmentError(OSError):
     needed: int
 
 class Alignment:
-    """What direct I/O on a file needs: ``offset`` (offsets and lengths are multiples of it), ``memory`` (so are addresses of memory),
-    ``max_transfer`` (the largest transfer that the device takes as one), ``atomic_write`` (the largest write that is all or nothing after a power
-    failure, 0 where none is)."""
+    """The requirements of direct I/O on a file, in bytes."""
 
     @property
     def offset(self) -> int:
-        """Offsets and lengths are multiples of this many bytes."""
+        """Offsets and lengths must be multiples of this number."""
     @property
     def memory(self) -> int:
-        """Addresses of memory are multiples of this many bytes."""
+        """Addresses of memory must be multiples of this number."""
     @property
     def max_transfer(self) -> int:
-        """The largest transfer that the device takes as one."""
+        """The largest single transfer of the device."""
     @property
     def atomic_write(self) -> int:
-        """The largest write that is all or nothing after a power failure; 0 where none is."""
+        """The largest write that is all or nothing after a power failure; 0 if the device has no atomic writes."""
 
 class Extent:
-    """A range of a file and its place on the device; holes are left out."""
+    """A range of a file and its offset on the device. Holes have no extent."""
 
     @property
     def offset(self) -> int:
@@ -70,13 +68,13 @@ class Extent:
         """Length in bytes."""
     @property
     def device_offset(self) -> int | None:
-        """First byte on the device; ``None`` where it has no place yet."""
+        """First byte on the device; ``None`` if no block is allocated yet."""
     @property
     def kind(self) -> Literal["data", "unwritten", "delayed", "inline"]:
         """``"data"``, ``"unwritten"``, ``"delayed"`` or ``"inline"``."""
 
 class Stat:
-    """What ``stat`` returns: the attributes of ``os.stat_result``, and the time of creation."""
+    """The result of ``stat``: the attributes of ``os.stat_result``, and the creation time."""
 
     @property
     def st_mode(self) -> int:
@@ -92,10 +90,10 @@ class Stat:
         """Number of hard links."""
     @property
     def st_uid(self) -> int:
-        """User of the file."""
+        """User ID of the owner."""
     @property
     def st_gid(self) -> int:
-        """Group of the file."""
+        """Group ID of the owner."""
     @property
     def st_size(self) -> int:
         """Size in bytes."""
@@ -107,7 +105,7 @@ class Stat:
         """Block size of the filesystem in bytes."""
     @property
     def st_rdev(self) -> int:
-        """Device number of a device node, as ``os.major`` and ``os.minor`` take it."""
+        """Device number of a device node, for ``os.major`` and ``os.minor``."""
     @property
     def st_flags(self) -> int:
         """Inode flags as ``lsattr`` shows them."""
@@ -125,7 +123,7 @@ class Stat:
         """Last change of the inode, in seconds."""
     @property
     def st_birthtime(self) -> float | None:
-        """Creation, in seconds; ``None`` where the inode has no place for it."""
+        """Creation, in seconds; ``None`` if the inode does not store it."""
     @property
     def st_atime_ns(self) -> int:
         """Last access, in nanoseconds."""
@@ -137,10 +135,10 @@ class Stat:
         """Last change of the inode, in nanoseconds."""
     @property
     def st_birthtime_ns(self) -> int | None:
-        """Creation, in nanoseconds; ``None`` where the inode has no place for it."""
+        """Creation, in nanoseconds; ``None`` if the inode does not store it."""
 
 class StatVfs:
-    """What ``statvfs`` returns: the attributes of ``os.statvfs_result``."""
+    """The result of ``statvfs``: the attributes of ``os.statvfs_result``."""
 
     @property
     def f_bsize(self) -> int:
@@ -171,17 +169,17 @@ class StatVfs:
         """Longest name in bytes."""
 
 class Stats:
-    """What was done so far on a volume or device."""
+    """Counters of a volume or device since it was opened."""
 
     @property
     def bytes_copied(self) -> int:
-        """Bytes of file data that the CPU copied; stays as it is for direct I/O."""
+        """Bytes of file data that the CPU copied. Direct I/O does not raise it."""
     @property
     def bios(self) -> int:
         """Transfers of file data."""
     @property
     def direct_bios(self) -> int:
-        """Transfers of direct I/O among those."""
+        """Transfers of direct I/O, a part of ``bios``."""
     @property
     def direct_read_bytes(self) -> int:
         """Bytes read directly."""
@@ -190,13 +188,13 @@ class Stats:
         """Bytes written directly."""
     @property
     def cache_hits(self) -> int:
-        """Pages that cached reads and writes found."""
+        """Pages that cached reads and writes found in the cache."""
     @property
     def cache_misses(self) -> int:
-        """Pages that they had to read or make."""
+        """Pages that cached reads and writes did not find in the cache."""
     @property
     def evictions(self) -> int:
-        """Pages that were evicted."""
+        """Evicted pages."""
     @property
     def readahead_pages(self) -> int:
         """Pages read ahead."""
@@ -205,31 +203,31 @@ class Stats:
         """Pages written back."""
     @property
     def writeback_bios(self) -> int:
-        """Transfers of write-back."""
+        """Transfers of writeback."""
     @property
     def invalidated_pages(self) -> int:
-        """Pages dropped because their range was written directly, cut off or punched."""
+        """Pages dropped because their range was written directly, truncated or punched."""
     @property
     def pages_scanned(self) -> int:
-        """Cached pages looked at by write-back and invalidation."""
+        """Cached pages that writeback and invalidation visited."""
     @property
     def bounces(self) -> int:
         """Transfers copied through aligned memory."""
     @property
     def flushes(self) -> int:
-        """Flushes that file data needed."""
+        """Flushes for file data."""
     @property
     def device_reads(self) -> int:
         """Reads of the device."""
     @property
     def device_read_bytes(self) -> int:
-        """Bytes of those."""
+        """Bytes read from the device."""
     @property
     def device_writes(self) -> int:
-        """Writes of the device."""
+        """Writes to the device."""
     @property
     def device_write_bytes(self) -> int:
-        """Bytes of those."""
+        """Bytes written to the device."""
     @property
     def device_flushes(self) -> int:
         """Flushes of the device."""
@@ -238,13 +236,12 @@ class Stats:
         """Discards of the device."""
 
 class Buffer:
-    """Memory that direct I/O takes as it is: zeroed, aligned, on huge pages where the system has them.
+    """Memory for direct I/O: zeroed, aligned, on huge pages if the system has them.
 
-    It has the writable buffer protocol: ``memoryview(buffer)``, ``numpy.frombuffer(buffer)`` and ``torch.frombuffer(buffer)`` show the
-    memory without a copy, and ``buffer[10:20] = b"..."`` stores to it. ``File.buffer`` makes one with the alignment of a file.
+    It has the writable buffer protocol: ``memoryview(buffer)``, ``numpy.frombuffer(buffer)`` and ``torch.frombuffer(buffer)`` share the
+    memory without a copy, and ``buffer[10:20] = b"..."`` stores to it. ``File.buffer`` returns one with the alignment of a file.
 
-    While a transfer reads into it, it is exported to no one and used by no other transfer (``BufferError``). Views that were made
-    before show the bytes as they arrive."""
+    During a read into it, a new view or another transfer raises ``BufferError``. Older views show the bytes as they arrive."""
 
     def __new__(cls, size: int, alignment: int = 4096) -> Self: ...
     @property
@@ -262,33 +259,33 @@ class Buffer:
     def __buffer__(self, flags: int) -> memoryview: ...
 
 class Completion:
-    """A transfer of a ``Queue`` that has ended."""
+    """A completed transfer of a ``Queue``."""
 
     @property
     def data(self) -> Any:
-        """What was given at the submission."""
+        """The ``data`` of the submission."""
     @property
     def buffer(self) -> Any:
         """The memory of the transfer."""
     @property
     def nbytes(self) -> int:
-        """Number of bytes: of a read fewer only at the end of the file. 0 if the transfer failed."""
+        """Number of bytes; a read has fewer than requested only at the end of the file. 0 if the transfer failed."""
     @property
     def error(self) -> OSError | None:
-        """Why the transfer failed; ``None`` if it did not."""
+        """The error of a failed transfer, else ``None``."""
     def result(self) -> int:
-        """Number of bytes; raises what went wrong with the transfer."""
+        """Number of bytes; raises the error of a failed transfer."""
 
 class Queue:
     """Many direct transfers in flight from one thread, on ``file`` or any other file of diorite.
 
-    Offsets, lengths and memory must fit ``file.alignment``; ``file.buffer(n)`` makes such memory. A transfer holds its range of the file
-    until it is reaped: do not wait for the same range in another way (``readinto_at``, ``fsync``) before. Threads can share a queue."""
+    Offsets, lengths and memory must meet ``file.alignment``; ``file.buffer(n)`` returns such memory. A transfer locks its range of the file
+    until it is reaped, so reap it before another call (``readinto_at``, ``fsync``) uses the range. Threads can share a queue."""
 
     def __new__(cls, file: File | IO[Any] | None = None, depth: int = 32) -> Self: ...
     @property
     def depth(self) -> int:
-        """Most transfers in flight."""
+        """The maximum number of transfers in flight."""
     @property
     def in_flight(self) -> int:
         """Transfers submitted and not yet reaped."""
@@ -296,47 +293,47 @@ class Queue:
     def closed(self) -> bool:
         """Whether the queue was closed."""
     def submit_read(self, buffer: _AnyBuffer, offset: int, data: Any = None, *, file: File | IO[Any] | None = None) -> None:
-        """Read into all of ``buffer`` from ``offset``. ``data`` comes back with the completion. ``BlockingIOError`` if ``depth`` transfers are in flight."""
+        """Fill ``buffer`` from ``offset``. The completion has ``data``. ``BlockingIOError`` if ``depth`` transfers are in flight."""
     def submit_write(self, buffer: _AnyBuffer, offset: int, data: Any = None, *, file: File | IO[Any] | None = None) -> None:
-        """Write all of ``buffer`` at ``offset``. ``data`` comes back with the completion. ``BlockingIOError`` if ``depth`` transfers are in flight."""
+        """Write all of ``buffer`` at ``offset``. The completion has ``data``. ``BlockingIOError`` if ``depth`` transfers are in flight."""
     def reap(self, min: int = 1, timeout: float | None = None) -> list[Completion]:
-        """The transfers that have ended: waits for at least ``min`` (or all, if fewer are in flight), at most ``timeout`` seconds."""
+        """The completed transfers. Waits for at least ``min`` (or all, if fewer are in flight), at most ``timeout`` seconds."""
     def fileno(self) -> int:
-        """A descriptor that is readable when a transfer can be reaped, for ``selectors``; call ``reap(0)`` then."""
+        """A descriptor for ``selectors``, readable when a transfer can be reaped. Then call ``reap(0)``."""
     def close(self) -> None:
-        """Wait for everything in flight, whose results are lost, and close the queue."""
+        """Wait for the transfers in flight, discard their results, and close the queue."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: Any) -> None: ...
 
 class AsyncQueue:
     """Many direct transfers in flight from an event loop, on ``file`` or any other file of diorite.
 
-    With ``depth`` transfers in flight, and while a range of the file is not free, a transfer waits its turn. Offsets, lengths and memory must fit
-    ``file.alignment``; ``file.buffer(n)`` makes such memory."""
+    A transfer waits while ``depth`` transfers are in flight, or while its range of the file is locked. Offsets, lengths and memory must meet
+    ``file.alignment``; ``file.buffer(n)`` returns such memory."""
 
     def __init__(self, file: File | IO[Any] | None = None, depth: int = 32) -> None: ...
     async def read(self, buffer: _AnyBuffer, offset: int, *, file: File | IO[Any] | None = None) -> int:
-        """Read into all of ``buffer`` from ``offset``; returns the number of bytes, fewer only at the end of the file."""
+        """Fill ``buffer`` from ``offset``; returns the number of bytes, fewer only at the end of the file."""
     async def write(self, buffer: _AnyBuffer, offset: int, *, file: File | IO[Any] | None = None) -> int:
         """Write all of ``buffer`` at ``offset``; returns the number of bytes."""
     @property
     def depth(self) -> int:
-        """Most transfers in flight."""
+        """The maximum number of transfers in flight."""
     @property
     def in_flight(self) -> int:
-        """Transfers submitted and not yet ended."""
+        """Transfers submitted and not yet complete."""
     @property
     def closed(self) -> bool:
         """Whether the queue was closed."""
     def close(self) -> None:
-        """Wait for what is in flight, and close the queue. Transfers that are awaited fail with ``ValueError``."""
+        """Wait for the transfers in flight, and close the queue. Awaited transfers fail with ``ValueError``."""
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *exception: Any) -> None: ...
 
 class AsyncFile:
-    """A file for asyncio: transfers go through an ``AsyncQueue``, what has no queue through the event loop's threads.
+    """A file for asyncio. Transfers go through an ``AsyncQueue``, other calls through the event loop's threads.
 
-    ``file`` is what ``open(..., buffering=0, direct=True)`` returned; closing the ``AsyncFile`` closes it."""
+    ``file`` is the result of ``open(..., buffering=0, direct=True)``; closing the ``AsyncFile`` closes it."""
 
     def __init__(self, file: File | IO[Any], depth: int = 32) -> None: ...
     @property
@@ -346,33 +343,33 @@ class AsyncFile:
     def queue(self) -> AsyncQueue:
         """The queue."""
     def buffer(self, size: int) -> Buffer:
-        """A ``Buffer`` that fits the file."""
+        """A ``Buffer`` with the alignment of the file."""
     async def readinto_at(self, buffer: _AnyBuffer, offset: int) -> int:
-        """Read into all of ``buffer`` from ``offset``; returns the number of bytes."""
+        """Fill ``buffer`` from ``offset``; returns the number of bytes."""
     async def pread(self, size: int, offset: int) -> bytes:
-        """The bytes at ``offset``: a transfer, and a copy into a ``bytes`` object."""
+        """Read at ``offset`` into a new ``bytes`` object, which costs one copy."""
     async def pwrite(self, buffer: _AnyBuffer, offset: int) -> int:
         """Write all of ``buffer`` at ``offset``; returns the number of bytes."""
     async def fsync(self) -> None:
         """Make data and attributes durable."""
     async def fdatasync(self) -> None:
-        """Make data durable, and what is needed to read it."""
+        """Make the data durable, and the metadata needed to read it."""
     async def truncate(self, size: int) -> int:
         """Set the size."""
     async def close(self) -> None:
-        """Wait for what is in flight, and close the queue and the file."""
+        """Wait for the transfers in flight, and close the queue and the file."""
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *exception: Any) -> None: ...
 
 class File(io.RawIOBase):
     """An open file, unbuffered: ``io.RawIOBase``, and transfers at offsets that leave the position alone.
 
-    It is returned by ``open(..., buffering=0)``, and is the attribute ``raw`` of a buffered file. Threads can use one at once; each call takes effect whole."""
+    ``open(..., buffering=0)`` returns it, and it is the attribute ``raw`` of a buffered file. Threads can share one; each call is atomic."""
 
     name: str | bytes
     @property
     def mode(self) -> str:
-        """The mode, as Python's own raw files name it."""
+        """The mode, in the form of Python's own raw files."""
     def readable(self) -> bool:
         """Whether the file is open for reading."""
     def writable(self) -> bool:
@@ -380,81 +377,81 @@ class File(io.RawIOBase):
     def seekable(self) -> bool:
         """True."""
     def fileno(self) -> int:
-        """Raises ``io.UnsupportedOperation``: the file has no descriptor of the host."""
+        """Raise ``io.UnsupportedOperation``: the file has no descriptor of the host."""
     def isatty(self) -> bool:
         """False."""
     def close(self) -> None:
-        """Close the file; closing it again does nothing. Raises OSError if something could not be written back. Call ``fsync`` before
-        to know that everything is on the disk."""
+        """Close the file; closing it again does nothing. Raises ``OSError`` if cached data could not be written back. Call ``fsync`` first
+        to make the data durable."""
     def read(self, size: int | None = -1) -> bytes:
-        """Read at most ``size`` bytes from the position, all of the rest with -1."""
+        """Read at most ``size`` bytes from the position; -1 reads to the end."""
     def readall(self) -> bytes:
-        """Read all from the position to the end."""
+        """Read from the position to the end."""
     def readinto(self, buffer: _AnyBuffer) -> int:
         """Read from the position into ``buffer``; returns the number of bytes, 0 at the end."""
     def write(self, data: _AnyBuffer) -> int:
-        """Write at the position; returns the number of bytes, fewer only where the volume filled up."""
+        """Write at the position; returns the number of bytes, fewer only if the volume is full."""
     def seek(self, offset: int, whence: int = 0) -> int:
         """Set the position; ``whence`` is also ``os.SEEK_DATA`` and ``os.SEEK_HOLE``."""
     def tell(self) -> int:
         """The position."""
     def truncate(self, size: int | None = None) -> int:
-        """Set the size, to the position if none is given."""
+        """Set the size; the default is the position."""
     def readinto_at(self, buffer: _AnyBuffer, offset: int) -> int:
         """Read from ``offset`` into ``buffer``, any object with writable memory; returns the number of bytes, fewer only at the end.
 
-        A direct file moves the data from the disk into that memory, without a copy. Address, length and offset must fit ``alignment`` then."""
+        A direct file reads from the disk into that memory without a copy. Address, length and offset must then meet ``alignment``."""
     def pread(self, size: int, offset: int) -> bytes:
         """Read at most ``size`` bytes from ``offset``."""
     def pwrite(self, data: _AnyBuffer, offset: int) -> int:
-        """Write ``data`` at ``offset``; returns the number of bytes, fewer only where the volume filled up."""
+        """Write ``data`` at ``offset``; returns the number of bytes, fewer only if the volume is full."""
     def append(self, data: _AnyBuffer) -> int:
-        """Write all of ``data`` at the end, wherever that is at the moment; returns the offset where it went."""
+        """Write all of ``data`` at the current end of the file; returns its offset."""
     def buffer(self, size: int) -> Buffer:
-        """A ``Buffer`` of ``size`` zeroed bytes that direct I/O on this file takes as it is."""
+        """A ``Buffer`` of ``size`` zeroed bytes with the alignment of this file."""
     def fsync(self) -> None:
         """Make data and attributes durable."""
     def fdatasync(self) -> None:
-        """Make data durable, and what is needed to read it."""
+        """Make the data durable, and the metadata needed to read it."""
     def fallocate(self, offset: int, length: int, *, keep_size: bool = False) -> None:
-        """Give a range blocks; the file grows to its end unless ``keep_size`` is true."""
+        """Allocate the blocks of a range; the file grows to the end of the range unless ``keep_size`` is true."""
     def punch_hole(self, offset: int, length: int) -> None:
-        """Make a range a hole: it reads as zeros, and its blocks are free."""
+        """Free the blocks of a range, which reads as zeros afterwards."""
     def zero_range(self, offset: int, length: int) -> None:
-        """Make a range read as zeros; it has blocks afterwards."""
+        """Make a range read as zeros, with blocks allocated."""
     def collapse_range(self, offset: int, length: int) -> None:
-        """Take a range of whole blocks out of the file; what follows moves to the front."""
+        """Remove a range of whole blocks from the file; the content after it moves towards the start."""
     def insert_range(self, offset: int, length: int) -> None:
-        """Insert a hole of whole blocks; what follows moves towards the end."""
+        """Insert a hole of whole blocks; the content after it moves towards the end."""
     def seek_hole(self, offset: int) -> int:
-        """The first hole at or after ``offset``; the end of the file is one. ``OSError`` with ``ENXIO`` from the end on."""
+        """The first hole at or after ``offset``; the end of the file counts as a hole. ``OSError`` with ``ENXIO`` if ``offset`` is at or after the end."""
     def seek_data(self, offset: int) -> int:
         """The first data at or after ``offset``. ``OSError`` with ``ENXIO`` if there is none."""
     def extents(self) -> list[Extent]:
-        """Where the data is, a list of ``Extent``."""
+        """The extents of the file, a list of ``Extent``."""
     def drop_cached(self, offset: int = 0, length: int | None = None) -> None:
-        """Write back what is dirty of a range, and drop it from the cache."""
+        """Write back the dirty pages of a range, and drop the range from the cache."""
     def stat(self) -> Stat:
         """Attributes, a ``Stat``."""
     def stats(self) -> Stats:
-        """What was done so far on the volume or device, a ``Stats``."""
+        """Counters of the volume or device since it was opened, a ``Stats``."""
     def set_direct(self, direct: _Direct) -> None:
-        """Bypass the cache from the next call on (``True``, ``"preferred"``), or not (``False``)."""
+        """Whether later calls bypass the cache: ``True``, ``"preferred"`` or ``False``."""
     @property
     def size(self) -> int:
         """Size in bytes."""
     @property
     def max_size(self) -> int:
-        """The largest size that the file can have."""
+        """The largest possible size of the file."""
     @property
     def alignment(self) -> Alignment:
-        """What direct I/O needs, an ``Alignment``."""
+        """The requirements of direct I/O, an ``Alignment``."""
     @property
     def direct(self) -> _Direct:
-        """Whether the cache is bypassed: ``False``, ``True`` or ``"preferred"``."""
+        """Whether calls bypass the cache: ``False``, ``True`` or ``"preferred"``."""
 
 class DirEntry(Generic[_AnyStr]):
-    """An entry of a directory, as ``scandir`` returns it: ``name`` and ``path``, and calls that seldom ask the volume."""
+    """An entry of a directory, the result of ``scandir``: ``name`` and ``path``. Its calls seldom read the volume."""
 
     name: _AnyStr
     path: _AnyStr
@@ -467,13 +464,13 @@ class DirEntry(Generic[_AnyStr]):
     def is_symlink(self) -> bool:
         """Whether it is a symbolic link."""
     def stat(self, *, follow_symlinks: bool = True) -> Stat:
-        """Attributes, asked once."""
+        """Attributes. The result is cached."""
 
 class Path:
     """A path of a filesystem: ``fs / "dir" / "file"``.
 
-    Its methods are those of ``pathlib.Path``. It is not ``os.PathLike``, so that no function of the host takes it for a path of the host; calls of a
-    ``Filesystem`` take it."""
+    It has the methods of ``pathlib.Path``. It is not ``os.PathLike``, so functions of the host reject it; the calls of
+    ``Filesystem`` accept it."""
 
     def __init__(self, filesystem: Filesystem, *parts: str | PurePosixPath | Path) -> None: ...
     @property
@@ -506,35 +503,35 @@ class Path:
     def as_posix(self) -> str:
         """The path as text."""
     def is_absolute(self) -> bool:
-        """Whether it begins with a slash; a relative path begins at the root as well."""
+        """Whether it begins with a slash. A relative path also starts at the root."""
     def is_relative_to(self, other: str | PurePosixPath | Path) -> bool:
-        """Whether it lies beneath ``other``."""
+        """Whether it is ``other`` or below it."""
     def joinpath(self, *parts: str | PurePosixPath | Path) -> Path:
         """The path with more parts."""
     def match(self, pattern: str) -> bool:
         """Whether it matches a pattern."""
     def relative_to(self, other: str | PurePosixPath | Path) -> PurePosixPath:
-        """What follows ``other``, a ``pathlib.PurePosixPath``."""
+        """The path relative to ``other``, a ``pathlib.PurePosixPath``."""
     def with_name(self, name: str) -> Path:
         """The path with another last part."""
     def with_stem(self, stem: str) -> Path:
-        """The path with another last part, but for the suffix."""
+        """The path with another stem."""
     def with_suffix(self, suffix: str) -> Path:
         """The path with another suffix."""
     def stat(self, *, follow_symlinks: bool = True) -> Stat:
         """Attributes, a ``Stat``."""
     def lstat(self) -> Stat:
-        """Attributes, of the link itself if it is one."""
+        """Attributes, a ``Stat``. A symbolic link is not followed."""
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there is something."""
+        """Whether the path exists."""
     def is_file(self) -> bool:
-        """Whether the path leads to a regular file."""
+        """Whether the path is a regular file or a link to one."""
     def is_dir(self) -> bool:
-        """Whether the path leads to a directory."""
+        """Whether the path is a directory or a link to one."""
     def is_symlink(self) -> bool:
-        """Whether there is a symbolic link."""
+        """Whether the path is a symbolic link."""
     def samefile(self, other: _Path) -> bool:
-        """Whether both paths lead to one file."""
+        """Whether both paths name the same file."""
     @overload
     def open(
         self,
@@ -545,7 +542,7 @@ class Path:
         newline: None = None,
         **options: Any,
     ) -> File:
-        """Open the file; the mode is text unless it says ``b``, as in ``pathlib``. ``options`` are those of ``Filesystem.open``."""
+        """Open the file. The mode is text unless it has a ``b``, as in ``pathlib``. ``Filesystem.open`` describes ``options``."""
     @overload
     def open(
         self,
@@ -609,45 +606,44 @@ class Path:
     def walk(
         self, top_down: bool = True, on_error: Callable[[OSError], object] | None = None, follow_symlinks: bool = False
     ) -> Iterator[tuple[Path, list[str], list[str]]]:
-        """As ``Filesystem.walk``, with paths."""
+        """As ``Filesystem.walk``, with ``Path`` objects."""
     def glob(self, pattern: str) -> Iterator[Path]:
-        """The paths beneath this directory that match a pattern, in which ``**`` is any number of directories."""
+        """The paths below this directory that match a pattern; ``**`` matches any number of directories."""
     def rglob(self, pattern: str) -> Iterator[Path]:
         """As ``glob``, with ``**/`` before the pattern."""
     def mkdir(self, mode: int = 0o755, parents: bool = False, exist_ok: bool = False) -> None:
-        """Make a directory; with ``parents`` also those that are missing, with the default mode."""
+        """Make a directory. ``parents`` also makes missing parents, with the default mode."""
     def rmdir(self) -> None:
         """Remove the empty directory."""
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the file."""
     def touch(self, mode: int = 0o644, exist_ok: bool = True) -> None:
-        """Make an empty file, or set the times of one to now."""
+        """Create an empty file, or set the times of an existing one to now."""
     def rename(self, target: str | PurePosixPath | Path) -> Path:
-        """Rename; returns the new path. A file there is replaced."""
+        """Rename; returns the new path. An existing file is replaced."""
     def replace(self, target: str | PurePosixPath | Path) -> Path:
-        """Rename; returns the new path. A file there is replaced."""
+        """Rename; returns the new path. An existing file is replaced."""
     def chmod(self, mode: int, *, follow_symlinks: bool = True) -> None:
         """Set permission bits."""
     def symlink_to(self, target: str | PurePosixPath | Path) -> None:
-        """Make this path a symbolic link that says ``target``."""
+        """Make this path a symbolic link to ``target``."""
     def hardlink_to(self, target: _Path) -> None:
         """Make this path a hard link to the file ``target``."""
     def readlink(self) -> Path:
-        """What the symbolic link says."""
+        """The target of the symbolic link."""
 
 class Filesystem:
     """An ext2, ext3 or ext4 volume: ``Filesystem("disk.img")``.
 
-    ``target`` is an image or a device, or what else the library opens: ``"disk.img?partition=2"``, ``"nbd://HOST/EXPORT"``,
+    ``target`` is an image, a device or another name that the library opens: ``"disk.img?partition=2"``, ``"nbd://HOST/EXPORT"``,
     ``"lvm:A,B?volume=NAME"``.
 
     Options: ``read_only``; ``cache_bytes`` (64 MiB), ``metadata_cache_bytes`` (64 MiB) and ``read_ahead_bytes`` (8 MiB); ``dirty_age`` and
-    ``commit_interval`` in seconds (5); ``data_mode``; ``quota_limits``, whether quotas hold; ``direct``, whether files bypass the cache where
-    ``open`` does not say; ``device_direct``, whether the image bypasses the host's cache; ``scheduler``: ``"none"``, ``"deadline"``,
-    ``"cfq"`` or ``"inject"``.
+    ``commit_interval`` in seconds (5); ``data_mode``; ``quota_limits``, whether quotas are enforced; ``direct``, the default of ``open``;
+    ``device_direct``, whether the image bypasses the host's cache; ``scheduler``: ``"none"``, ``"deadline"``, ``"cfq"`` or ``"inject"``.
 
     Paths are text, bytes, ``os.PathLike`` or ``diorite.Path``. Names that are not UTF-8 have escaped bytes, as with ``os.fsdecode``. A filesystem is a
-    context manager; ``close`` reports errors. Threads can use it at once; a forked process cannot."""
+    context manager; ``close`` reports errors. Threads can share it; a forked process cannot use it."""
 
     def __init__(
         self,
@@ -683,10 +679,10 @@ class Filesystem:
     ) -> Self:
         """Make a volume in a new image of ``size`` bytes, which is sparse, and open it with ``options``.
 
-        ``FileExistsError`` if the file exists; it stays as it is then. After any other error there is no image. ``mkfs`` has the other arguments."""
+        ``FileExistsError`` if the file exists; the file is not changed. Any other error leaves no image. ``mkfs`` describes the other arguments."""
     @property
     def target(self) -> str:
-        """The image or device, as it was given."""
+        """The name of the image or device."""
     @property
     def closed(self) -> bool:
         """Whether the filesystem was closed."""
@@ -695,11 +691,11 @@ class Filesystem:
         """Why the volume is read-only; ``None`` if it is not."""
     @property
     def defects(self) -> list[str]:
-        """What was found damaged or missing when the volume was opened, so that what is read may not be the newest, nor everything."""
+        """Damage that the open found. Data read from such a volume may be old or incomplete."""
     def close(self) -> None:
         """Close all files that are open, sync, and mark the volume clean. Closing it again does nothing.
 
-        Reports what could not be written. ``OSError`` with ``EBUSY`` while a ``Queue`` uses it: it stays open then."""
+        Raises the errors of failed writes. ``OSError`` with ``EBUSY`` if a ``Queue`` uses the filesystem, which then stays open."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: Any) -> None: ...
     def __truediv__(self, path: str | PurePosixPath | Path) -> Path: ...
@@ -721,12 +717,12 @@ class Filesystem:
         permissions: int = 0o644,
         owner: _Owner | None = None,
     ) -> File:
-        """Open a file, as the builtin ``open`` does; only the default mode differs, which is binary.
+        """Open a file, as the builtin ``open`` does, except that the default mode is binary.
 
-        ``buffering=0`` returns a ``File``; otherwise there is a buffer of the module ``io`` around it, whose attribute ``raw`` it is.
-        ``direct``: ``True`` bypasses the cache, ``"preferred"`` where it is possible. ``unaligned``: what a direct file does with a
-        transfer that is not aligned: ``"error"`` (with ``buffering=0``), or ``"bounce"``, which copies. ``sync``: ``"data"`` or ``"all"``
-        makes each write durable. ``permissions`` and ``owner`` are those of a new file."""
+        ``buffering=0`` returns a ``File``; otherwise the result is a buffered file of the module ``io`` whose attribute ``raw`` is the ``File``.
+        ``direct``: ``True`` bypasses the cache, ``"preferred"`` if the device and the alignment allow it. ``unaligned``: an unaligned direct
+        transfer is an ``"error"`` (the default with ``buffering=0``) or goes through a copy, ``"bounce"``. ``sync``: ``"data"`` or ``"all"``
+        makes each write durable. ``permissions`` and ``owner`` apply to a new file."""
     @overload
     def open(
         self,
@@ -836,23 +832,23 @@ class Filesystem:
     ) -> Iterator[tuple[Any, list[Any], list[Any]]]:
         """Directories beneath ``top`` as tuples (path, names of directories, names of others), as ``os.walk``.
 
-        ``CorruptError`` if a directory has more than one name, as only on a damaged volume."""
+        ``CorruptError`` if a directory has more than one name, which happens only on a damaged volume."""
     def makedirs(self, name: _Path, mode: int = 0o755, exist_ok: bool = False, *, owner: _Owner | None = None) -> None:
         """Make a directory, and all missing parents with the default mode."""
     def removedirs(self, name: _Path) -> None:
-        """Remove an empty directory, and then parents that are empty by that."""
+        """Remove an empty directory, and then each parent that is empty."""
     def rmtree(self, path: _Path, ignore_errors: bool = False) -> None:
         """Remove a directory and everything in it."""
     def exists(self, path: _Path) -> bool:
-        """Whether the path leads to something; damage and failures of the device are errors."""
+        """Whether the path exists. Damage and device failures raise an error."""
     def lexists(self, path: _Path) -> bool:
-        """Whether there is something, also a symbolic link that leads nowhere."""
+        """Whether the path exists; a dangling symbolic link counts."""
     def isfile(self, path: _Path) -> bool:
-        """Whether the path leads to a regular file."""
+        """Whether the path is a regular file or a link to one."""
     def isdir(self, path: _Path) -> bool:
-        """Whether the path leads to a directory."""
+        """Whether the path is a directory or a link to one."""
     def islink(self, path: _Path) -> bool:
-        """Whether there is a symbolic link."""
+        """Whether the path is a symbolic link."""
     def getsize(self, path: _Path) -> int:
         """Size of a file in bytes."""
     def read_text(self, path: _Path, encoding: str | None = None, errors: str | None = None) -> str:
@@ -860,48 +856,47 @@ class Filesystem:
     def write_text(
         self, path: _Path, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None
     ) -> int:
-        """Make a file of this text, or replace the content of one; returns the number of characters."""
+        """Create a file with this text, or replace its content; returns the number of characters."""
     def sync(self) -> None:
         """Make everything durable."""
     def drop_caches(self) -> None:
-        """Sync, and drop everything that is cached of files."""
+        """Sync, and drop all cached file data."""
     def trim(self, shortest: int = 0) -> int:
-        """Discard free space in runs of at least ``shortest`` bytes; returns the number of bytes."""
+        """Discard free extents of at least ``shortest`` bytes; returns the number of discarded bytes."""
     def statvfs(self) -> StatVfs:
-        """Space and inodes, as ``os.statvfs`` returns them."""
+        """Space and inodes, a ``StatVfs``."""
     def stats(self) -> Stats:
-        """What was done so far."""
+        """Counters of the volume since the open, a ``Stats``."""
     def stat(self, path: _Path, *, follow_symlinks: bool = True) -> Stat:
-        """Attributes of a file."""
+        """Attributes of a file, a ``Stat``."""
     def lstat(self, path: _Path) -> Stat:
-        """Attributes of a file, or of the link itself if it is one."""
+        """Attributes of a file, a ``Stat``. A symbolic link is not followed."""
     def mkdir(self, path: _Path, mode: int = 0o755, *, owner: _Owner | None = None) -> None:
         """Make a directory."""
     def mknod(self, path: _Path, mode: int = 0o100644, device: int = 0, *, owner: _Owner | None = None) -> None:
-        """Make a file, a device node, a FIFO or a socket, as the type bits of ``mode`` say."""
+        """Make a file, a device node, a FIFO or a socket, according to the type bits of ``mode``."""
     def rmdir(self, path: _Path) -> None:
         """Remove an empty directory."""
     def remove(self, path: _Path) -> None:
-        """Remove a name of anything but a directory."""
+        """Remove a file, a link or a special file. A directory needs ``rmdir``."""
     def unlink(self, path: _Path) -> None:
-        """Remove a name of anything but a directory."""
+        """Remove a file, a link or a special file. A directory needs ``rmdir``."""
     def rename(self, src: _Path, dst: _Path) -> None:
         """Rename; a file at ``dst`` is replaced."""
     def replace(self, src: _Path, dst: _Path) -> None:
         """Rename; a file at ``dst`` is replaced."""
     def exchange(self, a: _Path, b: _Path) -> None:
-        """Let two files or directories change places."""
+        """Exchange two files or directories."""
     def link(self, src: _Path, dst: _Path) -> None:
         """Make a hard link ``dst`` to the file ``src``."""
     def symlink(self, src: _Path, dst: _Path) -> None:
-        """Make a symbolic link ``dst`` that says ``src``."""
+        """Make a symbolic link ``dst`` to ``src``."""
     def readlink(self, path: _Path) -> Any:
-        """What a symbolic link says."""
+        """The target of a symbolic link."""
     def chmod(self, path: _Path, mode: int, *, follow_symlinks: bool = True) -> None:
         """Set permission bits."""
     def chown(self, path: _Path, uid: int, gid: int, *, follow_symlinks: bool = True) -> None:
-        """Set user and group; -1, as it is or as 32 bits without a sign, leaves one as it is. Set-user-ID, set-group-ID and capabilities of a regular
-        file go."""
+        """Set user and group; -1 (or 0xffffffff) leaves one unchanged. A regular file loses its set-user-ID bit, set-group-ID bit and capabilities."""
     def utime(
         self,
         path: _Path,
@@ -910,7 +905,7 @@ class Filesystem:
         ns: tuple[int, int] | None = None,
         follow_symlinks: bool = True,
     ) -> None:
-        """Set times of access and modification: ``times`` in seconds or ``ns`` in nanoseconds, both now if neither is given."""
+        """Set the times of access and modification: ``times`` in seconds or ``ns`` in nanoseconds. The default is now."""
     def truncate(self, path: _Path, length: int) -> None:
         """Set the size of a file."""
     def getxattr(self, path: _Path, attribute: str | bytes, *, follow_symlinks: bool = True) -> bytes:
@@ -918,17 +913,17 @@ class Filesystem:
     def setxattr(
         self, path: _Path, attribute: str | bytes, value: _AnyBuffer, flags: int = 0, *, follow_symlinks: bool = True
     ) -> None:
-        """Set an extended attribute. ``flags`` as in ``os``: ``XATTR_CREATE`` fails if it exists, ``XATTR_REPLACE`` if it does not."""
+        """Set an extended attribute. ``flags`` are those of ``os.setxattr``: ``XATTR_CREATE`` fails if the attribute exists, ``XATTR_REPLACE`` if it does not."""
     def listxattr(self, path: _Path | None = None, *, follow_symlinks: bool = True) -> list[str]:
         """The names of all extended attributes."""
     def removexattr(self, path: _Path, attribute: str | bytes, *, follow_symlinks: bool = True) -> None:
         """Remove an extended attribute."""
     def copyfile(self, src: _Path, dst: _Path) -> int:
-        """Copy the content and the permissions of a file to another one; holes stay holes. Returns the number of bytes."""
+        """Copy the content and the permissions of a file; holes stay holes. Returns the number of bytes."""
     def read_bytes(self, path: _Path) -> bytes:
         """The content of a file."""
     def write_bytes(self, path: _Path, data: _AnyBuffer) -> int:
-        """Make a file of this content, or replace the content of one; returns the number of bytes."""
+        """Create a file with this content, or replace its content; returns the number of bytes."""
 
 def mkfs(
     target: str | os.PathLike[str],
@@ -946,9 +941,9 @@ def mkfs(
 ) -> None:
     """Make a volume: in a new image of ``size`` bytes, or without a size on an existing image or device.
 
-    Everything that was on it is lost. One that holds something known (a volume, a partition table, a member of an array or a volume group, another
-    format) is refused with ``FileExistsError`` unless ``force`` is true.
-    ``type`` is ``"ext2"``, ``"ext3"`` or ``"ext4"``; ``features`` are changes of the features as ``mke2fs -O`` takes them."""
+    The previous content is lost. A target with known content (a volume, a partition table, a member of an array or a volume group, another
+    format) raises ``FileExistsError`` unless ``force`` is true.
+    ``type`` is ``"ext2"``, ``"ext3"`` or ``"ext4"``; ``features`` has the syntax of ``mke2fs -O``."""
 @overload
 def open_host(
     path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
@@ -964,7 +959,7 @@ def open_host(
 ) -> File:
     """Open a file of the host's filesystem, with the cache and the direct I/O of the library.
 
-    The arguments are those of ``Filesystem.open``."""
+    ``Filesystem.open`` describes the arguments."""
 @overload
 def open_host(
     path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
@@ -1058,7 +1053,7 @@ def open_raw(
 ) -> File:
     """Open a whole image, device or other target as one file: byte N of the file is byte N of the device.
 
-    The arguments are those of ``Filesystem.open``; the modes are ``"r"`` and ``"r+"``, binary or text."""
+    ``Filesystem.open`` describes the arguments; the modes are ``"r"`` and ``"r+"``, binary or text."""
 @overload
 def open_raw(
     target: str | os.PathLike[str],

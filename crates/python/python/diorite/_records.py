@@ -23,7 +23,7 @@ Alignment = _record(
 
 Extent = _record(
     "Extent",
-    "A range of a file and its offset on the device; holes have none.",
+    "A range of a file and its offset on the device. Holes have no extent.",
     offset="First byte in the file.",
     length="Length in bytes.",
     device_offset="First byte on the device; ``None`` if no block is allocated yet.",
