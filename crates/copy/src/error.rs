@@ -192,7 +192,7 @@ impl Error {
             || self.is_of_device() && !self.is_about(source)
     }
 
-    /// Whether the device failed or is gone.
+    /// Whether the device failed or was removed.
     fn is_of_device(&self) -> bool {
         match self {
             Self::Host { source, .. } => {

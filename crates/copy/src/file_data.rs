@@ -165,7 +165,7 @@ fn write_all(
 ) -> Result<(), Error> {
     for Piece { memory, len, offset } in pieces {
         writer.write_at(&memory[..len], offset)?;
-        // The receiver is gone when the reader has failed.
+        // The receiver was dropped when the reader has failed.
         let _ = written.send(memory);
     }
     Ok(())

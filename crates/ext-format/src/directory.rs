@@ -18,7 +18,7 @@ pub const SHORTEST_ENTRY: usize = entry_size(1);
 pub const NAME_MAX: usize = 255;
 /// Bytes of the checksum tail.
 pub const TAIL_SIZE: usize = 12;
-/// What the tail has where an entry has its kind.
+/// Value of the tail at the offset of an entry's kind.
 const TAIL_KIND: u8 = 0xde;
 
 /// Bytes that an entry with a name of `name_len` bytes needs.
@@ -86,7 +86,7 @@ pub struct RawEntry<'a> {
 }
 
 impl RawEntry<'_> {
-    /// Whether the entry names nothing.
+    /// Whether the entry is free.
     pub fn is_free(&self) -> bool {
         self.inode.0 == 0
     }
@@ -97,7 +97,7 @@ impl RawEntry<'_> {
     }
 }
 
-/// What is wrong with an entry, and where in the block.
+/// The damage of an entry, and its offset in the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadEntry {
     /// Byte in the block.
@@ -109,7 +109,7 @@ pub struct BadEntry {
 /// The length of the entry at byte `at` of `area`: where the next one begins, whatever else is wrong with this one.
 ///
 /// # Errors
-/// What is wrong with the length: nothing is known of the rest of the area.
+/// The damage of the length: the rest of the area is unknown.
 pub fn entry_length(area: &[u8], at: usize, block_size: usize) -> Result<usize, BadEntry> {
     let bad = |what| Err(BadEntry { offset: at as u32, what });
     let rest = area.get(at..).unwrap_or_default();
@@ -151,7 +151,7 @@ pub fn parse_entry(
     if inode == 0 {
         return Ok(free);
     }
-    // As in the kernel one byte, also without `filetype`, where the next one is to be 0.
+    // As in the kernel one byte, also without `filetype`, where the next one must be 0.
     let name_len = usize::from(rest[6]);
     if length < entry_size(name_len) {
         return bad("an entry is too short for its name");

@@ -24,7 +24,7 @@ pub const ENTRY_SIZE: usize = 8;
 /// Bytes of the checksum tail.
 pub const TAIL_SIZE: usize = 8;
 
-/// What the root says of the tree.
+/// Parameters of the tree from its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootInfo {
     /// Hash: see [`crate::hash::HashVersion`].

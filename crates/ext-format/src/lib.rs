@@ -1,8 +1,8 @@
 //! The on-disk format of ext2, ext3 and ext4 volumes: parse, validate, serialise, checksums. No I/O, no caches, no state.
 //!
 //! One module for each on-disk concept. Everything is a pure function of bytes that the caller has read. Numbers are checked once,
-//! when a structure is parsed, and are typed values from then on; bytes that no field describes survive a write. What is wrong
-//! is a [`Corrupt`] with coordinates; what is sound but newer than this crate is [`Incompatible`], which names it. Source of
+//! when a structure is parsed, and are typed values from then on; bytes that no field describes survive a write. An invalid structure
+//! is a [`Corrupt`] with coordinates; a valid one that is newer than this crate is [`Incompatible`] with its name. Source of
 //! the format: the kernel's `Documentation/filesystems/ext4`.
 //!
 //! - the volume: [`superblock`] with the [`Layout`] that follows from it, [`features`], [`group_descriptor`], [`checksum`]

@@ -202,7 +202,7 @@ impl VolumeInfo {
         Ok((Self::new(&superblock), backup))
     }
 
-    /// What it means for the volume on a device that its journal cannot be read, if so: it opens read-only.
+    /// The consequence of an unreadable journal, if it is unreadable: the volume opens read-only.
     pub fn journal_defect(device: &dyn BlockDevice) -> Option<String> {
         let (superblock, backup) = find_superblock(device).ok()?;
         journal::defect_of(device, &superblock, backup.is_some())

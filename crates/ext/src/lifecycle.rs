@@ -1,4 +1,4 @@
-//! The end of inodes: one without a name is freed when its last user is gone, or by recovery.
+//! The end of inodes: one without a name is freed when its last user closes it, or by recovery.
 
 use std::sync::Arc;
 
@@ -156,7 +156,7 @@ impl Lifecycle {
     }
 
     /// Look at the mappings before any is removed, as far as the work for it is bounded: a hostile tree may lead to one block over and
-    /// over. What is wrong after that is found when it is removed, which ends with the first block that is freed twice.
+    /// over. Later damage is found when it is removed, which ends with the first block that is freed twice.
     fn check_mapping(&self, inode: &Inode, state: &InodeState) -> Result<()> {
         if !self.has_blocks(inode, state) {
             return Ok(());

@@ -5,7 +5,7 @@
 //! begins renews the block where that is due.
 //!
 //! States: free (`SEQUENCE_CLEAN`) -> ours (a sequence that grows with every update) -> free. A sequence that does not grow for twice the check
-//! interval and a second is of a host that is gone, as the kernel sees it.
+//! interval and a second belongs to a dead host, as in the kernel.
 //!
 //! Invariants: the block is written only if it still has the content that we wrote last.
 
@@ -203,7 +203,7 @@ fn pause(
     }
 }
 
-/// How long an entry must stand still to be of a host that is gone.
+/// How long an entry must stay unchanged before its host counts as dead.
 fn wait_for(found: &MmpBlock, interval: u16) -> Duration {
     let check = found.check_interval.min(CHECK_INTERVAL_MAX).max(interval).max(CHECK_INTERVAL_MIN);
     let seconds = u64::from(check);

@@ -127,7 +127,7 @@ pub struct Mapping {
     pub start: FileBlock,
     /// Number of blocks, at least 1.
     pub blocks: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: MappingKind,
 }
 

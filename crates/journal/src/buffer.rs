@@ -351,7 +351,7 @@ impl BufferCache {
     }
 
     /// Read the missing blocks of a run, in as few transfers as possible; `kind_of` gives the kind of the block at an offset
-    /// from the first one is. Blocks that cannot be read or verified are left out: a later read gets the error.
+    /// from the first one. Blocks that cannot be read or verified are left out: a later read gets the error.
     pub fn read_ahead<K: Into<BlockKind>>(&self, first: FsBlock, count: u64, kind_of: impl Fn(u64) -> K) {
         let end = first.0.saturating_add(count.min(READ_AHEAD_BLOCKS_MAX as u64));
         self.read_ahead_each((first.0..end).map(|block| (FsBlock(block), kind_of(block - first.0))));

@@ -5,7 +5,7 @@
 //!
 //! Order on the disk, each step flushed before the next (steps without blocks, or whose order does not matter, are merged):
 //! 1. Data of files (written before its handle began), and blocks that nothing on the disk refers to: created in this transaction.
-//! 2. Changed blocks of directories, mappings and bitmaps: the blocks that they refer to are durable, and a name is gone before its
+//! 2. Changed blocks of directories, mappings and bitmaps: the blocks that they refer to are durable, and a name is removed before its
 //!    inode is freed.
 //! 3. Blocks of directories from which a name has moved to another block: the file has both names for a moment. Where that contradicts
 //!    another rename of the transaction, or the new name is in a block that was created, the transaction is committed in between.

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. The pieces of a pool have space for the most blocks that were in use at one time, and for less than one piece more.
-//! 2. A piece goes back to the system when the pool and all blocks of the piece are gone.
+//! 2. A piece goes back to the system when the pool and all blocks of the piece are dropped.
 //!
 //! Locking: a pool's lock is held to move one block.
 

@@ -3,8 +3,8 @@
 //! The model, sector by sector (512 bytes):
 //! 1. A flush makes all that had ended before it was issued durable, once it has ended. So is a FUA write that has ended.
 //! 2. Of later writes, each sector keeps any one of its versions, the durable one included: subsets, orders and tears.
-//! 3. The primary superblock (1 KiB) is torn only where that is asked for: a volume of one group has no other one.
-//! 4. A version is gone for good when a version that ended later is durable.
+//! 3. The primary superblock (1 KiB) is torn only on request: a volume of one group has no other one.
+//! 4. A version is lost for good when a version that ended later is durable.
 
 use std::collections::BTreeMap;
 

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let mut given = std::env::args().skip(1);
     let suite = given.next().unwrap_or_default();
     if suite == "pool-child" {
-        // It ends by a signal, or when its parent is gone.
+        // It ends by a signal, or with its parent.
         return pool::child(&given.collect::<Vec<_>>()).map_or_else(
             |error| {
                 eprintln!("pool-child: {error}");

@@ -228,7 +228,7 @@ fn set(page: &mut impl DerefMut<Target = [u8]>, value: u64, random: &mut Random)
 /// The loop of a child until it is killed: `memory path seed direct|cached`.
 ///
 /// # Errors
-/// Anything that goes wrong; the parent is gone.
+/// An error, or the parent has ended.
 pub fn child(arguments: &[String]) -> Result<(), Error> {
     let [memory, path, seed, direct] = arguments else { return Err("memory, path, seed and mode".into()) };
     let memory = std::fs::OpenOptions::new().read(true).write(true).open(memory)?;

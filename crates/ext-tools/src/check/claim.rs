@@ -51,7 +51,7 @@ struct Claim<'c, 'd, 'p> {
 }
 
 impl Claim<'_, '_, '_> {
-    /// Take a run; those of its blocks that were in use already: first block and count, up to the last one that is reported.
+    /// Take a run; returns its blocks that were already in use: first block and count, up to the last one that is reported.
     fn take(&mut self, block: FsBlock, count: u64) -> Vec<(u64, u64)> {
         let per_cluster = u64::from(self.volume.layout.blocks_per_cluster);
         let (mut start, end) = (block.0, block.0 + count);

@@ -131,7 +131,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
         Ok(sound)
     }
 
-    /// Blocks of the volume's own; those that are taken already belong to another structure.
+    /// Metadata blocks; blocks that are already taken belong to another structure.
     fn take(&mut self, place: Location, block: FsBlock, count: u64) {
         if self.volume.layout.blocks_per_cluster > 1 {
             self.own_runs.push((block, count, place));

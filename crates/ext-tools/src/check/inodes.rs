@@ -171,7 +171,7 @@ impl<'d> InodeCheck<'_, 'd> {
         }
     }
 
-    /// Of a quota file or a journal that is no more, links and blocks must be gone; its mode may be left.
+    /// A former quota file or journal must have no links or blocks; its mode may be left.
     fn check_unused_role(&mut self, number: u32, fields: &DiskInode) {
         if let Some(note) = self.notes.get_mut(number) {
             note.kind = None;
@@ -214,7 +214,7 @@ impl<'d> InodeCheck<'_, 'd> {
         }
     }
 
-    /// The content of directories in inodes, and the blocks of everything else. What the inode uses in all, with the values of its
+    /// The inline data of directories, and the blocks of other files. Returns the space of the inode, with the values of its
     /// attributes; those in the inode use `values`.
     fn check_map(
         &mut self,

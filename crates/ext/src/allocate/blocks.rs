@@ -15,12 +15,12 @@ use crate::{Corrupt, Error, FsBlock, GroupNumber, InodeNumber, Result};
 pub(crate) enum Reach {
     /// All of the volume: extents have 48 bits for a block.
     Anywhere,
-    /// Those with numbers of 32 bits: what is not mapped by extents.
+    /// Block numbers of 32 bits, for files without extents.
     Low,
 }
 
 impl Allocator {
-    /// Groups from the first on in which all blocks are in reach, as many as the kernel takes.
+    /// Number of groups, from the first on, in which all blocks are in reach, as in the kernel.
     fn groups_in(&self, reach: Reach) -> u32 {
         let low = u64::from(u32::MAX) / u64::from(self.layout.blocks_per_group);
         match reach {

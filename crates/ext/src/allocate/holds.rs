@@ -125,7 +125,7 @@ impl Allocator {
     }
 
     /// Hold a cluster for a file's cluster. If another thread was first, its cluster counts, and one that was
-    /// [`Found::Kept`] is given back.
+    /// [`HeldCluster::Kept`] is given back.
     pub(crate) fn hold(
         &self,
         inode: InodeNumber,

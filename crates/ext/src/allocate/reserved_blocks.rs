@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 /// Whether blocks that are kept for the superuser may be used.
 ///
-/// An option of a volume says it for calls that do not say it themselves: they are left free unless it is asked for, whichever
+/// The volume's option is the default of calls without their own setting: the blocks stay free unless requested, whichever
 /// user the process runs as, so that a program does the same for all of them. For what follows in one thread
 /// [`ReservedBlocks::enter`] says it, which is how a server acts for its clients.
 ///

@@ -1,7 +1,7 @@
 //! Discards free space on the device (`fstrim`).
 //!
-//! A run of free clusters is busy while it is discarded, so that no write goes to it. What a transaction freed that is not durable is busy
-//! anyway: what a crash brings back is never discarded.
+//! A run of free clusters is busy while it is discarded, so that no write goes to it. Blocks freed by a transaction that is not durable are busy
+//! anyway: content that a crash can bring back is never discarded.
 
 use std::ops::Range;
 
@@ -53,7 +53,7 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Look at one run of bits, free or in use, and go past it; what is free and long enough is taken.
+    /// Pass one run of bits, free or in use; take it if it is free and long enough.
     fn take_free_at(&self, trim: &mut Trim, most: u32) -> Result<Option<BlockRun>> {
         let per_cluster = self.blocks_per_cluster();
         let at = FsBlock(trim.rest.start);

@@ -1,4 +1,4 @@
-//! Places of names in directories without an index, in memory.
+//! Cache of name locations in directories without an index.
 //!
 //! Where it sits: [`NameCaches`] belongs to the volume and keeps a [`DirectoryCache`] for each directory that was used lately. `linear`
 //! reads and maintains it. An index finds its names itself.
@@ -66,7 +66,7 @@ impl DirectoryCache {
         Self { names: HashTable::new(), slots_max, complete: false, too_large: false, gaps: None }
     }
 
-    /// Places where an entry with that tag begins: usually none or one.
+    /// Locations of entries with that tag: usually none or one.
     pub(crate) fn candidates(&self, tag: u32) -> impl Iterator<Item = (u32, usize)> + '_ {
         let same = self.names.iter_hash(spread(tag)).filter(move |slot| slot.tag == tag);
         same.map(|slot| (slot.block, usize::from(slot.offset) * 4))
@@ -225,7 +225,7 @@ impl NameCaches {
         result
     }
 
-    /// The directory is gone, or its number belongs to another now.
+    /// The directory was removed, or its number belongs to another now.
     pub(crate) fn forget(&self, directory: InodeNumber) {
         if let Some(entry) = self.map.lock().remove(&directory) {
             self.slots.fetch_sub(entry.slots.load(Ordering::Relaxed), Ordering::Relaxed);

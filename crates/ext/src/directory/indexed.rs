@@ -1,4 +1,4 @@
-//! The hash index as a tree: the way to a name, and growth.
+//! The hash index as a tree: look-up of a name, and growth.
 //!
 //! Every step of growth leaves a sound tree: first the index blocks on the way get space, from the top down, then
 //! the leaf is split. So a step that finds no space undoes nothing.
@@ -15,16 +15,16 @@ const LEVELS: usize = 3;
 /// Steps of growth for one name: each level once and the leaf twice, with some to spare.
 const GROWTH_STEPS: usize = 12;
 
-/// One index block on the way to a leaf.
+/// One index block on the path to a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     block: u32,
     index: Index,
-    /// The entry that was taken.
+    /// The entry of the path.
     at: usize,
 }
 
-/// The way from the root to a leaf.
+/// The path from the root to a leaf.
 #[derive(Clone, Debug)]
 pub(super) struct IndexPath {
     pub(super) root: Root,
@@ -67,7 +67,7 @@ impl<B: Blocks> Directory<'_, B> {
         self.blocks.read(0, |block| Root::parse(&self.rules.format, block, self.rules.levels_max))
     }
 
-    /// The path to the first leaf for a hash, of the version that the root names.
+    /// The path to the first leaf for a hash, of the version in the root.
     pub(super) fn walk(&self, hash: impl FnOnce(&Root) -> u32) -> Result<IndexPath> {
         let format = &self.rules.format;
         let step = |block, index: Index, bytes: &[u8], hash| {
@@ -219,7 +219,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         self.bad_index(0, "the index does not grow")
     }
 
-    /// One step of making space in the index blocks on a way: the upper full block below one with space is split, or the
+    /// One step of making space in the index blocks on a path: the upper full block below one with space is split, or the
     /// root goes one level down.
     fn grow_index(&mut self, way: &IndexPath) -> Result<()> {
         let format = self.rules.format;
@@ -248,7 +248,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         })
     }
 
-    /// Split the leaf at the end of a way; the lowest index block has space.
+    /// Split the leaf at the end of a path; the lowest index block has space.
     fn split_leaf(&mut self, way: &IndexPath, lowest: &Frame) -> Result<()> {
         let format = self.rules.format;
         let mut old = self.blocks.read(way.leaf, |block| {

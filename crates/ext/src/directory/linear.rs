@@ -1,8 +1,8 @@
 //! Search and change of a directory as a whole.
 //!
 //! A directory without index is searched once from end to end; from then on the cache knows every name and the space
-//! of every block, and no operation depends on the size of the directory. With an index the cache only
-//! shortens the way. In both kinds an entry, once found, is changed the same way.
+//! of every block, and no look-up depends on the size of the directory. With an index the cache
+//! is not used. In both kinds an entry, once found, is changed the same way.
 
 use std::borrow::Cow;
 

@@ -12,9 +12,9 @@
 //!
 //! Interface:
 //! - Adding a name is two steps. [`Directory::make_space`] may append and split blocks and can fail; it leaves the
-//!   directory consistent when it does. [`Directory::put`] then cannot fail for want of space.
+//!   directory consistent when it does. [`Directory::put`] then cannot fail with ENOSPC.
 //! - Nothing is changed before all that is needed of it has been checked, so that after an error, other than a
-//!   failed write, what was changed may be committed.
+//!   failed write, changes may be committed.
 
 mod batch;
 mod cache;
@@ -127,7 +127,7 @@ pub(crate) struct Directory<'a, B> {
     pub(crate) cache: &'a mut DirectoryCache,
 }
 
-/// An entry that was found.
+/// Location of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryLocation {
     pub(crate) block: u32,

@@ -1,7 +1,7 @@
 //! Blocks for data that is about to be written: promised, then chosen and kept in memory. Nothing on the disk knows of them.
 //!
 //! Where it sits: before `write.rs`, which records them once the data is in them. A promise ([`Files::claim`]) says that there
-//! will be blocks, a [`Reservation`] which; what is promised becomes a reservation in one step, so that at no moment another thread
+//! will be blocks, a [`Reservation`] which; a promise becomes a reservation in one step, so that at no moment another thread
 //! else could have it.
 
 use std::ops::Range;
@@ -24,8 +24,8 @@ impl Files {
         self.reserve_claimed(inode, at, blocks, Claim::default())
     }
 
-    /// As [`Files::reserve`], for data whose blocks were promised: what the reservation takes of `own`
-    /// ([`Reservation::taken`]) changes hands without being available to others. It cannot fail for lack of space
+    /// As [`Files::reserve`], for data whose blocks were promised: blocks that the reservation takes of `own`
+    /// ([`Reservation::taken`]) change their owner without being available to others. It cannot fail for lack of space
     /// where `own` is enough.
     pub fn reserve_claimed(
         &self,

@@ -70,7 +70,7 @@ pub struct NamesVersion {
 /// With the number of users: it is freed, or about to be, and takes no new user. Read without waiting for the state: a thread that
 /// has a directory locked looks at its children so.
 const RETIRED: u32 = 1 << 31;
-/// With the number of users: its last name is gone for good.
+/// With the number of users: its last name was removed.
 const NAMELESS: u32 = 1 << 30;
 /// With [`NAMELESS`]: it was made without a name, and may be given one.
 const LINKABLE: u32 = 1 << 29;
@@ -120,7 +120,7 @@ impl Inode {
         self.opens.load(Ordering::Acquire) & USERS > 0
     }
 
-    /// Whether its last name is gone, and it is in memory for its users only.
+    /// Whether its last name was removed, and it is in memory for its users only.
     pub fn is_nameless(&self) -> bool {
         self.opens.load(Ordering::Acquire) & NAMELESS != 0
     }

@@ -1,6 +1,6 @@
 //! Files on volumes that allocate in clusters of several blocks (`bigalloc`).
 //!
-//! Mappings are of blocks; what is allocated, freed and counted in an inode's sectors are clusters. A file block lies in its
+//! Mappings have blocks as their unit; allocation, freeing and an inode's sector count have clusters. A file block lies in its
 //! cluster where it lies in the file's cluster, so blocks of one cluster of the file have one cluster of the volume. Blocks of
 //! the mapping itself, and those of attributes, have a cluster each and use its first block.
 

@@ -7,7 +7,7 @@ use crate::inode::{Inode, InodeChange, InodeState};
 use crate::map::Mappings;
 use crate::{Corrupt, FileBlock, FsBlock, MappingKind, Result};
 
-/// What is read ahead of a directory when it is to be listed.
+/// Read-ahead of a directory listing.
 const LISTED_BYTES: u64 = 128 << 10;
 
 impl Mappings {
@@ -30,7 +30,7 @@ impl Mappings {
         }
     }
 
-    /// Readahead of a directory that is to be listed, unless another thread has begun it. An error here is
+    /// Start read-ahead for a directory listing, unless another thread has begun it. An error here is
     /// found again, with its place, when the block is needed.
     pub(crate) fn read_directory_ahead(&self, inode: &Inode, state: &InodeState) {
         let kind = BlockKind::Directory { inode: inode.number(), generation: state.generation };

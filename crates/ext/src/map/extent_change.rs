@@ -393,7 +393,7 @@ impl MappingTree for ExtentTree {
             let range = change.range();
             2 + (range.end - range.start) / u64::from(MAX_UNWRITTEN)
         };
-        // What is one hole lies in one leaf, wherever its runs are on the device.
+        // One hole is in one leaf, wherever its runs are on the device.
         let follows = |before: &Change, change: &Change| before.range().end == change.range().start;
         let places = changes.chunk_by(follows).count() as u64;
         LEVELS + self.splits_max(state, changes.iter().map(entries).sum(), 2 * places - 2)

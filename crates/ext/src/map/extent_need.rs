@@ -12,7 +12,7 @@ use crate::{Corrupt, FileBlock, FsBlock, Inode, MappingKind, Result};
 /// Most levels of a tree, with what splitting each of them takes.
 pub(super) const LEVELS: u64 = node::MAX_DEPTH as u64 + 2;
 
-/// What a hole inside one extent takes.
+/// Blocks that a hole inside one extent takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplitNeed {
     /// Nodes that the tree grows by.
@@ -78,7 +78,7 @@ impl ExtentTree {
         splits + splits / until_full
     }
 
-    /// Nodes that these changes, in this order, add to the tree as it is.
+    /// Nodes that these changes, in this order, add to the current tree.
     pub(super) fn nodes_needed(&self, inode: &Inode, state: &InodeState, changes: &[Change]) -> Result<u64> {
         let mut leaves: Vec<Planned> = Vec::new();
         for change in changes {
@@ -105,7 +105,7 @@ impl ExtentTree {
         Ok(if split > 1 { need + LEVELS + split } else { need })
     }
 
-    /// What it takes to make `[at, end)` a hole, if that splits a node.
+    /// Blocks that a hole at `[at, end)` takes, if it splits a node.
     pub(crate) fn split_need(
         &self,
         inode: &Inode,

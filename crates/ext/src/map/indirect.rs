@@ -348,7 +348,7 @@ impl MappingTree for IndirectTree {
     }
 
     fn need_max(&self, _state: &InodeState, changes: &[Change]) -> u64 {
-        // What is one mapping of the file shares its indirect blocks, wherever its runs lie.
+        // One mapping of the file shares its indirect blocks, wherever its runs are.
         let pointers = self.pointers_per_block();
         let follows = |before: &Change, change: &Change| before.range().end == change.range().start;
         let blocks = |change: &Change| change.range().end - change.range().start;

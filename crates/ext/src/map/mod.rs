@@ -6,7 +6,7 @@
 //!
 //! - `tree`: the interface of both kinds of trees; `extent`, `extent_change`, `node`: extents; `indirect`: indirect blocks
 //! - `place`: where new blocks should be; `cluster`: what `bigalloc` changes
-//! - `need`: what a mapping takes for itself
+//! - `need`: blocks that a mapping takes for itself
 //! - `directory`: blocks of directories and other metadata that a file's mapping leads to
 
 pub(crate) mod cluster;

@@ -1,7 +1,7 @@
 //! How many blocks recording a write takes for the mapping itself.
 //!
 //! Where it sits: below `file/reserve.rs`, which promises a mapping what it can need at most as long as there is that much space. Where
-//! there is not, what it takes is counted here, on the mapping as it is, so that the last blocks of a volume go to data. The mapping may
+//! there is not, its blocks are counted here exactly, so that the last blocks of a volume go to data. The mapping may
 //! change before the reservation is committed: then the count is made again, under the inode's lock, before anything is changed.
 
 use crate::allocate::Promise;

@@ -113,7 +113,7 @@ pub(super) fn extend_last(block: &mut [u8; 60], piece: &Mapping) -> bool {
     true
 }
 
-/// Store a header with the right count, and the entries; what was after them becomes zeros.
+/// Store a header with the right count, and the entries; zero the rest.
 pub(super) fn write_node(bytes: &mut [u8], header: Header, entries: &[RawEntry]) {
     Header { entries: entries.len() as u16, ..header }.write_into(bytes);
     let area = &mut bytes[ENTRY..ENTRY + usize::from(header.capacity) * ENTRY];
@@ -133,7 +133,7 @@ pub(super) fn with_converted(
     let place = entries.partition_point(|entry| u64::from(key_of(entry)) <= at);
     let extent = place.checked_sub(1).map(|index| extent_of(&entries[index]));
     let Some(extent) = extent.filter(|extent| at < extent.end()) else {
-        return Err("no extent where blocks are to be converted");
+        return Err("no extent at blocks of a conversion");
     };
     let from = extent.part(FileBlock(at), u64::MAX).kind;
     let (MappingKind::Mapped(block) | MappingKind::Unwritten(block)) = from else {

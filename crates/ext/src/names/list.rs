@@ -25,7 +25,7 @@ impl Names {
         }
     }
 
-    /// Have `batch` be some entries from `cursor` on (0: the first), `.` and `..` included, as many as one block has; none at the end.
+    /// Fill `batch` with the entries from `cursor` on (0: the first), `.` and `..` included, about one block of them; none at the end.
     ///
     /// # Errors
     /// At the end, if damage hides entries.

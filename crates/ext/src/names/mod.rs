@@ -4,8 +4,8 @@
 //! links, times and flags.
 //!
 //! Interface:
-//! - Everything that can be refused is refused before anything is changed. What is left to fail in the middle (no
-//!   space) leaves sound metadata, which is committed with the error ([`finish`]).
+//! - Every check comes before the first change. The remaining errors in the middle (no
+//!   space) leave consistent metadata, which is committed with the error ([`finish`]).
 //!
 //! Locking: directories by number, then other inodes by number ([`Locked`]). An operation that needs more than one
 //! directory looks without locks, locks, and looks again. So no directory loop on a damaged volume can make two

@@ -44,7 +44,7 @@ impl Names {
         Ok(inode)
     }
 
-    /// A name of an inode is gone, and the inode with it if it was the last and that is little work. Returns inodes that may be
+    /// A name of an inode was removed, and the inode with it if the name was the last and the inode is small. Returns inodes that may be
     /// released then.
     fn drop_name_and_inode(
         &self,
@@ -84,7 +84,7 @@ impl Names {
         self.change_directory(handle, directory, state, |entries| entries.remove(name, found))
     }
 
-    /// A name of an inode that is not a directory is gone.
+    /// A name of an inode that is not a directory was removed.
     pub(super) fn drop_name(
         &self,
         handle: &mut Handle<'_>,
@@ -99,7 +99,7 @@ impl Names {
         self.files.store(handle, inode, state)
     }
 
-    /// The only name of a directory is gone.
+    /// The only name of a directory was removed.
     pub(super) fn drop_directory(
         &self,
         handle: &mut Handle<'_>,

@@ -78,7 +78,7 @@ impl Volume {
         self.check_folding(inode, state, changes.flags)
     }
 
-    /// Record that the content was read now. Neither flags of the inode nor its change time have to do with that.
+    /// Record that the content was read now. Flags of the inode do not matter, and its change time stays.
     pub fn note_access(&self, inode: &Inode) -> Result<()> {
         self.core.check_writable()?;
         let mut state = inode.write_in_use()?;

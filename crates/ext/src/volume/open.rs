@@ -139,8 +139,8 @@ impl Volume {
     }
 }
 
-/// What a crash interrupted is finished: orphans are freed or cut, and the superblock counts right again. What is recorded as an
-/// orphan and cannot be one is skipped and returned, and the superblock says that errors were found.
+/// Recovery after a crash: orphans are freed or truncated, and the superblock's counts are right again. A recorded
+/// inode that cannot be an orphan is skipped and returned, and the superblock says that errors were found.
 fn finish_recovery(lifecycle: &Lifecycle, was_in_use: bool) -> Result<Vec<String>> {
     let (core, inodes) = (&lifecycle.core, &lifecycle.inodes);
     if !core.has_journal() || core.read_only.get().is_some() {

@@ -36,7 +36,7 @@ pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     Ok(Superblock::parse_any_features(&bytes)?)
 }
 
-/// As [`read_superblock`], or a backup if the first one is damaged or gone, but not where there are partitions now.
+/// As [`read_superblock`], or a backup if the first one is damaged or overwritten, but not where there are partitions now.
 pub fn find_superblock(device: &dyn BlockDevice) -> Result<(Superblock, Option<SuperblockBackup>)> {
     let mut first = vec![0; SUPERBLOCK_OFFSET as usize + SUPERBLOCK_SIZE];
     read(device, 0, &mut first)?;

@@ -148,7 +148,7 @@ impl Volume {
     /// Space and inodes.
     pub fn space(&self) -> SpaceUse {
         let layout = &self.core.layout;
-        // As the kernel: what the superblock says that the filesystem itself takes, journal and all, if that can be.
+        // As in the kernel: the overhead recorded in the superblock, with the journal, if it is plausible.
         let stored = self.core.format.overhead_clusters() * u64::from(layout.blocks_per_cluster);
         let overhead = if (1..layout.blocks_count).contains(&stored) {
             stored

@@ -7,7 +7,7 @@
 //! - `areas`: the lists, their space, and their bytes
 //! - `acl`: access control lists in their two forms
 //! - `values`: values in inodes of their own
-//! - `store`: what a change does to inode, block and shared block
+//! - `store`: effects of a change on inode, block and shared block
 
 pub(crate) mod acl;
 mod store;

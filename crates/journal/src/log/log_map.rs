@@ -33,8 +33,8 @@ impl LogMap {
         Self::default()
     }
 
-    /// Add the next `blocks` blocks of the file; they must lie inside the volume of `volume_blocks`. What is beyond
-    /// 2^32 blocks cannot be addressed by a journal and is left out.
+    /// Add the next `blocks` blocks of the file; they must be inside the volume of `volume_blocks`. Blocks beyond
+    /// 2^32 cannot be addressed by a journal and are left out.
     pub fn push(&mut self, block: FsBlock, blocks: u64, volume_blocks: u64) -> Result<()> {
         let log = self.blocks;
         let inside = block.0.checked_add(blocks).is_some_and(|end| end <= volume_blocks);

@@ -11,7 +11,7 @@
 //! - Where the log ends, it was cut off or it is damaged: a transaction is written only after the one before is durable, so
 //!   an intact block of a later one, or the intact commit block of this one, says that this one was whole ([`find_later`]).
 //! - A block that a transaction revokes is not replayed from that transaction or an earlier one.
-//! - A committed transaction that is damaged (a logged block that is to be replayed does not have its checksum, a tag or revoke record
+//! - A committed transaction that is damaged (the checksum of a logged block does not match, a tag or revoke record
 //!   is not valid) ends the replay: it and later ones are not replayed, so the volume has the state before it ([`Replay::damage`]).
 //!   jbd2 refuses such a volume as a whole.
 //!
@@ -316,7 +316,7 @@ impl Scan<'_> {
         Ok(None)
     }
 
-    /// A block that was to be replayed is damaged: the replay ends before the first transaction that has any damaged block.
+    /// A block to replay is damaged: the replay ends before the first transaction that has any damaged block.
     fn end_before_damage(&mut self, reader: &mut LogReader<'_>) -> Result<()> {
         let Some(damaged) = self.first_damaged(&self.tags, reader)? else { return Ok(()) };
         let end = damaged.transaction;

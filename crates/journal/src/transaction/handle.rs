@@ -30,7 +30,7 @@ pub struct MetadataStore {
     pub latch: Arc<AbortLatch>,
     /// Blocks are written in place, without a log.
     pub is_in_place: bool,
-    /// Blocks that the filesystem joins to a handle beside those that its operation asked for.
+    /// Blocks that the filesystem joins to a handle beside those of its operation.
     pub extra_credits: u32,
 }
 

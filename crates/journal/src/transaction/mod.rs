@@ -37,7 +37,7 @@ pub struct Freed {
     pub runs: Vec<BlockRun>,
     /// Numbers of other freed objects (inodes). Only without a journal: with one the reuse is in the same or a later transaction.
     pub numbers: Vec<u32>,
-    /// Names were removed: they must be gone from the disk before their inodes are.
+    /// Removed names: their removal must be on the disk before their inodes are freed.
     pub names: bool,
     /// Mappings or sizes were changed: the data that they reach must be on the disk before.
     pub data: bool,
@@ -58,7 +58,7 @@ impl Freed {
     }
 }
 
-/// How a buffer comes to a transaction.
+/// How a buffer joins a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
     /// It was metadata before.

@@ -94,6 +94,6 @@ pub struct ClosedBlock {
     pub buffer: Arc<Buffer>,
     /// Content to write.
     pub content: Arc<BlockMemory>,
-    /// How it came to the transaction.
+    /// How it joined the transaction.
     pub join: Join,
 }

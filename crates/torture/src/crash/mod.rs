@@ -179,7 +179,7 @@ impl Checker {
         if let (Fault::Once(_), Some(failed)) = (plan.fault, first_failed) {
             judge_callers(&failed, &ran.oracle)?;
         }
-        // With the fault gone, all that was promised is there.
+        // Without the fault, all promised data is there.
         let cut = disk.now();
         let (files, scratch) = (&ran.oracle.files, &mut self.scratch);
         let how = Inspection { outside: true, torn_superblock: false, second_cut: None };

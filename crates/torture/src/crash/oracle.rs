@@ -24,7 +24,7 @@ pub enum Change {
         /// See [`stamp_byte`].
         stamp: u64,
     },
-    /// The file ends here; later content is gone.
+    /// The file ends here; later content is cut off.
     Truncate(u64),
     /// The file is longer, with zeros.
     Grow {

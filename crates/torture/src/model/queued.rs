@@ -41,7 +41,7 @@ impl Subject {
                     },
                 }
             } else {
-                // What it must see is what was submitted before; nothing else is in flight then.
+                // It must see the writes submitted before; nothing else is in flight then.
                 while queue.in_flight() > 0 {
                     tell(queue.reap(1, &mut done), "reap")?;
                 }

@@ -35,7 +35,7 @@ pub(crate) enum FastChange {
     Create { directory: InodeNumber, inode: InodeNumber, name: Vec<u8> },
     /// Another name for an inode.
     Link { directory: InodeNumber, inode: InodeNumber, name: Vec<u8> },
-    /// A name is gone.
+    /// A name was removed.
     Unlink { directory: InodeNumber, inode: InodeNumber, name: Vec<u8> },
     /// The bytes of an inode but for its mapping.
     Inode { inode: InodeNumber, bytes: Vec<u8> },

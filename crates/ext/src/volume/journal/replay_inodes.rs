@@ -51,7 +51,7 @@ impl FastReplay<'_> {
             return Err(bad("a fast commit has an inode of no kind").into());
         };
         if le16(bytes, LINKS.start) == 0 {
-            // It lost its last name, or never had one, and is gone with the crash.
+            // It lost its last name, or never had one, and was freed by the crash.
             return Ok(());
         }
         let flags = InodeFlags::from_bits_retain(crate::layout::le32(bytes, FLAGS.start));

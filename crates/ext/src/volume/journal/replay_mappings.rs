@@ -10,7 +10,7 @@ use crate::{Corrupt, Error, FileBlock, Incompatible, Inode, InodeNumber, Mapping
 const CREDITS: u32 = 120;
 
 impl FastReplay<'_> {
-    /// The inode of a fast commit's range; `None` if it is gone again.
+    /// The inode of a fast commit's range; `None` if it was removed later.
     fn inode_to_replay(&self, number: InodeNumber) -> Result<Option<std::sync::Arc<Inode>>> {
         let inode = match self.volume.inodes.load(number) {
             Ok(inode) => inode,
@@ -32,7 +32,7 @@ impl FastReplay<'_> {
         }
         let kind = if extent.unwritten { MappingKind::Unwritten } else { MappingKind::Mapped };
         let mut state = inode.state.write();
-        // A cluster of the file is in one place: blocks of it that were elsewhere are gone.
+        // A cluster of the file is in one place: its blocks elsewhere were unmapped.
         let per_cluster = self.volume.core.blocks_per_cluster();
         for number in self.volume.maps.clusters().misplaced(&inode, &state, extent)? {
             let mut handle = self.volume.core.begin(CREDITS)?;
