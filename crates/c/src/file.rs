@@ -528,7 +528,7 @@ pub unsafe extern "C" fn diorite_extents(
         let number = number.min(found.len());
         check_range(extents.cast(), number * size_of::<diorite_extent>())?;
         for (at, extent) in found[..number].iter().enumerate() {
-            // SAFETY: not NULL, and `number` extents are there (the crate's safety policy), of which this is one.
+            // SAFETY: not NULL, and one of `number` extents of the caller (the crate's safety policy).
             unsafe { extents.add(at).write(extent.into()) };
         }
         Ok(found.len())

@@ -472,7 +472,7 @@ impl Volume {
         Ok(PyBytes::new(py, &value))
     }
 
-    /// Set an extended attribute. ``flags`` are those of ``os.setxattr``: ``XATTR_CREATE`` fails if the attribute exists, ``XATTR_REPLACE`` if it does not.
+    /// Set an extended attribute. ``flags`` as for ``os.setxattr``: ``XATTR_CREATE`` fails if the attribute exists, ``XATTR_REPLACE`` if it does not.
     #[pyo3(signature = (path, attribute, value, flags = 0, *, follow_symlinks = true))]
     fn setxattr(
         &self,

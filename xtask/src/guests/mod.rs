@@ -194,7 +194,7 @@ fn boot(directory: &Path, kernel: &str, machine: &[&str]) -> Result<String, Stri
 struct Server(Child);
 
 impl Server {
-    /// It says so.
+    /// Wait for the message of the server.
     fn wait_until_it_listens(&mut self) -> Result<(), String> {
         let stderr = self.0.stderr.take().ok_or("it has no standard error")?;
         let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stderr));

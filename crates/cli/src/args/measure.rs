@@ -177,7 +177,7 @@ pub(crate) enum Table {
 }
 
 impl Repro {
-    /// The tables that were asked for, each once.
+    /// The requested tables, each once.
     pub(crate) fn tables(&self) -> Vec<Table> {
         let is_wanted = |choice| {
             if choice == TableChoice::Matrix {

@@ -8,7 +8,7 @@
             memory = file.buffer(1 << 20)          # memoryview(memory), numpy.frombuffer(memory)
             n = file.readinto_at(memory, 0)        # no copy, no cache
 
-``Filesystem`` has the calls of ``os`` and ``shutil``, and ``fs / "dir"`` those of ``pathlib``. ``Queue`` keeps many direct transfers in flight,
+``Filesystem`` has the calls of ``os`` and ``shutil``, and ``fs / "dir"`` has the methods of ``pathlib``. ``Queue`` keeps many direct transfers in flight,
 and ``AsyncQueue`` and ``AsyncFile`` do so for asyncio. ``open_host`` opens a file of the host, and ``open_raw`` a whole device.
 
 Errors are ``OSError`` and its subclasses; the attribute ``kind`` has the library's error kind. An object belongs to the process that

@@ -913,7 +913,7 @@ class Filesystem:
     def setxattr(
         self, path: _Path, attribute: str | bytes, value: _AnyBuffer, flags: int = 0, *, follow_symlinks: bool = True
     ) -> None:
-        """Set an extended attribute. ``flags`` are those of ``os.setxattr``: ``XATTR_CREATE`` fails if the attribute exists, ``XATTR_REPLACE`` if it does not."""
+        """Set an extended attribute. ``flags`` as for ``os.setxattr``: ``XATTR_CREATE`` fails if the attribute exists, ``XATTR_REPLACE`` if it does not."""
     def listxattr(self, path: _Path | None = None, *, follow_symlinks: bool = True) -> list[str]:
         """The names of all extended attributes."""
     def removexattr(self, path: _Path, attribute: str | bytes, *, follow_symlinks: bool = True) -> None:
