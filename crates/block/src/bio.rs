@@ -70,6 +70,14 @@ impl BioFlags {
     }
 }
 
+impl BioFlags {
+    /// These flags but the others.
+    #[must_use]
+    pub fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+}
+
 impl BitOr for BioFlags {
     type Output = Self;
     fn bitor(self, other: Self) -> Self {

@@ -62,6 +62,11 @@ impl<'a> Plug<'a> {
         &self.bios
     }
 
+    /// The bios, for a device that executes them with others.
+    pub fn into_bios(self) -> Vec<Bio<'a>> {
+        self.bios
+    }
+
     /// Add a read of `memory.len()` bytes at `sector`.
     pub fn read(&mut self, mut sector: Sector, mut memory: &'a mut [u8]) {
         while !memory.is_empty() {

@@ -40,7 +40,7 @@ mod tests {
         let expected = "it is an image of QEMU (qcow2); convert it first (qemu-img convert -O raw)";
         assert_eq!(describe(&path).as_deref(), Some(expected));
         write(0x10040, b"_BHRfS_M");
-        let expected = "it is a btrfs filesystem; only ext2, ext3 and ext4 are read here";
+        let expected = "it is a btrfs filesystem; only ext2, ext3 and ext4 are supported";
         assert_eq!(describe(&path).as_deref(), Some(expected));
         write(0, b"short");
         assert_eq!((describe(&path), describe(directory.path())), (None, None));

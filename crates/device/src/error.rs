@@ -1,212 +1,211 @@
-//! Why a device could not be opened, and what to do about it.
+//! Errors of opening a device.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use diorite_block::IoError;
 
-use crate::lock_holder::LockHolder;
-
-/// A device that could not be opened. Every message is `OBJECT: what happened: why`, with the cure.
+/// Why a device cannot be opened. Every message is `OBJECT: what happened: why; what to do`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Nothing has that name.
+    /// The path does not exist.
     #[error("{}: cannot open: no such file or device; check the path, or create the image first", path.display())]
     NotFound {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
     },
-    /// The operating system does not let this user.
+    /// The user lacks permission.
     #[error("{}: cannot open for {access}: permission denied; change the file's mode or run as its owner{}", path.display(),
         if *access == "writing" { ", or open it read-only" } else { "" })]
     Permission {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
         /// `"reading"` or `"writing"`.
         access: &'static str,
     },
-    /// It already exists and was to be new.
+    /// [`Create::NewSized`](crate::Create::NewSized): the file already exists.
     #[error("{}: cannot create: it already exists; remove it or choose another name", path.display())]
     Exists {
-        /// What was to be created.
+        /// The path.
         path: PathBuf,
     },
     /// Another process has the image open.
     #[error("{}: locked by {holder}: it is {used} there; {}", path.display(), holder.cure())]
     Locked {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
-        /// Who has it open.
+        /// The process that has it open.
         holder: LockHolder,
-        /// What the other does with it: `"open"` or `"being written"`.
+        /// How that process uses it: `"open"` or `"being written"`.
         used: &'static str,
     },
-    /// The block device is mounted, or part of something else.
+    /// The block device is mounted, or in use by another device.
     #[error("{}: in use{}: it is mounted or belongs to another device or program; unmount it, or open it read-only", path.display(),
         through.as_ref().map_or_else(String::new, |device| format!(" through {}", device.display())))]
     Busy {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
         /// The loop device through which an image file is in use.
         through: Option<PathBuf>,
     },
-    /// it is read-only for everyone.
+    /// The file, its filesystem or the device is read-only.
     #[error("{}: cannot open for writing: {why}", path.display())]
     ReadOnly {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
-        /// The reason, with the cure.
+        /// The reason, and what to do.
         why: String,
     },
-    /// The filesystem that holds the image knows no locks.
+    /// The filesystem that has the image has no file locks.
     #[error("{}: cannot lock: {source}; open it read-only, or copy it to a filesystem with file locks", path.display())]
     NoLocks {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Direct I/O was required.
+    /// Direct I/O is required and not possible.
     #[error("{}: direct I/O refused: {why}; move the image to a filesystem that supports O_DIRECT, or open it with \
              direct I/O `preferred` or `off` (--buffered)", path.display())]
     DirectRefused {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
         /// The reason.
         why: String,
     },
-    /// A directory, a socket, a terminal: nothing with sectors.
+    /// The path is not a file or a block device: a directory, a socket, a terminal.
     #[error("{}: not a block device: it is {kind}; give an image file or a block device", path.display())]
     NotADevice {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// Its kind, in words.
         kind: &'static str,
     },
-    /// Not even one logical block.
+    /// The file is smaller than one logical block.
     #[error("{}: too small: it has {bytes} bytes and one block is {block}; give it a size (truncate -s) or make a filesystem", path.display())]
     TooSmall {
-        /// What was opened.
+        /// The path.
         path: PathBuf,
         /// Its size.
         bytes: u64,
-        /// The smallest that would do.
+        /// Bytes of one logical block.
         block: u32,
     },
-    /// A block device cannot be given a size.
+    /// The requested size exceeds that of the block device.
     #[error("{}: cannot be {wanted} bytes large: the device has {capacity}; ask for at most that", path.display())]
     CannotGrow {
-        /// What was opened.
+        /// The path.
         path: PathBuf,
-        /// The size that was asked for.
+        /// The requested size in bytes.
         wanted: u64,
-        /// The size that it has.
+        /// Its size in bytes.
         capacity: u64,
     },
-    /// The back end that was demanded is not there.
+    /// The requested back end is not available.
     #[error("{}: io_uring is not available: {source}; use the thread back end (DIORITE_IO_BACKEND=threads)", path.display())]
     NoIoUring {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The environment asks for something that there is none of.
+    /// An environment variable has an unknown value.
     #[error("{variable}: there is no {value:?}: use {choices}")]
     BadChoice {
         /// The environment variable.
         variable: &'static str,
         /// Its value.
         value: String,
-        /// The values that it can have.
+        /// The known values.
         choices: &'static str,
     },
-    /// Something else that the operating system refused.
+    /// Another error of the system.
     #[error("{}: cannot {what}: {source}", path.display())]
     Os {
-        /// What was to be opened.
+        /// The path.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the operating system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The name cannot be understood.
+    /// The target does not follow the grammar.
     #[error("{spec}: not a device name: {why}")]
     BadTarget {
-        /// As it was given.
+        /// The target.
         spec: String,
-        /// What is wrong with it, and what would be right.
+        /// The problem, and what to do.
         why: String,
     },
-    /// A name of [`RawBindings`](crate::RawBindings) that leads to no device.
+    /// A bound name that leads to no device (`diorite raw`).
     #[error("{spec}: not a device name: {why}")]
     Unbound {
-        /// As it was given.
+        /// The target.
         spec: String,
-        /// Why, and what to do.
+        /// The problem, and what to do.
         why: String,
     },
-    /// There is no partition table, or it is damaged.
+    /// The device has no partition table, or a damaged one.
     #[error("{device}: no usable partition table: {why}")]
     NoPartitionTable {
         /// The device.
         device: String,
-        /// What is missing or wrong, with the cure.
+        /// The problem, and what to do.
         why: String,
     },
-    /// The table lists no such partition.
+    /// The table has no partition with this number.
     #[error("{device}: no partition {number}: {existing}")]
     NoSuchPartition {
         /// The device.
         device: String,
-        /// What was asked for.
+        /// The number.
         number: u32,
-        /// Which there are, in words.
+        /// The existing partitions, in words.
         existing: String,
     },
-    /// A window that the device does not have, or that its blocks cannot express.
+    /// A window beyond the end of the device, or not aligned to its blocks.
     #[error("{device}: cannot open this part of it: {why}")]
     BadWindow {
         /// The device.
         device: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// Several devices that do not fit together.
+    /// Devices that cannot be joined.
     #[error("{spec}: cannot join the devices: {why}")]
     BadJoin {
-        /// As it was given.
+        /// The target.
         spec: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// It is a member of a mirror.
+    /// The device is a member of a mirror and was opened for writing.
     #[error(
-        "{device}: not opened for writing: it is {mirror}: what is written to one member alone makes them differ; if the array is no more, \
-         remove its superblock (mdadm --zero-superblock)"
+        "{device}: cannot open for writing: it is {mirror}: a write to one member alone makes the members differ; if the array no longer \
+         exists, remove its superblock (mdadm --zero-superblock)"
     )]
     MirrorMember {
         /// The device.
         device: String,
-        /// The mirror, and how it is opened.
+        /// The mirror, and the target that opens it.
         mirror: String,
     },
-    /// A part of a member of an array or of a physical volume.
+    /// A part of a member of an array, or of a physical volume, was opened for writing.
     #[error(
-        "{device}: no part of it is opened for writing: it is {whole}: the whole would not get what is written here; open that, or open it \
-         read-only; if the whole is no more, remove what says so (wipefs -a)"
+        "{device}: cannot open a part for writing: it is {whole}: the whole would not receive the writes; open that, or open the part \
+         read-only; if the whole no longer exists, remove its metadata (wipefs -a)"
     )]
     PartOfMember {
         /// The device.
         device: String,
-        /// What it belongs to, and how that is opened.
+        /// The array or group, and the target that opens it.
         whole: String,
     },
-    /// A volume whose blocks are smaller than what the device moves, in whatever way it is opened.
+    /// The blocks of the volume are smaller than the blocks of the device, with and without direct I/O.
     #[error(
-        "{device}: the volume on it cannot be used there: its blocks have {volume_block} bytes, and the device moves {device_block} at least; \
+        "{device}: cannot use the volume on it: its blocks have {volume_block} bytes, and the blocks of the device {device_block}; \
          copy it to a device with smaller blocks, such as an image file"
     )]
     BlockTooLarge {
@@ -217,16 +216,49 @@ pub enum OpenError {
         /// Bytes of a logical block of the device.
         device_block: u32,
     },
-    /// The device was opened, but could not be read.
+    /// A read during the open failed.
     #[error(transparent)]
     Io(#[from] IoError),
+}
+
+/// The process that holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockHolder {
+    /// This process.
+    ThisProcess,
+    /// A process with this number and name.
+    Process(u32, String),
+    /// The system does not say.
+    Unknown,
+}
+
+impl LockHolder {
+    /// What the user can do.
+    fn cure(&self) -> &'static str {
+        match self {
+            Self::ThisProcess => {
+                "use the open one, close it first, or copy in two steps, through a file of the host"
+            }
+            Self::Process(..) | Self::Unknown => "close it there, or wait and try again",
+        }
+    }
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ThisProcess => f.write_str("this process"),
+            Self::Process(number, name) => write!(f, "another process, {name} ({number})"),
+            Self::Unknown => f.write_str("another process"),
+        }
+    }
 }
 
 /// The word for a directory in [`OpenError::NotADevice`].
 pub(crate) const DIRECTORY: &str = "a directory";
 
 impl OpenError {
-    /// What could not be opened: a path, or another name of a device.
+    /// The path or target of the error.
     pub fn object(&self) -> Option<&Path> {
         match self {
             Self::NotFound { path }
@@ -255,7 +287,7 @@ impl OpenError {
         }
     }
 
-    /// The `errno` that says the same.
+    /// The corresponding `errno`.
     pub fn errno(&self) -> i32 {
         match self {
             Self::NotFound { .. } => libc::ENOENT,
@@ -287,7 +319,7 @@ impl OpenError {
     }
 }
 
-/// What the operating system refused while `path` was being opened: `what` was tried.
+/// Make an error of the system from a failed operation `what` on `path`.
 pub(crate) fn os_error<E: Into<io::Error>>(path: &Path, what: &'static str) -> impl FnOnce(E) -> OpenError {
     move |source| OpenError::Os { path: path.to_owned(), what, source: source.into() }
 }

@@ -1,10 +1,10 @@
-//! Forked children: what belongs to the process that made it.
+//! Values of one process, which a forked child must not use.
 //!
-//! A ring is shared memory: a child that used its parent's would take the parent's completions and submit into the parent's memory.
-//! So each ring remembers its process by the number of forks on the way to it. Threads are not there in a child at all, and a lock that one of them
-//! had is never released: what threads share is [`OfProcess`].
+//! A ring is shared memory: a child that used its parent's ring would take the parent's completions and submit into the parent's memory.
+//! So each ring records the number of forks before it. A child has no threads of its parent, and a lock that one of them held is never
+//! released. So state shared by threads is in [`OfProcess`].
 //!
-//! Safety policy: what [`OfProcess`] points to is never freed.
+//! Safety policy: the value of an [`OfProcess`] is never freed.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub use diorite_block::forks;
 
-/// A value of which each process has its own: a child begins with a new one.
+/// A value of each process: a child starts with a new one.
 pub(crate) struct OfProcess<T>(AtomicPtr<Made<T>>);
 
 struct Made<T> {
@@ -25,7 +25,7 @@ impl<T: Default + Send + Sync> OfProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// That of this process.
+    /// The value of this process.
     pub(crate) fn get(&self) -> &T {
         let forks = forks();
         let found = self.0.load(Ordering::Acquire);

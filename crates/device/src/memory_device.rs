@@ -1,12 +1,11 @@
 //! A block device in memory. It allocates memory only for written ranges.
 //!
-//! Where it sits: beside [`crate::FileDevice`]; for tests, for benchmarks without a disk, and as a scratch device.
+//! Where it sits: beside [`crate::FileDevice`], for tests and for benchmarks without a disk.
 //!
 //! Invariants:
-//! 1. A chunk that is not there reads as zeros; discard and write-zeroes of whole chunks take them away.
+//! 1. An absent chunk reads as zeros. Discard and write-zeroes free whole chunks.
 //!
-//! Locking: chunks are spread over shards, each under a lock of the schedulable kind; one shard is locked at a time, for
-//! the copy of at most one chunk.
+//! Locking: one lock of the schedulable kind, held for the copy of at most one chunk.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,16 +15,13 @@ use diorite_block::sync::{Rank, RwLock};
 use diorite_block::{Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op};
 
 const CHUNK_BYTES: u64 = 64 << 10;
-const SHARDS: u64 = 64;
-
-type Shard = RwLock<HashMap<u64, Box<[u8]>>>;
 
 /// A sparse device in memory.
 pub struct MemoryDevice {
     name: String,
     geometry: Geometry,
     counters: IoCounters,
-    shards: Vec<Shard>,
+    chunks: RwLock<HashMap<u64, Box<[u8]>>>,
 }
 
 impl MemoryDevice {
@@ -34,7 +30,7 @@ impl MemoryDevice {
         Self::with_geometry("memory", Self::geometry_for(capacity_bytes))
     }
 
-    /// The geometry that [`MemoryDevice::new`] gives, to be changed and given to [`MemoryDevice::with_geometry`].
+    /// The geometry of [`MemoryDevice::new`], as a base for [`MemoryDevice::with_geometry`].
     pub fn geometry_for(capacity_bytes: u64) -> Geometry {
         Geometry {
             capacity_bytes: capacity_bytes / 512 * 512,
@@ -57,24 +53,20 @@ impl MemoryDevice {
         let block = geometry.logical_block_size;
         assert!(block.is_power_of_two() && (512..=CHUNK_BYTES as u32).contains(&block), "block size {block}");
         assert!(geometry.capacity_bytes.is_multiple_of(u64::from(block)), "capacity is not whole blocks");
-        let shards = (0..SHARDS).map(|_| RwLock::ranked(Rank::MemoryShard, HashMap::new())).collect();
-        Arc::new(Self { name: name.to_owned(), geometry, counters: IoCounters::default(), shards })
+        let chunks = RwLock::ranked(Rank::MemoryShard, HashMap::new());
+        Arc::new(Self { name: name.to_owned(), geometry, counters: IoCounters::default(), chunks })
     }
 
-    /// Bytes of memory that the content takes.
+    /// Bytes of memory allocated for the content.
     pub fn allocated_bytes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.read().len() as u64 * CHUNK_BYTES).sum()
-    }
-
-    fn shard(&self, chunk: u64) -> &Shard {
-        &self.shards[(chunk % SHARDS) as usize]
+        self.chunks.read().len() as u64 * CHUNK_BYTES
     }
 
     fn read(&self, mut offset: u64, mut memory: &mut [u8]) {
         while !memory.is_empty() {
             let (chunk, within, len) = split(offset, memory.len() as u64);
             let (now, later) = memory.split_at_mut(len);
-            match self.shard(chunk).read().get(&chunk) {
+            match self.chunks.read().get(&chunk) {
                 Some(bytes) => now.copy_from_slice(&bytes[within..within + len]),
                 None => now.fill(0),
             }
@@ -87,8 +79,8 @@ impl MemoryDevice {
         while !memory.is_empty() {
             let (chunk, within, len) = split(offset, memory.len() as u64);
             let (now, later) = memory.split_at(len);
-            let mut shard = self.shard(chunk).write();
-            let bytes = shard.entry(chunk).or_insert_with(|| vec![0; CHUNK_BYTES as usize].into());
+            let mut chunks = self.chunks.write();
+            let bytes = chunks.entry(chunk).or_insert_with(|| vec![0; CHUNK_BYTES as usize].into());
             bytes[within..within + len].copy_from_slice(now);
             offset += len as u64;
             memory = later;
@@ -97,21 +89,19 @@ impl MemoryDevice {
 
     fn zero(&self, mut offset: u64, len: u64) {
         let end = offset + len;
-        let whole_chunks = offset.div_ceil(CHUNK_BYTES)..end / CHUNK_BYTES;
-        if whole_chunks.end.saturating_sub(whole_chunks.start) > 16 * SHARDS {
+        let mut chunks = self.chunks.write();
+        let whole = offset.div_ceil(CHUNK_BYTES)..end / CHUNK_BYTES;
+        if !whole.is_empty() {
             // A long range costs its allocated blocks, not its length.
-            for shard in &self.shards {
-                shard.write().retain(|chunk, _| !whole_chunks.contains(chunk));
-            }
-            self.zero(offset, whole_chunks.start * CHUNK_BYTES - offset);
-            offset = whole_chunks.end * CHUNK_BYTES;
+            chunks.retain(|chunk, _| !whole.contains(chunk));
         }
         while offset < end {
             let (chunk, within, len) = split(offset, end - offset);
-            let mut shard = self.shard(chunk).write();
-            if len as u64 == CHUNK_BYTES {
-                shard.remove(&chunk);
-            } else if let Some(bytes) = shard.get_mut(&chunk) {
+            if whole.contains(&chunk) {
+                offset = whole.end * CHUNK_BYTES;
+                continue;
+            }
+            if let Some(bytes) = chunks.get_mut(&chunk) {
                 bytes[within..within + len].fill(0);
             }
             offset += len as u64;
@@ -145,7 +135,7 @@ impl MemoryDevice {
     }
 }
 
-/// The chunk at `offset`, the place within it, and how much of `len` lies in it.
+/// The chunk at `offset`, the offset within it, and the part of `len` that lies in it.
 fn split(offset: u64, len: u64) -> (u64, usize, usize) {
     let (chunk, within) = (offset / CHUNK_BYTES, offset % CHUNK_BYTES);
     (chunk, within as usize, len.min(CHUNK_BYTES - within) as usize)

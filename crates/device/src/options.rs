@@ -1,4 +1,4 @@
-//! How a file or a block device is opened.
+//! Options to open a file or a block device.
 
 pub use diorite_block::Access;
 
@@ -7,87 +7,85 @@ pub use diorite_block::Access;
 pub enum DirectIo {
     /// Through the page cache.
     Off,
-    /// Directly where that is possible, through the page cache otherwise. Of a device [`crate::FileDevice::is_direct`] says which;
-    /// of a file it depends on the alignment of each transfer.
+    /// Directly if possible, otherwise through the page cache. For a device, [`crate::FileDevice::is_direct`] tells which;
+    /// for a file, it depends on the alignment of each transfer.
     Preferred,
-    /// Directly, or an error that says why not.
+    /// Directly, or an error with the reason.
     Required,
 }
 
-/// Which system calls move the data.
+/// The system calls that transfer data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// `io_uring`, or threads where the system refuses it or `DIORITE_IO_BACKEND=threads` is set.
+    /// `io_uring`; threads if the system refuses it or `DIORITE_IO_BACKEND=threads` is set.
     #[default]
     Auto,
-    /// `io_uring`, or an error. What is a thread's only transfer may be a call of its own all the same.
+    /// `io_uring`, or an error. A thread's only transfer may still be a plain call.
     IoUring,
-    /// `preadv2` and `pwritev2`, from a pool of threads where several run at once.
+    /// `preadv2` and `pwritev2`, by several threads if several run at once.
     Threads,
 }
 
-/// Whether a thread that waits for one small transfer polls for its completion before it sleeps. A fast device then completes
-/// more of them per second (up to a third more in a virtual machine), and the thread keeps a CPU busy.
+/// Whether a thread that waits for one small transfer polls for its completion before it sleeps. Polling raises the rate of a fast device
+/// (by up to a third in a virtual machine) and keeps a CPU busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Polling {
-    /// Poll if recent transfers completed soon and no other thread wants the CPU; never if
-    /// `DIORITE_IO_POLLING=never` is set.
+    /// Poll if the mean latency of recent transfers is short and few threads poll; never if `DIORITE_IO_POLLING=never` is set.
     #[default]
     Auto,
-    /// It sleeps at once.
+    /// Sleep at once.
     Never,
 }
 
-/// What happens to a file's existence and size before it is used.
+/// Whether a file is created, and with which size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Create {
-    /// It must exist and keeps its size.
+    /// The file must exist and keeps its size.
     #[default]
     Never,
-    /// It is made if it is missing, and gets this size in bytes (a block device must have that much).
+    /// The file is created if missing, and gets this size in bytes. A block device must have at least this size.
     Sized(u64),
-    /// It must not exist, and is made with this size in bytes.
+    /// The file must not exist, and is created with this size in bytes.
     NewSized(u64),
 }
 
 /// Whether a file may change its size while it is open. Block devices never do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Growth {
-    /// It is a disk: beyond its end is out of range.
+    /// The file is a disk: offsets beyond its end are out of range.
     #[default]
     Fixed,
-    /// It is a file: a write beyond its end makes it longer, a read leaves the memory beyond its end as it is, and `Create` sets no
-    /// size.
+    /// A write beyond the end extends the file, a read leaves the memory beyond the end unchanged, and `Create` sets no size.
     Free,
 }
 
-/// Who else may have the file open for writing.
+/// Whether other processes may have the file open for writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
     /// No other process.
     #[default]
     Exclusive,
-    /// Others that open it in this way as well, and agree with each other on what each writes: the processes of a buffer pool. They hold a
-    /// shared lock, which keeps everyone else from writing.
+    /// Processes that open it with the same option and coordinate their writes, such as those of a buffer pool. They hold a shared lock,
+    /// which excludes all other writers.
     Cooperating,
 }
 
-/// How to open a device: [`OpenOptions::read_only`] or [`OpenOptions::read_write`], and what differs from that.
+/// Options to open a device, from [`OpenOptions::read_only`] or [`OpenOptions::read_write`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// For reading it is shared with other readers; for writing no other process may have it open.
+    /// Readers share the file; a writer excludes all other processes.
     pub access: Access,
     /// Whether the host's page cache is bypassed.
     pub direct: DirectIo,
-    /// Which system calls move the data.
+    /// The system calls that transfer data.
     pub backend: Backend,
-    /// How small transfers are waited for.
+    /// How a thread waits for small transfers.
     pub polling: Polling,
-    /// Whether the file is made.
+    /// Whether the file is created.
     pub create: Create,
-    /// Whether it may change its size.
+    /// Whether the file may change its size.
     pub growth: Growth,
-    /// Who else may write it.
+    /// Whether other processes may write the file.
     pub sharing: Sharing,
 }
 
@@ -122,7 +120,7 @@ impl OpenOptions {
         Self { backend, ..self }
     }
 
-    /// The same with another way to wait.
+    /// The same with another policy for waits.
     #[must_use]
     pub fn polling(self, polling: Polling) -> Self {
         Self { polling, ..self }
@@ -140,7 +138,7 @@ impl OpenOptions {
         Self { sharing, ..self }
     }
 
-    /// The same, but the file is made.
+    /// The same, and the file is created.
     #[must_use]
     pub fn create(self, create: Create) -> Self {
         Self { create, ..self }

@@ -1,7 +1,7 @@
-//! One descriptor for all that a program waits for: it is readable while one of several queues has something to be reaped.
+//! One descriptor for several queues: readable while one of them has a completion.
 //!
-//! Where it sits: a queue of transfers on several devices adds the descriptors of their rings; devices without a ring call
-//! [`Readiness::notify`].
+//! Where it sits: under a queue of transfers on several devices, which adds the descriptors of their rings. Devices without a ring call
+//! the function of [`Readiness::notify`].
 
 use std::fmt;
 use std::io;
@@ -17,14 +17,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 pub struct Readiness {
     epoll: OwnedFd,
     event: Arc<Event>,
-    /// Open as long as they are waited for.
+    /// Descriptors of the queues, open while the epoll instance waits for them.
     added: Vec<OwnedFd>,
 }
 
 /// A descriptor that is readable from a notification until it is cleared.
 ///
-/// States: not set -> being set -> set -> being cleared -> not set. Only the thread that began a step ends it, so the descriptor is never
-/// readable for long while the state is "not set", nor unreadable while it is "set". Or left: nothing changes any more.
+/// States: not set -> being set -> set -> being cleared -> not set. Only the thread that began a step ends it. So the descriptor is never
+/// readable for long while the state is "not set", nor unreadable while it is "set". "Left" is final.
 struct Event {
     descriptor: OwnedFd,
     state: AtomicU8,
@@ -46,16 +46,16 @@ impl Event {
         self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// In any other state a thread that looks afterwards is on its way.
+    /// In any other state, another thread wakes the waiter or is about to look.
     fn set(&self) {
         if self.step(NOT_SET, SETTING) {
-            // It fails only where the count is at its end, and the descriptor readable.
+            // It fails only if the count is at its maximum, and the descriptor readable.
             let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
             self.state.store(SET, Ordering::SeqCst);
         }
     }
 
-    /// The caller looks afterwards for what it was notified of.
+    /// The caller must look for completions afterwards.
     fn clear(&self) {
         if self.step(SET, CLEARING) {
             let _ = rustix::io::read(&self.descriptor, &mut [0_u8; 8]);
@@ -70,13 +70,12 @@ impl fmt::Debug for Event {
     }
 }
 
-/// What ends the wait of one thread. Unlike the notifications of a [`Readiness`], which any thread that reaps takes back, it is for that thread
-/// alone.
+/// Ends the wait of one thread. Notifications of a [`Readiness`] are cleared by any thread that reaps; this is for one thread alone.
 #[derive(Clone, Debug)]
 pub struct Wakeup(Arc<Event>);
 
 impl Wakeup {
-    /// Not set yet.
+    /// A new one, not set.
     ///
     /// # Errors
     /// The process has no descriptors left.
@@ -89,20 +88,20 @@ impl Wakeup {
         self.0.set();
     }
 
-    /// Wait until this is set or `descriptor` is readable; it is not set then.
+    /// Wait until this is set or `descriptor` is readable, and clear it.
     pub fn wait(&self, descriptor: BorrowedFd<'_>) {
         let mut both = [
             PollFd::new(&self.0.descriptor, PollFlags::IN),
             PollFd::from_borrowed_fd(descriptor, PollFlags::IN),
         ];
-        // A signal, or a system without memory: the caller looks, and waits again.
+        // After a signal or without memory, the caller looks and waits again.
         let _ = poll(&mut both, None);
         self.0.clear();
     }
 }
 
 impl Readiness {
-    /// Of nothing yet.
+    /// A new one, without descriptors.
     ///
     /// # Errors
     /// The process has no descriptors left.
@@ -113,33 +112,33 @@ impl Readiness {
         Ok(Self { epoll, event, added: Vec::new() })
     }
 
-    /// Readable as well while this descriptor is.
+    /// Add a descriptor: this is readable while the descriptor is.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn add(&mut self, descriptor: OwnedFd) -> io::Result<()> {
         wait_for(&self.epoll, descriptor.as_fd())?;
         self.added.push(descriptor);
         Ok(())
     }
 
-    /// What makes it readable until it is [cleared](Self::clear), from any thread.
+    /// A function for any thread that makes this readable until it is [cleared](Self::clear).
     pub fn notify(&self) -> Notify {
         let event = Arc::clone(&self.event);
         Arc::new(move || event.set())
     }
 
-    /// Take notifications back. The caller looks for what they were about afterwards.
+    /// Clear notifications. The caller must look for completions afterwards.
     pub fn clear(&self) {
         self.event.clear();
     }
 
-    /// The queue is dropped: notifications are neither given nor taken back any more. In a forked child, they would be its parent's.
+    /// Ignore all later notifications and clears, after the queue is dropped. In a forked child they would be those of its parent.
     pub fn leave(&self) {
         self.event.state.store(LEFT, Ordering::SeqCst);
     }
 
-    /// Another descriptor of the same.
+    /// Another descriptor of the same epoll instance.
     ///
     /// # Errors
     /// The process has no descriptors left.

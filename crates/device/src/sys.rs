@@ -1,90 +1,50 @@
-//! System calls that no crate wraps safely: what the kernel knows of a file's geometry, and vectored I/O at an offset.
+//! System calls that no crate wraps safely.
 //!
-//! Safety policy: every function takes a borrowed file descriptor and either plain numbers or memory whose validity
-//! its caller vouches for in an `unsafe fn`; results are checked before they are believed.
+//! Safety policy: every function takes a borrowed file descriptor, and either plain numbers or memory whose validity the caller of an
+//! `unsafe fn` promises. Results are checked before use.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-const BLKSSZGET: libc::Ioctl = 0x1268;
-const BLKPBSZGET: libc::Ioctl = 0x127b;
-const BLKGETSIZE64: libc::Ioctl = 0x8008_1272;
+use rustix::fs::{AtFlags, StatxFlags};
+
 const BLKROGET: libc::Ioctl = 0x125e;
 const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKZEROOUT: libc::Ioctl = 0x127f;
 
-/// What `statx(2)` says of direct I/O on a file.
+/// The answer of `statx(2)` about direct I/O on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirectAlignment {
     /// The kernel or the filesystem does not say.
     Unknown,
     /// Direct I/O is not possible.
     Refused,
-    /// It is, with these alignments in bytes.
+    /// Direct I/O is possible with these alignments in bytes.
     Supported { memory: u32, offset: u32 },
 }
 
 /// Ask for a file's alignment of direct I/O.
 pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> DirectAlignment {
-    let mut statx = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: an empty C string and a structure of the right type, both valid during the call.
-    let result = unsafe {
-        libc::statx(
-            fd.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_DIOALIGN,
-            statx.as_mut_ptr(),
-        )
-    };
-    // SAFETY: all zeros is a valid `statx`, whatever the call did.
-    let statx = unsafe { statx.assume_init() };
-    if result != 0 || statx.stx_mask & libc::STATX_DIOALIGN == 0 {
-        return DirectAlignment::Unknown;
-    }
-    let (memory, offset) = (statx.stx_dio_mem_align, statx.stx_dio_offset_align);
-    if offset == 0 || memory == 0 {
-        DirectAlignment::Refused
-    } else if offset.is_power_of_two() && memory.is_power_of_two() {
-        DirectAlignment::Supported { memory, offset }
-    } else {
-        DirectAlignment::Unknown
+    let result = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let answer = result.ok().filter(|statx| statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    let Some(statx) = answer else { return DirectAlignment::Unknown };
+    match (statx.stx_dio_mem_align, statx.stx_dio_offset_align) {
+        (0, _) | (_, 0) => DirectAlignment::Refused,
+        (memory, offset) if memory.is_power_of_two() && offset.is_power_of_two() => {
+            DirectAlignment::Supported { memory, offset }
+        }
+        _ => DirectAlignment::Unknown,
     }
 }
 
-/// Logical block size of a block device.
-pub(crate) fn logical_block_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut size: libc::c_int = 0;
-    // SAFETY: BLKSSZGET writes one int.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKSSZGET, &raw mut size) })?;
-    Ok(size.unsigned_abs())
-}
-
-/// Physical block size of a block device.
-pub(crate) fn physical_block_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut size: libc::c_uint = 0;
-    // SAFETY: BLKPBSZGET writes one unsigned int.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKPBSZGET, &raw mut size) })?;
-    Ok(size)
-}
-
-/// Whether a block device refuses to be written.
+/// Whether a block device is read-only.
 pub(crate) fn is_read_only(fd: BorrowedFd<'_>) -> bool {
     let mut read_only: libc::c_int = 0;
     // SAFETY: BLKROGET writes one int.
-    let asked = check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKROGET, &raw mut read_only) });
-    asked.is_ok() && read_only != 0
-}
-
-/// Capacity of a block device in bytes.
-pub(crate) fn block_device_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut bytes = 0_u64;
-    // SAFETY: BLKGETSIZE64 writes one 64-bit number.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) })?;
-    Ok(bytes)
+    let result = check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKROGET, &raw mut read_only) });
+    result.is_ok() && read_only != 0
 }
 
 /// Inform a block device that a range is no longer needed.
@@ -94,14 +54,14 @@ pub(crate) fn block_discard(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Re
     check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKDISCARD, range.as_ptr()) })
 }
 
-/// Have a block device fill a range with zeros.
+/// Fill a range of a block device with zeros.
 pub(crate) fn block_zero(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     let range = [offset, len];
     // SAFETY: BLKZEROOUT reads two 64-bit numbers.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), BLKZEROOUT, range.as_ptr()) })
 }
 
-/// Whether reads and writes of a file can be asked not to wait. `io_uring` hands those of other files to kernel threads.
+/// Whether a file supports transfers that do not wait. `io_uring` passes transfers of other files to kernel threads.
 pub(crate) fn can_be_asynchronous(fd: BorrowedFd<'_>, memory: &mut [u8]) -> bool {
     /// After the end of every file, so that nothing is read.
     const OFFSET: libc::off_t = 1 << 62;
@@ -109,6 +69,11 @@ pub(crate) fn can_be_asynchronous(fd: BorrowedFd<'_>, memory: &mut [u8]) -> bool
     // SAFETY: the segment is memory that is borrowed mutably during the call.
     let read = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const segment, 1, OFFSET, libc::RWF_NOWAIT) };
     read >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EOPNOTSUPP)
+}
+
+/// The name of this host, as `uname -n` prints it.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The time of the clock's last tick, never 0.
@@ -122,8 +87,13 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Empty a slot of an `io_uring`'s table of registered memory.
-pub(crate) fn unregister_buffer(ring: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
+/// Register memory in a slot of the table of a ring, or empty the slot (`len` 0).
+pub(crate) fn update_registered(
+    ring: BorrowedFd<'_>,
+    slot: u32,
+    address: usize,
+    len: usize,
+) -> io::Result<()> {
     /// `struct io_uring_rsrc_update2` of `linux/io_uring.h`.
     #[repr(C)]
     struct Update {
@@ -135,10 +105,11 @@ pub(crate) fn unregister_buffer(ring: BorrowedFd<'_>, slot: u32) -> io::Result<(
         reserved2: u32,
     }
     const BUFFERS_UPDATE: libc::c_uint = 16;
-    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-    let data = std::ptr::from_ref(&nothing).expose_provenance() as u64;
+    let memory = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(address), iov_len: len };
+    let data = std::ptr::from_ref(&memory).expose_provenance() as u64;
     let update = Update { offset: slot, reserved: 0, data, tags: 0, count: 1, reserved2: 0 };
-    // SAFETY: the kernel reads the two structures, which live until the call returns. An empty slot refers to no memory.
+    // SAFETY: the kernel reads the two structures, which live until the call returns, and pins the pages. Transfers name the slot only
+    // for memory that they own (`memory/registered.rs`).
     let returned = unsafe {
         libc::syscall(
             libc::SYS_io_uring_register,
@@ -151,7 +122,7 @@ pub(crate) fn unregister_buffer(ring: BorrowedFd<'_>, slot: u32) -> io::Result<(
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Enter an `io_uring`: submit so many entries, and wait for a completion or until the timeout. `ETIME` where time is over.
+/// Enter an `io_uring`: submit so many entries, and wait for a completion or until the timeout (`ETIME`).
 pub(crate) fn enter_ring(ring: BorrowedFd<'_>, submit: u32, timeout: Option<Duration>) -> io::Result<()> {
     /// `struct io_uring_getevents_arg` and `struct __kernel_timespec` of `linux/io_uring.h`.
     #[repr(C)]

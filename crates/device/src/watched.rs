@@ -1,4 +1,4 @@
-//! Whom a queue calls when something can be reaped, if it is watched.
+//! The notification of a watched queue, called when a transfer can be reaped.
 
 use std::fmt;
 use std::sync::Arc;

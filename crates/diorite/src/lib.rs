@@ -38,13 +38,14 @@ mod content;
 mod error;
 pub mod front_end;
 mod handle;
+mod open;
 mod stats;
 mod store;
 mod volume;
 
 /// Block devices: what [`BlockDevice`] and [`ScheduledDevice`] show in their signatures, for devices of your own.
 pub use diorite_block as block;
-/// The devices that [`open_target`] opens, and memory for transfers.
+/// Files, disks, partitions and stripes as devices, and memory for transfers.
 pub use diorite_device as device;
 /// What is on the disk: what [`VolumeInfo`], [`mkfs`] and errors show in their fields.
 pub use diorite_ext::layout;
@@ -55,7 +56,7 @@ pub use diorite_block::{
 };
 pub use diorite_device::{
     AlignedBuf, Backend, Create, DirectIo, OpenError, OpenOptions as DeviceOptions, Polling, RegisteredBuf,
-    RegisteredBuffers, open_target,
+    RegisteredBuffers,
 };
 pub use diorite_ext::layout::uuid_text;
 pub use diorite_ext::{
@@ -78,6 +79,7 @@ pub use handle::options::{Creates, OpenOptions, Unaligned};
 pub use handle::queue::{DirectQueue, Finished, SubmitError, TransferMemory};
 pub use handle::raw::RawFile;
 pub use handle::stream::{DirectReader, DirectWriter};
+pub use open::open_target;
 pub use stats::Stats;
 pub use volume::create::{Existing, mkfs_on};
 pub use volume::filesystem::{Filesystem, FilesystemOptions};

@@ -1,4 +1,4 @@
-//! What must hold of a pool that no one uses at this moment but the threads of the pool in this process.
+//! The invariants of a pool that only its own threads in this process use at this moment.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::memory::{NO_PAGE, Undo};
 use crate::table;
 
-/// The first contradiction.
+/// Return the first violation.
 pub(crate) fn check(core: &Core) -> Result<(), String> {
     let mapping = &core.mapping;
     let mut pages = HashSet::new();
@@ -19,7 +19,7 @@ pub(crate) fn check(core: &Core) -> Result<(), String> {
             }
             continue;
         }
-        if frame.latch.owner().is_some() || !frame.is_unused_by_others(core.me) {
+        if frame.latch.owner().is_some() || !frame.holders.is_unused_by_others(core.me) {
             return wrong("is held");
         }
         if frame.undo() != Undo::Nothing || frame.has_begun_change() {

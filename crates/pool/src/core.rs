@@ -1,43 +1,46 @@
-//! A pool as one process sees it: pages found, waited for, loaded.
+//! A pool as one process has it: open files, cached pages, latches.
 //!
-//! Locking: latches of frames are taken one at a time, but by guards that the application keeps. Locks of hash chains are held for a change
-//! of a chain, with no other lock taken meanwhile.
+//! Locking: the pool takes latches of frames one at a time, apart from guards of the application. The lock of a hash chain is held for a
+//! change of the chain, and no other lock is taken meanwhile.
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use diorite::DirectQueue;
+use diorite::block::Counter;
 
 use crate::error::{Error, Result};
 use crate::files::{OpenFile, PageId};
-use crate::memory::{
-    ExclusiveHold, FILES, Frame, FrameIndex, Life, Mapping, NO_PAGE, ProcessSlot, SharedHold,
-};
-use crate::stats::Sharded;
-use crate::write_back::{Wakeup, WriteQueue};
-use crate::{evict, processes, table};
+use crate::memory::{ExclusiveHold, FILES, Frame, FrameIndex, Life, Mapping, ProcessSlot, SharedHold};
+use crate::{processes, table};
 
-/// How long to wait before the processes are looked at.
+/// Interval of the writer without a wakeup.
+const WRITER_INTERVAL: Duration = Duration::from_millis(200);
+/// How long to wait before a check for dead processes.
 const LATCH_TIMEOUT: Duration = Duration::from_millis(20);
-/// Frames kept for before-images, at most; and at most this part of the pool, for every process has its own.
+/// Most frames that a process keeps for before-images, and the smallest divisor of the pool for them.
 const RESERVE_MAX: usize = 16;
 const RESERVE_PART: usize = 64;
 
-/// A hold that a queue may have.
+/// A hold that a queue can own.
 pub(crate) type OwnedExclusive = ExclusiveHold<Arc<Mapping>>;
+
+pub(crate) type OwnedShared = SharedHold<Arc<Mapping>>;
+pub(crate) type WriteQueue = DirectQueue<OwnedShared>;
 
 pub(crate) struct Core {
     pub(crate) mapping: Arc<Mapping>,
     pub(crate) me: ProcessSlot,
-    /// Of a shared pool.
+    /// Only in a shared pool.
     _life: Option<Life>,
     pub(crate) is_shared: bool,
-    /// Uses of a page within so many misses count once.
+    /// Uses of a page within this number of misses count once.
     window: u32,
     pub(crate) files: [OnceLock<OpenFile>; FILES],
-    /// Frames for before-images, owned and without a page.
+    /// Frames for before-images, held exclusively and without a page.
     reserve: Mutex<Vec<OwnedExclusive>>,
-    pub(crate) fetches: Sharded,
+    pub(crate) fetches: Counter,
     pub(crate) writer: Wakeup,
     pub(crate) queue: Mutex<Option<WriteQueue>>,
     pub(crate) is_closing: AtomicBool,
@@ -49,7 +52,7 @@ impl Core {
     pub(crate) fn new(mapping: Arc<Mapping>) -> Result<Self> {
         let (me, life) = processes::attach(&mapping)?;
         let is_shared = mapping.header().shared.load(Ordering::SeqCst) != 0;
-        let window = (evict::probation_max(&mapping) / 4).max(1) as u32;
+        let window = (mapping.layout().probation_max() / 4).max(1) as u32;
         Ok(Self {
             mapping,
             me,
@@ -58,14 +61,14 @@ impl Core {
             window,
             files: [const { OnceLock::new() }; FILES],
             reserve: Mutex::default(),
-            fetches: Sharded::default(),
+            fetches: Counter::default(),
             writer: Wakeup::default(),
             queue: Mutex::default(),
             is_closing: AtomicBool::new(false),
         })
     }
 
-    /// The file of a page, open here.
+    /// The open file of a page.
     pub(crate) fn file_of(&self, page: PageId) -> Result<&OpenFile> {
         self.files
             .get(page.file.index())
@@ -73,7 +76,7 @@ impl Core {
             .ok_or(Error::NotOpen(page.file.index() as u16))
     }
 
-    /// The page if it is here and can be had at once.
+    /// The page, held shared, if it is cached and the latch is free.
     #[inline]
     pub(crate) fn try_shared(&self, key: u64) -> Option<SharedHold<&Mapping>> {
         let mapping = &*self.mapping;
@@ -85,26 +88,7 @@ impl Core {
         Some(hold)
     }
 
-    /// As [`Core::try_shared`], waiting for its owner, and loading it.
-    #[cold]
-    pub(crate) fn shared(&self, page: PageId) -> Result<SharedHold<&Mapping>> {
-        let (mapping, key) = (&*self.mapping, page.key());
-        loop {
-            if let Some(hold) = self.try_shared(key) {
-                return Ok(hold);
-            }
-            match table::find_locked(mapping, key, self.me) {
-                Some(index) => self.wait_for_owner(mapping.frame(index)),
-                None => {
-                    if let Some(hold) = self.load(page)? {
-                        return Ok(hold.downgrade(self.me));
-                    }
-                }
-            }
-        }
-    }
-
-    /// The page if it is here and has no owner; readers are waited for.
+    /// The page, held exclusively, if it is cached and has no owner. Waits for readers.
     #[inline]
     pub(crate) fn try_exclusive(&self, key: u64) -> Option<ExclusiveHold<&Mapping>> {
         let mapping = &*self.mapping;
@@ -116,7 +100,7 @@ impl Core {
         Some(hold)
     }
 
-    /// A frame that has no owner; readers are waited for.
+    /// A frame, held exclusively, if it has no owner. Waits for readers.
     #[inline]
     pub(crate) fn own(&self, index: FrameIndex) -> Option<ExclusiveHold<&Mapping>> {
         ExclusiveHold::try_new(&*self.mapping, index, self.me, |frame| {
@@ -127,97 +111,20 @@ impl Core {
         })
     }
 
-    #[cold]
-    pub(crate) fn exclusive(&self, page: PageId) -> Result<ExclusiveHold<&Mapping>> {
-        let (mapping, key) = (&*self.mapping, page.key());
-        loop {
-            if let Some(hold) = self.try_exclusive(key) {
-                return Ok(hold);
-            }
-            match table::find_locked(mapping, key, self.me) {
-                Some(index) => self.wait_for_owner(mapping.frame(index)),
-                None => {
-                    if let Some(hold) = self.load(page)? {
-                        return Ok(hold);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Wait a while for a frame's owner, if it has one. A dead one is recovered.
+    /// Wait a while for the owner of a frame. Recover if it is dead.
     pub(crate) fn wait_for_owner(&self, frame: &Frame) {
         if frame.latch.wait_for_owner(LATCH_TIMEOUT) {
             self.recover();
         }
     }
 
-    /// Take back what dead processes held.
+    /// Recover from dead processes.
     pub(crate) fn recover(&self) -> usize {
         if self.is_shared { processes::recover(&self.mapping, self.me) } else { 0 }
     }
 
-    /// Read a page into a frame. None if another thread has just done so.
-    fn load(&self, page: PageId) -> Result<Option<ExclusiveHold<&Mapping>>> {
-        let file = self.file_of(page)?;
-        file.check_page(page.number(), self.mapping.layout().page_bytes)?;
-        let Some(hold) = self.enter(&*self.mapping, page)? else { return Ok(None) };
-        let mut loading = Loading { core: self, page, hold: Some(hold) };
-        file.read_page(page.number(), loading.bytes_mut())?;
-        self.mapping.header().misses.fetch_add(1, Ordering::Relaxed);
-        Ok(loading.finish())
-    }
-
-    /// A page in a new frame, zeroed and not read; the change of its content has begun. None if the page is here already.
-    pub(crate) fn make(&self, page: PageId) -> Result<Option<ExclusiveHold<&Mapping>>> {
-        self.file_of(page)?.check_page(page.number(), self.mapping.layout().page_bytes)?;
-        let Some(mut hold) = self.enter(&*self.mapping, page)? else { return Ok(None) };
-        hold.bytes_mut().fill(0);
-        self.mapping.header().misses.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(hold))
-    }
-
-    /// Give a page a frame, which is owned and whose change has begun. None if it has one.
-    pub(crate) fn enter<M>(&self, mapping: M, page: PageId) -> Result<Option<ExclusiveHold<M>>>
-    where
-        M: Deref<Target = Mapping> + Clone,
-    {
-        Ok(self.enter_into(evict::take_frame(self, mapping)?, page))
-    }
-
-    /// As [`Core::enter`], into a frame that was taken.
-    pub(crate) fn enter_into<M>(&self, hold: ExclusiveHold<M>, page: PageId) -> Option<ExclusiveHold<M>>
-    where
-        M: Deref<Target = Mapping>,
-    {
-        if table::insert(&self.mapping, page.key(), hold.index(), self.me).is_err() {
-            evict::give_back(hold);
-            return None;
-        }
-        evict::enter(&self.mapping, hold.frame(), page.key());
-        Some(hold)
-    }
-
-    /// Undo [`Core::enter`].
-    pub(crate) fn leave<M: Deref<Target = Mapping>>(&self, hold: ExclusiveHold<M>, page: PageId) {
-        table::unlink(&self.mapping, page.key(), hold.index(), self.me);
-        evict::forget(&self.mapping, hold.frame());
-        hold.frame().set_page(NO_PAGE);
-        evict::give_back(hold);
-    }
-
-    fn reserve(&self) -> std::sync::MutexGuard<'_, Vec<OwnedExclusive>> {
+    pub(crate) fn reserve(&self) -> MutexGuard<'_, Vec<OwnedExclusive>> {
         self.reserve.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A frame for a before-image.
-    pub(crate) fn take_reserve(&self) -> Result<OwnedExclusive> {
-        if let Some(hold) = self.reserve().pop() {
-            return Ok(hold);
-        }
-        let hold = evict::take_frame(self, Arc::clone(&self.mapping))?;
-        hold.frame().end_change();
-        Ok(hold)
     }
 
     pub(crate) fn return_reserve(&self, hold: OwnedExclusive) {
@@ -227,7 +134,7 @@ impl Core {
         }
     }
 
-    /// Frames of the reserve go back to the pool.
+    /// Return the frames of the reserve to the pool.
     pub(crate) fn drop_reserve(&self) -> bool {
         let mut reserve = self.reserve();
         let had_some = !reserve.is_empty();
@@ -242,34 +149,6 @@ impl Core {
     }
 }
 
-/// A page that was entered and is being read. Whatever ends the read, an error or a panic, the page leaves its frame unless it is there whole.
-struct Loading<'c> {
-    core: &'c Core,
-    page: PageId,
-    hold: Option<ExclusiveHold<&'c Mapping>>,
-}
-
-impl<'c> Loading<'c> {
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        self.hold.as_mut().expect("it is being read").bytes_mut()
-    }
-
-    /// The page is whole.
-    fn finish(mut self) -> Option<ExclusiveHold<&'c Mapping>> {
-        let hold = self.hold.take()?;
-        hold.frame().end_change();
-        Some(hold)
-    }
-}
-
-impl Drop for Loading<'_> {
-    fn drop(&mut self) {
-        if let Some(hold) = self.hold.take() {
-            self.core.leave(hold, self.page);
-        }
-    }
-}
-
 impl Drop for Core {
     fn drop(&mut self) {
         if self.mapping.is_of_parent() {
@@ -278,5 +157,28 @@ impl Drop for Core {
         self.reserve().clear();
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
         processes::detach(&self.mapping, self.me);
+    }
+}
+
+/// Wakes the writer.
+#[derive(Debug, Default)]
+pub(crate) struct Wakeup {
+    is_wanted: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Wakeup {
+    pub(crate) fn wake(&self) {
+        let mut wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*wanted {
+            *wanted = true;
+            self.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn wait(&self) {
+        let wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(wanted, WRITER_INTERVAL, |wanted| !*wanted);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
 }

@@ -1,4 +1,4 @@
-//! Errors.
+//! Errors of a pool.
 
 use std::io;
 
@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A read or a sync of a file failed. The error of a write-back is [`Error::WriteBack`].
+    /// A read or a sync of a file failed. A failed writeback is [`Error::WriteBack`].
     #[error("{file}: {source}")]
     File {
         /// The file's name in the pool.
@@ -17,37 +17,35 @@ pub enum Error {
         /// What happened.
         source: diorite::Error,
     },
-    /// Pages could not be written back, here or in another process. They are still dirty in the pool.
+    /// Writeback of pages failed, in this process or another. The pages stay dirty in the pool.
     #[error("{file}: write-back of pages failed {errors} times, first of page {page}: {}", io::Error::from_raw_os_error(*errno))]
     WriteBack {
         /// The file's name in the pool.
         file: String,
         /// How many writes failed since the last report.
         errors: u64,
-        /// The page that could not be written first.
+        /// The first page that failed.
         page: u64,
-        /// Why it could not.
+        /// Its error.
         errno: i32,
     },
-    /// The page is beyond the end of a file or device that cannot grow so far.
+    /// The page is beyond the largest size of the file or device.
     #[error("{file}: there is no page {page}: the file can have {pages} pages")]
     BeyondEnd {
         /// The file's name in the pool.
         file: String,
         /// The page, counted from 0.
         page: u64,
-        /// Whole pages that the file can have.
+        /// Most whole pages of the file.
         pages: u64,
     },
-    /// Pages cannot be written before the log is durable up to here.
-    #[error(
-        "pages wait for the log up to {lsn}: make it durable, say so with `set_durable_lsn`, and flush again"
-    )]
+    /// Pages wait for the log.
+    #[error("pages wait for the log up to {lsn}; make it durable, call `set_durable_lsn`, and flush again")]
     LogNotDurable {
-        /// The greatest log sequence number of the pages that wait: once the log is durable up to it, all of them can be written.
+        /// The largest log sequence number of the waiting pages. Once the log is durable up to it, all of them can be written.
         lsn: u64,
     },
-    /// The system refused memory, a thread or what a descriptor was asked for.
+    /// The system refused memory, a thread, or an operation on a descriptor.
     #[error("{what}: {source}")]
     Os {
         /// The operation.
@@ -55,10 +53,10 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
-    /// The options contradict each other, or name something that cannot be.
+    /// An option or argument is invalid.
     #[error("{0}")]
     InvalidArgument(&'static str),
-    /// No frame can be evicted: each is held or pinned, cannot be written back, or waits for the log
+    /// No frame can be evicted: each is held or pinned, fails to be written back, or waits for the log
     /// ([`BufferPool::set_durable_lsn`](crate::BufferPool::set_durable_lsn)).
     #[error("no page can be evicted: of {frames} frames {held} are held or pinned, {dirty} are dirty")]
     NoFrames {
@@ -69,10 +67,10 @@ pub enum Error {
         /// Dirty.
         dirty: usize,
     },
-    /// A page could not be written: a guard has had it exclusively all the time that a flush waits, ten seconds, or was never dropped. The others
-    /// are written.
+    /// A page was not written because a guard held it exclusively for the timeout of a flush, ten seconds, or was leaked. The other pages are
+    /// written.
     #[error(
-        "{file}: page {page} is dirty and was not written: a guard has it exclusively; drop the guard, and flush again"
+        "{file}: page {page} is dirty and was not written: a guard holds it exclusively; drop the guard, and flush again"
     )]
     PageHeld {
         /// The file's name in the pool.
@@ -80,8 +78,8 @@ pub enum Error {
         /// The page, counted from 0.
         page: u64,
     },
-    /// This is a forked child of the process that has the pool.
-    #[error("a forked child does not use its parent's pool: it attaches by itself")]
+    /// This process is a forked child of the process that attached.
+    #[error("a forked child cannot use its parent's pool; call `attach` in the child")]
     Forked,
     /// A table of the pool is full: 16 processes, 64 files.
     #[error("the pool is full: {0}")]

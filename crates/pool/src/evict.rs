@@ -1,8 +1,8 @@
-//! Which page goes when a frame is needed. See "Replacement" in the crate's documentation.
+//! Replacement: which page is evicted when a frame is needed. The crate's documentation has the policy.
 //!
-//! Two hands go around the same array of frames. The first takes pages on probation that were not used since they came, and promotes those
-//! that were; it is asked while more than a tenth of the frames is on probation. The second takes protected pages, and counts one use
-//! less of each that it passes. What is evicted leaves a ghost: a fingerprint, and when it was. There are no lists, so that no death can break one.
+//! Two clock hands sweep the same array of frames. The first evicts pages on probation that were not used since they were loaded, and promotes
+//! used ones. It moves while more than a tenth of the frames is on probation. The second evicts protected pages, and decrements the use
+//! count of each page that it passes. An evicted page leaves a ghost: a fingerprint and a time. There are no lists, so no death can break one.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -13,19 +13,14 @@ use crate::error::{Error, Result};
 use crate::memory::{ExclusiveHold, Frame, Mapping, NO_PAGE, Undo};
 use crate::table;
 
-/// How long a frame is looked for.
+/// Time limit of the search for a frame.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// So many dirty pages passed by one search wake the writer.
+/// Number of dirty pages passed by one search that wakes the writer.
 const DIRTY_PASSED: usize = 16;
-/// Pages that a thread writes back by itself when it finds no clean one.
+/// Pages that a thread writes back when it finds no clean page.
 const OWN_BATCH: usize = 64;
 
-/// Frames on probation while there are enough others.
-pub(crate) fn probation_max(mapping: &Mapping) -> i64 {
-    (mapping.layout().frames / 10).max(1) as i64
-}
-
-/// A frame without a page, owned; its change has begun.
+/// A frame without a page, held exclusively, with a change begun.
 pub(crate) fn take_frame<M>(core: &Core, mapping: M) -> Result<ExclusiveHold<M>>
 where
     M: Deref<Target = Mapping> + Clone,
@@ -42,12 +37,12 @@ where
         if started.elapsed() > TIMEOUT {
             return Err(no_frames(&mapping));
         }
-        // Guards of other threads end without notice.
+        // The end of a guard is not notified.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// As [`take_frame`], without a wait and without a write.
+/// As [`take_frame`], without waiting or writing.
 pub(crate) fn try_take_frame<M>(core: &Core, mapping: &M) -> Option<ExclusiveHold<M>>
 where
     M: Deref<Target = Mapping> + Clone,
@@ -55,14 +50,14 @@ where
     never_used(core, mapping).or_else(|| sweep(core, mapping))
 }
 
-/// A frame that was taken, or whose page has left it, is free.
+/// Free a taken frame without a page.
 pub(crate) fn give_back<M: Deref<Target = Mapping>>(hold: ExclusiveHold<M>) {
     debug_assert_eq!(hold.frame().page(), NO_PAGE);
     hold.frame().end_change();
     drop(hold);
 }
 
-/// Count a frame that got a page, which was evicted of late or is on probation.
+/// Count a frame with a new page: protected if it was evicted recently, otherwise on probation.
 pub(crate) fn enter(mapping: &Mapping, frame: &Frame, page: u64) {
     let tick = mapping.header().tick.fetch_add(1, Ordering::Relaxed);
     frame.reset(tick);
@@ -76,7 +71,7 @@ pub(crate) fn enter(mapping: &Mapping, frame: &Frame, page: u64) {
     }
 }
 
-/// Uncount a frame whose page leaves it.
+/// Uncount a frame before its page leaves it.
 pub(crate) fn forget(mapping: &Mapping, frame: &Frame) {
     if !frame.is_protected() {
         mapping.header().probation.fetch_sub(1, Ordering::Relaxed);
@@ -106,14 +101,14 @@ fn never_used<M: Deref<Target = Mapping> + Clone>(core: &Core, mapping: &M) -> O
     None
 }
 
-/// One search with both hands, over every frame up to four times.
+/// One search with both hands, over all frames up to four times.
 fn sweep<M: Deref<Target = Mapping> + Clone>(core: &Core, mapping: &M) -> Option<ExclusiveHold<M>> {
     let (header, frames) = (mapping.header(), mapping.layout().frames);
     let mut dirty = 0;
     for step in 0..4 * frames {
         let probation = header.probation.load(Ordering::Relaxed);
-        // Where one hand finds nothing, because it is all in use or dirty, the other has a try.
-        let from_probation = (probation > probation_max(mapping)) != (step / frames % 2 == 1);
+        // If one hand finds only used or dirty pages, the other one searches.
+        let from_probation = (probation > mapping.layout().probation_max()) != (step / frames % 2 == 1);
         let hand = if from_probation { &header.probation_hand } else { &header.protected_hand };
         let index = hand.fetch_add(1, Ordering::Relaxed) % frames as u32;
         let frame = mapping.frame(index);
@@ -156,7 +151,7 @@ fn sweep<M: Deref<Target = Mapping> + Clone>(core: &Core, mapping: &M) -> Option
     None
 }
 
-/// Own a frame and make it empty, if it is not used and clean.
+/// Take a frame and evict its page, if the frame is clean and not in use.
 fn try_evict<M: Deref<Target = Mapping> + Clone>(
     core: &Core,
     mapping: &M,
@@ -164,7 +159,7 @@ fn try_evict<M: Deref<Target = Mapping> + Clone>(
 ) -> Option<ExclusiveHold<M>> {
     let hold = ExclusiveHold::try_new(mapping.clone(), index, core.me, |_| false)?;
     let frame = hold.frame();
-    if !frame.is_unused() || frame.is_dirty() {
+    if !frame.holders.is_unused() || frame.is_dirty() {
         return None;
     }
     let page = frame.page();
@@ -178,15 +173,6 @@ fn try_evict<M: Deref<Target = Mapping> + Clone>(
         mapping.header().evictions.fetch_add(1, Ordering::Relaxed);
     }
     Some(hold)
-}
-
-/// Count pages on probation and dirty ones anew: a death may have left the counts off.
-pub(crate) fn recount(mapping: &Mapping) {
-    let pages = || mapping.frames().iter().filter(|frame| frame.page() != NO_PAGE);
-    let probation = pages().filter(|frame| !frame.is_protected()).count();
-    mapping.header().probation.store(probation as i64, Ordering::Relaxed);
-    let dirty = pages().filter(|frame| frame.is_dirty()).count();
-    mapping.header().dirty.store(dirty as i64, Ordering::Relaxed);
 }
 
 fn no_frames(mapping: &Mapping) -> Error {

@@ -1,19 +1,19 @@
-//! The files of a pool: a table of names that all processes share, and what each process has open under them.
+//! The files of a pool: the shared table of names, and the open files of each process.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diorite::device::{Backend, FileDevice, JoinedDevice, PartitionDevice, Polling, Sharing, open_target};
-use diorite::{BlockDevice, DeviceOptions, DirectIo, Extent, ExtentKind, File, RawFile};
+use diorite::device::{Backend, FileDevice, JoinedDevice, PartitionDevice, Polling, Sharing};
+use diorite::{BlockDevice, DeviceOptions, DirectIo, Extent, ExtentKind, File, RawFile, open_target};
 
 use crate::error::{Error, Result};
 use crate::memory::{FILES, FileEntry, Mapping, NAME_WORDS};
 
-/// Pages are numbered with so many bits.
+/// Bits of the number of a page.
 const NUMBER_BITS: u32 = 48;
-/// An errno beside such a number in one word.
+/// Bits of an errno beside such a number in one word.
 const ERRNO_BITS: u32 = 16;
 
 /// A file of a pool.
@@ -65,8 +65,8 @@ impl PageId {
     }
 }
 
-/// What the pages of a file come from: any [`File`]; a host file or device ([`PageFile::open`]); in a pool that several processes share, one
-/// that each of them opens ([`PageFile::shared`]), or whose blocks in an image each of them opens ([`PageFile::shared_extents`]).
+/// The file under the pages of a pool: any [`File`]; a host file or device ([`PageFile::open`]); in a shared pool, a file that each
+/// process opens ([`PageFile::shared`]), or blocks in an image that each process opens ([`PageFile::shared_extents`]).
 #[derive(Debug)]
 pub struct PageFile {
     file: File,
@@ -80,11 +80,11 @@ impl From<File> for PageFile {
 }
 
 impl PageFile {
-    /// Open a host file of fixed size, or a device, for a pool of one process, in the way that costs the least processor time: a thread that waits for a
-    /// page sleeps at once. With [`DirectIo::Off`] the kernel's page cache is under the pool.
+    /// Open a host file of fixed size, or a device, for a pool of one process, with the least CPU time: a thread that waits for a page sleeps
+    /// at once. With [`DirectIo::Off`] the kernel's page cache is under the pool.
     ///
     /// # Errors
-    /// What the host says; where direct I/O is required and the host's filesystem does not have it, what to do.
+    /// The error of the host, or that its filesystem does not support the required direct I/O.
     pub fn open(path: impl AsRef<Path>, direct: DirectIo) -> diorite::Result<Self> {
         let options = Self::device_options(direct);
         Ok(Self::on_device(FileDevice::open(path, &options)?)?.into())
@@ -102,17 +102,17 @@ impl PageFile {
         Ok(Self { file: Self::on_device(device)?, is_shared: true })
     }
 
-    /// Open a file in an image or on a device that other processes of the pool open as well, by where its blocks are. `image` is any
-    /// [target](open_target) that has the volume.
+    /// Open a file in an image or on a device by its blocks, for a pool whose other processes open it as well. `image` is the
+    /// [target](open_target) of the volume.
     ///
-    /// One process has the volume open, on a device with [`Sharing::Cooperating`]. It makes the file with its final size (a multiple of the pool's
-    /// pages), writes all of it, syncs it, and tells the others its extents ([`File::extents`]). As long as one of them uses the
-    /// pool, no one writes the file in another way, removes it, or changes its size or its blocks, as with a swap file. A process that dies,
-    /// also the one with the volume, is in no other's way: each moves its pages by itself.
+    /// One process opens the volume, on a device with [`Sharing::Cooperating`]. It creates the file with its final size (a multiple of the
+    /// pool's pages), writes all of it, syncs it, and sends its extents ([`File::extents`]) to the others. While a process uses the pool,
+    /// the file must not be written in another way, removed, resized or moved, like a swap file. Any process may die, also the one
+    /// with the volume: each transfers its pages itself.
     ///
     /// ```no_run
-    /// use diorite::device::{OpenOptions, Sharing, open_target};
-    /// use diorite::{DirectIo, Filesystem, FilesystemOptions};
+    /// use diorite::device::{OpenOptions, Sharing};
+    /// use diorite::{DirectIo, Filesystem, FilesystemOptions, open_target};
     /// use diorite_pool::PageFile;
     ///
     /// # fn main() -> diorite::Result<()> {
@@ -125,8 +125,7 @@ impl PageFile {
     /// ```
     ///
     /// # Errors
-    /// As [`PageFile::open`]; [`InvalidInput`](diorite::ErrorKind::InvalidInput) if the extents leave something out, or have parts that were never
-    /// written.
+    /// As [`PageFile::open`]; [`InvalidInput`](diorite::ErrorKind::InvalidInput) if the extents have a hole or unwritten parts.
     pub fn shared_extents(image: &str, extents: &[Extent], direct: DirectIo) -> diorite::Result<Self> {
         let device = open_target(image, &Self::shared_options(direct))?;
         let (mut parts, mut end) = (Vec::with_capacity(extents.len()), 0);
@@ -134,7 +133,7 @@ impl PageFile {
             let (Some(sector), ExtentKind::Data, true) = (extent.sector, extent.kind, extent.offset == end)
             else {
                 return Err(diorite::Error::InvalidArgument(
-                    "a file that processes share by its extents has no hole and nothing that is not written: write it all, and sync it",
+                    "a file shared by its extents must not have holes or unwritten parts; write all of it, and sync it",
                 ));
             };
             let name = format!("{}?offset={}", device.name(), sector.to_bytes());
@@ -154,7 +153,7 @@ impl PageFile {
         Self::device_options(direct).backend(Backend::Threads).sharing(Sharing::Cooperating)
     }
 
-    /// Past the library's page cache in any case.
+    /// Open a device past the library's page cache.
     fn on_device(device: Arc<dyn BlockDevice>) -> diorite::Result<File> {
         let options = RawFile::options().read(true).write(true).direct(DirectIo::Required);
         options.open_device(device, 0)
@@ -180,13 +179,13 @@ impl PageFile {
 pub(crate) struct OpenFile {
     pub(crate) file: File,
     pub(crate) name: String,
-    /// Whether a queue may move its pages: directly, and with no other process to care for.
+    /// Whether a queue may transfer its pages: direct I/O in a pool of one process.
     pub(crate) has_queue: bool,
     seen_errors: AtomicU64,
 }
 
 impl OpenFile {
-    /// Fails if the file cannot have this page: it would be found out by the write-back, when the one who made the page is gone.
+    /// Fails if the file cannot have this page. Otherwise only the writeback would fail, after the caller has dropped the page.
     pub(crate) fn check_page(&self, page: u64, page_bytes: usize) -> Result<()> {
         let pages = self.file.max_size() / page_bytes as u64;
         if page < pages {
@@ -195,7 +194,7 @@ impl OpenFile {
         Err(Error::BeyondEnd { file: self.name.clone(), page, pages })
     }
 
-    /// Read a page. What lies after the end of the file is zeros.
+    /// Read a page. After the end of the file it is zeros.
     pub(crate) fn read_page(&self, number: u64, page: &mut [u8]) -> Result<()> {
         let offset = number * page.len() as u64;
         let mut done = 0;
@@ -210,21 +209,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Read several pages that follow each other.
-    pub(crate) fn read_pages(&self, number: u64, pages: &mut [&mut [u8]]) -> Result<()> {
-        let page_bytes = pages.first().map_or(0, |page| page.len());
-        let mut segments: Vec<_> = pages.iter_mut().map(|page| IoSliceMut::new(page)).collect();
-        let len = self.file.read_vectored_at(&mut segments, number * page_bytes as u64);
-        let len = len.map_err(|source| self.error(source))?;
-        drop(segments);
-        let whole = len / page_bytes.max(1);
-        for (index, page) in pages.iter_mut().enumerate().skip(whole) {
-            self.read_page(number + index as u64, page)?;
-        }
-        Ok(())
-    }
-
-    /// Write pages that follow each other; how many were written.
+    /// Write adjacent pages. Returns the number written.
     pub(crate) fn write_pages(&self, number: u64, pages: &[IoSlice<'_>]) -> diorite::Result<usize> {
         let page_bytes = pages.first().map_or(1, |page| page.len());
         let len = self.file.write_vectored_at(pages, number * page_bytes as u64)?;
@@ -235,7 +220,7 @@ impl OpenFile {
         Error::File { file: self.name.clone(), source }
     }
 
-    /// The errors of write-back since the last call.
+    /// Report the errors of writeback since the last call.
     pub(crate) fn report(&self, entry: &FileEntry) -> Result<()> {
         let now = entry.errors.load(Ordering::SeqCst);
         let before = self.seen_errors.swap(now, Ordering::SeqCst);
@@ -249,7 +234,7 @@ impl OpenFile {
     }
 }
 
-/// A page of the file could not be written back.
+/// Record a failed writeback of a page.
 pub(crate) fn note_error(entry: &FileEntry, page: u64, errno: i32) {
     if entry.errors.load(Ordering::SeqCst) == entry.reported.load(Ordering::SeqCst) {
         let errno = u64::from(errno as u16);
@@ -258,7 +243,7 @@ pub(crate) fn note_error(entry: &FileEntry, page: u64, errno: i32) {
     entry.errors.fetch_add(1, Ordering::SeqCst);
 }
 
-/// The file of this name, entered if it is not there. The caller has the lock of the tables.
+/// The file of this name, entered if it is new. The caller has the lock of the tables.
 pub(crate) fn find_or_enter(mapping: &Mapping, name: &str) -> Result<FileId> {
     let words = to_words(name)?;
     let mut free = None;

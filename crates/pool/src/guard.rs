@@ -9,16 +9,16 @@ use crate::error::Result;
 use crate::files::PageId;
 use crate::memory::{ExclusiveHold, FrameIndex, Mapping, SharedHold, Undo};
 
-/// The panic message for a forked child, where there is no error to return.
-const FORKED: &str = "a forked child does not use its parent's pool";
+/// The panic message for a forked child.
+const FORKED: &str = "a forked child cannot use its parent's pool";
 
-/// A page that is read. Others may read it as well; it does not change as long as the guard lives.
+/// A shared guard of a page. The page does not change while the guard exists.
 pub struct PageRef<'p> {
     pub(crate) hold: SharedHold<&'p Mapping>,
 }
 
 impl PageRef<'_> {
-    /// Its log sequence number, if it has come since the page was loaded.
+    /// Its log sequence number, if one was set since the page was loaded.
     pub fn lsn(&self) -> u64 {
         self.hold.frame().lsn()
     }
@@ -40,34 +40,33 @@ impl fmt::Debug for PageRef<'_> {
     }
 }
 
-/// A page that this thread alone has. It is dirty, and the change visible to others, when the guard is dropped after bytes were borrowed mutably;
-/// a thread that panics with a guard leaves what it had written by then.
+/// An exclusive guard of a page. If bytes were borrowed mutably, the drop marks the page dirty and makes the change visible. A thread that
+/// panics with a guard keeps the bytes written so far.
 pub struct PageMut<'p> {
     core: &'p Core,
     hold: ExclusiveHold<&'p Mapping>,
-    /// Where the page is kept as it was.
+    /// The before-image.
     before: Option<OwnedExclusive>,
     is_changing: bool,
     lsn: u64,
 }
 
 impl<'p> PageMut<'p> {
-    /// Of a page as it is.
+    /// A guard of a page, unchanged so far.
     pub(crate) fn new(core: &'p Core, hold: ExclusiveHold<&'p Mapping>) -> Result<Self> {
-        // Only here can a frame be waited for, and missing.
-        // A clean page is on the disk; but one that is pinned must stay in its frame.
-        let needs_image = core.is_shared && (hold.frame().is_dirty() || !hold.frame().is_unused());
+        // A clean page needs no before-image, because the disk has it. But a pinned page must stay in its frame.
+        let needs_image = core.is_shared && (hold.frame().is_dirty() || !hold.frame().holders.is_unused());
         let before = if needs_image { Some(core.take_reserve()?) } else { None };
         Ok(Self { core, hold, before, is_changing: false, lsn: 0 })
     }
 
-    /// Of a page whose change has begun.
+    /// A guard of a page whose change has begun.
     pub(crate) fn of_new(core: &'p Core, hold: ExclusiveHold<&'p Mapping>) -> Self {
         Self { core, hold, before: None, is_changing: true, lsn: 0 }
     }
 
-    /// The page is not written back before the log is durable up to here ([`BufferPool::set_durable_lsn`](crate::BufferPool::set_durable_lsn)), also if it was
-    /// changed through an earlier guard.
+    /// The page is not written back before the log is durable up to `lsn` ([`BufferPool::set_durable_lsn`](crate::BufferPool::set_durable_lsn)).
+    /// This includes changes through earlier guards.
     pub fn set_lsn(&mut self, lsn: u64) {
         self.lsn = self.lsn.max(lsn);
     }
@@ -79,7 +78,7 @@ impl<'p> PageMut<'p> {
                 before.bytes_mut().copy_from_slice(self.hold.bytes());
                 Undo::Restore(before.index())
             }
-            // In a pool of one process there is no one to undo it.
+            // A pool of one process needs no undo.
             None => Undo::Discard,
         };
         self.hold.frame().begin_change(undo);
@@ -137,7 +136,7 @@ impl fmt::Debug for PageMut<'_> {
     }
 }
 
-/// A page that stays in its frame. It is read and changed through guards, which need not look for it.
+/// A page that stays in its frame. Its guards need no look-up.
 pub struct Pin<'p> {
     pub(crate) core: &'p Core,
     pub(crate) frame: FrameIndex,
@@ -146,11 +145,11 @@ pub struct Pin<'p> {
 impl<'p> Pin<'p> {
     pub(crate) fn new(core: &'p Core, hold: &SharedHold<&'p Mapping>) -> Self {
         let frame = hold.frame();
-        frame.pin(core.me);
+        frame.holders.pin(core.me);
         Self { core, frame: hold.index() }
     }
 
-    /// Read it.
+    /// A shared guard.
     ///
     /// # Panics
     /// In a forked child, or with 32767 guards of the page in this process.
@@ -164,10 +163,10 @@ impl<'p> Pin<'p> {
         }
     }
 
-    /// Change it.
+    /// An exclusive guard.
     ///
     /// # Errors
-    /// [`NoFrames`](crate::Error::NoFrames): a shared pool has no frame for the page as it was; [`Forked`](crate::Error::Forked).
+    /// [`NoFrames`](crate::Error::NoFrames): a shared pool has no frame for the before-image; [`Forked`](crate::Error::Forked).
     pub fn write(&self) -> Result<PageMut<'_>> {
         self.core.check_process()?;
         loop {
@@ -182,7 +181,7 @@ impl<'p> Pin<'p> {
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
         if !self.core.mapping.is_of_parent() {
-            self.core.mapping.frame(self.frame).unpin(self.core.me);
+            self.core.mapping.frame(self.frame).holders.unpin(self.core.me);
         }
     }
 }
@@ -195,7 +194,7 @@ impl fmt::Debug for Pin<'_> {
 }
 
 impl Core {
-    /// One more page is dirty.
+    /// Count a dirty page, and wake the writer if there are many.
     pub(crate) fn note_dirty(&self) {
         let dirty = self.mapping.header().dirty.fetch_add(1, Ordering::Relaxed) + 1;
         let wake_at = self.mapping.layout().frames as i64 / 4;

@@ -1,7 +1,7 @@
 //! The buffer pool of a self-caching application: a fixed number of pages in shared memory, over direct I/O.
 //!
-//! A database knows better than any cache below it what to keep. With a [`BufferPool`] over files that are opened for direct I/O, the pool is
-//! the only cache: a page comes from the disk into its frame and goes back from there, without a copy on the way.
+//! A database knows best which pages to cache. With a [`BufferPool`] over files opened for direct I/O, the pool is the only cache: a page is
+//! transferred between the disk and its frame without a copy.
 //!
 //! ```
 //! use diorite::{DirectIo, HostFile};
@@ -30,32 +30,31 @@
 //! [`fetch`](BufferPool::fetch) gives a shared guard, [`fetch_exclusive`](BufferPool::fetch_exclusive) and
 //! [`create_page`](BufferPool::create_page) an exclusive one; [`pin`](BufferPool::pin) keeps a page in its frame without a guard, and
 //! [`peek`](BufferPool::peek) reads without any (optimistically: the version of the page is compared afterwards). As with any lock, a thread
-//! that asks for a page of which it has a guard may wait for itself.
+//! that fetches a page of which it holds a guard may deadlock.
 //!
 //! # Replacement
-//! A page that comes in is on probation, and goes first, unless it is used again some time later; uses in quick succession count once. So a scan
-//! does not push out what is used again and again. A page that comes back soon after its eviction is protected at once.
+//! A new page is on probation, and is evicted first unless it is used again later. Uses in quick succession count once. So a scan does not evict
+//! pages in frequent use. A page fetched again soon after its eviction is protected at once.
 //!
-//! # Write-back
-//! Dirty pages are written by a thread of the pool, in disk order, many at once, when an eighth of the frames is dirty or frames are
-//! needed; all of a file's by [`flush`](BufferPool::flush), which also syncs it. A page that carries a log sequence number
-//! ([`PageMut::set_lsn`]) is not written before the log has it ([`BufferPool::set_durable_lsn`]). A page that cannot be written stays dirty; each process
-//! that has the file open gets the error once, from its next [`flush`](BufferPool::flush) or [`check`](BufferPool::check).
+//! # Writeback
+//! A thread of the pool writes dirty pages, in disk order, many at once, when an eighth of the frames is dirty or frames are needed.
+//! [`flush`](BufferPool::flush) writes all dirty pages of a file, and syncs it. A page with a log sequence number ([`PageMut::set_lsn`]) is not
+//! written before the log is durable up to it ([`BufferPool::set_durable_lsn`]). A page whose write fails stays dirty. Each process with the
+//! file open gets the error once, from its next [`flush`](BufferPool::flush) or [`check`](BufferPool::check).
 //!
 //! # Several processes
-//! A [shared](PoolOptions::shared) pool can be [attached](BufferPool::attach) to by other processes of the user through its file descriptor. Each of them
-//! opens the files by itself: host files of a fixed size or devices ([`PageFile::shared`]), or, of a file in an image that one of them has open as a
-//! volume, its blocks ([`PageFile::shared_extents`]).
+//! Other processes of the user can [attach](BufferPool::attach) to a [shared](PoolOptions::shared) pool through its file descriptor. Each process
+//! opens the files itself: host files of a fixed size or devices ([`PageFile::shared`]), or the blocks of a file in an image
+//! ([`PageFile::shared_extents`]).
 //!
 //! A process may die at any moment, also by `SIGKILL`. Then, for the others:
-//! - no guard, pin or lock of it is left; a thread that waits for one goes on within a fraction of a second;
-//! - a page that it had exclusively is as it was before the guard was taken, in the pool and on the disk; what it changed under guards that were dropped is
-//!   kept. So a page is never torn. What belongs together on several pages is the application's to log and undo; [`Stats::deaths`] says when to
-//!   look;
-//! - nothing that it had begun to read or to write is still under way.
+//! - its guards, pins and locks are released; a waiting thread continues within a fraction of a second;
+//! - a page that it held exclusively is restored to its content before the guard was taken, in the pool and on the disk. Changes under dropped
+//!   guards are kept. So a page is never torn. The application must log and undo changes of several pages; [`Stats::deaths`] counts deaths;
+//! - none of its reads and writes is still in flight.
 //!
-//! For this an exclusive guard of a dirty page of a shared pool keeps a copy of the page as it was (in a frame of the pool), which costs the time of copying one page.
-//! If the last process dies, the pool is gone, as memory is. A forked child does not use its parent's pool; it attaches by itself.
+//! So an exclusive guard of a dirty page of a shared pool keeps a before-image in a frame of the pool, at the cost of copying one page. The pool
+//! ends with its last process. A forked child must call `attach` itself.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -65,6 +64,8 @@ mod error;
 mod evict;
 mod files;
 mod guard;
+mod liveness;
+mod load;
 mod memory;
 mod options;
 mod peek;
@@ -78,7 +79,7 @@ mod write_back;
 pub use error::{Error, Result};
 pub use files::{FileId, PageFile, PageId};
 pub use guard::{PageMut, PageRef, Pin};
-pub use options::{HugePages, PoolOptions};
+pub use options::PoolOptions;
 pub use peek::Peek;
 pub use pool::BufferPool;
 pub use stats::Stats;

@@ -10,14 +10,14 @@ pub struct Peek<'p> {
 }
 
 impl Peek<'_> {
-    /// Copy bytes out. `None` if they are not inside the page, as an offset that was itself read from a changing page may be.
+    /// Copy bytes out. `None` if the range is not inside the page, as an offset read from a changing page may be.
     #[must_use]
     pub fn copy(&self, offset: usize, to: &mut [u8]) -> Option<()> {
         let end = offset.checked_add(to.len())?;
         copy_racing(self.mapping, self.frame, offset..end, to).then_some(())
     }
 
-    /// So many bytes, for `u64::from_le_bytes` and its like.
+    /// An array of bytes, for `u64::from_le_bytes` and the like.
     pub fn bytes<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         self.copy(offset, &mut bytes)?;

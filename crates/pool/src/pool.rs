@@ -1,4 +1,4 @@
-//! The pool as its users see it.
+//! The public interface of a pool.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -10,16 +10,17 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::files::{self, FileId, PageFile, PageId};
 use crate::guard::{PageMut, PageRef, Pin};
-use crate::memory::Mapping;
+use crate::liveness::lock_tables;
+use crate::memory::{FRAMES_MIN, Layout, Mapping};
 use crate::options::PoolOptions;
 use crate::peek::Peek;
 use crate::stats::Stats;
 use crate::{check, prefetch, processes, table, write_back};
 
-/// Requests to read ahead that wait for the pool's thread.
+/// Waiting requests to read ahead.
 const PREFETCH_WAITING: usize = 64;
 
-/// A fixed number of pages in memory, for any number of threads, and of processes where it is [shared](PoolOptions::shared). See the
+/// A fixed number of pages in memory, for any number of threads, and of processes if it is [shared](PoolOptions::shared). See the
 /// [crate's documentation](crate).
 #[derive(Debug)]
 pub struct BufferPool {
@@ -43,7 +44,7 @@ impl BufferPool {
         Ok(pool)
     }
 
-    /// Attach to a pool that another process made, by its descriptor ([`BufferPool::as_fd`]), which may be inherited, received over a socket, or
+    /// Attach to the pool of another process by its descriptor ([`BufferPool::as_fd`]), which may be inherited, received over a socket, or
     /// opened as `/proc/PID/fd/N`.
     ///
     /// # Errors
@@ -60,7 +61,7 @@ impl BufferPool {
         Self::new(Core::new(Arc::new(mapping))?, true)
     }
 
-    /// The memory, for other processes to attach to.
+    /// The descriptor of the memory, for other processes to attach.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.core.mapping.fd()
     }
@@ -70,15 +71,15 @@ impl BufferPool {
         self.core.mapping.layout().page_bytes
     }
 
-    /// Pages that the pool keeps in memory.
+    /// Number of pages in memory.
     pub fn pages(&self) -> usize {
         self.core.mapping.layout().frames
     }
 
-    /// Give the pool a file under a name that all processes of the pool use for it. Until the pool is dropped, no one else may write the file.
+    /// Add a file under a name that all processes of the pool use. Nothing else may write the file until the pool is dropped.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a name that is empty, longer than 96 bytes or open here already, for a page that the file cannot transfer directly,
+    /// [`Error::InvalidArgument`] for a name that is empty, longer than 96 bytes or open already, for pages smaller than the blocks of the device,
     /// and in a shared pool for a file that is not [shared](PageFile::shared); [`Error::Full`] for the 65th file;
     /// [`Error::Forked`] in a forked child.
     pub fn open_file(&self, name: &str, file: impl Into<PageFile>) -> Result<FileId> {
@@ -94,7 +95,7 @@ impl BufferPool {
                 "the file's device has larger blocks than the pool has pages",
             ));
         }
-        let lock = processes::lock_tables(&self.core.mapping, self.core.me);
+        let lock = lock_tables(&self.core.mapping, self.core.me);
         let id = files::find_or_enter(&self.core.mapping, name)?;
         drop(lock);
         let open = file.into_open(name, &self.core.mapping.files()[id.index()]);
@@ -104,7 +105,7 @@ impl BufferPool {
         }
     }
 
-    /// Read a page, from its file if it is not here. Waits for a thread that has it exclusively.
+    /// A shared guard of a page, which is read from its file if it is not cached. Waits for an exclusive guard.
     ///
     /// # Errors
     /// [`Error::File`] if it cannot be read, [`Error::BeyondEnd`] if the file cannot have it, [`Error::NoFrames`] if there is no frame for it,
@@ -115,21 +116,21 @@ impl BufferPool {
     #[inline]
     pub fn fetch(&self, page: PageId) -> Result<PageRef<'_>> {
         self.core.check_process()?;
-        self.core.fetches.increment();
+        self.core.fetches.add(1);
         match self.core.try_shared(page.key()) {
             Some(hold) => Ok(PageRef { hold }),
             None => Ok(PageRef { hold: self.core.shared(page)? }),
         }
     }
 
-    /// Have a page alone, to change it. Waits for all other guards of it.
+    /// An exclusive guard of a page. Waits for all other guards.
     ///
     /// # Errors
     /// As [`BufferPool::fetch`].
     #[inline]
     pub fn fetch_exclusive(&self, page: PageId) -> Result<PageMut<'_>> {
         self.core.check_process()?;
-        self.core.fetches.increment();
+        self.core.fetches.add(1);
         let hold = match self.core.try_exclusive(page.key()) {
             Some(hold) => hold,
             None => self.core.exclusive(page)?,
@@ -137,31 +138,25 @@ impl BufferPool {
         PageMut::new(&self.core, hold)
     }
 
-    /// Have a page alone, all zeros, without reading it.
+    /// An exclusive guard of a page, zeroed instead of read.
     ///
     /// # Errors
-    /// As [`BufferPool::fetch`], but for what reading can give.
+    /// As [`BufferPool::fetch`], except errors of the read.
     pub fn create_page(&self, page: PageId) -> Result<PageMut<'_>> {
         self.core.check_process()?;
-        self.core.fetches.increment();
-        loop {
-            if let Some(hold) = self.core.try_exclusive(page.key()) {
-                let mut guard = PageMut::new(&self.core, hold)?;
+        self.core.fetches.add(1);
+        let find = || {
+            let hold = self.core.try_exclusive(page.key())?;
+            Some(PageMut::new(&self.core, hold).map(|mut guard| {
                 guard.fill(0);
-                return Ok(guard);
-            }
-            match table::find_locked(&self.core.mapping, page.key(), self.core.me) {
-                Some(index) => self.core.wait_for_owner(self.core.mapping.frame(index)),
-                None => {
-                    if let Some(hold) = self.core.make(page)? {
-                        return Ok(PageMut::of_new(&self.core, hold));
-                    }
-                }
-            }
-        }
+                guard
+            }))
+        };
+        let make = || Ok(self.core.make(page)?.map(|hold| Ok(PageMut::of_new(&self.core, hold))));
+        self.core.find_or(page, find, make)?
     }
 
-    /// Keep a page in its frame, without a guard.
+    /// Pin a page to its frame, without a guard.
     ///
     /// # Errors
     /// As [`BufferPool::fetch`].
@@ -170,8 +165,8 @@ impl BufferPool {
         Ok(Pin::new(&self.core, &guard.hold))
     }
 
-    /// Read a page without a guard, if it is here: `read` may see it change, and then its result is dropped. `None` if it is not here or did change, or if
-    /// `read` returned none; then [`fetch`](BufferPool::fetch) it.
+    /// Read a cached page without a guard. `read` may see it change; its result is then discarded. `None` if the page is not cached or changed, or if
+    /// `read` returned none: [`fetch`](BufferPool::fetch) it then.
     ///
     /// ```no_run
     /// # use diorite_pool::{BufferPool, PageId};
@@ -192,7 +187,7 @@ impl BufferPool {
         if frame.is_version(version) { result } else { None }
     }
 
-    /// Have pages read ahead by a thread of the pool. A hint: a page without a free frame, or one that cannot be read, is skipped.
+    /// Read pages ahead by a thread of the pool. A hint: pages without a free frame, or with a read error, are skipped.
     ///
     /// # Errors
     /// The thread cannot be started; [`Error::Forked`].
@@ -207,22 +202,21 @@ impl BufferPool {
             let (sender, receiver) = sync_channel(PREFETCH_WAITING);
             let core = Arc::clone(&self.core);
             let thread = spawn("diorite-pool-ra", move || prefetch::run(&core, &receiver))?;
-            // Another thread may have been faster; then this one ends, for its sender is gone.
+            // If another thread was faster, this thread ends with its sender.
             let _ = self.prefetcher.set((sender, thread));
         }
         if let Some((sender, _)) = self.prefetcher.get() {
-            // The thread is behind: then the pages are read when they are asked for.
+            // If the thread is busy, the pages are read on demand.
             let _ = sender.try_send(pages);
         }
         Ok(())
     }
 
-    /// Write every page of a file that is dirty now, in disk order, and make all of the file durable. A page that a guard has exclusively is waited
-    /// for, up to ten seconds.
+    /// Write all dirty pages of a file in disk order, and make the file durable. Waits for exclusive guards, up to ten seconds.
     ///
     /// # Errors
-    /// [`Error::WriteBack`] if pages could not be written since the last report, here or in another process; [`Error::File`] if the file cannot be
-    /// synced; [`Error::PageHeld`] if a page has a guard all that time, [`Error::LogNotDurable`] if a page waits for the log: the others are written;
+    /// [`Error::WriteBack`] if writeback failed since the last report, in this process or another; [`Error::File`] if the sync failed;
+    /// [`Error::PageHeld`] if a guard held a page all that time, [`Error::LogNotDurable`] if a page waits for the log: the others are written;
     /// [`Error::Forked`].
     pub fn flush(&self, file: FileId) -> Result<()> {
         self.core.check_process()?;
@@ -240,7 +234,7 @@ impl BufferPool {
         }
     }
 
-    /// What went wrong in the write-back of a file since the last report in this process.
+    /// Report errors of the writeback of a file since the last report in this process.
     ///
     /// # Errors
     /// [`Error::WriteBack`].
@@ -249,7 +243,7 @@ impl BufferPool {
         self.core.file_of(file.page(0))?.report(entry)
     }
 
-    /// The log is durable up to here: pages with this log sequence number, or a smaller one, may be written back. It never goes back.
+    /// The log is durable up to `lsn`: pages with this log sequence number or a smaller one may be written back. It never decreases.
     pub fn set_durable_lsn(&self, lsn: u64) {
         self.core.mapping.header().durable_lsn.fetch_max(lsn, Ordering::AcqRel);
     }
@@ -259,16 +253,15 @@ impl BufferPool {
         self.core.mapping.header().durable_lsn.load(Ordering::Acquire)
     }
 
-    /// Take back what processes that died have held, now rather than when someone waits for it. Returns how many there were; none in a
-    /// forked child.
+    /// Recover from dead processes now rather than when a thread waits for them. Returns their number; 0 in a forked child.
     pub fn recover(&self) -> usize {
         if self.core.check_process().is_err() { 0 } else { self.core.recover() }
     }
 
-    /// Whether the pool's tables agree with each other, while no thread or process uses it: for tests.
+    /// Check the invariants while no other thread or process uses the pool, for tests.
     ///
     /// # Errors
-    /// The first contradiction.
+    /// The first violation.
     pub fn check_invariants(&self) -> std::result::Result<(), String> {
         check::check(&self.core)
     }
@@ -278,7 +271,7 @@ impl BufferPool {
         let header = self.core.mapping.header();
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            fetches: self.core.fetches.sum(),
+            fetches: self.core.fetches.get(),
             misses: of(&header.misses),
             prefetched: of(&header.prefetched),
             ghost_hits: of(&header.ghost_hits),
@@ -295,8 +288,8 @@ impl BufferPool {
         }
     }
 
-    /// Flush every file that is open here, and leave the pool. Dropping it does the same and keeps errors to itself. A page whose guard was leaked
-    /// ([`std::mem::forget`]) is not waited for.
+    /// Flush all open files, and detach. A drop does the same and ignores errors. The close does not wait for leaked guards
+    /// ([`std::mem::forget`]).
     ///
     /// # Errors
     /// The first error of [`BufferPool::flush`].
@@ -316,7 +309,7 @@ impl BufferPool {
         let mut ended = Ok(());
         for thread in [self.writer.take(), prefetcher].into_iter().flatten() {
             if thread.join().is_err() {
-                // What is dirty is written all the same.
+                // Dirty pages are still written.
                 ended = Err(Error::InvalidArgument("a thread of the pool panicked"));
             }
         }
@@ -325,6 +318,27 @@ impl BufferPool {
             .filter(open)
             .map(|index| self.flush(FileId::new(index)))
             .fold(ended, Result::and)
+    }
+}
+
+impl PoolOptions {
+    /// Create the pool.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an invalid size; [`Error::Os`] if there is no memory.
+    pub fn create(&self) -> Result<BufferPool> {
+        let layout = Layout::new(self.page_bytes, self.pages).ok_or_else(|| {
+            Error::InvalidArgument(match self.pages {
+                _ if !Layout::can_have_pages_of(self.page_bytes) => {
+                    "the pages of a pool have 4096, 8192, 16384, 32768 or 65536 bytes"
+                }
+                ..FRAMES_MIN => "a pool has at least 8 pages",
+                _ => "a pool has at most 1073741823 pages",
+            })
+        })?;
+        let mapping = Mapping::create(layout, self.is_shared)
+            .map_err(|source| Error::Os { what: "cannot get the memory of a pool", source })?;
+        BufferPool::new(Core::new(Arc::new(mapping))?, self.has_writer)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pages that are read before they are asked for, by a thread of the pool.
+//! Readahead, by a thread of the pool.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,12 +12,10 @@ use crate::{evict, table};
 
 /// Reads in flight.
 const DEPTH: u32 = 32;
-/// Pages that are owned at a time.
+/// Most frames held at a time.
 const BATCH: usize = 64;
-/// Bytes of one system call.
-const RUN_BYTES: usize = 1 << 20;
 
-/// The readahead thread of a pool; it ends when no request can come any more.
+/// The readahead thread of a pool. It ends when the sender of requests is dropped.
 pub(crate) fn run(core: &Core, requests: &Receiver<Vec<PageId>>) {
     let mut queue = DirectQueue::new(DEPTH);
     while let Ok(mut pages) = requests.recv() {
@@ -35,7 +33,8 @@ pub(crate) fn run(core: &Core, requests: &Receiver<Vec<PageId>>) {
     }
 }
 
-/// Read what is not there. A page that cannot be read is left to the thread that asks for it, and gets the error. Whether there were frames.
+/// Read the pages that are not cached. A failed page is left to the thread that fetches it, which gets the error. Returns whether there were
+/// frames.
 fn read(core: &Core, queue: &mut DirectQueue<OwnedExclusive>, mut pages: &[PageId]) -> bool {
     while !pages.is_empty() {
         let (entered, rest) = enter(core, pages);
@@ -54,30 +53,27 @@ fn read_entered(
     entered: Vec<(PageId, OwnedExclusive)>,
 ) {
     let page_bytes = core.mapping.layout().page_bytes;
-    let mut run: Vec<(PageId, OwnedExclusive)> = Vec::new();
-    for (page, hold) in entered {
+    for (page, mut hold) in entered {
         let Ok(file) = core.file_of(page) else { continue };
-        if file.has_queue {
-            if queue.in_flight() >= DEPTH {
-                take_finished(core, queue);
-            }
-            let offset = page.number() * page_bytes as u64;
-            if let Err(refused) = queue.read(&file.file, offset, hold, page_bytes, page.key()) {
-                core.leave(refused.into_memory(), page);
+        if !file.has_queue {
+            match file.read_page(page.number(), hold.bytes_mut()) {
+                Ok(()) => arrived(core, &hold),
+                Err(_) => core.leave(hold, page),
             }
             continue;
         }
-        let follows = run.last().is_some_and(|(last, _)| last.key() + 1 == page.key());
-        if !follows || run.len() * page_bytes >= RUN_BYTES {
-            read_run(core, &mut run);
+        if queue.in_flight() >= DEPTH {
+            take_finished(core, queue);
         }
-        run.push((page, hold));
+        let offset = page.number() * page_bytes as u64;
+        if let Err(refused) = queue.read(&file.file, offset, hold, page_bytes, page.key()) {
+            core.leave(refused.into_memory(), page);
+        }
     }
-    read_run(core, &mut run);
     while take_finished(core, queue) {}
 }
 
-/// Take one read from the queue when it is done. `false`: there is none.
+/// Wait for one read of the queue. Returns false if there is none.
 fn take_finished(core: &Core, queue: &mut DirectQueue<OwnedExclusive>) -> bool {
     let Ok(Some(finished)) = queue.next_finished() else { return false };
     match finished.result {
@@ -91,8 +87,8 @@ fn take_finished(core: &Core, queue: &mut DirectQueue<OwnedExclusive>) -> bool {
     true
 }
 
-/// Give the pages that are not there their frames, before the first read; those for which there was no frame come back. Only the first frame is
-/// waited for: a page that has its frame is waited for by threads that want to read it, and must be read soon.
+/// Take frames for uncached pages, before the first read. Returns the pages without a frame. It waits only for the first frame, because
+/// other threads may already wait for a page that has its frame.
 fn enter<'p>(core: &Core, pages: &'p [PageId]) -> (Vec<(PageId, OwnedExclusive)>, &'p [PageId]) {
     let page_bytes = core.mapping.layout().page_bytes;
     let mut entered = Vec::with_capacity(pages.len());
@@ -112,22 +108,6 @@ fn enter<'p>(core: &Core, pages: &'p [PageId]) -> (Vec<(PageId, OwnedExclusive)>
         entered.extend(core.enter_into(frame, page).map(|hold| (page, hold)));
     }
     (entered, &[])
-}
-
-/// Read pages that follow each other, by one call.
-fn read_run(core: &Core, run: &mut Vec<(PageId, OwnedExclusive)>) {
-    let mut run = std::mem::take(run);
-    let Some(first) = run.first().map(|(page, _)| *page) else { return };
-    let result = core.file_of(first).and_then(|file| {
-        let mut pages: Vec<_> = run.iter_mut().map(|(_, hold)| hold.bytes_mut()).collect();
-        file.read_pages(first.number(), &mut pages)
-    });
-    for (page, hold) in run {
-        match result {
-            Ok(()) => arrived(core, &hold),
-            Err(_) => core.leave(hold, page),
-        }
-    }
 }
 
 fn arrived(core: &Core, hold: &OwnedExclusive) {

@@ -1,21 +1,21 @@
-//! Which frame has which page: hash chains through the frames.
+//! The page table: hash chains through the frames.
 //!
-//! Locking: the head of a chain is a word of a lock and of the first frame. Look-ups take no lock. A change of a chain is one store, so that a
-//! chain is whole at every moment, and the lock of a process that died is just released.
+//! Locking: the head of a chain is one word with a lock and the first frame. Look-ups take no lock. A change of a chain is one store, so a
+//! chain is whole at every moment, and the lock of a dead process is just released.
 //!
-//! A look-up without the lock can miss a page, for a frame that leaves the chain takes it into another one; it never reports a wrong
-//! frame, for the caller holds what it got and looks at its page. A miss is looked up again under the lock before anything is loaded.
+//! A look-up without the lock can miss a page, because a frame that leaves the chain leads into another one. It never returns a wrong frame,
+//! because the caller takes the latch and compares the page. A miss is looked up again under the lock before the page is loaded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::liveness;
 use crate::memory::{FrameIndex, Mapping, ProcessSlot};
-use crate::processes;
 
-/// Longer chains are looked at under the lock only.
+/// Longer chains are searched only under the lock.
 const HOPS_MAX: usize = 16;
 const HEAD: u64 = 0xffff_ffff;
 
-/// Spreads a page's number; also the fingerprint of ghosts.
+/// The hash of a page; also the fingerprint of ghosts.
 #[inline]
 pub(crate) fn hash(page: u64) -> u64 {
     let mixed = (page ^ (page >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -28,7 +28,7 @@ fn bucket(mapping: &Mapping, page: u64) -> &AtomicU64 {
     &buckets[hash(page) as usize & (buckets.len() - 1)]
 }
 
-/// The frame that seems to have the page.
+/// The frame that probably has the page.
 #[inline]
 pub(crate) fn find(mapping: &Mapping, page: u64) -> Option<FrameIndex> {
     let mut next = (bucket(mapping, page).load(Ordering::Acquire) & HEAD) as u32;
@@ -43,16 +43,14 @@ pub(crate) fn find(mapping: &Mapping, page: u64) -> Option<FrameIndex> {
     None
 }
 
-/// What to do if the owner of a chain's lock is dead.
+/// Whether the caller has the lock of the pool's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stalled {
-    /// Recover what it left.
-    Recover,
-    /// Take its lock: the caller recovers at this moment.
-    TakeOver,
+enum Tables {
+    Unlocked,
+    Locked,
 }
 
-/// A chain that is locked.
+/// A locked chain.
 struct Locked<'m> {
     mapping: &'m Mapping,
     word: &'m AtomicU64,
@@ -60,7 +58,7 @@ struct Locked<'m> {
 }
 
 impl<'m> Locked<'m> {
-    fn new(mapping: &'m Mapping, page: u64, me: ProcessSlot, stalled: Stalled) -> Self {
+    fn new(mapping: &'m Mapping, page: u64, me: ProcessSlot, tables: Tables) -> Self {
         let word = bucket(mapping, page);
         let owned = u64::from(me.as_owner()) << 32;
         let mut spins = 0_u32;
@@ -76,13 +74,12 @@ impl<'m> Locked<'m> {
             spins += 1;
             if spins.is_multiple_of(1 << 12)
                 && let Some(owner) = ProcessSlot::from_owner((seen >> 32) as u32)
-                && !processes::is_alive(mapping, owner)
+                && !liveness::is_alive(mapping, owner)
             {
-                match stalled {
-                    Stalled::Recover => drop(processes::recover(mapping, me)),
-                    Stalled::TakeOver => {
-                        let _ = word.compare_exchange(seen, seen & HEAD, Ordering::SeqCst, Ordering::Relaxed);
-                    }
+                // Under the lock of the tables no other process can get the owner's slot.
+                let _lock = (tables == Tables::Unlocked).then(|| liveness::lock_tables(mapping, me));
+                if !liveness::is_alive(mapping, owner) {
+                    let _ = word.compare_exchange(seen, seen & HEAD, Ordering::SeqCst, Ordering::Relaxed);
                 }
             }
             if spins.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
@@ -108,19 +105,19 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// As [`find`], and certain.
+/// As [`find`], under the lock.
 pub(crate) fn find_locked(mapping: &Mapping, page: u64, me: ProcessSlot) -> Option<FrameIndex> {
-    Locked::new(mapping, page, me, Stalled::Recover).find(page)
+    Locked::new(mapping, page, me, Tables::Unlocked).find(page)
 }
 
-/// Enter a frame for its page, unless another has the page: that one is returned.
+/// Insert a frame for a page. The error is the frame that has the page already.
 pub(crate) fn insert(
     mapping: &Mapping,
     page: u64,
     index: FrameIndex,
     me: ProcessSlot,
 ) -> Result<(), FrameIndex> {
-    let mut chain = Locked::new(mapping, page, me, Stalled::Recover);
+    let mut chain = Locked::new(mapping, page, me, Tables::Unlocked);
     if let Some(other) = chain.find(page) {
         return Err(other);
     }
@@ -131,14 +128,14 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Take a frame out of the chain of its page. Nothing happens if it is not there.
+/// Remove a frame from the chain of its page, if it is there.
 pub(crate) fn unlink(mapping: &Mapping, page: u64, index: FrameIndex, me: ProcessSlot) {
-    unlink_from(Locked::new(mapping, page, me, Stalled::Recover), index);
+    unlink_from(Locked::new(mapping, page, me, Tables::Unlocked), index);
 }
 
-/// As [`unlink`], by the process that recovers, in the name of the dead.
+/// As [`unlink`], by the recovering process for a dead one.
 pub(crate) fn unlink_for(mapping: &Mapping, page: u64, index: FrameIndex, dead: ProcessSlot) {
-    unlink_from(Locked::new(mapping, page, dead, Stalled::TakeOver), index);
+    unlink_from(Locked::new(mapping, page, dead, Tables::Locked), index);
 }
 
 fn unlink_from(mut chain: Locked<'_>, index: FrameIndex) {
@@ -158,7 +155,7 @@ fn unlink_from(mut chain: Locked<'_>, index: FrameIndex) {
     }
 }
 
-/// Release the locks of a process that is dead.
+/// Release the locks of a dead process.
 pub(crate) fn release_locks(mapping: &Mapping, dead: ProcessSlot) {
     for word in mapping.buckets() {
         let seen = word.load(Ordering::SeqCst);

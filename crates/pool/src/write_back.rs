@@ -1,59 +1,30 @@
-//! Dirty pages go to their files: in disk order, many at once.
+//! Writeback of dirty pages: in disk order, many at once.
 //!
-//! A page is held shared while it is written, so that it does not change; it is clean when the write has ended well. Latches are only tried for
-//! while others are held, so that no one waits for a writer that waits for them.
+//! A page is held shared while it is written, so it does not change. It is clean after a successful write. While the writer holds latches, it
+//! only tries others, so it cannot deadlock.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use diorite::DirectQueue;
 
-use crate::core::Core;
+use crate::core::{Core, OwnedShared, WriteQueue};
 use crate::error::Result;
 use crate::files::{self, FileId, OpenFile, PageId};
-use crate::memory::{FrameIndex, Mapping, NO_PAGE, SharedHold};
+use crate::memory::{FrameIndex, NO_PAGE, SharedHold};
 
 /// Single pages that are written together.
 const DEPTH: u32 = 64;
-/// Pages of one batch: they are put in order among each other.
+/// Pages of one batch, which is sorted.
 const BATCH: usize = 512;
-/// So many pages that follow each other are one transfer.
+/// Adjacent pages from this number on are one transfer.
 const RUN_PAGES: usize = 4;
-/// The longest one.
+/// Largest transfer of adjacent pages.
 const RUN_BYTES: usize = 1 << 20;
-/// How long a flush waits for guards of other threads.
+/// Time limit of a flush for guards of other threads.
 const GUARD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the writer looks by itself.
-const INTERVAL: Duration = Duration::from_millis(200);
-
-type OwnedShared = SharedHold<Arc<Mapping>>;
-pub(crate) type WriteQueue = DirectQueue<OwnedShared>;
-
-/// Wakes the writer.
-#[derive(Debug, Default)]
-pub(crate) struct Wakeup {
-    is_wanted: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Wakeup {
-    pub(crate) fn wake(&self) {
-        let mut wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*wanted {
-            *wanted = true;
-            self.changed.notify_one();
-        }
-    }
-
-    fn wait(&self) {
-        let wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(wanted, INTERVAL, |wanted| !*wanted);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
-    }
-}
-
 /// The writeback thread of a pool; it ends when the pool is closed.
 pub(crate) fn run_writer(core: &Core) {
     while !core.is_closing.load(Ordering::SeqCst) {
@@ -64,7 +35,7 @@ pub(crate) fn run_writer(core: &Core) {
         if dirty() <= frames / 8 {
             continue;
         }
-        // Down to an eighth, unless what is left waits for the log or for its guards.
+        // Down to an eighth, unless the remaining pages wait for the log or for guards.
         while dirty() > frames / 8 && !core.is_closing.load(Ordering::SeqCst) {
             if core.write_back_some(BATCH.min(frames as usize / 4).max(8)) == 0 {
                 break;
@@ -73,27 +44,27 @@ pub(crate) fn run_writer(core: &Core) {
     }
 }
 
-/// What became of a list of pages.
+/// The result of writing a list of pages.
 #[derive(Debug, Default)]
 struct Outcome {
     written: usize,
-    /// Pages that another thread had.
+    /// Pages held by another thread.
     contended: Vec<(u64, FrameIndex)>,
-    /// The greatest log sequence number that a page waits for.
+    /// The largest log sequence number that a page waits for.
     waits_for_log: Option<u64>,
 }
 
 /// The pages that a flush left dirty.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
-    /// The greatest log sequence number that a page waits for.
+    /// The largest log sequence number that a page waits for.
     pub(crate) waits_for_log: Option<u64>,
-    /// A page that a guard has.
+    /// A page held by a guard.
     pub(crate) held: Option<PageId>,
 }
 
 impl Core {
-    /// Write back some dirty pages that are soon to be evicted; returns how many.
+    /// Write back some dirty pages near eviction. Returns their number.
     pub(crate) fn write_back_some(&self, count: usize) -> usize {
         let (frames, header) = (self.mapping.frames(), self.mapping.header());
         let start = header.write_back_hand.load(Ordering::Relaxed) as usize % frames.len();
@@ -120,7 +91,7 @@ impl Core {
         PageId::from_key(key).is_some_and(|page| self.file_of(page).is_ok())
     }
 
-    /// Write all dirty pages of a file that there are now.
+    /// Write all pages of a file that are dirty now.
     pub(crate) fn write_file(&self, file: FileId) -> Result<Unwritten> {
         self.file_of(file.page(0))?;
         let (mut unwritten, mut contended) = (Unwritten::default(), Vec::new());
@@ -140,12 +111,12 @@ impl Core {
         Ok(unwritten)
     }
 
-    /// Write a page that another thread had, if it is given back in time. Nothing is held here, so that any guard can be waited for.
+    /// Write a page that another thread holds, if it is released in time. The caller holds no latch, so it may wait for any guard.
     fn write_contended(&self, key: u64, index: FrameIndex, deadline: Instant) -> Outcome {
         let frame = self.mapping.frame(index);
         loop {
             let outcome = self.write_list(vec![(key, index)]);
-            // The pool is closed by its owner, so that no guard of this process lives: the page's was leaked.
+            // The owner closes the pool, so this process has no guard: it was leaked.
             let is_leaked = self.is_closing.load(Ordering::SeqCst) && frame.is_owned_by(self.me);
             if outcome.contended.is_empty() || is_leaked || Instant::now() >= deadline {
                 return outcome;
@@ -157,7 +128,7 @@ impl Core {
     fn dirty_pages(&self, wanted: impl Fn(PageId) -> bool) -> Vec<(u64, FrameIndex)> {
         let frames = self.mapping.frames().iter().enumerate();
         let mut list: Vec<_> = frames
-            // A page that is being changed for the first time is not dirty before the guard is dropped.
+            // A page under its first change is not dirty before the guard is dropped.
             .filter(|(_, frame)| frame.is_dirty() && PageId::from_key(frame.page()).is_some_and(&wanted))
             .map(|(index, frame)| (frame.page(), index as FrameIndex))
             .collect();
@@ -165,7 +136,7 @@ impl Core {
         list
     }
 
-    /// Write pages, if they are still where they were and dirty.
+    /// Write pages that are still in their frames and dirty.
     fn write_list(&self, mut list: Vec<(u64, FrameIndex)>) -> Outcome {
         list.sort_unstable();
         let mut outcome = Outcome::default();
@@ -206,7 +177,7 @@ impl Core {
         Some(hold)
     }
 
-    /// Write pages that follow each other: many by a call, a few with other pages.
+    /// Write adjacent pages: many by one call, a few through the queue.
     fn write_run(&self, run: &mut Vec<OwnedShared>, queue: Option<&mut WriteQueue>, outcome: &mut Outcome) {
         let holds = std::mem::take(run);
         let Some(page) = holds.first().and_then(|hold| PageId::from_key(hold.frame().page())) else { return };
@@ -215,7 +186,7 @@ impl Core {
             return self.write_by_calls(file, holds, outcome);
         };
         if holds.len() >= RUN_PAGES {
-            // What is queued may have a part of the same block of the filesystem, which the call would wait for.
+            // A queued write may have a part of the same filesystem block, and the call would wait for it.
             self.finish(queue, outcome);
             return self.write_by_calls(file, holds, outcome);
         }
@@ -238,7 +209,7 @@ impl Core {
         }
     }
 
-    /// Write what a queue has.
+    /// Wait for the writes of a queue.
     fn finish(&self, queue: &mut WriteQueue, outcome: &mut Outcome) {
         while let Ok(Some(finished)) = queue.next_finished() {
             self.mapping.header().writes.fetch_add(1, Ordering::Relaxed);
@@ -253,7 +224,7 @@ impl Core {
         }
     }
 
-    /// Write pages that follow each other, by one call; each by its own if that failed, so that what can be written is.
+    /// Write adjacent pages by one call. If it fails, write each page alone.
     fn write_by_calls(&self, file: &OpenFile, mut holds: Vec<OwnedShared>, outcome: &mut Outcome) {
         while let Some(page) = holds.first().map(page_of) {
             self.mapping.header().writes.fetch_add(1, Ordering::Relaxed);
@@ -285,7 +256,7 @@ impl Core {
         outcome.written += 1;
     }
 
-    /// The page stays dirty, and the error is reported to each process that has the file open.
+    /// Keep the page dirty, and report the error to each process with the file open.
     fn failed(&self, page: PageId, errno: i32) {
         files::note_error(&self.mapping.files()[page.file.index()], page.number(), errno);
         self.mapping.header().write_errors.fetch_add(1, Ordering::Relaxed);

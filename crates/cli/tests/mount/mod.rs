@@ -13,7 +13,7 @@ mod limits;
 mod many_inodes;
 pub(crate) mod names;
 pub(crate) mod namespaces;
-#[path = "../../../device/tests/it/common/nbd.rs"]
+#[path = "../../../nbd/tests/it/server.rs"]
 mod nbd;
 mod posix;
 mod remount;

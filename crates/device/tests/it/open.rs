@@ -10,7 +10,9 @@ use std::process::Command;
 
 use common::{LoopDevice, image, is_root, make_file};
 use diorite_block::{BioFlags, BlockDevice, IoOwner, Op, Piece, QueuedIo, Sector};
-use diorite_device::{Access, Backend, Create, DirectIo, FileDevice, OpenError, OpenOptions, open_target};
+use diorite_device::{
+    Access, Backend, Create, DirectIo, FileDevice, OpenError, OpenOptions, PartitionDevice,
+};
 
 /// A user who may do nothing.
 const NOBODY: u32 = 65534;
@@ -82,7 +84,8 @@ fn a_window_on_a_truncated_file_reports_the_error() {
     for backend in [Backend::Threads, Backend::Auto] {
         let (_directory, path) = image(4 << 20);
         let options = OpenOptions::read_write().backend(backend);
-        let window = open_target(&format!("{}?offset=1M", path.display()), &options).unwrap();
+        let file = FileDevice::open(&path, &options).unwrap();
+        let window: std::sync::Arc<dyn BlockDevice> = PartitionDevice::at_offset(file, 1 << 20).unwrap();
         let mut queue = std::sync::Arc::clone(&window).open_queue(4).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(256 << 10).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -256,42 +259,6 @@ fn policy_and_back_end_are_what_was_asked_for() {
 }
 
 #[test]
-fn names_are_understood_or_explained() {
-    let (directory, path) = image(1 << 20);
-    let spec = path.to_str().unwrap();
-    let read = OpenOptions::read_only();
-    let capacity = |spec: &str| open_target(spec, &read).unwrap().geometry().capacity_bytes;
-    assert_eq!(capacity(spec), 1 << 20);
-    assert_eq!(capacity(&format!("raw:{spec}")), 1 << 20);
-    assert_eq!(capacity(&format!("{spec}?offset=64K")), (1 << 20) - (64 << 10));
-    let error = |spec: &str| message(open_target(spec, &read));
-    assert!(error(&format!("{spec}?offset=2M")).contains("past its"));
-    assert!(error(&format!("{spec}?partition=1")).contains("no usable partition table"));
-    assert!(error(&format!("{spec}?colour=red")).contains("?partition=N"));
-    assert!(error("floppy:disk").contains("raw:PATH"));
-    assert!(error("").contains("empty"));
-    assert!(error("raw:raw77").contains("diorite raw raw77 DEVICE"));
-    assert!(error("/no/such?partition=1").contains("/no/such: cannot open"));
-
-    let odd = directory.path().join("is it?partition=1");
-    make_file(&odd, 2 << 20);
-    assert_eq!(capacity(odd.to_str().unwrap()), 2 << 20, "a path that exists is taken as it stands");
-    assert_eq!(capacity(&format!("{}?offset=1M", odd.display())), 1 << 20);
-}
-
-/// mkfs on a window must not resize the whole image.
-#[test]
-fn size_of_a_window_is_never_changed() {
-    let (_directory, path) = image(4 << 20);
-    let spec = format!("{}?offset=1M", path.display());
-    let create = |bytes| OpenOptions::read_write().create(Create::Sized(bytes));
-    open_target(&spec, &create(1 << 20)).unwrap();
-    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 20);
-    assert!(matches!(open_target(&spec, &create(4 << 20)), Err(OpenError::CannotGrow { .. })));
-    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 20);
-}
-
-#[test]
 fn block_device_in_use_is_refused_for_writing() {
     let (_directory, path) = image(8 << 20);
     let Some(disk) = LoopDevice::attach(&path, 512) else { return };
@@ -389,36 +356,10 @@ fn bytes_written_by_others_are_read() {
     file.write_all(&[42; 8192]).unwrap();
     drop(file);
     for direct in [DirectIo::Required, DirectIo::Off] {
-        let device = open_target(path.to_str().unwrap(), &OpenOptions::read_only().direct(direct)).unwrap();
+        let device: std::sync::Arc<dyn BlockDevice> =
+            FileDevice::open(&path, &OpenOptions::read_only().direct(direct)).unwrap();
         let mut memory = diorite_device::AlignedBuf::zeroed(8192, 4096);
         device.read_bytes(0, &mut memory).unwrap();
         assert!(memory.iter().all(|byte| *byte == 42));
     }
-}
-
-#[test]
-fn several_devices_open_as_one() {
-    let (_first, a) = image(1 << 20);
-    let (_second, b) = image(2 << 20);
-    let (a, b, read) = (a.display(), b.display(), OpenOptions::read_only());
-    let capacity = |spec: String| open_target(&spec, &read).unwrap().geometry().capacity_bytes;
-    assert_eq!(capacity(format!("stripe:{a},{b}")), 2 << 20);
-    assert_eq!(capacity(format!("stripe:{a},{b}?offset=512K?chunk=128K")), 2 << 20);
-    assert_eq!(capacity(format!("linear:{a},raw:{b}")), 3 << 20);
-    // Of the whole, then of the second, then of both.
-    assert_eq!(capacity(format!("linear:{a},{b}?offset=512K")), (3 << 20) - (512 << 10));
-    assert_eq!(capacity(format!("stripe:{a},{b}?offset=512K&chunk=128K")), (2 << 20) - (512 << 10));
-    assert_eq!(capacity(format!("linear:{a},{b}?offset=1536K?")), (1 << 20) + (512 << 10));
-    assert_eq!(capacity(format!("linear:{a},{b}?offset=1536K?offset=1M")), 512 << 10);
-    let error = |spec: String| message(open_target(&spec, &read));
-    assert!(error(format!("stripe:{a},{b}?chunk=1000")).contains("not a multiple"));
-    assert!(error(format!("stripe:{a},{b}?chunk=much")).contains("such as 64K"));
-    assert!(error(format!("linear:{a},{b}?chunk=64K")).contains("belongs to stripe"));
-    assert!(error(format!("stripe:{a},,{b}")).contains("commas"));
-    assert!(error(format!("stripe:{a},{b}?chunk=64K&colour=red")).contains("?colour is not known"));
-    let both = error(format!("linear:{a}?offset=4K,{b}?offset=4K"));
-    assert!(both.contains("write ?offset=4K? for that device, ??offset=4K for the whole"), "{both}");
-    assert!(error(format!("stripe:{a},/no/such")).contains("/no/such: cannot open"));
-    // For reading it was opened.
-    assert!(error(format!("stripe:{a},{b},{a}")).contains("is named twice"));
 }

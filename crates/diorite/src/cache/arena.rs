@@ -33,8 +33,8 @@ const RELEASED: u32 = 1 << 31;
 
 /// See the module's head.
 pub(crate) struct Arena {
-    /// Kept for its drop; its slices are never used again.
-    memory: AlignedBuf,
+    /// Owns the memory; its slices are never used.
+    _memory: AlignedBuf,
     base: NonNull<u8>,
     borrows: Box<[AtomicU32]>,
 }
@@ -50,7 +50,7 @@ impl Arena {
         let memory = AlignedBuf::try_zeroed(frames as usize * PAGE_BYTES, PAGE_BYTES)?;
         let base = memory.as_non_null();
         let borrows = (0..frames).map(|_| AtomicU32::new(0)).collect();
-        Ok(Self { memory, base, borrows })
+        Ok(Self { _memory: memory, base, borrows })
     }
 
     /// Number of frames.
@@ -102,8 +102,7 @@ impl Arena {
 
 impl std::fmt::Debug for Arena {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let pages = self.memory.page_kind();
-        f.debug_struct("Arena").field("frames", &self.len()).field("pages", &pages).finish_non_exhaustive()
+        f.debug_struct("Arena").field("frames", &self.len()).finish_non_exhaustive()
     }
 }
 

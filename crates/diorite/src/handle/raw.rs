@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BlockDevice, Op, Process, Sector};
-use diorite_device::{Access, OpenOptions as DeviceOptions, open_target};
+use diorite_device::{Access, OpenOptions as DeviceOptions};
+
+use crate::open::open_target;
 
 use crate::cache::engine::{CACHE_BYTES, Engine, EngineOptions};
 use crate::content::Content;

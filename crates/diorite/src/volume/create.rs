@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use diorite_device::{Create, DirectIo, FileDevice, OpenOptions as DeviceOptions, open_target};
+use diorite_device::{Create, DirectIo, FileDevice, OpenOptions as DeviceOptions};
+
+use crate::open::open_target;
 
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::volume::what_is_on::what_is_on;

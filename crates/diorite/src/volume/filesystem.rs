@@ -193,7 +193,7 @@ impl FilesystemOptions {
         self
     }
 
-    /// Open the volume on an image, a device or another target of `diorite_device::open_target`.
+    /// Open the volume on an image, a device or another target of [`open_target`](crate::open_target).
     ///
     /// # Errors
     /// [`Error::open_error`] if the image or device does not exist, is locked by another program, or has no direct I/O and that is required;

@@ -1,17 +1,18 @@
 //! The device of a volume, with blocks as small as the volume needs them.
 //!
-//! Where it sits: between `diorite_device::open_target`, which knows no volumes, and everything that opens one by name.
+//! Where it sits: between [`open_target`], which knows no volumes, and everything that opens one by name.
 //!
 //! Direct I/O on a disk with sectors of 4096 bytes moves 4096 bytes at least. A volume with blocks of 1024, or a partition that
 //! starts between two sectors (in an image that came from another disk), can be used there through the host's page cache only.
 
 use std::sync::Arc;
 
+use diorite_arrays::mirror_of;
 use diorite_block::BlockDevice;
-use diorite_device::{
-    Access, DirectIo, OpenError, OpenOptions, Partition, PartitionDevice, mirror_of, open_target, partitions,
-};
+use diorite_device::{Access, DirectIo, OpenError, OpenOptions, Partition, PartitionDevice, partitions};
 use diorite_ext::VolumeInfo;
+
+use crate::open::open_target;
 
 /// The smallest block of any volume.
 const SMALLEST_BLOCK: u32 = 1024;

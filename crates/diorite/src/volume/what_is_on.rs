@@ -6,13 +6,14 @@
 use std::fmt;
 use std::path::Path;
 
+use diorite_arrays::array_of;
 use diorite_block::BlockDevice;
-use diorite_device::{
-    OpenOptions, TargetKind, array_of, foreign_content, has_partitions, host_paths, kind_of_target,
-    open_target,
-};
+use diorite_device::{OpenOptions, has_partitions};
 use diorite_ext::VolumeInfo;
 use diorite_ext::layout::uuid_text;
+
+use crate::open::foreign::foreign_content;
+use crate::open::{TargetKind, host_paths, kind_of_target, open_target};
 
 const PARTITION_TABLE: &str = "a partition table";
 

@@ -38,6 +38,8 @@ mod memory_budget;
 mod model;
 mod moved_ranges;
 mod names_like_the_kernel;
+#[path = "../../../nbd/tests/it/server.rs"]
+mod nbd_server;
 mod outside;
 #[path = "../../../device/tests/it/common/panicking.rs"]
 mod panicking;
@@ -55,6 +57,7 @@ mod small_files;
 mod space;
 mod sync_batching;
 mod sync_cost;
+mod targets;
 mod threads;
 mod times;
 mod trim;

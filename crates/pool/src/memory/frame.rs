@@ -1,4 +1,4 @@
-//! The header of a frame: its page, its state, and how to restore it if its writer dies.
+//! The header of a frame: its page, its state, and its undo record.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -6,22 +6,22 @@ use super::latch::{Holders, Latch, ProcessSlot};
 
 /// A frame by number.
 pub(crate) type FrameIndex = u32;
-/// A page's number that is none.
+/// No page.
 pub(crate) const NO_PAGE: u64 = 0;
 
 const DIRTY: u32 = 1;
 const PROTECTED: u32 = 2;
-/// Uses counted at most.
+/// Largest use count.
 pub(crate) const HEAT_MAX: u32 = 3;
 
-/// How to undo what the owner does at this moment, should it die.
+/// The undo record of the owner's change, for its death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undo {
-    /// It changes nothing.
+    /// Nothing to undo.
     Nothing,
-    /// The page is on the disk as it was: forget the frame.
+    /// Discard the page: the disk has it.
     Discard,
-    /// The frame of this number has the page as it was.
+    /// Restore the before-image in this frame.
     Restore(FrameIndex),
 }
 
@@ -47,7 +47,7 @@ impl Undo {
 ///
 /// Invariants (of a frame whose owner is alive, or that has none):
 /// 1. `page` changes only while the frame is owned and `version` is odd.
-/// 2. The content changes only while the frame is owned, `version` is odd and `undo` says how to go back.
+/// 2. The content changes only while the frame is owned, `version` is odd and `undo` has the undo record.
 /// 3. A frame that is dirty has a page; its content is not on the disk.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
@@ -60,7 +60,7 @@ pub(crate) struct Frame {
     undo: AtomicU32,
     flags: AtomicU32,
     heat: AtomicU32,
-    /// When it was counted as used last.
+    /// The time of the last counted use.
     tick: AtomicU32,
     lsn: AtomicU64,
     pub(crate) holders: Holders,
@@ -82,18 +82,18 @@ impl Frame {
         Undo::from_word(self.undo.load(Ordering::SeqCst))
     }
 
-    /// Begin to change the content, or which page it is. The caller is the owner, and no reader holds the frame.
+    /// Begin to change the content or the page. The caller is the owner, and no reader holds the frame.
     pub(crate) fn begin_change(&self, undo: Undo) {
         self.undo.store(undo.to_word(), Ordering::SeqCst);
         if self.version.load(Ordering::Relaxed).is_multiple_of(2) {
             // An optimistic reader that sees any store from here on also sees the odd version.
             self.version.fetch_add(1, Ordering::SeqCst);
-            // Later stores of the content are no part of the line above.
+            // Orders later stores of the content after the line above.
             fence(Ordering::Release);
         }
     }
 
-    /// The change is whole: from here on no death undoes it.
+    /// End the change: no death undoes it any more.
     pub(crate) fn end_change(&self) {
         self.undo.store(Undo::Nothing.to_word(), Ordering::SeqCst);
         self.make_version_even();
@@ -117,7 +117,7 @@ impl Frame {
         version.is_multiple_of(2).then_some(version)
     }
 
-    /// Whether it is still that version, after everything read so far.
+    /// Whether the version is unchanged after all reads so far.
     #[inline]
     pub(crate) fn is_version(&self, version: u64) -> bool {
         std::sync::atomic::fence(Ordering::Acquire);
@@ -133,7 +133,7 @@ impl Frame {
         self.flags.fetch_or(DIRTY, Ordering::SeqCst) & DIRTY == 0
     }
 
-    /// Returns whether it was dirty. The caller holds the frame, so that no change comes in between.
+    /// Returns whether it was dirty. The caller holds the frame, so no change comes in between.
     pub(crate) fn set_clean(&self) -> bool {
         self.flags.fetch_and(!DIRTY, Ordering::SeqCst) & DIRTY != 0
     }
@@ -154,12 +154,12 @@ impl Frame {
         self.lsn.load(Ordering::Acquire)
     }
 
-    /// Never goes back while the page is in the frame.
+    /// Never decreases while the page is in the frame.
     pub(crate) fn raise_lsn(&self, lsn: u64) {
         self.lsn.fetch_max(lsn, Ordering::AcqRel);
     }
 
-    /// A page that comes in: no use, no log.
+    /// Reset for a new page: no use, no log sequence number.
     pub(crate) fn reset(&self, tick: u32) {
         self.flags.store(0, Ordering::SeqCst);
         self.lsn.store(0, Ordering::Release);
@@ -175,7 +175,7 @@ impl Frame {
         self.heat.store(heat, Ordering::Relaxed);
     }
 
-    /// Count a use. Uses within `window` misses of the last counted one are one.
+    /// Count a use, unless the last counted use is less than `window` misses ago.
     #[inline]
     pub(crate) fn touch(&self, now: &AtomicU32, window: u32) {
         let heat = self.heat.load(Ordering::Relaxed);
@@ -186,25 +186,6 @@ impl Frame {
                 self.heat.store(heat + 1, Ordering::Relaxed);
             }
         }
-    }
-
-    /// Keep the page in the frame. The caller holds it.
-    pub(crate) fn pin(&self, me: ProcessSlot) {
-        Latch::pin(&self.holders, me);
-    }
-
-    pub(crate) fn unpin(&self, me: ProcessSlot) {
-        Latch::unpin(&self.holders, me);
-    }
-
-    /// Whether no process holds or pins it. The caller is the owner.
-    pub(crate) fn is_unused(&self) -> bool {
-        Latch::is_unused(&self.holders)
-    }
-
-    /// Whether no process but one holds or pins it.
-    pub(crate) fn is_unused_by_others(&self, me: ProcessSlot) -> bool {
-        Latch::is_unused_by_others(&self.holders, me)
     }
 
     /// Whether a process owns it.

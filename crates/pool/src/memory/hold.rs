@@ -1,4 +1,4 @@
-//! The bytes of a page, as long as its latch is held.
+//! Holds: access to the bytes of a page while its latch is held.
 
 use std::any::Any;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use diorite::TransferMemory;
 
 use super::frame::{Frame, FrameIndex};
-use super::latch::{Latch, ProcessSlot};
+use super::latch::ProcessSlot;
 use super::mapping::Mapping;
 
-/// A frame that is held shared. `M` keeps the memory: a reference, or an [`Arc`] where the hold goes to a queue.
+/// A shared hold of a frame. `M` keeps the memory: a reference, or an [`Arc`] for a queue.
 pub(crate) struct SharedHold<M: Deref<Target = Mapping>> {
     mapping: M,
     frame: FrameIndex,
@@ -20,7 +20,7 @@ pub(crate) struct SharedHold<M: Deref<Target = Mapping>> {
 }
 
 impl<M: Deref<Target = Mapping>> SharedHold<M> {
-    /// Take the latch, if it can be had at once.
+    /// Take the latch, if it is free.
     #[inline]
     pub(crate) fn try_new(mapping: M, frame: FrameIndex, me: ProcessSlot) -> Option<Self> {
         let entry = mapping.frame(frame);
@@ -56,14 +56,14 @@ impl<M: Deref<Target = Mapping>> Drop for SharedHold<M> {
     }
 }
 
-/// A frame that is held exclusively.
+/// An exclusive hold of a frame.
 pub(crate) struct ExclusiveHold<M: Deref<Target = Mapping>> {
     mapping: M,
     frame: FrameIndex,
 }
 
 impl<M: Deref<Target = Mapping>> ExclusiveHold<M> {
-    /// Take the latch, if there is no owner. `wait` is called while there are readers; if it returns false, the latch is given back.
+    /// Take the latch, if there is no owner. `wait` is called while there are readers; if it returns false, the latch is released.
     #[inline]
     pub(crate) fn try_new(
         mapping: M,
@@ -73,8 +73,8 @@ impl<M: Deref<Target = Mapping>> ExclusiveHold<M> {
     ) -> Option<Self> {
         mapping.frame(frame).latch.try_own(me).ok()?;
         let hold = Self { mapping, frame };
-        // Until this ends the hold is known to no one, and gives the latch back if `wait` unwinds.
-        while !Latch::is_drained(&hold.frame().holders) {
+        // The hold releases the latch if `wait` unwinds.
+        while !hold.frame().holders.is_drained() {
             if !wait(hold.frame()) {
                 return None;
             }
@@ -105,7 +105,7 @@ impl<M: Deref<Target = Mapping>> ExclusiveHold<M> {
         unsafe { std::slice::from_raw_parts_mut(address, self.mapping.layout().page_bytes) }
     }
 
-    /// Keep it, shared.
+    /// Make it a shared hold.
     #[inline]
     pub(crate) fn downgrade(self, me: ProcessSlot) -> SharedHold<M> {
         let this = std::mem::ManuallyDrop::new(self);
@@ -205,11 +205,10 @@ pub(crate) fn restore(mapping: &Mapping, dead: ProcessSlot, from: FrameIndex, to
 mod tests {
     use super::*;
     use crate::memory::{Layout, Undo};
-    use crate::options::HugePages;
 
     fn mapping() -> Arc<Mapping> {
         let layout = Layout::new(4096, 8).expect("a small pool");
-        Arc::new(Mapping::create(layout, HugePages::Never, true).expect("memory"))
+        Arc::new(Mapping::create(layout, true).expect("memory"))
     }
 
     /// Threads of three "processes" change and read whole pages through holds, keep some shared after a change, and send some to other threads.
@@ -245,7 +244,9 @@ mod tests {
                 });
             }
         });
-        assert!(mapping.frames().iter().all(|frame| frame.latch.owner().is_none() && frame.is_unused()));
+        assert!(
+            mapping.frames().iter().all(|frame| frame.latch.owner().is_none() && frame.holders.is_unused())
+        );
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //!
 //! States:
 //! - `owner` is the process that has the frame exclusively, or none. Threads of one process exclude each other by the same word.
-//! - `holders` has a count for each process: its shared holds in the low half, its pins in the high half. So what a dead process held
-//!   is known exactly, and one store takes it back.
+//! - `holders` has a count for each process: its shared holds in the low half, its pins in the high half. So the holds of a dead process
+//!   are known exactly, and one store releases them.
 //!
-//! Protocol: a reader counts itself, then looks at the owner; a writer becomes the owner, then looks at the counts. Both are
-//! sequentially consistent, so at least one sees the other: the reader goes back, the writer waits.
+//! Protocol: a reader counts itself, then loads the owner. A writer becomes the owner, then loads the counts. Both are sequentially
+//! consistent, so at least one sees the other: the reader backs off, the writer waits.
 //!
-//! Waiting: the word `wake` is a futex; a waiter sets `WAITING` in the owner's word first, and a thread that changes what it waits for wakes it then.
+//! Waiting: the word `wake` is a futex. A waiter first sets `WAITING` in the owner's word. A thread that releases the latch then wakes it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -41,7 +41,7 @@ const WAITING: u32 = 0x100;
 const ONE_HOLD: u32 = 1;
 const ONE_PIN: u32 = 0x1_0000;
 const HOLDS: u32 = 0xffff;
-/// Shared holds, or pins, that one process may have of one frame.
+/// Most shared holds, or pins, of one process on one frame.
 const COUNT_MAX: u32 = 0x7fff;
 
 /// See the module's head. Zeroed memory is a free latch.
@@ -57,7 +57,45 @@ pub(crate) struct Latch {
 #[repr(C, align(64))]
 pub(crate) struct Holders([AtomicU32; PROCESSES]);
 
-/// Why a latch could not be had at once.
+impl Holders {
+    /// Whether no process has a shared hold. The caller is the owner.
+    #[inline]
+    pub(crate) fn is_drained(&self) -> bool {
+        self.0.iter().all(|cell| cell.load(Ordering::SeqCst) & HOLDS == 0)
+    }
+
+    /// Whether no process holds or pins the frame.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.0.iter().all(|cell| cell.load(Ordering::SeqCst) == 0)
+    }
+
+    /// Whether no process but one holds or pins the frame.
+    pub(crate) fn is_unused_by_others(&self, me: ProcessSlot) -> bool {
+        let others = self.0.iter().enumerate().filter(|(index, _)| *index != me.index());
+        others.map(|(_, cell)| cell.load(Ordering::SeqCst)).all(|count| count == 0)
+    }
+
+    /// Keep the frame from being evicted. The caller holds it.
+    pub(crate) fn pin(&self, me: ProcessSlot) {
+        let before = self.0[me.index()].fetch_add(ONE_PIN, Ordering::SeqCst);
+        if before >> 16 >= COUNT_MAX {
+            self.unpin(me);
+            panic!("a process has too many pins of one page: {COUNT_MAX} at most");
+        }
+    }
+
+    pub(crate) fn unpin(&self, me: ProcessSlot) {
+        self.0[me.index()].fetch_sub(ONE_PIN, Ordering::SeqCst);
+    }
+
+    /// Holds and pins of all processes.
+    #[cfg(test)]
+    pub(crate) fn uses(&self) -> u32 {
+        self.0.iter().map(|cell| cell.load(Ordering::SeqCst)).sum()
+    }
+}
+
+/// The latch is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Contended;
 
@@ -87,7 +125,7 @@ impl Latch {
         }
     }
 
-    /// Become the owner. Shared holds may still be there: [`Latch::is_drained`].
+    /// Become the owner. Shared holds may remain: [`Holders::is_drained`].
     #[inline]
     pub(crate) fn try_own(&self, me: ProcessSlot) -> Result<(), Contended> {
         let mut seen = self.owner.load(Ordering::Relaxed);
@@ -103,24 +141,7 @@ impl Latch {
         }
     }
 
-    /// Whether no process has a shared hold. The caller is the owner.
-    #[inline]
-    pub(crate) fn is_drained(holders: &Holders) -> bool {
-        holders.0.iter().all(|cell| cell.load(Ordering::SeqCst) & HOLDS == 0)
-    }
-
-    /// Whether no process holds or pins the frame.
-    pub(crate) fn is_unused(holders: &Holders) -> bool {
-        holders.0.iter().all(|cell| cell.load(Ordering::SeqCst) == 0)
-    }
-
-    /// Whether no process but one holds or pins the frame.
-    pub(crate) fn is_unused_by_others(holders: &Holders, me: ProcessSlot) -> bool {
-        let others = holders.0.iter().enumerate().filter(|(index, _)| *index != me.index());
-        others.map(|(_, cell)| cell.load(Ordering::SeqCst)).all(|count| count == 0)
-    }
-
-    /// Whether it is free, at this moment: a hint.
+    /// Whether it is free at this moment, as a hint.
     pub(crate) fn looks_free(&self, holders: &Holders) -> bool {
         self.owner.load(Ordering::Relaxed) & OWNER == 0
             && holders.0.iter().all(|cell| cell.load(Ordering::Relaxed) == 0)
@@ -133,24 +154,11 @@ impl Latch {
         }
     }
 
-    /// The owner becomes a reader; no other owner comes in between.
+    /// The owner becomes a reader, without another owner in between.
     #[inline]
     pub(crate) fn downgrade(&self, holders: &Holders, me: ProcessSlot) {
         holders.0[me.index()].fetch_add(ONE_HOLD, Ordering::SeqCst);
         self.release_exclusive();
-    }
-
-    /// Keep the frame from being evicted. The caller holds it.
-    pub(crate) fn pin(holders: &Holders, me: ProcessSlot) {
-        let before = holders.0[me.index()].fetch_add(ONE_PIN, Ordering::SeqCst);
-        if before >> 16 >= COUNT_MAX {
-            Self::unpin(holders, me);
-            panic!("a process has too many pins of one page: {COUNT_MAX} at most");
-        }
-    }
-
-    pub(crate) fn unpin(holders: &Holders, me: ProcessSlot) {
-        holders.0[me.index()].fetch_sub(ONE_PIN, Ordering::SeqCst);
     }
 
     /// The process that owns it.
@@ -158,17 +166,17 @@ impl Latch {
         ProcessSlot::from_owner(self.owner.load(Ordering::SeqCst) & OWNER)
     }
 
-    /// Wait until there may be no owner any more, at most for `timeout`. Whether the time is over.
+    /// Wait until the owner changes, at most for `timeout`. Returns whether the time is over.
     pub(crate) fn wait_for_owner(&self, timeout: Duration) -> bool {
         let seen = self.wake.load(Ordering::SeqCst);
         self.owner.fetch_or(WAITING, Ordering::SeqCst) & OWNER != 0 && self.sleep(seen, timeout)
     }
 
-    /// As the owner, wait until the shared holds may be gone, at most for `timeout`. Whether the time is over.
+    /// As the owner, wait until a shared hold ends, at most for `timeout`. Returns whether the time is over.
     pub(crate) fn wait_for_holders(&self, holders: &Holders, timeout: Duration) -> bool {
         let seen = self.wake.load(Ordering::SeqCst);
         self.owner.fetch_or(WAITING, Ordering::SeqCst);
-        !Self::is_drained(holders) && self.sleep(seen, timeout)
+        !holders.is_drained() && self.sleep(seen, timeout)
     }
 
     fn sleep(&self, seen: u32, timeout: Duration) -> bool {
@@ -178,7 +186,7 @@ impl Latch {
             std::thread::yield_now();
             return false;
         }
-        // The caller looks again, whatever ended the wait.
+        // The caller checks again in any case.
         futex::wait(&self.wake, futex::Flags::empty(), seen, Some(&timeout))
             == Err(rustix::io::Errno::TIMEDOUT)
     }
@@ -192,19 +200,13 @@ impl Latch {
         let _ = futex::wake(&self.wake, futex::Flags::empty(), i32::MAX as u32);
     }
 
-    /// Take back every shared hold and pin of a process that is dead.
+    /// Release all shared holds and pins of a dead process.
     pub(crate) fn forget_holds(&self, holders: &Holders, dead: ProcessSlot) {
         if holders.0[dead.index()].swap(0, Ordering::SeqCst) != 0
             && self.owner.load(Ordering::SeqCst) & WAITING != 0
         {
             self.wake_all();
         }
-    }
-
-    /// Holds and pins of all processes.
-    #[cfg(test)]
-    pub(crate) fn uses(holders: &Holders) -> u32 {
-        holders.0.iter().map(|cell| cell.load(Ordering::SeqCst)).sum()
     }
 }
 
@@ -243,7 +245,7 @@ mod tests {
                             while guarded.latch.try_own(me).is_err() {
                                 guarded.latch.wait_for_owner(wait_limit());
                             }
-                            while !Latch::is_drained(&guarded.holders) {
+                            while !guarded.holders.is_drained() {
                                 guarded.latch.wait_for_holders(&guarded.holders, wait_limit());
                             }
                             // SAFETY: owned, and no reader.
@@ -274,7 +276,7 @@ mod tests {
             }
         });
         assert_eq!(guarded.value.into_inner()[0], u64::from(threads) * (rounds / 2));
-        assert_eq!(Latch::uses(&guarded.holders), 0);
+        assert_eq!(guarded.holders.uses(), 0);
         assert_eq!(guarded.latch.owner(), None);
     }
 
@@ -285,14 +287,14 @@ mod tests {
         let (dead, alive) = (ProcessSlot(3), ProcessSlot(5));
         latch.try_shared(&holders, dead).unwrap();
         latch.try_shared(&holders, dead).unwrap();
-        Latch::pin(&holders, dead);
+        holders.pin(dead);
         latch.try_own(alive).unwrap();
-        assert!(!Latch::is_drained(&holders));
+        assert!(!holders.is_drained());
         latch.forget_holds(&holders, dead);
-        assert!(Latch::is_unused(&holders));
+        assert!(holders.is_unused());
         assert_eq!(latch.try_shared(&holders, dead), Err(Contended));
         latch.release_exclusive();
-        assert_eq!(Latch::uses(&holders), 0);
+        assert_eq!(holders.uses(), 0);
     }
 
     #[test]
@@ -300,13 +302,13 @@ mod tests {
         let (latch, holders) = (Latch::default(), Holders::default());
         let (me, other) = (ProcessSlot(0), ProcessSlot(1));
         latch.try_shared(&holders, me).unwrap();
-        Latch::pin(&holders, me);
+        holders.pin(me);
         latch.release_shared(&holders, me);
         latch.try_own(other).unwrap();
-        assert!(Latch::is_drained(&holders));
-        assert!(!Latch::is_unused(&holders));
+        assert!(holders.is_drained());
+        assert!(!holders.is_unused());
         latch.release_exclusive();
-        Latch::unpin(&holders, me);
+        holders.unpin(me);
         assert!(latch.looks_free(&holders));
     }
 }

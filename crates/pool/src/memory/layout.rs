@@ -1,11 +1,11 @@
-//! What lies where in the shared memory.
+//! The layout of the shared memory.
 //!
 //! ```text
 //! 0        header, 4096 bytes
 //! 4096     processes, 64 bytes each
 //! ...      files, 128 bytes each
 //! ...      heads of hash chains, 8 bytes each
-//! ...      ghosts: pages evicted of late, 8 bytes each
+//! ...      ghosts: recently evicted pages, 8 bytes each
 //! ...      frames, 128 bytes each
 //! (2 MiB)  pages
 //! ```
@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 use super::frame::Frame;
 
-/// Processes that one pool can have at a time.
+/// Most processes of a pool at a time.
 pub(crate) const PROCESSES: usize = 16;
-/// Files that one pool can have.
+/// Most files of a pool.
 pub(crate) const FILES: usize = 64;
 /// Words of a file's name.
 pub(crate) const NAME_WORDS: usize = 12;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"dioPool3");
-/// Frames of a pool.
+/// Fewest frames of a pool.
 pub(crate) const FRAMES_MIN: usize = 8;
 pub(crate) const FRAMES_MAX: usize = (1 << 30) - 1;
 const PAGES_AT: usize = 2 << 20;
@@ -31,7 +31,7 @@ const PAGES_AT: usize = 2 << 20;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Header {
-    /// Written last, so that a pool that is being made is none yet.
+    /// Written last, so that nothing attaches to an incomplete pool.
     pub(crate) magic: AtomicU64,
     pub(crate) page_bytes: AtomicU64,
     pub(crate) frames: AtomicU64,
@@ -39,18 +39,18 @@ pub(crate) struct Header {
     pub(crate) shared: AtomicU32,
     /// The namespace in which the processes of a shared pool have their numbers.
     pub(crate) pid_namespace: AtomicU64,
-    /// The process that changes the tables of processes and files, or recovers from a death.
+    /// The lock of the tables of processes and files, and of recovery.
     pub(crate) admin: AtomicU64,
-    /// Frames that never had a page begin here.
+    /// First frame that never had a page.
     pub(crate) never_used: AtomicU32,
     pub(crate) probation_hand: AtomicU32,
     pub(crate) protected_hand: AtomicU32,
     pub(crate) write_back_hand: AtomicU32,
     /// Counts misses: the clock of the replacement.
     pub(crate) tick: AtomicU32,
-    /// Frames on probation, about.
+    /// Approximate number of frames on probation.
     pub(crate) probation: AtomicI64,
-    /// Dirty frames, about.
+    /// Approximate number of dirty frames.
     pub(crate) dirty: AtomicI64,
     /// Pages with a larger log sequence number are not written back yet.
     pub(crate) durable_lsn: AtomicU64,
@@ -70,7 +70,7 @@ pub(crate) struct Header {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ProcessEntry {
-    /// Its number and when it started ([`crate::processes`]); 0 for none. One word, so that it is taken and left at one moment.
+    /// Its number and start time ([`crate::liveness`]); 0 for none. One word, so that it changes at one moment.
     pub(crate) identity: AtomicU64,
 }
 
@@ -80,16 +80,16 @@ pub(crate) struct ProcessEntry {
 pub(crate) struct FileEntry {
     /// How long its name is; 0 for none. Written last.
     pub(crate) name_bytes: AtomicU32,
-    /// The first error of a write-back since the last report in any process: the number of its page, and the errno in the low 16 bits.
+    /// The first error of writeback since the last report in any process: the number of its page, and the errno in the low 16 bits.
     pub(crate) first_error: AtomicU64,
-    /// How many errors there were.
+    /// Number of errors.
     pub(crate) errors: AtomicU64,
-    /// How many there were at the last report.
+    /// Number of errors at the last report.
     pub(crate) reported: AtomicU64,
     pub(crate) name: [AtomicU64; NAME_WORDS],
 }
 
-/// Where the parts begin, and how many entries they have.
+/// Offsets and numbers of entries of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) page_bytes: usize,
@@ -110,7 +110,7 @@ impl Layout {
         page_bytes.is_power_of_two() && (4096..=65536).contains(&page_bytes)
     }
 
-    /// None if there cannot be such a pool.
+    /// None for an invalid size.
     pub(crate) fn new(page_bytes: usize, frames: usize) -> Option<Self> {
         if !Self::can_have_pages_of(page_bytes) || !(FRAMES_MIN..=FRAMES_MAX).contains(&frames) {
             return None;
@@ -135,6 +135,11 @@ impl Layout {
             pages_at,
             total,
         })
+    }
+
+    /// Frames on probation while there are enough others.
+    pub(crate) fn probation_max(&self) -> i64 {
+        (self.frames / 10).max(1) as i64
     }
 
     pub(crate) fn magic() -> u64 {

@@ -1,7 +1,7 @@
-//! Locks of the kernel by which the processes of a shared pool know that a slot's process still has its memory.
+//! Kernel locks that show whether the process of a slot still has the memory of the pool.
 //!
-//! Each process locks the byte of its slot in the memory's file, through a description of its own that is closed when the process ends or
-//! executes another program. A number and a start time cannot tell the latter: they stay.
+//! Each process locks the byte of its slot in the memory's file, through its own file description. The kernel closes the description when the
+//! process ends or executes another program. The number and start time of a process stay the same after the latter.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Lock the byte of a slot; none while a child of its last process has it still.
+    /// Lock the byte of a slot; none while a child of its last process still has the lock.
     ///
     /// # Errors
     /// The memory's file cannot be opened again through `/proc`, or not be locked.
@@ -31,9 +31,9 @@ impl Life {
         }
     }
 
-    /// Whether a process has the lock of a slot. It may, where that cannot be found out.
+    /// Whether a process may have the lock of a slot. An unknown state counts as locked.
     pub(crate) fn is_locked(mapping: &Mapping, slot: ProcessSlot) -> bool {
-        // The mapping's description has no lock itself, so that this process's own one is seen.
+        // The mapping's description has no lock, so F_OFD_GETLK reports that of this process, too.
         let mut lock = write_lock(slot);
         fcntl(mapping.fd(), libc::F_OFD_GETLK, &mut lock).is_err() || i32::from(lock.l_type) != libc::F_UNLCK
     }

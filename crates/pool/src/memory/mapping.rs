@@ -12,8 +12,6 @@ use rustix::fs::{MemfdFlags, SealFlags};
 #[cfg(not(miri))]
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::options::HugePages;
-
 use super::frame::{Frame, FrameIndex};
 use super::layout::{FILES, FileEntry, Header, Layout, PROCESSES, ProcessEntry};
 
@@ -26,7 +24,7 @@ pub(crate) struct Mapping {
     layout: Layout,
     fd: OwnedFd,
     is_huge: bool,
-    /// Which mapped it.
+    /// The process that mapped it.
     process: Process,
 }
 
@@ -36,20 +34,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// New memory, zeroed, all of it there.
-    pub(crate) fn create(layout: Layout, huge: HugePages, shared: bool) -> io::Result<Self> {
+    /// New zeroed memory, all of it allocated, on huge pages if the system has them.
+    pub(crate) fn create(layout: Layout, shared: bool) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let reserved = match huge {
-            HugePages::Try => make(layout, flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).ok(),
-            HugePages::Never => None,
-        };
-        let is_reserved = reserved.is_some();
-        let fd = match reserved {
-            Some(fd) => fd,
-            None => make(layout, flags)?,
-        };
+        let reserved = make(layout, flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB);
+        let is_reserved = reserved.is_ok();
+        let fd = reserved.or_else(|_| make(layout, flags))?;
         let mut mapping = Self::map(fd, layout)?;
-        mapping.is_huge = is_reserved || (huge == HugePages::Try && mapping.collapse());
+        mapping.is_huge = is_reserved || mapping.collapse();
         let header = mapping.header();
         header.page_bytes.store(layout.page_bytes as u64, Ordering::Relaxed);
         header.frames.store(layout.frames as u64, Ordering::Relaxed);
@@ -58,7 +50,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Memory that another process made.
+    /// The memory of a pool that another process made.
     pub(crate) fn attach(fd: OwnedFd) -> io::Result<Self> {
         let bad = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| bad("it is no memory of a pool"))?;
@@ -81,7 +73,7 @@ impl Mapping {
         Self::map(fd, layout)
     }
 
-    /// Miri knows no shared mappings: memory of the heap, for threads only.
+    /// Miri has no shared mappings: memory of the heap, for threads only.
     #[cfg(miri)]
     fn map(fd: OwnedFd, layout: Layout) -> io::Result<Self> {
         // SAFETY: the layout is not empty.
@@ -97,7 +89,7 @@ impl Mapping {
 
     #[cfg(not(miri))]
     fn map(fd: OwnedFd, layout: Layout) -> io::Result<Self> {
-        // The address lies as the offset does to a huge page, so that those can be mapped.
+        // The address has the same alignment to huge pages as the offset.
         let reserved_bytes = layout.total + HUGE_PAGE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let reserved = unsafe {
@@ -109,7 +101,7 @@ impl Mapping {
             )
         }?;
         let skipped = reserved.addr().next_multiple_of(HUGE_PAGE) - reserved.addr();
-        // SAFETY: the range lies inside the mapping just made, which no one knows of; the rest of that is unmapped and never used.
+        // SAFETY: the range lies inside the mapping just made, which is not used yet; its rest is unmapped.
         let base = unsafe {
             let wanted = reserved.byte_add(skipped);
             let mapped = rustix::mm::mmap(
@@ -134,7 +126,7 @@ impl Mapping {
         Ok(Self { base, layout, fd, is_huge: false, process: Process::current() })
     }
 
-    /// Have transparent huge pages; whether all of it lies on them.
+    /// Ask for transparent huge pages. Returns whether all memory lies on them.
     fn collapse(&self) -> bool {
         let address = self.base.as_ptr().cast();
         // SAFETY: advice on our own mapping, which keeps its content.
@@ -210,7 +202,7 @@ impl Mapping {
         &self.frames()[index as usize]
     }
 
-    /// Where a frame's page begins; `page_bytes` from there are inside the mapping.
+    /// The first byte of a frame's page; `page_bytes` from there are inside the mapping.
     #[inline]
     pub(super) fn page_address(&self, index: FrameIndex) -> NonNull<u8> {
         assert!((index as usize) < self.layout.frames, "frame {index} is outside the pool");
@@ -237,12 +229,12 @@ fn make(_layout: Layout, _flags: MemfdFlags) -> io::Result<OwnedFd> {
     Ok(std::fs::OpenOptions::new().read(true).open("/dev/null")?.into())
 }
 
-/// A memfd with all of its memory, which cannot change its size.
+/// A memfd of fixed size, with all of its memory allocated.
 #[cfg(not(miri))]
 fn make(layout: Layout, flags: MemfdFlags) -> io::Result<OwnedFd> {
     let fd = rustix::fs::memfd_create(c"diorite-pool", flags)?;
     rustix::fs::ftruncate(&fd, layout.total as u64)?;
-    // Now rather than at the first touch, where it would be a signal.
+    // A failure at the first access would be a signal.
     rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, layout.total as u64)?;
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(fd)

@@ -217,15 +217,27 @@ fn a_leaked_guard_does_not_keep_flush_and_close_for_ever() {
     assert!(start.elapsed() < flush, "{:?}, a flush {flush:?}", start.elapsed());
 }
 
+/// Wait for a condition, for a minute.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A guard that is dropped while a flush waits for it is no error.
 #[test]
 fn a_flush_waits_for_a_guard() {
     let Failing { pool, file, .. } = failing(16);
-    pool.create_page(file.page(2)).unwrap().fill(1);
+    for page in [2, 3] {
+        pool.create_page(file.page(page)).unwrap().fill(1);
+    }
     std::thread::scope(|scope| {
         let guard = pool.fetch_exclusive(file.page(2)).unwrap();
         let flush = scope.spawn(|| pool.flush(file));
-        std::thread::sleep(Duration::from_millis(300));
+        // The flush waits for guards after it has written the other pages.
+        wait_until("the other page is written", || pool.stats().written_pages == 1);
         drop(guard);
         flush.join().unwrap().expect("the guard was dropped");
     });
@@ -304,24 +316,16 @@ fn a_read_that_panics_leaves_no_page() {
     });
 }
 
-/// Frames come free one by one: a page that is read ahead is there soon after it has its frame, and not when all the others have theirs.
+/// Frames come free one by one: a page that was read ahead waited for the frames of all others.
 #[test]
 fn a_page_read_ahead_does_not_wait_for_frames_of_others() {
     let Failing { pool, file, .. } = failing(160);
     let mut pins: Vec<_> = (0..160).map(|number| pool.pin(file.page(number)).unwrap()).collect();
-    let is_done = AtomicBool::new(false);
-    let took = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_done.load(Ordering::SeqCst) && pins.pop().is_some() {
-                std::thread::sleep(Duration::from_millis(400));
-            }
-        });
-        pool.prefetch((200..220).map(|number| file.page(number))).unwrap();
-        std::thread::sleep(Duration::from_secs(1));
-        let start = Instant::now();
-        drop(pool.fetch(file.page(200)).unwrap());
-        is_done.store(true, Ordering::SeqCst);
-        start.elapsed()
-    });
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    let evictions = pool.stats().evictions;
+    pool.prefetch((200..220).map(|number| file.page(number))).unwrap();
+    for taken in 1..=10 {
+        pins.pop();
+        wait_until("the frame is taken", || pool.stats().evictions >= evictions + taken);
+    }
+    assert!(pool.stats().prefetched > 0, "frames for ten pages, and none of them is read");
 }

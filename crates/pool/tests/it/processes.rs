@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use diorite::device::{Sharing, open_target};
+use diorite::device::Sharing;
+use diorite::open_target;
 use diorite::{
     BlockDevice, DeviceOptions, DirectIo, Extent, ExtentKind, Filesystem, FilesystemOptions, Sector,
 };

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "only tests use it")]
 
 pub(crate) mod child;
-pub(crate) mod nbd;
 pub(crate) mod panicking;
 pub(crate) mod suite;
 

@@ -1,0 +1,8 @@
+//! Memory for transfers: aligned, on huge pages where the system has them, and registered with rings.
+
+mod arena;
+pub(crate) mod buffer;
+pub(crate) mod buffers;
+mod heap;
+mod region;
+pub(crate) mod registered;
