@@ -8,6 +8,8 @@
 //! 1. A child never gets a bio that is larger, or has more segments, than its geometry allows.
 //! 2. A bio that must come after a flush comes after a flush of every child.
 
+mod queue;
+
 use std::sync::Arc;
 
 use diorite_block::{
@@ -15,10 +17,11 @@ use diorite_block::{
     SharedQueue,
 };
 
+use self::queue::JoinedQueue;
 use crate::error::OpenError;
+use crate::ring;
 use crate::ring::batch::{self, Part};
 use crate::ring::layout::Layout;
-use crate::ring::queue;
 use crate::ring::route::{Target, file_under};
 
 /// Largest bio of a joined device.
@@ -55,8 +58,8 @@ impl JoinedDevice {
         if capacity == 0 {
             return Err(bad(format!("the smallest has no chunk of {chunk_bytes} bytes")));
         }
-        let transfer = common.max_transfer_bytes.saturating_mul(count as u32).min(TRANSFER_BYTES_MAX);
-        let max_transfer_bytes = (transfer - transfer % block).max(block);
+        let max_transfer_bytes =
+            common.max_transfer_bytes.saturating_mul(count as u32).min(TRANSFER_BYTES_MAX);
         let geometry = Geometry { capacity_bytes: capacity, max_transfer_bytes, ..common };
         Ok(Self::new(name, children, Layout::Striped { chunk_bytes, children: count }, geometry))
     }
@@ -79,6 +82,9 @@ impl JoinedDevice {
                 .ok_or_else(|| bad("together they are too large"))?;
             ends.push(end);
         }
+        if end == 0 {
+            return Err(bad("there is nothing to join"));
+        }
         let geometry = Geometry { capacity_bytes: end, ..common };
         Ok(Self::new(name, children, Layout::Linear { ends }, geometry))
     }
@@ -89,13 +95,19 @@ impl JoinedDevice {
         layout: Layout,
         geometry: Geometry,
     ) -> Arc<Self> {
-        let geometry = Geometry { atomic_write_bytes: 0, ..geometry };
+        let (transfer, block) = (geometry.max_transfer_bytes, geometry.logical_block_size);
+        let max_transfer_bytes = (transfer - transfer % block).max(block);
+        let geometry = Geometry { max_transfer_bytes, atomic_write_bytes: 0, ..geometry };
         Arc::new(Self { name, children, layout, geometry, counters: IoCounters::default() })
     }
 
     /// The files with rings under the children, if each has one.
     fn targets(&self) -> Option<Vec<Target>> {
         self.children.iter().map(Target::of).collect()
+    }
+
+    fn has_files(&self) -> bool {
+        self.children.iter().any(|child| file_under(&**child).is_some())
     }
 
     /// Cut the bios along the layout. Adjacent parts on a child are merged, as far as its geometry allows.
@@ -236,13 +248,16 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+        if !self.has_files() {
+            return Ok(Box::new(JoinedQueue::open(self, depth)?));
+        }
         let (layout, targets) = (self.layout.clone(), self.targets());
-        Ok(queue::open(self, layout, targets, depth))
+        Ok(ring::queue::open(self, layout, targets, depth))
     }
 
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
         let (layout, targets) = (self.layout.clone(), self.targets());
-        Some(queue::open_shared(self, layout, targets, depth))
+        self.has_files().then(|| ring::queue::open_shared(self, layout, targets, depth))
     }
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {
