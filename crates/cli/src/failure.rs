@@ -13,7 +13,7 @@ use diorite::front_end::{LockHolder, Partition, array_of, partitions_with_volume
 use diorite::{DeviceOptions, ErrorKind, OpenError, VolumeInfo, open_target};
 
 use diorite_mount::MountOptions;
-use diorite_mount::status::{Place, place_of};
+use diorite_mount::status::{Location, location_of};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
@@ -47,14 +47,14 @@ impl Failure {
         match error {
             OpenError::BadTarget { .. } => Self::Usage(error.to_string()),
             OpenError::Locked { path, holder: holder @ LockHolder::Process(process, _), .. } => {
-                Self::Failed(match place_of(*process, path) {
+                Self::Failed(match location_of(*process, path) {
                     None => error.to_string(),
-                    Some(Place::Mount(directory)) => format!(
+                    Some(Location::Mount(directory)) => format!(
                         "{}: locked by {holder}: it is mounted on {directory}; use it there, or unmount it: diorite umount {directory}",
                         path.display(),
                         directory = directory.display()
                     ),
-                    Some(Place::Server(address)) => format!(
+                    Some(Location::Server(address)) => format!(
                         "{}: locked by {holder}: it is served, {address}; use it there, or end that process",
                         path.display()
                     ),

@@ -1,7 +1,7 @@
 //! Mounting a volume, in the foreground or as a daemon, and unmounting.
 //!
-//! A daemon is this program once more, with standard output as the pipe on which it says that the volume is mounted. So the command returns
-//! when the volume can be used, and errors until then are written to its standard error.
+//! The daemon is a second process of this program. Its standard output is a pipe, on which it reports that the volume is mounted. So the command
+//! returns when the volume can be used, and earlier errors are written to its standard error.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -40,17 +40,14 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         return remount(arguments);
     }
     let Some(directory) = &arguments.directory else {
-        return Err(Failure::Usage(format!(
-            "{}: where to mount it is missing: a directory",
-            arguments.image
-        )));
+        return Err(Failure::Usage(format!("{}: the directory to mount it on is missing", arguments.image)));
     };
     let mut options = MountOptions { read_only: arguments.read_only, ..MountOptions::default() };
     for words in &arguments.options {
         let wrong = |error| Failure::Usage(format!("{error} (the options: `diorite help mount`)"));
         options.set(words).map_err(wrong)?;
     }
-    // As the kernel's list of mounts has it, so that others find the daemon.
+    // As in the kernel's list of mounts, by which other programs find the daemon.
     let directory = directory.canonicalize().map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
             Failure::Failed(format!("{}: cannot mount: there is no such directory", directory.display()))
@@ -59,7 +56,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     })?;
     let reason = match std::fs::metadata(&directory) {
         Err(error) if is_left(&error) => {
-            Some("what is mounted on it has lost its daemon: unmount it first (`diorite umount`)")
+            Some("the mount on it has lost its daemon: unmount it first (`diorite umount`)")
         }
         Err(error) => return Err(Failure::host(directory.display(), "be mounted on", &error)),
         Ok(found) if !found.is_dir() => Some("it is no directory"),
@@ -79,11 +76,11 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         return start_daemon();
     }
     if is_daemon {
-        // A terminal's signals are for others.
+        // The signals of the terminal are not for the daemon.
         let _ = rustix::process::setsid();
     }
     keep_few_arenas();
-    // Before the volume is mounted: what cannot be written is an error of this command.
+    // Before the volume is mounted: an error is one of this command.
     let null = if is_daemon { Some(open_log(Path::new("/dev/null"))?) } else { None };
     let destination = match (is_daemon, &arguments.log) {
         (true, Some(path)) => Destination::File(open_log(path)?),
@@ -92,7 +89,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     };
     logging::install(destination, arguments.log_level.into());
     warn_of_file_size(&arguments.image);
-    // Ended between mounting and the first answer, it would leave a mount without a daemon.
+    // A signal between the mount and the first answer would leave a mount without a daemon.
     interrupt::is_changing();
     let mount = diorite_mount::Mount::new(&arguments.image, &directory, &options)
         .map_err(|error| failure(&arguments.image, &options, "mount", error))?;
@@ -126,7 +123,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
     served
 }
 
-/// Change options of what is mounted. `mount(8)` gives the source as well, and all options that there are.
+/// Change options of a mount. `mount(8)` passes the source, too, and all options of the mount.
 fn remount(arguments: &args::Mount) -> Result<()> {
     let directory = arguments.directory.clone().unwrap_or_else(|| arguments.image.clone().into());
     // As the kernel's list of mounts has it.
@@ -141,19 +138,19 @@ fn remount(arguments: &args::Mount) -> Result<()> {
     diorite_mount::remount(&directory, &words).map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// A mount whose daemon was killed says so.
+/// Whether the error is that of a mount whose daemon was killed.
 fn is_left(error: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Users of a mount that an error names.
 const USERS_SHOWN: usize = 8;
-/// How long `umount` waits for a daemon before it says so, and how long at most.
-const WAIT_BEFORE_WORD: Duration = Duration::from_secs(2);
+/// Time after which `umount` reports that it waits for a daemon, and the limit.
+const WAIT_UNREPORTED: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(600);
 
-/// `diorite umount`: when it returns, everything is on the image, and the daemon is gone. The kernel itself waits for that with
-/// mounts of type `fuseblk` only. One that fails leaves the others.
+/// `diorite umount`: when it returns, everything is on the image, and the daemon has ended. The kernel waits for that with mounts of type
+/// `fuseblk` only. After a failure the other directories are unmounted.
 pub(crate) fn umount(arguments: &args::Umount) -> Result<()> {
     let mut all = Ok(());
     for directory in &arguments.directories {
@@ -166,20 +163,20 @@ pub(crate) fn umount(arguments: &args::Umount) -> Result<()> {
 }
 
 fn unmount(directory: &Path, lazily: bool) -> Result<()> {
-    // As the kernel's list of mounts has it. That of a mount whose daemon is gone is what it is.
+    // As in the kernel's list of mounts. A mount without a daemon has no canonical path.
     let directory = &directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     if let Some(kind) = mounted::type_of(directory).filter(|kind| !mounted::is_own(kind)) {
         return Err(Failure::Failed(format!(
-            "{}: cannot unmount: what is mounted on it is not of Diorite, but of type {kind}: use `umount`",
+            "{}: cannot unmount: the mount is of type {kind}, not of Diorite: use `umount`",
             directory.display()
         )));
     }
     let daemon = if lazily { None } else { daemon_of(directory) };
     let numbers = mounted::device_numbers(directory);
-    // Of what the daemon cannot write when it ends, only its log would tell.
+    // Errors of the daemon's last writes are in its log only.
     let written = if daemon.is_some() { write_back(directory) } else { Ok(()) };
     detach(directory, lazily).map_err(|error| not_unmounted(directory, &error))?;
-    // Also mounted elsewhere, as by `mount --bind`, it is served on.
+    // If it is mounted elsewhere, too, as by `mount --bind`, the daemon continues.
     let elsewhere = numbers.and_then(|numbers| mounted::directories_of(&numbers).into_iter().next());
     match (daemon, elsewhere) {
         (Some(_), Some(elsewhere)) => complain(&format!(
@@ -193,14 +190,14 @@ fn unmount(directory: &Path, lazily: bool) -> Result<()> {
     written.map_err(|error| {
         let why = std::io::Error::from(error);
         let directory = directory.display();
-        Failure::Failed(format!("{directory}: unmounted, but what was not synced before may be lost: {why}"))
+        Failure::Failed(format!("{directory}: unmounted, but unsynced data may be lost: {why}"))
     })
 }
 
-/// The error of an unmount; of one that is in use, with its users.
+/// The error of an unmount. If the mount is in use, it names the users.
 fn not_unmounted(directory: &Path, error: &MountError) -> Failure {
     let users = match error {
-        // `fusermount3` says it in words.
+        // `fusermount3` has no number for it.
         MountError::Detach { source, .. } if source.to_string().to_lowercase().contains("busy") => {
             users_of(directory)
         }
@@ -219,29 +216,29 @@ fn not_unmounted(directory: &Path, error: &MountError) -> Failure {
     ))
 }
 
-/// Have everything on the image that was written to a mount.
+/// Write all data of a mount to the image.
 fn write_back(directory: &Path) -> rustix::io::Result<()> {
     let opened =
         rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let opened = match opened {
-        // It may be for others than the one who unmounts it.
+        // The directory may be closed to the unmounting user.
         Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
         opened => opened?,
     };
-    // Once after a program was killed in a copy, the kernel says that it was interrupted, and that only.
+    // After a program was killed in a copy, the kernel returns `EINTR` once.
     if let Err(error) = rustix::io::retry_on_intr(|| rustix::fs::syncfs(&opened)) {
-        // Of any time since it was mounted, such as when the volume was full: the programs that synced know of it.
+        // The error may be old, as of a full volume: it was reported to the programs that synced.
         complain(&format!(
-            "{}: some of what was written to it could not be written to the image: {}",
+            "{}: some written data could not be written to the image: {}",
             directory.display(),
             std::io::Error::from(error)
         ));
     }
-    // Whether the volume itself is in order.
+    // Reports a volume that has failed.
     rustix::fs::fsync(&opened)
 }
 
-/// The daemon of a mount, if it says who it is.
+/// The process of a mount's daemon, if it answers.
 fn daemon_of(directory: &Path) -> Option<OwnedFd> {
     let status = diorite_mount::status::ask(directory).ok()?;
     let pid = Pid::from_raw(i32::try_from(status.daemon).ok()?)?;
@@ -249,7 +246,7 @@ fn daemon_of(directory: &Path) -> Option<OwnedFd> {
 }
 
 fn wait_for_end(directory: &Path, daemon: &OwnedFd) -> Result<()> {
-    if has_ended_within(daemon, WAIT_BEFORE_WORD) {
+    if has_ended_within(daemon, WAIT_UNREPORTED) {
         return Ok(());
     }
     print_error(&format!(
@@ -265,7 +262,7 @@ fn wait_for_end(directory: &Path, daemon: &OwnedFd) -> Result<()> {
     )))
 }
 
-/// A handle of a process can be read when the process has ended.
+/// A pidfd can be read when the process has ended.
 fn has_ended_within(process: &OwnedFd, limit: Duration) -> bool {
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: 0 };
     loop {
@@ -284,8 +281,8 @@ fn failure(image: &str, options: &MountOptions, what: &str, error: MountError) -
     }
 }
 
-/// A signal asks for the end, and unmounts; if files are open, they can be used until they are closed. Once it is unmounted, further signals
-/// change nothing: what the kernel caches would be lost with the process.
+/// A signal unmounts. Open files can be used until they are closed. After the unmount further signals change nothing: the kernel's cache would be
+/// lost with the process.
 fn end(mount: &diorite_mount::Mount, is_unmounted: &Mutex<bool>) {
     let directory = mount.directory();
     let shown = directory.display();
@@ -317,12 +314,12 @@ fn end(mount: &diorite_mount::Mount, is_unmounted: &Mutex<bool>) {
     }
 }
 
-/// Run this program once more as the daemon, and wait until it has mounted the volume.
+/// Start the daemon, and wait until it has mounted the volume.
 fn start_daemon() -> Result<()> {
     let failed = |error: std::io::Error| Failure::host("daemon", "be started", &error);
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
-    // By its own name: that of a mount helper has a meaning.
+    // By the same name: the name of a mount helper has a meaning.
     std::os::unix::process::CommandExt::arg0(&mut command, std::env::args_os().next().unwrap_or_default());
     command.args(std::env::args_os().skip(1)).env(IS_DAEMON, "1");
     keep_descriptors_here();
@@ -333,7 +330,7 @@ fn start_daemon() -> Result<()> {
         return Ok(());
     }
     let status: ExitStatus = child.wait().map_err(failed)?;
-    // It has said why.
+    // It has printed the reason.
     if status.code().is_some() {
         Err(Failure::Reported)
     } else {
@@ -347,7 +344,7 @@ fn open_log(path: &Path) -> Result<File> {
     opened.map_err(|error| Failure::host(path.display(), "be written", &error))
 }
 
-/// The volume is mounted: let the caller go on, and keep nothing of it.
+/// The volume is mounted: report it to the caller, and close the caller's files.
 fn leave_caller(null: &File) -> Result<()> {
     let _ = std::io::stdout().write_all(b"\n").and_then(|()| std::io::stdout().flush());
     let redirected = rustix::stdio::dup2_stdout(null).and_then(|()| rustix::stdio::dup2_stderr(null));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use diorite_mount::MountOptions;
-use diorite_mount::nfs::{NfsOptions, NfsServer, ServeError, Squash};
-use diorite_mount::virtiofs::{VirtioFs, VirtioFsError};
+use diorite_mount::nfs::{NfsOptions, NfsServer, Squash};
+use diorite_mount::virtiofs::VirtioFs;
+use diorite_mount::{MountOptions, ServeError};
 
 use crate::args;
 use crate::failure::{Failure, Result};
@@ -42,6 +42,13 @@ fn for_mounts(option: &str) -> Failure {
     ))
 }
 
+fn failure(image: &str, options: &MountOptions, error: ServeError) -> Failure {
+    match error {
+        ServeError::Volume(error) => Failure::of_mount(image, options, "serve", &error),
+        error => Failure::Failed(error.to_string()),
+    }
+}
+
 fn nfs(arguments: &args::Nfs) -> Result<()> {
     let options = options(&arguments.served)?;
     if options.direct {
@@ -54,10 +61,7 @@ fn nfs(arguments: &args::Nfs) -> Result<()> {
         anonymous_gid: arguments.anongid,
     };
     let image = &arguments.served.image;
-    let failure = |error| match error {
-        ServeError::Volume(error) => Failure::of_mount(image, &options, "serve", &error),
-        error => Failure::Failed(error.to_string()),
-    };
+    let failure = |error| failure(image, &options, error);
     let nfs = NfsOptions { squash, insecure: arguments.insecure };
     let server = NfsServer::new(image, arguments.listen, &options, &nfs).map_err(failure)?;
     let stop = server.stop();
@@ -68,10 +72,7 @@ fn nfs(arguments: &args::Nfs) -> Result<()> {
 fn virtiofs(arguments: &args::Virtiofs) -> Result<()> {
     let options = options(&arguments.served)?;
     let image = &arguments.served.image;
-    let failure = |error| match error {
-        VirtioFsError::Volume(error) => Failure::of_mount(image, &options, "serve", &error),
-        error => Failure::Failed(error.to_string()),
-    };
+    let failure = |error| failure(image, &options, error);
     let server = VirtioFs::new(image, &arguments.socket, &options).map_err(failure)?;
     let stop = server.stop();
     interrupt::act(Arc::new(move |_| stop.stop()));

@@ -32,7 +32,7 @@ pub(crate) fn top(arguments: &args::Top, output: &mut Output) -> Result<()> {
     let interval = Duration::from_secs_f64(arguments.interval);
     let mut earlier = ask(&arguments.directory).map_err(|error| failure(&error))?;
     let screen = if arguments.once || arguments.json { None } else { Screen::open()? };
-    // The terminal is put in order before this ends.
+    // The terminal is restored before this ends.
     interrupt::act(Arc::new(|_| {}));
     let mut sort = arguments.sort;
     loop {
@@ -55,7 +55,7 @@ pub(crate) fn top(arguments: &args::Top, output: &mut Output) -> Result<()> {
         if arguments.once {
             return Ok(());
         }
-        // A key shows what there is in another order, and the interval goes on.
+        // A key changes the order, and the interval continues.
         if matches!(waited, Waited::Elapsed) {
             earlier = now;
         }
@@ -96,7 +96,7 @@ fn wait(interval: Duration, screen: Option<&Screen>) -> Result<Waited> {
     }
 }
 
-/// What each process did in an interval, in the order in which it is shown.
+/// Totals of each process in an interval, in the order of the table.
 struct Usage {
     seconds: f64,
     tasks: Vec<TaskStatus>,

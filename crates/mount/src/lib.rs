@@ -28,6 +28,7 @@ mod service;
 pub mod virtiofs;
 
 pub use fuse::{Mount, MountError, RemountError, remount};
+pub use service::ServeError;
 pub use service::options::{IoUring, MountOptions, option_words};
 pub use service::users::users_of;
 pub use service::{mounted, status};

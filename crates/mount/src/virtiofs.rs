@@ -1,12 +1,11 @@
-//! The transport to virtual machines: a vhost-user device, as which a virtual machine monitor shows the volume to its guest (virtio-fs).
+//! virtio-fs: a vhost-user device by which a virtual machine monitor shows the volume to its guest.
 //!
 //! The guest's kernel puts requests into a queue in its memory, and threads here carry them out. A write's data is copied from the
 //! guest's memory to pages that the device uses as they are, and a read's the other way: one copy, for safe code cannot lend memory that a
-//! guest may change at any time. Nothing can be told to the guest unasked, so it writes through.
+//! guest may change at any time. A guest takes no notifications, so it writes through.
 //!
-//! One virtual machine at a time uses the volume. When it ends or starts anew, its requests have ended first, or never begin; then what it had
-//! open is closed, and everything made durable. Before a queue is stopped all requests that were taken from it are answered: the machine uses
-//! their memory for other things then.
+//! One virtual machine at a time uses the volume. When it ends or restarts, its requests end first; then its files are closed, and everything is
+//! made durable. Before a queue is stopped, all requests that were taken from it are answered: the machine reuses their memory.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -15,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use diorite::Filesystem;
@@ -35,10 +34,11 @@ use crate::protocol::payload::{Payload, Payloads};
 use crate::protocol::reply::Reply;
 use crate::protocol::request::Message;
 use crate::protocol::session::{Behavior, MAX_TRANSFER, Served, Session, Transport, status_of};
+use crate::service::ServeError;
 use crate::service::log::{LimitedLog, Log};
 use crate::service::opened;
 use crate::service::options::MountOptions;
-use crate::service::threads::Threads;
+use crate::service::threads::{Counted, InProgress, Threads};
 use crate::service::watch::{Name, Watch};
 
 /// Queues: one of requests that others do not hold up, one of all others.
@@ -47,41 +47,16 @@ const QUEUE_SIZE: usize = 1024;
 const THREADS: usize = 16;
 /// After a connection that could not be served: it may be for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Events of the thread that takes requests, beside those of the queues and the one that `vhost_user_backend` has: the connection has ended; another
-/// virtual machine connects.
+/// Events of the thread that takes requests, after the events of the queues and of `vhost_user_backend`: the connection has ended; another virtual
+/// machine connects.
 const CONNECTION_ENDED: u16 = QUEUES as u16 + 1;
 const ANOTHER_CONNECTS: u16 = QUEUES as u16 + 2;
-/// What is read apart from the data of a write.
+/// Header and structure of a write.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 /// The modern device, of virtio 1.0 on.
 const VIRTIO_VERSION_1: u64 = 1 << 32;
 const RING_INDIRECT_DESCRIPTORS: u64 = 1 << 28;
 const RING_EVENT_INDEX: u64 = 1 << 29;
-
-/// Why a volume cannot be served to virtual machines.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VirtioFsError {
-    /// The volume cannot be opened, or failed when it was closed.
-    #[error(transparent)]
-    Volume(#[from] diorite::Error),
-    /// The socket cannot be listened on.
-    #[error("{}: cannot listen: {source}", socket.display())]
-    Listen {
-        /// The socket.
-        socket: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The device cannot be made.
-    #[error("{}: cannot serve: {said}", socket.display())]
-    Device {
-        /// The socket.
-        socket: PathBuf,
-        /// What is wrong.
-        said: String,
-    },
-}
 
 /// A volume that is served to virtual machines by [`VirtioFs::serve`].
 pub struct VirtioFs {
@@ -90,7 +65,7 @@ pub struct VirtioFs {
     session: Arc<Session>,
     listener: UnixListener,
     control: Arc<Control>,
-    /// What goes wrong with connections.
+    /// Errors of connections.
     warnings: Arc<LimitedLog>,
 }
 
@@ -100,7 +75,7 @@ pub struct VirtioFsStop {
     control: Arc<Control>,
 }
 
-/// What is needed to end it.
+/// Shared with [`VirtioFsStop`].
 struct Control {
     socket: PathBuf,
     is_stopping: AtomicBool,
@@ -147,9 +122,9 @@ impl VirtioFs {
     ///
     /// # Errors
     /// The volume cannot be opened, or the socket not be made.
-    pub fn new(target: &str, socket: &Path, options: &MountOptions) -> Result<Self, VirtioFsError> {
-        let listener =
-            listen(socket).map_err(|source| VirtioFsError::Listen { socket: socket.to_owned(), source })?;
+    pub fn new(target: &str, socket: &Path, options: &MountOptions) -> Result<Self, ServeError> {
+        let listener = listen(socket)
+            .map_err(|source| ServeError::Listen { address: socket.display().to_string(), source })?;
         let control = Control {
             socket: socket.to_owned(),
             is_stopping: AtomicBool::new(false),
@@ -172,7 +147,7 @@ impl VirtioFs {
         Ok(Self { _watch: watch.ok(), session, listener, control, warnings })
     }
 
-    /// What ends it.
+    /// A handle that ends it.
     pub fn stop(&self) -> VirtioFsStop {
         VirtioFsStop { control: Arc::clone(&self.control) }
     }
@@ -181,12 +156,12 @@ impl VirtioFs {
     ///
     /// # Errors
     /// There is no memory or there are no threads; as [`Filesystem::close`].
-    pub fn serve(&self) -> Result<(), VirtioFsError> {
-        let threads = Arc::<Threads>::default();
+    pub fn serve(&self) -> Result<(), ServeError> {
+        let threads = Threads::default();
         let (sender, receiver) = sync_channel(QUEUE_SIZE);
         let serving = Arc::<RwLock<()>>::default();
         if let Err(error) = self.start_workers(&threads, receiver, &serving) {
-            // Those that there are have the volume.
+            // The threads that were started use the volume.
             drop(sender);
             threads.wait_until_ended();
             return Err(error);
@@ -198,7 +173,7 @@ impl VirtioFs {
                 let _alone = serving.write().unwrap_or_else(PoisonError::into_inner);
                 self.session.end_client()
             };
-            // The next one is served nevertheless: what can be read can be read, and what is not written is tried again.
+            // The next machine is served nevertheless: the volume can be read, and writeback is retried.
             if let Err(error) = ended {
                 log::error!("{}: the virtual machine has gone: {error}", self.control.socket.display());
             }
@@ -215,11 +190,10 @@ impl VirtioFs {
 
     fn start_workers(
         &self,
-        threads: &Arc<Threads>,
+        threads: &Threads,
         receiver: Receiver<Received>,
         serving: &Arc<RwLock<()>>,
-    ) -> Result<(), VirtioFsError> {
-        let device_error = |said: String| VirtioFsError::Device { socket: self.control.socket.clone(), said };
+    ) -> Result<(), ServeError> {
         let receiver = Arc::new(Mutex::new(receiver));
         let payloads = Payloads::new(MAX_TRANSFER, THREADS)?;
         for _ in 0..THREADS {
@@ -231,7 +205,7 @@ impl VirtioFs {
                 serving: Arc::clone(serving),
             };
             let receiver = Arc::clone(&receiver);
-            threads.spawn(move || worker.work(&receiver)).map_err(|error| device_error(error.to_string()))?;
+            threads.spawn("virtiofs", move || worker.work(&receiver)).map_err(ServeError::Threads)?;
         }
         Ok(())
     }
@@ -279,7 +253,7 @@ impl VirtioFs {
         }
         let events = EventSet::IN | EventSet::EDGE_TRIGGERED;
         for handler in &handlers {
-            // Without it nothing is said of those that wait.
+            // Without it, waiting machines are not reported.
             let event = u64::from(ANOTHER_CONNECTS);
             let _ = handler.register_listener(self.listener.as_raw_fd(), events, event);
         }
@@ -335,44 +309,6 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 
 type Memory = GuestMemoryLoadGuard<GuestMemoryMmap>;
 
-/// Requests that were taken from a queue and are not answered yet.
-#[derive(Debug, Default)]
-struct Taken {
-    count: Mutex<usize>,
-    changed: Condvar,
-}
-
-impl Taken {
-    fn change(&self, next: impl FnOnce(usize) -> usize) {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        *count = next(*count);
-        self.changed.notify_all();
-    }
-
-    fn wait_until_none(&self) {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        while *count > 0 {
-            count = self.changed.wait(count).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-/// Counts a request in [`Taken`] for as long as it lives.
-struct Counted(Arc<Taken>);
-
-impl Counted {
-    fn new(taken: &Arc<Taken>) -> Self {
-        taken.change(|count| count + 1);
-        Self(Arc::clone(taken))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.change(|count| count - 1);
-    }
-}
-
 /// A request in the guest's memory.
 struct Received {
     chain: DescriptorChain<Memory>,
@@ -381,7 +317,7 @@ struct Received {
     /// Whether the virtual machine has gone.
     is_over: Arc<AtomicBool>,
     /// Until it is answered.
-    counted: Counted,
+    _counted: Counted,
 }
 
 /// The device as the virtual machine monitor drives it.
@@ -391,14 +327,18 @@ struct Device {
     sender: SyncSender<Received>,
     is_over: Arc<AtomicBool>,
     /// Of each queue.
-    taken: [Arc<Taken>; QUEUES],
+    taken: [Arc<InProgress>; QUEUES],
     control: Arc<Control>,
     warnings: Arc<LimitedLog>,
 }
 
 impl Device {
-    /// Take what is in a queue: whether there may be more. A queue that was stopped is not touched.
-    fn take_requests(&self, vring: &VringMutex, taken: &Arc<Taken>) -> Result<bool, virtio_queue::Error> {
+    /// Take the requests of a queue. Returns whether there may be more. A stopped queue is not touched.
+    fn take_requests(
+        &self,
+        vring: &VringMutex,
+        taken: &Arc<InProgress>,
+    ) -> Result<bool, virtio_queue::Error> {
         let requests: Vec<_> = {
             // Counted under the lock by which a queue is stopped.
             let mut state = vring.get_mut();
@@ -410,7 +350,7 @@ impl Device {
                 chain,
                 vring: vring.clone(),
                 is_over: Arc::clone(&self.is_over),
-                counted: Counted::new(taken),
+                _counted: taken.begin(),
             };
             let chains = state.get_queue_mut().iter(self.memory.memory())?;
             let requests: Vec<_> = chains.take(QUEUE_SIZE).map(received).collect();
@@ -452,14 +392,14 @@ impl VhostUserBackend for Device {
     }
 
     fn update_memory(&self, _memory: GuestMemoryAtomic<GuestMemoryMmap>) -> io::Result<()> {
-        // It is the one that is here already.
+        // The memory is the same.
         Ok(())
     }
 
-    /// Wait until what was taken from a queue is answered: its memory is the machine's again when this returns.
+    /// Wait until all requests of a queue are answered: their memory is the machine's again when this returns.
     fn stop_vring(&self, queue: u32) -> io::Result<()> {
         if let Some(taken) = self.taken.get(queue as usize) {
-            taken.wait_until_none();
+            taken.wait_until_ended();
         }
         Ok(())
     }
@@ -493,7 +433,7 @@ impl VhostUserBackend for Device {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    // Returned, it would end the thread that takes requests, also those of the machine's next start.
+                    // A returned error would end the thread that takes requests, also for the next start of the machine.
                     self.session.log.say(&format!("queue {queue} of the guest is not in order: {error}"));
                     break;
                 }
@@ -506,7 +446,7 @@ impl VhostUserBackend for Device {
 /// A thread with its memory.
 struct Worker {
     session: Arc<Session>,
-    /// The first piece of a message, and the rest of those that are not writes.
+    /// The first piece of a message; the whole message if it is no write.
     message: Vec<u8>,
     payload: Payload,
     reply: Reply,
@@ -525,7 +465,7 @@ impl Transport for Queue {
 }
 
 impl Worker {
-    /// Carry out requests until there are no more to come.
+    /// Carry out requests until the server ends.
     fn work(&mut self, receiver: &Mutex<Receiver<Received>>) {
         loop {
             let lock = Arc::clone(&self.serving);
@@ -535,7 +475,7 @@ impl Worker {
                 // Before another thread takes the next one, which may be that of a new start.
                 (received, lock.read().unwrap_or_else(PoisonError::into_inner))
             };
-            let Received { chain, vring, is_over, counted: _until_answered } = received;
+            let Received { chain, vring, is_over, _counted: _until_answered } = received;
             if is_over.load(Ordering::Acquire) {
                 continue;
             }
@@ -559,7 +499,7 @@ impl Worker {
         }
     }
 
-    /// Carry out a request: so many bytes were written into its memory.
+    /// Carry out a request. Returns the bytes written into its memory.
     fn serve(
         &mut self,
         chain: DescriptorChain<Memory>,

@@ -13,13 +13,13 @@ use crate::failure::Result;
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// What the user wants.
+/// A command of the user.
 pub(super) enum Key {
     End,
     Sort(SortBy),
 }
 
-/// The terminal, as it was before when this is dropped.
+/// The terminal. Dropped, it is restored.
 pub(super) struct Screen {
     before: Termios,
 }
@@ -57,7 +57,7 @@ impl Screen {
         write(&page)
     }
 
-    /// A key that means something, if one comes in time.
+    /// A known key, if one comes in time.
     pub(super) fn key(time: Duration) -> Result<Option<Key>> {
         let stdin = io::stdin();
         let timeout = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
@@ -67,7 +67,7 @@ impl Screen {
             Ok(_) => {}
             Err(error) => return Err(io::Error::from(error).into()),
         }
-        // Past any buffer, which would hide what it has from the next poll.
+        // Without a buffer, which would hide bytes from the next poll.
         let mut byte = [0];
         if rustix::io::read(&stdin, &mut byte).map_err(io::Error::from)? == 0 {
             // The terminal is gone.

@@ -1,4 +1,4 @@
-//! What `top` shows: lines about the mount, and a table of processes.
+//! The page of `top`: lines about the mount, and a table of processes.
 
 use std::time::Duration;
 

@@ -163,7 +163,7 @@ fn a_mount_that_lost_its_daemon_is_named() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let said = bench.fail("mount a.img one", 1);
-    assert!(said.contains("one: cannot mount: what is mounted on it has lost its daemon"), "{said}");
+    assert!(said.contains("one: cannot mount: the mount on it has lost its daemon"), "{said}");
     bench.run("umount one");
     bench.must_be_clean("a.img");
 }

@@ -1,4 +1,4 @@
-//! How a filesystem comes into the tree of the host, and out of it.
+//! Mounting and unmounting.
 //!
 //! The superuser mounts it as `fuseblk`, on a loop device: then the kernel's `sync`, `syncfs` and `umount` wait for this program, which they do
 //! not for the plain type `fuse`. Others mount it as `fuse` with the help of `fusermount3`; for them `fsync` is what makes a file durable.
@@ -28,7 +28,7 @@ use super::namespace::{self, Entry, in_callers};
 use super::{MountError, sys};
 use crate::service::mounted::device_numbers;
 
-/// What the loop device of a mount is over.
+/// The file of a mount's loop device.
 #[derive(Debug)]
 pub(super) enum Backing {
     /// The host's file that holds the image. `is_whole`: the volume begins where the file does.
@@ -64,60 +64,65 @@ impl Backing {
     }
 }
 
-/// What the kernel is told of the loop device.
+/// Block size of the loop device.
 const BLOCK_SIZE: u64 = 4096;
 /// Bytes before the superblock.
 const BOOT_BLOCK: u64 = 1024;
 
-/// What the kernel gets when it mounts.
+/// Arguments of a mount.
 #[derive(Debug)]
-pub(super) struct Wish<'a> {
+pub(super) struct MountRequest<'a> {
     pub(super) directory: &'a Path,
-    /// What the image is called in the list of mounts.
+    /// The source in the list of mounts.
     pub(super) source: &'a str,
-    /// What a loop device of the superuser's mount is over; `None`: the plain type.
+    /// The file of the loop device of the superuser's mount; `None`: the plain type.
     pub(super) backing: Option<Backing>,
     pub(super) flags: MountFlags,
     pub(super) allow_other: bool,
     pub(super) default_permissions: bool,
-    /// Bytes of a read at most: as much as there is memory for. The kernel's limit in pages depends on their size, and does not hold for what it reads
-    /// for itself (`kernel_read`) past its cache.
+    /// Bytes of a read at most: the memory of a request. The kernel's limit in pages depends on their size, and does not hold for its own reads
+    /// (`kernel_read`) past its cache.
     pub(super) max_read: usize,
 }
 
 /// Mount: the descriptor through which requests come.
-pub(super) fn attach(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
+pub(super) fn attach(request: &MountRequest<'_>) -> Result<OwnedFd, MountError> {
     if !rustix::process::geteuid().is_root() {
-        return attach_by_helper(wish);
+        return attach_by_helper(request);
     }
     let failed =
-        |source: Errno| MountError::Attach { directory: wish.directory.to_owned(), source: source.into() };
+        |source: Errno| MountError::Attach { directory: request.directory.to_owned(), source: source.into() };
     let device = sys::open_fuse().map_err(|source| MountError::NoFuse { source: source.into() })?;
-    if let Some(backing) = &wish.backing
+    if let Some(backing) = &request.backing
         && let Ok(file) = backing.open()
         && let Ok((path, _keep)) = sys::attach_loop(&file, backing.name(), backing.limit())
     {
-        match mount_as("fuseblk.diorite", &path, &device, wish) {
+        match mount_as("fuseblk.diorite", &path, &device, request) {
             Ok(()) => return Ok(device),
             // Without block devices, as in a container: a plain mount may still do.
             Err(Errno::NODEV | Errno::PERM | Errno::INVAL | Errno::NOTBLK) => {}
             Err(error) => return Err(failed(error)),
         }
     }
-    mount_as("fuse.diorite", wish.source, &device, wish).map_err(failed)?;
+    mount_as("fuse.diorite", request.source, &device, request).map_err(failed)?;
     Ok(device)
 }
 
-fn mount_as(kind: &str, source: &str, device: &OwnedFd, wish: &Wish<'_>) -> rustix::io::Result<()> {
+fn mount_as(
+    kind: &str,
+    source: &str,
+    device: &OwnedFd,
+    request: &MountRequest<'_>,
+) -> rustix::io::Result<()> {
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
     let mut data = format!(
         "fd={},rootmode=40000,user_id={user},group_id={group},max_read={}",
         device.as_raw_fd(),
-        wish.max_read
+        request.max_read
     );
     for (is_wanted, word) in
-        [(wish.allow_other, ",allow_other"), (wish.default_permissions, ",default_permissions")]
+        [(request.allow_other, ",allow_other"), (request.default_permissions, ",default_permissions")]
     {
         data += if is_wanted { word } else { "" };
     }
@@ -125,29 +130,31 @@ fn mount_as(kind: &str, source: &str, device: &OwnedFd, wish: &Wish<'_>) -> rust
         let _ = write!(data, ",blksize={BLOCK_SIZE}");
     }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
-    in_callers(|| mount(source, wish.directory, kind, wish.flags, data.as_c_str()))
+    in_callers(|| mount(source, request.directory, kind, request.flags, data.as_c_str()))
 }
 
 /// Have `fusermount3` mount: it is allowed to, and sends the descriptor over a socket.
-fn attach_by_helper(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
-    let failed = |source: std::io::Error| MountError::Attach { directory: wish.directory.to_owned(), source };
+fn attach_by_helper(request: &MountRequest<'_>) -> Result<OwnedFd, MountError> {
+    let failed =
+        |source: std::io::Error| MountError::Attach { directory: request.directory.to_owned(), source };
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|error| failed(error.into()))?;
     fcntl_setfd(&theirs, FdFlags::empty()).map_err(|error| failed(error.into()))?;
-    let mut options = format!("fsname={},subtype=diorite,max_read={}", escaped(wish.source), wish.max_read);
+    let mut options =
+        format!("fsname={},subtype=diorite,max_read={}", escaped(request.source), request.max_read);
     let words = [
-        (wish.flags.contains(MountFlags::RDONLY), "ro"),
-        (wish.flags.contains(MountFlags::NOEXEC), "noexec"),
-        (wish.flags.contains(MountFlags::NOATIME), "noatime"),
-        (wish.flags.contains(MountFlags::NOSYMFOLLOW), "nosymfollow"),
-        (wish.allow_other, "allow_other"),
-        (wish.default_permissions, "default_permissions"),
+        (request.flags.contains(MountFlags::RDONLY), "ro"),
+        (request.flags.contains(MountFlags::NOEXEC), "noexec"),
+        (request.flags.contains(MountFlags::NOATIME), "noatime"),
+        (request.flags.contains(MountFlags::NOSYMFOLLOW), "nosymfollow"),
+        (request.allow_other, "allow_other"),
+        (request.default_permissions, "default_permissions"),
     ];
     for (_, word) in words.iter().filter(|(is_wanted, _)| *is_wanted) {
         let _ = write!(options, ",{word}");
     }
     let mut helper = Command::new("fusermount3");
-    helper.arg("-o").arg(options).arg("--").arg(wish.directory);
+    helper.arg("-o").arg(options).arg("--").arg(request.directory);
     helper.env("_FUSE_COMMFD", theirs.as_raw_fd().to_string());
     helper.stderr(Stdio::piped());
     let mut child = helper.spawn().map_err(|source| MountError::NoHelper { source })?;
@@ -161,7 +168,7 @@ fn attach_by_helper(wish: &Wish<'_>) -> Result<OwnedFd, MountError> {
     received.ok_or_else(|| {
         let said = said.trim().trim_start_matches("fusermount3: ");
         let said = if said.is_empty() { "it sent no descriptor" } else { said };
-        MountError::Helper { directory: wish.directory.to_owned(), said: said.to_owned() }
+        MountError::Helper { directory: request.directory.to_owned(), said: said.to_owned() }
     })
 }
 
@@ -182,14 +189,13 @@ fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
     })
 }
 
-/// Unmount what this process serves, as [`detach`], by a process of its own.
+/// Unmount the volume of this process, as [`detach`], by a new process.
 ///
-/// The kernel's call waits until this program has answered what is still to be written. Made here, it would hold the descriptors of `/dev/fuse` open
-/// when this process is killed meanwhile, and so wait for ever, with each `sync(2)` of the host. A child that is left waits until they are closed, no
-/// longer.
+/// The kernel's call waits until this program has written the rest of the data. Made here, it would hold the descriptors of `/dev/fuse` open
+/// when this process is killed meanwhile, and so never return; neither would `sync(2)` on the host. A child waits only until they are closed.
 ///
 /// # Errors
-/// What `umount` or `fusermount3` says.
+/// As `umount` or `fusermount3` reports it.
 pub fn detach_own(directory: &Path, lazily: bool) -> Result<(), MountError> {
     if !rustix::process::geteuid().is_root() {
         return detach_by_helper(directory, lazily);
@@ -203,7 +209,7 @@ pub fn detach_own(directory: &Path, lazily: bool) -> Result<(), MountError> {
         }
         Entry::Ended => return Ok(()),
     };
-    // The kernel's list has the directory as it is, and no other program is to be asked.
+    // The path is canonical already, and no helper may run.
     command.args(["--no-canonicalize", "--internal-only"]).args(lazily.then_some("--lazy"));
     command.arg("--").arg(directory).stdin(Stdio::null());
     // A terminal's signals are for this program.
@@ -224,7 +230,7 @@ fn detach_by_helper(directory: &Path, lazily: bool) -> Result<(), MountError> {
     if output.status.success() { Ok(()) } else { Err(refused(directory, &output)) }
 }
 
-/// What a program said that did not unmount.
+/// The error of a program that did not unmount.
 fn refused(directory: &Path, output: &Output) -> MountError {
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim().trim_start_matches("fusermount3: ").trim_start_matches("umount: ");
@@ -236,7 +242,7 @@ fn refused(directory: &Path, output: &Output) -> MountError {
 /// Unmount a directory; with `lazily` it is out of the tree at once, and goes when the last open file in it is closed.
 ///
 /// # Errors
-/// What the kernel or `fusermount3` says.
+/// As the kernel or `fusermount3` reports it.
 pub fn detach(directory: &Path, lazily: bool) -> Result<(), MountError> {
     let failed = |source| MountError::Detach { directory: directory.to_owned(), source };
     let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
@@ -248,8 +254,8 @@ pub fn detach(directory: &Path, lazily: bool) -> Result<(), MountError> {
     }
 }
 
-/// Let the kernel read ahead and gather dirty pages as it does for filesystems of its own: by default it is careful with those in user
-/// space. For the superuser; what fails here costs speed only.
+/// Set readahead and dirty limits to those of the kernel's own filesystems; the defaults for FUSE are lower. For the superuser. A failure costs
+/// speed only.
 #[allow(clippy::disallowed_methods, reason = "files of the kernel")]
 pub(super) fn tune_writeback(directory: &Path) {
     let Some(numbers) = device_numbers(directory) else { return };

@@ -1,9 +1,9 @@
-//! The transport that every kernel has: threads that read requests from channels of `/dev/fuse` and write the answers.
+//! The transport of every kernel: threads that read requests from channels of `/dev/fuse` and write the replies.
 //!
-//! A message is read so that the payload of a write begins on a page: it goes to the device as it lies. The data of a read goes from
-//! the device to the same place, and from there to the kernel.
+//! The payload of a write begins on a page, and goes to the device without a copy. The data of a read goes from the device to the same
+//! memory, and from there to the kernel.
 //!
-//! There are as many threads as requests are under way, up to [`THREADS_MAX`]; which of them read, [`Readers`] decides.
+//! There are as many threads as requests in flight, up to [`THREADS_MAX`]. [`Readers`] chooses the threads that read.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::protocol::request::Message;
 use crate::protocol::session::{MAX_CHANNEL_TRANSFER, MAX_TRANSFER, Served, Session, Transport};
 use crate::service::threads::Threads;
 
-/// What comes before the payload of a write, and is the first piece of any message.
+/// Header and structure of a write: the first piece of any message.
 const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
 /// Threads at most, more than wait for cached pages to be dropped, each with memory for one transfer: of 64 the daemon takes more than 100 MiB.
@@ -38,7 +38,7 @@ const REQUESTS_BESIDE: usize = 4;
 pub(super) struct Channels {
     session: Arc<Session>,
     device: Arc<OwnedFd>,
-    threads: Arc<Threads>,
+    threads: Threads,
     payloads: Arc<Payloads>,
     /// Those that are not in [`Transport::while_others_serve`].
     serving: AtomicUsize,
@@ -64,14 +64,14 @@ impl Channels {
     pub(super) fn new(
         session: &Arc<Session>,
         device: Arc<OwnedFd>,
-        threads: &Arc<Threads>,
+        threads: &Threads,
         payloads: Arc<Payloads>,
         rings: Option<PreparedRings>,
     ) -> Arc<Self> {
         Arc::new(Self {
             session: Arc::clone(session),
             device,
-            threads: Arc::clone(threads),
+            threads: threads.clone(),
             payloads,
             serving: AtomicUsize::new(0),
             readers: Readers::default(),
@@ -79,7 +79,7 @@ impl Channels {
         })
     }
 
-    /// Agree with the kernel on what each can: its first message. Without that, it would not wait for this program when it unmounts.
+    /// Serve `FUSE_INIT`, the first message. Without that, the kernel would not wait for this program when it unmounts.
     ///
     /// # Errors
     /// There is no memory; the kernel is too old.
@@ -121,7 +121,7 @@ impl Channels {
         let started = self.start_thread();
         if let Err(error) = &started {
             self.serving.fetch_sub(1, Ordering::AcqRel);
-            // Those that there are serve on.
+            // The other threads continue.
             self.session.log.say(&format!("cannot start one more thread: {error}"));
         }
         started.is_ok()
@@ -131,12 +131,12 @@ impl Channels {
         // Without a descriptor for a channel of its own a thread reads from the session's, as the first one does.
         let channel = sys::clone_channel(&self.device).ok();
         let mut worker = Worker::new(Arc::clone(self), channel)?;
-        let started = self.threads.spawn(move || worker.work());
+        let started = self.threads.spawn("fuse", move || worker.work());
         started.map_err(|source| diorite::Error::Os { what: "no thread", source })
     }
 
-    /// Threads were added while others waited ([`Transport::while_others_serve`]), which are back: whether this one ends, so that no more than
-    /// [`THREADS_MAX`] stay. Not the one by which the next request comes.
+    /// Whether this thread ends, so that at most [`THREADS_MAX`] stay: threads were added while others waited
+    /// ([`Transport::while_others_serve`]). The only reader stays.
     fn ends_as_surplus(&self) -> bool {
         let one_fewer = |serving| (serving > THREADS_MAX).then(|| serving - 1);
         if self.serving.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_fewer).is_err() {
@@ -162,7 +162,7 @@ impl Transport for Arc<Channels> {
         are_others
     }
 
-    /// If it is the only reader, one that watches reads in its place ([`Readers`]).
+    /// If it is the only reader, the watching thread reads instead ([`Readers`]).
     fn while_briefly_waiting(&self, wait: &mut dyn FnMut()) -> bool {
         wait();
         true
@@ -174,7 +174,7 @@ struct Worker {
     channels: Arc<Channels>,
     /// `None`: the session's own.
     channel: Option<OwnedFd>,
-    /// The first piece of a message, and the rest of those that are not writes.
+    /// The first piece of a message; the whole message if it is no write.
     message: Vec<u8>,
     payload: Payload,
     reply: Reply,
@@ -186,7 +186,7 @@ impl Worker {
         Ok(Self { channels, channel, message, payload, reply: Reply::default() })
     }
 
-    /// Serve requests until there are no more to come, or there are threads enough.
+    /// Serve requests until the session ends, or other threads are enough.
     fn work(&mut self) {
         while self.serve_next() {
             if self.channels.ends_as_surplus() {
@@ -197,7 +197,7 @@ impl Worker {
         self.channels.serving.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Serve one request: whether there are more to come.
+    /// Serve one request. Returns whether more can come.
     fn serve_next(&mut self) -> bool {
         let readers = &self.channels.readers;
         readers.park();
@@ -277,7 +277,7 @@ impl Worker {
     }
 }
 
-/// What serving this message is like.
+/// The kind of work that a message is.
 fn work_of(message: &[u8]) -> Work {
     let opcode = InHeader::read_from_prefix(message).ok();
     match opcode.and_then(|(header, _)| Opcode::from_number(header.opcode)) {
@@ -324,7 +324,7 @@ mod tests {
         let notifier = Notifier::new(Arc::clone(&device), Arc::clone(&log));
         let session = Session::new(operations, Behavior::default(), Some(notifier), None, log);
         let payloads = Channels::payloads(false).expect("memory");
-        let channels = Channels::new(&Arc::new(session), device, &Arc::default(), payloads, None);
+        let channels = Channels::new(&Arc::new(session), device, &Threads::default(), payloads, None);
         let len = (size_of::<InHeader>() + size_of::<InitIn>()) as u32;
         let header = InHeader { len, opcode: Opcode::Init as u32, unique: 1, ..InHeader::default() };
         let init = InitIn { major: MAJOR, minor: MINOR_MIN - 1, ..InitIn::default() };

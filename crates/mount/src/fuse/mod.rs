@@ -32,7 +32,7 @@ use crate::service::opened;
 use crate::service::options::{IoUring, MountOptions};
 use crate::service::threads::Threads;
 use crate::service::watch::{Name, Watch};
-use attach::{Backing, Wish, attach, is_over_io_uring_allowed, tune_writeback};
+use attach::{Backing, MountRequest, attach, is_over_io_uring_allowed, tune_writeback};
 pub use attach::{detach, detach_own};
 use channel::Channels;
 pub use namespace::leave_namespace;
@@ -48,51 +48,51 @@ pub enum MountError {
     /// The volume cannot be opened, or failed when it was closed.
     #[error(transparent)]
     Volume(#[from] diorite::Error),
-    /// There is no FUSE.
+    /// The kernel has no FUSE.
     #[error(
         "/dev/fuse: cannot open: {source}; load the kernel's module fuse, and give a container the device"
     )]
     NoFuse {
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The program that mounts for users is not there.
+    /// `fusermount3`, which mounts for users, is missing.
     #[error("fusermount3: cannot run: {source}; install the package fuse3")]
     NoHelper {
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The program that mounts for users does not.
+    /// `fusermount3` failed.
     #[error("{}: cannot mount: {said}", directory.display())]
     Helper {
-        /// Where to.
+        /// The directory.
         directory: PathBuf,
-        /// What it said.
+        /// The error.
         said: String,
     },
-    /// The kernel does not mount.
+    /// The kernel refused the mount.
     #[error("{}: cannot mount: {source}", directory.display())]
     Attach {
-        /// Where to.
+        /// The directory.
         directory: PathBuf,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
-    /// Requests are to come over `io_uring` only, and the kernel does not send them so, or has no rings for this process.
+    /// io_uring is required, and the kernel does not offer it, or has no rings for this process.
     #[error(
         "{}: cannot mount: FUSE over io_uring is not on; write Y to /sys/module/fuse/parameters/enable_uring (Linux 6.14), or mount with io_uring=auto",
         directory.display()
     )]
     NoIoUring {
-        /// Where to.
+        /// The directory.
         directory: PathBuf,
     },
-    /// It cannot be unmounted.
+    /// The unmount failed.
     #[error("{}: cannot unmount: {source}", directory.display())]
     Detach {
-        /// From where.
+        /// The directory.
         directory: PathBuf,
-        /// What was said.
+        /// The error.
         source: io::Error,
     },
 }
@@ -102,7 +102,7 @@ pub enum MountError {
 pub struct Mount {
     session: Arc<Session>,
     channels: Arc<Channels>,
-    threads: Arc<Threads>,
+    threads: Threads,
     directory: PathBuf,
     watch: Mutex<Option<Watch>>,
 }
@@ -122,8 +122,8 @@ impl Drop for Mount {
 }
 
 impl Mount {
-    /// Open the volume of `target` and mount it on `directory`. It answers from [`Mount::serve`] on. What goes wrong apart from any caller is
-    /// logged (by the crate `log`).
+    /// Open the volume of `target` and mount it on `directory`. It answers from [`Mount::serve`] on. Errors
+    /// without a caller are logged (by the crate `log`).
     ///
     /// # Errors
     /// The volume cannot be opened, or the kernel does not mount it.
@@ -146,12 +146,12 @@ impl Mount {
         let mut images = diorite::front_end::host_paths(target);
         let checks_permissions = options.checks_permissions();
         // Before it is in the tree: without them, it would be there and not answer.
-        let threads = Arc::<Threads>::default();
+        let threads = Threads::default();
         let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
         let has_loop = !is_read_only && options.source_name.is_none();
         let is_whole = kind_of_target(&options.target(target)) == TargetKind::Whole;
         let image = if images.len() == 1 { images.pop() } else { None };
-        let wish = Wish {
+        let request = MountRequest {
             directory,
             source: options.source_name.as_deref().unwrap_or(target),
             backing: has_loop.then_some(match image {
@@ -163,7 +163,7 @@ impl Mount {
             default_permissions: checks_permissions,
             max_read: payloads.bytes_of_each(),
         };
-        let device = Arc::new(attach(&wish)?);
+        let device = Arc::new(attach(&request)?);
         let behavior = Behavior {
             write_back: options.write_back(),
             uncached: options.direct,
@@ -201,11 +201,11 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Unmount what is not served. The kernel unmounts with requests, and waits for the answers.
+    /// Unmount a volume that is not served. The kernel unmounts with requests, and waits for the answers.
     fn end(&self) {
         self.end_watch();
         let (session, channels, threads) =
-            (Arc::clone(&self.session), Arc::clone(&self.channels), Arc::clone(&self.threads));
+            (Arc::clone(&self.session), Arc::clone(&self.channels), self.threads.clone());
         let serve = move || {
             let served = channels.serve();
             threads.wait_until_ended();
@@ -221,7 +221,7 @@ impl Mount {
         }
     }
 
-    /// End now, although programs have files open: what they wrote is on the volume, and their next calls fail. For a mount that is in the tree
+    /// End now, although programs have files open: their data is on the volume, and their next calls fail. For a mount that is in the tree
     /// no longer, so that it cannot be unmounted.
     ///
     /// # Errors
@@ -262,12 +262,12 @@ impl Mount {
     }
 }
 
-/// Memory for requests, and threads for those over `io_uring` if they are to come so.
+/// Memory for requests, and the threads of io_uring if it is used.
 fn prepare(
     target: &str,
     directory: &Path,
     io_uring: IoUring,
-    threads: &Arc<Threads>,
+    threads: &Threads,
 ) -> Result<(Arc<Payloads>, Option<PreparedRings>), MountError> {
     let is_possible = is_over_io_uring_allowed() && ring::is_possible();
     let over_io_uring = match io_uring {

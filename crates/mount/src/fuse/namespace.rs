@@ -55,7 +55,7 @@ pub fn leave_namespace() {
     if sys::unshare_mounts().is_err() {
         return;
     }
-    // What is unmounted there is unmounted here.
+    // An unmount there is propagated to the copy.
     let _ = mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC);
     *LEFT.lock().unwrap_or_else(PoisonError::into_inner) =
         Some(Left { inode: found.ino(), handle: Some(handle) });
@@ -89,7 +89,7 @@ pub(super) fn let_go() {
     }
 }
 
-/// Where the namespace that was left can be entered.
+/// The process by which the former namespace can be entered.
 pub(super) enum Entry {
     /// None was left.
     Here,

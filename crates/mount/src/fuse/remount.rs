@@ -1,8 +1,8 @@
 //! Options of a mount that is in use are changed (`mount -o remount`).
 //!
-//! The kernel has a part of the options, and the daemon has one. The program that is asked for the change asks the daemon first whether it can be,
-//! then makes the kernel's call, and then has the daemon take it over. The daemon does not make the call itself: it waits until the daemon has
-//! written what the kernel caches, and a daemon that waits for itself cannot be killed.
+//! The kernel has a part of the options, and the daemon has one. The program that changes options first asks the daemon whether the change is possible,
+//! then makes the kernel's call, and then has the daemon take over its part. The daemon does not make the call itself: the call waits until the
+//! daemon has written the kernel's cache, and a daemon that waits for itself cannot be killed.
 //!
 //! Where it sits: [`remount`] is for programs; [`Remounts`] is in the daemon, and is asked over the socket of the status.
 
@@ -27,9 +27,9 @@ pub enum RemountError {
     #[error(transparent)]
     Daemon(#[from] StatusError),
     /// No volume is mounted on it.
-    #[error("{}: cannot remount: it is not the directory on which a volume was mounted by diorite", directory.display())]
+    #[error("{}: cannot remount: no volume is mounted on it by diorite", directory.display())]
     NotMounted {
-        /// What was given.
+        /// The argument.
         directory: PathBuf,
     },
     /// An option cannot be changed.
@@ -40,20 +40,20 @@ pub enum RemountError {
         /// The option, and why.
         said: String,
     },
-    /// What was written before may be lost.
+    /// Unsynced data may be lost.
     #[error("{}: remounted, but {said}", directory.display())]
     Lost {
         /// The mount.
         directory: PathBuf,
-        /// What failed.
+        /// The error.
         said: String,
     },
-    /// The kernel does not.
+    /// The kernel refused the change.
     #[error("{}: cannot remount: {source}{}", directory.display(), hint(source))]
     Kernel {
         /// The mount.
         directory: PathBuf,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
 }
@@ -65,11 +65,10 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// What the kernel keeps for itself in the list of mounts, and what asks for all this.
+/// Words of the kernel in the list of mounts, and the word for this operation.
 const OF_OTHERS: &[&str] = &["remount", "user_id", "group_id", "fd", "rootmode"];
 
-/// Change options of what is mounted on a directory, for the user who mounted it and the superuser. Those that are given and are so already
-/// are no change.
+/// Change options of the mount on a directory, for the mounting user and the superuser. An option that has its value already is no change.
 ///
 /// # Errors
 /// It is no mount of Diorite; its daemon does not answer; an option cannot be changed while it is mounted.
@@ -89,11 +88,12 @@ fn remount_in_kernel(directory: &Path, mounted: &Mounted, words: &str) -> Result
     let changes = wanted.symmetric_difference(now);
     let is_superuser = rustix::process::geteuid().is_root();
     if !is_superuser && changes.intersects(for_superuser()) {
-        let said = "ro, rw, sync, async and what may be executed are for the superuser to change".to_owned();
+        let said = "only the superuser changes ro, rw, sync, async, nosuid, nodev, noexec and nosymfollow"
+            .to_owned();
         return Err(RemountError::Rejected { directory: directory.to_owned(), said });
     }
     if !is_superuser || changes.is_empty() {
-        // The daemon does what there is.
+        // The rest is the daemon's.
         return Ok(());
     }
     mount_remount(directory, wanted, c"")
@@ -108,8 +108,8 @@ fn for_superuser() -> MountFlags {
 
 /// The kernel's flags of a mount with the changes in `words`. Words that are not the kernel's have none.
 fn flags_with(mounted: &Mounted, words: &[String]) -> MountFlags {
-    // The list has a word for the access times, unless they are strict. It has the words of the mount and those of the filesystem, and the mount is
-    // read-only if either says so.
+    // The list has a word for the access times, unless they are strict. It has the words of the mount and of the filesystem: either makes the
+    // mount read-only.
     let mut options = MountOptions { access_times: AccessTimes::Strict, ..MountOptions::default() };
     let listed = mounted.options.split(',').filter(|word| *word != "rw");
     for word in listed.chain(words.iter().map(String::as_str)) {
@@ -185,16 +185,16 @@ impl Remounts {
         if step == Step::Check {
             return Ok(());
         }
-        // Of what a volume that has failed lost, the programs that wrote and synced know.
-        let is_to_be_synced = new.read_only && !options.read_only && reason.is_none();
+        // Data that a failed volume has lost was reported to the programs that synced.
+        let must_sync = new.read_only && !options.read_only && reason.is_none();
         operations.set_live(new.live());
         *options = new;
         drop(options);
         log::info!("remounted: {words}");
-        if !is_to_be_synced {
+        if !must_sync {
             return Ok(());
         }
-        operations.sync().map_err(|error| format!("what was not synced before may be lost: {error}"))
+        operations.sync().map_err(|error| format!("unsynced data may be lost: {error}"))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Source: the kernel's documentation "FUSE-over-io-uring" and its header `linux/fuse.h`.
 //!
-//! Safety policy: the kernel has the addresses of `headers` and `payload` from [`Entry::register`] until the ring is gone. It uses them
+//! Safety policy: the kernel has the addresses of `headers` and `payload` from [`Entry::register`] until the ring is dropped. It uses them
 //! only inside `io_uring_enter` of the thread that owns the entry: to deliver a request before the call returns, and to fetch the reply
 //! when the next call begins. Both are inside [`Entry::exchange`], which has the entry by `&mut`. The ring is dropped before the memory.
 #![allow(unsafe_code, reason = "see the module's head")]
@@ -35,7 +35,7 @@ struct Headers {
     /// The request's first structure.
     first: [u8; 128],
     flags: u64,
-    /// What the reply is to name.
+    /// The number that the reply must have.
     commit_id: u64,
     payload_len: u32,
     padding: u32,
@@ -56,12 +56,12 @@ const _: () = assert!(size_of::<Headers>() == 288 && size_of::<Command>() == 80)
 
 /// See the module's head.
 pub(super) struct Entry {
-    /// Before the memory, so that it is gone when that is.
+    /// Declared before the memory, and so dropped before it.
     ring: Ring,
     headers: Box<UnsafeCell<Headers>>,
     payload: Payload,
     queue: u16,
-    /// Not registered: a ring lives as long as memory of its process, and would keep the session of one that was killed.
+    /// Not registered with the ring: a ring lives as long as memory of its process, and would keep the session of a killed process.
     device: Arc<OwnedFd>,
 }
 
@@ -151,7 +151,7 @@ impl Entry {
     /// # Errors
     /// `ENOTCONN`, `ECONNABORTED`: unmounted, or ended by force; others: the command.
     fn exchange(&mut self, entry: &Entry128) -> Result<(), Errno> {
-        // SAFETY: what the command leads to is memory of `self`, which outlives the ring; see the module's head.
+        // SAFETY: the command has addresses of memory of `self`, which outlives the ring; see the module's head.
         unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::BUSY)?;
         loop {
             match self.ring.submit_and_wait(1) {

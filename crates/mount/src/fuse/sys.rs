@@ -23,14 +23,14 @@ const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LOOP_NAME_LEN: usize = 64;
 
 /// Have the allocator of this process keep few arenas for its threads. For a program that serves a mount and little else, before it starts
-/// threads: a mount has many, each is idle most of the time, and what each keeps for itself is memory that no other uses.
+/// threads: a mount has many, each is idle most of the time, and the arena of one is memory that no other uses.
 pub fn keep_few_arenas() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it sets a number inside the allocator, which may be done at any time.
     let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
 }
 
-/// Have no program that this one starts inherit more than its standard streams: a daemon would keep what a caller has locked or reads from.
+/// Programs that this one starts inherit only the standard streams: a daemon would keep the locks and pipes of its caller.
 pub fn keep_descriptors_here() {
     // SAFETY: it sets a flag of descriptors, which has no effect in this process.
     let _ = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
@@ -83,7 +83,7 @@ pub(super) fn clone_channel(session: &OwnedFd) -> Result<OwnedFd> {
 /// # Errors
 /// As `close_range(2)`.
 pub(super) fn leave_descriptors() -> Result<()> {
-    // SAFETY: the table is this thread's alone from the call on, so that no other loses a descriptor; what this thread may use is said above.
+    // SAFETY: the table is this thread's alone from the call on, so that no other loses a descriptor; the descriptors that this thread may use are named above.
     let result = unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }

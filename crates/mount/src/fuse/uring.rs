@@ -1,14 +1,13 @@
-//! The transport over `io_uring` (Linux 6.14): the kernel has a queue for each processor, and each entry of a queue is a thread here,
+//! The transport over io_uring (Linux 6.14): the kernel has a queue for each processor, and each entry of a queue is a thread here,
 //! which sends a reply and gets the next request with one system call.
 //!
-//! It is agreed on in `FUSE_INIT`, which still comes by `/dev/fuse`, as do `FUSE_FORGET` and `FUSE_INTERRUPT` later. The kernel hands a
-//! request to the entry that became free last, so that few requests at a time stay with few threads. Where an entry cannot be
-//! registered, the kernel goes on with `/dev/fuse`; but requests wait until every queue has an entry, so all are made before the kernel is
-//! offered them ([`PreparedRings`]).
+//! `FUSE_INIT` still comes by `/dev/fuse`, as do `FUSE_FORGET` and `FUSE_INTERRUPT`. The kernel gives a request to the entry that became free
+//! last, so that few concurrent requests stay with few threads. If an entry cannot be registered, the kernel continues with `/dev/fuse`. But
+//! requests wait until every queue has an entry, so all are made before the kernel is offered them ([`PreparedRings`]).
 //!
-//! A request that comes while all entries of its queue are busy waits there until one of them sends a reply, even where an entry has been
-//! added since. It may be the one for which all of them wait ([`Transport::while_others_serve`]). So a request of this program's own goes to an
-//! added entry, which fetches the other one with its reply ([`Nudges`]).
+//! If all entries of a queue are busy, a request waits until one of them sends a reply, even if an entry was added meanwhile. All entries may
+//! wait for that request ([`Transport::while_others_serve`]). So this program makes a request of its own: the added entry serves it, and gets the
+//! waiting request with its reply ([`Probes`]).
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -34,9 +33,9 @@ use crate::service::threads::Threads;
 
 /// Entries of all queues together, as far as each queue has enough.
 const ENTRIES: usize = 16;
-/// Transfers of so many bytes take longer than to wake another processor: they need not be served one after the other.
+/// Transfers of this size take longer than waking another processor: they need not be served one after the other.
 const LARGE: usize = 128 << 10;
-/// Entries of a queue: what one program can have under way.
+/// Entries of a queue: the requests of one program in flight.
 const ENTRIES_OF_QUEUE: std::ops::RangeInclusive<usize> = 4..=8;
 
 /// Descriptors that rings leave for the mount itself.
@@ -44,7 +43,7 @@ const SPARE: usize = 8;
 
 /// Threads that have all that an entry needs, and wait for the kernel to agree. Dropped before that, they end.
 pub(super) struct PreparedRings {
-    threads: Arc<Threads>,
+    threads: Threads,
     payloads: Arc<Payloads>,
     queues: usize,
     /// One for each thread.
@@ -56,16 +55,16 @@ impl PreparedRings {
     ///
     /// # Errors
     /// There are no threads, descriptors or memory for one of them.
-    pub(super) fn new(threads: &Arc<Threads>, payloads: &Arc<Payloads>) -> diorite::Result<Self> {
+    pub(super) fn new(threads: &Threads, payloads: &Arc<Payloads>) -> diorite::Result<Self> {
         let spare: std::io::Result<Vec<_>> = (0..SPARE).map(|_| UnixDatagram::unbound()).collect();
         let spare = spare.map_err(failed("cannot make a ring for FUSE over io_uring"))?;
-        // What threads have that are not used is needed for the mount.
+        // The mount needs the resources of threads that are not used.
         let made = Self::make(threads, payloads).inspect_err(|_| threads.wait_until_ended());
         drop(spare);
         made
     }
 
-    fn make(threads: &Arc<Threads>, payloads: &Arc<Payloads>) -> diorite::Result<Self> {
+    fn make(threads: &Threads, payloads: &Arc<Payloads>) -> diorite::Result<Self> {
         let queues = possible_processors();
         let (report, reports) = channel();
         let mut starts = Vec::new();
@@ -80,15 +79,15 @@ impl PreparedRings {
                 let _ = report.send(made);
                 drop(report);
                 if let (Some(parts), Ok(rings)) = (parts, started.recv()) {
-                    Lane { rings, queue }.serve(parts);
+                    QueueThread { rings, queue }.serve(parts);
                 }
             };
-            threads.spawn(serve).map_err(failed("cannot start a thread for FUSE over io_uring"))?;
+            threads.spawn("fuse", serve).map_err(failed("cannot start a thread for FUSE over io_uring"))?;
             starts.push(start);
         }
         drop(report);
         reports.iter().collect::<diorite::Result<()>>()?;
-        Ok(Self { threads: Arc::clone(threads), payloads: Arc::clone(payloads), queues, starts })
+        Ok(Self { threads: threads.clone(), payloads: Arc::clone(payloads), queues, starts })
     }
 
     /// The kernel has agreed: have the threads serve.
@@ -117,7 +116,7 @@ impl PreparedRings {
     }
 }
 
-/// What an entry is made of, on the thread that will use it.
+/// Ring and memory of an entry, on the thread that will use them.
 fn parts_of_entry(payloads: &Payloads) -> diorite::Result<(Ring, Payload)> {
     let ring = ring::ring().map_err(failed("cannot make a ring for FUSE over io_uring"))?;
     Ok((ring, payloads.take()?))
@@ -127,23 +126,23 @@ fn failed(what: &'static str) -> impl Fn(std::io::Error) -> diorite::Error {
     move |source| diorite::Error::Os { what, source }
 }
 
-/// What all threads know.
+/// Shared by all threads.
 struct Rings {
     session: Arc<Session>,
     device: Arc<OwnedFd>,
     /// Where it is mounted.
     directory: PathBuf,
-    threads: Arc<Threads>,
+    threads: Threads,
     payloads: Arc<Payloads>,
     of_queue: usize,
-    /// Where threads may run: each would otherwise begin where the one that started it does.
+    /// Processors of the threads: each would otherwise start on that of its parent.
     processors: Option<CpuSet>,
     queues: Vec<Queue>,
     /// Entries that there were so far.
     entries: AtomicUsize,
 }
 
-/// What the threads of a queue know of each other.
+/// Shared by the threads of a queue.
 struct Queue {
     /// Entries that are not in [`Transport::while_others_serve`].
     serving: AtomicUsize,
@@ -154,12 +153,12 @@ struct Queue {
 }
 
 /// A queue, as a thread that serves it sees it.
-struct Lane {
+struct QueueThread {
     rings: Arc<Rings>,
     queue: usize,
 }
 
-impl Lane {
+impl QueueThread {
     fn shared(&self) -> &Queue {
         &self.rings.queues[self.queue]
     }
@@ -175,19 +174,20 @@ impl Lane {
 
     /// One entry more.
     fn add_thread(&self) {
-        let lane = Self { rings: Arc::clone(&self.rings), queue: self.queue };
+        let thread = Self { rings: Arc::clone(&self.rings), queue: self.queue };
         self.serving().fetch_add(1, Ordering::AcqRel);
-        let started = self.rings.threads.spawn(move || match parts_of_entry(&lane.rings.payloads) {
-            Ok(parts) => lane.serve(parts),
-            Err(error) => lane.ended(Err(error)),
-        });
+        let started =
+            self.rings.threads.spawn("fuse", move || match parts_of_entry(&thread.rings.payloads) {
+                Ok(parts) => thread.serve(parts),
+                Err(error) => thread.ended(Err(error)),
+            });
         if let Err(error) = started {
             self.serving().fetch_sub(1, Ordering::AcqRel);
             self.rings.session.log.say(&format!("cannot start one more thread: {error}"));
         }
     }
 
-    /// Serve requests until there are no more to come.
+    /// Serve requests until the session ends.
     fn serve(&self, parts: (Ring, Payload)) {
         self.ended(self.work(parts));
     }
@@ -211,7 +211,7 @@ impl Lane {
     fn work(&self, parts: (Ring, Payload)) -> diorite::Result<()> {
         let session = &self.rings.session;
         let number = self.rings.entries.fetch_add(1, Ordering::Relaxed);
-        let mut places = Places::new(self.own_processor(), self.rings.processors);
+        let mut affinity = Affinity::new(self.own_processor(), self.rings.processors);
         let mut entry = Entry::new(Arc::clone(&self.rings.device), self.queue as u16, parts);
         let mut reply = Reply::default();
         let mut next = entry.register();
@@ -223,7 +223,7 @@ impl Lane {
                 Err(error) => return Err(failed("cannot serve")(error.into())),
             }
             let message = entry.message();
-            places.choose(bytes_of(&message) >= LARGE && self.has_other(number));
+            affinity.choose(bytes_of(&message) >= LARGE && self.has_other(number));
             let len = match session.serve(message, self, &mut reply) {
                 Served::Read(read) => session.read(&read, entry.payload(), &mut reply),
                 Served::Reply | Served::Silent => reply.put_body(entry.payload()),
@@ -233,15 +233,15 @@ impl Lane {
     }
 }
 
-/// Where a thread of a queue runs: on its processor. The caller, which waits, leaves it free, no other has to be woken, and what is transferred
-/// is in its caches. Where large transfers meet, on any, so that those of one program do not wait for each other's copying.
-struct Places {
+/// The processors on which a thread of a queue runs. Usually that is the processor of the queue: the waiting caller leaves it free, no other must be
+/// woken, and the data is in its caches. If large transfers meet, it is any, so that one does not wait until another is copied.
+struct Affinity {
     own: CpuSet,
     all: Option<CpuSet>,
     is_free: bool,
 }
 
-impl Places {
+impl Affinity {
     /// A thread that may not choose, as in a set of processors, serves from where it is.
     fn new(own: CpuSet, all: Option<CpuSet>) -> Self {
         let _ = sched_setaffinity(None, &own);
@@ -266,51 +266,51 @@ fn bytes_of(message: &Message<'_>) -> usize {
     }
 }
 
-impl Transport for Lane {
+impl Transport for QueueThread {
     fn while_others_serve(&self, wait: &mut dyn FnMut()) -> bool {
         if self.serving().fetch_sub(1, Ordering::AcqRel) <= self.rings.of_queue {
             self.add_thread();
         }
         let waiting = &self.shared().waiting;
         let do_all_wait = waiting.fetch_add(1, Ordering::AcqRel) + 1 >= self.rings.of_queue;
-        let nudges = do_all_wait.then(|| Nudges::start(&self.rings.directory, self.own_processor()));
+        let probes = do_all_wait.then(|| Probes::start(&self.rings.directory, self.own_processor()));
         wait();
-        drop(nudges);
+        drop(probes);
         waiting.fetch_sub(1, Ordering::AcqRel);
         self.serving().fetch_add(1, Ordering::AcqRel);
         true
     }
 }
 
-/// Before the first request of [`Nudges`], and twice as long before each further one, up to the second.
-const NUDGE_AFTER: Duration = Duration::from_millis(4);
-const NUDGE_AFTER_MAX: Duration = Duration::from_millis(250);
+/// Before the first request of [`Probes`], and twice as long before each further one, up to the second.
+const PROBE_AFTER: Duration = Duration::from_millis(4);
+const PROBE_AFTER_MAX: Duration = Duration::from_millis(250);
 
 /// Makes requests to the queue of a processor, until it is dropped; their results are ignored. Its thread has an empty table of descriptors, so that
 /// it does not keep the session open. Each entry that waits has its own, since a request that waits in the queue blocks its thread.
-struct Nudges {
+struct Probes {
     _until: Sender<()>,
 }
 
-impl Nudges {
+impl Probes {
     fn start(directory: &Path, processor: CpuSet) -> Self {
         let (sender, until) = channel();
         let directory = directory.to_owned();
         let body = move || {
             let _ = sys::leave_descriptors().and_then(|()| sched_setaffinity(None, &processor));
-            let mut after = NUDGE_AFTER;
+            let mut after = PROBE_AFTER;
             while until.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
                 let _ = statvfs(&directory);
-                after = (after * 2).min(NUDGE_AFTER_MAX);
+                after = (after * 2).min(PROBE_AFTER_MAX);
             }
         };
         // Without a thread, the next request of any program does the same.
-        let _ = std::thread::Builder::new().name("fuse-nudge".to_owned()).spawn(body);
+        let _ = std::thread::Builder::new().name("fuse-probe".to_owned()).spawn(body);
         Self { _until: sender }
     }
 }
 
-/// How many entries there are with each of so many queues.
+/// Entries of each queue.
 fn entries_of(queues: usize) -> usize {
     (ENTRIES / queues).clamp(*ENTRIES_OF_QUEUE.start(), *ENTRIES_OF_QUEUE.end())
 }

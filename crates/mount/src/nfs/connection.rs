@@ -1,8 +1,8 @@
 //! A client's connection: its stream, and the replies that the stream does not take yet.
 //!
-//! The threads that carry out calls serve all clients, so none may wait for one that does not read: a reply is handed to the stream as far as
-//! it takes it at once, the rest is kept here, and a thread of the connection sends it. While more than [`KEPT_MAX`] is kept, no further
-//! calls of this client are read. A client that takes longer than its [`Limits`] for a call or a reply is given up: its threads are.
+//! The threads that carry out calls serve all clients, so none may wait for a client that does not read. The stream takes as much of a reply
+//! as it can at once; the rest is kept here, and a thread of the connection sends it. While more than [`KEPT_MAX`] is kept, no further
+//! calls of this client are read. If a call or a reply takes longer than the [`Limits`], the connection is closed.
 //!
 //! Locking: `outbox` is held for a look, a change, or a send that does not wait; no other lock is taken under it.
 
@@ -64,7 +64,7 @@ struct Outbox {
     has_sender: bool,
     /// The stream has failed, perhaps in the middle of a reply: nothing more is sent.
     has_failed: bool,
-    /// When the client last took something that was kept.
+    /// When the client last took a kept reply.
     taken_at: Instant,
     /// When its last whole call came, or it connected.
     called_at: Instant,
@@ -113,7 +113,7 @@ impl Connection {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Have a whole reply sent, after those before it. Does not wait for the client.
+    /// Send a reply after the earlier ones. Does not wait for the client.
     pub(super) fn send(self: &Arc<Self>, reply: &[u8]) {
         let mut outbox = self.lock();
         if outbox.has_failed {
@@ -155,7 +155,7 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Send what is kept, until nothing is.
+    /// Send the kept replies.
     fn send_kept(&self) {
         let mut outbox = self.lock();
         while let Some(reply) = outbox.replies.pop_front() {
@@ -206,7 +206,7 @@ impl Connection {
         !outbox.has_failed
     }
 
-    /// End it if the client has not taken what is kept for so long.
+    /// End it if the client has not taken a kept reply for so long.
     pub(super) fn end_if_stalled(&self, limit: Duration) {
         let mut outbox = self.lock();
         if outbox.has_sender && outbox.taken_at.elapsed() > limit {

@@ -1,4 +1,4 @@
-//! A volume as clients see it: who they are, what their handles lead to, and each call dispatched to its procedure.
+//! A volume as clients see it: their users, their handles, and the dispatch of each call to its procedure.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::service::log::LimitedLog;
 /// Flavors of authentication that a mount is offered: by user and group, and none.
 const FLAVORS: [u32; 2] = [1, 0];
 
-/// Which users clients are taken for, in the words of `exports(5)`.
+/// The mapping of users, in the words of `exports(5)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Squash {
     /// User 0 is mapped to the anonymous user, and group 0, of any user, to the anonymous group.
@@ -57,19 +57,19 @@ pub(super) struct Export {
     pub(super) uuid: [u8; 16],
     pub(super) accounting: Accounting,
     squash: Squash,
-    /// What goes wrong apart from any client.
+    /// Errors of the volume.
     pub(super) errors: LimitedLog,
 }
 
-/// A call of a procedure that is being carried out.
-pub(super) struct Asked<'a> {
+/// A call that is being carried out.
+pub(super) struct Request<'a> {
     pub(super) export: &'a Export,
-    pub(super) who: Credentials,
+    pub(super) credentials: Credentials,
     pub(super) arguments: Reader<'a>,
     pub(super) reply: &'a mut Writer,
     /// Bytes of content that were read or written.
     pub(super) moved: u64,
-    /// The inodes that the call is about: what was checked of one is not done to another that is given its number meanwhile.
+    /// The inodes of the call: while one is held, its number is not given to another.
     held: Vec<NodeRef>,
 }
 
@@ -103,17 +103,17 @@ impl Export {
         }
         let start = reply.bytes.len();
         reply.u32(0);
-        let who = self.squash.credentials(auth);
+        let credentials = self.squash.credentials(auth);
         let begun = self.accounting.begin_of(procedure.name(), client);
-        let mut asked = Asked { export: self, who, arguments, reply, moved: 0, held: Vec::new() };
-        let done = asked.carry_out(procedure);
+        let mut request = Request { export: self, credentials, arguments, reply, moved: 0, held: Vec::new() };
+        let done = request.carry_out(procedure);
         let class = match procedure {
             Procedure::Read => Class::Read,
             Procedure::Write => Class::Write,
             Procedure::Commit => Class::Sync,
             _ => Class::Metadata,
         };
-        self.accounting.finish(&begun, class, asked.moved);
+        self.accounting.finish(&begun, class, request.moved);
         log::debug!("{procedure:?}: {done:?}");
         match done {
             Ok(()) => Ok(()),
@@ -140,7 +140,7 @@ impl Export {
         reply: &mut Writer,
     ) -> Result<(), Refusal> {
         match procedure {
-            // Nothing; a mount or all mounts given up, of which no list is kept.
+            // NULL, UMNT and UMNTALL: no list of mounts is kept.
             0 | 3 | 4 => {}
             2 => reply.u32(0),
             1 => match self.find(arguments.opaque(STRING_MAX)?) {
@@ -182,7 +182,7 @@ impl Export {
     }
 }
 
-impl Asked<'_> {
+impl Request<'_> {
     fn carry_out(&mut self, procedure: Procedure) -> Done {
         let _right = self.operations().reserved_blocks(&self.caller()).enter();
         match procedure {
@@ -220,10 +220,10 @@ impl Asked<'_> {
     }
 
     pub(super) fn caller(&self) -> Caller {
-        Caller { uid: self.who.uid, gid: self.who.gid, pid: 0 }
+        Caller { uid: self.credentials.uid, gid: self.credentials.gid, pid: 0 }
     }
 
-    /// The next argument, a handle: what it leads to.
+    /// The inode of the next argument, a handle.
     pub(super) fn node(&mut self) -> Result<Attributes, Failure> {
         let handle = Handle::read(&self.export.uuid, &mut self.arguments)?;
         let found = self.operations().found(handle.number).map_err(|error| {
@@ -231,7 +231,7 @@ impl Asked<'_> {
             if error.is_not_found() { Failure::from(Status::STALE) } else { error.into() }
         })?;
         let attributes = self.hold(found);
-        // Without a name it is there only as long as calls are about it.
+        // An inode without a name exists only while calls hold it.
         let is_there = attributes.generation == handle.generation && attributes.links > 0;
         if is_there { Ok(attributes) } else { Err(Status::STALE.into()) }
     }
@@ -253,17 +253,17 @@ impl Asked<'_> {
     }
 
     pub(super) fn must_be_granted(&self, attributes: &Attributes, wanted: u16) -> Done {
-        let granted = self.operations().granted(attributes, &self.who)?;
+        let granted = self.operations().granted(attributes, &self.credentials)?;
         if granted & wanted == wanted { Ok(()) } else { Err(Status::ACCES.into()) }
     }
 
-    /// The caller may read or write the content: also the owner, who could have opened the file before its permissions were changed.
+    /// Check that the caller may read or write the content. The owner may: the file may have been opened before its permissions were changed.
     pub(super) fn must_have_content(&self, attributes: &Attributes, wanted: u16) -> Done {
-        if self.who.owns(attributes) {
+        if self.credentials.owns(attributes) {
             return Ok(());
         }
-        let granted = self.operations().granted(attributes, &self.who)?;
-        // What can be executed is read for that.
+        let granted = self.operations().granted(attributes, &self.credentials)?;
+        // A program is read to be executed.
         let granted = if granted & EXECUTE != 0 { granted | READ } else { granted };
         if granted & wanted == wanted { Ok(()) } else { Err(Status::ACCES.into()) }
     }
@@ -274,7 +274,7 @@ impl Asked<'_> {
         write_attributes(attributes, self.export.volume_id(), self.reply);
     }
 
-    /// What an inode is like after the operation, nothing of before.
+    /// The attributes of an inode after the operation, and none from before it.
     pub(super) fn push_after(&mut self, number: InodeNumber) {
         self.reply.u32(0);
         match self.operations().attributes(number) {
@@ -283,7 +283,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What was made, and its directory after that.
+    /// A new inode, and its directory after that.
     pub(super) fn push_made(&mut self, made: &Attributes, directory: InodeNumber) -> Done {
         // With its name, which the same transaction made.
         self.operations().sync_node(made.inode)?;
@@ -303,7 +303,7 @@ impl Asked<'_> {
         const EXECUTE_BIT: u32 = 0x20;
         let attributes = self.node()?;
         let wanted = self.arguments.u32()?;
-        let granted = self.operations().granted(&attributes, &self.who)?;
+        let granted = self.operations().granted(&attributes, &self.credentials)?;
         let is_directory = attributes.kind == FileKind::Directory;
         let mut answer = if granted & READ != 0 { READ_BIT } else { 0 };
         if granted & EXECUTE != 0 {

@@ -2,8 +2,8 @@
 //!
 //! - `xdr`, `rpc`: how messages are written, and calls and their replies
 //! - `protocol`: the protocol's numbers, handles and attributes
-//! - `export`: who calls, and each call dispatched; `procedures`, `names`: the calls
-//! - `open_files`: what is open for clients, which open nothing
+//! - `export`: users and dispatch of calls; `procedures`, `names`: the calls
+//! - `open_files`: files open for clients, since the protocol has no open
 //! - `repeated`: calls that a client sends again after it has lost its connection
 //! - `server`: connections and threads; `connection`: replies to clients that take them late
 //!
@@ -27,4 +27,4 @@ mod server;
 mod xdr;
 
 pub use export::Squash;
-pub use server::{NfsOptions, NfsServer, ServeError, Stop};
+pub use server::{NfsOptions, NfsServer, Stop};

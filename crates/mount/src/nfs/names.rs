@@ -4,7 +4,7 @@ use diorite::{
     Attributes, DirectoryEntry, FileKind, InodeNumber, Owner, RenameMode, SetAttributes, SetTime, Timestamp,
 };
 
-use super::export::{Asked, Done};
+use super::export::{Done, Request};
 use super::procedures::SET_GROUP_ID;
 use super::protocol::{
     ATTRIBUTES_LEN, Failure, Handle, STRING_MAX, Status, TRANSFER_MAX, read_changes, read_new_name,
@@ -26,7 +26,7 @@ const DIRECTORY_PERMISSIONS: u16 = 0o777;
 /// A list's end: no entry follows; whether that was all.
 const LIST_END: usize = 8;
 
-impl Asked<'_> {
+impl Request<'_> {
     pub(super) fn create(&mut self) -> Done {
         let directory = self.directory(0)?;
         let name = read_new_name(&mut self.arguments, Status::EXIST)?;
@@ -54,7 +54,7 @@ impl Asked<'_> {
         self.push_made(&made, directory.inode)
     }
 
-    /// Make an inode with a name. What its maker may not set of it, is not set.
+    /// Make an inode with a name, and the attributes that its maker may set.
     fn make(
         &mut self,
         directory: &Attributes,
@@ -68,7 +68,7 @@ impl Asked<'_> {
         // Clients have applied the mask of their user.
         let permissions = self.permissions_of_new(directory, kind, changes.permissions.unwrap_or(usual));
         let new = NewNode { kind, permissions, umask: 0, device };
-        // A file that others are to own is made by one who may do that; size 0 is what it has.
+        // The maker may set another owner; size 0 is no change.
         let more =
             SetAttributes { permissions: None, size: changes.size.filter(|size| *size > 0), ..changes };
         // A call that is refused makes nothing.
@@ -81,11 +81,11 @@ impl Asked<'_> {
         Ok(self.operations().set_attributes(made.inode, &more)?)
     }
 
-    /// What a new inode will be like, as far as it says what may be set of it.
+    /// The attributes of a new inode that decide what the caller may set.
     fn attributes_of_new(&self, directory: &Attributes, new: &NewNode) -> Attributes {
         let is_of_directory = directory.permissions & SET_GROUP_ID != 0;
-        let gid = if is_of_directory { directory.owner.gid } else { self.who.gid };
-        let owner = Owner { uid: self.who.uid, gid };
+        let gid = if is_of_directory { directory.owner.gid } else { self.credentials.gid };
+        let owner = Owner { uid: self.credentials.uid, gid };
         Attributes { kind: new.kind, permissions: new.permissions, owner, ..directory.clone() }
     }
 
@@ -99,7 +99,7 @@ impl Asked<'_> {
         }
         let is_program_of_group =
             directory.permissions & SET_GROUP_ID != 0 && permissions & GROUP_EXECUTE != 0;
-        if is_program_of_group && !self.who.may_set_group_id(directory.owner.gid) {
+        if is_program_of_group && !self.credentials.may_set_group_id(directory.owner.gid) {
             permissions & !SET_GROUP_ID
         } else {
             permissions
@@ -128,7 +128,7 @@ impl Asked<'_> {
         let mut device = (0, 0);
         if matches!(kind, FileKind::BlockDevice | FileKind::CharacterDevice) {
             device = (self.arguments.u32()?, self.arguments.u32()?);
-            if !self.who.is_superuser() {
+            if !self.credentials.is_superuser() {
                 return Err(Status::PERM.into());
             }
         }
@@ -172,7 +172,7 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// What has a name, if the caller may take it away.
+    /// The inode of a name that the caller may remove.
     fn removable(&self, directory: &Attributes, name: &[u8]) -> Result<Option<Attributes>, Failure> {
         let removed = match self.operations().lookup(directory.inode, name) {
             // Not held: the file goes with the name, before the reply.
@@ -180,14 +180,14 @@ impl Asked<'_> {
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        if Operations::may_remove(directory, &removed, &self.who) {
+        if Operations::may_remove(directory, &removed, &self.credentials) {
             Ok(Some(removed))
         } else {
             Err(Status::PERM.into())
         }
     }
 
-    /// A name is gone: with the last one goes the file, which must not be kept open here.
+    /// A name was removed: if it was the last, the file must not be kept open.
     fn name_gone(&self, of: &Attributes) {
         if of.kind == FileKind::Regular {
             self.export.files.forget_nameless(of.inode);
@@ -271,7 +271,7 @@ impl Asked<'_> {
             !has_more
         })?;
         let found: Vec<_> = listed.iter().map(|entry| self.operations().listed(entry).ok()).collect();
-        // What was removed meanwhile may have given its number to another: then it is looked for by name.
+        // The number of a removed inode may have been reused: then the inode is looked up by name.
         let is_same = self.operations().node(directory.inode)?.names_version() == version;
         for (entry, found) in listed.iter().zip(found) {
             push_entry(entry, self.reply);
@@ -283,14 +283,14 @@ impl Asked<'_> {
                     self.reply.u32(1);
                     Handle::of(&found.attributes).write(&self.export.uuid, self.reply);
                 }
-                // It is gone since.
+                // It was removed meanwhile.
                 None => self.reply.words([0, 0]),
             }
         }
         self.end_list(listed.len(), has_more)
     }
 
-    /// The directory, and where its list is to begin.
+    /// The directory, and the cookie at which its list begins.
     fn begin_list(&mut self) -> Result<(Attributes, u64), Failure> {
         let directory = self.node()?;
         if directory.kind != FileKind::Directory {
@@ -301,7 +301,7 @@ impl Asked<'_> {
         Ok((directory, cursor))
     }
 
-    /// After the last entry: whether there are more of them.
+    /// End the list, with the flag for more entries.
     fn end_list(&mut self, listed: usize, has_more: bool) -> Done {
         if listed == 0 && has_more {
             return Err(Status::TOOSMALL.into());
@@ -319,8 +319,7 @@ fn push_entry(entry: &DirectoryEntry, reply: &mut super::xdr::Writer) {
     reply.u64(entry.next_cursor);
 }
 
-/// A creation that must happen once keeps what the client calls it in the times of the file, until the client sets them: then one that is sent
-/// again is known.
+/// An exclusive creation stores its verifier in the times of the file, until the client sets them. So a repeated call is recognized.
 fn verifier_as_times(verifier: u64) -> SetAttributes {
     let time =
         |bits: u64| Some(SetTime::To(Timestamp { seconds: (bits & 0x7fff_ffff) as i64, nanoseconds: 0 }));

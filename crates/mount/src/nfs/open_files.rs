@@ -1,7 +1,7 @@
-//! Files that clients use. They open nothing, so a file is open here from its first use until others were used since.
+//! Files that clients use. The protocol has no open, so the files used last are kept open here.
 //!
-//! A file that was written and is not durable is made so before it is closed: its failure would be reported to no client. What failed in this
-//! way changes the write verifier, so that clients send again all that they have not seen committed.
+//! A written file is synced before it is closed. A failure of that sync has no caller: it changes the write verifier, so that clients send
+//! all uncommitted data again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct OpenFile {
     is_unsynced: AtomicBool,
 }
 
-/// The write verifier: it changes when what clients wrote may be lost.
+/// The write verifier: it changes when unsynced data of clients may be lost.
 #[derive(Debug)]
 pub(super) struct WriteVerifier(AtomicU64);
 
@@ -159,14 +159,14 @@ impl OpenFiles {
         }
     }
 
-    /// A name of the file is gone. If that was its last, it must not be kept.
+    /// A name of the file was removed. If that was the last, the file must not be kept open.
     pub(super) fn forget_nameless(&self, number: InodeNumber) {
         // As long as it is kept, the number is not another file's.
         let Some(file) = self.table().slots.get(&number).map(|slot| Arc::clone(&slot.file)) else { return };
         if self.operations.attributes(number).is_ok_and(|attributes| attributes.links > 0) {
             return;
         }
-        // What it has no name for need not be durable.
+        // A file without a name need not be durable.
         file.is_unsynced.store(false, Ordering::Release);
         let slot = {
             let mut table = self.table();

@@ -2,7 +2,7 @@
 
 use diorite::{FileKind, IoFlags, SetAttributes, SetTime};
 
-use super::export::{Asked, Done};
+use super::export::{Done, Request};
 use super::protocol::{
     ATTRIBUTES_LEN, Failure, Handle, NAME_MAX, Status, TRANSFER_MAX, read_changes, read_name, read_time,
     write_attributes,
@@ -18,7 +18,7 @@ const FILE_SYNC: u32 = 2;
 
 pub(super) const SET_GROUP_ID: u16 = 0o2000;
 
-impl Asked<'_> {
+impl Request<'_> {
     pub(super) fn set_attributes(&mut self) -> Done {
         let node = self.node()?;
         let changes = read_changes(&mut self.arguments)?;
@@ -41,11 +41,12 @@ impl Asked<'_> {
         node: &diorite::Attributes,
         mut changes: SetAttributes,
     ) -> Result<SetAttributes, Failure> {
-        let who = &self.who;
-        let owns = who.owns(node);
+        let credentials = &self.credentials;
+        let owns = credentials.owns(node);
         let same_owner = changes.uid.is_none_or(|uid| uid == node.owner.uid);
-        let own_group = changes.gid.is_none_or(|gid| gid == node.owner.gid || owns && who.is_in_group(gid));
-        if !(who.is_superuser() || same_owner && own_group) {
+        let own_group =
+            changes.gid.is_none_or(|gid| gid == node.owner.gid || owns && credentials.is_in_group(gid));
+        if !(credentials.is_superuser() || same_owner && own_group) {
             return Err(Status::PERM.into());
         }
         let sets_time = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
@@ -62,13 +63,13 @@ impl Asked<'_> {
                 return Err(Status::INVAL.into());
             }
             self.must_have_content(node, WRITE)?;
-            changes.clear_privileges = !who.is_superuser();
+            changes.clear_privileges = !credentials.is_superuser();
         } else if (changes.accessed.is_some() || changes.modified.is_some()) && !owns {
             self.must_be_granted(node, WRITE)?;
         }
         let group = changes.gid.unwrap_or(node.owner.gid);
         if let Some(permissions) = &mut changes.permissions
-            && !who.may_set_group_id(group)
+            && !credentials.may_set_group_id(group)
         {
             *permissions &= !SET_GROUP_ID;
         }
@@ -136,7 +137,7 @@ impl Asked<'_> {
         let verifier = self.export.files.verifier.get();
         file.note_write();
         let source = Source::Caller {
-            clear_privileges: !self.who.is_superuser(),
+            clear_privileges: !self.credentials.is_superuser(),
             flags: IoFlags::NONE,
             takes_part: false,
         };
@@ -199,7 +200,7 @@ impl Asked<'_> {
         let node = self.node()?;
         let ignores_case = self.operations().filesystem().ignores_case();
         self.push_attributes(&node);
-        // Names are not truncated, and only the superuser gives files away; case is kept.
+        // Names are not truncated, only the superuser changes owners, and case is kept.
         self.reply.words([LINKS_MAX, NAME_MAX as u32, 1, 1, u32::from(ignores_case), 1]);
         Ok(())
     }

@@ -18,7 +18,7 @@ pub(super) const STRING_MAX: usize = 4096;
 
 macro_rules! procedures {
     ($($name:ident = $value:literal, $failed:literal;)*) => {
-        /// What is asked.
+        /// A procedure.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Procedure {
             $($name = $value,)*
@@ -261,7 +261,7 @@ pub(super) fn read_name<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Failure
     Ok(name)
 }
 
-/// A name that is to be made, removed or renamed.
+/// A name to make, remove or rename.
 pub(super) fn read_new_name<'a>(reader: &mut Reader<'a>, of_dots: Status) -> Result<&'a [u8], Failure> {
     match read_name(reader)? {
         b"." | b".." => Err(of_dots.into()),

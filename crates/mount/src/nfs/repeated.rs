@@ -1,11 +1,10 @@
-//! Calls that a client sends again.
+//! The cache of replies to calls that must not be carried out twice.
 //!
-//! A client whose connection is lost does not know which of its calls were carried out, and sends those without a reply once more over the
-//! next connection. A name that is removed twice is not there the second time, and what comes in its place meanwhile must not be removed:
-//! so the replies to such calls are kept, and a call that comes again gets its reply again.
+//! A client that has lost its connection sends calls without a reply again, over the next connection. The second removal of a name would
+//! fail, or remove a newer file. So replies to such calls are kept, and a repeated call gets the first reply.
 //!
-//! A call comes again if it has the same bytes, its number among them, and comes from the same address and port, which clients keep for that
-//! (as does Linux, and its server compares the same).
+//! A repeated call has the same bytes, with its number, and comes from the same address and port. Linux's client keeps its port for that, and
+//! Linux's server compares the same.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +16,7 @@ use super::xdr::Writer;
 const CALLS_MAX: usize = 1024;
 /// Longer ones are carried out each time: names and targets of links are shorter.
 const CALL_LEN_MAX: usize = 16 << 10;
-/// So long: a client that starts anew may use its numbers again.
+/// Age of a reply: a client that restarts may use its numbers again.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 
 /// A client, by its address and port, and the call.
@@ -39,7 +38,7 @@ struct Table {
 }
 
 impl Table {
-    /// Drop what is too old, and so much that there are no more than [`CALLS_MAX`].
+    /// Drop old replies, down to [`CALLS_MAX`].
     fn drop_old(&mut self) {
         while let Some((ended, _)) = self.order.front()
             && (self.order.len() > CALLS_MAX || ended.elapsed() > KEPT_FOR)

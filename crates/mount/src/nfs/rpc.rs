@@ -21,7 +21,7 @@ const GROUPS_MAX: u32 = 16;
 const AUTH_BADCRED: u32 = 1;
 const AUTH_TOOWEAK: u32 = 5;
 
-/// Who calls, as the client's host says.
+/// The caller, as the client's host names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnixAuth {
     pub(super) uid: u32,
@@ -36,17 +36,17 @@ pub(super) struct Call<'a> {
     pub(super) program: u32,
     pub(super) version: u32,
     pub(super) procedure: u32,
-    /// `None`: it does not say.
+    /// `None`: no authentication.
     pub(super) auth: Option<UnixAuth>,
     pub(super) arguments: Reader<'a>,
 }
 
-/// What a call gets instead of results.
+/// The reply to a call that is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// Denied: no such version of RPC.
     RpcMismatch,
-    /// Denied: how it says who calls is not understood, or not enough.
+    /// Denied: the authentication is malformed, or too weak.
     Auth(u32),
     ProgramUnavailable,
     /// The version that there is.
@@ -70,7 +70,7 @@ pub(super) struct ReadLimits {
     pub(super) record: Duration,
 }
 
-/// A stream of which each read waits for a limited time, and all reads of a record together as well.
+/// A stream with a limit on the time of each read, and of all reads of a record together.
 struct Timed<'a, R> {
     stream: &'a mut R,
     limits: ReadLimits,
@@ -79,7 +79,7 @@ struct Timed<'a, R> {
 }
 
 impl<R: Read> Read for Timed<'_, R> {
-    /// Some bytes; 0 at the end of the stream, or if the client has nothing to say.
+    /// Some bytes; 0 at the end of the stream, or if the client is idle.
     fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
         loop {
             let limit = if self.has_begun { self.limits.record } else { self.limits.idle };
@@ -102,7 +102,7 @@ impl<R: Read> Read for Timed<'_, R> {
     }
 }
 
-/// Whether a read or write came to nothing because its time was up, or a signal came.
+/// Whether a read or write ended by its timeout or by a signal.
 pub(super) fn is_not_yet(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
@@ -142,7 +142,7 @@ pub(super) fn read_record(
     }
 }
 
-/// Take a call apart. `None`: it is none, and gets no reply.
+/// Parse a call. `None`: it is no call, and gets no reply.
 pub(super) fn parse(record: &[u8]) -> Option<Result<Call<'_>, (u32, Refusal)>> {
     let mut reader = Reader::new(record);
     let id = reader.u32().ok()?;

@@ -1,8 +1,9 @@
-//! Connections, and the threads that answer what comes by them.
+//! Connections, and the threads that answer their calls.
 //!
-//! Each connection has a thread that reads calls. Calls of all connections are carried out by a fixed number of threads, several of one connection
-//! at once: a client sends many without waiting. At most [`CALLS_MAX`] wait; then reading does. No thread that carries out calls waits for a client
-//! to take a reply ([`Connection`]). Beyond [`CONNECTIONS_MAX`] connections, or without descriptors, a new one takes the place of an idle one.
+//! Each connection has a thread that reads calls. A fixed number of threads carries out the calls of all connections, several of one connection
+//! at once, since a client sends many without waiting. At most [`CALLS_MAX`] calls are queued; then the readers wait. No thread that carries out
+//! calls waits until a client takes a reply ([`Connection`]). Beyond [`CONNECTIONS_MAX`] connections, or without descriptors, a new connection
+//! replaces an idle one.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -23,54 +24,36 @@ use super::repeated::Repeated;
 use super::rpc::{self, Call, Refusal};
 use super::xdr::Writer;
 use crate::operations::Operations;
+use crate::service::ServeError;
 use crate::service::accounting::Client;
 use crate::service::log::{LimitedLog, Log};
 use crate::service::opened;
 use crate::service::options::MountOptions;
 use crate::service::status::{self, Status};
+use crate::service::threads::Threads;
 use crate::service::watch::{Name, Watch};
 
 const THREADS: usize = 16;
 const CALLS_MAX: usize = 32;
 const CONNECTIONS_MAX: usize = 256;
-/// So long at the end for clients to take the last replies.
+/// Time for clients to take the last replies.
 const LAST_REPLIES: Duration = Duration::from_secs(2);
-/// Clients that are the superuser of their host can use the ports below.
+/// Only the superuser of a host can use the ports below.
 const PRIVILEGED_PORTS: u16 = 1024;
 
 /// How a volume is exported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NfsOptions {
-    /// Which users clients are taken for.
+    /// The mapping of users.
     pub squash: Squash,
-    /// Also clients are served whose port any user of their host may use.
+    /// Clients with an unprivileged port are served, too.
     pub insecure: bool,
-}
-
-/// Why a volume cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The volume cannot be opened, or failed when it was closed.
-    #[error(transparent)]
-    Volume(#[from] diorite::Error),
-    /// The address cannot be listened on.
-    #[error("{address}: cannot listen: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// There are no threads.
-    #[error("cannot start threads: {0}")]
-    Threads(io::Error),
 }
 
 /// A volume that is served to clients by [`NfsServer::serve`].
 #[derive(Debug)]
 pub struct NfsServer {
-    /// Before what it answers for.
+    /// Dropped before the volume that it answers for.
     _watch: Option<Watch>,
     shared: Arc<Shared>,
     listener: TcpListener,
@@ -89,14 +72,14 @@ struct Shared {
     export: Export,
     insecure: bool,
     control: Arc<Control>,
-    /// How many connections there have been.
+    /// Connections so far.
     connected: AtomicU32,
     repeated: Repeated,
-    /// What goes wrong with connections.
+    /// Errors of connections.
     warnings: LimitedLog,
 }
 
-/// What is going on for as long as there is a server.
+/// The status, as long as the server exists.
 fn status_of(
     shared: &Arc<Shared>,
     target: &str,
@@ -112,7 +95,7 @@ fn status_of(
     }
 }
 
-/// What is needed to end it.
+/// Shared with [`Stop`].
 #[derive(Debug, Default)]
 struct Control {
     is_stopping: AtomicBool,
@@ -132,7 +115,7 @@ impl Control {
         self.connections().retain(|other| !Arc::ptr_eq(other, connection));
     }
 
-    /// Wait until no connection is left; end those whose clients do not take the last answers.
+    /// Wait until no connection is left. A connection whose client does not take the last replies is closed.
     fn end_connections(&self) {
         while !self.connections().is_empty() {
             self.connections().iter().for_each(|connection| connection.end_if_stalled(LAST_REPLIES));
@@ -155,7 +138,7 @@ impl NfsServer {
         options: &MountOptions,
         nfs: &NfsOptions,
     ) -> Result<Self, ServeError> {
-        let listen = |source| ServeError::Listen { address, source };
+        let listen = |source| ServeError::Listen { address: address.to_string(), source };
         let listener = TcpListener::bind(address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let filesystem = options.served_filesystem().open(options.target(target))?;
@@ -195,7 +178,7 @@ impl NfsServer {
         self.shared.export.operations.filesystem()
     }
 
-    /// What ends it.
+    /// A handle that ends it.
     pub fn stop(&self) -> Stop {
         Stop { control: Arc::clone(&self.shared.control), address: self.address }
     }
@@ -207,15 +190,15 @@ impl NfsServer {
     pub fn serve(&self) -> Result<(), ServeError> {
         let (sender, receiver) = sync_channel(CALLS_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
-        let (mut workers, mut readers) = (Vec::new(), Vec::new());
+        let threads = Threads::default();
         for _ in 0..THREADS {
             let (shared, receiver) = (Arc::clone(&self.shared), Arc::clone(&receiver));
             let work = move || work(&shared, &receiver);
-            workers.push(spawn(work).map_err(ServeError::Threads)?);
+            threads.spawn("nfs", work).map_err(ServeError::Threads)?;
         }
         while !self.shared.control.is_stopping() {
             match self.listener.accept() {
-                Ok((stream, peer)) => self.shared.connect(stream, peer, &sender, &mut readers),
+                Ok((stream, peer)) => self.shared.connect(stream, peer, &sender, &threads),
                 Err(error) => {
                     self.shared.warnings.say(&format!("a client cannot be served now: {error}"));
                     if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) {
@@ -228,9 +211,7 @@ impl NfsServer {
         }
         drop(sender);
         self.shared.control.end_connections();
-        for thread in workers.into_iter().chain(readers) {
-            let _ = thread.join();
-        }
+        threads.wait_until_ended();
         self.shared.export.files.clear();
         self.shared.warnings.finish();
         self.shared.export.errors.finish();
@@ -239,7 +220,7 @@ impl NfsServer {
 }
 
 impl Stop {
-    /// End it: calls that are being carried out are answered, no others are taken.
+    /// End it: running calls are answered, no others are taken.
     pub fn stop(&self) {
         self.control.is_stopping.store(true, Ordering::Release);
         for connection in self.control.connections().iter() {
@@ -257,24 +238,6 @@ impl Stop {
     }
 }
 
-/// Ends the program if the thread panics, so that no client waits for ever.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            std::process::abort();
-        }
-    }
-}
-
-fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
-    thread::Builder::new().name("nfs".to_owned()).spawn(move || {
-        let _abort = AbortOnPanic;
-        body();
-    })
-}
-
 impl Shared {
     /// Serve a new connection.
     fn connect(
@@ -282,9 +245,8 @@ impl Shared {
         stream: TcpStream,
         peer: SocketAddr,
         sender: &SyncSender<Received>,
-        threads: &mut Vec<thread::JoinHandle<()>>,
+        threads: &Threads,
     ) {
-        threads.retain(|thread| !thread.is_finished());
         if self.control.is_stopping() {
             return;
         }
@@ -313,12 +275,9 @@ impl Shared {
             reader.wait_until_sent();
             shared.control.forget(&reader);
         };
-        match spawn(read) {
-            Ok(thread) => threads.push(thread),
-            Err(error) => {
-                self.warnings.say(&format!("{peer}: refused: {error}"));
-                self.control.forget(&connection);
-            }
+        if let Err(error) = threads.spawn("nfs", read) {
+            self.warnings.say(&format!("{peer}: refused: {error}"));
+            self.control.forget(&connection);
         }
         if self.control.is_stopping() {
             // Its stop may have seen the connections before.
@@ -326,8 +285,8 @@ impl Shared {
         }
     }
 
-    /// End a connection for the sake of another: of the host that has most, the one whose last call is the oldest. So no host keeps others out, and
-    /// calls that are never completed keep nothing. A client that is there connects again. Returns whether there was one without calls in progress.
+    /// Close an idle connection in favor of a new one: of the host with most connections, the one whose last call is the oldest. So no host
+    /// blocks others, and incomplete calls hold nothing. A live client connects again. Returns whether a connection was idle.
     fn end_idlest(&self, connections: &mut Vec<Arc<Connection>>) -> bool {
         let idlest = {
             let mut of_host = HashMap::<&str, usize>::new();
@@ -405,7 +364,7 @@ fn read_calls(
     Ok(())
 }
 
-/// Carry out calls until there are no more to come.
+/// Carry out calls until the server ends.
 fn work(shared: &Shared, receiver: &Mutex<Receiver<Received>>) {
     let mut reply = Writer::default();
     loop {

@@ -1,10 +1,10 @@
 //! XDR (RFC 4506), as far as the protocol needs it: numbers of 32 and 64 bits, and bytes with a length, in multiples of four.
 
-/// Bytes that are not what they should be.
+/// Malformed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Garbage;
 
-/// What is left of a message.
+/// The rest of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A message that is being made.
+/// A message under construction.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     pub(super) bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What clients know and hold: inodes that they have looked up, listings that they may cache, files that they write.
+//! State of clients: inodes that they have looked up, listings that they may cache, files that they write.
 //!
 //! Interface: a client that keeps numbers of inodes (FUSE) counts them with [`Clients::retain`] and [`Clients::forget`]. An inode that loses its
 //! last name while a client knows it lives until it is forgotten and closed.
@@ -40,7 +40,7 @@ struct Writers {
     is_cached: bool,
     /// Data of a client's cache could not be written.
     has_lost: bool,
-    /// Why, until a writer was told.
+    /// The error, until it is reported to a writer.
     lost_write: Option<Error>,
 }
 
@@ -55,7 +55,7 @@ impl Clients {
         self.shards[number.0 as usize % SHARDS].lock()
     }
 
-    /// A client knows the inode once more.
+    /// A client has looked up the inode.
     pub fn retain(&self, entry: &Entry) {
         let number = entry.node.number();
         let mut shard = self.shard(number);
@@ -66,7 +66,7 @@ impl Clients {
         }
     }
 
-    /// A client knows the inode so many times less.
+    /// A client forgets that many look-ups of the inode.
     pub fn forget(&self, number: InodeNumber, times: u64) {
         let mut shard = self.shard(number);
         let Some(lookups) = shard.lookups.get_mut(&number) else { return };

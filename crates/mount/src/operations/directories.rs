@@ -4,17 +4,17 @@ use diorite::{DirectoryEntry, InodeNumber, Result};
 
 use super::{Entry, Operations};
 
-/// Entries whose inodes are read together at most, whatever a client says it has space for.
+/// Entries whose inodes are read together at most.
 const TOGETHER_MAX: usize = 4096;
 
-/// What a client lists.
+/// The content of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// Names and what they stand for.
+    /// Names and inode numbers.
     Names,
-    /// The attributes of each inode as well, of so many entries at most.
+    /// The attributes of each inode, too.
     Attributes {
-        /// Those that the client has space for.
+        /// Entries that the client has space for.
         most: usize,
     },
 }
@@ -54,7 +54,7 @@ impl Operations {
     /// The inode of an entry that was listed.
     ///
     /// # Errors
-    /// As [`Operations::node`]: it may be gone since.
+    /// As [`Operations::node`]: it may have been removed.
     pub fn listed(&self, entry: &DirectoryEntry) -> Result<Entry> {
         self.found(entry.inode)
     }

@@ -19,7 +19,7 @@ use super::table::Table;
 use super::view::View;
 use super::{Caller, os_error};
 
-/// From so many bytes on, a write of a client's cache goes to the device directly.
+/// Writes of a client's cache go to the device directly from this size on.
 const DIRECT_FROM: usize = 64 << 10;
 /// Files that clients may have open: as many as a process of Linux at most.
 const OPEN_MAX: usize = 1 << 20;
@@ -32,9 +32,9 @@ pub(super) struct OpenFile {
     direct: File,
     /// All transfers go through the cache; only where the file is open for writing.
     cached: Option<File>,
-    /// Of the caller who opened it, for what a front end's cache writes.
+    /// Those of the caller that opened it, for writeback of a client's cache.
     reserved_blocks: ReservedBlocks,
-    /// The file was append-only when it was opened: what it has is not written again.
+    /// The file was append-only when it was opened.
     is_append_only: bool,
     /// See [`Opened::is_written_through`].
     is_written_through: bool,
@@ -46,18 +46,18 @@ pub(super) struct OpenFile {
     opener: u32,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// How many bytes.
     pub len: usize,
     /// Whether permission bits changed.
     pub privileges: Privileges,
-    /// It is the first one by a handle of a file that was there before.
+    /// It is the first write by a handle of an existing file.
     pub is_first: bool,
 }
 
-/// A file that was opened, and what a client that keeps its attributes does not know.
+/// A file that was opened, with changes that a client which keeps attributes does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// For the calls that follow.
@@ -68,8 +68,8 @@ pub struct Opened {
     pub has_new_access_time: bool,
     /// The file has no blocks.
     pub is_without_blocks: bool,
-    /// Its content is not for a cache to write: it is written at its end only, and a cache writes whole pages, or each write is to be
-    /// durable at once. The times of its writes are recorded here.
+    /// A client's cache must not write it: it is append-only, and a cache writes whole pages, or each write must be durable at once. The times of
+    /// its writes are recorded here.
     pub is_written_through: bool,
 }
 
@@ -88,9 +88,9 @@ pub struct FileHandle(pub u64);
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub struct OpenFlags {
-    /// For writing. Reading is always possible: the front end's cache reads what a write covers in part.
+    /// For writing. Reading is always possible: a client's cache reads pages that a write covers in part.
     pub write: bool,
-    /// Each write goes to the end, where the front end knows it.
+    /// Each write goes to the end of the file, as the front end knows it.
     pub append: bool,
     /// Emptied.
     pub truncate: bool,
@@ -102,23 +102,23 @@ pub struct OpenFlags {
     pub is_new: bool,
 }
 
-/// Where the data of a request comes from.
+/// The origin of written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The front end's cache, which sends the times itself, and takes capabilities when a program writes to it.
+    /// A client's cache, which sends the times itself. Capabilities were cleared when a program wrote to it.
     Cache,
     /// A program.
     Caller {
         /// Set-user-ID and set-group-ID are cleared.
         clear_privileges: bool,
-        /// What is durable when the write returns: no sync may follow.
+        /// Durability when the write returns: no sync may follow.
         flags: IoFlags,
-        /// Where there is space for a part, that much is written, and the program gets to know how much.
+        /// With space for a part, that part is written, and its length returned.
         takes_part: bool,
     },
 }
 
-/// What is looked for (`lseek`).
+/// The target of `lseek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whence {
     /// Data.
@@ -147,8 +147,7 @@ impl OpenFile {
         self.cached.as_ref().ok_or(Error::NotOpenFor("writing"))
     }
 
-    /// What a cache has may begin with content that the file can have, which its program need not have written with what it cannot: that
-    /// part is written before the error.
+    /// Write data of a client's cache. The part before the largest file size is written before the error.
     fn write_of_cache(&self, cached: &File, data: &[u8], offset: u64) -> Result<usize> {
         let _right = self.reserved_blocks.enter();
         let target = if data.len() < DIRECT_FROM { cached } else { &self.direct };
@@ -159,10 +158,9 @@ impl OpenFile {
         target.write_all_at(data, offset).map(|()| data.len())
     }
 
-    /// Write what a program gave: all of it, or where it is written through or the program takes a part, what there is space for. The kernel takes
-    /// less for an error where it has the data in its cache as well, but must know of each byte where it has not: a client that believes an
-    /// append-only file to be shorter could never write to it again. So there, a part that was written before an error is the result, and the
-    /// next write has the error.
+    /// Write data of a program: all of it, or, if the file is written through or the program takes a part, as much as has space. A client that
+    /// does not cache an append-only file must know each byte that was written: if it took the file for shorter, it could never write to it again.
+    /// So a part that was written before an error is the result, and the next write has the error.
     fn write_of_caller(&self, data: &[u8], offset: u64, flags: IoFlags, takes_part: bool) -> Result<usize> {
         if !self.is_written_through && !takes_part {
             return self.direct.write_all_with(data, offset, flags).map(|()| data.len());
@@ -266,7 +264,7 @@ impl Files {
             return Closed { has_unknown_attributes: false };
         };
         let number = file.node.number();
-        // What a cache lost may have been beyond what became the end.
+        // Lost data may have been after the end of the file.
         let has_lost = file.cached.is_some() && self.view.clients.remove_writer(number);
         let has_written = file.is_written_through && file.is_written.load(Ordering::Acquire);
         Closed { has_unknown_attributes: has_lost || (has_written && !self.view.clients.has_writers(number)) }
@@ -276,8 +274,8 @@ impl Files {
         self.table.get(handle.0).ok_or(Error::NotOpenFor("anything: it is closed"))
     }
 
-    /// The handle by which a front end's cache writes. It takes any that is open for writing; where that is one of an append-only file, the
-    /// data may be of another that was opened before.
+    /// The handle by which a client's cache writes. The cache uses any that is open for writing. If that is one of an append-only file, the data may
+    /// be of another handle that was opened before.
     fn file_of_cache(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
         let file = self.file(handle)?;
         if !file.is_append_only {
@@ -298,13 +296,13 @@ impl Files {
         self.file(handle)?.direct.read_at(memory, offset)
     }
 
-    /// As [`Self::read`], for a front end's cache, which keeps the data.
+    /// As [`Self::read`], for a client's cache, which keeps the data.
     ///
     /// # Errors
     /// As [`File::read_at`].
     pub fn read_for_cache(&self, handle: FileHandle, memory: &mut [u8], offset: u64) -> Result<usize> {
         let file = self.file(handle)?;
-        // Before it is read: a write that ends after this finds it.
+        // Before the read: a write that ends later sees it.
         self.view.clients.note_cached(file.node.number());
         file.direct.read_at(memory, offset)
     }
@@ -326,7 +324,7 @@ impl Files {
         };
         let cached = file.writable()?;
         let privileges = self.clear_for_write(&file, source)?;
-        // Not before they are gone: where that fails, the next write is the first.
+        // After that: if it fails, the next write is the first.
         let is_first = !file.is_written.swap(true, Ordering::AcqRel);
         let len = match source {
             Source::Caller { flags, takes_part, .. } => {
@@ -337,13 +335,13 @@ impl Files {
         Ok(Written { len, privileges, is_first })
     }
 
-    /// What a write takes from a file. What a cache sends was taken when the program wrote: what the file was given since then stays.
+    /// Clear the privileges of a file before a write. For a client's cache they were cleared when the program wrote: newer ones stay.
     fn clear_for_write(&self, file: &OpenFile, source: Source) -> Result<Privileges> {
         let Source::Caller { clear_privileges, .. } = source else { return Ok(Privileges::Kept) };
         if clear_privileges {
             return clear_for_content(&file.node, SetIds::Cleared);
         }
-        // Before they are looked for: one that is given meanwhile is looked for by the next write.
+        // Read first: the next write sees capabilities that are set meanwhile.
         let given = self.view.capabilities_given();
         if file.capabilities_cleared.load(Ordering::Acquire) == given {
             return Ok(Privileges::Kept);
@@ -353,7 +351,7 @@ impl Files {
         Ok(privileges)
     }
 
-    /// Asked before a front end's cache takes more. Reported once, and only through a handle that is open for writing.
+    /// Check before a client's cache takes more data. Reported once, and only through a handle that is open for writing.
     ///
     /// # Errors
     /// Why earlier data could not be written, once.
@@ -367,7 +365,7 @@ impl Files {
     /// # Errors
     /// As [`File::sync_all`].
     pub fn sync(&self, handle: FileHandle, data_only: bool) -> Result<()> {
-        // One flush for both handles: what failed since the last sync, either would report.
+        // One flush for both: either handle reports earlier errors.
         let file = &self.file(handle)?.direct;
         if data_only { file.sync_data() } else { file.sync_all() }
     }

@@ -3,7 +3,7 @@
 //! Where it sits: between a front end, which speaks a protocol, and the library. It translates.
 //!
 //! Interface:
-//! - [`Operations`] works on inodes by number, [`Files`] on open files by handle, and [`Clients`] keeps what clients know.
+//! - [`Operations`] works on inodes by number, [`Files`] on open files by handle, and [`Clients`] keeps the state of clients.
 //! - Permission bits and access control lists are not checked here: the kernel does it for FUSE, and [`permissions`] for NFS.
 //! - Errors are the library's; a front end sends [`diorite::Error::errno`].
 
@@ -150,7 +150,7 @@ impl Operations {
         &self.files
     }
 
-    /// What clients know.
+    /// The state of clients.
     pub fn clients(&self) -> &Clients {
         &self.view.clients
     }

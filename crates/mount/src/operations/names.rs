@@ -4,7 +4,7 @@ use diorite::{FileKind, InodeNumber, NodeRef, NodeSpec, RenameMode, Result};
 
 use super::{Caller, Entry, LiveSettings, Operations};
 
-/// What is to be made.
+/// A new inode.
 #[derive(Clone, Copy, Debug)]
 pub struct NewNode {
     /// Kind; symbolic links have [`Operations::symlink`].
@@ -36,7 +36,7 @@ impl Operations {
     /// As [`NodeRef::lookup`].
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Entry> {
         let directory = self.node(directory)?;
-        // What an NFS server asks to find an inode, and its directory, again.
+        // An NFS server finds an inode, and its directory, so.
         let node = if name == b"." { directory } else { directory.lookup(name)? };
         self.view.entry(node)
     }
@@ -140,7 +140,7 @@ impl Operations {
         self.names_removed(done, replaced.as_ref(), &[&from, &to])
     }
 
-    /// A name was removed from directories, perhaps the last of its inode. Where that failed it may have failed late, with the name gone.
+    /// A name was removed from directories, perhaps the last of its inode. If that failed, it may have failed late, after the removal.
     fn names_removed(
         &self,
         done: Result<()>,

@@ -20,7 +20,7 @@ pub struct FileFlags {
 }
 
 impl Operations {
-    /// What `stat` returns.
+    /// The attributes of an inode.
     ///
     /// # Errors
     /// As [`Operations::node`].
@@ -36,7 +36,7 @@ impl Operations {
         self.view.entry(self.node(number)?)
     }
 
-    /// Change attributes, all or none; returns what they are then. A change of owner takes the privileges of a file.
+    /// Change attributes, all or none. Returns the new attributes. A change of owner clears the privileges of a file.
     ///
     /// # Errors
     /// As [`diorite::NodeRef::set_attributes`]; `EINVAL` for an owner that is no user or no group.
@@ -54,7 +54,7 @@ impl Operations {
         Ok(self.view.entry(node)?.attributes)
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// As [`diorite::NodeRef::read_link`].
@@ -82,7 +82,7 @@ impl Operations {
         Ok(names)
     }
 
-    /// Set an extended attribute. `clear_group_id`: an access control list by a caller who is not in the file's group.
+    /// Set an extended attribute. `clear_group_id`: the caller of an access control list is not in the file's group.
     ///
     /// # Errors
     /// As [`diorite::NodeRef::set_xattr`].
@@ -158,7 +158,7 @@ impl Operations {
     }
 }
 
-/// What is recorded where a client keeps the times of a file: not one before the last write that it does not know of ([`is_written_through`]).
+/// The changes, if a client keeps the times of a file: no time before the last write that it does not know ([`is_written_through`]).
 fn not_older(now: &Attributes, changes: &SetAttributes) -> SetAttributes {
     if !is_written_through(now) {
         return *changes;

@@ -1,4 +1,4 @@
-//! What a user may do, for front ends whose clients do not check it themselves: permission bits, access control lists, sticky directories.
+//! Permission checks for front ends whose clients do not check: permission bits, access control lists, sticky directories.
 
 use diorite::{Attributes, ErrorKind, FileKind, Result};
 
@@ -54,7 +54,7 @@ impl Credentials {
         if self.is_in_group(attributes.owner.gid) { mode >> 3 & 7 } else { mode & 7 }
     }
 
-    /// By a POSIX access control list, as `acl(5)` says. `None`: it is not understood.
+    /// By a POSIX access control list (`acl(5)`). `None`: the list is malformed.
     fn granted_by(&self, list: &[u8], attributes: &Attributes) -> Option<u16> {
         const USER: u16 = 2;
         const OWNING_GROUP: u16 = 4;
@@ -111,7 +111,7 @@ impl Operations {
         Ok(who.granted(attributes, list.as_deref()))
     }
 
-    /// Whether a user may remove or rename what has this inode, of a directory that the user can write.
+    /// Whether a user may remove or rename this inode, in a directory that the user can write.
     pub(crate) fn may_remove(directory: &Attributes, removed: &Attributes, who: &Credentials) -> bool {
         directory.permissions & STICKY == 0 || who.owns(removed) || who.owns(directory)
     }

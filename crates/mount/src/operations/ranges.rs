@@ -114,8 +114,7 @@ impl Files {
     }
 }
 
-/// The size changes when all of it has blocks. `free`: bytes that the volume has free; what may not fit is asked for at once, for then what there is
-/// when it fails is given back.
+/// The size changes when all of it has blocks. A range of more than `free` bytes is allocated in one step: if that fails, its blocks are freed.
 fn allocate(file: &File, range: Range<u64>, keep_size: bool, free: u64, is_over: IsOver<'_>) -> Result<()> {
     let len = range.end - range.start;
     let all = || {

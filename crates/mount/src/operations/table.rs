@@ -17,7 +17,7 @@ pub(super) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// For so many at most.
+    /// For `most` values.
     pub(super) fn new(most: usize) -> Self {
         Self {
             next: AtomicU64::new(1),
@@ -27,7 +27,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Any that is so. It looks at all of them.
+    /// Any value that fulfils the condition. It looks at all.
     pub(super) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<Arc<T>> {
         self.shards.iter().find_map(|shard| shard.read().values().find(|value| is_it(value)).cloned())
     }

@@ -1,7 +1,7 @@
 //! The FUSE protocol as the kernel speaks it: numbers and structures, nothing else.
 //!
 //! Source: the kernel's documentation of FUSE and its user-space header `linux/fuse.h`, protocol 7.45. All numbers are in the byte order
-//! of the host. Structures that end early in older protocols are read with what is missing as zeros ([`super::request`]).
+//! of the host. Fields that older protocols lack are read as zeros ([`super::request`]).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -16,7 +16,7 @@ pub(crate) const ROOT_NODE: u64 = 1;
 
 macro_rules! opcodes {
     ($($name:ident = $value:literal,)*) => {
-        /// What is asked.
+        /// The operation of a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Opcode {
             $($name = $value,)*
@@ -31,7 +31,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// What it is called.
+            /// Its name.
             pub(crate) fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)*
@@ -111,7 +111,7 @@ pub(crate) mod init {
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// Which fields of [`SetAttrIn`] are to be set.
+/// The fields of [`SetAttrIn`] that are set.
 pub(crate) mod fattr {
     pub(crate) const MODE: u32 = 1 << 0;
     pub(crate) const UID: u32 = 1 << 1;
@@ -138,7 +138,7 @@ pub(crate) const GETATTR_FH: u32 = 1 << 0;
 /// Flags of [`WriteIn`].
 pub(crate) mod write_flags {
     pub(crate) const CACHE: u32 = 1 << 0;
-    /// A direct write has an owner of locks. Other writes have their pages locked, where the kernel does not cache what is written.
+    /// A direct write has an owner of locks. Other writes have their pages locked, if the kernel does not cache writes.
     pub(crate) const LOCK_OWNER: u32 = 1 << 1;
     pub(crate) const KILL_SUIDGID: u32 = 1 << 2;
 }
@@ -174,12 +174,12 @@ macro_rules! structures {
 }
 
 structures! {
-    /// What each request begins with.
+    /// The header of a request.
     InHeader {
         len: u32, opcode: u32, unique: u64, node: u64, uid: u32, gid: u32, pid: u32,
         extension_len: u16, padding: u16,
     }
-    /// What each reply begins with. `error` is 0 or a negative `errno`.
+    /// The header of a reply. `error` is 0 or a negative `errno`.
     OutHeader { len: u32, error: i32, unique: u64, }
     InitIn { major: u32, minor: u32, max_readahead: u32, flags: u32, flags2: u32, unused: [u32; 11], }
     InitOut {
@@ -236,9 +236,9 @@ structures! {
     FAllocateIn { handle: u64, offset: u64, len: u64, mode: u32, padding: u32, }
     LSeekIn { handle: u64, offset: u64, whence: u32, padding: u32, }
     LSeekOut { offset: u64, }
-    /// A message of our own: the kernel is to write back and drop cached pages (with a negative offset none), and to forget attributes.
+    /// A notification: the kernel writes back and drops cached pages (with a negative offset none), and forgets attributes.
     NotifyInvalInode { node: u64, offset: i64, len: i64, }
-    /// A message of our own: the kernel is to drop inodes that are not in use, here one.
+    /// A notification: the kernel drops inodes that are not in use, here one.
     NotifyPrune { count: u32, padding: u32, spare: u64, node: u64, }
     CopyFileRangeIn {
         handle: u64, offset: u64, to_node: u64, to_handle: u64, to_offset: u64, len: u64, flags: u64,

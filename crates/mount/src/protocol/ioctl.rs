@@ -23,7 +23,7 @@ const FITRIM: u32 = 0xc018_5879;
 
 /// Bytes that a label may have (`FSLABEL_MAX`).
 const LABEL_LEN: usize = 256;
-/// Flags of an inode, as `chattr` has them, and what they are in `struct fsxattr`.
+/// Flags of an inode, as `chattr` has them, and the same in `struct fsxattr`.
 const SHARED_FLAGS: [(u32, u32); 7] = [
     (0x10, 0x8),          // immutable
     (0x20, 0x10),         // append-only
@@ -45,7 +45,7 @@ struct FsXattr {
     padding: [u8; 8],
 }
 
-/// `struct fstrim_range`; `len` returns what was discarded.
+/// `struct fstrim_range`; `len` returns the bytes discarded.
 #[derive(Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct TrimRange {
@@ -63,7 +63,7 @@ fn flags_have_changed(call: &Call<'_>) {
 /// Carry out an `ioctl`.
 ///
 /// # Errors
-/// `ENOTTY`: it is none of those that are known; what the operation says.
+/// `ENOTTY`: the number is unknown; the error of the operation.
 pub(super) fn ioctl(call: &mut Call<'_>) -> Result<(), Errno> {
     let IoctlIn { command, out_size, .. } = call.arguments.structure();
     let (operations, node) = (call.operations(), call.node);
@@ -116,7 +116,7 @@ pub(super) fn ioctl(call: &mut Call<'_>) -> Result<(), Errno> {
         }
         _ => return Err(Errno::NOTTY),
     }
-    // Its number says a `long`, and programs give it an `int`, as with the kernel's ext4: no more than there is is written.
+    // Its number says a `long`, and programs give it an `int`, as with the kernel's ext4: the reply is not longer than their memory.
     out.truncate(out_size as usize);
     call.reply.push(&IoctlOut::default());
     call.reply.extend(&out);

@@ -51,7 +51,7 @@ impl Notifier {
         self.invalidate(&NotifyInvalInode { node: node_of(inode), offset: -1, len: 0 });
     }
 
-    /// The kernel writes back what it caches of a range, and drops it. A length of 0 goes to the end of the file.
+    /// The kernel writes back the cached pages of a range, and drops them. A length of 0 goes to the end of the file.
     pub(crate) fn forget_pages(&self, inode: InodeNumber, offset: u64, len: u64) {
         self.invalidate(&pages(inode, offset, len));
     }
@@ -83,8 +83,8 @@ impl Notifier {
         let _ = send(&self.device, NOTIFY_INC_EPOCH, &[0_u8; 0]);
     }
 
-    /// Times or size of an inode are not those that the kernel keeps. While the kernel caches writes it believes no others as long as it
-    /// knows the inode. It does not count direct writes, and keeps a size whose data could not be written. So it must drop the inode when
+    /// The kernel keeps stale times or a stale size of an inode. While it caches writes it takes no others as long as it knows
+    /// the inode. It does not count direct writes, and keeps a size whose data could not be written. So it must drop the inode when
     /// that is not in use (Linux 6.18).
     ///
     /// The kernel reports a close before it has given up the file, and drops no inode in use. So a thread asks more than once.

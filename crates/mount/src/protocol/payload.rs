@@ -1,4 +1,4 @@
-//! Memory for the data of one request: a write's comes in it, a read's goes from it, and the device uses it as it is.
+//! Memory for the data of one request. The device uses it directly.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,8 +6,7 @@ use diorite::{AlignedBuf, RegisteredBuf, RegisteredBuffers};
 
 use super::session::PAGE;
 
-/// So many requests at most have memory on huge pages that is registered with the rings, which more than doubles the speed of large
-/// transfers; that of others takes space when large transfers use it.
+/// Requests that have memory on huge pages, registered with the rings, which more than doubles the speed of large transfers.
 const REGISTERED_MAX: usize = 34;
 
 /// A session's memory for requests.
@@ -24,7 +23,7 @@ pub(crate) enum Payload {
 }
 
 impl Payloads {
-    /// Memory for so many requests of `len` bytes at a time, and for more when they come.
+    /// Memory for `requests` concurrent requests of `len` bytes; more is allocated when needed.
     ///
     /// # Errors
     /// There is no memory.

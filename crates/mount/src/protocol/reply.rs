@@ -9,10 +9,10 @@ use diorite::InodeNumber;
 
 /// Names and attributes change through the kernel only, which knows it: seconds for which it may use its copy.
 pub(crate) const VALID_SECONDS: u64 = 24 * 60 * 60;
-/// The same for a file that is open for writing: the kernel does not count the blocks of what it caches.
+/// The same for a file that is open for writing: the kernel does not count the blocks of its cache.
 pub(crate) const VALID_SECONDS_WRITTEN: u64 = 1;
 
-/// A reply that is being made.
+/// A reply under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
     bytes: Vec<u8>,
@@ -46,7 +46,7 @@ impl Reply {
         self.bytes.resize(len, 0);
     }
 
-    /// Complete it: with an error it is nothing but that, else what was added, and `payload` bytes that follow it.
+    /// Complete it. With an error the reply is the header alone; otherwise `payload` bytes follow it.
     pub(crate) fn finish(&mut self, unique: u64, error: Option<Errno>, payload: usize) {
         if error.is_some() {
             self.clear();
@@ -56,20 +56,20 @@ impl Reply {
         self.bytes[..size_of::<OutHeader>()].copy_from_slice(header.as_bytes());
     }
 
-    /// The header of what was completed.
+    /// The header of the completed reply.
     pub(crate) fn header(&self) -> OutHeader {
         let (header, _) = OutHeader::read_from_prefix(&self.bytes).unwrap_or_default();
         header
     }
 
-    /// Put what was completed, without its header, where it is sent from: so many bytes.
+    /// Copy the completed reply, without its header, to the memory that is sent. Returns its length.
     pub(crate) fn put_body(&self, memory: &mut [u8]) -> usize {
         let body = self.bytes.get(size_of::<OutHeader>()..).unwrap_or_default();
         memory[..body.len()].copy_from_slice(body);
         body.len()
     }
 
-    /// What was completed, with its header.
+    /// The completed reply, with its header.
     pub(crate) fn message(&self) -> &[u8] {
         &self.bytes
     }

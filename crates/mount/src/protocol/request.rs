@@ -1,4 +1,4 @@
-//! A request, taken apart: header, structures and names.
+//! A parsed request: header, structures and names.
 
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -12,7 +12,7 @@ pub(crate) struct Message<'a> {
     pub(crate) arguments: Arguments<'a>,
 }
 
-/// What is left of a request's arguments.
+/// The rest of a request's arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arguments<'a> {
     /// The first structure, by transports that have it apart.
@@ -24,7 +24,7 @@ impl<'a> Message<'a> {
     /// A message that lies in one piece.
     ///
     /// # Errors
-    /// `EIO`: it is shorter than a header, or than it says.
+    /// `EIO`: it is shorter than a header, or than its length field.
     pub(crate) fn whole(message: &'a [u8]) -> Result<Self, Errno> {
         let (header, bytes) = InHeader::read_from_prefix(message).map_err(|_| Errno::IO)?;
         if header.len as usize != message.len() {
@@ -33,7 +33,7 @@ impl<'a> Message<'a> {
         Ok(Self { header, arguments: Arguments { first: None, bytes } })
     }
 
-    /// A message in two pieces, of which the second begins with the data where it is a write.
+    /// A message in two pieces. If it is a write, the second begins with the data.
     ///
     /// # Errors
     /// As [`Self::whole`].
@@ -49,19 +49,19 @@ impl<'a> Message<'a> {
         Ok(Self { header, arguments: Arguments::apart(&first[size_of::<InHeader>()..], second) })
     }
 
-    /// What it asks for, where that is known.
+    /// The operation, if it is known.
     pub(crate) fn opcode(&self) -> Option<Opcode> {
         Opcode::from_number(self.header.opcode)
     }
 }
 
 impl<'a> Arguments<'a> {
-    /// Arguments of which the first structure is apart from the others.
+    /// Arguments with the first structure in separate memory.
     pub(crate) fn apart(first: &'a [u8], others: &'a [u8]) -> Self {
         Self { first: Some(first), bytes: others }
     }
 
-    /// The next structure; what an older protocol leaves out of it is zero.
+    /// The next structure; fields that an older protocol lacks are zero.
     pub(crate) fn structure<T: FromBytes + FromZeros + IntoBytes>(&mut self) -> T {
         let mut value = T::new_zeroed();
         let from = self.first.take().unwrap_or_else(|| {
@@ -90,7 +90,7 @@ impl<'a> Arguments<'a> {
         Ok(name)
     }
 
-    /// The next so many bytes.
+    /// The next `len` bytes.
     ///
     /// # Errors
     /// `EIO`: there are fewer.

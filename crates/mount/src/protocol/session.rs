@@ -1,4 +1,4 @@
-//! A session with a client of the FUSE protocol: what was agreed on, and each request carried out, whatever transport it came by.
+//! A session with a client of the FUSE protocol: the agreed flags, and the execution of each request, for every transport.
 //!
 //! Interface: a transport passes the bytes of a request to [`Session::serve`], and gets those of the reply. The data of a read goes
 //! into memory of the transport by a second call, so that it lies where it is sent from.
@@ -25,10 +25,10 @@ use crate::service::idle_polling::IdlePolling;
 use crate::service::log::LimitedLog;
 use crate::service::status::{self, Status};
 
-/// Bytes of a write or read at most: 256 pages, what the kernel takes by default.
+/// Bytes of a write or read at most: 256 pages, the kernel's default.
 pub(crate) const MAX_TRANSFER: usize = 1 << 20;
-/// The same over `/dev/fuse`, where the halves of a transfer of 1 MiB come together and two threads copy them at a time: on tmpfs that is
-/// 1.4 times as fast. Over io_uring all requests of a CPU come to one thread, and halves cost more than they save.
+/// The same over `/dev/fuse`: two threads copy the halves of a transfer of 1 MiB at the same time, which is 1.4 times as fast on
+/// tmpfs. Over io_uring all requests of a CPU come to one thread, and halves cost more than they save.
 pub(crate) const MAX_CHANNEL_TRANSFER: usize = MAX_TRANSFER / 2;
 pub(crate) const PAGE: usize = 4096;
 /// Requests that the kernel sends without a caller that waits: readahead, writeback, asynchronous direct I/O.
@@ -38,7 +38,7 @@ pub(crate) const BACKGROUND_MAX: u16 = 128;
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub(crate) struct Behavior {
-    /// The kernel caches what is written, and keeps its times.
+    /// The kernel caches writes, and keeps their times.
     pub(crate) write_back: bool,
     /// The kernel caches no content.
     pub(crate) uncached: bool,
@@ -62,7 +62,7 @@ pub(crate) trait Transport {
     }
 }
 
-/// What is left to do for a request.
+/// The next step of a request.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Served {
@@ -307,7 +307,7 @@ impl Session {
         begun
     }
 
-    /// A request was carried out, and moved so many bytes.
+    /// A request was carried out. `done`: the bytes that it moved.
     fn finish(&self, begun: &Begun, class: Class, done: Result<u64, Errno>) {
         self.accounting.finish(begun, class, done.unwrap_or(0));
         log::debug!("{begun}: {done:?}");
@@ -403,7 +403,7 @@ impl Session {
             wanted |= init::OVER_IO_URING;
         }
         if self.notifier.is_none() {
-            // A guest keeps pages that were read beside an asynchronous direct write, and cannot be told to drop them.
+            // A guest keeps pages that were read beside an asynchronous direct write, and takes no notification to drop them.
             wanted &= !init::ASYNC_DIO;
         }
         let mut flags = u64::from(offered.flags);

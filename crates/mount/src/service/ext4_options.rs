@@ -9,7 +9,7 @@ pub(crate) enum Effect {
     AlwaysSo,
     /// Accepted and logged: it changes speed or checks of the kernel's code, and the content stays right without it. The text says what holds.
     Ignored(&'static str),
-    /// Rejected: the content or who may use it would differ. The text says why, or what to do.
+    /// Rejected: content or access would differ. The text has the reason.
     Rejected(&'static str),
 }
 

@@ -1,17 +1,17 @@
 //! While requests follow one another, idle CPUs poll for work instead of halting.
 //!
-//! A request wakes a thread of the daemon, and its reply wakes the caller. A CPU that has halted in between takes 10 to 30 us to
-//! start again in a virtual machine, several times what a small request needs. The kernel lets a program ask for less: its PM `QoS`
-//! request of CPU latency, `/dev/cpu_dma_latency`, which root may open. So this is for virtual machines, where polling is the only other way to
-//! be idle. A processor of a host leaves its first idle state at once. It is the kernel's to undo when the file is closed, so
-//! it ends with the daemon, however that ends.
+//! A request wakes a thread of the daemon, and its reply wakes the caller. In a virtual machine a CPU that has halted in between takes
+//! 10 to 30 us to start again, several times the cost of a small request. A processor of a host leaves its first idle state at once, so this is
+//! for virtual machines.
 //!
-//! The request stands from the [`STREAK`]th request that comes within [`CLOSE`] of the one before, until none came for [`QUIET`]: a CPU
-//! that polls takes power, and time of other guests of its host.
+//! Root may limit the CPU latency (`/dev/cpu_dma_latency`, PM `QoS`). The limit stands from the [`STREAK`]th request that comes within [`CLOSE`] of
+//! the one before, until none came for [`QUIET`]: a CPU that polls takes power, and time of other guests of its host. The kernel removes it when
+//! the file is closed, so it ends with the daemon.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
@@ -23,7 +23,7 @@ const QUIET: Duration = Duration::from_millis(1);
 /// On larger machines most of the CPUs that would poll have nothing to do with the mount.
 const CPUS_MAX: usize = 8;
 
-/// The latency with which only polling is left.
+/// The latency that only polling can meet.
 const POLLING_US: i32 = 0;
 /// `PM_QOS_CPU_LATENCY_DEFAULT_VALUE`: no request.
 const ANY_US: i32 = 2_000_000_000;
@@ -31,32 +31,24 @@ const ANY_US: i32 = 2_000_000_000;
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct IdlePolling {
-    shared: Arc<Shared>,
+    requests: Arc<Requests>,
+    hold: Sender<()>,
 }
 
+/// The requests of late.
 #[derive(Debug)]
-struct Shared {
-    device: OwnedFd,
+struct Requests {
     began: Instant,
     /// Microseconds from there to the last request.
     last_us: AtomicU64,
-    /// Requests that came close to the one before. Not exact where two threads count at once, and need not be.
+    /// Requests that came close to the one before. Not exact if two threads count at once, and need not be.
     streak: AtomicU32,
-    /// As in the state, to be looked at without its lock.
+    /// The kernel is asked for polling, or is about to be.
     is_held: AtomicBool,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// The kernel is asked for it.
-    is_held: bool,
-    has_ended: bool,
 }
 
 impl IdlePolling {
-    /// `None` where the kernel takes no such request from this process, or it would change nothing.
+    /// `None` if the kernel takes no such request from this process, or it would change nothing.
     pub(crate) fn start() -> Option<Self> {
         // The driver of the kernel in virtual machines.
         if in_sys("cpuidle/current_driver") != "haltpoll" || count_of(&in_sys("online")) > CPUS_MAX {
@@ -67,78 +59,51 @@ impl IdlePolling {
     }
 
     fn with(device: OwnedFd) -> Option<Self> {
-        let shared = Arc::new(Shared {
-            device,
+        let requests = Arc::new(Requests {
             began: Instant::now(),
             last_us: AtomicU64::new(0),
             streak: AtomicU32::new(0),
             is_held: AtomicBool::new(false),
-            state: Mutex::default(),
-            changed: Condvar::new(),
         });
-        let of_thread = Arc::clone(&shared);
+        let (hold, held) = channel();
+        let of_thread = Arc::clone(&requests);
         let thread = std::thread::Builder::new().name("idle-polling".to_owned());
-        thread.spawn(move || of_thread.release_when_quiet()).ok()?;
-        Some(Self { shared })
+        thread.spawn(move || of_thread.hold_until_quiet(&device, &held)).ok()?;
+        Some(Self { requests, hold })
     }
 
     /// A request has come.
     pub(crate) fn note(&self, at: Instant) {
-        let shared = &*self.shared;
-        let now_us = at.saturating_duration_since(shared.began).as_micros() as u64;
-        let last_us = shared.last_us.swap(now_us, Ordering::Relaxed);
-        if shared.is_held.load(Ordering::Acquire) {
+        let requests = &*self.requests;
+        let now_us = at.saturating_duration_since(requests.began).as_micros() as u64;
+        let last_us = requests.last_us.swap(now_us, Ordering::Relaxed);
+        if requests.is_held.load(Ordering::Acquire) {
             return;
         }
         if now_us.saturating_sub(last_us) > CLOSE.as_micros() as u64 {
-            shared.streak.store(0, Ordering::Relaxed);
-        } else if shared.streak.fetch_add(1, Ordering::Relaxed) + 1 >= STREAK {
-            shared.hold();
+            requests.streak.store(0, Ordering::Relaxed);
+        } else if requests.streak.fetch_add(1, Ordering::Relaxed) + 1 >= STREAK
+            && !requests.is_held.swap(true, Ordering::AcqRel)
+        {
+            let _ = self.hold.send(());
         }
     }
 }
 
-impl Drop for IdlePolling {
-    fn drop(&mut self) {
-        self.shared.state().has_ended = true;
-        self.shared.changed.notify_all();
-    }
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ask(&self, state: &mut State, latency_us: i32) {
-        // Before the kernel knows: a request that comes meanwhile counts for what is true afterwards.
-        state.is_held = latency_us != ANY_US;
-        self.streak.store(0, Ordering::Relaxed);
-        self.is_held.store(state.is_held, Ordering::Release);
-        // Without it everything works as before, only not as soon.
-        let _ = rustix::io::write(&self.device, &latency_us.to_ne_bytes());
-    }
-
-    fn hold(&self) {
-        let mut state = self.state();
-        if !state.is_held {
-            self.ask(&mut state, POLLING_US);
-            self.changed.notify_all();
-        }
-    }
-
-    fn release_when_quiet(&self) {
-        let mut state = self.state();
-        while !state.has_ended {
-            if !state.is_held {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
+impl Requests {
+    /// The thread that asks the kernel. A write that fails changes the speed alone.
+    fn hold_until_quiet(&self, device: &OwnedFd, held: &Receiver<()>) {
+        let ask = |latency_us: i32| rustix::io::write(device, &latency_us.to_ne_bytes());
+        while held.recv().is_ok() {
+            let _ = ask(POLLING_US);
+            let quiet_since = || Duration::from_micros(self.last_us.load(Ordering::Relaxed));
+            while self.began.elapsed().saturating_sub(quiet_since()) < QUIET {
+                std::thread::sleep(QUIET);
             }
-            state = self.changed.wait_timeout(state, QUIET).unwrap_or_else(PoisonError::into_inner).0;
-            let last = Duration::from_micros(self.last_us.load(Ordering::Relaxed));
-            if self.began.elapsed().saturating_sub(last) >= QUIET {
-                self.ask(&mut state, ANY_US);
-            }
+            // A request that comes from now on may ask again, after the next line.
+            self.streak.store(0, Ordering::Relaxed);
+            self.is_held.store(false, Ordering::Release);
+            let _ = ask(ANY_US);
         }
     }
 }
@@ -149,7 +114,7 @@ fn in_sys(name: &str) -> String {
     text.trim().to_owned()
 }
 
-/// How many numbers there are in a list such as `0-3,8`.
+/// The count of the numbers in a list such as `0-3,8`.
 pub(crate) fn count_of(list: &str) -> usize {
     let len = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -181,7 +146,7 @@ mod tests {
 
     /// From the time when the test began: its own speed changes nothing.
     fn note(polling: &IdlePolling, times_us: impl IntoIterator<Item = u64>) {
-        let began = polling.shared.began;
+        let began = polling.requests.began;
         times_us.into_iter().for_each(|time| polling.note(began + Duration::from_micros(time)));
     }
 
@@ -194,7 +159,7 @@ mod tests {
         // A request far in the future keeps it, as one that has just come does.
         note(&polling, (0..=u64::from(STREAK)).map(|n| 60_000_000 + n * 50));
         assert_eq!(asked.next(), POLLING_US);
-        assert!(polling.shared.is_held.load(Ordering::Relaxed));
+        assert!(polling.requests.is_held.load(Ordering::Relaxed));
     }
 
     #[test]
@@ -203,7 +168,7 @@ mod tests {
         note(&polling, (0..100).map(|n| n * 300));
         // Nor do short bursts of them.
         note(&polling, (0..20).flat_map(|burst| (1..5).map(move |n| 100_000 + burst * 5000 + n * 10)));
-        assert!(!polling.shared.is_held.load(Ordering::Relaxed));
+        assert!(!polling.requests.is_held.load(Ordering::Relaxed));
         // It closes the pipe, once its thread has seen the end.
         drop(polling);
         assert_eq!(rustix::io::read(&asked.0, &mut [0; 4]), Ok(0), "nothing was asked for");

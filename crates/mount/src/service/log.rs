@@ -1,14 +1,14 @@
-//! The log of a session or a server: so many messages in a time at most, and how many more there were. A device that fails would fill it, with each request.
+//! The log of a session or a server, limited in rate: a failing device would fill it, with each request.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// As the kernel's messages are limited: so many in this time.
+/// Messages in an interval, as in the kernel.
 const MESSAGES_MAX: u32 = 10;
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is said of things that go wrong apart from any caller.
+/// Receives messages about errors without a caller.
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// See the module's head.
@@ -25,7 +25,7 @@ struct Interval {
 }
 
 impl Interval {
-    /// Whether a message may be said now, and how many were not before it.
+    /// Returns the number of messages suppressed before, if a message may be logged now.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.began.is_none_or(|began| now.saturating_duration_since(began) >= INTERVAL) {
             (self.began, self.said) = (Some(now), 0);
@@ -50,7 +50,7 @@ impl LimitedLog {
         Self { log, interval: Mutex::default() }
     }
 
-    /// Say something now, if not too much was said before.
+    /// Log a message, unless the limit is reached.
     pub(crate) fn say(&self, what: &str) {
         self.say_at(Instant::now(), what);
     }
@@ -69,7 +69,7 @@ impl LimitedLog {
         }
     }
 
-    /// No more is said for now: how many messages were suppressed, if any were.
+    /// Log how many messages were suppressed.
     pub(crate) fn finish(&self) {
         let mut interval = self.interval.lock().unwrap_or_else(PoisonError::into_inner);
         let suppressed = std::mem::take(&mut interval.suppressed);

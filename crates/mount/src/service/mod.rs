@@ -19,3 +19,23 @@ pub mod status;
 pub(crate) mod threads;
 pub(crate) mod users;
 pub(crate) mod watch;
+
+/// Why a volume cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The volume cannot be opened, or failed when it was closed.
+    #[error(transparent)]
+    Volume(#[from] diorite::Error),
+    /// The address or the socket cannot be listened on.
+    #[error("{address}: cannot listen: {source}")]
+    Listen {
+        /// The address, or the path of the socket.
+        address: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The system has no thread left.
+    #[error("cannot start threads: {0}")]
+    Threads(std::io::Error),
+}

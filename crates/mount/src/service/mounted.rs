@@ -12,21 +12,21 @@ pub(crate) struct Mounted {
     pub(crate) id: u64,
     /// Major and minor number of its device: no other mount of the host has them.
     pub(crate) numbers: String,
-    /// Where it is.
+    /// Its directory.
     pub(crate) directory: PathBuf,
-    /// The user who mounted it.
+    /// The mounting user.
     pub(crate) user: u32,
-    /// Those of the mount and those of its filesystem.
+    /// Options of the mount and of its filesystem.
     pub(crate) options: String,
-    /// What it shows, as it was named: an image, or the loop device over one.
+    /// The source: an image, or the loop device over one.
     pub(crate) source: PathBuf,
 }
 
-/// What is mounted on a directory or on one above it, if it is a mount of Diorite. The mount itself is not asked: it may be stuck.
+/// The mount of Diorite that a path is on. The mount itself is not accessed: it may be stuck.
 pub(crate) fn find(path: &Path) -> Option<Mounted> {
     let path = std::path::absolute(path).ok()?;
     let mounts = read_mounts()?;
-    // By its own name first: to follow links may ask the mount.
+    // By the given path first: following links may access the mount.
     innermost(&mounts, &path).or_else(|| innermost(&mounts, &path.canonicalize().ok()?))
 }
 
@@ -35,14 +35,14 @@ fn read_mounts() -> Option<Vec<u8>> {
     std::fs::read("/proc/thread-self/mountinfo").ok()
 }
 
-/// What is mounted on exactly this directory, of any kind, and its type.
+/// The mount on exactly this directory, of any kind, and its type.
 pub(crate) fn mounted_on(directory: &Path) -> Option<(Mounted, Vec<u8>)> {
     let directory = std::path::absolute(directory).ok()?;
     let mounts = read_mounts()?;
     lines(&mounts).rev().find_map(|line| parse(line).filter(|(mounted, _)| mounted.directory == directory))
 }
 
-/// Major and minor number of what is mounted on exactly this directory.
+/// Major and minor number of the mount on exactly this directory.
 pub fn device_numbers(directory: &Path) -> Option<String> {
     mounted_on(directory).map(|(mounted, _)| mounted.numbers)
 }
@@ -61,7 +61,7 @@ pub(crate) fn all() -> Vec<Mounted> {
     parsed.filter(|(_, kind)| is_own(kind)).map(|(mounted, _)| mounted).collect()
 }
 
-/// The mount of an image, if the kernel's lists say so: they have the path of the file that a loop device is over, and a source as it was named.
+/// The mount of an image, by the sources in the kernel's list, and by the files of loop devices.
 pub(crate) fn of_image(image: &Path) -> Option<Mounted> {
     let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     let wanted = identity(image)?;
@@ -87,7 +87,7 @@ pub(crate) fn below(directory: &Path) -> Vec<PathBuf> {
     parsed.filter(|other| other != directory && other.starts_with(directory)).collect()
 }
 
-/// The type of what is mounted on exactly this directory.
+/// The type of the mount on exactly this directory.
 pub fn type_of(directory: &Path) -> Option<String> {
     mounted_on(directory).map(|(_, kind)| String::from_utf8_lossy(&kind).into_owned())
 }
@@ -97,7 +97,7 @@ pub fn is_own(kind: &str) -> bool {
     matches!(kind, "fuse.diorite" | "fuseblk.diorite")
 }
 
-/// What is mounted on exactly this directory, if it is a mount of Diorite.
+/// The mount of Diorite on exactly this directory.
 pub(crate) fn exactly_on(directory: &Path) -> Option<Mounted> {
     let (mounted, kind) = mounted_on(directory)?;
     std::str::from_utf8(&kind).is_ok_and(is_own).then_some(mounted)
@@ -107,7 +107,7 @@ fn lines(mounts: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     mounts.split(|byte| *byte == b'\n')
 }
 
-/// The mount that a path is on: the last one of those with the longest directory.
+/// The mount that a path is on: the last mount with the longest directory.
 fn innermost(mounts: &[u8], path: &Path) -> Option<Mounted> {
     let (mounted, kind) = lines(mounts)
         .filter_map(parse)

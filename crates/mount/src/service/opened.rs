@@ -1,4 +1,4 @@
-//! What is logged of a volume that was opened to be mounted or served.
+//! The log of a volume that was opened for a mount or a server.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use diorite::Filesystem;
 use super::log::Log;
 use super::options::MountOptions;
 
-/// Log what its user is to know before using it, and from then on that it fails.
+/// Log warnings about a volume now, and its failure later.
 pub(crate) fn report(filesystem: &Filesystem, target: &str, options: &MountOptions, log: &Log) {
     for note in &options.ignored {
         log::warn!("{target}: {note}");

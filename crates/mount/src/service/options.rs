@@ -38,7 +38,7 @@ const VALUES: &[&str] = &[
 /// Whether requests come over `io_uring` (FUSE, Linux 6.14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoUring {
-    /// Where the kernel offers it.
+    /// If the kernel offers it.
     #[default]
     Auto,
     /// Only so.
@@ -65,10 +65,9 @@ pub struct MountOptions {
     pub no_directory_times: bool,
     /// Times alone wait in memory for another change of their inode (`lazytime`).
     pub lazy_time: bool,
-    /// Users other than the one who mounts may use it.
+    /// Other users than the mounting user have access.
     pub allow_other: bool,
-    /// Permission bits and access control lists hold for the user who mounts it, too. For others they do in any case; without
-    /// `allow_other` there are none, and who mounts an image may do anything in it, as with the image itself.
+    /// Permission bits and access control lists hold for the mounting user, too. For other users they always hold.
     pub default_permissions: bool,
     /// Mounts of it can be idmapped (Linux 6.12), with permission checks.
     pub idmap: bool,
@@ -86,11 +85,11 @@ pub struct MountOptions {
     pub uid: Option<u32>,
     /// All files are of this group.
     pub gid: Option<u32>,
-    /// Permission bits that no file shows.
+    /// Permission bits that are cleared in every file.
     pub umask: u16,
     /// Age at which changes become durable by themselves; `None`: 5 seconds.
     pub commit: Option<Duration>,
-    /// How file data and the journal go together, where the volume's own default is not wanted.
+    /// The data mode of the journal; `None`: the volume's default.
     pub data_mode: Option<DataMode>,
     /// Memory for the page cache; `None`: 12 MiB. With less than that, metadata takes less in proportion.
     pub cache_bytes: Option<usize>,
@@ -102,20 +101,20 @@ pub struct MountOptions {
     pub scheduler: Option<SchedulerKind>,
     /// The partition of the image.
     pub partition: Option<u32>,
-    /// Where the volume begins in the image, as in `IMAGE?offset=`.
+    /// The offset of the volume in the image, as in `IMAGE?offset=`.
     pub offset: Option<String>,
     /// Options of the kernel's ext4 that were accepted and have no effect, with what holds instead.
     pub ignored: Vec<String>,
-    /// What the list of mounts calls the image. The mount is of the plain type `fuse.diorite` then.
+    /// The source in the list of mounts. The mount is of the plain type `fuse.diorite` then.
     pub source_name: Option<String>,
 }
 
 impl MountOptions {
-    /// Take over options in the form of `-o`: words with commas between them; `\\,` is a comma of a value. Those of `mount(8)` and `fstab(5)`
-    /// that are for others are accepted, and those of ext4 that have no effect here are noted in [`Self::ignored`].
+    /// Take over options in the form of `-o`: words with commas between them; `\\,` is a comma of a value. Options of `mount(8)` and `fstab(5)`
+    /// for other programs are accepted. Options of ext4 without an effect are noted in [`Self::ignored`].
     ///
     /// # Errors
-    /// A word that is not known, or a value that makes no sense: what is wrong with it.
+    /// An unknown word, or an invalid value, with the reason.
     ///
     /// ```
     /// use diorite_mount::MountOptions;
@@ -275,7 +274,7 @@ impl MountOptions {
         chosen.into_iter().find_map(|(is_chosen, name)| is_chosen.then_some(name))
     }
 
-    /// Whether the kernel caches what is written.
+    /// Whether the kernel caches writes.
     pub(crate) fn write_back(&self) -> bool {
         !self.read_only && !self.direct && !self.sync
     }
@@ -285,7 +284,7 @@ impl MountOptions {
         self.default_permissions || self.allow_other
     }
 
-    /// The target with the part of it that is meant.
+    /// The target with partition or offset.
     pub(crate) fn target(&self, target: &str) -> String {
         match (self.partition, &self.offset) {
             (Some(partition), _) => format!("{target}?partition={partition}"),
@@ -294,7 +293,7 @@ impl MountOptions {
         }
     }
 
-    /// For the kernel, which may keep the times of what it caches.
+    /// For the kernel, which may keep the times of its cache.
     pub(crate) fn filesystem(&self) -> FilesystemOptions {
         let times = if self.write_back() { ContentTimes::ByCaller } else { ContentTimes::ByWrite };
         self.served_filesystem().content_times(times)
@@ -357,7 +356,7 @@ impl MountOptions {
     }
 }
 
-/// The words of `-o`: commas are between them, but for those after a backslash, which also precedes itself.
+/// The words of `-o`, separated by commas. A backslash escapes a comma or a backslash.
 pub fn option_words(words: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut letters = words.chars();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accounting::Accounting;
 pub use super::accounting::{InFlight, Latencies, TaskStatus, Totals};
-pub use super::watch::{Place, StatusError, ask, place_of};
+pub use super::watch::{Location, StatusError, ask, location_of};
 
 /// A mount or a server at one moment. Bytes and requests are totals since it was started, unless the field is the current value.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct Status {
     pub daemon: u32,
     /// The target that is mounted or served.
     pub image: String,
-    /// Where it is mounted, or the address that it is served on.
+    /// The directory of the mount, or the address of the server.
     pub directory: String,
     /// The transport of requests: `/dev/fuse`, `io_uring`, `virtio-fs` or `nfs`.
     pub transport: String,

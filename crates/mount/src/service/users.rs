@@ -1,6 +1,6 @@
-//! What uses a mount, so that an error can name it.
+//! The users of a mount, for an error that names them.
 //!
-//! Where it sits: beside `mounted`, for an unmount that fails. The mount itself is not asked: `/proc` has the directories, programs and mappings
+//! Where it sits: beside `mounted`, for an unmount that fails. The mount itself is not accessed: `/proc` has the directories, programs and mappings
 //! of each process by path, and the number of the mount that an open file is on (`proc_pid_fdinfo(5)`). A user sees the own processes, the
 //! superuser all.
 #![allow(clippy::disallowed_methods, reason = "files of the kernel")]

@@ -1,11 +1,11 @@
-//! How others on this host learn what a mount or a server is doing: over a Unix socket whose name follows from the mount, or from the image.
+//! The socket on which a daemon answers for its status, and the programs that ask for it. Its name follows from the mount, or from the image.
 //!
 //! The name is in the abstract namespace, so it goes with the daemon, and has the device numbers of the mount in it, or those of the image. A
 //! connection sends one line, `status` or a [`Step`] of a change of options, gets one JSON object, and ends. A thread of its own answers, so that a
-//! mount whose requests are all stuck says so; a change has a thread of its own.
+//! mount whose requests are all stuck still answers; a change has a thread of its own.
 //!
-//! Between users: a daemon answers its own user and the superuser. Any user may take a name first, so who asks believes
-//! only the user who mounted, which the kernel says, or for a server the own user, and the superuser.
+//! Between users: a daemon answers its own user and the superuser. Any user may bind a name first. So an answer counts only if it comes from the
+//! superuser, from the mounting user, which the kernel reports, or for a server from the own user.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _, Write as _};
@@ -31,7 +31,7 @@ use super::status::Status;
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// The same for a change of options, which may wait for the volume.
 const REMOUNT_TIME_LIMIT: Duration = Duration::from_secs(600);
-/// A request comes with its connection; one that sends none in this time gets the status.
+/// A request comes with its connection; a client that sends none in this time gets the status.
 const REQUEST_TIME: Duration = Duration::from_millis(200);
 const REQUEST_MAX: usize = 16 << 10;
 /// After a connection that could not be accepted, as without a free descriptor.
@@ -41,14 +41,14 @@ const SERVER: &str = "diorite-serve/";
 /// The longest answer that is read.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Why it cannot be said what a mount is doing.
+/// Why the status is not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StatusError {
-    /// It is not one of Diorite, and no image that is served.
-    #[error("{}: not on a mount of diorite, and no image that `diorite serve` has", path.display())]
+    /// No mount of Diorite, and no image that is served.
+    #[error("{}: no mount of diorite, and no image that `diorite serve` serves", path.display())]
     NotMounted {
-        /// What was asked for.
+        /// The argument.
         path: PathBuf,
     },
     /// No daemon answers.
@@ -56,7 +56,7 @@ pub enum StatusError {
     NoAnswer {
         /// The mount or the image.
         directory: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// It is the mount of another user.
@@ -64,7 +64,7 @@ pub enum StatusError {
     OfAnother {
         /// The mount, or the image that is served.
         directory: PathBuf,
-        /// Who mounted or serves it.
+        /// The user of the daemon.
         user: u32,
     },
     /// The answer is not from the daemon, or from one of another version.
@@ -72,17 +72,17 @@ pub enum StatusError {
     Strange {
         /// The mount or the image.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         said: String,
     },
 }
 
-/// A step of `mount -o remount`, as it is asked for.
+/// A step of `mount -o remount`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Whether it is possible.
+    /// Check whether the change is possible.
     Check,
-    /// What is the daemon's part of it.
+    /// The daemon's part of the change.
     Remount,
 }
 
@@ -142,8 +142,7 @@ impl Name {
         self.0.starts_with(SERVER)
     }
 
-    /// Where the daemon may listen. A daemon that the kernel does not let end keeps an address for ever, and the kernel gives the numbers of its
-    /// mount to others.
+    /// Addresses of the daemon. A daemon that is stuck in the kernel keeps its address, and the kernel may reuse the numbers of its mount.
     fn addresses(&self) -> impl Iterator<Item = io::Result<SocketAddr>> {
         let suffixes = std::iter::once(String::new()).chain((1..8).map(|number| format!("#{number}")));
         suffixes.map(|suffix| SocketAddr::from_abstract_name(format!("{}{suffix}", self.0)))
@@ -156,7 +155,7 @@ impl Name {
         Ok(Status { daemon, ..status })
     }
 
-    /// What the daemon at the first address says that has one, and its process.
+    /// The answer of the daemon at the first address that has one, and its process.
     fn ask(
         &self,
         of: &Path,
@@ -178,7 +177,7 @@ impl Name {
         Err(first_error.expect("there is more than one address"))
     }
 
-    /// Ask a daemon that is to be of this user: its answer, and its process.
+    /// Ask a daemon that must be of this user. Returns its answer and its process.
     fn converse(
         &self,
         stream: &UnixStream,
@@ -198,7 +197,7 @@ impl Name {
         if peer != 0 && peer != user {
             return Err(strange(format!("user {peer} has taken the name of the daemon's socket")));
         }
-        // It fits into what the kernel keeps for the connection: there is no wait. Where the daemon is gone, there is no answer.
+        // It fits into the buffer of the connection, so this does not wait. If the daemon has ended, there is no answer.
         let _ = send(stream, request.as_bytes(), SendFlags::NOSIGNAL);
         let answer = read_within(stream, limit).map_err(no_answer)?;
         if answer.is_empty() {
@@ -239,7 +238,7 @@ fn read_within(mut stream: &UnixStream, limit: Duration) -> io::Result<Vec<u8>> 
     Err(io::ErrorKind::FileTooLarge.into())
 }
 
-/// What is done with a volume: by the mount that `path` is on, or by the server of the image that it is.
+/// The status of the mount that `path` is on, or of the server of the image `path`.
 ///
 /// # Errors
 /// It is neither, or the daemon does not answer this user.
@@ -267,25 +266,24 @@ pub fn ask(path: &Path) -> Result<Status, StatusError> {
     }
 }
 
-/// Where this process makes a volume of `image` available: the directory of a mount, or the address of a server. `None`: it does not, or does not
-/// answer this user.
-pub fn place_of(process: u32, image: &Path) -> Option<Place> {
+/// The location at which this process serves `image`. `None`: it does not, or does not answer this user.
+pub fn location_of(process: u32, image: &Path) -> Option<Location> {
     let is_it = |status: &Status| status.daemon == process;
     let served = image.to_str().and_then(|target| {
         let own = rustix::process::geteuid().as_raw();
         Name::served(target).read_status(image, own).ok().filter(is_it)
     });
     if let Some(status) = served {
-        return Some(Place::Server(status.directory));
+        return Some(Location::Server(status.directory));
     }
     let is_of_process = |mounted: &Mounted| ask(&mounted.directory).is_ok_and(|status| is_it(&status));
     let mounted = mounted::of_image(image).or_else(|| mounted::all().into_iter().find(is_of_process))?;
-    Some(Place::Mount(mounted.directory))
+    Some(Location::Mount(mounted.directory))
 }
 
-/// Where a volume can be used.
+/// The location of a volume in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// A directory.
     Mount(PathBuf),
     /// A protocol and an address, or a socket.
@@ -344,7 +342,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Answer under this name, until there is no `status` any more. Options change by `remount`, where they can.
+    /// Answer under this name, until `status` returns `None`. `remount` changes options.
     ///
     /// # Errors
     /// The name of the socket is taken, or there are no threads.

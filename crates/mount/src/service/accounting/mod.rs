@@ -1,7 +1,7 @@
-//! Who asks for what: requests that are under way, and totals of every program that uses a mount.
+//! Requests in flight, and totals of every program that uses a mount.
 //!
-//! A request is charged to the process that made it, all threads of a process together. What the kernel's cache writes back has no process:
-//! it is charged to the one that opened the file.
+//! A request is charged to the process that made it, all threads of a process together. Writeback of the kernel's cache is charged to the process
+//! that opened the file.
 //!
 //! Locking: each table is in shards with a lock of their own, held for a look or a change of the table alone.
 
@@ -23,7 +23,7 @@ pub use totals::{Latencies, Totals};
 
 const SHARDS: usize = 16;
 
-/// What kind of work a request is.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Read,
@@ -36,7 +36,7 @@ pub(crate) enum Class {
 /// What one process has asked for since the volume was mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskStatus {
-    /// Process, or number of a client's connection; 0: those that are not known, and those that ended long ago.
+    /// Process, or number of a client's connection; 0: unknown processes, and processes that ended long ago.
     pub pid: u32,
     /// Its command, or the client's address.
     pub command: String,
@@ -50,10 +50,10 @@ pub struct TaskStatus {
     pub metadata: Totals,
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InFlight {
-    /// What is asked.
+    /// The operation.
     pub operation: String,
     /// The process that is charged; 0: not known.
     pub pid: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Accounting {
     pending: [Mutex<HashMap<u64, Begun>>; SHARDS],
 }
 
-/// Who uses a server over a network.
+/// A client of a server over a network.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     /// Takes the place of a process's number.
@@ -78,7 +78,7 @@ pub(crate) struct Client {
     pub(crate) name: String,
 }
 
-/// A request that was taken, to be given back when it is answered.
+/// A request that was taken; [`Accounting::finish`] takes it back.
 #[derive(Clone, Debug)]
 pub(crate) struct Begun {
     number: u64,
@@ -145,7 +145,7 @@ impl Accounting {
         begun.program.record(class, bytes, begun.age());
     }
 
-    /// The requests that are under way, the oldest first.
+    /// The requests in flight, the oldest first.
     pub(crate) fn in_flight(&self) -> Vec<InFlight> {
         let mut all: Vec<InFlight> = Vec::new();
         for shard in &self.pending {
@@ -160,7 +160,7 @@ impl Accounting {
         all
     }
 
-    /// What each process has asked for.
+    /// The totals of each process.
     pub(crate) fn tasks(&self) -> Vec<TaskStatus> {
         self.programs.snapshot()
     }

@@ -1,4 +1,4 @@
-//! The programs that use a mount: which process a thread belongs to, and what each process has asked for.
+//! The programs that use a mount: the process of each thread, and the totals of each process.
 //!
 //! The kernel names the thread that makes a request. Its process and command are read from `/proc`, and again after a while, for a program
 //! may execute another one, and numbers are used again.
@@ -15,9 +15,9 @@ use super::{Class, Client, TaskStatus};
 
 /// Processes with totals of their own.
 pub(super) const PROGRAMS_MAX: usize = 1024;
-/// So many of those that were idle for longest are counted as one when there are too many.
+/// Processes, idle for longest, that are counted as one when there are too many.
 const FOLDED: usize = PROGRAMS_MAX / 4;
-/// What was read of a thread is believed for so long.
+/// How long the process of a thread is not read again.
 const BELIEVED: Duration = Duration::from_secs(1);
 const SHARDS: usize = 16;
 /// Threads of a shard that are remembered.
@@ -81,12 +81,12 @@ struct Thread {
     read_at: Instant,
 }
 
-/// Where the processes are that requests name.
+/// The host of the processes that requests name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Processes {
-    /// `/proc` says what a thread belongs to.
+    /// `/proc` has the process of a thread.
     OfThisHost,
-    /// Nothing is known of them.
+    /// Unknown.
     OfOthers,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Programs {
 #[derive(Debug, Default)]
 struct Table {
     programs: HashMap<u32, Arc<Program>>,
-    /// What programs had asked for that were taken out.
+    /// Totals of the programs that were removed.
     ended: TaskStatus,
 }
 
@@ -142,7 +142,7 @@ impl Programs {
         program
     }
 
-    /// What counts for a client.
+    /// The program that stands for a client.
     pub(super) fn of_client(&self, client: &Client) -> Arc<Program> {
         self.of_process(client.number, &client.name, Instant::now())
     }
@@ -164,7 +164,7 @@ impl Programs {
         program
     }
 
-    /// Count together what was idle for longest.
+    /// Count the processes that were idle for longest together.
     fn fold(&self, table: &mut Table) {
         let mut by_use: Vec<(u64, u32)> = table
             .programs
@@ -182,7 +182,7 @@ impl Programs {
         }
     }
 
-    /// What each has asked for.
+    /// The totals of each.
     pub(super) fn snapshot(&self) -> Vec<TaskStatus> {
         let table = self.table.lock();
         let mut rest = self.unknown.status();

@@ -24,13 +24,13 @@ pub struct Totals {
 pub struct Latencies {
     /// Microseconds of all together.
     pub sum_us: u64,
-    /// How many took how long: element `i` counts those below 2^((i+1)/2) microseconds (for an odd `i`; 3 * 2^(i/2-1) for an even one)
+    /// Requests by duration: element `i` counts those below 2^((i+1)/2) microseconds (for an odd `i`; 3 * 2^(i/2-1) for an even one)
     /// that no earlier one counts.
     pub counts: Vec<u64>,
 }
 
 impl Totals {
-    /// What came between `earlier` and `self`.
+    /// The difference of `self` and `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let counted = |index: usize| earlier.latencies.counts.get(index).copied().unwrap_or(0);
@@ -45,7 +45,7 @@ impl Totals {
         }
     }
 
-    /// Both together. They may be those of another program, which can be any.
+    /// Add the other totals. They may come from another program, and have any value.
     pub fn add(&mut self, other: &Self) {
         self.operations = self.operations.saturating_add(other.operations);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -65,7 +65,7 @@ impl Totals {
 }
 
 impl Latencies {
-    /// The time that `percent` of all stay below; up to one half too high. Zero if there are none.
+    /// The time below which `percent` of all are; up to one half too high. Zero without requests.
     pub fn percentile(&self, percent: f64) -> Duration {
         let counts = self.counts.iter().take(BUCKETS);
         let total = counts.clone().fold(0, |total: u64, count| total.saturating_add(*count));

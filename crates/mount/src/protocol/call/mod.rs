@@ -1,18 +1,19 @@
 //! Each request of the protocol as a call of [`Operations`].
 
+mod content;
+
 use diorite::{
-    Attributes, DirectoryEntry, ErrorKind, FileKind, InodeNumber, IoFlags, RenameMode, SetAttributes,
-    SetTime, Timestamp, XattrMode,
+    Attributes, DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime,
+    Timestamp, XattrMode,
 };
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::abi::{
-    AccessIn, AttrOut, BatchForgetIn, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FAllocateIn,
-    FSYNC_DATA_ONLY, FSyncIn, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn, GetXattrIn, GetXattrOut, LSeekIn,
-    LSeekOut, LinkIn, MkDirIn, MkNodIn, OPEN_KILL_SUIDGID, Opcode, OpenIn, OpenOut, ReadIn, ReleaseIn,
-    Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, ShortSetXattrIn, StatFsOut, StatxIn,
-    StatxOut, WriteIn, WriteOut, fattr, fopen, init, write_flags,
+    AccessIn, AttrOut, BatchForgetIn, Dirent, EntryOut, ForgetIn, ForgetOne, GETATTR_FH, GetAttrIn,
+    GetXattrIn, GetXattrOut, LinkIn, MkDirIn, MkNodIn, Opcode, OpenOut, ReadIn, Rename2In, RenameIn,
+    SETXATTR_ACL_KILL_SGID, SetAttrIn, SetXattrIn, ShortSetXattrIn, StatFsOut, StatxIn, StatxOut, fattr,
+    init,
 };
 use super::appends::Append;
 use super::ioctl::ioctl;
@@ -23,40 +24,19 @@ use super::reply::{
 use super::request::{Arguments, Message};
 use super::session::{MAX_TRANSFER, PAGE, Session, Transport};
 use crate::operations::{
-    Allocation, Caller, Clients, Entry, FileHandle, Files, Listed, NewNode, OpenFlags, Opened, Operations,
-    Privileges, Source, Whence, XATTR_ACCESS_LIST,
+    Caller, Clients, Entry, FileHandle, Files, Listed, NewNode, Operations, XATTR_ACCESS_LIST,
 };
-
-/// Bits of `open` flags.
-const O_ACCMODE: u32 = 3;
-const O_TRUNC: u32 = 0o1000;
-const O_APPEND: u32 = 0o2000;
-const O_DSYNC: u32 = 0o10_000;
-/// With the bit of [`O_DSYNC`].
-const O_SYNC: u32 = 0o4_010_000;
-const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
-const O_NOATIME: u32 = 0o1_000_000;
 
 /// Flags of `renameat2`.
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 
-/// Modes of `fallocate`.
-const FALLOC_KEEP_SIZE: u32 = 1;
-const FALLOC_PUNCH_HOLE: u32 = 2;
-const FALLOC_ZERO_RANGE: u32 = 0x10;
-
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
-
 /// Set-user-ID and set-group-ID.
 const SET_IDS: u16 = 0o6000;
 
 /// A listed entry with attributes and the shortest name.
 const DIRENT_PLUS_LEN: usize = size_of::<EntryOut>() + size_of::<Dirent>() + 8;
-/// Bytes that one request copies at most. A signal to the caller takes effect between two requests.
-const COPY_MAX: u64 = 16 << 20;
 const SIGKILL: u32 = 9;
 
 /// A request that is being carried out.
@@ -72,7 +52,7 @@ pub(super) struct Call<'a> {
     transport: &'a dyn Transport,
 }
 
-/// Requests of a session with idmapped mounts have this user, but for those that create.
+/// The user in requests of a session with idmapped mounts, except requests that create.
 const UNKNOWN_USER: u32 = u32::MAX;
 
 /// Requests whose effect depends on the caller's user.
@@ -164,7 +144,7 @@ impl Session {
             // A write may take them, and the client would not know.
             return (attributes.clone(), 0);
         }
-        // Without a write-back cache it has what was stored through a mapping, within the size.
+        // Without a write-back cache the kernel has data stored through a mapping, within the size.
         let may_be_cached = self.behavior.write_back || (attributes.sectors == 0 && attributes.size > 0);
         if !may_be_cached || !self.operations.clients().has_writers(attributes.inode) {
             return (attributes.clone(), VALID_SECONDS);
@@ -384,20 +364,6 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    fn release(&mut self) -> Done {
-        let ReleaseIn { handle, .. } = self.arguments.structure();
-        if self.files().close(FileHandle(handle)).has_unknown_attributes {
-            self.forget_inode();
-        }
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Done {
-        let FSyncIn { handle, flags, .. } = self.arguments.structure();
-        let data_only = flags & FSYNC_DATA_ONLY != 0;
-        self.checked(self.files().sync(FileHandle(handle), data_only))
-    }
-
     fn xattr(&mut self) -> Done {
         let GetXattrIn { size, .. } = self.arguments.structure();
         let name = self.arguments.name()?;
@@ -416,7 +382,7 @@ impl<'a> Call<'a> {
         let name = self.arguments.name()?;
         match self.operations().lookup(self.node, name) {
             Ok(entry) => self.reply_entry(&entry),
-            // That there is none may be remembered.
+            // The kernel may keep the negative result.
             Err(error) if error.kind() == ErrorKind::NotFound && self.session.name_valid > 0 => {
                 self.reply.push(&EntryOut { entry_valid: self.session.name_valid, ..EntryOut::default() });
             }
@@ -480,7 +446,7 @@ impl<'a> Call<'a> {
             0 => RenameMode::Replace,
             RENAME_NOREPLACE => RenameMode::NoReplace,
             RENAME_EXCHANGE => RenameMode::Exchange,
-            // That the new name is free, the kernel has seen itself.
+            // The kernel has checked that the new name is free.
             flags if flags & !RENAME_NOREPLACE == RENAME_WHITEOUT => {
                 RenameMode::Whiteout(self.caller.owner().map_err(|_| Errno::INVAL)?)
             }
@@ -491,120 +457,13 @@ impl<'a> Call<'a> {
         let done = self.operations().rename((self.node, name), (to, to_name), mode);
         if to != self.node {
             self.forget_listing(to);
-            // What was moved may be a directory, whose `..` is another one now.
+            // The inode may be a directory with another `..` now.
             let moved = [(to, to_name), (self.node, name)];
-            for entry in moved.into_iter().flat_map(|(place, name)| self.operations().lookup(place, name)) {
+            for entry in moved.into_iter().flat_map(|(at, name)| self.operations().lookup(at, name)) {
                 self.forget_listing(entry.attributes.inode);
             }
         }
         self.checked(done)
-    }
-
-    fn open_flags(flags: u32, open_flags: u32) -> OpenFlags {
-        let writes = flags & O_ACCMODE != 0;
-        OpenFlags {
-            write: writes,
-            append: flags & O_APPEND != 0,
-            truncate: flags & O_TRUNC != 0,
-            clear_privileges: open_flags & OPEN_KILL_SUIDGID != 0,
-            note_access: flags & O_ACCMODE != 1 && flags & (O_NOATIME | O_TRUNC) == 0,
-            is_new: false,
-        }
-    }
-
-    fn open_out(&self, opened: &Opened) -> OpenOut {
-        let is_direct = self.session.behavior.uncached || opened.is_written_through;
-        let open_flags = if is_direct { fopen::DIRECT_IO } else { fopen::KEEP_CACHE };
-        OpenOut { handle: opened.handle.0, open_flags, backing: 0 }
-    }
-
-    fn open(&mut self) -> Done {
-        let OpenIn { flags, open_flags } = self.arguments.structure();
-        let flags = Self::open_flags(flags, open_flags);
-        let opened = self.files().open(self.node, flags, &self.caller);
-        let opened = self.changed_content(self.node, opened, |opened| opened.privileges)?;
-        if opened.has_new_access_time || (opened.is_without_blocks && flags.write) {
-            self.forget_attributes(self.node);
-        }
-        self.reply.push(&self.open_out(&opened));
-        Ok(())
-    }
-
-    fn create(&mut self) -> Done {
-        let CreateIn { flags, mode, umask, .. } = self.arguments.structure();
-        let name = self.arguments.name()?;
-        let new = new_node(FileKind::Regular, mode, umask, 0);
-        let entry = self.checked(self.operations().create(self.node, name, &new, &self.caller))?;
-        self.reply_open(&entry, flags)
-    }
-
-    fn create_nameless(&mut self) -> Done {
-        let CreateIn { flags, mode, umask, .. } = self.arguments.structure();
-        let new = new_node(FileKind::Regular, mode, umask, 0);
-        let made = self.operations().create_nameless(self.node, &new, &self.caller);
-        let entry = self.checked(made)?;
-        self.reply_open(&entry, flags)
-    }
-
-    /// A file that was just made is opened.
-    fn reply_open(&mut self, entry: &Entry, flags: u32) -> Done {
-        let flags =
-            OpenFlags { is_new: true, note_access: false, truncate: false, ..Self::open_flags(flags, 0) };
-        let opened = self.checked(self.files().open(entry.node.number(), flags, &self.caller))?;
-        self.reply_entry(entry);
-        self.reply.push(&self.open_out(&opened));
-        Ok(())
-    }
-
-    fn write(&mut self) -> Done {
-        let write: WriteIn = self.arguments.structure();
-        let data = self.arguments.bytes(write.size as usize)?;
-        let source = if write.write_flags & write_flags::CACHE != 0 {
-            Source::Cache
-        } else {
-            // The kernel syncs after neither asynchronous writes nor those to a file that it does not cache.
-            let durable = match write.flags & O_SYNC {
-                O_SYNC => IoFlags::SYNC,
-                flags if flags & O_DSYNC != 0 => IoFlags::DSYNC,
-                _ => IoFlags::NONE,
-            };
-            let clear_privileges = write.write_flags & write_flags::KILL_SUIDGID != 0;
-            // The kernel passes a smaller count on from files that it does not cache. With O_DIRECT such a write fails as a whole in ext4, and it may be
-            // asynchronous, for which the kernel takes a smaller count for an I/O error.
-            let takes_part = self.session.behavior.uncached && write.flags & O_DIRECT == 0;
-            Source::Caller { clear_privileges, flags: durable, takes_part }
-        };
-        if let Some(append) = &mut self.append {
-            append.begin()?;
-        }
-        let written = self.files().write(FileHandle(write.handle), data, write.offset, source);
-        if let Some(append) = &mut self.append {
-            append.set_result(match &written {
-                Ok(written) if written.len == data.len() => Ok(()),
-                Ok(_) => Err(Errno::NOSPC),
-                Err(error) => Err(errno(error)),
-            });
-        }
-        if write.write_flags & write_flags::LOCK_OWNER != 0 && self.clients().is_cached(self.node) {
-            self.drop_pages(self.node, write.offset, write.size.into());
-        }
-        let len = match written {
-            // The kernel asks for the blocks of what it caches only when it knows none.
-            Ok(written) if written.is_first && source == Source::Cache => {
-                self.forget_attributes(self.node);
-                written.len
-            }
-            Err(error) if source == Source::Cache => {
-                // The kernel reports it to the next sync alone. With its attributes unknown it asks before it takes more.
-                let errno = self.session.failed(&error);
-                self.clients().note_lost_write(self.node, error);
-                self.forget_attributes(self.node);
-                return Err(errno);
-            }
-            written => self.changed_content(self.node, written, |written| written.privileges)?.len,
-        };
-        self.reply.push(&WriteOut { size: len as u32, padding: 0 });
-        Ok(())
     }
 
     fn set_xattr(&mut self) -> Done {
@@ -619,7 +478,7 @@ impl<'a> Call<'a> {
         let name = self.arguments.name()?;
         let value = self.arguments.bytes(set.size as usize)?;
         if set.flags & (CREATE | REPLACE) == CREATE | REPLACE {
-            // As in ext4: neither is possible, whether it is there or not.
+            // As in ext4: it is an error whether the attribute exists or not.
             self.checked(self.operations().xattr(self.node, name))?;
             return Err(Errno::EXIST);
         }
@@ -631,13 +490,13 @@ impl<'a> Call<'a> {
         let clear = set.extra_flags & SETXATTR_ACL_KILL_SGID != 0;
         self.checked(self.operations().set_xattr(self.node, name, value, mode, clear))?;
         if !self.session.behavior.checks_permissions && name == XATTR_ACCESS_LIST {
-            // To the kernel it is an attribute as any other: that it changes permission bits, it does not know.
+            // The kernel does not know that this attribute changes permission bits.
             self.forget_attributes(self.node);
         }
         Ok(())
     }
 
-    /// What part of a listing is asked for, no more than a read. The kernel caches one from its beginning on.
+    /// The part of a listing to send, no longer than a read. The kernel caches a listing from its start.
     fn begin_listing(&mut self) -> ReadIn {
         let mut what: ReadIn = self.arguments.structure();
         what.size = what.size.min(MAX_TRANSFER as u32);
@@ -663,7 +522,7 @@ impl<'a> Call<'a> {
         let wanted = Listed::Attributes { most: size / DIRENT_PLUS_LEN };
         let listed = operations.read_directory(self.node, offset, wanted, &mut |entry| {
             let is_dot = entry.name == b"." || entry.name == b"..";
-            // An inode that cannot be read is listed without attributes, and the error is that of its use.
+            // An inode that cannot be read is listed without attributes; using it returns the error.
             let found = if is_dot { None } else { operations.listed(entry).ok() };
             let out = found.as_ref().map(|found| session.entry_out(found));
             let fits = push_dirent(reply, entry, size, Some(out.unwrap_or_default()));
@@ -674,75 +533,6 @@ impl<'a> Call<'a> {
         });
         self.checked(listed.map(drop))
     }
-
-    fn allocate(&mut self) -> Done {
-        let FAllocateIn { handle, offset, len, mode, .. } = self.arguments.structure();
-        let keep_size = mode & FALLOC_KEEP_SIZE != 0;
-        let what = match mode & !FALLOC_KEEP_SIZE {
-            0 => Allocation::Allocate { keep_size },
-            FALLOC_PUNCH_HOLE if keep_size => Allocation::Punch,
-            FALLOC_ZERO_RANGE => Allocation::Zero { keep_size },
-            // The kernel sends no others.
-            _ => return Err(Errno::OPNOTSUPP),
-        };
-        let (thread, range) = (self.thread, (offset, len));
-        let done =
-            self.files().allocate(FileHandle(handle), range, what, &self.caller, &|| is_killed(thread));
-        if done.is_err() && !matches!(what, Allocation::Allocate { .. }) {
-            // A part may be done, and the kernel keeps its pages.
-            self.drop_pages(self.node, offset, len);
-        }
-        self.changed_content(self.node, done, |privileges| *privileges).map(drop)
-    }
-
-    /// A change of content takes permission bits before it is made, also if it fails then. The kernel does not know that.
-    fn changed_content<T>(
-        &self,
-        inode: InodeNumber,
-        done: diorite::Result<T>,
-        privileges: impl FnOnce(&T) -> Privileges,
-    ) -> Result<T, Errno> {
-        if !done.as_ref().is_ok_and(|done| privileges(done) == Privileges::Kept) {
-            self.forget_attributes(inode);
-        }
-        self.checked(done)
-    }
-
-    fn seek(&mut self) -> Done {
-        let LSeekIn { handle, offset, whence, .. } = self.arguments.structure();
-        let whence = match whence {
-            SEEK_DATA => Whence::Data,
-            SEEK_HOLE => Whence::Hole,
-            _ => return Err(Errno::INVAL),
-        };
-        if let Some(notifier) = &self.session.notifier
-            && self.clients().has_writers(self.node)
-        {
-            // Data that the kernel has not written back would be a hole. Without a write-back cache that is data stored through a mapping.
-            let mut write_back = || notifier.forget_pages(self.node, 0, 0);
-            if !self.transport.while_others_serve(&mut write_back) {
-                return Err(Errno::AGAIN);
-            }
-        }
-        let offset = self.checked(self.files().seek(FileHandle(handle), offset, whence))?;
-        self.reply.push(&LSeekOut { offset });
-        Ok(())
-    }
-
-    fn copy_range(&mut self) -> Done {
-        let copy: CopyFileRangeIn = self.arguments.structure();
-        let len = copy.len.min(COPY_MAX);
-        let (from, to) =
-            ((FileHandle(copy.handle), copy.offset), (FileHandle(copy.to_handle), copy.to_offset));
-        let to_node = inode_of(copy.to_node)?;
-        let copied = self.files().copy_range(from, to, len, &self.caller);
-        if copied.is_err() {
-            self.drop_pages(to_node, copy.to_offset, len);
-        }
-        let (copied, _) = self.changed_content(to_node, copied, |(_, privileges)| *privileges)?;
-        self.reply.push(&WriteOut { size: copied as u32, padding: 0 });
-        Ok(())
-    }
 }
 
 /// A time of a request.
@@ -750,8 +540,8 @@ fn stamp(seconds: u64, nanoseconds: u32) -> Timestamp {
     Timestamp { seconds: seconds as i64, nanoseconds }
 }
 
-/// Whether a file has times now that a kernel which keeps times does not know: one that was set and is none that the volume can hold, or that of
-/// a change of size to what it was.
+/// Whether the kernel, which keeps times, does not know the times of a file: the volume cannot hold the time that was set, or the size was set to its
+/// old value.
 fn has_unknown_times(set: &SetAttrIn, now: &Attributes) -> bool {
     let has = |flag| set.valid & flag != 0;
     let is_set = has(fattr::MTIME) && !has(fattr::MTIME_NOW) && !has(fattr::FH);
@@ -759,12 +549,12 @@ fn has_unknown_times(set: &SetAttrIn, now: &Attributes) -> bool {
     now.kind == FileKind::Regular && (is_other || has(fattr::SIZE) && !has(fattr::MTIME))
 }
 
-/// Whether it is `chown` with -1 for both, which takes set-user-ID as any other does: no other call comes with nothing or the change time alone.
+/// Whether it is `chown` with -1 for both, which clears set-user-ID as any other: no other call has only the change time, or nothing.
 fn is_chown_of_none(set: &SetAttrIn) -> bool {
     set.valid & !fattr::CTIME == 0
 }
 
-/// What a `FUSE_SETATTR` changes.
+/// The changes of a `FUSE_SETATTR`.
 fn changes_of(set: &SetAttrIn) -> SetAttributes {
     let has = |flag| set.valid & flag != 0;
     let accessed = stamp(set.atime, set.atime_nsec);
@@ -795,7 +585,7 @@ fn new_node(kind: FileKind, mode: u32, umask: u32, rdev: u32) -> NewNode {
     NewNode { kind, permissions, umask, device: device_of(rdev) }
 }
 
-/// A value for which the caller has `size` bytes; with 0 it asks how many there are.
+/// A value for which the caller has `size` bytes; with 0 it asks for the length.
 fn reply_sized(value: &[u8], size: u32, reply: &mut Reply) -> Done {
     if size == 0 {
         reply.push(&GetXattrOut { size: value.len() as u32, padding: 0 });
