@@ -26,18 +26,12 @@ pub enum RemountError {
     /// The daemon cannot be asked.
     #[error(transparent)]
     Daemon(#[from] StatusError),
-    /// No volume is mounted on it.
-    #[error("{}: cannot remount: no volume is mounted on it by diorite", directory.display())]
-    NotMounted {
-        /// The argument.
-        directory: PathBuf,
-    },
-    /// An option cannot be changed.
+    /// No volume is mounted on the directory, or an option cannot be changed.
     #[error("{}: cannot remount: {said}", directory.display())]
     Rejected {
         /// The mount.
         directory: PathBuf,
-        /// The option, and why.
+        /// The reason.
         said: String,
     },
     /// Unsynced data may be lost.
@@ -73,9 +67,9 @@ const OF_OTHERS: &[&str] = &["remount", "user_id", "group_id", "fd", "rootmode"]
 /// # Errors
 /// It is no mount of Diorite; its daemon does not answer; an option cannot be changed while it is mounted.
 pub fn remount(directory: &Path, words: &str) -> Result<(), RemountError> {
-    let found = mounted::exactly_on(directory);
-    let mounted = found.ok_or_else(|| RemountError::NotMounted { directory: directory.to_owned() })?;
     let rejected = |said| RemountError::Rejected { directory: directory.to_owned(), said };
+    let found = mounted::exactly_on(directory);
+    let mounted = found.ok_or_else(|| rejected("no volume is mounted on it by diorite".to_owned()))?;
     let lost = |said| RemountError::Lost { directory: directory.to_owned(), said };
     watch::ask_remount(&mounted, Step::Check, words)?.map_err(rejected)?;
     remount_in_kernel(directory, &mounted, words)?;

@@ -15,26 +15,6 @@ const CACHE_BYTES: usize = 12 << 20;
 const METADATA_CACHE_BYTES: usize = 16 << 20;
 const METADATA_CACHE_BYTES_MIN: usize = 1 << 20;
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
-/// Options with a value.
-const VALUES: &[&str] = &[
-    "uid",
-    "gid",
-    "umask",
-    "commit",
-    "cache",
-    "io_uring",
-    "idle_polling",
-    "scheduler",
-    "partition",
-    "offset",
-    "fsname",
-    "subtype",
-    "max_read",
-    "blksize",
-    "errors",
-    "data",
-];
-
 /// Whether requests come over `io_uring` (FUSE, Linux 6.14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoUring {
@@ -181,10 +161,12 @@ impl MountOptions {
             "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail"
             | "_netdev" => {}
             word if word.starts_with("x-") || word.starts_with("X-") => {}
-            word if VALUES.contains(&word) => {
-                return Err(format!("{word}: a value is needed, as in {word}=..."));
+            _ => {
+                let unknown = no_such_option(word);
+                let is_unknown = self.clone().set_value(word, "").is_err_and(|error| error == unknown);
+                let value_needed = || format!("{word}: a value is needed, as in {word}=...");
+                return Err(if is_unknown { unknown } else { value_needed() });
             }
-            _ => return Err(format!("{word}: no such option of a mount")),
         }
         Ok(())
     }
@@ -251,8 +233,10 @@ impl MountOptions {
             }
             "subtype" | "max_read" | "blksize" | "errors" => {}
             name if name.starts_with("x-") || name.starts_with("X-") => {}
-            name if self.clone().set_switch(name).is_ok() => return Err(wrong("this option has no value")),
-            _ => return Err(format!("{name}: no such option of a mount")),
+            name if !value.is_empty() && self.clone().set_switch(name).is_ok() => {
+                return Err(wrong("this option has no value"));
+            }
+            _ => return Err(no_such_option(name)),
         }
         Ok(())
     }
@@ -354,6 +338,10 @@ impl MountOptions {
             .filter(|(is_set, _)| *is_set)
             .fold(MountFlags::empty(), |flags, (_, flag)| flags | flag)
     }
+}
+
+fn no_such_option(name: &str) -> String {
+    format!("{name}: no such option of a mount")
 }
 
 /// The words of `-o`, separated by commas. A backslash escapes a comma or a backslash.

@@ -30,10 +30,8 @@ pub(crate) struct Program {
     command: Mutex<String>,
     /// Milliseconds after the table was made.
     last_use: AtomicU64,
-    read: Counters,
-    write: Counters,
-    sync: Counters,
-    metadata: Counters,
+    /// By [`Class`].
+    counters: [Counters; 4],
 }
 
 impl Program {
@@ -42,10 +40,7 @@ impl Program {
             pid,
             command: Mutex::ranked(Rank::ProgramCommand, command.to_owned()),
             last_use: AtomicU64::new(0),
-            read: Counters::default(),
-            write: Counters::default(),
-            sync: Counters::default(),
-            metadata: Counters::default(),
+            counters: Default::default(),
         }
     }
 
@@ -54,24 +49,12 @@ impl Program {
     }
 
     pub(super) fn record(&self, class: Class, bytes: u64, took: Duration) {
-        let counters = match class {
-            Class::Read => &self.read,
-            Class::Write => &self.write,
-            Class::Sync => &self.sync,
-            Class::Metadata => &self.metadata,
-        };
-        counters.record(bytes, took);
+        self.counters[class as usize].record(bytes, took);
     }
 
     fn status(&self) -> TaskStatus {
-        TaskStatus {
-            pid: self.pid,
-            command: self.command.lock().clone(),
-            read: self.read.snapshot(),
-            write: self.write.snapshot(),
-            sync: self.sync.snapshot(),
-            metadata: self.metadata.snapshot(),
-        }
+        let [read, write, sync, metadata] = self.counters.each_ref().map(Counters::snapshot);
+        TaskStatus { pid: self.pid, command: self.command.lock().clone(), read, write, sync, metadata }
     }
 }
 
