@@ -8,7 +8,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use diorite::{BlockDevice, DirectIo, File, RawFile, ScheduledDevice, SchedulerKind};
+use diorite::front_end::ScheduledDevice;
+use diorite::{BlockDevice, DirectIo, File, RawFile, SchedulerKind};
 use diorite_device::MemoryDevice;
 
 const BLOCK: usize = 4096;

@@ -450,7 +450,7 @@ impl Test<'_> {
                     Direction::Write => queue.write(&target.file, offset, memory, len, slot as u64),
                 };
                 if let Err(refused) = submitted {
-                    return Err(target.blame()(refused.into_error()));
+                    return Err(target.blame()(refused.error));
                 }
             }
             if queue.in_flight() == 0 {

@@ -5,7 +5,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use diorite::{Histogram, OwnerStatistics, ScheduledDevice, TaskId};
+use diorite::front_end::{ScheduledDevice, TaskId};
+use diorite_scheduler::{Histogram, OwnerStatistics};
 use serde_json::{Value, json};
 
 /// Service of one owner.
@@ -135,7 +136,8 @@ fn percentiles_us(times: &Histogram) -> Value {
 mod tests {
     use std::sync::Arc;
 
-    use diorite::{BlockDevice, IoOwner, IoPriority, SchedulerKind};
+    use diorite::front_end::{IoOwner, IoPriority};
+    use diorite::{BlockDevice, SchedulerKind};
     use diorite_device::MemoryDevice;
 
     use super::*;

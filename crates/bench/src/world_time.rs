@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use diorite::{Clock, Timestamp};
+use diorite::Timestamp;
+use diorite::front_end::Clock;
 use diorite_block::sync;
 use diorite_sim::Context;
 use jiff::Zoned;

@@ -12,10 +12,11 @@
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
+use diorite::front_end::ReservedBlocks;
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{
     Access, DataMode, DirectIo, Error, Existing, Filesystem, FilesystemOptions, Owner, QuotaLimits,
-    ReservedBlocks, SchedulerKind, Stats, mkfs_on,
+    SchedulerKind, Stats, mkfs_on,
 };
 
 use crate::boundary::{

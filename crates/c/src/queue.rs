@@ -139,7 +139,7 @@ impl Queue {
 }
 
 fn accepted(submitted: Result<(), SubmitError<Transfer>>) -> Outcome<()> {
-    submitted.map_err(|refused| Failure::Library(refused.into_error()))
+    submitted.map_err(|refused| Failure::Library(refused.error))
 }
 
 /// Submit a read of `len` bytes from `offset` of the file. The file need not be open with O_DIRECT; the transfer is direct.

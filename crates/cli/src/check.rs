@@ -3,10 +3,10 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use diorite::DeviceOptions;
 use diorite::check::{CheckOptions, CheckPhase, CheckReport, Problem, check_replayed};
 use diorite::front_end::open_volume_target;
 use diorite_bench::Observer as _;
+use diorite_device::OpenOptions as DeviceOptions;
 use serde_json::{Value, json};
 
 use crate::args::Check;

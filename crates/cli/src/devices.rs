@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::front_end::{TargetKind, host_paths, kind_of_target, what_is_on};
-use diorite::{BlockDevice, DeviceOptions, FoundContent, SchedulerKind, open_target};
+use diorite::front_end::open_target;
+use diorite::front_end::what_is_on;
+use diorite::front_end::{TargetKind, host_paths, kind_of_target};
+use diorite::{BlockDevice, FoundContent, SchedulerKind};
+use diorite_device::OpenOptions as DeviceOptions;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;

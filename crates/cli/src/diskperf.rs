@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::{Access, BlockDevice, DirectIo, ScheduledDevice};
+use diorite::front_end::ScheduledDevice;
+use diorite::{Access, BlockDevice, DirectIo};
 use diorite_bench::diskperf::{
     Direction, DiskMode, DiskPerf, DiskPerfError, DiskPerfOutcome, DiskTarget, run_on, run_simulated,
     simulated_devices,

@@ -9,8 +9,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use diorite::front_end::{LockHolder, Partition, array_of, partitions_with_volumes};
-use diorite::{DeviceOptions, ErrorKind, OpenError, VolumeInfo, open_target};
+use diorite::ErrorKind;
+use diorite::front_end::VolumeInfo;
+use diorite::front_end::array_of;
+use diorite::front_end::open_target;
+use diorite::front_end::partitions_with_volumes;
+use diorite_device::{LockHolder, Partition};
+use diorite_device::{OpenError, OpenOptions as DeviceOptions};
 
 use diorite_mount::MountOptions;
 use diorite_mount::status::{Location, location_of};

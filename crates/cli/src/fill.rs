@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diorite::front_end::host_paths;
-use diorite::{
-    Access, BlockDevice, Clock, DeviceOptions, DirectIo, Filesystem, Owner, ReservedBlocks, SetAttributes,
-    Timestamp, VolumeInfo, open_target,
-};
+use diorite::front_end::open_target;
+use diorite::front_end::{Clock, ReservedBlocks, VolumeInfo};
+use diorite::{Access, BlockDevice, DirectIo, Filesystem, Owner, SetAttributes, Timestamp};
 use diorite_copy::{
     Copier, CopyOptions, Depth, HostTree, ImageTree, ReadStream, START_BYTES, StandardInput, Summary, Sync,
     Unwatched, WatchedInput, decompressor, no_archive, unpack,
 };
+use diorite_device::OpenOptions as DeviceOptions;
 
 use crate::failure::{Failure, Result, complain};
 use crate::foreign;

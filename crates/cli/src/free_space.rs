@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use diorite::Geometry;
 use diorite::mkfs::{MkfsOptions, preview};
+use diorite_block::Geometry;
 use diorite_copy::{HostTree, needs};
 
 use crate::failure::{Failure, Result};

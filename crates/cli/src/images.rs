@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use diorite::front_end::MmpWait;
-use diorite::{Access, DirectIo, Filesystem, ReservedBlocks, Timestamp};
+use diorite::front_end::ReservedBlocks;
+use diorite::{Access, DirectIo, Filesystem, Timestamp};
 
 use crate::args::Opening;
 use crate::failure::{Failure, Result, complain, print_error};

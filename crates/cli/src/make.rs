@@ -4,12 +4,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use diorite::front_end::open_target;
 use diorite::front_end::{host_paths, is_new_file};
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
-use diorite::{
-    BlockDevice, Create, DeviceOptions, DirectIo, Geometry, OpenError, Owner, Timestamp, open_target,
-};
+use diorite::{BlockDevice, DirectIo, Owner, Timestamp};
+use diorite_block::Geometry;
 use diorite_copy::Summary;
+use diorite_device::{Create, OpenError, OpenOptions as DeviceOptions};
 use serde_json::json;
 
 use crate::args::{FilesystemType, Mkfs};

@@ -4,10 +4,13 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use diorite::front_end::{
-    Partition, SuperblockBackup, array_read_only_reason, has_partitions, partitions_with_volumes,
-};
-use diorite::{Access, DeviceOptions, Timestamp, VolumeInfo, open_target};
+use diorite::front_end::VolumeInfo;
+use diorite::front_end::array_read_only_reason;
+use diorite::front_end::open_target;
+use diorite::{Access, Timestamp};
+use diorite::{front_end::SuperblockBackup, front_end::partitions_with_volumes};
+use diorite_device::OpenOptions as DeviceOptions;
+use diorite_device::{Partition, has_partitions};
 use serde_json::json;
 
 use crate::args::{Df, Info, Trim};
@@ -19,7 +22,7 @@ use crate::location::name_of_image;
 use crate::output::{Output, json_name, json_time, local_time};
 use crate::size::human;
 
-pub(crate) use diorite::uuid_text;
+pub(crate) use diorite_ext::layout::uuid_text;
 
 pub(crate) fn trim(arguments: &Trim, images: &mut Images, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);

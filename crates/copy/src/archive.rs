@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use diorite::layout::InodeFlags;
+use diorite::front_end::InodeFlags;
 use diorite::{FileKind, Timestamp};
 use tar::{Archive, Entry, EntryType, Header};
 

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::layout::casefold;
+use diorite_ext::layout::casefold;
 
 use crate::Error;
 use crate::tree::{Follow, Sink};
@@ -81,7 +81,7 @@ impl CopiedNames {
 mod tests {
     use std::cell::Cell;
 
-    use diorite::layout::InodeFlags;
+    use diorite::front_end::InodeFlags;
     use diorite::{FileKind, Timestamp};
 
     use super::*;

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use diorite::layout::InodeFlags;
+use diorite::front_end::InodeFlags;
 use diorite::{FileKind, Timestamp};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;

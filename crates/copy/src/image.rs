@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use diorite::layout::InodeFlags;
+use diorite::front_end::InodeFlags;
 use diorite::{
     DirectIo, Error as DioriteError, ErrorKind, File, FileKind, Filesystem, NodeRef, NodeSpec, Owner,
     SetAttributes, SetTime, Timestamp, Unaligned, XattrMode,
@@ -62,7 +62,7 @@ impl ImageTree {
         self.direct.unwrap_or(chosen)
     }
 
-    fn options(&self, size: u64) -> diorite::OpenOptions {
+    fn options(&self, size: u64) -> diorite::OpenOptions<Filesystem> {
         self.filesystem.open_options().direct(self.direct(size)).unaligned(Unaligned::Bounce)
     }
 

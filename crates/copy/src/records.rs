@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::ops::RangeInclusive;
 
 use diorite::Timestamp;
-use diorite::layout::InodeFlags;
+use diorite::front_end::InodeFlags;
 
 use crate::acl_text;
 use crate::numbers::{self, MAJORS, MINORS, OWNERS, SIZES};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use diorite::layout::InodeFlags;
+use diorite::front_end::InodeFlags;
 use diorite::{FileKind, Timestamp};
 
 use crate::{Error, Watch};

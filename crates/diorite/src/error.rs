@@ -1,4 +1,4 @@
-//! What can go wrong, with the path where there is one.
+//! Errors of the library, with their paths.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,6 @@ use std::sync::Arc;
 use diorite_block::{IoError, IoErrorKind};
 use diorite_device::OpenError;
 use diorite_ext_tools::mkfs::MkfsError;
-
-use crate::volume::what_is_on::FoundContent;
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -23,7 +21,7 @@ pub enum AlignedPart {
     Length,
     /// The length of one of several memory segments.
     SegmentLength {
-        /// Which, counted from 0.
+        /// The number of the segment, from 0.
         segment: usize,
     },
     /// The address of the memory.
@@ -47,7 +45,7 @@ impl std::fmt::Display for AlignedPart {
     }
 }
 
-/// What class of failure an [`Error`] is, whatever layer it comes from: what a program matches on, as with [`io::ErrorKind`].
+/// The class of an [`Error`], whatever layer it comes from, for programs to match on, as [`io::ErrorKind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -73,19 +71,19 @@ pub enum ErrorKind {
     ReadOnly,
     /// The operation is not permitted (`EPERM`, `EACCES`).
     PermissionDenied,
-    /// The argument makes no sense for this object (`EINVAL`).
+    /// The argument is invalid for this object (`EINVAL`).
     InvalidInput,
     /// A direct transfer is not aligned (`EINVAL`).
     InvalidAlignment,
     /// Not available on this file, volume or device (`EOPNOTSUPP`).
     Unsupported,
-    /// The volume contradicts itself (`EUCLEAN`), or is no volume.
+    /// The volume is inconsistent (`EUCLEAN`), or there is none.
     Corrupt,
     /// In use, here or by another host (`EBUSY`).
     Busy,
     /// The end of the file came early.
     UnexpectedEof,
-    /// The content is not of the form that was asked for, such as text (`EILSEQ`).
+    /// The content does not have the expected form, such as UTF-8 (`EILSEQ`).
     InvalidData,
     /// A queue is full, or a call that must not wait would have to (`EAGAIN`).
     WouldBlock,
@@ -98,7 +96,7 @@ pub enum ErrorKind {
     /// The device failed, or the volume is shut down after a write failed (`EIO`; `ENOSPC` and `EDQUOT` of a host that has no
     /// space for the image).
     Io,
-    /// None of these; [`Error::errno`] says which.
+    /// Any other; see [`Error::errno`].
     Other,
 }
 
@@ -124,55 +122,55 @@ enum Layer {
     Io(IoError),
 }
 
-/// What can go wrong. Match on [`Error::kind`] where the class is enough.
+/// An error of the library. Match on [`Error::kind`] where the class is enough.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What follows happened to this path.
+    /// An error of this path.
     #[error("{}: {source}", path.display())]
     At {
         /// The path, as it was given.
         path: PathBuf,
-        /// What happened.
+        /// The error.
         source: Box<Error>,
     },
     /// A layer below failed: the volume or its device. [`Error::kind`] has the class.
     #[error(transparent)]
     Stack(StackError),
-    /// A new volume would overwrite this (`EEXIST`).
+    /// A new volume would overwrite existing content (`EEXIST`).
     #[error("not made: {0}")]
     HasContent(FoundContent),
-    /// The operating system refused something that is not a transfer.
+    /// The operating system failed a call that is not a transfer.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A direct transfer that the device cannot do as it stands; [`crate::Unaligned::Bounce`] makes the file take it.
+    /// An unaligned direct transfer; a file with [`crate::Unaligned::Bounce`] accepts it.
     #[error(
         "direct I/O: {what} {given:#x} is {} bytes past a multiple of {needed}; it must be a multiple of {needed}",
         given % u64::from(*needed)
     )]
     InvalidAlignment {
-        /// Which argument.
+        /// The argument.
         what: AlignedPart,
-        /// What was given.
+        /// Its value.
         given: u64,
-        /// What it must be a multiple of.
+        /// The required alignment in bytes.
         needed: u32,
     },
-    /// Direct I/O was required and cannot be had.
+    /// Direct I/O was required and is not possible.
     #[error("direct I/O is not possible: {0}")]
     DirectRefused(String),
     /// The file is not open for this.
     #[error("the file is not open for {0}")]
     NotOpenFor(&'static str),
-    /// The argument makes no sense.
+    /// An argument is invalid.
     #[error("{0}")]
     InvalidArgument(&'static str),
-    /// The root, `.` and `..` are not names that can be taken away (`EBUSY`).
+    /// The root, `.` and `..` cannot be removed or renamed (`EBUSY`).
     #[error("{0}")]
     FixedName(&'static str),
     /// Not available on this kind of file.
@@ -184,7 +182,7 @@ pub enum Error {
     /// The file ended before the buffer was full.
     #[error("the file ends at byte {end}, before the buffer was filled")]
     UnexpectedEnd {
-        /// Where it ends.
+        /// The end in bytes.
         end: u64,
     },
     /// No hole or no data at or after the offset (`ENXIO`).
@@ -194,7 +192,7 @@ pub enum Error {
     #[error("still in use: {0} open files")]
     Busy(usize),
     /// A [`DirectQueue`](crate::DirectQueue) has as many transfers in flight as it is deep.
-    #[error("as many transfers are in flight as the queue is deep; reap one first")]
+    #[error("the queue is full; reap a completion first")]
     QueueFull,
     /// A call with [`IoFlags::NOWAIT`](crate::IoFlags::NOWAIT) would have to wait for this. Nothing was done.
     #[error("the call would have to wait for {0}")]
@@ -208,6 +206,33 @@ pub enum Error {
     /// The first error of a [`DirectWriter`](crate::DirectWriter), which every later call repeats.
     #[error(transparent)]
     Stream(Arc<Error>),
+}
+
+pub(crate) const PARTITION_TABLE: &str = "a partition table";
+
+/// Content that a new volume would overwrite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundContent {
+    /// The content: "a partition table", "swap space".
+    pub what: String,
+    /// The device with it, if the target has several devices, or is a part of this one.
+    pub device: Option<String>,
+}
+
+impl FoundContent {
+    /// Whether it is a partition table of the target itself, so that a partition can be named instead.
+    pub fn is_partition_table(&self) -> bool {
+        self.device.is_none() && self.what == PARTITION_TABLE
+    }
+}
+
+impl std::fmt::Display for FoundContent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(device) = &self.device {
+            write!(f, "on {device} ")?;
+        }
+        write!(f, "there is {}", self.what)
+    }
 }
 
 impl Error {
@@ -331,8 +356,8 @@ impl Error {
         }
     }
 
-    /// What the program that uses this library can do about it, where that is clear. It is not part of the text: that is
-    /// also read by people who run such a program and cannot change it.
+    /// A remedy for the program that uses this library, if there is one. It is not part of the text, which people read who cannot change
+    /// the program.
     pub fn hint(&self) -> Option<&'static str> {
         match self.without_path() {
             Self::InvalidAlignment { .. } => Some("open the file with Unaligned::Bounce"),
@@ -340,14 +365,14 @@ impl Error {
         }
     }
 
-    /// Whether this says that there is no ext2, ext3 or ext4 volume at all.
+    /// Whether there is no ext2, ext3 or ext4 volume.
     pub fn is_no_volume(&self) -> bool {
         use diorite_ext::{Corrupt, Error as Volume};
         matches!(self.volume_error(), Some(Volume::Corrupt(Corrupt::Magic { .. })))
     }
 
-    /// Whether this says that one extended attribute cannot be had here, whatever becomes of others: too large for the volume, of a
-    /// namespace that it does not have, or not for this kind of file.
+    /// Whether the volume cannot hold this one extended attribute: it is too large, its namespace is unknown, or the
+    /// kind of file has none.
     pub fn is_about_attribute(&self) -> bool {
         use diorite_ext::Error as Volume;
         matches!(
@@ -362,24 +387,24 @@ impl Error {
         )
     }
 
-    /// Whether this says that there are no free blocks (`ENOSPC`).
+    /// Whether there are no free blocks (`ENOSPC`).
     pub(crate) fn is_no_space(&self) -> bool {
         self.kind() == ErrorKind::StorageFull
     }
 
-    /// Whether this says that the writer may have no more blocks (`ENOSPC`, `EDQUOT`): what was written before stays.
+    /// Whether the writer gets no more blocks (`ENOSPC`, `EDQUOT`). Bytes written before stay.
     pub(crate) fn is_out_of_space(&self) -> bool {
         matches!(self.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
     }
 
-    /// Whether this says that there is no such file.
+    /// Whether there is no such file.
     pub fn is_not_found(&self) -> bool {
         self.kind() == ErrorKind::NotFound
     }
 }
 
 impl ErrorKind {
-    /// The class of a failed transfer. A device that fails is never taken for an answer of the volume, whatever its number.
+    /// The class of a failed transfer: never that of an error of the volume with the same number.
     fn of_device(kind: &IoErrorKind) -> Self {
         match kind {
             IoErrorKind::Misaligned { .. } | IoErrorKind::ReadOnly | IoErrorKind::Unsupported => {

@@ -22,7 +22,9 @@
 //! - [`DirectQueue`] keeps many transfers in flight from one thread; [`DirectReader`] and [`DirectWriter`] stream a file, as
 //!   [`std::io::BufRead`] and [`std::io::Write`].
 //! - [`Filesystem::create`] makes a volume in a new image ([`mkfs`](mkfs::mkfs) on any device), and [`check`](mod@check) looks for damage.
-//! - [`Error::kind`] says what went wrong, as [`std::io::Error::kind`] does.
+//! - [`Error::kind`] is the class of a failure, as [`std::io::Error::kind`] is.
+//! - [`front_end`] has names for mounts, servers and tools. The crate `diorite-device` opens block devices, and `diorite-block` has the traits
+//!   for a device of your own ([`FilesystemOptions::open_device`]).
 //! - The directory `examples` of the repository: a page store, a log, a queue at depth 32, a streaming copy, a database.
 //!
 //! What holds for every file (ARCHITECTURE.md has all of it): reads and writes of any kind on one range take effect one after the
@@ -43,54 +45,30 @@ mod stats;
 mod store;
 mod volume;
 
-/// Block devices: what [`BlockDevice`] and [`ScheduledDevice`] show in their signatures, for devices of your own.
-pub use diorite_block as block;
-/// Files, disks, partitions and stripes as devices, and memory for transfers.
-pub use diorite_device as device;
-/// What is on the disk: what [`VolumeInfo`], [`mkfs`] and errors show in their fields.
-pub use diorite_ext::layout;
-
-pub use diorite_block::{
-    BlockDevice, Geometry, IoCounts, IoError, IoErrorKind, IoOwner, IoPriority, OwnerGuard, SECTOR_SIZE,
-    Sector, TaskId,
-};
-pub use diorite_device::{
-    AlignedBuf, Backend, Create, DirectIo, OpenError, OpenOptions as DeviceOptions, Polling, RegisteredBuf,
-    RegisteredBuffers,
-};
-pub use diorite_ext::layout::uuid_text;
+pub use content::io_flags::IoFlags;
+pub use content::seek::{Extent, ExtentKind};
+pub use diorite_block::{BlockDevice, IoCounts, Sector};
+pub use diorite_device::{AlignedBuf, DirectIo, RegisteredBuf, RegisteredBuffers};
 pub use diorite_ext::{
-    Access, Attributes, Clock, Corrupt, DataMode, DirectoryEntry, FileKind, Incompatible, InodeNumber,
-    NodeSpec, Owner, QuotaLimits, RenameMode, ReservedBlocks, SetAttributes, SetTime, SpaceUse, SystemClock,
-    Timestamp, VolumeInfo, XattrMode,
+    Access, Attributes, DataMode, FileKind, InodeNumber, NodeSpec, Owner, QuotaLimits, RenameMode,
+    SetAttributes, SetTime, SpaceUse, Timestamp, XattrMode,
 };
 pub use diorite_ext_tools::{check, mkfs};
-pub use diorite_scheduler::{
-    CfqRules, Histogram, OwnerStatistics, QueueLoad, ScheduledDevice, SchedulerKind,
-    Statistics as SchedulerStatistics, UnknownScheduler,
-};
-pub use error::{AlignedPart, Error, ErrorKind, Result, StackError};
-pub use handle::async_queue::{AsyncQueue, AsyncReader, AsyncWriter, Driver, Transfer};
-pub use handle::file::{Alignment, Extent, ExtentKind, File};
-pub use handle::flags::IoFlags;
+pub use diorite_scheduler::SchedulerKind;
+pub use error::{AlignedPart, Error, ErrorKind, FoundContent, Result, StackError};
+pub use handle::async_queue::{AsyncQueue, Driver, Transfer};
+pub use handle::file::{Alignment, File};
 pub use handle::host::HostFile;
-pub(crate) use handle::options::ContentTimes;
 pub use handle::options::{Creates, OpenOptions, Unaligned};
 pub use handle::queue::{DirectQueue, Finished, SubmitError, TransferMemory};
 pub use handle::raw::RawFile;
-pub use handle::stream::{DirectReader, DirectWriter};
-pub use open::open_target;
+pub use handle::stream::{AsyncReader, AsyncWriter, DirectReader, DirectWriter};
 pub use stats::Stats;
 pub use volume::create::{Existing, mkfs_on};
 pub use volume::filesystem::{Filesystem, FilesystemOptions};
 pub use volume::node::NodeRef;
 pub use volume::read_dir::{DirEntry, ReadDir};
-pub use volume::status::{CacheUse, FilesystemStatus};
 pub use volume::walk::{Walk, WalkEntry};
-pub use volume::what_is_on::FoundContent;
-
-/// The flags of an inode that users see and name (`lsattr`, `chattr`); what else [`Attributes::flags`] has is the volume's own.
-pub const USER_FLAGS: u32 = diorite_ext::layout::InodeFlags::USER_KNOWN.bits();
 
 /// A name of a directory as part of a path.
 pub(crate) fn os_name(name: &[u8]) -> &std::ffi::OsStr {

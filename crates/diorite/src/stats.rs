@@ -1,4 +1,4 @@
-//! What the library did, counted.
+//! Counters of the library's work.
 
 use diorite_block::{Counter, IoCounts};
 
@@ -8,7 +8,7 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
-            /// What the device was asked to do.
+            /// Requests to the device.
             pub device: IoCounts,
         }
 
@@ -26,7 +26,7 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// What happened between `earlier` and `self`.
+            /// The difference between `earlier` and `self`.
             #[must_use]
             pub fn since(&self, earlier: &Self) -> Self {
                 Self {
@@ -44,7 +44,7 @@ counters! {
     bytes_copied,
     /// Bios of file data submitted, of any kind.
     bios,
-    /// Bios of direct I/O among those.
+    /// Bios of direct I/O.
     direct_bios,
     /// Bytes read directly.
     direct_read_bytes,
@@ -60,11 +60,11 @@ counters! {
     readahead_pages,
     /// Pages written back.
     writeback_pages,
-    /// Bios of write-back.
+    /// Bios of writeback.
     writeback_bios,
-    /// Pages dropped because their range was written directly, cut off or punched.
+    /// Pages dropped because their range was written directly, truncated or punched.
     invalidated_pages,
-    /// Cached pages looked at by write-back and invalidation of a range.
+    /// Cached pages examined by writeback and invalidation of a range.
     pages_scanned,
     /// Transfers that went through aligned memory because they were not aligned.
     bounces,

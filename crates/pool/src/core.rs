@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use diorite::DirectQueue;
-use diorite::block::Counter;
+use diorite_block::Counter;
 
 use crate::error::{Error, Result};
 use crate::files::{OpenFile, PageId};
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(crate) is_closing: AtomicBool,
 }
 
-diorite::block::short_debug!(Core);
+diorite_block::short_debug!(Core);
 
 impl Core {
     pub(crate) fn new(mapping: Arc<Mapping>) -> Result<Self> {

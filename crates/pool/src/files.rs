@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diorite::device::{Backend, FileDevice, JoinedDevice, PartitionDevice, Polling, Sharing};
-use diorite::{BlockDevice, DeviceOptions, DirectIo, Extent, ExtentKind, File, RawFile, open_target};
+use diorite::front_end::open_target;
+use diorite::{BlockDevice, DirectIo, Extent, ExtentKind, File, RawFile};
+use diorite_device::OpenOptions as DeviceOptions;
+use diorite_device::{Backend, FileDevice, JoinedDevice, PartitionDevice, Polling, Sharing};
 
 use crate::error::{Error, Result};
 use crate::memory::{FILES, FileEntry, Mapping, NAME_WORDS};
@@ -111,8 +113,9 @@ impl PageFile {
     /// with the volume: each transfers its pages itself.
     ///
     /// ```no_run
-    /// use diorite::device::{OpenOptions, Sharing};
-    /// use diorite::{DirectIo, Filesystem, FilesystemOptions, open_target};
+    /// use diorite_device::{OpenOptions, Sharing};
+    /// use diorite::front_end::open_target;
+    /// use diorite::{DirectIo, Filesystem, FilesystemOptions};
     /// use diorite_pool::PageFile;
     ///
     /// # fn main() -> diorite::Result<()> {

@@ -67,7 +67,7 @@ fn read_entered(
         }
         let offset = page.number() * page_bytes as u64;
         if let Err(refused) = queue.read(&file.file, offset, hold, page_bytes, page.key()) {
-            core.leave(refused.into_memory(), page);
+            core.leave(refused.memory, page);
         }
     }
     while take_finished(core, queue) {}

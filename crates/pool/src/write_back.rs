@@ -201,11 +201,7 @@ impl Core {
         }
         let (page, len) = (page_of(&hold), self.mapping.layout().page_bytes);
         if let Err(error) = queue.write(&file.file, page.number() * len as u64, hold, len, 0) {
-            let errno = match &error {
-                diorite::SubmitError::Failed { error, .. } => error.errno(),
-                _ => libc::EAGAIN,
-            };
-            self.failed(page, errno);
+            self.failed(page, error.error.errno());
         }
     }
 

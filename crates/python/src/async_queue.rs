@@ -12,16 +12,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use diorite::{AsyncQueue, Error, Transfer};
+use diorite::{AsyncQueue, Error, File, Transfer};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::arguments::Offset;
 use crate::errors::{Failure, raise};
-use crate::file::{Handle, handle_of};
 use crate::guarded::{Guarded, close_at_exit};
 use crate::memory::{QueueMemory, Use};
-use crate::queue::{checked_depth, file_for};
+use crate::queue::{checked_depth, given_file};
 
 /// The woken transfers, and the descriptor that signals them.
 struct Woken {
@@ -75,6 +74,8 @@ struct State {
     transfers: Mutex<Transfers>,
     queue: AsyncQueue<QueueMemory>,
     woken: Arc<Woken>,
+    /// The file of transfers without one.
+    file: Option<File>,
 }
 
 /// The result of a transfer, and its memory.
@@ -124,7 +125,7 @@ impl State {
 #[pyclass(frozen, weakref, module = "diorite._diorite")]
 pub(crate) struct AsyncCore {
     state: Arc<Guarded<State>>,
-    file: Option<Py<Handle>>,
+    has_file: bool,
     descriptors: [OwnedFd; 2],
     depth: u32,
 }
@@ -142,13 +143,14 @@ impl AsyncCore {
         future: Py<PyAny>,
         file: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Started> {
-        let file = file_for(py, file, self.file.as_ref())?;
+        let given = given_file(py, file, self.has_file)?;
         let memory = QueueMemory::new(buffer, future, usage)?;
         let (id, ended) = self.state.call(py, |state| {
             let len = memory.len();
+            let file = given.as_ref().or(state.file.as_ref()).expect("checked above");
             let transfer = match usage {
-                Use::Fill => state.queue.read(&file, offset, memory, len),
-                Use::Drain => state.queue.write(&file, offset, memory, len),
+                Use::Fill => state.queue.read(file, offset, memory, len),
+                Use::Drain => state.queue.write(file, offset, memory, len),
             };
             Ok::<_, Failure>(state.start(transfer))
         })?;
@@ -162,9 +164,10 @@ impl AsyncCore {
 #[pymethods]
 impl AsyncCore {
     #[new]
-    fn new(file: Option<&Bound<'_, PyAny>>, depth: u32) -> PyResult<Self> {
+    fn new(py: Python<'_>, file: Option<&Bound<'_, PyAny>>, depth: u32) -> PyResult<Self> {
         let depth = checked_depth(depth)?;
-        let file = file.map(handle_of).transpose()?.map(Bound::unbind);
+        let file = given_file(py, file, true)?;
+        let has_file = file.is_some();
         let no_descriptor =
             |source| Failure::Library(Error::Os { what: "cannot get a descriptor for a queue", source });
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -173,10 +176,10 @@ impl AsyncCore {
         let of_queue = queue.as_fd().try_clone_to_owned().map_err(no_descriptor)?;
         let of_event = event.try_clone().map_err(no_descriptor)?;
         let woken = Arc::new(Woken { ids: Mutex::default(), event });
-        let state = State { queue, transfers: Mutex::default(), woken };
+        let state = State { queue, transfers: Mutex::default(), woken, file };
         let state = Arc::new(Guarded::new(state));
         close_at_exit(&state);
-        Ok(Self { state, file, descriptors: [of_queue, of_event], depth })
+        Ok(Self { state, has_file, descriptors: [of_queue, of_event], depth })
     }
 
     #[getter]

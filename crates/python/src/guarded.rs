@@ -12,7 +12,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use diorite::device::forks;
+use diorite_device::forks;
 use pyo3::prelude::*;
 
 use crate::errors::Failure;

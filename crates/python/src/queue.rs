@@ -9,14 +9,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use diorite::{DirectQueue, Error, Finished};
+use diorite::{DirectQueue, Error, File, Finished};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::arguments::Offset;
 use crate::errors::{Failure, raise};
-use crate::file::{Handle, handle_of};
+use crate::file::handle_of;
 use crate::guarded::{Guarded, close_at_exit};
 use crate::memory::{QueueMemory, Use};
 
@@ -80,6 +80,8 @@ struct State {
     queue: DirectQueue<QueueMemory>,
     /// Reaped completions that were not returned because the caller was interrupted.
     kept: VecDeque<Finished<QueueMemory>>,
+    /// The file of transfers without one.
+    file: Option<File>,
 }
 
 /// Many direct transfers in flight from one thread, on ``file`` or any other file of diorite.
@@ -89,7 +91,7 @@ struct State {
 #[pyclass(frozen, weakref, module = "diorite")]
 pub(crate) struct Queue {
     state: Arc<Guarded<Mutex<State>>>,
-    file: Option<Py<Handle>>,
+    has_file: bool,
     descriptor: Arc<OwnedFd>,
     depth: u32,
 }
@@ -103,17 +105,16 @@ pub(crate) fn checked_depth(depth: u32) -> PyResult<u32> {
     }
 }
 
-/// The file of a transfer: the given one, or the queue's own.
-pub(crate) fn file_for(
+/// The given file of a transfer; `None` for the queue's own, if it has one.
+pub(crate) fn given_file(
     py: Python<'_>,
     given: Option<&Bound<'_, PyAny>>,
-    own: Option<&Py<Handle>>,
-) -> PyResult<diorite::File> {
-    match (given, own) {
-        (Some(given), _) => handle_of(given)?.get().file(py),
-        (None, Some(own)) => own.get().file(py),
-        (None, None) => Err(PyTypeError::new_err("the queue has no file of its own: give one with file=")),
+    has_own: bool,
+) -> PyResult<Option<File>> {
+    if given.is_none() && !has_own {
+        return Err(PyTypeError::new_err("the queue has no file of its own: give one with file="));
     }
+    given.map(|given| handle_of(given)?.get().file(py)).transpose()
 }
 
 impl Queue {
@@ -134,18 +135,20 @@ impl Queue {
         data: Option<Py<PyAny>>,
         file: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let file = file_for(py, file, self.file.as_ref())?;
+        let given = given_file(py, file, self.has_file)?;
         let memory = QueueMemory::new(buffer, data.unwrap_or_else(|| py.None()), usage)?;
         let len = memory.len();
         let submitted = self.with(py, |state| {
+            let State { queue, file, .. } = state;
+            let file = given.as_ref().or(file.as_ref()).expect("checked above");
             let submitted = match usage {
-                Use::Fill => state.queue.read(&file, offset, memory, len, 0),
-                Use::Drain => state.queue.write(&file, offset, memory, len, 0),
+                Use::Fill => queue.read(file, offset, memory, len, 0),
+                Use::Drain => queue.write(file, offset, memory, len, 0),
             };
-            Ok(submitted.map(|()| state.queue.issue()))
+            Ok(submitted.map(|()| queue.issue()))
         })?;
         // The memory of a refused transfer is given back here, where nothing is locked.
-        let issued = submitted.unwrap_or_else(|refused| Err(refused.into_error()));
+        let issued = submitted.unwrap_or_else(|refused| Err(refused.error));
         Ok(issued.map_err(Failure::from)?)
     }
 
@@ -193,18 +196,19 @@ impl Queue {
 impl Queue {
     #[new]
     #[pyo3(signature = (file = None, depth = 32))]
-    fn new(file: Option<&Bound<'_, PyAny>>, depth: u32) -> PyResult<Self> {
+    fn new(py: Python<'_>, file: Option<&Bound<'_, PyAny>>, depth: u32) -> PyResult<Self> {
         let depth = checked_depth(depth)?;
-        let file = file.map(handle_of).transpose()?.map(Bound::unbind);
+        let file = given_file(py, file, true)?;
+        let has_file = file.is_some();
         let mut queue = DirectQueue::new(depth);
         let descriptor = queue.descriptor().map_err(Failure::from)?.try_clone_to_owned();
         let no_descriptor =
             |source| Failure::Library(Error::Os { what: "cannot get a descriptor for a queue", source });
         let descriptor = Arc::new(descriptor.map_err(no_descriptor)?);
-        let state = State { queue, kept: VecDeque::new() };
+        let state = State { queue, kept: VecDeque::new(), file };
         let state = Arc::new(Guarded::new(Mutex::new(state)));
         close_at_exit(&state);
-        Ok(Self { state, file, descriptor, depth })
+        Ok(Self { state, has_file, descriptor, depth })
     }
 
     /// The maximum number of transfers in flight.
@@ -273,7 +277,7 @@ impl Queue {
         Ok(self.descriptor.as_fd().as_raw_fd())
     }
 
-    /// Wait for the transfers in flight, discard their results, and close the queue.
+    /// Wait for the transfers in flight, discard their results, and close the queue, which releases its file.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.state.close(py, |_| Ok::<_, Failure>(()), |_| false)
     }

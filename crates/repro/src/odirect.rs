@@ -353,7 +353,7 @@ impl Bonnie {
                     } else {
                         queue.write(file, *offset, memory, len, *offset)
                     };
-                    submitted.map_err(|refused| fail(refused.into_error()))?;
+                    submitted.map_err(|refused| fail(refused.error))?;
                 }
                 let mut done = Vec::new();
                 queue.reap(batch.len() as u32, &mut done).map_err(fail)?;

@@ -253,7 +253,7 @@ impl Caller {
             begun.push((begin, call));
             match submitted {
                 Ok(()) => {}
-                Err(refused) => match refused.into_error() {
+                Err(refused) => match refused.error {
                     error if is_full(&error) => begun[tag as usize].1 = Call::Nothing,
                     error => return Err(failed("queue", &error)),
                 },

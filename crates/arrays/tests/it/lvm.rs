@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use diorite::open_target;
+use diorite::front_end::open_target;
 use diorite_arrays::array_of;
 use diorite_block::BioFlags;
 use diorite_device::{AlignedBuf, OpenError, OpenOptions};

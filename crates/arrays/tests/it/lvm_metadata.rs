@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use diorite::open_target;
+use diorite::front_end::open_target;
 use diorite_block::BlockDevice;
 use diorite_device::{AlignedBuf, OpenOptions};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite::front_end::array_read_only_reason;
-use diorite::open_target;
+use diorite::front_end::open_target;
 use diorite_arrays::{array_of, mirror_of};
 use diorite_block::{BioFlags, BlockDevice};
 use diorite_device::{AlignedBuf, OpenOptions};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use diorite::{BlockDevice, ScheduledDevice, SchedulerKind};
+use diorite::front_end::ScheduledDevice;
+use diorite::{BlockDevice, SchedulerKind};
 use diorite_block::sync;
 use diorite_sim::{Context, DISK_NAMES, DiskParameters, SimDisk, Simulation, WorldOptions};
 

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueHint};
-use diorite::{CfqRules, SchedulerKind};
+use diorite::SchedulerKind;
+use diorite_scheduler::CfqRules;
 
 use crate::failure::{Failure, Result};
 

@@ -2,13 +2,13 @@
 //!
 //! Safety policy: the arena is the only owner of its memory and hands out slices of frames only through [`FrameRead`]
 //! and [`FrameWrite`], which work like the borrows of a `RefCell`, checked at run time per frame: any
-//! number of readers or one writer. No policy of the code above is needed for soundness; what the code above
-//! promises by its range locks only makes sure that the borrows are there when it wants them. Readers that hold no range lock
+//! number of readers or one writer. Soundness needs no policy of the code above; its range locks only make sure that
+//! a borrow succeeds. Readers without a range lock
 //! (views) make [`Arena::write`] return `None`: the page gets another frame then.
 //!
 //! Invariants:
-//! 1. A frame's `borrows` is [`WRITING`] while one `FrameWrite` lives, else the number of `FrameRead`s, and [`RELEASED`] if the
-//!    frame is to be free when the last of them ends.
+//! 1. A frame's `borrows` is [`WRITING`] while one `FrameWrite` lives, else the number of `FrameRead`s, and
+//!    [`RELEASED`] if the frame becomes free with the last of them.
 //! 2. Frames do not overlap, and lie at multiples of the page size.
 #![allow(unsafe_code)]
 
@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use diorite_device::AlignedBuf;
 
-/// Bytes in a page of the cache.
-pub(crate) const PAGE_SIZE: u64 = 4096;
+use crate::store::PAGE_SIZE;
+
 const PAGE_BYTES: usize = PAGE_SIZE as usize;
 
 /// A frame: memory of one page.
@@ -28,7 +28,7 @@ const PAGE_BYTES: usize = PAGE_SIZE as usize;
 pub(crate) struct FrameId(pub(crate) u32);
 
 const WRITING: u32 = u32::MAX;
-/// The frame holds no page any more, but readers still have it.
+/// The frame holds no page, but readers still borrow it.
 const RELEASED: u32 = 1 << 31;
 
 /// See the module's head.
@@ -83,7 +83,7 @@ impl Arena {
             .then(|| FrameWrite { address: self.address(frame), borrows })
     }
 
-    /// The frame holds no page any more: whether it is free now. If not, the end of its last reader frees it
+    /// The frame holds no page any more. Returns whether it is free; otherwise its last reader frees it
     /// ([`FrameRead::end`]). No thread borrows it for reading from now on.
     pub(crate) fn release(&self, frame: FrameId) -> bool {
         let borrows = &self.borrows[frame.0 as usize];
@@ -114,7 +114,7 @@ pub(crate) struct FrameRead<'a> {
 }
 
 impl FrameRead<'_> {
-    /// End the borrow: whether it was the last one of a frame that was released meanwhile, and which is free now.
+    /// End the borrow. Returns whether it was the last one of a released frame, which is free now.
     pub(crate) fn end(self) -> bool {
         let borrows = self.borrows;
         std::mem::forget(self);

@@ -1,9 +1,9 @@
-//! Write-backs that failed: those that are tried again, and data that is lost, which is kept until it is reported once to each handle (errseq).
+//! Failed writebacks: those that are retried, and lost data, which is reported once to each handle (errseq).
 //!
 //! Invariants:
-//! 1. A handle that existed when data was lost gets exactly one error at its next sync, whichever handle syncs first. So does
-//!    one that is opened while the loss is unreported (errseq): its sync must not say that all is well.
-//! 2. An unreported loss of a file that no handle is left of is reported by the next sync of the whole filesystem.
+//! 1. A handle that existed when data was lost gets exactly one error at its next sync, whichever handle syncs first.
+//!    So does a handle that is opened while the loss is unreported.
+//! 2. If no handle of the file is left, the next sync of the filesystem reports the loss.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use diorite_block::sync::{Mutex, Rank, now};
 
 use crate::{Error, Result};
 
-/// How long the background leaves a file alone that could not be written back: each try may take a failing disk seconds.
+/// Delay before the background retries a file. Each attempt may take seconds on a failing disk.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The last write-back of a file that failed. Its pages are dirty and are written by the next that succeeds.
+/// The last failed writeback of a file. Its pages stay dirty.
 #[derive(Debug)]
 pub(crate) struct Retry {
-    /// When the background may try again, in nanoseconds; 0 if nothing failed.
+    /// When the background may retry, in nanoseconds; 0 without a failure.
     after_ns: AtomicU64,
     last: Mutex<Option<Arc<Error>>>,
 }
@@ -31,7 +31,7 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// A write-back has failed.
+    /// A writeback has failed.
     pub(crate) fn failed(&self, error: Error) -> Arc<Error> {
         let error = Arc::new(error);
         *self.last.lock() = Some(Arc::clone(&error));
@@ -39,7 +39,7 @@ impl Retry {
         error
     }
 
-    /// All has been written back.
+    /// Everything has been written back.
     pub(crate) fn succeeded(&self) {
         self.after_ns.store(0, Ordering::Release);
     }
@@ -50,7 +50,7 @@ impl Retry {
         after_ns > 0 && (now().as_nanos() as u64) < after_ns
     }
 
-    /// What failed, while the background does not try again.
+    /// The error, while the background waits before it retries.
     pub(crate) fn check(&self) -> Result<()> {
         match self.last.lock().clone().filter(|_| self.is_waiting()) {
             Some(error) => Err(Error::WriteBack(error)),
@@ -74,7 +74,7 @@ impl Default for ErrorLatch {
     }
 }
 
-/// The failures that one handle has had reported.
+/// The failures that were reported to one handle.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorsSeen(AtomicU64);
 

@@ -1,7 +1,7 @@
 //! The page cache: a fixed number of pages for all files of a volume.
 //!
-//! Where it sits: below the content of files (`content/`), which decides what is read and written; the cache only says which
-//! frames there are and which page is evicted.
+//! Where it sits: below the content of files (`content/`), which decides when pages are read and written. The cache
+//! has the frames, evicts pages, and writes dirty pages back.
 //!
 //! Locking: a hit takes neither the replacement lock nor any other that files share.
 
@@ -12,7 +12,9 @@ pub(crate) mod file_cache;
 pub(crate) mod pages;
 pub(crate) mod read_ahead;
 pub(crate) mod replacement;
+mod space;
 pub(crate) mod workers;
+mod write_back_together;
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -21,7 +23,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use diorite_block::sync::{Mutex, Rank};
 
 use crate::stats::Counters;
-use arena::{Arena, FrameId, FrameRead, PAGE_SIZE};
+use crate::store::PAGE_SIZE;
+use arena::{Arena, FrameId, FrameRead};
 use pages::Pages;
 use replacement::{Replacement, ScanBudget, Uses};
 
@@ -69,7 +72,7 @@ impl Cache {
         self.dirty_total.load(Ordering::Relaxed)
     }
 
-    /// Evict pages that no call has used but those that leave nothing in the cache.
+    /// Evict pages that were used only by calls that leave no page in the cache.
     pub(crate) fn drop_unused(&self, pages: &Pages, unused: &[(u64, FrameId)]) {
         let mut gone = unused.to_vec();
         gone.retain(|(page, frame)| self.uses.get(*frame) == 0 && pages.evict(*page, *frame, &self.arena));
@@ -100,7 +103,7 @@ impl Cache {
         frames
     }
 
-    /// Pages that were read ahead have come, and are not shown yet: the time until they are evicted counts from now.
+    /// Pages of readahead have arrived: their age counts from now.
     pub(crate) fn renew(&self, list: &[(u64, FrameId)]) {
         let mut replacement = self.replacement.lock();
         for (_, frame) in list {
@@ -108,8 +111,8 @@ impl Cache {
         }
     }
 
-    /// Give frames back. Pages that follow each other in a file get them in the same order again: memory that follows each other
-    /// is one segment of a transfer.
+    /// Free frames, in reverse order, so that consecutive pages get consecutive memory again: one segment of a
+    /// transfer.
     pub(crate) fn release<Frames>(&self, frames: Frames)
     where
         Frames: IntoIterator<Item = FrameId, IntoIter: DoubleEndedIterator>,
@@ -119,8 +122,8 @@ impl Cache {
         free.for_each(|frame| replacement.release(frame));
     }
 
-    /// Keep a frame as it is until the pin is dropped, whatever becomes of its page. At most a quarter of all frames can be
-    /// pinned, since half of them may be dirty pages of a write that goes on: then the borrow comes back.
+    /// Keep the content of a frame until the pin is dropped, also if its page is evicted. At most a quarter of all
+    /// frames can be pinned, since half of them may be dirty; beyond that the borrow is returned.
     pub(crate) fn pin<'a>(
         &'a self,
         frame: FrameId,

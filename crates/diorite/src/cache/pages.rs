@@ -1,17 +1,18 @@
 //! The cached pages of one file, in file order.
 //!
-//! Where it sits: one per file; the arena's frames hang in it. The cache's replacement takes pages out of it.
+//! Where it sits: one per file, with references to frames of the arena. Replacement removes pages from it.
 //!
 //! Interface:
-//! - A page enters as *loading* ([`Pages::begin_loading`]); the thread that entered it fills its frame and ends that
+//! - A page enters as *loading* ([`Pages::begin_loading`]); the thread that entered it fills its frame and ends the
+//!   loading
 //!   ([`Pages::end_loading`]). Others wait ([`Pages::wait_loaded`]).
-//! - A thread that loads, changes or removes pages holds the file's range lock on them; replacement does not, and takes only pages
+//! - A thread that loads, changes or removes pages has locked their range. Replacement has not, and evicts only pages
 //!   that are clean, not loading, and not borrowed.
 //!
 //! States: absent -> loading -> clean <-> dirty; clean -> absent; loading -> absent where reading failed.
 //!
 //! Invariants:
-//! 1. `present` and `dirty` of a chunk have a bit exactly for the pages that are there, and dirty.
+//! 1. `present` and `dirty` of a chunk have one bit for each page that is present, and dirty.
 //! 2. The counts are the sums of those bits.
 //! 3. A loading page is not dirty.
 //!
@@ -28,26 +29,26 @@ use crate::cache::arena::{Arena, FrameId, FrameRead};
 
 /// Pages of a chunk.
 const CHUNK: u64 = 64;
-/// Chunks that are looked at before the lock is given up for a moment.
+/// Chunks that are examined before the lock is released for a moment.
 const CHUNKS_AT_ONCE: usize = 64;
 
-/// What is known of a cached page.
+/// The state of a cached page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties, each named")]
 pub(crate) struct PageState {
-    /// Where its content is.
+    /// The memory of its content.
     pub(crate) frame: FrameId,
     /// Parts that are newer than the device, one bit each (as many parts as the page has blocks, at least one).
     pub(crate) dirty: u8,
     /// Blocks claimed for it and not reserved yet.
     pub(crate) claimed: u8,
-    /// Its content is on its way.
+    /// Its content is being read.
     pub(crate) loading: bool,
     /// All its parts are known to have blocks on the device.
     pub(crate) mapped: bool,
-    /// A writer is about to change it: it may not go.
+    /// A writer is about to change it: it cannot be evicted.
     pub(crate) pinned: bool,
-    /// It is to go when it was used: only calls brought it in that leave nothing in the cache.
+    /// Only calls that leave no page in the cache have used it: it is evicted after its use.
     pub(crate) uncached: bool,
 }
 
@@ -127,12 +128,12 @@ impl Pages {
         self.id
     }
 
-    /// Pages that are there.
+    /// Number of present pages.
     pub(crate) fn cached(&self) -> usize {
         self.cached.load(Ordering::Acquire)
     }
 
-    /// Of those, dirty ones.
+    /// Number of dirty pages.
     pub(crate) fn dirty(&self) -> usize {
         self.dirty.load(Ordering::Acquire)
     }
@@ -145,7 +146,7 @@ impl Pages {
         (chunk.present >> at & 1 == 1).then(|| chunk.pages[at as usize])
     }
 
-    /// A page's content, if it is there.
+    /// The content of a page, if it is present.
     #[inline]
     pub(crate) fn read<'a>(&self, page: u64, arena: &'a Arena) -> Option<(FrameId, FrameRead<'a>)> {
         let index = self.index.read();
@@ -169,8 +170,8 @@ impl Pages {
         missing
     }
 
-    /// Enter pages as loading, each with its frame. Those that another thread has entered meanwhile are left out, and
-    /// their frames returned.
+    /// Enter pages as loading, each with its frame. Pages that another thread has entered meanwhile are skipped, and
+    /// their frames are returned.
     pub(crate) fn begin_loading(&self, pages: &mut Vec<(u64, FrameId)>) -> Vec<FrameId> {
         let mut unused = Vec::new();
         let mut index = self.index.write();
@@ -193,7 +194,7 @@ impl Pages {
         unused
     }
 
-    /// The pages' content is there.
+    /// The content of the pages has been read.
     pub(crate) fn end_loading(&self, pages: &[(u64, FrameId)], mapped: impl Fn(u64) -> bool) {
         let mut index = self.index.write();
         for run in by_chunk(pages) {
@@ -207,7 +208,7 @@ impl Pages {
         self.wake();
     }
 
-    /// The pages could not be read: they are absent again.
+    /// Remove pages that could not be read.
     pub(crate) fn abandon_loading(&self, pages: &[(u64, FrameId)]) {
         for (page, _) in pages {
             self.remove_where(*page..page + 1, |_| true);
@@ -270,8 +271,8 @@ impl Pages {
         }
     }
 
-    /// Keep the pages of `range` from being replaced, for a caller that has the range exclusively. Returns their states; if not all
-    /// are there, those that are absent are the error. [`Pages::unpin`], or `update`, ends it either way.
+    /// Pin the pages of `range`, so that they are not evicted, for a caller that has the range exclusively. Returns
+    /// their states; the error is the list of absent pages. [`Pages::unpin`], or `update`, unpins them in both cases.
     pub(crate) fn pin(&self, range: Range<u64>) -> Result<Vec<PageState>, Vec<u64>> {
         let mut index = self.index.write();
         let mut states = Vec::with_capacity((range.end - range.start) as usize);
@@ -300,7 +301,7 @@ impl Pages {
         self.update(range, |_, state| state.pinned = false);
     }
 
-    /// Take all pages of `range` out. Gives the lock up now and then on long ranges.
+    /// Remove all pages of `range`. On long ranges the lock is released now and then.
     pub(crate) fn remove(&self, range: Range<u64>) -> Vec<PageState> {
         if self.cached() == 0 {
             return Vec::new();
@@ -308,7 +309,7 @@ impl Pages {
         self.remove_where(range, |_| true)
     }
 
-    /// Take the clean pages of `range` out that are not loading.
+    /// Remove the clean pages of `range` that are not loading.
     pub(crate) fn remove_clean(&self, range: Range<u64>) -> Vec<PageState> {
         self.remove_where(range, |state| state.dirty == 0 && !state.loading && !state.pinned)
     }
@@ -347,7 +348,7 @@ impl Pages {
         removed
     }
 
-    /// Pages that are there now are to go when they were used.
+    /// Mark present pages for eviction after their use.
     pub(crate) fn mark_uncached(&self, pages: &[u64]) {
         let is_next = |a: &u64, b: &u64| a + 1 == *b;
         for run in pages.chunk_by(is_next) {
@@ -355,7 +356,7 @@ impl Pages {
         }
     }
 
-    /// The pages of `range` that are to go.
+    /// The clean pages of `range` that are marked for eviction.
     pub(crate) fn uncached_in(&self, range: Range<u64>) -> Vec<(u64, FrameId)> {
         let index = self.index.read();
         let mut found = Vec::new();
@@ -370,7 +371,7 @@ impl Pages {
         found
     }
 
-    /// Take one page out for replacement, if it may go.
+    /// Evict one page, if it can be evicted.
     pub(crate) fn evict(&self, page: u64, frame: FrameId, arena: &Arena) -> bool {
         let mut index = self.index.write();
         let Some(chunk) = index.get_mut(&(page / CHUNK)) else { return false };

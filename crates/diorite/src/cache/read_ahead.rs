@@ -1,47 +1,42 @@
-//! Read-ahead: what a sequential reader will want next is read before it asks.
+//! Readahead for sequential readers.
 //!
 //! Where it sits: one [`ReadAhead`] per open handle watches its reads; the workers read.
 //!
-//! States: random (`window` 0): only what is asked for is read. A read that starts where the last one ended opens a window;
-//! when the reader enters what was read ahead last, the window doubles and the next one is read in the background, so
-//! that the device always has a whole window to work on. A read elsewhere closes the window. A window is read in pieces,
-//! all at once: a reader waits for the piece that it wants, and for no more. Where the device is busy with the pieces of
-//! others, windows are small: they share the cache.
+//! States: random (`window` 0), without readahead. A read that starts where the last one ended opens a window. When
+//! the reader enters the last pages of readahead, the window doubles and the next one is read in the background, so
+//! that the device always has a whole window to work on. A read elsewhere closes the window. A window is read in
+//! pieces, all at once, and a reader waits only for the piece that it needs. At high load windows are small, since
+//! they share the cache.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diorite_block::BioFlags;
-
-use crate::cache::arena::PAGE_SIZE;
-use crate::content::Content;
-
 /// The first window: 128 KiB.
 pub(crate) const WINDOW_MIN: u64 = 32;
-/// What is read at once of a window: 1 MiB, which most devices take in one transfer.
+/// Pages of one piece of a window: 1 MiB, one transfer on most devices.
 const PIECE: u64 = 256;
 const NOWHERE: u64 = u64::MAX;
 
-/// See the module's head. Kept with relaxed atomics: a lost update costs a guess, nothing else.
+/// See the module's head. The atomics are relaxed: a lost update costs only a worse guess.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
-    /// The page after the last read. Shared with the reads ahead that wait: what the reader has passed is not wanted any more.
+    /// The page after the last read. Shared with waiting jobs, which skip pages that the reader has passed.
     next: Arc<AtomicU64>,
-    /// The page up to which pages were read ahead.
+    /// The end of readahead.
     until: AtomicU64,
     /// Pages of the window; 0 for random access.
     window: AtomicU64,
-    /// The page that was used last.
+    /// The last page that was used.
     current: AtomicU64,
-    /// For reads that leave nothing in the cache.
+    /// Reads leave no page in the cache.
     uncached: bool,
 }
 
 impl Default for ReadAhead {
     fn default() -> Self {
         Self {
-            // A reader that starts at the beginning is taken for a sequential one.
+            // A reader that starts at offset 0 counts as sequential.
             next: Arc::default(),
             until: AtomicU64::new(0),
             window: AtomicU64::new(0),
@@ -51,22 +46,23 @@ impl Default for ReadAhead {
     }
 }
 
-/// Pages to read ahead for a reader, who may be faster.
+/// A readahead job. The reader may overtake it.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     pages: Range<u64>,
     reader: Arc<AtomicU64>,
-    uncached: bool,
+    /// The pages must not stay in the cache.
+    pub(crate) uncached: bool,
 }
 
 impl Ahead {
-    /// Pages of it, whether they are needed still or not.
+    /// Its pages, also those that the reader has passed.
     pub(crate) fn len(&self) -> usize {
         (self.pages.end - self.pages.start) as usize
     }
 
-    /// What of it lies before the reader still.
-    fn left(&self) -> Range<u64> {
+    /// Its pages that the reader has not passed.
+    pub(crate) fn left(&self) -> Range<u64> {
         self.pages.start.max(self.reader.load(Ordering::Relaxed))..self.pages.end
     }
 }
@@ -77,13 +73,13 @@ impl ReadAhead {
         Self { uncached: true, ..Self::default() }
     }
 
-    /// Whether what it reads is to leave the cache.
+    /// Whether reads leave no page in the cache.
     #[inline]
     pub(crate) fn is_uncached(&self) -> bool {
         self.uncached
     }
 
-    /// These pages, for this reader, in pieces.
+    /// Jobs for a range of pages, in pieces.
     pub(crate) fn pieces(&self, pages: Range<u64>) -> impl Iterator<Item = Ahead> {
         let end = pages.end;
         pages.step_by(PIECE as usize).map(move |start| Ahead {
@@ -93,12 +89,12 @@ impl ReadAhead {
         })
     }
 
-    /// Whether a read of `pages` goes on where the last one ended.
+    /// Whether a read of `pages` continues the last one.
     pub(crate) fn is_followed_by(&self, pages: &Range<u64>) -> bool {
         follows(pages, self.next.load(Ordering::Relaxed))
     }
 
-    /// A page is used. Says whether it is another than the last one.
+    /// Note that a page is used. Returns whether it differs from the last one.
     #[inline]
     pub(crate) fn enter_page(&self, page: u64) -> bool {
         let is_other = self.current.load(Ordering::Relaxed) != page;
@@ -161,33 +157,9 @@ impl ReadAhead {
     }
 }
 
-/// Whether a read of `pages` goes on where one that ended before `next` stopped.
+/// Whether a read of `pages` continues one that ended before `next`.
 fn follows(pages: &Range<u64>, next: u64) -> bool {
     pages.start == next || pages.start + 1 == next
-}
-
-impl Content {
-    /// Read pages that a reader will want. A range that is being changed is left alone.
-    pub(crate) fn read_ahead(&self, ahead: &Ahead) {
-        let pages = ahead.left();
-        if pages.is_empty() {
-            return;
-        }
-        let bytes = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
-        let Some(_range) = self.ranges.try_shared(bytes) else { return };
-        let end = self.store.size().div_ceil(PAGE_SIZE);
-        let missing = self.cache.pages.missing(pages.start..pages.end.min(end));
-        if missing.is_empty() {
-            return;
-        }
-        // An error is found again, and reported, when the reader comes there.
-        if let Ok(count) = self.cache.load(&missing, BioFlags::READ_AHEAD) {
-            self.engine.counters.readahead_pages.add(count as u64);
-            if ahead.uncached {
-                self.cache.pages.mark_uncached(&missing);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 //! Where it sits: under the cache's one replacement lock, which hits never take. A pure state machine: it knows frames,
 //! keys and use counts, and asks whether a frame may go.
 //!
-//! A new page enters the small queue (a tenth of the frames). At its end it goes, unless it was used again while it was there,
-//! in which case it moves to the main queue. What was read ahead enters it when it has come ([`Replacement::renew`]): its request may
-//! have waited for long in an I/O scheduler. A page that went is remembered by key for a while (the ghost
-//! list); if it comes back it enters the main queue at once. The main queue gives a used page another round.
+//! A new page enters the small queue (a tenth of the frames). At the end of that queue it is evicted, or moves to the
+//! main queue if it was used again. A page of readahead enters it when its data arrives
+//! ([`Replacement::renew`]), since its request may have waited in an I/O scheduler. The ghost list keeps the keys of
+//! evicted pages for a while; a page that returns enters the main queue at once. The main queue gives a used page
+//! another round.
 //! (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.)
 //!
 //! Invariants:
@@ -23,7 +24,7 @@ use diorite_block::NumberHasher;
 use crate::cache::arena::FrameId;
 use crate::cache::pages::Pages;
 
-/// A page: whose, and which.
+/// The key of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PageKey {
     /// [`Pages::id`].
@@ -35,13 +36,14 @@ pub(crate) struct PageKey {
 const USES_MAX: u8 = 3;
 const NONE: u32 = u32::MAX;
 
-/// Refusals in the small queue after which the main one is asked: all of the small one may be dirty or in use.
+/// Pages of the small queue that cannot be evicted before the main queue is tried: all pages of the small queue may
+/// be dirty or in use.
 const SMALL_REFUSALS_MAX: u32 = 16;
 
-/// How long one search for frames goes on.
+/// The limit of one search for frames.
 #[derive(Debug)]
 pub(crate) struct ScanBudget {
-    /// Frames that may still be looked at.
+    /// Frames that the search may still examine.
     looks: u32,
     /// Frames of the small queue that could not go.
     small_refusals: u32,
@@ -53,7 +55,7 @@ impl ScanBudget {
     }
 }
 
-/// How often each frame was used since it was last looked at. Apart from the queues because hits count here.
+/// Uses of each frame since it was last examined. Hits count here without the lock of the queues.
 #[derive(Debug)]
 pub(crate) struct Uses(Box<[AtomicU8]>);
 
@@ -82,7 +84,7 @@ impl Uses {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum FrameList {
     Free,
     Small,
     Main,
@@ -92,7 +94,7 @@ enum Place {
 struct Link {
     previous: u32,
     next: u32,
-    place: Place,
+    list: FrameList,
     owner: Option<(Arc<Pages>, u64)>,
 }
 
@@ -125,7 +127,7 @@ pub(crate) struct Replacement {
 impl Replacement {
     /// All frames free.
     pub(crate) fn new(frames: u32) -> Self {
-        let link = || Link { previous: NONE, next: NONE, place: Place::Free, owner: None };
+        let link = || Link { previous: NONE, next: NONE, list: FrameList::Free, owner: None };
         Self {
             links: (0..frames).map(|_| link()).collect(),
             free: (0..frames).rev().map(FrameId).collect(),
@@ -149,30 +151,30 @@ impl Replacement {
         let key = PageKey { owner: pages.id(), page };
         uses.set(frame, 0);
         self.links[frame.0 as usize].owner = Some((Arc::clone(pages), page));
-        let place = if self.ghost_keys.remove(&key).is_some() { Place::Main } else { Place::Small };
-        self.append(frame, place);
+        let list = if self.ghost_keys.remove(&key).is_some() { FrameList::Main } else { FrameList::Small };
+        self.append(frame, list);
         Some(frame)
     }
 
-    /// The content of a frame has come, and nothing else has used it: its age counts from now.
+    /// The content of a frame has arrived: its age counts from now.
     pub(crate) fn renew(&mut self, frame: FrameId) {
-        if self.links[frame.0 as usize].place == Place::Small {
+        if self.links[frame.0 as usize].list == FrameList::Small {
             self.unlink(frame);
-            self.append(frame, Place::Small);
+            self.append(frame, FrameList::Small);
         }
     }
 
-    /// A frame holds nothing any more.
+    /// Free a frame.
     pub(crate) fn release(&mut self, frame: FrameId) {
         self.unlink(frame);
         let link = &mut self.links[frame.0 as usize];
         link.owner = None;
-        link.place = Place::Free;
+        link.list = FrameList::Free;
         self.free.push(frame);
     }
 
-    /// Free one frame. `evict` takes the page out of its file's index and says whether it could. Looks at no more than
-    /// `budget` frames; returns whether one was freed.
+    /// Free one frame. `evict` removes the page from the index of its file and returns whether it could. Examines at
+    /// most `budget` frames; returns whether one was freed.
     pub(crate) fn evict_one(
         &mut self,
         uses: &Uses,
@@ -193,20 +195,20 @@ impl Replacement {
             self.unlink(frame);
             if from_small && used > 1 {
                 uses.set(frame, 0);
-                self.append(frame, Place::Main);
+                self.append(frame, FrameList::Main);
                 continue;
             }
             if !from_small && used > 0 {
                 uses.set(frame, used - 1);
-                self.append(frame, Place::Main);
+                self.append(frame, FrameList::Main);
                 continue;
             }
-            let place = if from_small { Place::Small } else { Place::Main };
+            let list = if from_small { FrameList::Small } else { FrameList::Main };
             let (pages, page) =
                 self.links[head as usize].owner.clone().expect("a frame in a queue has a page");
             if !evict(&pages, page, frame) {
                 budget.small_refusals += u32::from(from_small);
-                self.append(frame, place);
+                self.append(frame, list);
                 continue;
             }
             if from_small {
@@ -214,7 +216,7 @@ impl Replacement {
             }
             let link = &mut self.links[head as usize];
             link.owner = None;
-            link.place = Place::Free;
+            link.list = FrameList::Free;
             self.free.push(frame);
             return true;
         }
@@ -235,15 +237,15 @@ impl Replacement {
         }
     }
 
-    fn queue(&mut self, place: Place) -> &mut Queue {
-        match place {
-            Place::Small => &mut self.small,
+    fn queue(&mut self, list: FrameList) -> &mut Queue {
+        match list {
+            FrameList::Small => &mut self.small,
             _ => &mut self.main,
         }
     }
 
-    fn append(&mut self, frame: FrameId, place: Place) {
-        let queue = self.queue(place);
+    fn append(&mut self, frame: FrameId, list: FrameList) {
+        let queue = self.queue(list);
         let tail = std::mem::replace(&mut queue.tail, frame.0);
         queue.len += 1;
         if tail == NONE {
@@ -252,23 +254,23 @@ impl Replacement {
             self.links[tail as usize].next = frame.0;
         }
         let link = &mut self.links[frame.0 as usize];
-        (link.previous, link.next, link.place) = (tail, NONE, place);
+        (link.previous, link.next, link.list) = (tail, NONE, list);
     }
 
     fn unlink(&mut self, frame: FrameId) {
-        let Link { previous, next, place, .. } = self.links[frame.0 as usize];
-        assert!(place != Place::Free, "a free frame is in no queue");
+        let Link { previous, next, list, .. } = self.links[frame.0 as usize];
+        assert!(list != FrameList::Free, "a free frame is in no queue");
         if previous == NONE {
-            self.queue(place).head = next;
+            self.queue(list).head = next;
         } else {
             self.links[previous as usize].next = next;
         }
         if next == NONE {
-            self.queue(place).tail = previous;
+            self.queue(list).tail = previous;
         } else {
             self.links[next as usize].previous = previous;
         }
-        self.queue(place).len -= 1;
+        self.queue(list).len -= 1;
     }
 
     /// Assert the invariants in the module's head.
@@ -373,7 +375,7 @@ mod tests {
             let frame = replacement.take_free(&pages, page, &uses).expect("free");
             if page < 800 {
                 replacement.unlink(frame);
-                replacement.append(frame, Place::Main);
+                replacement.append(frame, FrameList::Main);
             }
         }
         replacement.check_invariants();

@@ -1,8 +1,8 @@
-//! Background threads: read-ahead and write-back.
+//! Background threads for readahead and writeback.
 //!
-//! Where it sits: below the engine, which they know as [`Dirty`]. Threads start when there is first something to do, through
-//! `diorite_block::sync`, so that a simulation runs them too; they end with the engine. A forked child has none of its parent's threads: it starts its
-//! own, and waits for none of those.
+//! Where it sits: beside the engine. Threads start with their first job, through `diorite_block::sync`, so that a
+//! simulation runs them too; they end with the engine. A forked child starts threads of its own and never waits for
+//! those of its parent.
 //!
 //! Locking: one mutex; no thread does I/O under it.
 
@@ -16,33 +16,19 @@ use diorite_block::IoOwner;
 use diorite_block::sync::{Condvar, JoinHandle, Mutex, Rank, now, spawn};
 use diorite_device::forks;
 
+use crate::cache::engine::Engine;
+use crate::cache::file_cache::FileCache;
 use crate::cache::read_ahead::Ahead;
-use crate::content::Content;
 
-/// Most threads that read ahead. One is started when there is a job and all others are busy: a reader whose disk makes it
-/// wait (for its slice, say) must not hold up another's read-ahead.
+/// Most readahead threads. One is started for a job when all others are busy, so that a reader that waits for its
+/// slice of the disk does not delay the readahead of another.
 const READERS: usize = 256;
-/// Read-ahead that waits at most; more is not read ahead.
+/// Most jobs in the queue; more are dropped.
 const JOBS_MAX: usize = 256;
-/// After what time pages are tried again that could not be written back, because they were being written into, say.
+/// Delay before pages are tried again whose range was locked.
 const AGAIN: Duration = Duration::from_millis(5);
-/// How often the age of dirty pages is looked at.
+/// How often the age of dirty pages is checked.
 const TICK: Duration = Duration::from_secs(1);
-
-/// Dirty pages, as the threads that write them back see them.
-pub(crate) trait Dirty: Send + Sync {
-    /// How many there are.
-    fn dirty(&self) -> usize;
-
-    /// Whether there may be more of them than are known: windows store without a call.
-    fn may_be_dirty(&self) -> bool;
-
-    /// Above how many of them the background write-back runs.
-    fn dirty_background(&self) -> usize;
-
-    /// Write back until at most `target` are dirty, or nothing more can be. The caller holds no range.
-    fn write_back_to(&self, target: usize);
-}
 
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
@@ -55,14 +41,14 @@ pub(crate) struct Workers {
     threads: Mutex<Vec<JoinHandle>>,
     writer_started: AtomicBool,
     dirty_age: Duration,
-    /// The process that the threads are of.
+    /// The process of the threads.
     forks: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Pages that wait to be read ahead or are being read.
+    /// Pages of jobs that wait or run.
     pages_ahead: AtomicUsize,
     read_ahead: Condvar,
     write_back: Condvar,
@@ -71,11 +57,11 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
-    jobs: VecDeque<(Arc<Content>, Ahead, IoOwner)>,
-    /// Threads that read ahead, and those of them that wait for a job.
+    jobs: VecDeque<(Arc<FileCache>, Ahead, IoOwner)>,
+    /// Readahead threads, and those of them that wait for a job.
     readers: usize,
     idle_readers: usize,
-    /// Since when there have been dirty pages.
+    /// When the oldest dirty page became dirty, at most.
     dirty_since: Option<Duration>,
     too_many_dirty: bool,
 }
@@ -97,7 +83,7 @@ impl Workers {
         }
     }
 
-    /// In a forked child, forget the threads of the parent.
+    /// In a forked child, forget the parent's threads.
     fn leave_parent(&self) {
         let process = forks();
         if self.forks.load(Ordering::Acquire) == process {
@@ -115,8 +101,8 @@ impl Workers {
         self.forks.store(process, Ordering::Release);
     }
 
-    /// Read pages ahead in the background, each piece by a thread of its own where there is one, charged to the reader.
-    pub(crate) fn read_ahead(&self, content: &Arc<Content>, pieces: impl Iterator<Item = Ahead>) {
+    /// Read pages ahead in the background, each piece by a thread of its own if possible, charged to the reader.
+    pub(crate) fn read_ahead(&self, file: &Arc<FileCache>, pieces: impl Iterator<Item = Ahead>) {
         self.leave_parent();
         let owner = IoOwner::current();
         for ahead in pieces {
@@ -125,7 +111,7 @@ impl Workers {
                 return;
             }
             self.shared.pages_ahead.fetch_add(ahead.len(), Ordering::Relaxed);
-            state.jobs.push_back((Arc::clone(content), ahead, owner));
+            state.jobs.push_back((Arc::clone(file), ahead, owner));
             let needs_thread = state.idle_readers < state.jobs.len() && state.readers < READERS;
             state.readers += usize::from(needs_thread);
             drop(state);
@@ -146,12 +132,12 @@ impl Workers {
     }
 
     /// There are dirty pages.
-    pub(crate) fn note_dirty(&self, pages: &Arc<impl Dirty + 'static>) {
+    pub(crate) fn note_dirty(&self, engine: &Arc<Engine>) {
         self.leave_parent();
-        let too_many = pages.dirty() > pages.dirty_background();
+        let too_many = engine.cache.dirty() > engine.dirty_background();
         if !self.writer_started.swap(true, Ordering::AcqRel) {
-            let (shared, pages, age) = (Arc::clone(&self.shared), Arc::downgrade(pages), self.dirty_age);
-            if !self.start("diorite-write-back", move || shared.run_writer(&pages, age)) {
+            let (shared, engine, age) = (Arc::clone(&self.shared), Arc::downgrade(engine), self.dirty_age);
+            if !self.start("diorite-write-back", move || shared.run_writer(&engine, age)) {
                 self.writer_started.store(false, Ordering::Release);
             }
         }
@@ -165,7 +151,8 @@ impl Workers {
         }
     }
 
-    /// Whether the system has a thread left. Without it there is no read-ahead, writers write back themselves, and the next call tries again.
+    /// Start a thread; returns whether it was started. Without it there is no readahead, writers write back
+    /// themselves, and the next call tries again.
     fn start(&self, name: &str, body: impl FnOnce() + Send + 'static) -> bool {
         let body = move || {
             IS_WORKER.set(true);
@@ -194,7 +181,7 @@ impl Workers {
 }
 
 impl Shared {
-    /// A thread that reads ahead could not be started. If there is no other, nothing is read ahead.
+    /// A readahead thread could not be started. If there is no other, the jobs are dropped.
     fn lose_reader(&self) {
         let mut state = self.state.lock();
         state.readers -= 1;
@@ -210,12 +197,12 @@ impl Shared {
     fn run_reader(&self) {
         let mut state = self.state.lock();
         while !state.stop {
-            if let Some((content, ahead, owner)) = state.jobs.pop_front() {
+            if let Some((file, ahead, owner)) = state.jobs.pop_front() {
                 drop(state);
                 let charged = owner.enter();
-                content.read_ahead(&ahead);
+                file.read_ahead(&ahead);
                 self.pages_ahead.fetch_sub(ahead.len(), Ordering::Relaxed);
-                drop((content, charged));
+                drop((file, charged));
                 state = self.state.lock();
             } else {
                 state.idle_readers += 1;
@@ -225,21 +212,20 @@ impl Shared {
         }
     }
 
-    fn run_writer(&self, pages: &Weak<impl Dirty>, age: Duration) {
+    fn run_writer(&self, engine: &Weak<Engine>, age: Duration) {
         let mut state = self.state.lock();
         while !state.stop {
             let due = state.dirty_since.is_some_and(|since| now().saturating_sub(since) >= age);
             if state.too_many_dirty || due {
                 (state.too_many_dirty, state.dirty_since) = (false, None);
                 drop(state);
-                if let Some(pages) = pages.upgrade() {
-                    let target = if due { 0 } else { pages.dirty_background() / 2 };
-                    pages.write_back_to(target);
-                    let (left, most) = (pages.dirty(), pages.dirty_background());
-                    let is_left = pages.may_be_dirty();
-                    drop(pages);
+                if let Some(engine) = engine.upgrade() {
+                    let most = engine.dirty_background();
+                    engine.write_back_to(if due { 0 } else { most / 2 });
+                    let left = engine.cache.dirty();
+                    drop(engine);
                     state = self.state.lock();
-                    if is_left {
+                    if left > 0 {
                         state.dirty_since.get_or_insert_with(now);
                     }
                     if left > most && !state.stop {

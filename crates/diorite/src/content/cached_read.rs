@@ -1,10 +1,11 @@
 //! Reads through the page cache.
 //!
-//! A read whose pages are all there takes the fast lock, copies and is done. Otherwise it takes its range shared, reads
-//! what is missing (in full bios), and copies. It starts over then, so that the whole read sees one state of the file.
+//! A read of cached pages takes the fast lock and copies. Otherwise the read starts over: it locks its range shared,
+//! reads the missing pages (in full bios), and copies, so that it sees one state of the file.
 //!
-//! A view pins the frames of its pages under the range lock, gives the lock back, and shows them: what it shows is the file at
-//! that moment, and no thread waits for it. A page that is changed meanwhile gets another frame ([`FileCache::own_frame`](crate::cache::file_cache::FileCache::own_frame)).
+//! A view pins the frames of its pages under the range lock and shows them without the lock: the file at that moment.
+//! No thread waits for a view. A page that is changed meanwhile gets another frame
+//! ([`FileCache::own_frame`](crate::cache::file_cache::FileCache::own_frame)).
 
 use std::io::IoSliceMut;
 use std::ops::{Deref, Range};
@@ -13,9 +14,9 @@ use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
 
 use crate::cache::PinnedFrame;
-use crate::cache::arena::PAGE_SIZE;
 use crate::cache::file_cache::PageRead;
 use crate::content::{Content, ReadAhead, pages_of};
+use crate::store::PAGE_SIZE;
 use crate::{AlignedBuf, Result};
 
 /// A page as it was when it was pinned.
@@ -41,14 +42,9 @@ impl Deref for Pinned<'_> {
 impl Content {
     /// Read at `offset`; fewer bytes only at the end of the file.
     #[inline]
-    pub(crate) fn read_cached(
-        self: &std::sync::Arc<Self>,
-        memory: &mut [u8],
-        offset: u64,
-        ahead: &ReadAhead,
-    ) -> Result<usize> {
+    pub(crate) fn read_cached(&self, memory: &mut [u8], offset: u64, ahead: &ReadAhead) -> Result<usize> {
         let mut counted = 0;
-        if let Some(fast) = self.ranges.try_shared_fast() {
+        if let Some(fast) = self.store.ranges.try_shared_fast() {
             let len = clamp(memory.len() as u64, offset, self.store.size());
             if len == 0 {
                 return Ok(0);
@@ -69,7 +65,7 @@ impl Content {
 
     /// As [`Content::read_cached`], into several segments.
     pub(crate) fn read_cached_vectored(
-        self: &std::sync::Arc<Self>,
+        &self,
         memory: &mut [IoSliceMut<'_>],
         offset: u64,
         ahead: &ReadAhead,
@@ -81,9 +77,10 @@ impl Content {
         }
     }
 
-    /// Show a range to `each`, page by page, without a copy and without a lock. What fits in one step is of one moment.
+    /// Show a range to `each`, page by page, without a copy and without a lock. The pages of one step are of one
+    /// moment.
     pub(crate) fn view_cached(
-        self: &std::sync::Arc<Self>,
+        &self,
         offset: u64,
         len: usize,
         ahead: &ReadAhead,
@@ -109,14 +106,9 @@ impl Content {
         Ok((at - offset) as usize)
     }
 
-    /// The pages of a range as they are now, as far as the file reaches, each with the part of it that lies in the range.
-    fn pin_view(
-        self: &std::sync::Arc<Self>,
-        offset: u64,
-        end: u64,
-        ahead: &ReadAhead,
-    ) -> Result<Vec<(Pinned<'_>, Range<usize>)>> {
-        let _range = self.ranges.shared(self.store.locked_range(offset, end));
+    /// Pin the pages of a range up to the end of the file, each with its part of the range.
+    fn pin_view(&self, offset: u64, end: u64, ahead: &ReadAhead) -> Result<Vec<(Pinned<'_>, Range<usize>)>> {
+        let _range = self.store.ranges.shared(self.store.locked_range(offset, end));
         let len = clamp(end - offset, offset, self.store.size());
         if len == 0 {
             return Ok(Vec::new());
@@ -129,7 +121,7 @@ impl Content {
                 PageRead::Cached(frame, content) => match self.engine.cache.pin(frame, content) {
                     Ok(frame) => Pinned::Frame(frame),
                     Err(content) => {
-                        self.engine.counters.bytes_copied.add(PAGE_SIZE);
+                        self.store.shared.counters.bytes_copied.add(PAGE_SIZE);
                         Pinned::Copy(content.to_vec())
                     }
                 },
@@ -143,33 +135,33 @@ impl Content {
         self.store.size().div_ceil(PAGE_SIZE)
     }
 
-    /// Pages are about to be read that are not all there. What is read ahead of them ends at `end`, or else with the file.
-    fn start_read_ahead(self: &std::sync::Arc<Self>, pages: Range<u64>, ahead: &ReadAhead, end: Option<u64>) {
+    /// Not all of `pages` are cached. Readahead ends at `end`, or at the end of the file.
+    fn start_read_ahead(&self, pages: Range<u64>, ahead: &ReadAhead, end: Option<u64>) {
         let end = || end.unwrap_or_else(|| self.end_in_pages());
         if let Some(range) = ahead.before_miss(pages, self.engine.read_ahead_pages(), end) {
-            self.engine.workers.read_ahead(self, ahead.pieces(range));
+            self.engine.workers.read_ahead(&self.cache, ahead.pieces(range));
         }
     }
 
     /// Pages were read. As [`Content::start_read_ahead`].
     #[inline]
-    fn note_read(self: &std::sync::Arc<Self>, pages: Range<u64>, ahead: &ReadAhead, end: Option<u64>) {
+    fn note_read(&self, pages: Range<u64>, ahead: &ReadAhead, end: Option<u64>) {
         let end = || end.unwrap_or_else(|| self.end_in_pages());
         if let Some(range) = ahead.note(pages, self.engine.read_ahead_pages(), end) {
-            self.engine.workers.read_ahead(self, ahead.pieces(range));
+            self.engine.workers.read_ahead(&self.cache, ahead.pieces(range));
         }
     }
 
-    /// Read what may have to come from the device. The uses of pages before `counted` have been counted.
+    /// Read a range with missing pages. The uses of pages before `counted` have been counted.
     fn read_missing(
-        self: &std::sync::Arc<Self>,
+        &self,
         memory: &mut [IoSliceMut<'_>],
         offset: u64,
         ahead: &ReadAhead,
         counted: u64,
     ) -> Result<usize> {
         let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
-        let _range = self.ranges.shared(self.store.locked_range(offset, offset.saturating_add(wanted)));
+        let _range = self.store.ranges.shared(self.store.locked_range(offset, offset.saturating_add(wanted)));
         let len = clamp(wanted, offset, self.store.size());
         if len == 0 {
             return Ok(0);
@@ -193,10 +185,11 @@ impl Content {
         Ok(len)
     }
 
-    /// Give a range to `each`, page by page, reading what is missing: step by step, each a read to the read-ahead, so that a long
-    /// range is read on while its beginning is used. The caller holds the range, which lies within the file.
+    /// Pass a range to `each`, page by page, and read missing pages. Readahead sees each step as a read, so that the
+    /// rest of a long range is read while its beginning is used. The caller has locked the range, which lies within
+    /// the file.
     fn visit_locked<'a>(
-        self: &'a std::sync::Arc<Self>,
+        &'a self,
         mut offset: u64,
         len: usize,
         ahead: &ReadAhead,
@@ -205,13 +198,13 @@ impl Content {
     ) -> Result<()> {
         let end = offset + len as u64;
         let pages = pages_of(offset, end);
-        // A reader that came from elsewhere wants this range; what else is not known.
+        // A random read: readahead ends with it.
         let ahead_end = (!ahead.is_followed_by(&pages)).then_some(pages.end);
         while offset < end {
             let step = pages_of(offset, end);
             let step = step.start..step.end.min(step.start + self.engine.pages_per_step());
             let missing = self.cache.pages.missing(step.clone());
-            let counters = &self.engine.counters;
+            let counters = &self.store.shared.counters;
             counters.cache_misses.add(missing.len() as u64);
             counters.cache_hits.add((step.end - step.start).saturating_sub(missing.len() as u64));
             if !missing.is_empty() {

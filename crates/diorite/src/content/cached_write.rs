@@ -1,31 +1,25 @@
 //! Writes through the page cache.
 //!
 //! A write takes its range exclusively, claims blocks for holes, makes sure that its pages are there (reading those that it
-//! covers only in part), copies, and marks them dirty. Where the blocks go is decided at write-back.
+//! covers only in part), copies, and marks them dirty. Where the blocks go is decided at writeback.
 
 use std::io::IoSlice;
-use std::sync::Arc;
 
 use diorite_block::BioFlags;
 
-use crate::cache::arena::PAGE_SIZE;
-use crate::cache::workers::Dirty;
 use crate::content::write::bounce::{BounceBuffer, count_bounce};
 use crate::content::write::{
     LockedRange, Position, WriteMode, WriteOp, WriteRange, Written, bytes_from, len_of,
 };
 use crate::content::{Content, pages_of};
+use crate::store::PAGE_SIZE;
 use crate::store::map::MappingKind;
 use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
 impl Content {
     /// Write `data`; less than all only when the volume filled up on the way.
-    pub(crate) fn write_cached(
-        self: &Arc<Self>,
-        data: &[IoSlice<'_>],
-        position: Position,
-    ) -> Result<Written> {
+    pub(crate) fn write_cached(&self, data: &[IoSlice<'_>], position: Position) -> Result<Written> {
         let len = len_of(data);
         if len == 0 {
             return Ok(Written { offset: self.store.offset_of(position), len: 0, stopped: None });
@@ -34,17 +28,17 @@ impl Content {
             self.engine.write_back_to(self.engine.dirty_limit());
             if self.engine.cache.dirty() > self.engine.dirty_limit() && self.cache.retry.is_waiting() {
                 // A file that cannot be written back does not fill the cache.
-                self.write_back_all()?;
+                self.cache.write_back_all()?;
             }
         }
         let LockedRange { range, id } = self.lock_range(position, len)?;
-        let lock = self.ranges.guard(id);
-        self.store.move_out_of_inode()?;
+        let lock = self.store.ranges.guard(id);
+        self.move_out_of_inode()?;
         let mut at = range.offset;
         let copied = data.iter().try_for_each(|segment| self.write_locked(segment, &range, &mut at));
         if at > range.offset {
             self.store.note_modified();
-            self.engine.note_dirty(self);
+            self.engine.note_dirty(&self.cache);
         }
         let (end, stopped) = match copied {
             Err(error) if error.is_out_of_space() => {
@@ -57,8 +51,8 @@ impl Content {
         Written::up_to(range.offset, end, stopped)
     }
 
-    /// No space can be reserved for what is left of a cached write: it goes to the device at once, as far as there is space. Returns where it ended, and
-    /// why there.
+    /// No space can be reserved for the rest of a cached write: it goes to the device at once, as far as there is
+    /// space. Returns its end, and why the write is short.
     fn write_rest_through(
         &self,
         data: &[IoSlice<'_>],
@@ -68,10 +62,10 @@ impl Content {
     ) -> Result<(u64, Option<Error>)> {
         let at = rest.range.offset;
         let data: Vec<IoSlice<'_>> = bytes_from(data, (at - begin) as usize).map(IoSlice::new).collect();
-        let mut reservation = Reservation::new(&self.engine);
+        let mut reservation = Reservation::new(&self.store.shared);
         let begun = WriteOp::begin_locked(self, rest, WriteMode::from(None), buffer.step());
         let written = begun.and_then(|mut op| {
-            reservation.retry(|reservation| op.place(reservation))?;
+            self.engine.retry(&mut reservation, |reservation| op.place(reservation))?;
             buffer.write(op, &data, reservation)
         });
         match written {
@@ -84,8 +78,8 @@ impl Content {
         }
     }
 
-    /// Zero a part of one block in the cache, if there may be anything else on the device. The caller has the block exclusively.
-    pub(crate) fn zero_mapped(self: &Arc<Self>, start: u64, end: u64) -> Result<()> {
+    /// Zero a part of one block in the cache, unless it is zero on the device. The caller has the block exclusively.
+    pub(crate) fn zero_mapped(&self, start: u64, end: u64) -> Result<()> {
         if start >= end {
             return Ok(());
         }
@@ -99,7 +93,7 @@ impl Content {
             let page = at / PAGE_SIZE;
             let to = end.min((page + 1) * PAGE_SIZE);
             let state = self.cache.pin_one(page)?;
-            let zeros = &self.engine.zeros[..(to - at) as usize];
+            let zeros = &self.store.shared.zeros[..(to - at) as usize];
             self.cache.put(&state, (at - page * PAGE_SIZE) as usize, zeros);
             // A part in a hole is dirty, with its claim, or zero anyway.
             let mask = if is_mapped { self.cache.parts(page, at, to) } else { 0 };
@@ -109,27 +103,23 @@ impl Content {
             });
             at = to;
         }
-        self.engine.note_dirty(self);
+        self.engine.note_dirty(&self.cache);
         Ok(())
     }
 
-    /// Write the next segment of a write; the caller has the range of all of it exclusively. `at` is where what was written ends.
-    pub(super) fn write_locked(
-        self: &Arc<Self>,
-        mut data: &[u8],
-        range: &WriteRange,
-        at: &mut u64,
-    ) -> Result<()> {
+    /// Write the next segment of a write, whose whole range the caller has exclusively. `at` is the end of the
+    /// written bytes.
+    pub(super) fn write_locked(&self, mut data: &[u8], range: &WriteRange, at: &mut u64) -> Result<()> {
         while !data.is_empty() {
             let pages = pages_of(*at, *at + data.len() as u64);
             let last = pages.end.min(pages.start + self.engine.pages_per_step());
             let end = (*at + data.len() as u64).min(last * PAGE_SIZE);
             let (now, later) = data.split_at((end - *at) as usize);
             // The reservation ends when its pages are dirty: evicting pages must not stop other threads.
-            self.cache.write_step(now, *at, &range.whole, &mut Reservation::new(&self.engine))?;
+            self.cache.write_step(now, *at, &range.whole, &mut Reservation::new(&self.store.shared))?;
             (*at, data) = (end, later);
             if !data.is_empty() && self.engine.cache.dirty() > self.engine.dirty_limit() {
-                // Our own pages are the ones that no other thread can write back while we hold them, and the only ones that we hold.
+                // No other thread can write back the pages in the locked range.
                 self.cache.write_back(self.store.locked_range(range.offset, end), BioFlags::NONE)?;
             }
         }
@@ -139,13 +129,14 @@ impl Content {
 
 #[cfg(test)]
 mod tests {
-    use std::io::IoSlice;
     use std::sync::Arc;
+
+    use std::io::IoSlice;
     use std::time::Duration;
 
     use super::*;
     use crate::cache::engine::{Engine, EngineOptions};
-    use crate::content::toy_map::ToyMap;
+    use crate::store::toy_map::ToyMap;
 
     const BLOCK: u64 = 1024;
 
@@ -173,7 +164,7 @@ mod tests {
     fn a_writer_that_needs_frames_leaves_the_ranges_of_others_alone() {
         let (content, _) = file(BLOCK);
         write(&content, 0, &[1; PAGE_SIZE as usize]);
-        let _theirs = content.ranges.exclusive(0..PAGE_SIZE);
+        let _theirs = content.store.ranges.exclusive(0..PAGE_SIZE);
         let frame = content.cache.pages.get(0).expect("cached").frame;
         let _writing = content.engine.cache.arena.write(frame).expect("no thread reads it");
         write(&content, 1 << 20, &vec![2; 60 * PAGE_SIZE as usize]);

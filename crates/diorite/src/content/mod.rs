@@ -1,11 +1,11 @@
-//! A file's content: one per inode, shared by all who have it open.
+//! A file's content: one per inode, shared by all its handles.
 //!
 //! Where it sits: above, the handles (`file.rs`, `queue/`). A [`Content`] is the reads, writes and changes of a file, each under its
 //! range locks; below it are the file's cached pages ([`FileCache`]) and what they are cached from ([`BackingStore`]).
 //!
 //! | calls | where |
 //! | --- | --- |
-//! | buffered | `cached_read.rs`, `cached_write.rs`, `write_back.rs` |
+//! | buffered | `cached_read.rs`, `cached_write.rs` |
 //! | direct | `direct/`; what all writes share: `write/` |
 //! | without waiting, without leaving pages | `no_wait.rs` |
 //! | sizes, holes, moved ranges | `resize.rs`, `shift.rs`, `seek.rs` |
@@ -16,19 +16,14 @@
 mod cached_read;
 mod cached_write;
 pub(crate) mod direct;
+pub(crate) mod io_flags;
 #[cfg(test)]
 pub(crate) mod model_tests;
 mod no_wait;
-pub(crate) mod range_lock;
-mod range_slots;
 mod resize;
-mod seek;
+pub(crate) mod seek;
 mod shift;
-#[cfg(test)]
-pub(crate) mod toy_map;
 pub(crate) mod write;
-mod write_back;
-mod write_back_together;
 
 use std::sync::Arc;
 
@@ -39,7 +34,6 @@ use crate::cache::engine::Engine;
 use crate::cache::file_cache::FileCache;
 pub(crate) use crate::cache::pages_of;
 pub(crate) use crate::cache::read_ahead::ReadAhead;
-use crate::content::range_lock::RangeLock;
 use crate::store::backing::BackingStore;
 use crate::store::map::{MapBlocks, SyncKind};
 pub(crate) use resize::BeyondEnd;
@@ -47,9 +41,8 @@ pub(crate) use resize::BeyondEnd;
 /// See the module's head.
 pub(crate) struct Content {
     pub(crate) store: Arc<BackingStore>,
-    pub(crate) cache: FileCache,
+    pub(crate) cache: Arc<FileCache>,
     pub(crate) engine: Arc<Engine>,
-    pub(crate) ranges: RangeLock,
     /// Held while the end of the file is chosen as the offset of a write, and locked.
     pub(crate) append: Mutex<()>,
 }
@@ -59,24 +52,23 @@ diorite_block::short_debug!(Content);
 impl Content {
     /// The content of a file as it is recorded now.
     pub(crate) fn new(map: Box<dyn MapBlocks>, engine: Arc<Engine>) -> Result<Arc<Self>> {
-        let store = Arc::new(BackingStore::new(map, Arc::clone(&engine))?);
+        let store = Arc::new(BackingStore::new(map, Arc::clone(&engine.shared))?);
         Ok(Arc::new(Self {
-            cache: FileCache::new(Arc::clone(&store)),
+            cache: FileCache::new(Arc::clone(&store), Arc::clone(&engine)),
             store,
             engine,
-            ranges: RangeLock::default(),
             append: Mutex::ranked(Rank::Append, ()),
         }))
     }
 
-    /// The file is gone, and with it what could not be written of it.
+    /// The file is gone: data that could not be written is no loss.
     pub(crate) fn forget_errors(&self) {
         let _ = self.cache.errors.take_unreported();
     }
 
     /// Drop all cached pages without writing them back.
     pub(crate) fn discard(&self) {
-        let _range = self.ranges.exclusive(0..u64::MAX);
+        let _range = self.store.ranges.exclusive(0..u64::MAX);
         self.cache.discard();
         self.engine.forget_if_clean(&self.cache);
     }
@@ -87,14 +79,25 @@ impl Content {
             return Ok(());
         }
         let range = self.store.locked_range(offset, offset.saturating_add(len));
-        let _range = self.ranges.exclusive(range.clone());
+        let _range = self.store.ranges.exclusive(range.clone());
         self.cache.settle(&range)
     }
 
     /// Drop the clean pages.
     pub(crate) fn drop_clean(&self) {
-        let _range = self.ranges.exclusive(0..u64::MAX);
+        let _range = self.store.ranges.exclusive(0..u64::MAX);
         self.cache.drop_clean();
+    }
+
+    /// Move content that is stored in the inode (`inline_data`) to blocks, before it is written. The caller has the range exclusively.
+    fn move_out_of_inode(&self) -> Result<()> {
+        if self.store.may_be_inline() {
+            if self.store.is_inline()? {
+                self.engine.with_space(|| self.store.map.make_not_inline())?;
+            }
+            self.store.set_not_inline();
+        }
+        Ok(())
     }
 
     /// Set attributes with `set`. A modification time that is pending is recorded before, or forgotten where `set` sets one itself.
@@ -114,7 +117,7 @@ impl Content {
 
     /// Write back everything and make it durable.
     pub(crate) fn sync(&self, kind: SyncKind) -> Result<()> {
-        let written = self.write_back_all();
+        let written = self.cache.write_back_all();
         self.store.record(kind)?;
         self.store.sync(kind)?;
         written

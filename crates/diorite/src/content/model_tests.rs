@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::toy_map::ToyMap;
 use super::{Content, ReadAhead};
 use crate::cache::engine::{Engine, EngineOptions};
 use crate::content::write::Position;
 use crate::store::map::SyncKind;
+use crate::store::toy_map::ToyMap;
 use crate::{AlignedBuf, IoFlags};
 
 /// xorshift: a seed gives a sequence.
@@ -150,7 +150,7 @@ impl Model {
                 format!("allocate {len} at {offset}")
             }
             _ => {
-                self.content.write_back_all().expect("write back");
+                self.content.cache.write_back_all().expect("write back");
                 "write back".to_owned()
             }
         }

@@ -1,18 +1,18 @@
-//! Calls that do not wait (`IoFlags::NOWAIT`), and those that leave nothing in the cache (`IoFlags::DONTCACHE`).
+//! Calls that do not wait (`IoFlags::NOWAIT`), and calls that leave no page in the cache (`IoFlags::DONTCACHE`).
 //!
-//! A call that does not wait is one check, and then a call like any other: what another call does in between may be waited for.
+//! A call that does not wait is one check before an ordinary call. It may wait for a call of another thread that
+//! begins in between.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
-use std::sync::Arc;
 
 use diorite_block::BioFlags;
 
-use crate::cache::arena::PAGE_SIZE;
-use crate::content::range_lock::{LockMode, RangeGuard};
 use crate::content::write::{Position, WriteRange, Written};
 use crate::content::{Content, ReadAhead, pages_of};
+use crate::store::PAGE_SIZE;
 use crate::store::map::MappingKind;
+use crate::store::range_lock::{LockMode, RangeGuard};
 use crate::{Error, Result};
 
 const RANGE: Error = Error::WouldBlock("another call on the range");
@@ -23,7 +23,7 @@ impl Content {
     /// # Errors
     /// `WouldBlock`.
     pub(crate) fn check_direct_read(&self, range: &Range<u64>) -> Result<()> {
-        let _range = self.ranges.try_shared(range.clone()).ok_or(RANGE)?;
+        let _range = self.store.ranges.try_shared(range.clone()).ok_or(RANGE)?;
         self.check_settled(&pages_of(range.start, range.end))
     }
 
@@ -43,7 +43,7 @@ impl Content {
     /// `WouldBlock`.
     pub(crate) fn check_cached_read(&self, offset: u64, len: u64) -> Result<()> {
         let end = offset.saturating_add(len);
-        let _range = self.ranges.try_shared(self.store.locked_range(offset, end)).ok_or(RANGE)?;
+        let _range = self.store.ranges.try_shared(self.store.locked_range(offset, end)).ok_or(RANGE)?;
         let end = end.min(self.store.size());
         if offset < end { self.check_pages(pages_of(offset, end)) } else { Ok(()) }
     }
@@ -70,8 +70,8 @@ impl Content {
         let offset = self.store.offset_of(position);
         let end = self.store.end_of_write(offset, len)?;
         let whole = self.store.locked_range(offset, end);
-        let id = self.ranges.try_acquire(whole.clone(), LockMode::Exclusive).ok_or(RANGE)?;
-        let guard = self.ranges.guard(id);
+        let id = self.store.ranges.try_acquire(whole.clone(), LockMode::Exclusive).ok_or(RANGE)?;
+        let guard = self.store.ranges.guard(id);
         position.check(self.store.size())?;
         if end > self.store.size() {
             return Err(Error::WouldBlock("the file to become longer"));
@@ -105,7 +105,7 @@ impl Content {
 
     /// Read through the cache, in which no page stays that was not there.
     pub(crate) fn read_uncached(
-        self: &Arc<Self>,
+        &self,
         memory: &mut [IoSliceMut<'_>],
         offset: u64,
         ahead: &ReadAhead,
@@ -119,12 +119,12 @@ impl Content {
         got
     }
 
-    /// Write back what was written at `offset`, and drop the pages that were not there before.
+    /// Write back a write, and drop the pages that it has brought into the cache.
     pub(crate) fn finish_uncached(&self, written: &Written, new: &[u64]) -> Result<()> {
         let end = written.offset + written.len as u64;
         let range = self.store.locked_range(written.offset, end);
         let result = {
-            let _range = self.ranges.shared(range.clone());
+            let _range = self.store.ranges.shared(range.clone());
             self.cache.write_back(range, BioFlags::SYNC)
         };
         self.cache.pages.mark_uncached(new);
@@ -133,7 +133,7 @@ impl Content {
         result.map(drop)
     }
 
-    /// Pages that a write of `len` bytes would make.
+    /// Pages that a write of `len` bytes brings into the cache.
     pub(crate) fn pages_to_make(&self, position: Position, len: u64) -> Vec<u64> {
         let offset = self.store.offset_of(position);
         self.cache.pages.missing(pages_of(offset, offset.saturating_add(len).min(u64::MAX - PAGE_SIZE)))

@@ -4,21 +4,19 @@
 //! sees the file before or after it.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use diorite_block::{BioFlags, Plug};
+use diorite_block::BioFlags;
 
-use crate::cache::arena::PAGE_SIZE;
-use crate::content::range_lock::LockMode;
 use crate::content::write::{LockedRange, Position, WriteRange};
 use crate::content::{Content, pages_of};
+use crate::store::PAGE_SIZE;
 use crate::store::backing::BackingStore;
 use crate::store::map::{MappingKind, WriteCommit};
-use crate::store::placement::write_zeros;
+use crate::store::range_lock::LockMode;
 use crate::store::reservation::Reservation;
 use crate::{Error, ErrorKind, Result};
 
-/// What an allocation does beyond the end of the file.
+/// Effect of an allocation beyond the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BeyondEnd {
     /// The file grows.
@@ -27,25 +25,18 @@ pub(crate) enum BeyondEnd {
     KeepSize,
 }
 
-/// Whether zeros go over data too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Overwrite {
-    No,
-    Yes,
-}
-
 /// Bytes of zeros that one step of an allocation writes.
 const ALLOCATE_STEP: u64 = 4 << 20;
 
 impl Content {
     /// Set the size.
-    pub(crate) fn set_len(self: &Arc<Self>, size: u64) -> Result<()> {
+    pub(crate) fn set_len(&self, size: u64) -> Result<()> {
         self.set_len_with(size, false, || self.store.map.truncate(size))
     }
 
     /// Set the size by `record`, which records it, and with `sets_modified` the modification time too.
     pub(crate) fn set_len_with(
-        self: &Arc<Self>,
+        &self,
         size: u64,
         sets_modified: bool,
         record: impl FnMut() -> Result<()>,
@@ -53,7 +44,8 @@ impl Content {
         self.store.end_of_write(0, size)?;
         loop {
             let old = self.store.size();
-            let _range = self.ranges.exclusive(self.store.locked_range(old.min(size), 0).start..u64::MAX);
+            let _range =
+                self.store.ranges.exclusive(self.store.locked_range(old.min(size), 0).start..u64::MAX);
             if self.store.size() < old.min(size) {
                 continue;
             }
@@ -62,14 +54,14 @@ impl Content {
     }
 
     fn set_len_locked(
-        self: &Arc<Self>,
+        &self,
         size: u64,
         sets_modified: bool,
         mut record: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let old = self.store.size();
         if size > old {
-            self.store.move_out_of_inode()?;
+            self.move_out_of_inode()?;
             self.store.zero_end()?;
         }
         if size < old && self.store.map.block_size() > PAGE_SIZE {
@@ -96,14 +88,14 @@ impl Content {
         Ok(())
     }
 
-    /// Make a range read as zeros, and give up its whole blocks.
-    pub(crate) fn punch_hole(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
+    /// Make a range read as zeros, and free its whole blocks.
+    pub(crate) fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         let end = offset.saturating_add(len).min(self.store.map.max_size());
         if offset >= end {
             return Ok(());
         }
         let range = self.store.locked_range(offset, end);
-        let _range = self.ranges.exclusive(range.clone());
+        let _range = self.store.ranges.exclusive(range.clone());
         if self.store.is_inline()? {
             self.store.map.zero_inline(offset, end)?;
             self.cache.drop_pages(pages_of(range.start, range.end));
@@ -115,10 +107,10 @@ impl Content {
             // The pages that would have had the size recorded when they are written back are dropped.
             self.store.record_size()?;
         }
-        // What shares a page or a block with the range keeps its content through the device.
+        // Bytes that share a page or a block with the range are written back, and keep their content.
         self.cache.write_back(range.start..(range.start + self.store.unit()), BioFlags::SYNC)?;
         self.cache.write_back(range.end.saturating_sub(self.store.unit())..range.end, BioFlags::SYNC)?;
-        // After the end of the file nothing is kept: its last block goes as a whole.
+        // After the end of the file no byte is kept: the last block is freed whole.
         let stop = if end >= self.store.size() { end.next_multiple_of(block) } else { end };
         let whole = offset.next_multiple_of(block)..stop / block * block;
         if whole.start < whole.end {
@@ -127,7 +119,10 @@ impl Content {
                 Err(error) if error.is_no_space() => {
                     // Nothing stays cached: where that fails on the way, a part of the range is zero on the device.
                     self.settle_cached_pages(&range)?;
-                    self.store.overwrite_with_zeros(whole.clone())?;
+                    let is_mapped = |kind: MappingKind| matches!(kind, MappingKind::Mapped(_));
+                    let mut reservation = Reservation::new(&self.store.shared);
+                    let recorded = self.store.map.recorded_size();
+                    self.store.zero_where(whole.clone(), recorded, is_mapped, &mut reservation)?;
                 }
                 punched => punched?,
             }
@@ -142,37 +137,38 @@ impl Content {
         self.zero_mapped(whole.end, end.min(self.store.size()))
     }
 
-    /// Give a range blocks. It keeps its content; the file grows if it ends before the range does, or gets blocks beyond its end. Where that fails the
-    /// size stays, and what was allocated beyond it is given back.
-    pub(crate) fn allocate(self: &Arc<Self>, offset: u64, len: u64, beyond: BeyondEnd) -> Result<()> {
+    /// Allocate the blocks of a range, which keeps its content. The file grows to the end of the range, or gets
+    /// blocks beyond its end. After a failure the size is the old one, and blocks beyond it are freed.
+    pub(crate) fn allocate(&self, offset: u64, len: u64, beyond: BeyondEnd) -> Result<()> {
         if len == 0 {
             return Err(Error::InvalidArgument("the range to allocate is empty"));
         }
         let keeps_size = beyond == BeyondEnd::KeepSize;
         let may_grow = !keeps_size && offset.saturating_add(len) > self.store.size();
-        // What is given back is no other call's.
+        // The range reaches to the end of all offsets, so that no other call owns blocks that are freed.
         let LockedRange { range, id } = loop {
             let wanted = self.wanted_range(Position::At(offset), len)?;
             let stop = if may_grow { u64::MAX } else { wanted.lock.end };
-            let id = self.ranges.acquire(wanted.lock.start..stop, LockMode::Exclusive);
+            let id = self.store.ranges.acquire(wanted.lock.start..stop, LockMode::Exclusive);
             if let Some(locked) = self.confirm_range(&wanted, id)? {
                 break locked;
             }
         };
-        let _lock = self.ranges.guard(id);
+        let _lock = self.store.ranges.guard(id);
         let old = self.store.size();
-        self.store.move_out_of_inode()?;
+        self.move_out_of_inode()?;
         self.cache.write_back(range.whole.clone(), BioFlags::SYNC)?;
         let file_end = if keeps_size { range.end.min(self.store.size()) } else { range.end };
-        let mut reservation = Reservation::new(&self.engine);
-        let allocated =
-            reservation.retry(|reservation| self.store.allocate_locked(&range, file_end, reservation));
+        let mut reservation = Reservation::new(&self.store.shared);
+        let allocated = self
+            .engine
+            .retry(&mut reservation, |reservation| self.store.allocate_locked(&range, file_end, reservation));
         drop(reservation);
         if allocated.is_ok() {
             self.store.grow(file_end);
             self.store.note_modified();
         } else if may_grow && self.store.map.recorded_size() > old {
-            // Where there are no unwritten blocks, zeros were written to what there was space for, and recorded.
+            // Without unwritten blocks, zeros were written as far as there was space, and recorded.
             self.store.map.truncate(old)?;
         } else {
             self.store.grow(file_end.min(self.store.map.recorded_size()));
@@ -181,18 +177,18 @@ impl Content {
     }
 
     /// Make a range of the file read as zeros; its size stays, and its blocks are there afterwards.
-    pub(crate) fn zero_range(self: &Arc<Self>, offset: u64, len: u64) -> Result<()> {
+    pub(crate) fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         let asked = offset.saturating_add(len);
-        let _range = self.ranges.exclusive(self.store.locked_range(offset, asked));
-        // Sampled under the lock: a write that makes the file longer comes before this as a whole, or after it.
+        let _range = self.store.ranges.exclusive(self.store.locked_range(offset, asked));
+        // Sampled under the lock: a write that extends the file takes effect wholly before this call or after it.
         let end = asked.min(self.store.size());
         if offset >= end {
             return Ok(());
         }
         let range = self.store.locked_range(offset, end);
-        self.store.move_out_of_inode()?;
-        // What shares a page or a block with the range keeps its content through the device; claims become blocks. Nothing stays
-        // cached: where space ends on the way, a part of the range is zero on the device.
+        self.move_out_of_inode()?;
+        // Bytes that share a page or a block with the range are written back, and claims become blocks. No page stays
+        // cached: without enough space, a part of the range is zero on the device.
         self.settle_cached_pages(&range)?;
         let block = self.store.map.block_size();
         let whole_start = offset.next_multiple_of(block);
@@ -200,8 +196,10 @@ impl Content {
             if end == self.store.size() { end.next_multiple_of(block) } else { end / block * block };
         self.store.note_modified();
         let whole = whole_start..whole_end;
-        let mut reservation = Reservation::new(&self.engine);
-        reservation.retry(|reservation| self.store.zero_blocks(offset..end, whole.clone(), reservation))?;
+        let mut reservation = Reservation::new(&self.store.shared);
+        self.engine.retry(&mut reservation, |reservation| {
+            self.store.zero_blocks(offset..end, whole.clone(), reservation)
+        })?;
         drop(reservation);
         if whole_start > whole_end {
             return self.zero_mapped(offset, end);
@@ -212,21 +210,6 @@ impl Content {
 }
 
 impl BackingStore {
-    /// Write zeros over what has written blocks in a range of whole blocks, which takes none. The caller has it exclusively.
-    fn overwrite_with_zeros(&self, range: Range<u64>) -> Result<()> {
-        self.map.check_process()?;
-        for mapping in self.map.mappings(range) {
-            let mapping = mapping?;
-            if let MappingKind::Mapped(first) = mapping.kind {
-                let mut plug = Plug::new(self.geometry(), BioFlags::SYNC);
-                write_zeros(&mut plug, &self.engine.zeros, first, mapping.len);
-                let summary = plug.unplug(self.device())?;
-                self.engine.counters.bios.add(summary.bios);
-            }
-        }
-        Ok(())
-    }
-
     fn allocate_locked(
         &self,
         range: &WriteRange,
@@ -235,34 +218,31 @@ impl BackingStore {
     ) -> Result<()> {
         let block = self.map.block_size();
         let (start, stop) = (range.offset / block * block, range.end.next_multiple_of(block));
-        // Also where the size in memory is larger: blocks beyond the recorded one would be an error after a crash.
+        // Also if the size in memory is larger: blocks beyond the recorded size would be an error after a crash.
         let size_at_least = (file_end > self.map.recorded_size()).then_some(file_end);
         self.map.check_quota(start, stop - start)?;
         match self.map.allocate(start, stop - start, size_at_least) {
             Err(error) if error.kind() == ErrorKind::Unsupported && file_end == range.end => {
                 self.note_modified();
-                self.allocate_zeros(start..stop, file_end, Overwrite::No, reservation)
+                self.zero_where(start..stop, file_end, is_hole, reservation)
             }
             result => result,
         }
     }
 
-    /// Where there are no unwritten blocks, holes are filled with zeros, and data is if it is to be overwritten. The file ends at or
-    /// after `file_end`, which is in the last block.
-    fn allocate_zeros(
+    /// Write zeros to the mappings of a kind that `is_wanted` accepts, with new blocks for holes. The file ends at or after `file_end`, which is
+    /// in the last block.
+    pub(super) fn zero_where(
         &self,
         range: Range<u64>,
         file_end: u64,
-        overwrite: Overwrite,
+        is_wanted: impl Fn(MappingKind) -> bool,
         reservation: &mut Reservation<'_>,
     ) -> Result<()> {
         for mapping in self.map.mappings(range) {
             let mapping = mapping?;
-            if mapping.kind != MappingKind::Hole && overwrite == Overwrite::No {
-                continue;
-            }
             let mut at = mapping.offset;
-            while at < mapping.end() {
+            while at < mapping.end() && is_wanted(mapping.kind) {
                 let window = at..mapping.end().min(at + ALLOCATE_STEP);
                 let stop = window.end.min(file_end);
                 let done = self.write_zeros(window.clone(), stop, reservation)?;
@@ -287,17 +267,16 @@ impl BackingStore {
             match self.map.zero(whole.start, whole.end - whole.start) {
                 // Also where no block is left to cut an extent: overwriting takes none.
                 Err(error) if error.kind() == ErrorKind::Unsupported || error.is_no_space() => {
-                    self.allocate_zeros(
-                        whole.clone(),
-                        range.end.min(whole.end),
-                        Overwrite::Yes,
-                        reservation,
-                    )?;
+                    self.zero_where(whole.clone(), range.end.min(whole.end), |_| true, reservation)?;
                 }
                 zeroed => zeroed?,
             }
         }
         // The blocks at the ends are there, if only in part within the range.
-        self.allocate_zeros(start..stop, range.end, Overwrite::No, reservation)
+        self.zero_where(start..stop, range.end, is_hole, reservation)
     }
+}
+
+fn is_hole(kind: MappingKind) -> bool {
+    kind == MappingKind::Hole
 }

@@ -2,19 +2,47 @@
 
 use std::ops::Range;
 
+use diorite_block::Sector;
+
 use crate::content::Content;
-use crate::handle::file::{Extent, ExtentKind};
 use crate::store::map::MappingKind;
 use crate::{Error, Result};
 
-/// Extents of a file after which it is looked whether they fit on the device at all.
+/// Extents of a file from which on their total is compared with the size of the device.
 const MANY_EXTENTS: usize = 1 << 16;
+
+/// The kind of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExtentKind {
+    /// Data.
+    Data,
+    /// Allocated, never written: reads as zeros.
+    Unwritten,
+    /// Written to the cache; its place is chosen at writeback.
+    Delayed,
+    /// In the inode.
+    Inline,
+}
+
+/// A range of a file and its place on the device. Holes are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// First sector on the device, if it has a place.
+    pub sector: Option<Sector>,
+    /// Its kind.
+    pub kind: ExtentKind,
+}
 
 impl Content {
     /// First data at or after `offset`.
     pub(crate) fn seek_data(&self, offset: u64) -> Result<u64> {
         let size = self.store.size();
-        let _range = self.ranges.shared(self.store.locked_range(offset, size.max(offset)));
+        let _range = self.store.ranges.shared(self.store.locked_range(offset, size.max(offset)));
         for mapping in self.store.map.mappings(offset..size) {
             let mapping = mapping?;
             let data = match mapping.kind {
@@ -33,7 +61,7 @@ impl Content {
     /// First hole at or after `offset`; the end of the file is one.
     pub(crate) fn seek_hole(&self, offset: u64) -> Result<u64> {
         let size = self.store.size();
-        let _range = self.ranges.shared(self.store.locked_range(offset, size.max(offset)));
+        let _range = self.store.ranges.shared(self.store.locked_range(offset, size.max(offset)));
         if offset >= size {
             return Err(Error::BeyondEnd);
         }
@@ -41,7 +69,7 @@ impl Content {
             let mapping = mapping?;
             if matches!(mapping.kind, MappingKind::Hole | MappingKind::Unwritten(_)) {
                 let mut at = mapping.offset;
-                // What waits for its blocks is data.
+                // Data that waits for its blocks is data.
                 while at < mapping.end() && self.cache.is_dirty_at(at) {
                     at = (at / self.cache.part_size() + 1) * self.cache.part_size();
                 }
@@ -56,7 +84,7 @@ impl Content {
     /// Everything that is not a hole.
     pub(crate) fn extents(&self) -> Result<Vec<Extent>> {
         let size = self.store.size();
-        let _range = self.ranges.shared(0..u64::MAX);
+        let _range = self.store.ranges.shared(0..u64::MAX);
         let mut extents: Vec<Extent> = Vec::new();
         let mut mapped = 0;
         for mapping in self.store.map.mappings(0..size) {

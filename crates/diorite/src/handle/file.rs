@@ -1,7 +1,7 @@
-//! An open file: a content, what it was opened for, and a position.
+//! An open file: a content, the options it was opened with, and a position.
 //!
-//! Where it sits: what users hold. It chooses between direct and cached, bounced or refused; everything else is in
-//! the content.
+//! Where it sits: the handle that users hold. `read_write.rs` chooses between direct, bounced and cached transfers;
+//! everything else is in the content.
 //!
 //! Interface: all operations take `&self`, may run in many threads at once, and take effect one after the other where their
 //! ranges overlap. Clones share the position, as `dup(2)` does.
@@ -11,19 +11,19 @@ use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use diorite_block::BioFlags;
 use diorite_block::sync::{Mutex, Rank};
-use diorite_block::{BioFlags, Sector};
 
 use crate::cache::errors::ErrorsSeen;
 use crate::content::write::{Position, Written, len_of};
 use crate::content::{BeyondEnd, Content, ReadAhead};
-use crate::handle::flags::DirectSwitch;
 use crate::handle::options::Opening;
+use crate::handle::read_write::DirectSwitch;
 use crate::store::durable::Durable;
 use crate::store::map::SyncKind;
-use crate::{AlignedBuf, Attributes, DirectIo, Error, IoFlags, Result, Stats};
+use crate::{AlignedBuf, Attributes, DirectIo, Error, Extent, IoFlags, Result, Stats};
 
-/// What direct I/O on a file needs.
+/// The requirements of direct I/O on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
     /// Offset and length are multiples of this many bytes.
@@ -36,36 +36,9 @@ pub struct Alignment {
     pub atomic_write: u32,
 }
 
-/// What a range of a file is on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ExtentKind {
-    /// Data.
-    Data,
-    /// Allocated, never written: reads as zeros.
-    Unwritten,
-    /// Written to the cache; its place is chosen at write-back.
-    Delayed,
-    /// In the inode.
-    Inline,
-}
-
-/// A range of a file and its place on the device. Holes are left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// First byte in the file.
-    pub offset: u64,
-    /// Length in bytes.
-    pub len: u64,
-    /// First sector on the device, where it has a place.
-    pub sector: Option<Sector>,
-    /// What it is.
-    pub kind: ExtentKind,
-}
-
-/// What keeps a file's inode alive, and knows its attributes.
+/// The owner of a file: keeps its inode alive, and knows its attributes.
 pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
-    /// What `stat` returns.
+    /// The attributes, as `stat` returns them.
     fn attributes(&self) -> Result<Attributes>;
 
     /// Whether the file is append-only now.
@@ -73,23 +46,23 @@ pub(crate) trait FileOwner: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether what the file has may be changed otherwise than by writing: holes, zeros, moved ranges.
+    /// Check whether holes, zeros and moved ranges are allowed.
     fn check_range_change(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Write back what nothing else would after the last handle is closed.
+    /// Write back cached data that no other thread writes back after the last handle is closed.
     fn write_back(&self) -> Result<()> {
         Ok(())
     }
 
-    /// What of direct I/O the file can have.
+    /// The kind of direct I/O that the file gets.
     fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
         Ok(wanted)
     }
 }
 
-/// What all clones of a [`File`] share.
+/// The state that all clones of a [`File`] share.
 pub(crate) struct Handle {
     pub(crate) content: Arc<Content>,
     pub(crate) owner: Box<dyn FileOwner>,
@@ -108,7 +81,7 @@ diorite_block::short_debug!(Handle, path, owner, options);
 ///
 /// All operations take `&self`, may run in many threads at once, and take effect one after the other, each whole, where their ranges overlap,
 /// whether they are buffered, direct, queued or streamed. Clones share the position, as `dup(2)` does. Dropping it reports nothing:
-/// [`close`](Self::close) says what could not be written, and a sync before makes it durable.
+/// [`close`](Self::close) reports data that could not be written, and a sync before it makes data durable.
 ///
 /// ```no_run
 /// # fn main() -> diorite::Result<()> {
@@ -189,10 +162,11 @@ impl File {
         if self.handle.options.can_write() { Ok(()) } else { self.named(Err(Error::NotOpenFor("writing"))) }
     }
 
-    /// Whether data may be written at `offset`, and what of that is to be looked at again once the range is locked.
+    /// Check whether data may be written at `offset`. The position has the rest of the check, which needs the lock of
+    /// the range.
     pub(crate) fn check_write_at(&self, offset: u64) -> Result<Position> {
         self.check_write()?;
-        // Only a handle for appending is asked, and the file for its flag of this moment.
+        // The current flag of the file counts, for handles that were opened for appending.
         if self.handle.options.append_only && self.handle.owner.is_append_only() {
             let position = Position::NotBeforeEnd(offset);
             return self.named(position.check(self.size()).map(|()| position));
@@ -205,7 +179,7 @@ impl File {
         self.named(self.handle.owner.check_range_change())
     }
 
-    /// What direct I/O needs here.
+    /// The requirements of direct I/O on this file.
     pub fn alignment(&self) -> Alignment {
         let geometry = self.content().store.geometry();
         Alignment {
@@ -237,10 +211,10 @@ impl File {
         self.content().store.map.max_size()
     }
 
-    /// What `stat` returns.
+    /// The attributes, as `stat` returns them.
     ///
     /// # Errors
-    /// The host's file is gone, or cannot be examined. Never for a file of a filesystem.
+    /// The host's file was removed, or cannot be examined. A file of a filesystem has no errors.
     pub fn metadata(&self) -> Result<Attributes> {
         self.named(self.handle.owner.attributes())
     }
@@ -290,7 +264,8 @@ impl File {
     /// [`Error::NotOpenFor`] if it is not open for writing, [`Error::InvalidAlignment`] as with [`File::read_at`];
     /// [`StorageFull`](crate::ErrorKind::StorageFull), [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded) and
     /// [`FileTooLarge`](crate::ErrorKind::FileTooLarge) if not a byte can be written; [`ReadOnly`](crate::ErrorKind::ReadOnly), and
-    /// [`Io`](crate::ErrorKind::Io) if the device fails. What is written through the cache may fail later: the next sync says so.
+    /// [`Io`](crate::ErrorKind::Io) if the device fails. A write through the cache may fail later: the next sync
+    /// reports it.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.write_vectored_at(&[IoSlice::new(data)], offset)
     }
@@ -323,7 +298,7 @@ impl File {
         if sync.is_some() && written.len > 0 {
             let end = written.offset + written.len as u64;
             let range = content.store.locked_range(written.offset, end);
-            let _range = content.ranges.shared(range.clone());
+            let _range = content.store.ranges.shared(range.clone());
             content.cache.write_back(range, BioFlags::SYNC)?;
             content.store.make_durable(sync, Durable::ByFlush)?;
         }
@@ -378,18 +353,11 @@ impl File {
         }
     }
 
-    /// Write all of `data`, of any alignment, past the page cache.
-    pub(crate) fn write_tail(&self, data: &[u8], offset: u64) -> Result<()> {
-        let position = self.check_write_at(offset)?;
-        let data = [IoSlice::new(data)];
-        let written = self.content().write_bounced(&data, position, self.sync_mode());
-        self.named(written.and_then(|written| written.stopped.map_or(Ok(()), Err)))
-    }
-
-    /// Make data, and what is needed to read it, durable (`fdatasync`).
+    /// Make data durable, with the metadata needed to read it (`fdatasync`).
     ///
     /// # Errors
-    /// The device failed ([`Error::WriteBack`]): what is not on it stays in the cache, and the next sync tries again. The volume is
+    /// The device failed ([`Error::WriteBack`]): data that is not on it stays in the cache, and the next sync
+    /// retries. The volume is
     /// read-only since an earlier write failed.
     pub fn sync_data(&self) -> Result<()> {
         self.sync(SyncKind::Data)
@@ -405,16 +373,17 @@ impl File {
 
     fn sync(&self, kind: SyncKind) -> Result<()> {
         let result = self.content().sync(kind);
-        // A write-back that failed earlier is reported first, and the one of this sync is among them.
+        // A writeback that failed earlier is reported first, and the one of this sync is among them.
         let result = self.content().cache.errors.check(&self.handle.errors_seen).and(result);
         self.named(result)
     }
 
-    /// Close this handle. A file of the host and a [`RawFile`](crate::RawFile) are written back, as when the last handle is dropped; what is cached of a
-    /// file of a filesystem is written back later. Nothing is durable by it.
+    /// Close this handle. A file of the host and a [`RawFile`](crate::RawFile) are written back, as when the last
+    /// handle is dropped; cached data of a file of a filesystem is written back later. A close makes nothing durable.
     ///
     /// # Errors
-    /// Something that was written before could not be written back, now or earlier ([`Error::WriteBack`]). The handle is closed all the same.
+    /// Cached data could not be written back, now or earlier ([`Error::WriteBack`]). The handle is closed all the
+    /// same.
     pub fn close(self) -> Result<()> {
         let written = self.handle.owner.write_back();
         let earlier = self.content().cache.errors.check(&self.handle.errors_seen);
@@ -487,7 +456,8 @@ impl File {
         self.named(self.content().zero_range(offset, len))
     }
 
-    /// Take a range out of the file: what follows it moves to the front, and the size shrinks by `len`. No data is copied; the move is durable when this returns.
+    /// Remove a range from the file: the following bytes move to the front, and the size shrinks by `len`. No data is
+    /// copied; the move is durable when this returns.
     /// Offset and length are multiples of the filesystem's block size (of its clusters, with `bigalloc`), and the range ends before the end of the file
     /// ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
     ///
@@ -498,7 +468,7 @@ impl File {
         self.named(self.content().collapse_range(offset, len))
     }
 
-    /// Make a hole in the file: what is at `offset` and after it moves towards the end, and the size grows by `len`. No data is
+    /// Insert a hole: the bytes from `offset` on move towards the end, and the size grows by `len`. No data is
     /// copied; the move is durable when this returns. Offset and length are multiples of the filesystem's block size (of its clusters, with `bigalloc`), and `offset` lies before the end of the
     /// file ([`Error::InvalidArgument`] otherwise). For files that are mapped by extents (ext4); `Unsupported` for others.
     ///
@@ -517,10 +487,11 @@ impl File {
         self.named(self.content().extents())
     }
 
-    /// Show the cached pages of a range to `each`, in order and without a copy, reading what is missing into the cache; returns
-    /// how many bytes were shown, fewer only at the end of the file.
+    /// Show the cached pages of a range to `each`, in order and without a copy. Missing pages are read into the
+    /// cache. Returns the number of bytes shown, fewer only at the end of the file.
     ///
-    /// A view is a snapshot: its pages are pinned, no lock is held while `each` runs, and what it is given never changes. A write
+    /// A view is a snapshot: its pages are pinned, no lock is held while `each` runs, and their bytes never change. A
+    /// write
     /// meanwhile, also one by `each` itself, gives the page new memory, and is seen by the next view. Up to a sixteenth of the
     /// page cache, and at most 1 MiB, is the file at one moment; a longer range is shown as several such views.
     ///
@@ -531,10 +502,10 @@ impl File {
         self.named(self.content().view_cached(offset, len, &self.handle.ahead, each))
     }
 
-    /// What was done so far on the filesystem or device that the file belongs to.
+    /// Counters of the filesystem or device of the file.
     pub fn stats(&self) -> Stats {
         let content = self.content();
-        content.engine.counters.snapshot(content.store.map.device().counters().snapshot())
+        content.store.shared.counters.snapshot(content.store.map.device().counters().snapshot())
     }
 
     /// Write back the dirty pages of a range, without metadata, and drop its pages.
@@ -575,7 +546,7 @@ impl io::Write for &File {
         Ok(written.len)
     }
 
-    /// Nothing is held back here: see [`File::sync_data`] for durability.
+    /// A file has no buffer of its own: see [`File::sync_data`] for durability.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,23 +1,21 @@
 //! A file of the host's filesystem, with this library's page cache in place of the host's.
 //!
-//! The mapping is the identity up to the file's end. Holes and allocation are the host's business: a write after the end makes the
-//! file longer, in whole logical blocks, and recording it truncates the file to the size that it is to have.
+//! The mapping is the identity up to the end of the file. The host manages holes and allocation. A write after the
+//! end extends the file in whole logical blocks, and its commit truncates the file to its exact size.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diorite_block::{Bio, BlockDevice, Op, Process, Sector};
-use diorite_device::{Create, FileDevice, Growth, OpenError, OpenOptions as DeviceOptions};
+use diorite_device::{Create, FileDevice, Growth, OpenError};
 
 use crate::cache::engine::{Engine, EngineOptions};
 use crate::content::Content;
 use crate::error::AtPath;
 use crate::handle::file::FileOwner;
 use crate::handle::options::Opening;
-use crate::handle::raw::device_attributes;
-use crate::store::map::{
-    MapBlocks, Mapping, MappingKind, ReservationToken, Reserved, ReservedRun, SyncKind, WriteCommit,
-};
+use crate::handle::raw::{OwnedContent, device_attributes};
+use crate::store::map::{MapBlocks, Mapping, ReservationToken, Reserved, ReservedRun, SyncKind, WriteCommit};
 use crate::{Attributes, DirectIo, Error, File, OpenOptions, Result};
 use diorite_block::sync::{Mutex, Rank};
 
@@ -27,7 +25,7 @@ const UNSUPPORTED: i32 = 95;
 /// A file of the host's filesystem as a [`File`], with this library's page cache in place of the host's, or past both. Opened with
 /// [`HostFile::options`].
 ///
-/// One handle at a time: what another program, or another open of the same file, writes meanwhile is not seen in cached pages.
+/// One handle at a time: cached pages do not show writes of another program, or of another open of the same file.
 ///
 /// ```no_run
 /// use diorite::{DirectIo, HostFile};
@@ -52,11 +50,7 @@ impl HostFile {
 
     pub(crate) fn open_with(path: &Path, options: &Opening) -> Result<File> {
         options.check().at_path(path)?;
-        let mut device_options =
-            if options.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
-        if options.direct == DirectIo::Required {
-            device_options = device_options.direct(DirectIo::Required);
-        }
+        let mut device_options = options.device_options();
         if options.create_new {
             device_options = device_options.create(Create::NewSized(0));
         } else if options.create {
@@ -70,22 +64,21 @@ impl HostFile {
             opened => opened?,
         };
         if options.truncate && !device.is_block_device() {
-            device.set_file_size(0).map_err(|source| os("cannot empty the file", source)).at_path(path)?;
+            device.set_file_size(0).map_err(|source| os("cannot truncate the file", source)).at_path(path)?;
         }
         Self::with_device(device, path, options).at_path(path)
     }
 
     fn with_device(device: Arc<FileDevice>, path: &Path, options: &Opening) -> Result<File> {
         let engine = Engine::new(&EngineOptions::default())?;
-        let size = device.file_size().map_err(|source| os("cannot ask for the size", source))?;
+        let size = device.file_size().map_err(|source| os("cannot get the size", source))?;
         let shared: Arc<dyn BlockDevice> = device.clone();
-        // What was done before the file was opened may not be durable.
+        // Changes from before the open may not be durable.
         let length =
             Arc::new(Mutex::ranked(Rank::HostLength, Length { size, changes: 1, ..Length::default() }));
         let map = HostMap { device, shared, length, can_write: options.can_write() };
         let content = Content::new(Box::new(map), engine)?;
-        let owner =
-            HostOwner { content: Arc::clone(&content), path: path.to_owned(), process: Process::current() };
+        let owner = HostOwner { owned: OwnedContent::new(&content), path: path.to_owned() };
         Ok(File::new(content, Box::new(owner), options.clone(), Some(path.to_owned())))
     }
 }
@@ -103,15 +96,15 @@ struct HostMap {
     can_write: bool,
 }
 
-/// How long the file is, and is to be. Transfers are of whole logical blocks, so the file is longer than its recorded size while one
-/// reaches past that; what other transfers have in flight is not cut off.
+/// The size of the file. Transfers are of whole logical blocks, so the file is longer than its recorded size while
+/// one reaches past that. Transfers in flight are not truncated.
 ///
 /// A forked child knows the size of the moment of the fork. Its parent may have made the file longer since, so it sets no size.
 ///
 /// Locking: held while the host sets the size, so that no transfer begins in between.
 #[derive(Debug, Default)]
 struct Length {
-    /// The size as it is recorded.
+    /// The recorded size.
     size: u64,
     /// Ends of the transfers in flight that reach past it.
     in_flight: Vec<u64>,
@@ -127,13 +120,13 @@ impl Length {
         if self.process.is_current() { Ok(()) } else { Err(diorite_ext::Error::Forked.into()) }
     }
 
-    /// Make the file as long as it is to be.
+    /// Set the size of the file to the recorded size, or the end of the transfers in flight.
     fn settle(&mut self, device: &FileDevice) -> Result<()> {
         if !self.process.is_current() {
             return Ok(());
         }
         let reach = self.in_flight.iter().copied().fold(self.size, u64::max);
-        let actual = device.file_size().map_err(|source| os("cannot ask for the size", source))?;
+        let actual = device.file_size().map_err(|source| os("cannot get the size", source))?;
         if (self.size..=reach).contains(&actual) {
             return Ok(());
         }
@@ -156,11 +149,7 @@ struct Token {
     is_committed: bool,
 }
 
-impl ReservationToken for Token {
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
-        self
-    }
-}
+impl ReservationToken for Token {}
 
 impl Drop for Token {
     fn drop(&mut self) {
@@ -201,15 +190,7 @@ impl MapBlocks for HostMap {
 
     fn map(&self, offset: u64, len: u64) -> Result<Mapping> {
         let block = self.block_size();
-        let start = offset / block * block;
-        let end = offset.saturating_add(len.max(1)).div_ceil(block).saturating_mul(block);
-        let file_end = self.recorded_size().next_multiple_of(block);
-        Ok(if start < file_end {
-            let kind = MappingKind::Mapped(Sector::containing(start));
-            Mapping { offset: start, len: end.min(file_end) - start, kind }
-        } else {
-            Mapping { offset: start, len: end - start, kind: MappingKind::Hole }
-        })
+        Ok(Mapping::identity(offset, len, block, self.recorded_size().next_multiple_of(block)))
     }
 
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved> {
@@ -240,7 +221,7 @@ impl MapBlocks for HostMap {
     fn commit(&self, commit: WriteCommit) -> Result<()> {
         let mut length = self.length.lock();
         for reserved in commit.reserved {
-            let mut token = reserved.token.into_any().downcast::<Token>().expect("committed where reserved");
+            let mut token: Box<Token> = reserved.into_token();
             token.is_committed = true;
             length.ended(token.end);
         }
@@ -256,7 +237,7 @@ impl MapBlocks for HostMap {
         self.length.lock().check_process()?;
         let file_end = self.recorded_size().max(size_at_least.unwrap_or(0));
         if offset + len > file_end.next_multiple_of(self.block_size()) {
-            // The next write that is not of whole blocks would cut them off.
+            // The next write that is not of whole blocks would truncate them.
             return Err(Error::Unsupported("a file of the host keeps no blocks beyond its end"));
         }
         self.device.reserve_blocks(offset, len).map_err(|source| match source.raw_os_error() {
@@ -286,7 +267,7 @@ impl MapBlocks for HostMap {
         let hole = |op| {
             self.shared.execute(&mut [Bio::without_memory(op, Sector::containing(offset), end - offset)])
         };
-        // A filesystem without holes takes zeros.
+        // A filesystem without holes gets zeros.
         Ok(hole(Op::Discard).or_else(|_| hole(Op::WriteZeroes))?)
     }
 
@@ -304,24 +285,22 @@ impl MapBlocks for HostMap {
     }
 }
 
-/// Writes back when the last handle goes.
 #[derive(Debug)]
 struct HostOwner {
-    content: Arc<Content>,
+    owned: OwnedContent,
     path: PathBuf,
-    process: Process,
 }
 
 impl FileOwner for HostOwner {
     fn write_back(&self) -> Result<()> {
-        self.content.write_back_all().and(self.content.store.record(SyncKind::All))
+        self.owned.write_back()
     }
 
     fn attributes(&self) -> Result<Attributes> {
         use std::os::unix::fs::MetadataExt;
-        let host = std::fs::metadata(&self.path).map_err(|source| os("cannot examine the file", source))?;
+        let host = std::fs::metadata(&self.path).map_err(|source| os("cannot get the attributes", source))?;
         let time = |seconds, nanoseconds: i64| crate::Timestamp { seconds, nanoseconds: nanoseconds as u32 };
-        let modified = self.content.store.time.get().unwrap_or(time(host.mtime(), host.mtime_nsec()));
+        let modified = self.owned.content.store.time.get().unwrap_or(time(host.mtime(), host.mtime_nsec()));
         Ok(Attributes {
             permissions: (host.mode() & 0o7777) as u16,
             links: host.nlink() as u32,
@@ -329,18 +308,7 @@ impl FileOwner for HostOwner {
             sectors: host.blocks(),
             accessed: time(host.atime(), host.atime_nsec()),
             changed: time(host.ctime(), host.ctime_nsec()),
-            ..device_attributes(self.content.store.size(), modified)
+            ..device_attributes(self.owned.content.store.size(), modified)
         })
-    }
-}
-
-impl Drop for HostOwner {
-    fn drop(&mut self) {
-        // There is no caller to report an error to: `File::close` reports it. In a forked child the pages are the parent's to write.
-        if self.process.is_current() {
-            let _ = self.write_back();
-        }
-        // The file can be opened again at once: no read-ahead still has it.
-        self.content.engine.workers.stop();
     }
 }

@@ -3,38 +3,29 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::store::map::SyncKind;
-use crate::volume::node::NodeRef;
-use crate::{BlockDevice, DirectIo, Error, File, Filesystem, HostFile, Owner, RawFile, Result};
+use diorite_device::OpenOptions as DeviceOptions;
 
-/// What a direct file does with a transfer that is not aligned.
+use crate::store::map::SyncKind;
+use crate::{BlockDevice, DirectIo, Error, File, HostFile, Owner, RawFile, Result};
+
+/// How a direct file treats an unaligned transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unaligned {
-    /// Refuse it ([`Error::InvalidAlignment`]).
+    /// Reject it ([`Error::InvalidAlignment`]).
     #[default]
     Error,
-    /// Take it through aligned memory: the bytes are copied (and counted), the page cache stays out of it.
+    /// Make it through aligned memory: the bytes are copied (and counted), without the page cache.
     Bounce,
 }
 
-/// Who sets the modification time of a file whose content changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ContentTimes {
-    /// Each write.
-    #[default]
-    ByWrite,
-    /// The caller, who keeps it for content that it caches.
-    ByCaller,
-}
-
-/// How a file is open: what a [`File`] keeps of its [`OpenOptions`].
+/// The options that a [`File`] keeps of its [`OpenOptions`].
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub(crate) struct Opening {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) append: bool,
-    /// The file was append-only (`chattr +a`) when it was opened: what it has is not written again.
+    /// The file was append-only (`chattr +a`) when it was opened: its bytes are never overwritten.
     pub(crate) append_only: bool,
     pub(crate) truncate: bool,
     pub(crate) create: bool,
@@ -78,9 +69,15 @@ impl Opening {
         self.write || self.append
     }
 
-    /// What each write makes durable before it returns.
+    /// The durability of each write when it returns.
     pub(crate) fn sync_kind(&self) -> Option<SyncKind> {
         if self.sync { Some(SyncKind::All) } else { self.dsync.then_some(SyncKind::Data) }
+    }
+
+    /// How the device of a raw or host file is opened.
+    pub(crate) fn device_options(&self) -> DeviceOptions {
+        let options = if self.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
+        if self.direct == DirectIo::Required { options.direct(DirectIo::Required) } else { options }
     }
 
     /// Fails where `std` would.
@@ -98,16 +95,16 @@ impl Opening {
     }
 }
 
-/// How to open a file, in the manner of `std::fs::OpenOptions`. Options come from what they open, so that all of them can:
+/// How to open a file, in the manner of `std::fs::OpenOptions`. Each source of options opens files of one kind:
 ///
 /// | from | opens |
 /// | --- | --- |
-/// | [`Filesystem::open_options`] | a path of the filesystem: `open(path)` |
-/// | [`NodeRef::open_options`] | that inode: `open()` |
+/// | [`Filesystem::open_options`](crate::Filesystem::open_options) | a path of the filesystem: `open(path)` |
+/// | [`NodeRef::open_options`](crate::NodeRef::open_options) | that inode: `open()` |
 /// | [`HostFile::options`] | a file of the host: `open(path)` |
 /// | [`RawFile::options`] | a whole device: `open(target)`, `open_device(device, cache_bytes)` |
 ///
-/// Only options of [`Filesystem`] and [`HostFile`] can create or truncate a file, and only those of [`Filesystem`] set its
+/// Only options of [`Filesystem`](crate::Filesystem) and [`HostFile`] can create or truncate a file, and only those of `Filesystem` set its
 /// permissions and owner.
 ///
 /// ```no_run
@@ -122,26 +119,24 @@ impl Opening {
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct OpenOptions<P = Filesystem> {
-    place: P,
-    opening: Opening,
+pub struct OpenOptions<T> {
+    pub(crate) target: T,
+    pub(crate) opening: Opening,
 }
 
-/// Where files can be created and truncated by path: [`Filesystem`] and [`HostFile`].
+/// Where files can be created and truncated by path: [`Filesystem`](crate::Filesystem) and [`HostFile`].
 pub trait Creates: sealed::Sealed {}
 
-impl Creates for Filesystem {}
 impl Creates for HostFile {}
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::Filesystem {}
     impl Sealed for super::HostFile {}
 }
 
-impl<P> OpenOptions<P> {
-    pub(crate) fn of(place: P, direct: DirectIo) -> Self {
-        Self { place, opening: Opening::new(direct) }
+impl<T> OpenOptions<T> {
+    pub(crate) fn of(target: T, direct: DirectIo) -> Self {
+        Self { target, opening: Opening::new(direct) }
     }
 
     /// Open for reading.
@@ -156,7 +151,7 @@ impl<P> OpenOptions<P> {
         self
     }
 
-    /// Open for writing at the end, wherever that is at the moment of the write.
+    /// Open for writing at the end of the file.
     pub fn append(mut self, append: bool) -> Self {
         self.opening.append = append;
         self
@@ -168,7 +163,7 @@ impl<P> OpenOptions<P> {
         self
     }
 
-    /// What direct I/O does with a transfer that is not aligned.
+    /// How direct I/O treats an unaligned transfer.
     pub fn unaligned(mut self, unaligned: Unaligned) -> Self {
         self.opening.unaligned = unaligned;
         self
@@ -187,7 +182,7 @@ impl<P> OpenOptions<P> {
     }
 }
 
-impl<P: Creates> OpenOptions<P> {
+impl<T: Creates> OpenOptions<T> {
     /// Truncate the file when it is opened.
     pub fn truncate(mut self, truncate: bool) -> Self {
         self.opening.truncate = truncate;
@@ -207,41 +202,6 @@ impl<P: Creates> OpenOptions<P> {
     }
 }
 
-impl OpenOptions<Filesystem> {
-    /// Permission bits of a created file; 0644 by default.
-    pub fn mode(mut self, permissions: u16) -> Self {
-        self.opening.permissions = permissions & 0o7777;
-        self
-    }
-
-    /// Owner of a created file; 0:0 by default.
-    pub fn owner(mut self, owner: Owner) -> Self {
-        self.opening.owner = owner;
-        self
-    }
-
-    /// Open the file at a path of the filesystem.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other (no access at all, append with
-    /// truncate), [`NotFound`](crate::ErrorKind::NotFound), [`AlreadyExists`](crate::ErrorKind::AlreadyExists) with
-    /// [`create_new`](Self::create_new), [`IsADirectory`](crate::ErrorKind::IsADirectory), and what a full, read-only or damaged
-    /// volume says. [`Error::DirectRefused`] where direct I/O is required and the file's data goes through the journal.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.place.open_with(path.as_ref(), &self.opening)
-    }
-}
-
-impl OpenOptions<NodeRef> {
-    /// Open the inode.
-    ///
-    /// # Errors
-    /// As for a path; [`Error::Unsupported`] if it is no regular file.
-    pub fn open(&self) -> Result<File> {
-        self.place.open_as(&self.opening, None)
-    }
-}
-
 impl OpenOptions<HostFile> {
     /// Open the host's file at `path`, with a page cache of 64 MiB.
     ///
@@ -254,7 +214,7 @@ impl OpenOptions<HostFile> {
 }
 
 impl OpenOptions<RawFile> {
-    /// Open an image, a device or another target ([`open_target`](crate::open_target)), with a page cache of 64 MiB.
+    /// Open an image, a device or another target of `diorite_device::open_target`, with a page cache of 64 MiB.
     ///
     /// # Errors
     /// What the host says, and [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other.

@@ -7,16 +7,14 @@ use std::sync::Arc;
 
 use diorite_block::sync::{Mutex, Rank};
 use diorite_block::{BlockDevice, Op, Process, Sector};
-use diorite_device::{Access, OpenOptions as DeviceOptions};
-
-use crate::open::open_target;
 
 use crate::cache::engine::{CACHE_BYTES, Engine, EngineOptions};
 use crate::content::Content;
 use crate::error::AtPath;
 use crate::handle::file::FileOwner;
 use crate::handle::options::Opening;
-use crate::store::map::{MapBlocks, Mapping, MappingKind, Reserved, SyncKind, WriteCommit};
+use crate::open::open_target;
+use crate::store::map::{MapBlocks, Mapping, Reserved, SyncKind, WriteCommit};
 use crate::{
     Attributes, DirectIo, Error, File, FileKind, InodeNumber, OpenOptions, Owner, Result, Timestamp,
 };
@@ -45,13 +43,7 @@ impl RawFile {
 
     pub(crate) fn open_with(target: &str, options: &Opening) -> Result<File> {
         options.check().at_path(target)?;
-        let mut device_options =
-            if options.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
-        if options.direct == DirectIo::Required {
-            device_options = device_options.direct(DirectIo::Required);
-        }
-        debug_assert!(options.can_write() || device_options.access == Access::ReadOnly);
-        let device = open_target(target, &device_options)?;
+        let device = open_target(target, &options.device_options())?;
         Self::with_device(device, options, CACHE_BYTES).at_path(target)
     }
 
@@ -64,11 +56,8 @@ impl RawFile {
         let engine = Engine::new(&EngineOptions { cache_bytes, ..EngineOptions::default() })?;
         let path = PathBuf::from(device.name());
         let content = Content::new(Box::new(RawMap { device }), engine)?;
-        let owner = RawOwner {
-            content: Arc::clone(&content),
-            changed: Mutex::ranked(Rank::RawChanged, Timestamp::default()),
-            process: Process::current(),
-        };
+        let changed = Mutex::ranked(Rank::RawChanged, Timestamp::default());
+        let owner = RawOwner { owned: OwnedContent::new(&content), changed };
         Ok(File::new(content, Box::new(owner), options.clone(), Some(path)))
     }
 }
@@ -96,15 +85,7 @@ impl MapBlocks for RawMap {
     }
 
     fn map(&self, offset: u64, len: u64) -> Result<Mapping> {
-        let (block, capacity) = (self.block_size(), self.recorded_size());
-        let start = offset / block * block;
-        let end = offset.saturating_add(len.max(1)).div_ceil(block).saturating_mul(block);
-        Ok(if start < capacity {
-            let kind = MappingKind::Mapped(Sector::containing(start));
-            Mapping { offset: start, len: end.min(capacity) - start, kind }
-        } else {
-            Mapping { offset: start, len: end - start, kind: MappingKind::Hole }
-        })
+        Ok(Mapping::identity(offset, len, self.block_size(), self.recorded_size()))
     }
 
     fn reserve(&self, _offset: u64, _len: u64) -> Result<Reserved> {
@@ -155,30 +136,56 @@ impl MapBlocks for RawMap {
     }
 }
 
-/// Writes back when the last handle goes.
+/// The content of a file without an inode, written back when its last handle is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnedContent {
+    pub(crate) content: Arc<Content>,
+    process: Process,
+}
+
+impl OwnedContent {
+    pub(crate) fn new(content: &Arc<Content>) -> Self {
+        Self { content: Arc::clone(content), process: Process::current() }
+    }
+
+    pub(crate) fn write_back(&self) -> Result<()> {
+        self.content.cache.write_back_all().and(self.content.store.record(SyncKind::All))
+    }
+}
+
+impl Drop for OwnedContent {
+    fn drop(&mut self) {
+        // There is no caller to report an error to: `File::close` reports it. In a forked child the pages are the parent's to write.
+        if self.process.is_current() {
+            let _ = self.write_back();
+        }
+        // The file can be opened again at once: no readahead still uses the device.
+        self.content.engine.workers.stop();
+    }
+}
+
 #[derive(Debug)]
 struct RawOwner {
-    content: Arc<Content>,
+    owned: OwnedContent,
     changed: Mutex<Timestamp>,
-    process: Process,
 }
 
 impl FileOwner for RawOwner {
     fn write_back(&self) -> Result<()> {
-        self.content.write_back_all()
+        self.owned.content.cache.write_back_all()
     }
 
     fn attributes(&self) -> Result<Attributes> {
-        let size = self.content.store.size();
+        let store = &self.owned.content.store;
         let mut changed = self.changed.lock();
-        if let Some(modified) = self.content.store.time.get() {
+        if let Some(modified) = store.time.get() {
             *changed = modified;
         }
-        Ok(device_attributes(size, *changed))
+        Ok(device_attributes(store.size(), *changed))
     }
 }
 
-/// What `stat` returns of something that has no inode.
+/// The attributes of a file without an inode.
 pub(crate) fn device_attributes(size: u64, changed: Timestamp) -> Attributes {
     Attributes {
         inode: InodeNumber(0),
@@ -196,16 +203,5 @@ pub(crate) fn device_attributes(size: u64, changed: Timestamp) -> Attributes {
         flags: 0,
         generation: 0,
         project: 0,
-    }
-}
-
-impl Drop for RawOwner {
-    fn drop(&mut self) {
-        // There is no caller to report an error to: `File::close` reports it. In a forked child the pages are the parent's to write.
-        if self.process.is_current() {
-            let _ = self.write_back();
-        }
-        // The device can be opened again at once: no read-ahead still has it.
-        self.content.engine.workers.stop();
     }
 }

@@ -4,32 +4,33 @@
 //! Where it sits: above [`MapBlocks`]; below [`FileCache`](crate::cache::file_cache::FileCache) and direct I/O. Its callers hold the
 //! range locks. The steps of a write are in `transfer.rs`, allocation without data in `content/resize.rs`.
 //!
-//! Interface: the size in memory ([`BackingStore::size`]) is what readers see; [`MapBlocks::recorded_size`] follows when data is
-//! written.
+//! Interface: the size in memory ([`BackingStore::size`]) is the size that readers see. [`MapBlocks::recorded_size`]
+//! follows when data is written.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use diorite_block::{BlockDevice, Geometry};
+use diorite_block::{BioFlags, BlockDevice, Geometry};
 
-use crate::cache::arena::PAGE_SIZE;
-use crate::cache::engine::Engine;
+use crate::store::PAGE_SIZE;
 use crate::store::map::{MapBlocks, WriteCommit};
-use crate::store::pending_time::PendingTime;
-use crate::store::placement::{PlugReads, ReadFound, place_read};
-use crate::store::reservation::Reservation;
-use crate::{ContentTimes, Error, Result, SetTime};
+use crate::store::pending_time::{ContentTimes, PendingTime};
+use crate::store::placement::{Segments, place_read, submit};
+use crate::store::range_lock::RangeLock;
+use crate::store::shared::SharedStore;
+use crate::{Error, Result, SetTime};
 
 /// See the module's head.
 pub(crate) struct BackingStore {
     pub(crate) map: Box<dyn MapBlocks>,
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) ranges: RangeLock,
+    pub(crate) shared: Arc<SharedStore>,
     size: AtomicU64,
     pub(crate) time: PendingTime,
     /// See `end.rs`.
     pub(crate) end_is_zero: AtomicBool,
-    /// The content may lie in the inode.
+    /// The content may be in the inode.
     may_be_inline: AtomicBool,
 }
 
@@ -37,9 +38,9 @@ diorite_block::short_debug!(BackingStore);
 
 impl BackingStore {
     /// The file as it is recorded now.
-    pub(crate) fn new(map: Box<dyn MapBlocks>, engine: Arc<Engine>) -> Result<Self> {
+    pub(crate) fn new(map: Box<dyn MapBlocks>, shared: Arc<SharedStore>) -> Result<Self> {
         let logical = u64::from(map.device().geometry().logical_block_size);
-        if logical > PAGE_SIZE || map.block_size() < logical || map.block_size() > engine.zeros.len() as u64 {
+        if logical > PAGE_SIZE || map.block_size() < logical || map.block_size() > shared.zeros.len() as u64 {
             return Err(Error::Unsupported(
                 "devices with logical blocks larger than 4096 bytes are not supported",
             ));
@@ -48,7 +49,8 @@ impl BackingStore {
         Ok(Self {
             size: AtomicU64::new(map.recorded_size()),
             map,
-            engine,
+            ranges: RangeLock::default(),
+            shared,
             time: PendingTime::default(),
             end_is_zero: AtomicBool::new(false),
             may_be_inline: AtomicBool::new(is_inline),
@@ -62,7 +64,7 @@ impl BackingStore {
 
     /// The size is at least `end` now.
     pub(crate) fn grow(&self, end: u64) {
-        // Most writes do not grow their file, and a load costs less.
+        // Most writes do not grow their file, and a load is cheaper.
         if end > self.size() {
             self.size.fetch_max(end, Ordering::AcqRel);
         }
@@ -88,10 +90,10 @@ impl BackingStore {
         u64::from(self.geometry().logical_block_size)
     }
 
-    /// The content changed now, if its times are not the caller's to set.
+    /// Set the modification time to now, unless the caller sets it itself.
     pub(crate) fn note_modified(&self) {
-        if self.engine.content_times == ContentTimes::ByWrite {
-            self.time.set(self.engine.clock.now());
+        if self.shared.content_times == ContentTimes::ByWrite {
+            self.time.set(self.shared.clock.now());
         }
     }
 
@@ -106,17 +108,18 @@ impl BackingStore {
         })
     }
 
-    /// Read parts of the file into the next memory of `target`. Returns what has no data, and counts what was read.
+    /// Read parts of the file into the next memory of `segments`. Returns the ranges without data, and the number of bios.
     pub(crate) fn read_parts<'a, S: Iterator<Item = &'a mut [u8]>>(
         &self,
         parts: impl IntoIterator<Item = Range<u64>>,
-        target: &mut PlugReads<'a, S>,
-    ) -> Result<ReadFound> {
-        let mut found = place_read(&*self.map, parts, target)?;
-        found.bios = target.submit(self.device())?.bios;
-        self.engine.counters.bytes_copied.add(found.copied);
-        self.engine.counters.bios.add(found.bios);
-        Ok(found)
+        segments: &mut Segments<'a, S>,
+        flags: BioFlags,
+    ) -> Result<(Vec<Range<u64>>, u64)> {
+        let placed = place_read(&*self.map, parts)?;
+        let bios = submit(segments.plug(&placed, self.geometry(), flags), self.device())?.bios;
+        self.shared.counters.bytes_copied.add(placed.inline_bytes());
+        self.shared.counters.bios.add(bios);
+        Ok((placed.unmapped, bios))
     }
 
     /// Unit in which ranges are locked: whole pages and whole blocks.
@@ -143,19 +146,18 @@ impl BackingStore {
         }
     }
 
-    /// Whether the content is in the inode.
-    pub(crate) fn is_inline(&self) -> Result<bool> {
-        Ok(self.may_be_inline.load(Ordering::Acquire) && self.map.is_inline()?)
+    /// Whether the content may be in the inode (`inline_data`). Once it is in blocks it stays there.
+    pub(crate) fn may_be_inline(&self) -> bool {
+        self.may_be_inline.load(Ordering::Acquire)
     }
 
-    /// Move content that is stored in the inode (`inline_data`) to blocks, before it is written. The caller has the range exclusively.
-    pub(crate) fn move_out_of_inode(&self) -> Result<()> {
-        if self.may_be_inline.load(Ordering::Acquire) {
-            if self.map.is_inline()? {
-                Reservation::new(&self.engine).retry(|_| self.map.make_not_inline())?;
-            }
-            self.may_be_inline.store(false, Ordering::Release);
-        }
-        Ok(())
+    /// Whether the content is in the inode.
+    pub(crate) fn is_inline(&self) -> Result<bool> {
+        Ok(self.may_be_inline() && self.map.is_inline()?)
+    }
+
+    /// The content is in blocks from now on.
+    pub(crate) fn set_not_inline(&self) {
+        self.may_be_inline.store(false, Ordering::Release);
     }
 }

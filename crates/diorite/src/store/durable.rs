@@ -1,8 +1,8 @@
-//! Durability: what a sync, and a write with O_DSYNC or O_SYNC, waits for.
+//! Durability: syncs, and writes with O_DSYNC or O_SYNC.
 //!
-//! What was recorded of a file has a sequence number below the map (the transaction that makes it reachable), and is durable when that
-//! number is on the disk: [`MapBlocks::is_durable`](crate::store::map::MapBlocks::is_durable). Nothing here remembers it, so nothing can
-//! be forgotten between a commit and a sync of two threads, or when a file is closed and opened again.
+//! A commit of a file has a sequence number below the map, that of its transaction, and is durable when that number
+//! is on the disk: [`MapBlocks::is_durable`](crate::store::map::MapBlocks::is_durable). No flag here repeats this, so
+//! a commit beside a sync, or a file that is closed and opened again, loses nothing.
 
 use crate::store::backing::BackingStore;
 use crate::store::map::{SyncKind, WriteCommit};
@@ -18,7 +18,7 @@ pub(crate) enum Durable {
 }
 
 impl BackingStore {
-    /// Record the size and the modification time where they are newer than what is recorded.
+    /// Record the size and the modification time, if they are newer than the recorded ones.
     pub(crate) fn record(&self, kind: SyncKind) -> Result<()> {
         let size = self.size();
         let size_at_least = (size > self.map.recorded_size()).then_some(size);
@@ -48,13 +48,13 @@ impl BackingStore {
         })
     }
 
-    /// A sync of the mapping, and of all data that has been written.
+    /// Sync the mapping and all written data.
     pub(crate) fn sync(&self, kind: SyncKind) -> Result<()> {
-        self.engine.counters.flushes.add(1);
+        self.shared.counters.flushes.add(1);
         self.map.sync(kind)
     }
 
-    /// The last step of a write: make it as durable as the handle wants it. Its data has been written and recorded.
+    /// The last step of a write: make it durable as its handle asks. Its data has been written and recorded.
     pub(crate) fn make_durable(&self, sync: Option<SyncKind>, durable: Durable) -> Result<()> {
         let Some(kind) = sync else { return Ok(()) };
         if kind == SyncKind::All {
@@ -63,10 +63,10 @@ impl BackingStore {
         if !self.map.is_durable(kind) {
             return self.sync(kind);
         }
-        // An overwrite of blocks that are reachable already: the data alone.
+        // An overwrite of reachable blocks: only the data needs a flush.
         let geometry = self.geometry();
         if geometry.volatile_cache && !(geometry.fua && durable == Durable::ByFua) {
-            self.engine.counters.flushes.add(1);
+            self.shared.counters.flushes.add(1);
             self.map.device().flush()?;
         }
         Ok(())
@@ -82,9 +82,9 @@ mod tests {
     use crate::AlignedBuf;
     use crate::content::Content;
     use crate::content::model_tests::engine;
-    use crate::content::toy_map::ToyMap;
     use crate::content::write::Position;
     use crate::store::map::MapBlocks;
+    use crate::store::toy_map::ToyMap;
 
     /// A sync between the end of a write's transfer and its commit: the flag that it cleared was set before the commit, and a later
     /// O_DSYNC overwrite made only its data durable.

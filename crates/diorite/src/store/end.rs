@@ -1,10 +1,10 @@
-//! The end of a file: what stands on the device after it, in its last block.
+//! The end of a file: the bytes on the device after it, in its last block.
 //!
-//! A file that was truncated, or that another program wrote, may have anything there. Before the file grows those bytes are zero on
-//! the device, so that no crash brings truncated bytes back: whichever way a larger size is recorded, it is after that.
+//! Those bytes may be old data. They become zero on the device before a larger size is recorded, so that no crash
+//! brings truncated bytes back.
 //!
-//! Invariant: once the rest of the last block is zero it stays zero, or becomes data, until the file is truncated: new blocks are
-//! zeroed around what is written to them, and cached pages are zero after the end.
+//! Invariant: once the rest of the last block is zero, it stays zero or becomes data until the file is truncated. New
+//! blocks are zeroed around the data written to them, and cached pages are zero after the end.
 //!
 //! Locking: `end_is_zero` is set by a thread that holds the last block exclusively, and cleared by one that holds everything after
 //! the new end exclusively.
@@ -23,7 +23,7 @@ impl BackingStore {
         self.end_is_zero.load(Ordering::Acquire)
     }
 
-    /// The file was truncated: what follows its end on the device is what it had.
+    /// The file was truncated: old data follows its end on the device.
     pub(crate) fn forget_end(&self) {
         self.end_is_zero.store(false, Ordering::Release);
     }
@@ -47,19 +47,19 @@ impl BackingStore {
         Ok(())
     }
 
-    /// Make `len` bytes from `sector` on zero but for the first `keep`, if they are not.
+    /// Zero `len` bytes from `sector` on, apart from the first `keep`, unless they are zero already.
     fn zero_on_device(&self, sector: diorite_block::Sector, keep: usize, len: usize) -> Result<()> {
         let alignment = self.geometry().memory_alignment.max(self.geometry().logical_block_size);
         let mut memory = AlignedBuf::try_zeroed(len, alignment as usize)
             .map_err(|source| Error::Os { what: "cannot get memory for a block", source })?;
         let device = self.map.device();
         device.execute(&mut [Bio::read(sector, &mut memory)])?;
-        self.engine.counters.bios.add(1);
+        self.shared.counters.bios.add(1);
         if memory[keep..].iter().any(|byte| *byte != 0) {
             self.map.check_process()?;
             memory[keep..].fill(0);
             device.execute(&mut [Bio::write(sector, &memory, BioFlags::SYNC)])?;
-            self.engine.counters.bios.add(1);
+            self.shared.counters.bios.add(1);
         }
         Ok(())
     }

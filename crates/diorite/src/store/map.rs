@@ -1,4 +1,4 @@
-//! The one seam between moving data and knowing where it is: a file's ranges as ranges of a device.
+//! The seam between transfers and formats: ranges of a file as ranges of a device.
 //!
 //! Where it sits: above, the page cache and direct I/O, which both walk [`MapBlocks::map`] and know no format. Below,
 //! a volume's file, a whole device, or a file of the host.
@@ -7,7 +7,7 @@
 //! - Offsets and lengths are bytes; those of mappings are multiples of [`MapBlocks::block_size`].
 //! - A write reserves blocks for holes ([`MapBlocks::reserve`]), moves the data, and then records it
 //!   ([`MapBlocks::commit`]). A reservation that is dropped without that never happened.
-//! - A mapping is valid while the caller holds the range lock that it was asked under, and no longer.
+//! - A mapping is valid while the caller holds the range lock under which it was looked up.
 //!
 //! Locking: callers hold the range lock; implementations take their own locks inside and call nothing above.
 
@@ -20,7 +20,7 @@ use diorite_block::{BlockDevice, Sector};
 
 use crate::{Error, Result, SetTime};
 
-/// What a mapping of a file is on the device.
+/// The kind of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MappingKind {
     /// No blocks; reads as zeros.
@@ -33,7 +33,7 @@ pub(crate) enum MappingKind {
     Inline,
 }
 
-/// A range of a file that is one thing on the device.
+/// A range of a file with one kind of blocks, contiguous on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     /// First byte in the file.
@@ -45,12 +45,24 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// The mapping at `offset` of a file whose bytes up to `end` have the same address on the device. `block` and `end` are in bytes.
+    pub(crate) fn identity(offset: u64, len: u64, block: u64, end: u64) -> Self {
+        let start = offset / block * block;
+        let stop = offset.saturating_add(len.max(1)).div_ceil(block).saturating_mul(block);
+        if start < end {
+            let kind = MappingKind::Mapped(Sector::containing(start));
+            Self { offset: start, len: stop.min(end) - start, kind }
+        } else {
+            Self { offset: start, len: stop - start, kind: MappingKind::Hole }
+        }
+    }
+
     /// First byte after the mapping.
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }
 
-    /// What of it lies in `range`, which it overlaps.
+    /// The part of it in `range`, which it overlaps.
     pub(crate) fn within(self, range: &Range<u64>) -> Self {
         let offset = self.offset.max(range.start);
         let skipped = offset - self.offset;
@@ -86,12 +98,13 @@ impl dyn MapBlocks + '_ {
     }
 }
 
-/// Blocks kept for a range that is about to be written; given back when dropped without [`MapBlocks::commit`].
+/// Blocks reserved for a range that is about to be written. Dropped without [`MapBlocks::commit`], they are free
+/// again.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     /// The blocks, in file order.
     pub runs: Vec<ReservedRun>,
-    /// What the implementation needs to know of them.
+    /// The implementation's own part.
     pub token: Box<dyn ReservationToken>,
 }
 
@@ -108,16 +121,14 @@ pub(crate) struct ReservedRun {
 
 /// An implementation's own part of a [`Reserved`].
 pub(crate) trait ReservationToken: Any + Send + fmt::Debug {
-    /// Whether space was so short that what the mapping needs was counted rather than promised at its most: another change of the
-    /// file before the commit may make it more.
+    /// Whether space was so short that the blocks of the mapping were counted instead of reserved for the worst case.
+    /// Another change of the file before the commit may need more.
     fn is_counted(&self) -> bool {
         false
     }
-    /// The value as its own type.
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
-/// What a finished write records.
+/// The record of a finished write.
 #[derive(Debug, Default)]
 pub(crate) struct WriteCommit {
     /// Reserved blocks that have been written.
@@ -128,6 +139,14 @@ pub(crate) struct WriteCommit {
     pub size_at_least: Option<u64>,
     /// New modification time.
     pub modified: Option<SetTime>,
+}
+
+impl Reserved {
+    /// The implementation's part as its own type, which it gave to the reservation.
+    pub(crate) fn into_token<T: ReservationToken>(self) -> Box<T> {
+        let token: Box<dyn Any> = self.token;
+        token.downcast().expect("a reservation is committed where it was made")
+    }
 }
 
 impl WriteCommit {
@@ -164,7 +183,7 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
         Ok(self.map(0, 1)?.kind == MappingKind::Inline)
     }
 
-    /// Keep blocks for the holes of a range.
+    /// Reserve blocks for the holes of a range.
     fn reserve(&self, offset: u64, len: u64) -> Result<Reserved>;
 
     /// As [`MapBlocks::reserve`], for data that has claimed the blocks: the claims become the reservation, and are given back all the
@@ -173,7 +192,7 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
         self.reserve(offset, len)
     }
 
-    /// Promise what it takes to record that a range of unwritten blocks has been written; `is_claimed` as in
+    /// Reserve the metadata blocks for a conversion of unwritten blocks to written ones; `is_claimed` as in
     /// [`MapBlocks::reserve_claimed`].
     fn reserve_conversion(&self, offset: u64, len: u64, is_claimed: bool) -> Result<Option<Reserved>> {
         let _ = (offset, len, is_claimed);
@@ -186,10 +205,10 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Promise that `blocks` blocks can be reserved later, or converted where they are unwritten, whatever others do.
+    /// Claim `blocks` blocks: they can be reserved, or converted where they are unwritten, at any later time.
     fn claim(&self, blocks: u64) -> Result<()>;
 
-    /// Take such a promise back, or a part of it: its blocks are reserved, or no longer wanted.
+    /// Release claims: the blocks are reserved, or no longer needed.
     fn release_claim(&self, blocks: u64);
 
     /// Whether this process may write to the blocks of the file: in a volume no forked child may, since its parent gives them to other files.
@@ -197,40 +216,40 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// For a transfer up to `end` (whole blocks) into blocks that are there: what must be committed with it, or dropped when it fails,
-    /// since it reaches past the recorded end.
+    /// A reservation for a transfer into mapped blocks up to `end` (whole blocks), if it reaches past the recorded
+    /// end. It is committed with the transfer, or dropped when the transfer fails.
     fn reserve_past_end(&self, end: u64) -> Result<Option<Reserved>> {
         let _ = end;
         Ok(None)
     }
 
-    /// Record what has been written. What makes it reachable has a sequence number from then on, which the map keeps:
+    /// Record a finished write. The map keeps the sequence number of its transaction:
     /// [`MapBlocks::is_durable`].
     fn commit(&self, commit: WriteCommit) -> Result<()>;
 
     /// Allocate the holes of a range without writing them; `Unsupported` where a file cannot have unwritten blocks.
     fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()>;
 
-    /// Make whole blocks within the file read as zeros and keep them allocated, with blocks for holes too; `Unsupported` where that
-    /// takes writing zeros.
+    /// Make whole blocks within the file read as zeros and keep them allocated, with blocks for holes too;
+    /// `Unsupported` where zeros must be written.
     fn zero(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);
         Err(Error::Unsupported("blocks of this file cannot be converted to unwritten ones; write zeros"))
     }
 
-    /// Set the size and give up all blocks beyond. The rest of the last block has been zeroed.
+    /// Set the size and free all blocks beyond. The rest of the last block has been zeroed.
     fn truncate(&self, size: u64) -> Result<()>;
 
-    /// Give up the blocks of a range; it reads as zeros from then on.
+    /// Free the blocks of a range; it reads as zeros from then on.
     fn punch(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// Take a range of whole blocks out of the file; what follows it moves to the front. Nothing of it is cached.
+    /// Remove a range of whole blocks; the following blocks move to the front. No page from the range on is cached.
     fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);
         Err(Error::Unsupported("a range of this file cannot be collapsed"))
     }
 
-    /// Make a hole of whole blocks; what follows it moves towards the end. Nothing of that is cached.
+    /// Insert a hole of whole blocks; the following blocks move towards the end. No page from there on is cached.
     fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         let _ = (offset, len);
         Err(Error::Unsupported("a range cannot be inserted into this file"))
@@ -252,9 +271,9 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether everything that was recorded is on the medium: a sync would have nothing but data to make durable.
+    /// Whether all commits are on the medium: a sync would only have data to make durable.
     fn is_durable(&self, kind: SyncKind) -> bool;
 
-    /// Make what was written and recorded durable.
+    /// Make all written data and all commits durable.
     fn sync(&self, kind: SyncKind) -> Result<()>;
 }

@@ -1,6 +1,6 @@
-//! The backing store of a file, below its cache: the seam to the mapping, the walk over mappings, reservations, the end of the file, durability.
+//! The backing store of a file: the mapping, range locks, the walk over mappings, reservations, the end of the file, durability.
 //!
-//! Where it sits: at the bottom. It is the only place where a write gets its blocks.
+//! Where it sits: below the cache. No other module places a write.
 
 pub(crate) mod backing;
 pub(crate) mod durable;
@@ -8,5 +8,12 @@ mod end;
 pub(crate) mod map;
 pub(crate) mod pending_time;
 pub(crate) mod placement;
+pub(crate) mod range_lock;
 pub(crate) mod reservation;
+pub(crate) mod shared;
+#[cfg(test)]
+pub(crate) mod toy_map;
 mod transfer;
+
+/// Bytes of a page of the cache, and the smallest unit in which ranges are locked.
+pub(crate) const PAGE_SIZE: u64 = 4096;

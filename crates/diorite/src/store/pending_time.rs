@@ -1,37 +1,32 @@
 //! A modification time that is not recorded yet.
 //!
-//! Many writes end within one tick of the clock that files are stamped by: those after the first find their time in `latest`, and take no lock.
-//!
-//! Invariant: `latest` is the time in `modified`, or 0; so a thread that sees its own time there has it pending.
-//!
-//! Locking: `latest` is stored with `modified` locked. `recording` is held across the commit that records a time, so that one set by hand is not overwritten by an older one.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! Locking: `recording` is held across the commit that records a time, so that one set by hand is not overwritten by an older one.
 
 use diorite_block::sync::{Mutex, Rank};
 
 use crate::{Result, Timestamp};
 
+/// Who sets the modification time of a file whose content changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContentTimes {
+    /// Each write.
+    #[default]
+    ByWrite,
+    /// The caller, for content that it caches itself.
+    ByCaller,
+}
+
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct PendingTime {
     modified: Mutex<Option<Timestamp>>,
-    /// As one word.
-    latest: AtomicU64,
     recording: Mutex<()>,
-}
-
-/// A time as one word, 0 for one that does not fit.
-fn word_of(time: Timestamp) -> u64 {
-    let fits = (1..1 << 34).contains(&time.seconds);
-    if fits { (time.seconds as u64) << 30 | u64::from(time.nanoseconds) } else { 0 }
 }
 
 impl Default for PendingTime {
     fn default() -> Self {
         Self {
             modified: Mutex::ranked(Rank::Modified, None),
-            latest: AtomicU64::new(0),
             recording: Mutex::ranked(Rank::RecordingTimes, ()),
         }
     }
@@ -45,13 +40,7 @@ impl PendingTime {
 
     /// The content changed at `time`.
     pub(crate) fn set(&self, time: Timestamp) {
-        let word = word_of(time);
-        if word != 0 && self.latest.load(Ordering::Acquire) == word {
-            return;
-        }
-        let mut modified = self.modified.lock();
-        *modified = Some(time);
-        self.latest.store(word, Ordering::Release);
+        *self.modified.lock() = Some(time);
     }
 
     /// Have `record` record the pending time, or set another one in its place. One that becomes pending meanwhile stays.
@@ -62,7 +51,6 @@ impl PendingTime {
         let mut modified = self.modified.lock();
         if *modified == pending {
             *modified = None;
-            self.latest.store(0, Ordering::Release);
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
-//! From ranges of a file to ranges of its device: the one walk over mappings, for every way to read and to write.
+//! The walk over mappings, from ranges of a file to ranges of its device, for all reads and writes.
 //!
-//! Where it sits: between the content of a file and the device. The walk of a read has a target with the memory, in file order: [`PlugReads`] has
-//! borrowed memory, the queue's target memory that the queue owns. The walk of a write makes a list of transfers ([`Placed`]), which become bios over
-//! borrowed memory or pieces of a queue's memory. What is contiguous on the device becomes one transfer, whatever blocks of metadata lie between (ARCHITECTURE invariant 8).
+//! Where it sits: between the content of a file and the device. A walk makes a list ([`PlacedRead`], [`Placed`]), which becomes bios over borrowed
+//! memory or pieces of a queue's memory. Data that is contiguous on the device becomes one transfer (ARCHITECTURE
+//! invariant 8).
 //!
 //! Interface:
 //! - Holes and unwritten ranges are zeroed in memory at a read and cost no I/O (ARCHITECTURE invariant 7).
-//! - A write into a hole or an unwritten range fills the rest of its blocks with zeros, so that nothing that stood there before
+//! - A write into a hole or an unwritten range fills the rest of its blocks with zeros, so that no stale block
 //!   becomes readable (ARCHITECTURE invariant 5).
 //! - The caller holds the range lock on whole blocks around the ranges until the transfer has ended.
 
@@ -19,34 +19,30 @@ use crate::store::map::{MapBlocks, Mapping, MappingKind, WriteCommit};
 use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
-/// How far a mapping is asked for beyond the part at hand, where more parts follow: that saves a walk for each.
+/// How far a mapping is looked up beyond the current part, where more parts follow. This saves a walk for each part.
 const READ_MORE: u64 = 4 << 20;
 
-/// Memory that is read into, in file order.
-pub(crate) trait ReadTarget {
-    /// The next `len` bytes come from here.
-    fn data(&mut self, from: Sector, len: u64);
-    /// The next `len` bytes are zeros.
-    fn zeros(&mut self, len: u64);
-    /// The next bytes are these.
-    fn bytes(&mut self, bytes: &[u8]);
+/// The source of a part of a read.
+#[derive(Debug)]
+pub(crate) enum ReadSource {
+    Device(Sector),
+    Zeros,
+    /// The inode.
+    Inline(Vec<u8>),
 }
 
-/// What a walk for a read found beside the data.
+/// A read, in file order: the length and the source of each part.
 #[derive(Debug, Default)]
-pub(crate) struct ReadFound {
-    /// Ranges that have no written block on the device.
+pub(crate) struct PlacedRead {
+    pub(crate) parts: Vec<(u64, ReadSource)>,
+    /// Ranges of the file without written blocks on the device.
     pub(crate) unmapped: Vec<Range<u64>>,
-    /// Bytes copied out of the inode.
-    pub(crate) copied: u64,
-    /// Bios that it took.
-    pub(crate) bios: u64,
 }
 
-/// Where the bytes of a [`Transfer`] come from.
+/// The source of the bytes of a [`Transfer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The next ones of the caller's memory.
+    /// The next bytes of the caller's memory.
     Data,
     /// Zeros: the rest of a new block.
     Zeros,
@@ -60,26 +56,36 @@ pub(crate) struct Transfer {
     pub(crate) source: Source,
 }
 
-/// Where a write goes, and what it has reserved.
+/// The places of a write on the device, and its reservations.
 #[derive(Debug)]
 pub(crate) struct Placed {
     /// In file order.
     pub(crate) transfers: Vec<Transfer>,
-    /// What to record once the data has been written.
+    /// To record once the data has been written.
     pub(crate) commit: WriteCommit,
-    /// The block where it begins.
+    /// The offset of the first block.
     begin: u64,
-    /// The data before here has its place: all of it, or what there was space for.
+    /// The data before this offset has its place: all of it, or as much as there was space for.
     pub(crate) end: u64,
 }
 
-/// Place reads of `parts`, in file order. Zeroes what has no data at once.
+impl PlacedRead {
+    /// Bytes that the CPU copies from the inode.
+    pub(crate) fn inline_bytes(&self) -> u64 {
+        let inline = |(len, source): &(u64, ReadSource)| match source {
+            ReadSource::Inline(_) => *len,
+            _ => 0,
+        };
+        self.parts.iter().map(inline).sum()
+    }
+}
+
+/// Place reads of `parts`, in file order.
 pub(crate) fn place_read(
     map: &dyn MapBlocks,
     parts: impl IntoIterator<Item = Range<u64>>,
-    target: &mut impl ReadTarget,
-) -> Result<ReadFound> {
-    let mut found = ReadFound::default();
+) -> Result<PlacedRead> {
+    let mut placed = PlacedRead::default();
     let mut current: Option<Mapping> = None;
     let mut parts = parts.into_iter().peekable();
     while let Some(Range { start: mut at, end }) = parts.next() {
@@ -91,39 +97,35 @@ pub(crate) fn place_read(
             };
             current = Some(mapping);
             let mapping = mapping.within(&(at..end));
-            let stop = mapping.end();
+            let (start, stop) = (at, mapping.end());
+            at = stop;
             match mapping.kind {
-                MappingKind::Mapped(first) => target.data(first, mapping.len),
+                MappingKind::Mapped(first) => {
+                    placed.parts.push((mapping.len, ReadSource::Device(first)));
+                    continue;
+                }
                 MappingKind::Hole | MappingKind::Unwritten(_) => {
-                    target.zeros(mapping.len);
-                    found.note_unmapped(at..stop);
+                    placed.parts.push((mapping.len, ReadSource::Zeros));
                 }
                 MappingKind::Inline => {
                     let content = map.read_inline()?;
                     let within = |offset: u64| content.len().min(offset as usize);
-                    let bytes = &content[within(at)..within(stop)];
-                    target.bytes(bytes);
-                    target.zeros(stop - at - bytes.len() as u64);
-                    found.copied += bytes.len() as u64;
-                    found.note_unmapped(at..stop);
+                    let bytes = content[within(start)..within(stop)].to_vec();
+                    let rest = mapping.len - bytes.len() as u64;
+                    placed.parts.push((bytes.len() as u64, ReadSource::Inline(bytes)));
+                    placed.parts.push((rest, ReadSource::Zeros));
                 }
             }
-            at = stop;
+            match placed.unmapped.last_mut() {
+                Some(last) if last.end == start => last.end = stop,
+                _ => placed.unmapped.push(start..stop),
+            }
         }
     }
-    Ok(found)
+    Ok(placed)
 }
 
-impl ReadFound {
-    fn note_unmapped(&mut self, range: Range<u64>) {
-        match self.unmapped.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => self.unmapped.push(range),
-        }
-    }
-}
-
-/// The place in a list of parts up to which they are used.
+/// A position in a list of parts.
 struct Cursor<'p> {
     parts: &'p [Range<u64>],
     used: u64,
@@ -165,8 +167,8 @@ impl Cursor<'_> {
     }
 }
 
-/// Place writes of `parts`: in file order, none empty. Blocks are reserved for holes, and the rest of new blocks is zeroed. Where
-/// there are fewer blocks than a hole needs, what follows has no place.
+/// Place writes of `parts`, which are in file order and not empty. Blocks are reserved for holes, and the rest of new
+/// blocks is zeroed. Without enough blocks for a hole the write ends early ([`Placed::end`]).
 pub(crate) fn place_write(
     map: &dyn MapBlocks,
     parts: &[Range<u64>],
@@ -187,18 +189,19 @@ pub(crate) fn place_write(
 }
 
 impl Placed {
-    /// Whether what recording this takes was counted, and is certain only as long as no other thread takes blocks.
+    /// Whether the metadata blocks were counted instead of reserved: they are certain only as long as no other thread
+    /// takes blocks.
     pub(crate) fn is_counted(&self) -> bool {
         self.commit.reserved.iter().any(|reserved| reserved.token.is_counted())
     }
 
-    /// Whether blocks at `at` must wait for a write of their own: recording them may fail, and then nothing of that write is seen, also not
-    /// what is overwritten in its place.
+    /// Whether blocks at `at` need a write of their own. The commit may fail, and then no byte of that write may be
+    /// visible, also not the overwritten ones.
     fn must_wait(&self, at: u64, is_counted: bool, reservation: &Reservation<'_>) -> bool {
         is_counted && reservation.is_exclusive() && at > self.begin
     }
 
-    /// One region of whole blocks. Returns where it stopped for lack of space, if it did.
+    /// Place one region of whole blocks. Returns the offset where it stopped for lack of space, if it did.
     fn region(
         &mut self,
         map: &dyn MapBlocks,
@@ -266,7 +269,7 @@ impl Placed {
 }
 
 impl Placed {
-    /// An overwrite of blocks that are there, within the recorded size: one transfer, and nothing to record.
+    /// An overwrite of mapped blocks within the recorded size: one transfer, nothing to record.
     pub(crate) fn overwrite(window: &Range<u64>, sector: Sector) -> Self {
         let len = window.end - window.start;
         let transfers = vec![Transfer { sector, len, source: Source::Data }];
@@ -293,7 +296,7 @@ impl Placed {
         }
     }
 
-    /// Write a range that had no data: the parts in it, and zeros between them.
+    /// Write a range without data: the parts in it, and zeros between them.
     fn fill(&mut self, range: Range<u64>, first: Sector, cursor: &mut Cursor<'_>) {
         let sector = |at: u64| first.after_bytes(at - range.start);
         let mut at = range.start;
@@ -305,7 +308,7 @@ impl Placed {
         self.zeros(sector(at), range.end - at);
     }
 
-    /// The bios that write `segments`, which have at least as many bytes, and zeros around them.
+    /// The bios that write `segments`, and zeros around them. The segments have at least as many bytes as the write.
     pub(crate) fn plug<'a, 's: 'a>(
         &self,
         geometry: &Geometry,
@@ -348,16 +351,16 @@ impl Placed {
     pub(crate) fn pieces(&self, mut list: Vec<Piece>, max: usize) -> Vec<Piece> {
         let mut at = 0;
         for transfer in self.transfers.iter().filter(|transfer| transfer.source == Source::Data) {
-            push_pieces(&mut list, max, &mut at, transfer.sector, transfer.len);
+            let end = at + transfer.len as usize;
+            push_pieces(&mut list, max, at..end, transfer.sector);
+            at = end;
         }
         list
     }
 }
 
-/// Add pieces for the next `len` bytes of a memory, up to `at` of which has its place; what is contiguous on the device is merged up to `max` bytes.
-pub(crate) fn push_pieces(list: &mut Vec<Piece>, max: usize, at: &mut usize, mut sector: Sector, len: u64) {
-    let mut memory = *at..*at + len as usize;
-    *at = memory.end;
+/// Add pieces for a range of a memory, from `sector` on. Pieces that are contiguous are merged up to `max` bytes.
+pub(crate) fn push_pieces(list: &mut Vec<Piece>, max: usize, mut memory: Range<usize>, mut sector: Sector) {
     while !memory.is_empty() {
         let taken = match list.last_mut() {
             Some(last)
@@ -380,64 +383,58 @@ pub(crate) fn push_pieces(list: &mut Vec<Piece>, max: usize, at: &mut usize, mut
     }
 }
 
-/// Borrowed memory that is read into.
+/// Borrowed memory in several segments, taken from its beginning.
 #[derive(Debug)]
-pub(crate) struct PlugReads<'a, I> {
-    plug: Plug<'a>,
-    flags: BioFlags,
+pub(crate) struct Segments<'a, I> {
     segments: I,
     rest: &'a mut [u8],
 }
 
-impl<'a, I: Iterator<Item = &'a mut [u8]>> PlugReads<'a, I> {
-    pub(crate) fn new(geometry: &Geometry, flags: BioFlags, segments: I) -> Self {
-        Self { plug: Plug::new(geometry, flags), flags, segments, rest: &mut [] }
+impl<'a, I: Iterator<Item = &'a mut [u8]>> Segments<'a, I> {
+    pub(crate) fn new(segments: I) -> Self {
+        Self { segments, rest: &mut [] }
     }
 
-    /// The next memory, at most `len` bytes; none at the end.
-    fn next(&mut self, len: u64) -> Option<&'a mut [u8]> {
-        while self.rest.is_empty() {
-            self.rest = self.segments.next()?;
-        }
-        let take = (self.rest.len() as u64).min(len) as usize;
-        let (now, later) = std::mem::take(&mut self.rest).split_at_mut(take);
-        self.rest = later;
-        Some(now)
-    }
-
-    /// Submit what was placed, and wait for it.
-    pub(crate) fn submit(&mut self, device: &dyn BlockDevice) -> Result<PlugSummary> {
-        submit(std::mem::replace(&mut self.plug, Plug::new(device.geometry(), self.flags)), device)
-    }
-}
-
-impl<'a, I: Iterator<Item = &'a mut [u8]>> ReadTarget for PlugReads<'a, I> {
-    fn data(&mut self, mut from: Sector, mut len: u64) {
-        while len > 0
-            && let Some(now) = self.next(len)
-        {
-            let taken = now.len() as u64;
-            self.plug.read(from, now);
-            (from, len) = (from.after_bytes(taken), len - taken);
+    /// Give the next `len` bytes to `each`, piece by piece; fewer where the memory ends.
+    fn take(&mut self, mut len: u64, mut each: impl FnMut(&'a mut [u8])) {
+        while len > 0 {
+            if self.rest.is_empty() {
+                let Some(next) = self.segments.next() else { return };
+                self.rest = next;
+                continue;
+            }
+            let take = (self.rest.len() as u64).min(len) as usize;
+            let (now, later) = std::mem::take(&mut self.rest).split_at_mut(take);
+            self.rest = later;
+            len -= take as u64;
+            each(now);
         }
     }
 
-    fn zeros(&mut self, mut len: u64) {
-        while len > 0
-            && let Some(now) = self.next(len)
-        {
-            now.fill(0);
-            len -= now.len() as u64;
+    /// Fill the memory of parts without a transfer, and return the bios for the others.
+    pub(crate) fn plug(&mut self, placed: &PlacedRead, geometry: &Geometry, flags: BioFlags) -> Plug<'a> {
+        let mut plug = Plug::new(geometry, flags);
+        for (len, source) in &placed.parts {
+            match source {
+                ReadSource::Device(first) => {
+                    let mut sector = *first;
+                    self.take(*len, |memory| {
+                        let next = sector.after_bytes(memory.len() as u64);
+                        plug.read(std::mem::replace(&mut sector, next), memory);
+                    });
+                }
+                ReadSource::Zeros => self.take(*len, |memory| memory.fill(0)),
+                ReadSource::Inline(bytes) => {
+                    let mut bytes = &bytes[..];
+                    self.take(*len, |memory| {
+                        let (now, later) = bytes.split_at(memory.len());
+                        memory.copy_from_slice(now);
+                        bytes = later;
+                    });
+                }
+            }
         }
-    }
-
-    fn bytes(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty()
-            && let Some(now) = self.next(bytes.len() as u64)
-        {
-            now.copy_from_slice(&bytes[..now.len()]);
-            bytes = &bytes[now.len()..];
-        }
+        plug
     }
 }
 
@@ -447,7 +444,7 @@ pub(crate) fn submit(plug: Plug<'_>, device: &dyn BlockDevice) -> Result<PlugSum
     Ok(plug.unplug(device)?)
 }
 
-/// Zeros of any length, from the few that there are.
+/// Write zeros of any length from a short slice of zeros.
 pub(crate) fn write_zeros<'a>(plug: &mut Plug<'a>, zeros: &'a [u8], mut to: Sector, mut len: u64) {
     while len > 0 {
         let now = &zeros[..(zeros.len() as u64).min(len) as usize];

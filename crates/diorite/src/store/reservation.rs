@@ -1,32 +1,27 @@
-//! Reservations: the blocks of a write, and ENOSPC. A write fails for lack of blocks only when they really are too few.
+//! Reservations: the blocks of a write, and ENOSPC. A write fails for lack of blocks only when the volume is full.
 //!
-//! Reservations are made for the worst case: those of buffered data for what its mapping may need, those of a write that is under way for as much
-//! again. So the first failure proves nothing. The thread that meets it waits until no other thread reserves, has all dirty data written
-//! back, so that each reservation has become what it takes, and tries again, exclusively. Then fewer blocks than asked for will do: as much is
-//! written as there is space for.
+//! Reservations cover the worst case of the mapping, so a first failure proves nothing. The thread that meets it
+//! waits until no other thread reserves, has all dirty data written back, so that each reservation shrinks to its
+//! real need, and tries again with an exclusive reservation (`cache/space.rs`). An exclusive reservation accepts
+//! fewer blocks than requested, and the write is short.
 //!
 //! States: *none*, until a block is needed; *delayed*: the dirty data has reserved its blocks; *shared*, beside other threads; *exclusive*, the retry.
 //!
 //! Locking: `Engine::reserving` is held shared from the reservation until the pages are dirty or the blocks recorded, and exclusively by the thread
-//! that retries. A thread may wait for it to be exclusive with a range held. Its holder waits for no range, so that a transfer which no thread
-//! reaps stops no other. Taking it shared never blocks: if another thread holds it exclusively, the volume is out of space at this moment.
+//! that retries. A thread may wait for exclusive access with a range locked. The exclusive holder waits for no range,
+//! so an unreaped transfer cannot block it. Taking it shared never blocks: if another thread holds it exclusively,
+//! the volume is out of space at this moment.
 
-use std::time::Duration;
-
-use diorite_block::sync::{ReadGuard, WriteGuard, sleep};
+use diorite_block::sync::{ReadGuard, WriteGuard};
 
 use crate::Result;
-use crate::cache::engine::Engine;
 use crate::store::map::{MapBlocks, Reserved};
+use crate::store::shared::SharedStore;
 
-/// How often, and after what time, the retry looks again whether other threads have given their reservations back.
-const AGAIN: Duration = Duration::from_millis(1);
-const TRIES: u32 = 50;
-
-/// The reservation of one write; it ends with this.
+/// The reservation of one write, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reservation<'e> {
-    engine: &'e Engine,
+    shared: &'e SharedStore,
     state: State<'e>,
 }
 
@@ -39,14 +34,14 @@ enum State<'e> {
 }
 
 impl<'e> Reservation<'e> {
-    /// Nothing is reserved yet.
-    pub(crate) fn new(engine: &'e Engine) -> Self {
-        Self { engine, state: State::None }
+    /// No reservation yet.
+    pub(crate) fn new(shared: &'e SharedStore) -> Self {
+        Self { shared, state: State::None }
     }
 
     /// The blocks were reserved when the data became dirty (delayed allocation).
-    pub(crate) fn delayed(engine: &'e Engine) -> Self {
-        Self { engine, state: State::Delayed }
+    pub(crate) fn delayed(shared: &'e SharedStore) -> Self {
+        Self { shared, state: State::Delayed }
     }
 
     /// Whether no other thread reserves.
@@ -54,21 +49,21 @@ impl<'e> Reservation<'e> {
         matches!(self.state, State::Exclusive { .. })
     }
 
-    /// Begin to reserve beside other threads; `NoSpace` while one reserves exclusively.
+    /// Reserve beside other threads; `NoSpace` while a thread reserves exclusively.
     pub(crate) fn share(&mut self) -> Result<()> {
         if matches!(self.state, State::None) {
-            let guard = self.engine.reserving.try_read().ok_or(diorite_ext::Error::NoSpace)?;
+            let guard = self.shared.reserving.try_read().ok_or(diorite_ext::Error::NoSpace)?;
             self.state = State::Shared { _guard: guard };
         }
         Ok(())
     }
 
-    /// Give the reservation up; it is made again when it is needed.
+    /// End the reservation; the next need begins another one.
     pub(crate) fn release(&mut self) {
         self.state = State::None;
     }
 
-    /// Reserve blocks for a hole: all of them, or where the reservation is exclusive, as many as there are.
+    /// Reserve blocks for a hole: all of them, or with an exclusive reservation as many as are free.
     pub(crate) fn reserve(&mut self, map: &dyn MapBlocks, at: u64, mut len: u64) -> Result<Reserved> {
         self.share()?;
         loop {
@@ -85,8 +80,8 @@ impl<'e> Reservation<'e> {
         }
     }
 
-    /// What was counted only is certain where no other thread reserves: otherwise the commit may fail, when what the write overwrites
-    /// in its place is seen already.
+    /// A counted reservation is certain only if no other thread reserves. Otherwise the commit may fail after the
+    /// write has overwritten blocks in place.
     fn certain(&self, reserved: Reserved) -> Result<Reserved> {
         if matches!(self.state, State::Shared { .. }) && reserved.token.is_counted() {
             return Err(diorite_ext::Error::NoSpace.into());
@@ -94,7 +89,7 @@ impl<'e> Reservation<'e> {
         Ok(reserved)
     }
 
-    /// Reserve what it takes to convert unwritten blocks.
+    /// Reserve the metadata blocks for a conversion of unwritten blocks.
     pub(crate) fn reserve_conversion(
         &mut self,
         map: &dyn MapBlocks,
@@ -106,55 +101,9 @@ impl<'e> Reservation<'e> {
         reserved.map(|reserved| self.certain(reserved)).transpose()
     }
 
-    /// Try something that takes blocks; again, exclusively, where there were too few. The caller may hold a range, in which nothing is dirty.
-    pub(crate) fn retry<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
-        match self.share().and_then(|()| attempt(self)) {
-            Err(error) if error.is_no_space() && !self.is_exclusive() => {
-                self.make_exclusive();
-                attempt(self)
-            }
-            result => result,
-        }
-    }
-
-    /// Wait until no other thread reserves, and until what was reserved for dirty data is what it takes.
+    /// Wait until no other thread reserves. Reservations for dirty data remain: the cache writes it back next.
     pub(crate) fn make_exclusive(&mut self) {
         self.release();
-        self.state = State::Exclusive { _guard: self.engine.reserving.write() };
-        self.engine.settle_reservations();
-    }
-}
-
-impl Engine {
-    /// A change of names or attributes, which may take blocks of metadata. On shortage it is retried exclusively. `change` waits for no range.
-    pub(crate) fn with_space<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
-        Reservation::new(self).retry(|_| change())
-    }
-
-    /// Do what makes blocks unavailable for a while, when no thread reserves exclusively.
-    pub(crate) fn while_shared<T>(&self, mut step: impl FnMut() -> T) -> T {
-        loop {
-            if let Some(_guard) = self.reserving.try_read() {
-                return step();
-            }
-            sleep(AGAIN);
-        }
-    }
-
-    /// Write back all dirty pages, and let queued writes be reaped. No range is waited for without end: it may be that of a transfer
-    /// that only the caller's own thread would wait for. Failures are kept for the next sync.
-    fn settle_reservations(&self) {
-        for tries in 0..TRIES {
-            let mut all = self.queued_reservations() == 0;
-            for content in self.dirty_files() {
-                all &= content.try_write_back_all();
-            }
-            if all {
-                return;
-            }
-            if tries + 1 < TRIES {
-                sleep(AGAIN);
-            }
-        }
+        self.state = State::Exclusive { _guard: self.shared.reserving.write() };
     }
 }

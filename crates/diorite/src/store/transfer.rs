@@ -14,7 +14,7 @@ use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
 impl BackingStore {
-    /// Where a range lies on the device, if one bio can move it.
+    /// The place of a range on the device, if one bio can move it.
     pub(crate) fn whole_on_device(&self, offset: u64, reach: u64) -> Result<Option<Sector>> {
         if reach > u64::from(self.geometry().max_transfer_bytes) {
             return Ok(None);
@@ -28,8 +28,8 @@ impl BackingStore {
 
     /// Reserve blocks for a range of whole logical blocks, and place a write of it.
     pub(crate) fn place(&self, window: Range<u64>, reservation: &mut Reservation<'_>) -> Result<Placed> {
-        // Within the recorded size, as one transfer: what small writes at random places mostly are. After it, also in the last block, the mapping has a
-        // say: a file of the host would stay longer.
+        // Most small random writes are one transfer within the recorded size. After that size, also in the last
+        // block, the map must know of the write: a file of the host would stay longer.
         if window.end <= self.map.recorded_size()
             && let Some(sector) = self.whole_on_device(window.start, window.end - window.start)?
         {
@@ -40,7 +40,7 @@ impl BackingStore {
         place_write(&*self.map, std::slice::from_ref(&window), reservation)
     }
 
-    /// Write what was placed from `memory`, and wait. Returns the bios that it took.
+    /// Write a placed write from `memory`, and wait. Returns the number of bios.
     pub(crate) fn submit_placed<'m>(
         &self,
         placed: &Placed,
@@ -58,7 +58,7 @@ impl BackingStore {
                 1
             }
             _ => {
-                let plug = placed.plug(self.geometry(), flags, memory, &self.engine.zeros);
+                let plug = placed.plug(self.geometry(), flags, memory, &self.shared.zeros);
                 if flags.contains(BioFlags::ATOMIC) && plug.bios().len() != 1 {
                     return Err(Error::Unsupported(
                         "the memory of an atomic write has too many segments for one transfer",
@@ -67,7 +67,7 @@ impl BackingStore {
                 submit(plug, self.device())?.bios
             }
         };
-        self.engine.counters.bios.add(bios);
+        self.shared.counters.bios.add(bios);
         Ok(bios)
     }
 
@@ -79,8 +79,8 @@ impl BackingStore {
         self.commit(commit)
     }
 
-    /// Record pages that were written back, and the size up to their `end`; the time of the change as well, where no sync asked for the
-    /// write-back: a sync records it if it is to.
+    /// Record pages that were written back, and the size up to their `end`. Outside of a sync, which records times
+    /// itself, also record the modification time.
     pub(crate) fn commit_written_back(
         &self,
         mut commit: WriteCommit,
@@ -91,14 +91,15 @@ impl BackingStore {
         commit.size_at_least = (end > self.map.recorded_size()).then_some(end);
         self.commit(commit)?;
         if !flags.contains(BioFlags::SYNC) && self.time.get().is_some() {
-            // An overwrite records nothing else. The volume latches what fails here: the data is on the device all the same.
+            // An overwrite records nothing else. The volume latches a failure; the data is on the device all the
+            // same.
             let _ = self.record_time();
         }
         Ok(())
     }
 
-    /// Write zeros to a range of whole blocks that the caller has exclusively, of which the file takes what lies before `end`. Returns where what was
-    /// written ends; the size that others see is left to the caller.
+    /// Write zeros to a range of whole blocks that the caller has exclusively. The file ends at `end` or after it.
+    /// Returns the end of the written bytes; the caller grows the size that readers see.
     pub(crate) fn write_zeros(
         &self,
         window: Range<u64>,
@@ -106,8 +107,8 @@ impl BackingStore {
         reservation: &mut Reservation<'_>,
     ) -> Result<u64> {
         let placed = self.place(window, reservation)?;
-        let bios = self.submit_placed(&placed, std::iter::repeat(&self.engine.zeros[..]), BioFlags::SYNC)?;
-        self.engine.counters.direct_bios.add(bios);
+        let bios = self.submit_placed(&placed, std::iter::repeat(&self.shared.zeros[..]), BioFlags::SYNC)?;
+        self.shared.counters.direct_bios.add(bios);
         let end = placed.end.min(end);
         self.commit_written(placed.commit, end)?;
         Ok(end)

@@ -1,4 +1,4 @@
-//! The timer of a volume: what was changed is committed when it has waited for the commit interval, also if no call comes.
+//! The timer of a volume: changes are committed at the age of the commit interval, also without further calls.
 //!
 //! Where it sits: beside the table of nodes. One thread, started when the volume is opened for writing, through
 //! `diorite_block::sync`, so that a simulation runs it too. It waits in the volume, without waking while nothing has changed,
@@ -27,11 +27,11 @@ impl CommitTimer {
         let volume = Arc::clone(volume);
         let body = move || {
             while volume.wait_until_old() {
-                // The volume latches what fails here, and the next sync reports it.
+                // The volume latches a failure, and the next sync reports it.
                 let _ = volume.commit_old();
             }
         };
-        // Without the thread old changes are committed by the thread that makes the next one.
+        // Without the thread, the next change commits old ones.
         spawn("diorite-commit", body).ok()
     }
 

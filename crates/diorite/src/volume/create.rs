@@ -35,27 +35,28 @@ impl Filesystem {
     }
 }
 
-/// What becomes of what a target holds.
+/// The treatment of existing content of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and the call fails.
+    /// Keep it: the call fails.
     Keep,
-    /// It is lost.
+    /// Overwrite it.
     Overwrite,
 }
 
 /// Make a volume on a disk, a part of it, or an image that exists.
 ///
 /// # Errors
-/// [`Error::HasContent`](crate::Error::HasContent) if it holds [something that is known](crate::front_end::what_is_on) which is to be kept;
+/// [`Error::HasContent`](crate::Error::HasContent) if it has [known content](crate::front_end::what_is_on) that must
+/// be kept;
 /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other; or it cannot be opened.
 pub fn mkfs_on(target: &str, options: &MkfsOptions, existing: Existing) -> Result<()> {
-    // Before it is opened for writing, which shuts out others.
+    // Before it is opened for writing, which locks it.
     let found = if existing == Existing::Keep { what_is_on(target) } else { None };
     if let Some(found) = found {
         return Err(Error::HasContent(found).at(target));
     }
-    // Blocks may be smaller than what direct I/O moves.
+    // Blocks may be smaller than the unit of direct I/O.
     let device = open_target(target, &DeviceOptions::read_write().direct(DirectIo::Off))?;
     mkfs(&*device, options).map_err(|error| Error::from(error).at(target))?;
     Ok(())
@@ -68,7 +69,7 @@ impl FilesystemOptions {
     /// As [`Filesystem::create`].
     pub fn create(&self, path: impl AsRef<Path>, size: u64, options: &MkfsOptions) -> Result<Filesystem> {
         let path = path.as_ref();
-        // Blocks may be smaller than what direct I/O on the image moves.
+        // Blocks may be smaller than the unit of direct I/O on the image.
         let new = DeviceOptions::read_write().direct(DirectIo::Off).create(Create::NewSized(size));
         let device = FileDevice::open(path, &new)?;
         let made = mkfs(&*device, options);

@@ -1,12 +1,11 @@
 //! The mapping of a file on an ext volume.
 //!
-//! A translation of units and types, and one thing more: a claim on data blocks brings with it a claim on the blocks that
-//! mapping them may need, so that write-back cannot run out of space for an indirect block.
+//! Translates units and types. A claim on data blocks also claims the blocks that their mapping may need, so that
+//! writeback cannot run out of space for an indirect block.
 //!
-//! Invariant: what a buffered write was promised is its own until it is on the device. A reservation takes it over in one step,
-//! and what the mapping did not need of it comes back in one; at no moment could another file have it.
+//! Invariant: claimed blocks belong to the data until it is on the device. A reservation takes a claim over in one
+//! step, and an unused rest returns in one step, so that no other file can take the blocks in between.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use diorite_block::sync::{Mutex, Rank};
@@ -26,18 +25,18 @@ pub(crate) struct ExtMap {
     claims: Arc<Mutex<Claims>>,
 }
 
-/// Blocks of the volume that are promised to this file.
+/// Blocks of the volume that this file has claimed.
 #[derive(Debug, Default)]
 struct Claims {
     /// For dirty data that has no blocks.
     data: u64,
     /// For the mapping of that data.
     mapping: u64,
-    /// Calls that `data` came in, at most: each may lie in another part of the mapping.
+    /// Upper bound of the calls that claimed `data`: each may need another part of the mapping.
     calls: u64,
-    /// Of `data`, what is being made a reservation now.
+    /// The part of `data` that is becoming a reservation.
     moving: u64,
-    /// Given up of it meanwhile.
+    /// The part of that which was given up meanwhile.
     given_up: u64,
     /// Blocks that reservations took over and that their pages have not given up yet.
     reserved: u64,
@@ -50,7 +49,7 @@ impl Claims {
         Claim { data: self.moving, mapping: std::mem::take(&mut self.mapping) }
     }
 
-    /// Put back what a reservation left. Returns blocks of it that are no longer wanted.
+    /// Put back the rest of a reservation. Returns the blocks that are no longer needed.
     fn put_back(&mut self, own: Claim, taken: Claim) -> u64 {
         self.moving = 0;
         self.data += own.data - taken.data;
@@ -60,7 +59,7 @@ impl Claims {
         self.give_up(given_up)
     }
 
-    /// Blocks of data that are no longer wanted. Returns how many blocks of the volume that frees.
+    /// Give up claims of data blocks. Returns how many blocks of the volume become free.
     fn give_up(&mut self, blocks: u64) -> u64 {
         let of_reserved = blocks.min(self.reserved);
         self.reserved -= of_reserved;
@@ -91,7 +90,7 @@ impl Drop for Token {
         if taken == Claim::default() {
             return;
         }
-        // Promised again before the blocks are free again.
+        // Claimed again before the blocks are free.
         self.volume.files.renew_claim(taken.data);
         let mut claims = self.claims.lock();
         claims.data += taken.data;
@@ -103,10 +102,6 @@ impl Drop for Token {
 impl ReservationToken for Token {
     fn is_counted(&self) -> bool {
         self.reservation.as_ref().is_some_and(Reservation::is_counted)
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 
@@ -124,8 +119,8 @@ impl ExtMap {
         (first, end - first.0)
     }
 
-    /// Claim blocks of the volume for data, and what mapping it may need together with the file's other data that waits. Two
-    /// callers at once would each count on the other's: the lock is held until the claim is made.
+    /// Claim blocks for data, and for the mapping of all claimed data of the file. The lock is held until the claim
+    /// is made, since two callers at once would each count on the other's mapping blocks.
     fn claim_blocks(&self, blocks: u64) -> Result<()> {
         let mut claims = self.claims.lock();
         let data = claims.data + claims.moving + blocks;
@@ -138,7 +133,7 @@ impl ExtMap {
         Ok(())
     }
 
-    /// What a mapping did not need of its claim: kept for the data that waits, as far as that may need it.
+    /// Keep unused mapping blocks for the other claimed data, as far as it may need them.
     fn keep_for_mapping(&self, blocks: u64) {
         let mut claims = self.claims.lock();
         let wanted = self.volume.files.mapping_need_max(&self.inode, claims.data, claims.calls);
@@ -148,7 +143,7 @@ impl ExtMap {
         self.volume.files.release_claim(blocks - kept);
     }
 
-    /// Reserve with what the file was promised; what the reservation does not take of it stays promised.
+    /// Reserve with the claims of the file; the rest stays claimed.
     fn with_claim(
         &self,
         reserve: impl FnOnce(Claim) -> diorite_ext::Result<Reservation>,
@@ -217,7 +212,7 @@ impl MapBlocks for ExtMap {
     }
 
     fn is_inline(&self) -> Result<bool> {
-        // Of most volumes no file is, and that is known without a look.
+        // Most volumes have no inline files at all.
         Ok(self.volume.has_inline_data()
             && self.volume.files.map(&self.inode, FileBlock(0), 1)?.kind == BlockMapping::Inline)
     }
@@ -274,10 +269,7 @@ impl MapBlocks for ExtMap {
         let mut reservations: Vec<Reservation> = commit
             .reserved
             .into_iter()
-            .filter_map(|reserved| {
-                let token = reserved.token.into_any().downcast::<Token>();
-                token.expect("reservations are committed where made").reservation.take()
-            })
+            .filter_map(|reserved| reserved.into_token::<Token>().reservation.take())
             .collect();
         let promised: u64 = reservations.iter_mut().map(Reservation::take_mapping_claim).sum();
         let converted = commit
@@ -292,7 +284,7 @@ impl MapBlocks for ExtMap {
             modified: commit.modified,
         };
         let result = self.volume.files.commit_write(&self.inode, &mut commit);
-        // What was not recorded is promised to the data again: it is written once more, or given up.
+        // Blocks that were not recorded are claimed by the data again.
         for reservation in
             commit.reservations.into_iter().filter(|reservation| !reservation.runs().is_empty())
         {

@@ -9,38 +9,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite_device::{Backend, OpenOptions as DeviceOptions, Polling, host_name};
+use diorite_device::{OpenOptions as DeviceOptions, host_name};
 use diorite_ext::{MmpWait, MmpWatch, Volume, VolumeOptions};
 
 use crate::cache::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
-use crate::handle::options::Opening;
+use crate::store::pending_time::ContentTimes;
 use crate::volume::node::NodeRef;
 use crate::volume::nodes::{Nodes, while_stale};
 use crate::volume::volume_target::open_volume_target;
 use crate::{
-    Access, Attributes, BlockDevice, Clock, ContentTimes, DataMode, DirectIo, Error, File, FileKind,
-    InodeNumber, NodeSpec, OpenOptions, Owner, QuotaLimits, ReservedBlocks, Result, ScheduledDevice,
+    Access, Attributes, BlockDevice, DataMode, DirectIo, Error, InodeNumber, Owner, QuotaLimits, Result,
     SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, XattrMode,
 };
+use diorite_ext::{Clock, ReservedBlocks};
+use diorite_scheduler::ScheduledDevice;
 
 /// How to open a filesystem.
 #[derive(Clone, Debug)]
 pub struct FilesystemOptions {
-    access: Access,
+    volume: VolumeOptions,
     engine: EngineOptions,
-    metadata_cache_bytes: usize,
-    is_new: bool,
-    data_mode: Option<DataMode>,
-    quota_limits: QuotaLimits,
-    commit_interval: Duration,
+    /// Of the image, when it is opened by name.
+    device: DeviceOptions,
     direct: DirectIo,
-    device_direct: DirectIo,
-    backend: Backend,
-    polling: Polling,
     scheduler: Option<SchedulerKind>,
-    reserved_blocks: ReservedBlocks,
-    mmp_watch: Option<MmpWatch>,
 }
 
 impl Default for FilesystemOptions {
@@ -50,37 +43,30 @@ impl Default for FilesystemOptions {
 }
 
 impl FilesystemOptions {
-    /// Reads and writes, 64 MiB of page cache, up to 8 MiB of read-ahead.
+    /// Reads and writes, 64 MiB of page cache, up to 8 MiB of readahead.
     pub fn new() -> Self {
         Self {
-            access: Access::ReadWrite,
+            volume: VolumeOptions { host_name: host_name(), ..VolumeOptions::default() },
             engine: EngineOptions::default(),
-            metadata_cache_bytes: VolumeOptions::default().metadata_cache_bytes,
-            is_new: false,
-            data_mode: None,
-            quota_limits: QuotaLimits::Ignored,
-            commit_interval: VolumeOptions::default().commit_interval,
+            device: DeviceOptions::read_write(),
             direct: DirectIo::Off,
-            device_direct: DirectIo::Preferred,
-            backend: Backend::Auto,
-            polling: Polling::Auto,
             scheduler: None,
-            reserved_blocks: ReservedBlocks::Kept,
-            mmp_watch: None,
         }
     }
 
     /// The caller made the volume just now: that it is opened to be filled is not recorded as a mount, so that `resize2fs` takes it without a
     /// check.
     #[must_use]
-    pub fn new_volume(self) -> Self {
-        Self { is_new: true, ..self }
+    pub fn new_volume(mut self) -> Self {
+        self.volume.is_new = true;
+        self
     }
 
     /// Whether the volume may be changed.
     #[must_use]
-    pub fn access(self, access: Access) -> Self {
-        Self { access, ..self }
+    pub fn access(mut self, access: Access) -> Self {
+        self.volume.access = access;
+        self
     }
 
     /// Memory for the page cache in bytes; 256 KiB at least.
@@ -90,15 +76,16 @@ impl FilesystemOptions {
         self
     }
 
-    /// Memory for metadata blocks in bytes, with what a journal keeps of them; 64 MiB. Inodes and names that are kept although
-    /// they are not in use take at most one and a half times as much again. So a volume takes two and a half times this and
+    /// Memory for metadata blocks in bytes, with the journal's copies of them; 64 MiB. Unused inodes and names in
+    /// memory take at most one and a half times as much. So a volume takes two and a half times this and
     /// [`Self::cache_bytes`], however many files it has.
     #[must_use]
-    pub fn metadata_cache_bytes(self, metadata_cache_bytes: usize) -> Self {
-        Self { metadata_cache_bytes, ..self }
+    pub fn metadata_cache_bytes(mut self, bytes: usize) -> Self {
+        self.volume.metadata_cache_bytes = bytes;
+        self
     }
 
-    /// Largest read-ahead window in bytes; 8 MiB, and a twentieth of the page cache at most. 0 turns read-ahead off.
+    /// Largest readahead window in bytes; 8 MiB, and a twentieth of the page cache at most. 0 turns readahead off.
     #[must_use]
     pub fn read_ahead_bytes(mut self, bytes: usize) -> Self {
         self.engine.read_ahead_bytes = bytes;
@@ -112,38 +99,43 @@ impl FilesystemOptions {
         self
     }
 
-    /// What the journal does for file data (`data=` of a mount); by default what the volume's superblock says, which is
+    /// The journal mode of file data (`data=` of a mount); by default that of the superblock, which is
     /// [`DataMode::Ordered`] if it is not set there. Data is in its place before its metadata in all modes.
     #[must_use]
-    pub fn data_mode(self, mode: DataMode) -> Self {
-        Self { data_mode: Some(mode), ..self }
+    pub fn data_mode(mut self, mode: DataMode) -> Self {
+        self.volume.data_mode = Some(mode);
+        self
     }
 
     /// Age at which changes of metadata become durable without a sync; 5 seconds. A thread commits them, also when nothing
-    /// is called. With [`Self::dirty_age`] it bounds what a crash can lose of what was not synced.
+    /// is called. With [`Self::dirty_age`] it bounds the unsynced data that a crash can lose.
     #[must_use]
-    pub fn commit_interval(self, commit_interval: Duration) -> Self {
-        Self { commit_interval, ..self }
+    pub fn commit_interval(mut self, commit_interval: Duration) -> Self {
+        self.volume.commit_interval = commit_interval;
+        self
     }
 
     /// Whether the hard limits in the volume's quota files hold; they do not by default, as for the superuser.
     #[must_use]
-    pub fn quota_limits(self, quota_limits: QuotaLimits) -> Self {
-        Self { quota_limits, ..self }
+    pub fn quota_limits(mut self, quota_limits: QuotaLimits) -> Self {
+        self.volume.quota_limits = quota_limits;
+        self
     }
 
     /// Whether calls may use the blocks that are kept for the superuser (`mke2fs -m`); they may not by default, not even those of the superuser.
     /// [`ReservedBlocks::enter`] allows it for single calls.
     #[must_use]
-    pub fn reserved_blocks(self, reserved_blocks: ReservedBlocks) -> Self {
-        Self { reserved_blocks, ..self }
+    pub fn reserved_blocks(mut self, reserved_blocks: ReservedBlocks) -> Self {
+        self.volume.reserved_blocks = reserved_blocks;
+        self
     }
 
     /// Call `watch` several times a second while an open waits to see whether another host uses the volume (feature `mmp`): for 22
     /// seconds with usual settings, and 12 minutes at most. [`ControlFlow::Break`] ends the open with an error.
     #[must_use]
-    pub fn mmp_watch(self, watch: impl Fn(&MmpWait) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
-        Self { mmp_watch: Some(MmpWatch::new(watch)), ..self }
+    pub fn mmp_watch(mut self, watch: impl Fn(&MmpWait) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
+        self.volume.mmp_watch = Some(MmpWatch::new(watch));
+        self
     }
 
     /// Whether files bypass the page cache where their own options do not say.
@@ -154,20 +146,9 @@ impl FilesystemOptions {
 
     /// Whether the image itself is opened past the host's page cache.
     #[must_use]
-    pub fn device_direct(self, device_direct: DirectIo) -> Self {
-        Self { device_direct, ..self }
-    }
-
-    /// Which system calls move the data.
-    #[must_use]
-    pub fn backend(self, backend: Backend) -> Self {
-        Self { backend, ..self }
-    }
-
-    /// How a thread waits for a small transfer.
-    #[must_use]
-    pub fn polling(self, polling: Polling) -> Self {
-        Self { polling, ..self }
+    pub fn device_direct(mut self, direct: DirectIo) -> Self {
+        self.device.direct = direct;
+        self
     }
 
     /// The I/O scheduler on the device. Where this is not called, a target opened by name gets the one for its kind
@@ -178,22 +159,22 @@ impl FilesystemOptions {
         Self { scheduler: Some(kind), ..self }
     }
 
-    /// Who sets the modification time of a file that is written: the write, as usual, or a caller that keeps the times of what it caches
-    /// and sets them itself ([`NodeRef::set_attributes`]), as a mount's kernel does.
+    /// Who sets the modification time of a written file: the write, by default, or a caller with a cache of its own
+    /// ([`NodeRef::set_attributes`]), such as a mount's kernel.
     #[must_use]
     pub fn content_times(mut self, content_times: ContentTimes) -> Self {
         self.engine.content_times = content_times;
         self
     }
 
-    /// Where times come from.
+    /// The clock for times of files.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.engine.clock = clock;
         self
     }
 
-    /// Open the volume on an image, a device or another target of [`open_target`](crate::open_target).
+    /// Open the volume on an image, a device or another target of [`open_target`](crate::front_end::open_target).
     ///
     /// # Errors
     /// [`Error::open_error`] if the image or device does not exist, is locked by another program, or has no direct I/O and that is required;
@@ -207,11 +188,7 @@ impl FilesystemOptions {
             )
             .at(target));
         };
-        let options = match self.access {
-            Access::ReadOnly => DeviceOptions::read_only(),
-            Access::ReadWrite => DeviceOptions::read_write(),
-        };
-        let options = options.direct(self.device_direct).backend(self.backend).polling(self.polling);
+        let options = DeviceOptions { access: self.volume.access, ..self.device.clone() };
         let device = open_volume_target(spec, &options)?;
         let kind = self.scheduler.unwrap_or_else(|| SchedulerKind::default_for(device.geometry().rotational));
         self.open_scheduled(device, kind).at_path(target)
@@ -228,18 +205,7 @@ impl FilesystemOptions {
     fn open_scheduled(&self, device: Arc<dyn BlockDevice>, kind: SchedulerKind) -> Result<Filesystem> {
         let scheduler = ScheduledDevice::of_kind(&device, kind);
         let device = scheduler.clone().map_or(device, |scheduled| scheduled);
-        let options = VolumeOptions {
-            access: self.access,
-            clock: Arc::clone(&self.engine.clock),
-            metadata_cache_bytes: self.metadata_cache_bytes,
-            is_new: self.is_new,
-            data_mode: self.data_mode,
-            quota_limits: self.quota_limits,
-            host_name: host_name(),
-            commit_interval: self.commit_interval,
-            reserved_blocks: self.reserved_blocks,
-            mmp_watch: self.mmp_watch.clone(),
-        };
+        let options = VolumeOptions { clock: Arc::clone(&self.engine.clock), ..self.volume.clone() };
         let volume = Volume::open(device, options)?;
         let engine = Engine::new(&self.engine)?;
         Ok(Filesystem { nodes: Nodes::new(volume, engine), direct: self.direct, scheduler })
@@ -251,7 +217,7 @@ impl FilesystemOptions {
 #[derive(Clone, Debug)]
 pub struct Filesystem {
     nodes: Arc<Nodes>,
-    direct: DirectIo,
+    pub(super) direct: DirectIo,
     scheduler: Option<Arc<ScheduledDevice>>,
 }
 
@@ -262,6 +228,16 @@ impl Filesystem {
     /// As [`FilesystemOptions::open`].
     pub fn open(target: impl AsRef<Path>) -> Result<Self> {
         FilesystemOptions::new().open(target)
+    }
+
+    /// Call `act` with the node at a path.
+    fn with_node<T>(
+        &self,
+        path: &Path,
+        follow_last: bool,
+        act: impl FnOnce(NodeRef) -> Result<T>,
+    ) -> Result<T> {
+        self.find(path, follow_last).and_then(act).at_path(path)
     }
 
     /// Options to set before opening.
@@ -283,15 +259,16 @@ impl Filesystem {
         &self.nodes.volume
     }
 
-    /// The I/O scheduler, if there is one: what each owner has received, its state as text, the owners' weights. An owner is the
-    /// thread, or what it set with [`IoOwner::enter`](crate::IoOwner::enter), with a priority.
+    /// The I/O scheduler, if there is one: statistics by owner, its state as text, the owners' weights. An owner is
+    /// the thread, or the owner it has set with [`IoOwner::enter`](crate::front_end::IoOwner::enter), with a
+    /// priority.
     pub fn scheduler(&self) -> Option<&Arc<ScheduledDevice>> {
         self.scheduler.as_ref()
     }
 
-    /// What was done so far.
+    /// Counters since the volume was opened.
     pub fn stats(&self) -> Stats {
-        self.nodes.engine.counters.snapshot(self.device().counters().snapshot())
+        self.nodes.engine.shared.counters.snapshot(self.device().counters().snapshot())
     }
 
     /// Space and inodes.
@@ -304,7 +281,7 @@ impl Filesystem {
         self.volume().superblock().label()
     }
 
-    /// The user and the group who may use the blocks that are kept for the superuser; the group 0 stands for no group.
+    /// The user and the group that may use the reserved blocks; group 0 means no group.
     pub fn reserved_blocks_owner(&self) -> Owner {
         self.volume().superblock().reserved_blocks_owner()
     }
@@ -321,8 +298,8 @@ impl Filesystem {
         self.trim_while(range, shortest, || true)
     }
 
-    /// As [`Self::trim`], for as long as `goes_on` says so, which is asked between two steps: a step looks at the free space of a group of
-    /// blocks, and discards 64 MiB at most.
+    /// As [`Self::trim`], while `goes_on` returns true. It is called between two steps: a step examines the free
+    /// space of one block group, and discards 64 MiB at most.
     ///
     /// # Errors
     /// As [`Self::trim`].
@@ -343,7 +320,7 @@ impl Filesystem {
         self.volume().read_only_reason()
     }
 
-    /// What was found damaged or missing when it was opened, so that what is read may not be the newest, nor everything.
+    /// Damage that was found when the volume was opened. Reads may miss data, or return an older state.
     pub fn defects(&self) -> &[String] {
         self.volume().defects()
     }
@@ -353,17 +330,17 @@ impl Filesystem {
     pub fn check_advice(&self) -> Option<String> {
         let reason = self.volume().check_reason()?;
         let device = self.device().name();
-        // Parts of disks and what programs here put together have no name that e2fsck knows.
+        // Partitions and arrays of this library have no name that e2fsck knows.
         let object = if device.contains(['?', ':']) { "on it" } else { device.as_str() };
         Some(format!("{reason}; run e2fsck -f {object}"))
     }
 
-    /// The largest size that a file can have, in bytes; [`File::max_size`] is that of one file, which may be less.
+    /// The largest size that a file can have, in bytes; [`File::max_size`](crate::File::max_size) is that of one file, which may be less.
     pub fn max_file_size(&self) -> u64 {
         self.volume().files.max_file_size()
     }
 
-    /// The nanoseconds of which times are multiples: inodes of 128 bytes have no place for parts of a second.
+    /// The resolution of times in nanoseconds: inodes of 128 bytes store whole seconds.
     pub fn time_granularity_ns(&self) -> u32 {
         if self.volume().superblock().inode_size() > 128 { 1 } else { 1_000_000_000 }
     }
@@ -376,7 +353,8 @@ impl Filesystem {
     /// Make everything durable. Reports also errors of files that are no longer open, if no handle has reported them.
     ///
     /// # Errors
-    /// The device failed: what is not on it stays in the cache, and the next sync tries again. The volume is read-only since an earlier write
+    /// The device failed: data that is not on it stays in the cache, and the next sync retries. The volume is
+    /// read-only since an earlier write
     /// failed.
     pub fn sync(&self) -> Result<()> {
         self.nodes.sync()
@@ -388,7 +366,7 @@ impl Filesystem {
     /// As [`Self::sync`].
     pub fn drop_caches(&self) -> Result<()> {
         self.sync()?;
-        self.nodes.contents().iter().for_each(|content| content.drop_clean());
+        self.nodes.drop_clean();
         Ok(())
     }
 
@@ -414,15 +392,15 @@ impl Filesystem {
     /// [`NotFound`](crate::ErrorKind::NotFound) if the inode is not in use; it cannot be read.
     pub fn node(&self, number: InodeNumber) -> Result<NodeRef> {
         let inode = self.volume().inodes.get(number).map_err(|error| {
-            // A number that came from outside says nothing about the volume.
+            // A number from outside is no sign of damage.
             let is_beyond = u64::from(number.0) > self.statfs().inodes;
             if is_beyond { diorite_ext::Error::NotFound } else { error }
         })?;
         self.nodes.acquire(inode).map(NodeRef::new)
     }
 
-    /// Read the inodes of those numbers into memory, many at a time: for a caller that will ask for each of them ([`Self::node`]), and has
-    /// their numbers from a listing, where they are in no order of the disk's. What cannot be read is left to that.
+    /// Read many inodes into memory at a time, for a caller that will look up each of them ([`Self::node`]) in the
+    /// order of a listing. Errors are left to that call.
     pub fn read_ahead_nodes(&self, numbers: impl IntoIterator<Item = InodeNumber>) {
         self.volume().inodes.read_ahead(numbers.into_iter());
     }
@@ -433,8 +411,7 @@ impl Filesystem {
     /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory),
     /// [`FilesystemLoop`](crate::ErrorKind::FilesystemLoop); the device or the volume failed.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<NodeRef> {
-        let path = path.as_ref();
-        self.find(path, true).at_path(path)
+        self.with_node(path.as_ref(), true, Ok)
     }
 
     /// The inode at a path, a symbolic link itself if it is one.
@@ -442,69 +419,10 @@ impl Filesystem {
     /// # Errors
     /// As [`Self::resolve`].
     pub fn resolve_link(&self, path: impl AsRef<Path>) -> Result<NodeRef> {
-        let path = path.as_ref();
-        self.find(path, false).at_path(path)
+        self.with_node(path.as_ref(), false, Ok)
     }
 
-    /// Options to set before opening a file.
-    pub fn open_options(&self) -> OpenOptions {
-        OpenOptions::of(self.clone(), self.direct)
-    }
-
-    /// Open for reading.
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`].
-    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.open_options().read(true).open(path)
-    }
-
-    /// Create or truncate a file and open it for reading and writing.
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`].
-    pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.open_options().read(true).write(true).create(true).truncate(true).open(path)
-    }
-
-    pub(crate) fn open_with(&self, path: &Path, options: &Opening) -> Result<File> {
-        options.check().at_path(path)?;
-        let node = while_stale(|| self.find_or_make(path, options)).at_path(path)?;
-        node.open_as(options, Some(path.to_owned())).at_path(path)
-    }
-
-    /// `Stale` where what the path leads to changed meanwhile.
-    fn find_or_make(&self, path: &Path, options: &Opening) -> Result<NodeRef> {
-        if !options.create && !options.create_new {
-            return self.find(path, true);
-        }
-        let found = if options.create_new { self.place(path)? } else { self.search_to_make(path)? };
-        if let Some(inode) = found.inode {
-            return self.nodes.acquire(inode).map(NodeRef::new);
-        }
-        if found.has_slash {
-            return Err(diorite_ext::Error::IsADirectory.into());
-        }
-        let spec = NodeSpec {
-            kind: FileKind::Regular,
-            permissions: options.permissions,
-            umask: 0,
-            owner: options.owner,
-            device: (0, 0),
-        };
-        match self.nodes.create(&found.directory, &found.name, &spec) {
-            // Another thread was faster. What it made may be a link, or be gone again: the caller looks again.
-            Err(error)
-                if !options.create_new
-                    && matches!(error.volume_error(), Some(diorite_ext::Error::Exists)) =>
-            {
-                Err(diorite_ext::Error::Stale.into())
-            }
-            node => node.map(NodeRef::new),
-        }
-    }
-
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// As [`Self::resolve`]; [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is no symbolic link.
@@ -514,7 +432,7 @@ impl Filesystem {
         Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
     }
 
-    /// What `stat` returns.
+    /// The attributes of a file; symbolic links are followed.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -523,7 +441,7 @@ impl Filesystem {
         while_stale(|| self.nodes.attributes(&self.find_inode(path, true)?)).at_path(path)
     }
 
-    /// What `lstat` returns.
+    /// The attributes of a file, or of the link itself if it is one.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -551,8 +469,7 @@ impl Filesystem {
     /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if the inode is immutable or append-only.
     pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
         let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
-        let path = path.as_ref();
-        self.find(path, true).and_then(|node| node.set_attributes(&changes)).at_path(path)
+        self.with_node(path.as_ref(), true, |node| node.set_attributes(&changes))
     }
 
     /// Set user and group of a file, or of the link itself if it is one. As with chown(2), set-user-ID, set-group-ID and capabilities of a
@@ -562,8 +479,7 @@ impl Filesystem {
     /// As [`Self::set_permissions`], and [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded) where limits hold.
     pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let changes = SetAttributes { uid, gid, clear_privileges: true, ..SetAttributes::default() };
-        let path = path.as_ref();
-        self.find(path, false).and_then(|node| node.set_attributes(&changes)).at_path(path)
+        self.with_node(path.as_ref(), false, |node| node.set_attributes(&changes))
     }
 
     /// Set times of a file, or of the link itself if it is one.
@@ -577,8 +493,7 @@ impl Filesystem {
         modified: Option<SetTime>,
     ) -> Result<()> {
         let changes = SetAttributes { accessed, modified, ..SetAttributes::default() };
-        let path = path.as_ref();
-        self.find(path, false).and_then(|node| node.set_attributes(&changes)).at_path(path)
+        self.with_node(path.as_ref(), false, |node| node.set_attributes(&changes))
     }
 
     /// An extended attribute of a file, or of the link itself if it is one.
@@ -586,8 +501,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Self::resolve`]; [`NoAttribute`](crate::ErrorKind::NoAttribute).
     pub fn xattr(&self, path: impl AsRef<Path>, name: &[u8]) -> Result<Vec<u8>> {
-        let path = path.as_ref();
-        self.find(path, false).and_then(|node| node.xattr(name)).at_path(path)
+        self.with_node(path.as_ref(), false, |node| node.xattr(name))
     }
 
     /// Names of all extended attributes.
@@ -595,8 +509,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Self::resolve`].
     pub fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
-        let path = path.as_ref();
-        self.find(path, false).and_then(|node| node.xattr_names()).at_path(path)
+        self.with_node(path.as_ref(), false, |node| node.xattr_names())
     }
 
     /// Set an extended attribute.
@@ -611,8 +524,7 @@ impl Filesystem {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        let path = path.as_ref();
-        self.find(path, false).and_then(|node| node.set_xattr(name, value, mode)).at_path(path)
+        self.with_node(path.as_ref(), false, |node| node.set_xattr(name, value, mode))
     }
 
     /// Remove an extended attribute.
@@ -620,7 +532,6 @@ impl Filesystem {
     /// # Errors
     /// As [`Self::set_permissions`]; [`NoAttribute`](crate::ErrorKind::NoAttribute).
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &[u8]) -> Result<()> {
-        let path = path.as_ref();
-        self.find(path, false).and_then(|node| node.remove_xattr(name)).at_path(path)
+        self.with_node(path.as_ref(), false, |node| node.remove_xattr(name))
     }
 }

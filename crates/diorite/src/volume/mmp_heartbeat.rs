@@ -1,4 +1,4 @@
-//! Keeps the mark that says to other hosts that a volume is open here (feature `mmp`).
+//! Renews the mark that tells other hosts that a volume is open here (feature `mmp`).
 //!
 //! Where it sits: beside the table of nodes. One thread, only on volumes that have the feature and are written; it calls
 //! [`Volume::mmp_tick`] when that is due, and ends with the volume.
@@ -25,7 +25,7 @@ struct Shared {
 }
 
 impl MmpHeartbeat {
-    /// Start the thread, if the volume has such a mark.
+    /// Start the thread, if the volume has a mark.
     pub(crate) fn keep(volume: &Arc<Volume>) -> Self {
         let stopped = Mutex::ranked(Rank::MmpHeartbeatStopped, false);
         let shared = Arc::new(Shared { stopped, changed: Condvar::new() });

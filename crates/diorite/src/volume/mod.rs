@@ -1,4 +1,4 @@
-//! An open volume: paths, names and nodes, the mapping of its files, and its threads.
+//! An open volume: paths, names, nodes, the mapping of files, and its threads.
 //!
 //! Where it sits: at the top, over the handles and contents of its files.
 
@@ -10,6 +10,7 @@ pub(crate) mod mmp_heartbeat;
 mod names;
 pub(crate) mod node;
 pub(crate) mod nodes;
+mod open;
 pub(crate) mod read_dir;
 pub(crate) mod removals;
 pub(crate) mod resolve;

@@ -1,4 +1,4 @@
-//! Names made, removed and renamed by path, with the rules of POSIX for how a path may end.
+//! Names made, removed and renamed by path, with the rules of POSIX for the end of a path.
 //!
 //! Where it sits: beside `filesystem.rs`, on top of `resolve.rs`. `tests/it/names_like_the_kernel.rs` holds it against the host.
 
@@ -9,19 +9,19 @@ use diorite_ext::Inode;
 
 use crate::error::AtPath;
 use crate::volume::node::NodeRef;
-use crate::volume::resolve::{Found, LastName};
+use crate::volume::resolve::{LastName, Resolved};
 use crate::{Error, ErrorKind, FileKind, Filesystem, NodeSpec, Owner, RenameMode, Result};
 
 impl Filesystem {
-    /// The directory that a new name is to be made in, and the name.
-    pub(crate) fn place<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
+    /// The directory for a new name, and the name.
+    pub(crate) fn search_new<'p>(&self, path: &'p Path) -> Result<Resolved<'p>> {
         let found = self.search_parent(path)?;
         if found.last == LastName::Name { Ok(found) } else { Err(diorite_ext::Error::Exists.into()) }
     }
 
-    /// The same for a name of anything but a directory: a trailing slash asks for a directory, which is not what is made.
-    fn place_of_no_directory<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
-        let found = self.place(path)?;
+    /// The same for a file that is no directory: a trailing slash is an error.
+    fn search_new_file<'p>(&self, path: &'p Path) -> Result<Resolved<'p>> {
+        let found = self.search_new(path)?;
         if found.has_slash {
             self.volume().names.lookup(&found.directory, &found.name)?;
             return Err(diorite_ext::Error::Exists.into());
@@ -82,10 +82,10 @@ impl Filesystem {
     /// As [`Self::create_dir`].
     pub fn create_node(&self, path: impl AsRef<Path>, spec: &NodeSpec) -> Result<NodeRef> {
         let path = path.as_ref();
-        let create = |at: Found<'_>| self.nodes().create(&at.directory, &at.name, spec);
+        let create = |at: Resolved<'_>| self.nodes().create(&at.directory, &at.name, spec);
         let is_directory = spec.kind == FileKind::Directory;
-        let place = if is_directory { self.place(path) } else { self.place_of_no_directory(path) };
-        place.and_then(create).map(NodeRef::new).at_path(path)
+        let parent = if is_directory { self.search_new(path) } else { self.search_new_file(path) };
+        parent.and_then(create).map(NodeRef::new).at_path(path)
     }
 
     /// Remove a name of anything but a directory.
@@ -96,7 +96,7 @@ impl Filesystem {
     /// append-only; the device or the volume failed.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let remove = |at: Found<'_>| {
+        let remove = |at: Resolved<'_>| {
             if at.last != LastName::Name {
                 return Err(diorite_ext::Error::IsADirectory.into());
             }
@@ -117,7 +117,7 @@ impl Filesystem {
     /// [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty), [`Busy`](crate::ErrorKind::Busy) for the root, and as [`Self::remove_file`].
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let remove = |at: Found<'_>| {
+        let remove = |at: Resolved<'_>| {
             at.last.check_removable()?;
             Ok(self.volume().names.remove_directory(&at.directory, &at.name)?)
         };
@@ -135,7 +135,8 @@ impl Filesystem {
     /// Rename as `mode` says.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound); what is at `to` is in the way ([`AlreadyExists`](crate::ErrorKind::AlreadyExists),
+    /// [`NotFound`](crate::ErrorKind::NotFound); the inode at `to` cannot be replaced
+    /// ([`AlreadyExists`](crate::ErrorKind::AlreadyExists),
     /// [`IsADirectory`](crate::ErrorKind::IsADirectory), [`NotADirectory`](crate::ErrorKind::NotADirectory),
     /// [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty)); [`InvalidInput`](crate::ErrorKind::InvalidInput) if a directory would go
     /// below itself; [`StorageFull`](crate::ErrorKind::StorageFull), [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
@@ -152,19 +153,19 @@ impl Filesystem {
             (_, RenameMode::NoReplace) => return Err(Error::from(diorite_ext::Error::Exists).at(to)),
             _ => return Err(fixed().at(to)),
         }
-        // So that an error says which of the two paths is wrong.
+        // So that an error names the right one of the two paths.
         let moved = self.volume().names.lookup(&source.directory, &source.name).at_path(from)?;
         self.check_slashes(&moved, &source, &target, mode).at_path(to)?;
         let (old, new) = ((&source.directory, &*source.name), (&target.directory, &*target.name));
         self.nodes().rename(old, new, mode).at_path(to)
     }
 
-    /// A trailing slash of a name that is renamed says that a directory is: the old one, or both where they change places.
+    /// A trailing slash requires a directory: the source, or both for an exchange.
     fn check_slashes(
         &self,
         moved: &Inode,
-        source: &Found<'_>,
-        target: &Found<'_>,
+        source: &Resolved<'_>,
+        target: &Resolved<'_>,
         mode: RenameMode,
     ) -> Result<()> {
         if !source.has_slash && !target.has_slash {
@@ -173,7 +174,7 @@ impl Filesystem {
         let not_a_directory = || Err(diorite_ext::Error::NotADirectory.into());
         let is_file = |inode: &Inode| inode.kind() != FileKind::Directory;
         match (mode, self.volume().names.lookup(&target.directory, &target.name)) {
-            // What `rename` itself says of it comes first.
+            // The error of `rename` itself takes precedence.
             (RenameMode::NoReplace, Ok(_)) | (RenameMode::Exchange, Err(_)) => return Ok(()),
             (RenameMode::Exchange, Ok(other)) if target.has_slash && is_file(&other) => {
                 return not_a_directory();
@@ -191,10 +192,10 @@ impl Filesystem {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (original, link) = (original.as_ref(), link.as_ref());
         let node = self.find(original, false).at_path(original)?;
-        let make = |at: Found<'_>| {
+        let make = |at: Resolved<'_>| {
             self.nodes().with_space(|volume| volume.names.link(node.inode(), &at.directory, &at.name))
         };
-        self.place_of_no_directory(link).and_then(make).at_path(link)
+        self.search_new_file(link).and_then(make).at_path(link)
     }
 
     /// Make a symbolic link.
@@ -204,9 +205,9 @@ impl Filesystem {
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
         let owner = Owner::default();
-        let make = |at: Found<'_>| {
+        let make = |at: Resolved<'_>| {
             self.nodes().with_space(|volume| volume.names.symlink(&at.directory, &at.name, target, owner))
         };
-        self.place_of_no_directory(link).and_then(make).map(drop).at_path(link)
+        self.search_new_file(link).and_then(make).map(drop).at_path(link)
     }
 }

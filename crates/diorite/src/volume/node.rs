@@ -1,24 +1,23 @@
-//! Operations on inodes, without paths: what a mount needs.
+//! Operations on inodes, without paths, for mounts.
 //!
 //! Where it sits: between the path API (`filesystem.rs`) and the table of nodes (`nodes.rs`).
 //!
-//! Interface: a [`NodeRef`] keeps its inode alive: it outlives its last name until the last `NodeRef` and [`File`] of it is
+//! Interface: a [`NodeRef`] keeps its inode alive: it outlives its last name until the last `NodeRef` and [`File`](crate::File) of it is
 //! dropped, as a mount's `forget` wants it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use diorite_ext::{ContentUse, EntryBatch, Inode, NamesVersion, Volume};
+use diorite_ext::{EntryBatch, Inode, NamesVersion, Volume};
 
 use crate::content::Content;
 use crate::handle::file::FileOwner;
-use crate::handle::options::Opening;
 use crate::store::map::SyncKind;
 use crate::volume::nodes::{NodeUse, Nodes, while_stale};
 use crate::{
-    Attributes, DirectIo, DirectoryEntry, Error, ErrorKind, File, FileKind, InodeNumber, NodeSpec,
-    OpenOptions, Owner, RenameMode, Result, SetAttributes, XattrMode,
+    Attributes, DirectIo, Error, ErrorKind, FileKind, InodeNumber, NodeSpec, Owner, RenameMode, Result,
+    SetAttributes, XattrMode,
 };
+use diorite_ext::DirectoryEntry;
 
 /// An inode that is kept alive. Clones share the reference.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ impl NodeRef {
         self.shared.nodes()
     }
 
-    fn volume(&self) -> &Volume {
+    pub(super) fn volume(&self) -> &Volume {
         &self.nodes().volume
     }
 
@@ -48,12 +47,12 @@ impl NodeRef {
         self.nodes().acquire(inode).map(Self::new)
     }
 
-    /// Its number.
+    /// The number of the inode.
     pub fn number(&self) -> InodeNumber {
         self.inode().number()
     }
 
-    /// What it is.
+    /// The kind of the inode.
     pub fn kind(&self) -> FileKind {
         self.inode().kind()
     }
@@ -67,7 +66,7 @@ impl NodeRef {
         }
     }
 
-    /// What `stat` returns: what is still in the page cache included.
+    /// The attributes, with the sizes and times of cached data.
     ///
     /// # Errors
     /// None at present.
@@ -108,7 +107,7 @@ impl NodeRef {
     /// It is no regular file.
     pub fn note_modified(&self) -> Result<()> {
         let store = &self.content()?.store;
-        store.time.set(store.engine.clock.now());
+        store.time.set(store.shared.clock.now());
         Ok(())
     }
 
@@ -154,7 +153,7 @@ impl NodeRef {
     /// As [`Self::remove_xattr`]; none if there are none.
     pub fn clear_capabilities(&self) -> Result<()> {
         const CAPABILITY: &[u8] = b"security.capability";
-        // Looked for first: an append-only file, from which none may be removed, has none as a rule.
+        // Read first: an append-only file, whose attributes cannot be removed, usually has none.
         match self.xattr(CAPABILITY).and_then(|_| self.remove_xattr(CAPABILITY)) {
             Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
             result => result,
@@ -169,46 +168,7 @@ impl NodeRef {
         self.content()?.set_len(size)
     }
 
-    /// Options to set before opening a regular file.
-    pub fn open_options(&self) -> OpenOptions<NodeRef> {
-        OpenOptions::of(self.clone(), DirectIo::Off)
-    }
-
-    pub(crate) fn open_as(&self, options: &Opening, path: Option<PathBuf>) -> Result<File> {
-        options.check()?;
-        let content = self.content()?;
-        let wanted = if !options.can_write() {
-            ContentUse::Read
-        } else if options.append && !options.truncate {
-            ContentUse::Append
-        } else {
-            ContentUse::Write
-        };
-        self.volume().check_content_use(self.inode(), wanted)?;
-        // Before it is truncated: an open that is refused changes nothing.
-        let direct = self.direct_io(options.direct)?;
-        if options.truncate && content.store.size() > 0 {
-            content.set_len(0)?;
-        }
-        let append_only = wanted != ContentUse::Read && self.inode().attributes().is_append_only();
-        let opening = Opening { append_only, direct, ..options.clone() };
-        Ok(File::new(content, Box::new(self.clone()), opening, path))
-    }
-
-    /// Whether direct I/O is possible: not on a file whose data is to go through the journal.
-    fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
-        if wanted == DirectIo::Off || !self.volume().files.wants_journalled_data(self.inode()) {
-            return Ok(wanted);
-        }
-        if wanted == DirectIo::Preferred {
-            return Ok(DirectIo::Off);
-        }
-        Err(Error::DirectRefused(
-            "the file's data goes through the journal (data=journal, or chattr +j)".to_owned(),
-        ))
-    }
-
-    /// The inode that a name in this directory leads to.
+    /// The inode of a name in this directory.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory); the device or the volume failed.
@@ -216,7 +176,8 @@ impl NodeRef {
         while_stale(|| self.found(self.volume().names.lookup(self.inode(), name)?))
     }
 
-    /// What `lstat` returns of a name in this directory, and the node if it is a directory.
+    /// The attributes of a name in this directory, and the node if it is a directory. A symbolic link is not
+    /// followed.
     pub(crate) fn lookup_attributes(&self, name: &[u8]) -> Result<(Option<NodeRef>, Attributes)> {
         let inode = self.volume().names.lookup(self.inode(), name)?;
         let attributes = self.nodes().attributes(&inode)?;
@@ -252,7 +213,7 @@ impl NodeRef {
         self.found(self.nodes().with_space(make)?)
     }
 
-    /// Where this symbolic link points.
+    /// The target of this symbolic link.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if it is no symbolic link; the device or the volume failed.
@@ -308,12 +269,12 @@ impl NodeRef {
         Ok(self.volume().names.read_directory(self.inode(), cursor, each)?)
     }
 
-    /// The state of this directory's names: as long as it is the same, what was listed since is what there is.
+    /// The version of this directory's names. While it is the same, an earlier listing is valid.
     pub fn names_version(&self) -> NamesVersion {
         self.inode().names_version()
     }
 
-    /// Have `batch` be some entries from `cursor` on, as many as are read at once; none at the end.
+    /// Fill `batch` with entries from `cursor` on; it is empty at the end.
     pub(crate) fn list_batch(&self, cursor: u64, batch: &mut EntryBatch) -> Result<()> {
         Ok(self.volume().names.list_directory(self.inode(), cursor, batch)?)
     }
@@ -354,7 +315,7 @@ impl NodeRef {
     /// Make a file or directory durable.
     ///
     /// # Errors
-    /// As [`File::sync_all`].
+    /// As [`File::sync_all`](crate::File::sync_all).
     pub fn sync(&self) -> Result<()> {
         match self.shared.content() {
             Some(content) => content.sync(SyncKind::All),
@@ -377,6 +338,15 @@ impl FileOwner for NodeRef {
     }
 
     fn direct_io(&self, wanted: DirectIo) -> Result<DirectIo> {
-        NodeRef::direct_io(self, wanted)
+        // Not on a file whose data goes through the journal.
+        if wanted == DirectIo::Off || !self.volume().files.wants_journalled_data(self.inode()) {
+            return Ok(wanted);
+        }
+        if wanted == DirectIo::Preferred {
+            return Ok(DirectIo::Off);
+        }
+        Err(Error::DirectRefused(
+            "the file's data goes through the journal (data=journal, or chattr +j)".to_owned(),
+        ))
     }
 }

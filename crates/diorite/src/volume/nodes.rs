@@ -1,12 +1,12 @@
 //! The inodes of a volume that are in use or have cached pages, tied to their content.
 //!
-//! Where it sits: between what users hold ([`crate::NodeRef`], files) and the volume.
+//! Where it sits: between the handles of users ([`crate::NodeRef`], files) and the volume.
 //!
 //! Interface: a [`NodeUse`] keeps its inode alive. An inode without users keeps its cached pages until it is evicted, or its
 //! last name goes. Any number of inodes may be in use; about [`IDLE_MAX`] clean ones without users are kept.
 //!
 //! Invariants:
-//! 1. An inode has at most one content: every way to an inode goes through the table.
+//! 1. An inode has at most one content: all users get it from the table.
 //! 2. A node in the table holds the volume's inode open, so that blocks are not freed under its dirty pages.
 //! 3. A node is among the idle ones of its shard if and only if it is in the table without users, but for the moment between
 //!    [`Volume::create_open`] and the first use.
@@ -38,11 +38,12 @@ use crate::{Attributes, Error, InodeNumber, NodeSpec, RenameMode, Result};
 const SHARDS: usize = 64;
 /// Clean nodes without users that are kept.
 const IDLE_MAX: usize = 4096;
-/// Idle nodes that are considered for eviction when one is added, and evicted at most: more leave than come while there are too many.
+/// Idle nodes that are examined when one is added, and evicted at most: more than one, so that their number falls
+/// while it is too high.
 const LOOKS: usize = 8;
 const EVICTED_MAX: usize = 2;
 
-/// Only on a damaged volume does a name go on leading to an inode that has lost its last one.
+/// On a sound volume, a name never keeps referring to an inode without links.
 const ATTEMPTS_MAX: u32 = 1000;
 
 /// The inodes of a volume that are in use or have cached pages.
@@ -147,8 +148,8 @@ impl Shard {
         }
     }
 
-    /// Where there are too many idle nodes, take clean ones that were used longest ago out of the table. Dirty ones that are met on the
-    /// way have their turn again later.
+    /// If there are too many idle nodes, evict the least recently used clean ones. Dirty ones are examined again
+    /// later.
     fn evict(&mut self) -> [Option<Arc<Node>>; EVICTED_MAX] {
         let mut evicted: [Option<Arc<Node>>; EVICTED_MAX] = Default::default();
         let mut count = 0;
@@ -193,9 +194,9 @@ impl Nodes {
         Ok(self.root.get_or_init(|| root).clone())
     }
 
-    /// What `stat` returns of an inode that was just found by a name.
+    /// The attributes of an inode that was just found by a name.
     pub(crate) fn attributes(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Attributes> {
-        // What is not open has no content in memory (invariant 2).
+        // An inode that is not open has no content in memory (invariant 2).
         let attributes =
             if inode.is_open() { self.acquire(Arc::clone(inode))?.attributes() } else { inode.attributes() };
         // Removed since it was found.
@@ -284,7 +285,7 @@ impl Nodes {
         let stale = shard.insert(&node);
         drop(shard);
         if let Some(stale) = stale {
-            // What is lost here is the error of closing an inode that has no other user.
+            // The error of closing an inode without users is lost here.
             let _ = self.close_node(&stale);
         }
         self.reference(node)
@@ -301,10 +302,11 @@ impl Nodes {
         Ok(self.volume.lifecycle.close(&node.inode)?)
     }
 
-    /// The last user of a node records its modification time. Another one may come, write and go meanwhile, so there may be another time to
-    /// record. Returns the locked shard when there is none; `None`: the use has ended, as one of several.
+    /// The last user of a node records its modification time. Another user may write meanwhile, so there may be
+    /// another time to record. Returns the locked shard when there is none; `None` if the use has ended as one of
+    /// several.
     fn record_as_last_user(&self, node: &Node) -> Option<MutexGuard<'_, Shard>> {
-        // With dirty pages left, the write-back records it.
+        // With dirty pages left, the writeback records it.
         let recorded_here = |content: &Arc<Content>| content.cache.is_clean() && !node.inode.is_nameless();
         loop {
             if node.end_one_of_several() {
@@ -314,7 +316,7 @@ impl Nodes {
             let recorded = content.map_or(Ok(()), |content| content.store.record(SyncKind::All));
             let shard = self.shard(node.inode.number());
             let has_time = |content: Arc<Content>| content.store.time.get().is_some();
-            // The volume latches what fails.
+            // The volume latches failures.
             if recorded.is_err() || !node.content().filter(recorded_here).is_some_and(has_time) {
                 return Some(shard);
             }
@@ -345,7 +347,8 @@ impl Nodes {
         let _ = self.close_node(node);
     }
 
-    /// A name of `inode` is gone. If it was the last and the inode has no users, its pages go, and the volume frees it.
+    /// A name of `inode` was removed. If it was the last and the inode has no users, drop its pages and let the
+    /// volume free it.
     fn name_removed(&self, inode: &Arc<Inode>) -> Result<()> {
         if !inode.is_open() {
             return Ok(());
@@ -364,15 +367,12 @@ impl Nodes {
         self.close_node(&node)
     }
 
-    /// The contents of all nodes, by inode number.
-    pub(crate) fn contents(&self) -> Vec<Arc<Content>> {
-        let mut contents = Vec::new();
-        for shard in &self.shards {
-            let with_number = |slot: &Slot| Some((slot.node.inode.number(), slot.node.content()?));
-            contents.extend(shard.lock().nodes.values().filter_map(with_number));
+    /// Drop the clean pages of all files.
+    pub(crate) fn drop_clean(&self) {
+        for node in self.use_all() {
+            node.content().iter().for_each(|content| content.drop_clean());
+            self.release(&node);
         }
-        contents.sort_unstable_by_key(|(number, _)| *number);
-        contents.into_iter().map(|(_, content)| content).collect()
     }
 
     /// All nodes that have content, by inode number, each with one user more, so that none is freed while it is written back.
@@ -393,11 +393,11 @@ impl Nodes {
         self.volume.check_process()?;
         let mut result = Ok(());
         let nodes = self.use_all();
-        // Most of it, in few transfers; what is in use follows, file by file.
+        // Most of it, in few transfers; ranges in use follow, file by file.
         self.engine.write_back_round(0, BioFlags::SYNC, |_| false);
         for node in nodes {
             if let Some(content) = node.content() {
-                let written = content.write_back_all();
+                let written = content.cache.write_back_all();
                 // Among the failures that were reported to no caller is the one of this moment.
                 let unreported = content.cache.errors.report_unreported();
                 result = result.and(written).and(unreported).and(content.store.record(SyncKind::All));
@@ -407,7 +407,7 @@ impl Nodes {
         result.and(self.engine.errors.report_unreported()).and(self.volume.sync().map_err(Error::from))
     }
 
-    /// Sync, evict everything and close the volume, unless a node is in use. What other threads have removed is freed first.
+    /// Sync, evict everything and close the volume, unless a node is in use. Removals of other threads end first.
     pub(crate) fn close(&self) -> Result<()> {
         self.volume.check_process()?;
         let in_use = |shard: &Mutex<Shard>| {
@@ -423,7 +423,7 @@ impl Nodes {
         self.is_closed.store(true, Ordering::Release);
         self.mark.stop();
         self.timer.stop();
-        // The image can be opened again at once: no read-ahead still has it.
+        // The image can be opened again at once: no readahead still has it.
         self.engine.workers.stop();
         synced.and(self.evict_all()).and(self.volume.close().map_err(Error::from))
     }
@@ -480,13 +480,13 @@ impl NodeUse {
         if let Some(content) = self.content() {
             return Ok(content);
         }
-        // Another thread may do the same; the one content is that which is first in its place.
+        // Another thread may do the same; the first content is kept.
         let map = ExtMap::new(Arc::clone(&self.nodes.volume), Arc::clone(self.inode()));
         let new = Content::new(Box::new(map), Arc::clone(&self.nodes.engine))?;
         Ok(Arc::clone(self.node.content.get_or_init(|| new)))
     }
 
-    /// What `stat` returns: what is still in the page cache included.
+    /// The attributes, with the sizes and times of cached data.
     pub(crate) fn attributes(&self) -> Attributes {
         let mut attributes = self.inode().attributes();
         if let Some(content) = self.content() {
@@ -495,7 +495,7 @@ impl NodeUse {
             let blocks = content.cache.blocks_to_allocate().unwrap_or(0);
             attributes.sectors += blocks * (content.store.map.block_size() / 512);
             if let Some(modified) = content.store.time.get() {
-                // As write-back will record it: an operation on the inode since the write has changed it later.
+                // As writeback will record it: an operation on the inode since the write has changed it later.
                 attributes.modified = self.inode().time_as_stored(modified);
                 attributes.changed = attributes.changed.max(attributes.modified);
             }
@@ -519,7 +519,8 @@ impl Drop for NodeUse {
     }
 }
 
-/// Look up and use what a name leads to; again if it was removed in between, since the name may lead to something else now.
+/// Attempt an operation on a path, again while its inode was removed in between: the name may refer to another inode
+/// now.
 pub(crate) fn while_stale<R>(mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
     for _ in 1..ATTEMPTS_MAX {
         match attempt() {

@@ -1,4 +1,4 @@
-//! Listing a directory a block at a time: memory does not depend on how many names it has.
+//! Listing of a directory, block by block: memory does not depend on the number of names.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::{Attributes, FileKind, Filesystem, InodeNumber, Result, os_name};
 #[derive(Debug)]
 struct Listed {
     node: NodeRef,
-    /// As the caller gave it; empty if the directory was not found by a path.
+    /// As the caller gave it; empty without a path.
     path: PathBuf,
 }
 
@@ -27,7 +27,7 @@ pub struct DirEntry {
     pub name: Vec<u8>,
     /// Inode.
     pub inode: InodeNumber,
-    /// Kind, where the directory stores it.
+    /// Kind, if the directory stores it.
     pub kind: Option<FileKind>,
     directory: Arc<Listed>,
 }
@@ -52,7 +52,7 @@ impl DirEntry {
         self.directory.path.join(self.file_name())
     }
 
-    /// What `lstat` returns.
+    /// The attributes; a symbolic link is not followed.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if the name was removed; the device or the volume failed.
@@ -61,7 +61,7 @@ impl DirEntry {
         looked_up.map(|(_, attributes)| attributes).at_path(self.path())
     }
 
-    /// What it is; a symbolic link is not followed. Reads the inode where the directory does not store the kind.
+    /// The kind; a symbolic link is not followed. Reads the inode if the directory does not store the kind.
     ///
     /// # Errors
     /// As [`Self::metadata`].

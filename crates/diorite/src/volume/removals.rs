@@ -1,18 +1,15 @@
-//! Removals that are under way, which a volume waits for before it is closed.
+//! Removals in progress, which a close of the volume waits for.
 //!
-//! A file loses its last name or user in one moment; to free its blocks may take seconds more, in the thread whose call it was. The inode
-//! is in no table then, so that a close could not see it.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! A file loses its last name or user at one moment. Freeing its blocks may take seconds more, in the thread of that call, and the inode is in no
+//! table meanwhile.
 
 use diorite_block::sync::{Condvar, Mutex, Rank};
 
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Removals {
-    count: AtomicUsize,
-    /// Threads wait for the end of all. A leaf lock.
-    is_awaited: Mutex<bool>,
+    /// A leaf lock.
+    count: Mutex<usize>,
     ended: Condvar,
 }
 
@@ -22,34 +19,29 @@ pub(crate) struct Removal<'a>(&'a Removals);
 
 impl Removals {
     pub(crate) fn new() -> Self {
-        let is_awaited = Mutex::ranked(Rank::Removals, false);
-        Self { count: AtomicUsize::new(0), is_awaited, ended: Condvar::new() }
+        Self { count: Mutex::ranked(Rank::Removals, 0), ended: Condvar::new() }
     }
 
-    /// One begins: before a table no longer shows it.
+    /// Begin a removal, before a table no longer shows the inode.
     pub(crate) fn begin(&self) -> Removal<'_> {
-        self.count.fetch_add(1, Ordering::SeqCst);
+        *self.count.lock() += 1;
         Removal(self)
     }
 
-    /// Wait until none is under way.
+    /// Wait for the end of all removals.
     pub(crate) fn wait(&self) {
-        let mut is_awaited = self.is_awaited.lock();
-        while self.count.load(Ordering::SeqCst) > 0 {
-            *is_awaited = true;
-            is_awaited = self.ended.wait(is_awaited);
+        let mut count = self.count.lock();
+        while *count > 0 {
+            count = self.ended.wait(count);
         }
     }
 }
 
 impl Drop for Removal<'_> {
     fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::SeqCst) > 1 {
-            return;
-        }
-        // The lock orders this after a look at the count that was too early.
-        let is_awaited = std::mem::take(&mut *self.0.is_awaited.lock());
-        if is_awaited {
+        let mut count = self.0.count.lock();
+        *count -= 1;
+        if *count == 0 {
             self.0.ended.notify_all();
         }
     }

@@ -1,4 +1,4 @@
-//! From a path to an inode.
+//! Resolution of paths to inodes.
 //!
 //! Paths are bytes, start at the root whether they begin with `/` or not, and are resolved one name at a time. A symbolic link's
 //! target takes its place in the rest of the path, at most 40 times. A path without links is resolved without allocating.
@@ -42,42 +42,42 @@ impl LastName {
     }
 }
 
-/// What a path leads to.
+/// The result of resolving a path.
 #[derive(Debug)]
-pub(crate) struct Found<'p> {
+pub(crate) struct Resolved<'p> {
     /// The directory of the last name.
     pub(crate) directory: Arc<Inode>,
     /// How the path ends, links followed.
     pub(crate) last: LastName,
     /// The last name; empty where it is none.
     pub(crate) name: Cow<'p, [u8]>,
-    /// What it names, if that was looked at and exists.
+    /// The inode of that name, if it was looked up and exists.
     pub(crate) inode: Option<Arc<Inode>>,
     /// A slash follows the last name.
     pub(crate) has_slash: bool,
 }
 
-/// How far the names of a path lead.
+/// The result of a walk along the names of a path.
 enum Step<'p> {
-    End(Found<'p>),
-    /// To a symbolic link: the rest of the way, and where it begins.
+    End(Resolved<'p>),
+    /// A symbolic link: the directory where the rest of the path begins, and that rest.
     Link(Arc<Inode>, Vec<u8>),
 }
 
-/// What is done with the last name of a path.
+/// The treatment of the last name of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AtLast {
     /// Look it up. A trailing slash follows a link, and wants a directory.
     LookUp,
-    /// Look it up, and go on if it is a symbolic link.
+    /// Look it up, and follow a symbolic link.
     Follow,
     /// The same, but a name with a trailing slash is left as it stands: no file can be made there.
     FollowToMake,
-    /// It is wanted as it stands, whether it exists or not.
+    /// Leave it: it may exist or not.
     Leave,
 }
 
-/// The first name of a path and what follows it; `None` at the end.
+/// The first name of a path and the rest; `None` at the end.
 fn split_first(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let path = skip_slashes(path);
     let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
@@ -96,25 +96,25 @@ impl Filesystem {
         while_stale(|| self.nodes().acquire(self.find_inode(path, follow_last)?).map(NodeRef::new))
     }
 
-    /// The inode at a path; nothing but the reference keeps it.
+    /// The inode at a path, which only the reference keeps in memory.
     pub(crate) fn find_inode(&self, path: &Path, follow_last: bool) -> Result<Arc<Inode>> {
         let found = self.search(path, if follow_last { AtLast::Follow } else { AtLast::LookUp })?;
         found.inode.ok_or_else(|| diorite_ext::Error::NotFound.into())
     }
 
-    /// The last name of a path and its directory, links followed, and what is there to be opened. What is missing can be made, unless
-    /// it has a trailing slash.
-    pub(crate) fn search_to_make<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
+    /// The last name of a path and its directory, links followed, with its inode if it exists. A missing file can be
+    /// made, unless the name has a trailing slash.
+    pub(crate) fn search_to_make<'p>(&self, path: &'p Path) -> Result<Resolved<'p>> {
         self.search(path, AtLast::FollowToMake)
     }
 
-    /// The last name of a path and its directory. Whether the name exists is not looked at: the caller makes or
-    /// removes it with the directory locked.
-    pub(crate) fn search_parent<'p>(&self, path: &'p Path) -> Result<Found<'p>> {
+    /// The last name of a path and its directory. The name is not looked up: the caller makes or removes it with the
+    /// directory locked.
+    pub(crate) fn search_parent<'p>(&self, path: &'p Path) -> Result<Resolved<'p>> {
         self.search(path, AtLast::Leave)
     }
 
-    fn search<'p>(&self, path: &'p Path, at_last: AtLast) -> Result<Found<'p>> {
+    fn search<'p>(&self, path: &'p Path, at_last: AtLast) -> Result<Resolved<'p>> {
         if path.as_os_str().is_empty() {
             // The empty path names nothing.
             return Err(diorite_ext::Error::NotFound.into());
@@ -122,7 +122,7 @@ impl Filesystem {
         while_stale(|| self.search_once(path.as_os_str().as_bytes(), at_last))
     }
 
-    fn search_once<'p>(&self, path: &'p [u8], at_last: AtLast) -> Result<Found<'p>> {
+    fn search_once<'p>(&self, path: &'p [u8], at_last: AtLast) -> Result<Resolved<'p>> {
         let (mut directory, mut rest) = match self.walk_names(self.nodes().root()?, path, at_last)? {
             Step::End(found) => return Ok(found),
             Step::Link(directory, rest) => (directory, rest),
@@ -131,7 +131,7 @@ impl Filesystem {
             let next = match self.walk_names(directory, &rest, at_last)? {
                 Step::End(found) => {
                     let name = Cow::Owned(found.name.into_owned());
-                    return Ok(Found { name, ..found });
+                    return Ok(Resolved { name, ..found });
                 }
                 Step::Link(directory, rest) => (directory, rest),
             };
@@ -140,7 +140,7 @@ impl Filesystem {
         Err(Error::TooManyLinks)
     }
 
-    /// Go along the names of a path from a directory, to its end or to a link that is to be followed.
+    /// Walk along the names of a path from a directory, to its end or to a link.
     fn walk_names<'p>(&self, from: Arc<Inode>, path: &'p [u8], at_last: AtLast) -> Result<Step<'p>> {
         let (mut directory, mut rest, mut last) = (from, path, LastName::Root);
         while let Some((name, after)) = split_first(rest) {
@@ -160,7 +160,7 @@ impl Filesystem {
             }
             let ends_here = is_last && last == LastName::Name;
             let end = |directory, inode| {
-                Ok(Step::End(Found { directory, last, name: Cow::Borrowed(name), inode, has_slash }))
+                Ok(Step::End(Resolved { directory, last, name: Cow::Borrowed(name), inode, has_slash }))
             };
             let is_left = at_last == AtLast::Leave || at_last == AtLast::FollowToMake && has_slash;
             if ends_here && is_left {
@@ -186,6 +186,6 @@ impl Filesystem {
             directory = inode;
         }
         let inode = Some(directory.clone());
-        Ok(Step::End(Found { directory, last, name: Cow::Borrowed(b""), inode, has_slash: false }))
+        Ok(Step::End(Resolved { directory, last, name: Cow::Borrowed(b""), inode, has_slash: false }))
     }
 }

@@ -1,9 +1,9 @@
-//! What an open filesystem is doing at one moment, for people who watch it.
+//! The state of an open filesystem at one moment, for monitoring.
 
 use diorite_ext::VolumeStatus;
 
 use crate::Filesystem;
-use crate::cache::arena::PAGE_SIZE;
+use crate::store::PAGE_SIZE;
 
 /// Caches and the volume at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +17,16 @@ pub struct FilesystemStatus {
 /// How full the page cache is, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheUse {
-    /// What it may have.
+    /// Bytes of the cache.
     pub capacity: u64,
-    /// What holds pages of files.
+    /// Bytes that hold pages.
     pub used: u64,
-    /// What is not written back yet.
+    /// Bytes of dirty pages.
     pub dirty: u64,
 }
 
 impl Filesystem {
-    /// What it is doing now.
+    /// The state of the filesystem now.
     pub fn status(&self) -> FilesystemStatus {
         let cache = &self.nodes().engine.cache;
         let bytes = |frames: usize| frames as u64 * PAGE_SIZE;

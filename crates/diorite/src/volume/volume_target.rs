@@ -17,9 +17,9 @@ use crate::open::open_target;
 /// The smallest block of any volume.
 const SMALLEST_BLOCK: u32 = 1024;
 
-/// Open a target that is to hold a volume: as [`open_target`], but where direct I/O is only preferred and moves more at once than
-/// the volume there takes, it is left out. Of a disk with partitions of which exactly one holds a volume, that one is opened; the
-/// device's name says so (`disk.img?partition=2`).
+/// Open a target with a volume, as [`open_target`]. Preferred direct I/O is left out if its unit is larger than a
+/// block of the volume. On a disk with partitions of which exactly one has a volume, that partition is opened, and
+/// the name of the device says so (`disk.img?partition=2`).
 ///
 /// # Errors
 /// As [`open_target`].
@@ -32,7 +32,7 @@ pub fn open_volume_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn B
         Err(error) => matches!(error, OpenError::BadWindow { .. }),
     };
     let opened = if options.direct == DirectIo::Preferred && is_too_coarse {
-        // Its lock must be free before it is opened again.
+        // Its lock must be released before it is opened again.
         drop(opened);
         let buffered = options.clone().direct(DirectIo::Off);
         open_target(spec, &buffered).and_then(is_alone).and_then(only_volume).and_then(is_alone)?
@@ -40,7 +40,7 @@ pub fn open_volume_target(spec: &str, options: &OpenOptions) -> Result<Arc<dyn B
         opened?
     };
     match smaller_block(&*opened) {
-        // Without direct I/O only what has no other blocks, such as an export, is still too coarse.
+        // Without direct I/O, only a device with fixed blocks, such as an export, is still too coarse.
         Some(volume_block) if options.direct != DirectIo::Required => {
             let (device, device_block) = (opened.name(), opened.geometry().logical_block_size);
             Err(OpenError::BlockTooLarge { device, volume_block, device_block })
@@ -68,7 +68,7 @@ pub fn partitions_with_volumes(
     Ok(partitions.into_iter().map(with_volume).collect())
 }
 
-/// The one partition with a volume, where the device itself is none.
+/// The only partition with a volume, if the device itself has none.
 fn only_volume(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, OpenError> {
     use diorite_ext::{Corrupt, Error};
     let is_none = matches!(VolumeInfo::read(&*device), Err(Error::Corrupt(Corrupt::Magic { .. })));
@@ -79,7 +79,7 @@ fn only_volume(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, Ope
     let partitions = partitions_with_volumes(&device).unwrap_or_default();
     let mut volumes = partitions.iter().filter(|(_, volume)| volume.is_some()).map(|(at, _)| at.number);
     let (Some(number), None) = (volumes.next(), volumes.next()) else { return Ok(device) };
-    // One whose first superblock is damaged may be the one that was meant.
+    // A partition with a damaged first superblock may be the intended one.
     let mut others = partitions.iter().map(|(at, _)| at.number).filter(|other| *other != number);
     let is_volume = |other| {
         let window = PartitionDevice::open(Arc::clone(&device), other);
@@ -88,7 +88,7 @@ fn only_volume(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>, Ope
     if others.any(is_volume) { Ok(device) } else { Ok(PartitionDevice::open(device, number)?) }
 }
 
-/// The device, unless it is to be written and is one of several that must stay the same.
+/// The device; an error if it is opened for writing and is a member of a mirror.
 fn no_mirror_member(device: Arc<dyn BlockDevice>, access: Access) -> Result<Arc<dyn BlockDevice>, OpenError> {
     match mirror_of(&*device).filter(|_| access == Access::ReadWrite) {
         Some(mirror) => Err(OpenError::MirrorMember { device: device.name(), mirror }),
@@ -96,7 +96,7 @@ fn no_mirror_member(device: Arc<dyn BlockDevice>, access: Access) -> Result<Arc<
     }
 }
 
-/// Bytes of a block of the volume there, if the device moves more at least.
+/// The block size of the volume on a device, if it is smaller than a logical block.
 fn smaller_block(device: &dyn BlockDevice) -> Option<u64> {
     let logical = device.geometry().logical_block_size;
     let info = (logical > SMALLEST_BLOCK).then(|| VolumeInfo::read(device).ok()).flatten()?;

@@ -1,10 +1,11 @@
 //! Walking and removing a tree of directories that may not be one.
 //!
-//! Where it sits: under [`Filesystem::walk`] and [`Filesystem::remove_dir_all`]. A directory of a sound volume has one name; on a
-//! damaged or hostile one it may have several, also beneath itself, and then a walk that believed it would have no end, or double
-//! at each level.
+//! Where it sits: under [`Filesystem::walk`] and [`Filesystem::remove_dir_all`]. A directory of a sound volume has
+//! one name. On a damaged or hostile volume it may have several, also below itself, so that a naive walk would never
+//! end.
 //!
-//! Both hold the directories from the start to where they are, and look names up in them: no path is resolved for an entry.
+//! Both hold the directories from the start to the current one, and look names up in them: no path is resolved for an
+//! entry.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::{Attributes, Error, FileKind, Filesystem, InodeNumber, Result};
 
 /// The directories that a walk has met.
 #[derive(Default)]
-pub struct SeenDirectories(HashMap<InodeNumber, Met>);
+pub struct SeenDirectories(HashMap<InodeNumber, FirstVisit>);
 
 impl fmt::Debug for SeenDirectories {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,9 +28,9 @@ impl fmt::Debug for SeenDirectories {
     }
 }
 
-/// Where a directory was met.
+/// The first visit of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Met {
+struct FirstVisit {
     generation: u32,
     parent: Option<InodeNumber>,
 }
@@ -40,16 +41,20 @@ impl SeenDirectories {
     /// # Errors
     /// It was met before: [`Corrupt`](crate::ErrorKind::Corrupt).
     pub fn note(&mut self, inode: InodeNumber) -> Result<()> {
-        if self.0.insert(inode, Met::default()).is_none() { Ok(()) } else { Self::has_more_names(inode) }
+        if self.0.insert(inode, FirstVisit::default()).is_none() {
+            Ok(())
+        } else {
+            Self::has_more_names(inode)
+        }
     }
 
     /// Note a directory found in `parent`; an error if it was met before. Other threads may have removed that one, so that a new one has its
-    /// number, or moved it. A second name on a damaged volume is taken for a move once at most: `..` names one parent.
+    /// number, or moved it. On a damaged volume, a second name counts as a move at most once: `..` names one parent.
     fn note_in(&mut self, parent: Option<&NodeRef>, node: &NodeRef) -> Result<()> {
         let (number, parent) = (node.number(), parent.map(NodeRef::number));
-        let met = Met { generation: node.attributes()?.generation, parent };
+        let met = FirstVisit { generation: node.attributes()?.generation, parent };
         if let Some(before) = self.0.get(&number).filter(|before| before.generation == met.generation) {
-            // Where a walk begins is not found again below.
+            // The start of a walk cannot be below itself.
             let is_elsewhere = before.parent.is_some() && before.parent != parent;
             if !is_elsewhere || Some(node.lookup(b"..")?.number()) != parent {
                 return Self::has_more_names(number);
@@ -68,9 +73,9 @@ impl SeenDirectories {
 /// An iterator over everything beneath a path.
 pub struct Walk {
     filesystem: Filesystem,
-    /// Where to begin, until that is done.
+    /// The start, until it has been visited.
     start: Option<PathBuf>,
-    /// Directories from the start to where the walk is.
+    /// Directories from the start to the current one.
     directories: Vec<Open>,
     /// The path of the last of them.
     path: PathBuf,
@@ -83,20 +88,20 @@ diorite_block::short_debug!(Walk, path);
 #[derive(Debug)]
 struct Open {
     node: NodeRef,
-    /// Names to come.
+    /// Names not visited yet.
     names: vec::IntoIter<Vec<u8>>,
-    /// What hides other names.
+    /// Damage that hides other names.
     damage: Option<Error>,
 }
 
-/// Something that a walk met.
+/// An entry of a walk.
 #[derive(Clone, Debug)]
 pub struct WalkEntry {
     /// Its path.
     pub path: PathBuf,
     /// Steps below the start.
     pub depth: usize,
-    /// What `lstat` returns.
+    /// The attributes; a symbolic link is not followed.
     pub attributes: Attributes,
 }
 
@@ -106,12 +111,12 @@ impl WalkEntry {
         &self.path
     }
 
-    /// What `lstat` returned when the walk met it.
+    /// The attributes at the time of the visit; a symbolic link is not followed.
     pub fn metadata(&self) -> &Attributes {
         &self.attributes
     }
 
-    /// What it is; a symbolic link is not followed.
+    /// The kind; a symbolic link is not followed.
     pub fn file_type(&self) -> FileKind {
         self.attributes.kind
     }
@@ -214,7 +219,7 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Remove what is in the directory: whether all was. What another thread removes meanwhile is gone as well.
+    /// Empty the directory; returns `false` if `removed` has stopped it. Removals by other threads are no errors.
     fn empty(&mut self) -> Result<bool> {
         while let Some(directory) = self.directories.last_mut() {
             let removed = match directory.entries.next() {
@@ -237,7 +242,7 @@ impl Removal<'_> {
         Ok(true)
     }
 
-    /// Remove an entry of the directory, and say what it was; a directory is entered instead.
+    /// Remove an entry of the directory, and return its kind; a directory is entered instead.
     fn remove_entry(&mut self, DirEntry { name, kind, .. }: DirEntry) -> Result<Option<FileKind>> {
         let Some(Emptied { node: directory, .. }) = self.directories.last() else { return Ok(None) };
         let kind = match kind {
@@ -264,9 +269,9 @@ impl Removal<'_> {
 }
 
 impl Filesystem {
-    /// Everything beneath a path, the path itself first, parents before children, sorted by name; links are not followed. A
-    /// directory that was met before, and that no thread has moved since, is an error: no sound volume has one, and a damaged one would have
-    /// no end.
+    /// Everything below a path, the path itself first, parents before children, sorted by name; links are not
+    /// followed. A directory that was visited before, and that no thread has moved since, is an error: the volume is
+    /// damaged.
     pub fn walk(&self, path: impl AsRef<Path>) -> Walk {
         Walk::new(self.clone(), path.as_ref())
     }
@@ -275,9 +280,9 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`NotADirectory`](crate::ErrorKind::NotADirectory); [`Busy`](crate::ErrorKind::Busy) for the root, and
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for `.`, [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty) for `..`: of these nothing is
-    /// removed. Otherwise the first thing that cannot be removed, and what was removed before it is gone; what another thread removes
-    /// meanwhile is no error.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for `.`, [`DirectoryNotEmpty`](crate::ErrorKind::DirectoryNotEmpty) for `..`: nothing
+    /// is removed then. Otherwise the error of the first entry that cannot be removed; the entries before it are gone. A removal by another
+    /// thread is no error.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.remove_dir_all_with(path, &mut |_| true)
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::error::AtPath;
 use crate::{Error, ErrorKind, File, Filesystem, Result, SetAttributes, Unaligned};
 
-/// What is copied at once.
+/// Bytes of one step of a copy.
 const COPY_BYTES: usize = 1 << 20;
 
 impl Filesystem {
@@ -89,7 +89,7 @@ impl Filesystem {
     }
 }
 
-/// Copy what is no hole, up to the size that the source has at the end; returns that.
+/// Copy all data, up to the final size of the source; returns that size.
 fn copy_data(source: &File, target: &File) -> Result<u64> {
     let mut memory = source.buffer(COPY_BYTES)?;
     let mut at = 0;

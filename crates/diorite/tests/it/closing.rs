@@ -39,7 +39,7 @@ fn a_close_waits_for_what_is_being_removed() {
             while !has_begun.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }
-            std::thread::sleep(std::time::Duration::from_micros(300));
+            common::wait_until("the name is removed", || filesystem.resolve("/large").is_err());
             loop {
                 match filesystem.clone().close() {
                     Err(error) if error.kind() == ErrorKind::Busy => std::thread::yield_now(),

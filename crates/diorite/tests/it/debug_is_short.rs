@@ -5,15 +5,18 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use diorite::block::{BatchQueue, Bio, IoCounters, Plug, Sector};
 use diorite::check::CheckOptions;
-use diorite::device::{FileDevice, JoinedDevice, MemoryDevice, PartitionDevice, RegisteredBuffers};
 use diorite::front_end::SeenDirectories;
+use diorite::front_end::{ScheduledDevice, VolumeInfo};
 use diorite::mkfs::MkfsOptions;
 use diorite::{
-    AlignedBuf, AsyncQueue, BlockDevice, DeviceOptions, DirectIo, DirectQueue, DirectReader, DirectWriter,
-    Filesystem, Histogram, HostFile, ScheduledDevice, SchedulerKind, VolumeInfo,
+    AlignedBuf, AsyncQueue, BlockDevice, DirectIo, DirectQueue, DirectReader, DirectWriter, Filesystem,
+    HostFile, SchedulerKind,
 };
+use diorite_block::{BatchQueue, Bio, IoCounters, Plug, Sector};
+use diorite_device::OpenOptions as DeviceOptions;
+use diorite_device::{FileDevice, JoinedDevice, MemoryDevice, PartitionDevice, RegisteredBuffers};
+use diorite_scheduler::Histogram;
 use diorite_scheduler::{Cfq, CfqRules, Deadline, Inject, Statistics};
 
 /// Bytes of `{:?}`; `{:#?}`, with a line for each element, may take twice as many.
@@ -120,7 +123,7 @@ fn devices_bios_and_schedulers() {
     assert_short("IoCounters", memory.counters());
     assert_short("IoCounters", &IoCounters::default());
     let zeros = vec![0; 1 << 20];
-    let mut plug = Plug::new(memory.geometry(), diorite::block::BioFlags::NONE);
+    let mut plug = Plug::new(memory.geometry(), diorite_block::BioFlags::NONE);
     for part in zeros.chunks(4096).enumerate() {
         plug.write(Sector(part.0 as u64 * 100), part.1);
     }

@@ -17,7 +17,7 @@ fn open(device: &Arc<dyn BlockDevice>) -> Filesystem {
     FilesystemOptions::new().open_device(device.clone()).expect("open")
 }
 
-fn options(filesystem: &Filesystem) -> OpenOptions {
+fn options(filesystem: &Filesystem) -> OpenOptions<Filesystem> {
     filesystem.open_options().read(true).write(true).create(true)
 }
 

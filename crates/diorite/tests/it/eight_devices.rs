@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use diorite::device::JoinedDevice;
 use diorite::{DirectIo, DirectReader, DirectWriter, Filesystem, FilesystemOptions};
 use diorite_block::{BlockDevice, IoOwner, sync};
+use diorite_device::JoinedDevice;
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
 use diorite_sim::{SimDisk, Simulation, WorldOptions};
 

@@ -11,14 +11,16 @@ use crate::common;
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use child::{in_child, in_child_after};
 use common::assert_clean;
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{
-    AlignedBuf, AsyncQueue, Backend, DirectIo, DirectQueue, DirectReader, DirectWriter, ErrorKind, File,
-    Filesystem, FilesystemOptions, HostFile, RawFile,
+    AlignedBuf, AsyncQueue, DirectIo, DirectQueue, DirectReader, DirectWriter, ErrorKind, File, Filesystem,
+    FilesystemOptions, HostFile, RawFile,
 };
+use diorite_device::{Backend, FileDevice, OpenOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 #[test]
@@ -162,6 +164,10 @@ fn a_child_that_drops_a_watched_queue_takes_no_notification_of_its_parent() {
     assert_eq!(queue.as_mut().unwrap().reap(0, &mut Vec::new()).unwrap(), 1);
 }
 
+fn by_threads(image: &Path) -> Arc<FileDevice> {
+    FileDevice::open(image, &OpenOptions::read_write().backend(Backend::Threads)).unwrap()
+}
+
 /// Its drop also notified its parent of transfers that it had canceled: the descriptor was readable from then on, with nothing to reap.
 #[test]
 fn a_child_that_drops_a_watched_queue_does_not_notify_its_parent() {
@@ -171,7 +177,7 @@ fn a_child_that_drops_a_watched_queue_does_not_notify_its_parent() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("disk.img");
     Filesystem::create(&image, 8 << 20, &MkfsOptions::default()).unwrap().close().unwrap();
-    let filesystem = FilesystemOptions::new().backend(Backend::Threads).open(&image).unwrap();
+    let filesystem = FilesystemOptions::new().open_device(by_threads(&image)).unwrap();
     let (queue, descriptor) = watched(&filesystem);
     let queue = RefCell::new(queue);
     let meanwhile = || {

@@ -5,7 +5,7 @@ use crate::common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{Watched, aligned_pattern, assert_device_clean, memory_volume, pattern};
+use common::{Watched, aligned_pattern, assert_device_clean, memory_volume, pattern, wait_until};
 use diorite::{
     AlignedBuf, BlockDevice, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions,
 };
@@ -69,7 +69,7 @@ fn a_queued_write_that_was_accepted_has_space() {
             let (file, at) = (number as usize % 2, (number / 2 * 2 + 1) * block as u64);
             match queue.write(&files[file], at, aligned_pattern(block, number), block, number) {
                 Ok(()) => accepted.push((file, at, number)),
-                Err(refused) => assert_eq!(refused.into_error().kind(), ErrorKind::StorageFull),
+                Err(refused) => assert_eq!(refused.error.kind(), ErrorKind::StorageFull),
             }
         }
         while let Some(finished) = queue.next_finished().unwrap() {
@@ -259,7 +259,7 @@ fn a_file_with_a_hole_at_its_end_keeps_its_size() {
     file.write_all_at(&pattern(1 << 20, 3), 0).unwrap();
     file.punch_hole(512 << 10, u64::MAX).unwrap();
     drop(file);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    wait_until("the background writes everything back", || filesystem.status().cache.dirty == 0);
     for number in 0..10_000 {
         let other = filesystem.open_file(format!("/others/{number}")).unwrap();
         other.read_exact_at(&mut [0; 5], 0).unwrap();

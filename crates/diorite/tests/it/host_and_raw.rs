@@ -5,9 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use common::{Random, Watched, aligned_pattern, pattern};
-use diorite::{
-    AlignedBuf, BlockDevice, DirectIo, ErrorKind, Geometry, HostFile, OpenOptions, RawFile, Unaligned,
-};
+use diorite::{AlignedBuf, BlockDevice, DirectIo, ErrorKind, HostFile, OpenOptions, RawFile, Unaligned};
+use diorite_block::Geometry;
 use diorite_device::MemoryDevice;
 
 fn options<P>(options: OpenOptions<P>, kind: u64) -> OpenOptions<P> {

@@ -3,7 +3,6 @@
 use crate::common;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::{aligned_pattern, assert_device_clean, memory_volume, pattern};
 use diorite::{
@@ -85,7 +84,7 @@ fn an_append_only_file_is_written_at_its_end_alone() {
     let mut queue = DirectQueue::new(2);
     let file = open(DirectIo::Required);
     match queue.write(&file, 0, aligned_pattern(4096, 7), 4096, 1) {
-        Err(SubmitError::Failed { error, .. }) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
+        Err(SubmitError { error, .. }) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
         other => panic!("{other:?}"),
     }
     // Where the flag is taken away, so is what it forbade; as long as a file is immutable, no other flag of it changes.
@@ -125,9 +124,13 @@ fn an_append_only_file_is_not_overwritten_by_a_writer_that_waited() {
         let end = first.size();
         let mut queue = DirectQueue::new(1);
         queue.write(&first, end, aligned_pattern(4096, 6), 4096, 1).expect("submit");
+        let thread = common::Observed::default();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(move || write(&second, end));
-            std::thread::sleep(Duration::from_millis(100));
+            let waiting = scope.spawn(|| {
+                thread.begin();
+                write(&second, end)
+            });
+            thread.wait_until_blocked(|| waiting.is_finished());
             queue.next_finished().expect("reap").expect("in flight").result.expect("appended");
             assert_refused(waiting.join().expect("no panic"));
         });

@@ -155,9 +155,9 @@ fn a_failed_write_back_of_a_closed_file_is_tried_again() {
         let failures = device.failures.load(Ordering::SeqCst);
         file.write_all_at(&pattern(100_000, 2), 0).expect("overwrite");
         drop(file);
-        while device.failures.load(Ordering::SeqCst) == failures {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        common::wait_until("the background tries to write it back", || {
+            device.failures.load(Ordering::SeqCst) != failures
+        });
         device.writes_fail_from.store(u64::MAX, Ordering::SeqCst);
         assert_eq!(written_back(), before, "the background could not write it");
     };

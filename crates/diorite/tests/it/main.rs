@@ -45,6 +45,7 @@ mod outside;
 mod panicking;
 mod panicking_memory;
 mod paths;
+mod public_names;
 mod queue;
 mod queue_progress;
 mod quota_limits;

@@ -210,7 +210,7 @@ fn reads_at_an_unaligned_end_are_short_and_empty() {
         // Before the end the alignment counts.
         for (offset, len) in [(1, 4096), (4096, 1000), (5000, 4096)] {
             let refused = queue.read(&file, offset, AlignedBuf::zeroed(4096, 4096), len, 1);
-            let error = refused.expect_err("unaligned").into_error();
+            let error = refused.expect_err("unaligned").error;
             assert_eq!(error.kind(), ErrorKind::InvalidAlignment, "{offset} {len}: {error}");
         }
         assert_eq!(queue.in_flight(), 0);

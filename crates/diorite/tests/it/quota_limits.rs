@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use common::{aligned_pattern, assert_device_clean, memory_volume};
+use diorite::front_end::Clock;
 use diorite::{
-    BlockDevice, Clock, DirectIo, ErrorKind, File, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner,
+    BlockDevice, DirectIo, ErrorKind, File, FileKind, Filesystem, FilesystemOptions, NodeSpec, Owner,
     QuotaLimits, Result, SetAttributes, Timestamp,
 };
 use diorite_ext::layout::QuotaKind;

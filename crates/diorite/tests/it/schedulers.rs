@@ -2,7 +2,8 @@
 
 use crate::common;
 use common::{aligned_pattern, memory_volume};
-use diorite::{DirectIo, FilesystemOptions, IoOwner, IoPriority, SchedulerKind, TaskId};
+use diorite::front_end::{IoOwner, IoPriority, TaskId};
+use diorite::{DirectIo, FilesystemOptions, SchedulerKind};
 use diorite_ext_tools::mkfs::MkfsOptions;
 
 #[test]

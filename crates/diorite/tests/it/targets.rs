@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 use std::path::PathBuf;
 
-use diorite::device::OpenOptions;
-use diorite::{Create, OpenError, open_target};
+use diorite::front_end::open_target;
 use diorite_block::BioFlags;
+use diorite_device::OpenOptions;
+use diorite_device::{Create, OpenError};
 use tempfile::TempDir;
 
 use crate::nbd_server::Server;

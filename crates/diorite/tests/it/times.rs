@@ -6,8 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use common::open_memory;
+use diorite::front_end::Clock;
 use diorite::{
-    Clock, ErrorKind, Filesystem, FilesystemOptions, RenameMode, SetAttributes, SetTime, Timestamp, XattrMode,
+    ErrorKind, Filesystem, FilesystemOptions, RenameMode, SetAttributes, SetTime, Timestamp, XattrMode,
 };
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 

@@ -7,7 +7,7 @@ use crate::common;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::{aligned_pattern, open_memory, pattern};
+use common::{Observed, aligned_pattern, open_memory, pattern};
 use diorite::{AlignedBuf, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, Unaligned};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions};
 
@@ -42,14 +42,18 @@ fn everything_inside(with_writer: bool) {
     let (file, direct) = (open(&filesystem, DirectIo::Off), open(&filesystem, DirectIo::Required));
     let data = aligned_pattern(16 * PAGE, 1);
     file.write_all_at(&data, 0).expect("write");
+    let thread = Observed::default();
     std::thread::scope(|scope| {
         let mut shown = Vec::new();
         let mut writer = None;
         let mut each = |bytes: &[u8]| {
             if with_writer && writer.is_none() {
-                let file = &file;
-                writer = Some(scope.spawn(move || file.write_all_at(&vec![7; 8 * PAGE], 0)));
-                std::thread::sleep(Duration::from_millis(50));
+                let (file, thread) = (&file, &thread);
+                let begun = writer.insert(scope.spawn(move || {
+                    thread.begin();
+                    file.write_all_at(&vec![7; 8 * PAGE], 0)
+                }));
+                thread.wait_until_blocked(|| begun.is_finished());
             }
             let mut memory = AlignedBuf::zeroed(PAGE, PAGE);
             file.read_at(&mut memory, 0).expect("read");

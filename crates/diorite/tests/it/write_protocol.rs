@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{Watched, aligned_pattern, memory_volume, pattern};
+use common::{Observed, Watched, aligned_pattern, memory_volume, pattern};
 use diorite::{
     Access, BlockDevice, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, OpenOptions,
     Unaligned,
@@ -94,7 +94,7 @@ fn open(device: Arc<dyn BlockDevice>) -> Filesystem {
     FilesystemOptions::new().commit_interval(never).dirty_age(never).open_device(device).unwrap()
 }
 
-fn options(filesystem: &Filesystem) -> OpenOptions {
+fn options(filesystem: &Filesystem) -> OpenOptions<Filesystem> {
     filesystem.open_options().read(true).write(true).create(true)
 }
 
@@ -151,11 +151,15 @@ fn a_second_synchronous_writer_waits_for_the_commit_of_the_first() {
         filesystem.sync().unwrap();
         gate.set_closed(true);
         let data = aligned_pattern(4096, 2);
+        let thread = Observed::default();
         std::thread::scope(|scope| {
             let first = scope.spawn(|| file.write_all_at(&aligned_pattern(4096, 1), 0).unwrap());
             gate.wait_for_a_waiter();
-            let second = scope.spawn(|| file.write_all_at(&data, 0).unwrap());
-            std::thread::sleep(Duration::from_millis(300));
+            let second = scope.spawn(|| {
+                thread.begin();
+                file.write_all_at(&data, 0).unwrap();
+            });
+            thread.wait_until_blocked(|| second.is_finished());
             let early = second.is_finished().then(|| recorder.recording());
             gate.set_closed(false);
             first.join().unwrap();
@@ -390,7 +394,7 @@ fn a_queue_takes_the_last_blocks() {
                 match queue.write(&file, at, data, 16384, at) {
                     Ok(()) => at += 16384,
                     Err(refused) => {
-                        assert_eq!(refused.into_error().kind(), ErrorKind::StorageFull);
+                        assert_eq!(refused.error.kind(), ErrorKind::StorageFull);
                         is_full = true;
                     }
                 }

@@ -12,7 +12,7 @@ pub(crate) mod worker;
 
 use std::sync::Arc;
 
-use diorite::TaskId;
+use diorite::front_end::TaskId;
 use diorite_bench::{Cancel, Observer, SchedulerReport, world_time};
 use diorite_block::sync::{Mutex, spawn};
 

@@ -110,7 +110,7 @@ impl Run<'_> {
             _ => queue.write(open, offset, memory, len, tag),
         };
         if let Err(refused) = submitted {
-            return self.failed(&transfer, refused.into_error()).map(|()| None);
+            return self.failed(&transfer, refused.error).map(|()| None);
         }
         transfer.submitted = Some(now());
         Ok(Some(transfer))

@@ -8,9 +8,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use diorite::front_end::ScheduledDevice;
 use diorite::{
-    BlockDevice, Creates, DirectIo, Error, File, Filesystem, HostFile, OpenOptions, RawFile, ScheduledDevice,
-    SchedulerKind,
+    BlockDevice, Creates, DirectIo, Error, File, Filesystem, HostFile, OpenOptions, RawFile, SchedulerKind,
 };
 use diorite_block::sync::Mutex;
 

@@ -300,8 +300,8 @@ mod tests {
     use std::time::Duration;
 
     use diorite::Filesystem;
-    use diorite::device::MemoryDevice;
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+    use diorite_device::MemoryDevice;
     use zerocopy::IntoBytes;
 
     use super::*;

@@ -323,9 +323,9 @@ mod tests {
     use super::*;
     use crate::operations::Settings;
     use diorite::Filesystem;
-    use diorite::block::Op;
-    use diorite::device::MemoryDevice;
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+    use diorite_block::Op;
+    use diorite_device::MemoryDevice;
     use diorite_sim::faults::{Effect, Fault, FaultyDevice};
     use std::sync::Mutex;
 

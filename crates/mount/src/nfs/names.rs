@@ -1,8 +1,7 @@
 //! The procedures about names: made, removed, renamed, listed.
 
-use diorite::{
-    Attributes, DirectoryEntry, FileKind, InodeNumber, Owner, RenameMode, SetAttributes, SetTime, Timestamp,
-};
+use diorite::front_end::DirectoryEntry;
+use diorite::{Attributes, FileKind, InodeNumber, Owner, RenameMode, SetAttributes, SetTime, Timestamp};
 
 use super::export::{Done, Request};
 use super::procedures::SET_GROUP_ID;

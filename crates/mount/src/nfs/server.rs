@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use diorite::{Filesystem, VolumeInfo};
+use diorite::Filesystem;
+use diorite::front_end::VolumeInfo;
 use rustix::io::Errno;
 
 use super::connection::{Connection, Limits};

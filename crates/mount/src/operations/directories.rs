@@ -1,6 +1,7 @@
 //! Directories, listed.
 
-use diorite::{DirectoryEntry, InodeNumber, Result};
+use diorite::front_end::DirectoryEntry;
+use diorite::{InodeNumber, Result};
 
 use super::{Entry, Operations};
 

@@ -7,9 +7,9 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use diorite::front_end::ReservedBlocks;
 use diorite::{
-    Attributes, DirectIo, Error, File, FileKind, InodeNumber, IoFlags, NodeRef, ReservedBlocks, Result,
-    SetAttributes,
+    Attributes, DirectIo, Error, File, FileKind, InodeNumber, IoFlags, NodeRef, Result, SetAttributes,
 };
 
 use rustix::io::Errno;

@@ -22,7 +22,8 @@ mod view;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, ReservedBlocks, Result, SpaceUse};
+use diorite::front_end::ReservedBlocks;
+use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Result, SpaceUse};
 
 pub use access_time::AccessTimes;
 pub use clients::Clients;

@@ -121,10 +121,10 @@ impl Operations {
 mod tests {
     use super::*;
     use crate::operations::{Caller, NewNode, OpenFlags, Settings, Source};
-    use diorite::block::Op;
-    use diorite::device::MemoryDevice;
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
     use diorite::{Filesystem, InodeNumber, IoFlags, Owner, Timestamp, XattrMode};
+    use diorite_block::Op;
+    use diorite_device::MemoryDevice;
     use diorite_sim::faults::{Effect, Fault, FaultyDevice};
     use std::sync::Arc;
 

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use diorite::{Filesystem, InodeNumber, NodeRef, ReservedBlocks, Result};
+use diorite::front_end::ReservedBlocks;
+use diorite::{Filesystem, InodeNumber, NodeRef, Result};
 
 use super::{Caller, Clients, Entry, LiveSettings, Settings, stale};
 

@@ -2,7 +2,7 @@
 //!
 //! `FIEMAP` does not come here: the kernel answers it itself for filesystems in user space, with `EOPNOTSUPP`.
 
-use diorite::USER_FLAGS;
+use diorite::front_end::InodeFlags;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -70,7 +70,7 @@ pub(super) fn ioctl(call: &mut Call<'_>) -> Result<(), Errno> {
     let mut out = Vec::new();
     match command {
         FS_IOC_GETFLAGS => {
-            let flags = call.checked(operations.flags(node))?.flags & USER_FLAGS;
+            let flags = call.checked(operations.flags(node))?.flags & InodeFlags::USER_KNOWN.bits();
             out.extend(flags.to_ne_bytes());
         }
         FS_IOC_SETFLAGS => {

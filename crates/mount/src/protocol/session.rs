@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use diorite::{ErrorKind, IoOwner, TaskId};
+use diorite::ErrorKind;
+use diorite::front_end::{IoOwner, TaskId};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -435,10 +436,10 @@ impl Session {
 mod tests {
     use super::*;
     use crate::operations::{Caller, NewNode, Settings};
-    use diorite::block::Op;
-    use diorite::device::MemoryDevice;
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
     use diorite::{FileKind, Filesystem, InodeNumber};
+    use diorite_block::Op;
+    use diorite_device::MemoryDevice;
     use diorite_sim::faults::{Effect, Fault, FaultyDevice};
 
     struct Alone;

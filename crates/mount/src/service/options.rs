@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use diorite::front_end::ContentTimes;
-use diorite::{Access, DataMode, Filesystem, FilesystemOptions, SchedulerKind, UnknownScheduler};
+use diorite::front_end::UnknownScheduler;
+use diorite::{Access, DataMode, Filesystem, FilesystemOptions, SchedulerKind};
 use rustix::mount::MountFlags;
 
 use super::ext4_options::{Effect, effect_of};

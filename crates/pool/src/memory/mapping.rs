@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diorite::block::Process;
+use diorite_block::Process;
 #[cfg(not(miri))]
 use rustix::fs::FallocateFlags;
 use rustix::fs::{MemfdFlags, SealFlags};

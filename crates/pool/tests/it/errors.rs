@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use diorite::block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op};
 use diorite::{DirectIo, ErrorKind, HostFile, RawFile};
+use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op};
 use diorite_pool::{BufferPool, Error, FileId, PageFile};
 use diorite_sim::faults::{Effect, Fault, FaultyDevice};
 use diorite_sim::image::{ImageDevice, SparseImage};

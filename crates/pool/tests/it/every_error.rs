@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use diorite::block::{BlockDevice, Op};
 use diorite::{DirectIo, ErrorKind, Filesystem, RawFile};
+use diorite_block::{BlockDevice, Op};
 use diorite_pool::{BufferPool, Error, FileId, PageFile};
 use diorite_sim::faults::{Effect, Fault, FaultyDevice};
 use diorite_sim::image::{ImageDevice, SparseImage};

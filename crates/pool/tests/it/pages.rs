@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use diorite::device::MemoryDevice;
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{BlockDevice, DirectIo, File, Filesystem, FilesystemOptions, HostFile};
+use diorite_device::MemoryDevice;
 use diorite_pool::{BufferPool, Error, FileId, PageId};
 use tempfile::TempDir;
 

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use diorite::device::Sharing;
-use diorite::open_target;
-use diorite::{
-    BlockDevice, DeviceOptions, DirectIo, Extent, ExtentKind, Filesystem, FilesystemOptions, Sector,
-};
+use diorite::front_end::open_target;
+use diorite::{BlockDevice, DirectIo, Extent, ExtentKind, Filesystem, FilesystemOptions, Sector};
+use diorite_device::OpenOptions as DeviceOptions;
+use diorite_device::Sharing;
 use diorite_pool::{BufferPool, Error, FileId, PageFile};
 use tempfile::TempDir;
 

@@ -301,7 +301,7 @@ class Queue:
     def fileno(self) -> int:
         """A descriptor for ``selectors``, readable when a transfer can be reaped. Then call ``reap(0)``."""
     def close(self) -> None:
-        """Wait for the transfers in flight, discard their results, and close the queue."""
+        """Wait for the transfers in flight, discard their results, and close the queue, which releases its file."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: Any) -> None: ...
 

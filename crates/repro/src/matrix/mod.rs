@@ -15,7 +15,8 @@ mod workloads;
 use std::time::Duration;
 
 use diorite::mkfs::Flavor;
-use diorite::{BlockDevice, CfqRules, SchedulerKind};
+use diorite::{BlockDevice, SchedulerKind};
+use diorite_scheduler::CfqRules;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 

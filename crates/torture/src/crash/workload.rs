@@ -150,7 +150,7 @@ impl Shared {
         self.oracle().files[number].names.current().map(str::to_owned)
     }
 
-    fn options(&self, way: Access, durable: Durable) -> OpenOptions {
+    fn options(&self, way: Access, durable: Durable) -> OpenOptions<Filesystem> {
         way.options(self.filesystem.open_options())
             .dsync(durable != Durable::No)
             .sync(durable == Durable::All)
@@ -337,7 +337,7 @@ impl Worker {
             let durable = open.durable != Durable::No;
             operations.push(self.shared.oracle().files[number].begin(now, durable, change));
             let submitted = queue.write(&open.file, offset, memory, len as usize, tag);
-            tell(submitted.map_err(diorite::SubmitError::into_error), "queue")?;
+            tell(submitted.map_err(diorite::Error::from), "queue")?;
             if self.random.one_in(3) {
                 tell(queue.issue(), "issue")?;
             }

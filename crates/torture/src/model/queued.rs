@@ -35,7 +35,7 @@ impl Subject {
                         self.put(offset, &data);
                         writes.push(Queued { tag, offset, data, is_short: false });
                     }
-                    Err(refused) => match refused.into_error() {
+                    Err(refused) => match refused.error {
                         error if error.kind() == diorite::ErrorKind::StorageFull => {}
                         error => return Err(format!("queued write of {len} at {offset}: {error:?}")),
                     },

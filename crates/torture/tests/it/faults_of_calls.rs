@@ -165,7 +165,7 @@ impl World {
         self.note(at, &[value; PAGE]);
         let mut queue = DirectQueue::new(1);
         if let Err(refused) = queue.write(&self.direct, at as u64, memory(value, PAGE), PAGE, 0) {
-            return self.settle::<()>(Err(refused.into_error()));
+            return self.settle::<()>(Err(refused.error));
         }
         let result = queue.next_finished().expect("reap").expect("one").result;
         self.settle(result)

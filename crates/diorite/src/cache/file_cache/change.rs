@@ -1,4 +1,5 @@
-//! Pages that are changed: pinned, given memory of their own, filled, and made dirty with claims on blocks for holes.
+//! Changes of pages: pin them, give them memory of their own, fill them, and mark them dirty with claims on blocks
+//! for holes.
 //!
 //! The caller has the range exclusively.
 
@@ -9,20 +10,20 @@ use diorite_block::BioFlags;
 use diorite_block::sync::{Work, sleep, work};
 
 use crate::Result;
-use crate::cache::arena::PAGE_SIZE;
 use crate::cache::file_cache::FileCache;
 use crate::cache::pages::PageState;
 use crate::cache::pages_of;
+use crate::store::PAGE_SIZE;
 use crate::store::map::MappingKind;
 use crate::store::reservation::Reservation;
 
-/// How long a writer waits for write-back by other threads before it looks for free frames again.
+/// How long a writer waits for writeback by other threads before it looks for free frames again.
 const FRAMES_RETRY: Duration = Duration::from_millis(1);
-/// How often, if there are files that cannot be written back.
+/// How often it looks before it fails with the error of a file that cannot be written back.
 const FRAMES_TRIES: u32 = 50;
 
 impl FileCache {
-    /// Bytes of a part of a page that is clean or dirty as one.
+    /// Bytes of the unit in which a page is clean or dirty.
     pub(crate) fn part_size(&self) -> u64 {
         self.store.map.block_size().min(PAGE_SIZE)
     }
@@ -37,7 +38,7 @@ impl FileCache {
         below(to) & !below(from)
     }
 
-    /// Write a few pages' worth, of a write that has the bytes `held`.
+    /// Write a few pages of a write that has the range `held` locked.
     pub(crate) fn write_step(
         &self,
         data: &[u8],
@@ -66,7 +67,7 @@ impl FileCache {
             state.claimed += claims.next().unwrap_or(0);
             state.pinned = false;
         });
-        self.engine.counters.bytes_copied.add(data.len() as u64);
+        self.store.shared.counters.bytes_copied.add(data.len() as u64);
         work(Work::Copy(data.len() as u64));
         self.store.grow(end);
         Ok(())
@@ -78,16 +79,17 @@ impl FileCache {
         frame[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Pages were pinned for a write that does not happen. The clean ones go: what stands in the frames of new ones is anything.
+    /// Undo the pinning for a write that does not happen. Clean pages are removed, since frames of new pages are not
+    /// initialised.
     pub(crate) fn give_up_pinned(&self, pages: Range<u64>) {
         self.pages.unpin(pages.clone());
         let removed = self.pages.remove_clean(pages);
         self.engine.cache.release(removed.iter().map(|state| state.frame));
     }
 
-    /// Have all of `pages` in the cache and pinned: read where the write covers them in part, else with anything where it will go.
-    /// Returns their states. If that fails, or the write does not follow, [`FileCache::give_up_pinned`] is due. The caller has the
-    /// bytes `held`.
+    /// Bring all of `pages` into the cache and pin them. Pages that the write covers in part are read; the bytes that
+    /// it covers are not initialised in the others. Returns their states. After a failure, or without a write, the
+    /// caller calls [`FileCache::give_up_pinned`]. The caller has the range `held` locked.
     pub(crate) fn pin_pages(
         &self,
         pages: &Range<u64>,
@@ -102,7 +104,7 @@ impl FileCache {
         };
         let mut waits = 0;
         loop {
-            let counters = &self.engine.counters;
+            let counters = &self.store.shared.counters;
             let missing = match self.pages.pin(pages.clone()) {
                 Ok(mut states) => {
                     counters.cache_hits.add(pages.end - pages.start);
@@ -128,33 +130,21 @@ impl FileCache {
         }
     }
 
-    /// Have one page in the cache and pinned. The caller has it exclusively.
+    /// Bring one page into the cache and pin it. The caller has it exclusively.
     pub(crate) fn pin_one(&self, page: u64) -> Result<PageState> {
-        let (pages, mut waits) = (page..page + 1, 0);
-        loop {
-            let is_loaded = if let Ok(mut states) = self.pages.pin(pages.clone()) {
-                if self.prepare_change(&pages, &mut states) {
-                    return Ok(states[0]);
-                }
-                false
-            } else {
-                self.load(&[page], BioFlags::SYNC)? > 0
-            };
-            if !is_loaded {
-                let held = self.store.locked_range(page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
-                self.wait_for_frames(&pages, &held, &mut waits)?;
-            }
-        }
+        let at = page * PAGE_SIZE;
+        let held = self.store.locked_range(at, at + PAGE_SIZE);
+        // A write of no bytes: the page is read.
+        Ok(self.pin_pages(&(page..page + 1), &held, at, at)?[0])
     }
 
-    /// Have pinned pages as they can be changed: in frames that no view shows. Whether there were frames
-    /// for that. The caller has the pages exclusively.
+    /// Give pinned pages frames that no view shows. Returns whether there were enough frames. The caller has the
+    /// pages exclusively.
     pub(crate) fn prepare_change(&self, pages: &Range<u64>, states: &mut [PageState]) -> bool {
         pages.clone().zip(states).all(|(page, state)| self.own_frame(page, state))
     }
 
-    /// No frame is free for pages that may be pinned. They are given up meanwhile: threads that all wait for frames must not keep them from
-    /// each other.
+    /// Wait for free frames, with the pages unpinned: threads that wait for frames must not hold frames.
     pub(crate) fn wait_for_frames(
         &self,
         pages: &Range<u64>,
@@ -165,7 +155,8 @@ impl FileCache {
         self.free_frames(held, waits)
     }
 
-    /// Give a pinned page that a view shows another frame, which can be written; whether there was one. The caller has the page exclusively.
+    /// If a view shows a pinned page, give it another frame. Returns whether there was one. The caller has the page
+    /// exclusively.
     pub(crate) fn own_frame(&self, page: u64, state: &mut PageState) -> bool {
         let cache = &self.engine.cache;
         while cache.arena.write(state.frame).is_none() {
@@ -176,12 +167,12 @@ impl FileCache {
             self.pages.update(page..page + 1, |_, state| state.frame = frame);
             cache.release([state.frame]);
             state.frame = frame;
-            self.engine.counters.bytes_copied.add(PAGE_SIZE);
+            self.store.shared.counters.bytes_copied.add(PAGE_SIZE);
         }
         true
     }
 
-    /// As [`FileCache::prepare_change`], for a page that may be cached.
+    /// As [`FileCache::prepare_change`], for one page, if it is cached.
     pub(crate) fn own_cached_page(&self, page: u64) -> Result<()> {
         let (pages, mut waits) = (page..page + 1, 0);
         while let Ok(mut states) = self.pages.pin(pages.clone()) {
@@ -195,8 +186,8 @@ impl FileCache {
         Ok(())
     }
 
-    /// Pages whose content comes from the writer of `[offset, end)`: what stands there is anything until it has. What it does not cover
-    /// lies after the end of the file, and is zero.
+    /// Make pages for a write of `[offset, end)`. The bytes that it does not cover lie after the end of the file and
+    /// become zero; the others are not initialised.
     pub(crate) fn make_fresh(&self, fresh: &[u64], offset: u64, end: u64) -> usize {
         let mut list = self.engine.cache.allocate(&self.pages, fresh);
         let unused = self.pages.begin_loading(&mut list);
@@ -210,15 +201,15 @@ impl FileCache {
         list.len()
     }
 
-    /// All frames are dirty or in use: write back all that the caller has locked, which no other thread can, or else another file. `waits`
-    /// counts how often there was nothing to be written.
+    /// All frames are dirty or in use: write back the range that the caller has locked, which no other thread can, or
+    /// else another file. `waits` counts attempts without a page to write.
     fn free_frames(&self, held: &Range<u64>, waits: &mut u32) -> Result<()> {
         let written = self.write_back(held.clone(), BioFlags::NONE)?;
         if written == 0 && self.engine.write_back_round(self.id(), BioFlags::NONE, |written| written > 0) == 0
         {
             *waits += 1;
             if *waits > FRAMES_TRIES {
-                self.engine.dirty_files().iter().try_for_each(|file| file.cache.retry.check())?;
+                self.engine.dirty_files().iter().try_for_each(|file| file.retry.check())?;
             }
             sleep(FRAMES_RETRY);
         }
@@ -242,7 +233,7 @@ impl FileCache {
         Ok(claims)
     }
 
-    /// What [`FileCache::claim_for`] would claim per page. A block that is larger than a page is claimed by one of its pages.
+    /// The claims per page. A block that is larger than a page is claimed by one of its pages.
     fn claims_needed(
         &self,
         pages: &Range<u64>,
@@ -252,7 +243,7 @@ impl FileCache {
     ) -> Result<Vec<u8>> {
         let block = self.store.map.block_size();
         let mut claims = Vec::with_capacity(states.len());
-        // The end of the mapping that was looked at last, and whether it needs a claim.
+        // The end of the last mapping, and whether it needs a claim.
         let mut known = (0, false);
         // The block that was claimed last, where blocks are larger than pages.
         let mut claimed_block = None;
@@ -311,7 +302,7 @@ impl FileCache {
         dirty.iter().any(|(_, state): &(u64, PageState)| state.claimed > 0)
     }
 
-    /// A cached page that the end of the file lies in is zero after it, and nothing after it is dirty or has a claim.
+    /// Zero the cached page in which the file ends, after the end. No part after it stays dirty or claimed.
     pub(crate) fn zero_tail(&self, size: u64) {
         let (page, within) = (size / PAGE_SIZE, (size % PAGE_SIZE) as usize);
         if within == 0 {
@@ -320,7 +311,7 @@ impl FileCache {
         let keep = size.div_ceil(self.part_size()) - page * (PAGE_SIZE / self.part_size());
         let mut unwanted = 0;
         self.pages.update(page..page + 1, |_, state| {
-            let zeros = &self.engine.zeros[..PAGE_SIZE as usize - within];
+            let zeros = &self.store.shared.zeros[..PAGE_SIZE as usize - within];
             self.put(state, within, zeros);
             state.dirty &= ((1_u16 << keep) - 1) as u8;
             // The blocks after it are gone.

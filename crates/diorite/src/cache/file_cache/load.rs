@@ -1,22 +1,23 @@
-//! Pages that are read from the backing store.
+//! Reads of pages from the backing store.
 
 use std::ops::{Deref, Range};
 
 use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
 
-use crate::cache::arena::{FrameId, FrameRead, FrameWrite, PAGE_SIZE};
+use crate::cache::arena::{FrameId, FrameRead, FrameWrite};
 use crate::cache::file_cache::FileCache;
 use crate::cache::pages_of;
-use crate::cache::read_ahead::ReadAhead;
-use crate::store::placement::PlugReads;
+use crate::cache::read_ahead::{Ahead, ReadAhead};
+use crate::store::PAGE_SIZE;
+use crate::store::placement::Segments;
 use crate::{AlignedBuf, Error, Result};
 
-/// A page that can be read, while the range is held.
+/// The content of a page, while the range is locked.
 #[derive(Debug)]
 pub(crate) enum PageRead<'a> {
     Cached(FrameId, FrameRead<'a>),
-    /// In memory for one reader alone.
+    /// In memory of one reader.
     Own(AlignedBuf),
 }
 
@@ -31,15 +32,15 @@ impl Deref for PageRead<'_> {
     }
 }
 
-/// Memory that one caller reads pages to.
+/// Memory for pages outside the cache.
 pub(super) fn memory_of_pages(pages: usize) -> Result<AlignedBuf> {
     AlignedBuf::try_zeroed(pages * PAGE_SIZE as usize, PAGE_SIZE as usize)
         .map_err(|source| Error::Os { what: "cannot get memory for a page", source })
 }
 
 impl FileCache {
-    /// Copy a range whose pages are all there. If they are not, `memory` holds anything, and the first that is missing is the
-    /// error: those before it have been counted as used.
+    /// Copy a range whose pages are all cached. Otherwise the error is the first missing page, the pages before it
+    /// have been counted as used, and the content of `memory` is undefined.
     #[inline]
     pub(crate) fn copy_if_cached(
         &self,
@@ -62,11 +63,11 @@ impl FileCache {
             hits += 1;
             (memory, offset) = (later, offset + take as u64);
         }
-        self.engine.counters.cache_hits.add(hits);
+        self.store.shared.counters.cache_hits.add(hits);
         Ok(())
     }
 
-    /// Several reads of one page in a row are one use: a scan in small steps is a scan.
+    /// Consecutive reads of one page are one use, so that a scan in small steps is a scan.
     #[inline]
     pub(crate) fn count_use(&self, page: u64, frame: FrameId, ahead: &ReadAhead) {
         if ahead.enter_page(page) && !ahead.is_uncached() {
@@ -76,13 +77,13 @@ impl FileCache {
 
     #[inline]
     pub(crate) fn count_copied(&self, offset: u64, len: usize) {
-        self.engine.counters.bytes_copied.add(len as u64);
+        self.store.shared.counters.bytes_copied.add(len as u64);
         let pages = pages_of(offset, offset + len as u64);
         work(Work::Copy(len as u64));
         work(Work::Page(pages.end - pages.start));
     }
 
-    /// One page, whatever it takes to have it.
+    /// Read one page, into the cache if there is a frame for it.
     pub(crate) fn read_page(&self, page: u64) -> Result<PageRead<'_>> {
         loop {
             if let Some((frame, content)) = self.pages.read(page, &self.engine.cache.arena) {
@@ -96,19 +97,18 @@ impl FileCache {
         }
     }
 
-    /// No frame is free: every page is dirty or in use. The page is read for this caller alone.
+    /// Every frame is dirty or in use: read the page for this caller only.
     pub(crate) fn read_past_cache(&self, page: u64) -> Result<AlignedBuf> {
         let mut content = memory_of_pages(1)?;
         let start = page * PAGE_SIZE;
-        let mut target =
-            PlugReads::new(self.store.geometry(), BioFlags::SYNC, std::iter::once(&mut content[..]));
-        self.store.read_parts(std::iter::once(start..start + PAGE_SIZE), &mut target)?;
-        drop(target);
+        let mut segments = Segments::new(std::iter::once(&mut content[..]));
+        self.store.read_parts(std::iter::once(start..start + PAGE_SIZE), &mut segments, BioFlags::SYNC)?;
+        drop(segments);
         Ok(content)
     }
 
-    /// Read absent pages into the cache; `wanted` in order. Returns how many were read here: fewer where others were
-    /// faster or frames are short. The caller holds the range lock on them.
+    /// Read absent pages into the cache; `wanted` is in order. Returns how many this call read: fewer if other
+    /// threads were faster or frames are short. The caller has locked their range.
     pub(crate) fn load(&self, wanted: &[u64], flags: BioFlags) -> Result<usize> {
         let mut list = self.engine.cache.allocate(&self.pages, wanted);
         let unused = self.pages.begin_loading(&mut list);
@@ -138,15 +138,36 @@ impl FileCache {
         }
     }
 
+    /// Run a readahead job. A range that another call has exclusively is skipped.
+    pub(crate) fn read_ahead(&self, ahead: &Ahead) {
+        let pages = ahead.left();
+        if pages.is_empty() {
+            return;
+        }
+        let bytes = self.store.locked_range(pages.start * PAGE_SIZE, pages.end * PAGE_SIZE);
+        let Some(_range) = self.store.ranges.try_shared(bytes) else { return };
+        let end = self.store.size().div_ceil(PAGE_SIZE);
+        let missing = self.pages.missing(pages.start..pages.end.min(end));
+        if missing.is_empty() {
+            return;
+        }
+        // The reader meets the same error, and reports it.
+        if let Ok(count) = self.load(&missing, BioFlags::READ_AHEAD) {
+            self.store.shared.counters.readahead_pages.add(count as u64);
+            if ahead.uncached {
+                self.pages.mark_uncached(&missing);
+            }
+        }
+    }
+
     /// Read pages into their frames. Returns the ranges without data.
     pub(crate) fn fill_frames(&self, list: &[(u64, FrameId)], flags: BioFlags) -> Result<Vec<Range<u64>>> {
         let mut frames = self.borrow_new(list);
         let parts = list.iter().map(|(page, _)| page * PAGE_SIZE..(page + 1) * PAGE_SIZE);
-        let segments = frames.iter_mut().map(|frame| &mut frame[..]);
-        let mut target = PlugReads::new(self.store.geometry(), flags, segments);
-        let unmapped = self.store.read_parts(parts, &mut target)?.unmapped;
-        drop(target);
-        // What the device has after the end of the file is not shown.
+        let mut segments = Segments::new(frames.iter_mut().map(|frame| &mut frame[..]));
+        let (unmapped, _) = self.store.read_parts(parts, &mut segments, flags)?;
+        drop(segments);
+        // Bytes after the end of the file read as zero.
         let size = self.store.size();
         if let Some(last) = list.last()
             && (last.0 + 1) * PAGE_SIZE > size
@@ -162,7 +183,7 @@ impl FileCache {
         Ok(unmapped)
     }
 
-    /// Borrow the frames of pages that were just entered as loading.
+    /// Borrow the frames of pages that this thread has entered as loading.
     pub(crate) fn borrow_new(&self, list: &[(u64, FrameId)]) -> Vec<FrameWrite<'_>> {
         let arena = &self.engine.cache.arena;
         list.iter()

@@ -1,14 +1,14 @@
-//! The page cache of one file: its cached pages, and how they come from and go to its backing store.
+//! The page cache of one file: its cached pages, and their transfers from and to its backing store.
 //!
-//! Where it sits: above [`BackingStore`] and the pages' memory (`cache/`), below the reads and writes of
-//! [`Content`](crate::content::Content), which hold the range locks. `load.rs` reads pages, `change.rs` makes them dirty, `write_back.rs`
-//! writes them.
+//! Where it sits: above [`BackingStore`] and the memory of pages (`cache/`), below the reads and writes of a file (`content/`), which hold
+//! the range locks. `load.rs` reads pages, `change.rs` makes them dirty, `write_back.rs` writes them, `batches.rs` locks ranges for that.
 //!
 //! Invariants:
 //! 1. Page content is read under a shared range lock and changed under an exclusive one.
 //! 2. Bytes of a cached page at or after the size are zero.
 //! 3. A dirty part whose block is a hole has a claim on it.
 
+mod batches;
 mod change;
 mod load;
 mod write_back;
@@ -16,15 +16,15 @@ mod write_back;
 use std::ops::Range;
 use std::sync::Arc;
 
-use diorite_block::BioFlags;
 use diorite_block::sync::{Mutex, Rank, Work, work};
+use diorite_block::{BioFlags, BlockDevice};
 
 use crate::Result;
-use crate::cache::arena::PAGE_SIZE;
 use crate::cache::engine::Engine;
 use crate::cache::errors::{ErrorLatch, Retry};
 use crate::cache::pages::Pages;
 use crate::cache::pages_of;
+use crate::store::PAGE_SIZE;
 use crate::store::backing::BackingStore;
 pub(crate) use load::PageRead;
 pub(crate) use write_back::{BATCH_PAGES, Writeback};
@@ -43,30 +43,34 @@ diorite_block::short_debug!(FileCache);
 
 impl FileCache {
     /// No page.
-    pub(crate) fn new(store: Arc<BackingStore>) -> Self {
-        let engine = Arc::clone(&store.engine);
-        Self {
+    pub(crate) fn new(store: Arc<BackingStore>, engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self {
             pages: Arc::new(Pages::new(Arc::clone(&engine.cache.dirty_total))),
             errors: ErrorLatch::default(),
             retry: Retry::default(),
             one_write_back: Mutex::ranked(Rank::WritingBack, ()),
             store,
             engine,
-        }
+        })
     }
 
-    /// A number that no other file of the engine has.
+    /// The device that the file's data is on.
+    pub(crate) fn device(&self) -> &dyn BlockDevice {
+        self.store.device()
+    }
+
+    /// A number that is unique in the engine.
     pub(crate) fn id(&self) -> u64 {
         self.pages.id()
     }
 
-    /// Whether the part of a page that `offset` lies in waits for write-back.
+    /// Whether the byte at `offset` is dirty.
     pub(crate) fn is_dirty_at(&self, offset: u64) -> bool {
         let part = offset % PAGE_SIZE / self.part_size();
         self.pages.get(offset / PAGE_SIZE).is_some_and(|state| state.dirty >> part & 1 == 1)
     }
 
-    /// The first byte of a range that waits for write-back.
+    /// The first dirty byte of a range.
     pub(crate) fn first_dirty_part(&self, start: u64, end: u64) -> Option<u64> {
         let mut at = start;
         while at < end {
@@ -83,7 +87,7 @@ impl FileCache {
         None
     }
 
-    /// The parts of a range of bytes that wait for write-back, page by page.
+    /// The dirty parts of a range of bytes, page by page.
     pub(crate) fn dirty_ranges(&self, start: u64, end: u64) -> impl Iterator<Item = Range<u64>> {
         let pages = self.pages.dirty_in(pages_of(start, end), usize::MAX);
         pages
@@ -91,7 +95,7 @@ impl FileCache {
             .map(move |(page, _)| (page * PAGE_SIZE).max(start)..((page + 1) * PAGE_SIZE).min(end))
     }
 
-    /// Drop the pages of a range that calls brought in which leave nothing in the cache, if no other has used them.
+    /// Evict the pages of a range that only calls without a use of the cache have used.
     pub(crate) fn drop_uncached(&self, pages: Range<u64>) {
         let unused = self.pages.uncached_in(pages);
         if !unused.is_empty() {
@@ -118,7 +122,7 @@ impl FileCache {
         self.engine.cache.release(removed.iter().map(|state| state.frame));
     }
 
-    /// Whether nothing waits for write-back.
+    /// Whether no page is dirty.
     pub(crate) fn is_clean(&self) -> bool {
         self.pages.dirty() == 0
     }
@@ -133,8 +137,8 @@ impl FileCache {
         if claimed > 0 {
             self.store.map.release_claim(claimed);
         }
-        self.engine.counters.invalidated_pages.add(removed.len() as u64);
-        self.engine.counters.pages_scanned.add(removed.len() as u64);
+        self.store.shared.counters.invalidated_pages.add(removed.len() as u64);
+        self.store.shared.counters.pages_scanned.add(removed.len() as u64);
         work(Work::Page(removed.len() as u64));
         self.engine.cache.release(removed.iter().map(|state| state.frame));
     }

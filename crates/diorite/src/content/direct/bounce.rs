@@ -1,10 +1,8 @@
 //! Reads of any alignment, through aligned memory: `Unaligned::Bounce`.
 //!
-//! The page cache stays out of it; the CPU copies, and that is counted.
+//! The page cache is not used. The CPU copies, which is counted.
 
 use std::io::IoSliceMut;
-
-use diorite_block::BioFlags;
 
 use crate::content::Content;
 use crate::content::write::bounce::{BounceBuffer, count_bounce};
@@ -18,22 +16,9 @@ impl Content {
         offset: u64,
         flags: IoFlags,
     ) -> Result<usize> {
-        let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
-        if wanted == 0 {
-            return Ok(0);
-        }
-        let range = self.store.locked_range(offset, offset.saturating_add(wanted));
-        if flags.contains(IoFlags::NOWAIT) {
-            self.check_direct_read(&range)?;
-        }
-        let _range = self.ranges.shared_by_many(range.clone());
-        let size = self.store.size();
-        if offset >= size {
-            return Ok(0);
-        }
-        self.cache.write_back(range, BioFlags::SYNC)?;
-        let end = offset + wanted.min(size - offset);
-        let mut buffer = BounceBuffer::new(&self.store, end - offset)?;
+        let Some((_range, len)) = self.begin_read(memory, offset, flags)? else { return Ok(0) };
+        let end = offset + len;
+        let mut buffer = BounceBuffer::new(&self.store, len)?;
         let (mut at, mut read): (u64, &[u8]) = (offset, &[]);
         for segment in memory {
             let mut rest = &mut segment[..];
@@ -46,7 +31,7 @@ impl Content {
                 (rest, read, at) = (&mut rest[take..], &read[take..], at + take as u64);
             }
         }
-        count_bounce(&self.store, end - offset);
-        Ok((end - offset) as usize)
+        count_bounce(&self.store, len);
+        Ok(len as usize)
     }
 }

@@ -6,22 +6,27 @@
 //! Invariants (numbers of ARCHITECTURE, "What always holds"):
 //! - (1) The CPU touches no byte of the caller's data, and memory does not grow with the size of the transfer: a transfer is
 //!   planned in windows.
-//! - (2) The range is held, shared by reads and exclusively by writes, from before the cache is looked at until the transfer is over.
+//! - (2) The range is locked, shared by reads and exclusively by writes, from before the check of the cache until the
+//!   transfer has ended.
 //! - (3) Overlapping dirty data is written back first; metadata is never waited for, unless the caller wants durability.
-//! - (5) Blocks are reserved, written, and only then recorded; what is not covered of a new block is zeroed.
+//! - (5) Blocks are reserved, written, and only then recorded; the rest of a new block is zeroed.
 
 mod bounce;
 mod read;
 mod write;
 
-use diorite_block::Geometry;
+use std::io::IoSliceMut;
 
-use crate::{AlignedPart, Error, Result};
+use diorite_block::{BioFlags, Geometry};
+
+use crate::content::Content;
+use crate::store::range_lock::RangeGuard;
+use crate::{AlignedPart, Error, IoFlags, Result};
 
 /// Bytes that are planned and submitted at once.
 pub(crate) const WINDOW: u64 = 64 << 20;
 
-/// Check offset, length and each memory segment (address, length) against what the device needs.
+/// Check the alignment of the offset, the length and each memory segment (address, length).
 pub(crate) fn check_alignment(
     geometry: &Geometry,
     offset: u64,
@@ -48,4 +53,29 @@ pub(crate) fn check_alignment(
         aligned(memory, address as u64, geometry.memory_alignment)?;
     }
     Ok(())
+}
+
+impl Content {
+    /// Lock the range of a direct read, and write back its dirty pages. Returns the bytes before the end of the file;
+    /// `None` if there are none.
+    fn begin_read(
+        &self,
+        memory: &[IoSliceMut<'_>],
+        offset: u64,
+        flags: IoFlags,
+    ) -> Result<Option<(RangeGuard<'_>, u64)>> {
+        let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
+        let range = self.store.locked_range(offset, offset.saturating_add(wanted));
+        if flags.contains(IoFlags::NOWAIT) {
+            self.check_direct_read(&range)?;
+        }
+        let guard = self.store.ranges.shared(range.clone());
+        // The size is sampled once, so that the read sees the file at one moment.
+        let len = wanted.min(self.store.size().saturating_sub(offset));
+        if len == 0 {
+            return Ok(None);
+        }
+        self.cache.write_back(range, BioFlags::SYNC)?;
+        Ok(Some((guard, len)))
+    }
 }

@@ -1,4 +1,4 @@
-//! Direct writes: the caller's memory goes to the device as it is.
+//! Direct writes from the caller's memory.
 
 use std::io::IoSlice;
 
@@ -27,7 +27,7 @@ impl Content {
         if mode.flags.contains(IoFlags::NOWAIT) {
             self.check_direct_write(position, len)?;
         }
-        let mut reservation = Reservation::new(&self.engine);
+        let mut reservation = Reservation::new(&self.store.shared);
         let mut op = WriteOp::begin(self, position, len, mode, step, &mut reservation)?;
         loop {
             let moved = op.execute(bytes_from(data, (op.at() - op.range().start) as usize));
@@ -37,7 +37,7 @@ impl Content {
         }
         drop(reservation);
         let written = op.complete(Ok(()))?;
-        self.engine.counters.direct_write_bytes.add(written.len as u64);
+        self.store.shared.counters.direct_write_bytes.add(written.len as u64);
         Ok(written)
     }
 }

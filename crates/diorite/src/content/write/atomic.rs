@@ -1,19 +1,19 @@
 //! Atomic writes: all or nothing after a power failure (`IoFlags::ATOMIC`).
 //!
-//! The device promises it for one aligned transfer. So the range is an overwrite of one piece of the device: holes and unwritten blocks
-//! become zeros first, which read as before.
+//! The device guarantees this for one aligned transfer. The range must be an overwrite of one contiguous range of the
+//! device, so holes and unwritten blocks are filled with zeros first.
 
+use crate::content::Content;
 use crate::content::write::WriteRange;
-use crate::store::backing::BackingStore;
 use crate::store::map::MappingKind;
 use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
-impl BackingStore {
+impl Content {
     /// Make sure that a write of this range is one atomic transfer, or say why it cannot be. The caller has it exclusively.
     pub(super) fn prepare_atomic(&self, range: &WriteRange) -> Result<()> {
         let (offset, len) = (range.offset, range.end - range.offset);
-        let most = self.geometry().atomic_write_bytes.min(self.geometry().max_transfer_bytes);
+        let most = self.store.geometry().atomic_write_bytes.min(self.store.geometry().max_transfer_bytes);
         if most == 0 {
             return Err(Error::Unsupported("the device promises no atomic writes"));
         }
@@ -22,16 +22,16 @@ impl BackingStore {
                 "an atomic write has a power of two as its length, at most that of File::alignment, and an offset that is a multiple of it",
             ));
         }
-        if range.end > self.size() {
+        if range.end > self.store.size() {
             return Err(Error::Unsupported(
                 "an atomic write does not make the file longer; allocate or set_len comes first",
             ));
         }
         self.fill_with_zeros(range)?;
-        let mapping = self.map.map(offset, len)?.within(&(offset..range.end));
+        let mapping = self.store.map.map(offset, len)?.within(&(offset..range.end));
         match mapping.kind {
             MappingKind::Mapped(sector) if mapping.len == len => {
-                self.geometry().check_atomic(sector, len).map_err(|_| {
+                self.store.geometry().check_atomic(sector, len).map_err(|_| {
                     Error::Unsupported("the range is not aligned on the device as an atomic write needs it")
                 })
             }
@@ -41,21 +41,11 @@ impl BackingStore {
 
     /// Holes and unwritten blocks of the range become written zeros.
     fn fill_with_zeros(&self, range: &WriteRange) -> Result<()> {
-        let block = self.map.block_size();
+        let block = self.store.map.block_size();
         let whole = range.offset / block * block..range.end.next_multiple_of(block);
-        let mut reservation = Reservation::new(&self.engine);
-        for mapping in self.map.mappings(whole) {
-            let mapping = mapping?;
-            if matches!(mapping.kind, MappingKind::Mapped(_)) {
-                continue;
-            }
-            let window = mapping.offset..mapping.end();
-            let stop = window.end.min(self.size());
-            reservation.retry(|reservation| {
-                let done = self.write_zeros(window.clone(), stop, reservation)?;
-                if done < stop { Err(diorite_ext::Error::NoSpace.into()) } else { Ok(()) }
-            })?;
-        }
-        Ok(())
+        let is_unwritten = |kind: MappingKind| !matches!(kind, MappingKind::Mapped(_));
+        self.engine.retry(&mut Reservation::new(&self.store.shared), |reservation| {
+            self.store.zero_where(whole.clone(), whole.end.min(self.store.size()), is_unwritten, reservation)
+        })
     }
 }

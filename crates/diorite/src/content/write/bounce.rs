@@ -1,7 +1,7 @@
 //! Transfers of any alignment, through aligned memory: `Unaligned::Bounce`, and cached writes for which no space can be reserved.
 //!
-//! The CPU copies, and that is counted. At the edges of a write the rest of a logical block is read first, under the same exclusive
-//! range.
+//! The CPU copies, which is counted. At the edges of a write the rest of a logical block is read first, under the
+//! same exclusive range.
 
 use std::io::IoSlice;
 use std::ops::{Deref, Range};
@@ -12,7 +12,7 @@ use diorite_block::sync::{Work, work};
 use crate::content::Content;
 use crate::content::write::{Position, Step, WriteMode, WriteOp, Written, bytes_from, len_of};
 use crate::store::backing::BackingStore;
-use crate::store::placement::PlugReads;
+use crate::store::placement::Segments;
 use crate::store::reservation::Reservation;
 use crate::{AlignedBuf, Error, IoFlags, Result};
 
@@ -27,7 +27,8 @@ pub(crate) struct BounceBuffer<'s> {
 }
 
 impl<'s> BounceBuffer<'s> {
-    /// Memory for transfers of `len` bytes with the rest of the logical blocks around them, in several windows if it is much.
+    /// Memory for transfers of `len` bytes with the rest of the logical blocks around them, in windows of at most 1
+    /// MiB.
     pub(crate) fn new(store: &'s BackingStore, len: u64) -> Result<Self> {
         let geometry = store.geometry();
         let alignment = geometry.memory_alignment.max(geometry.logical_block_size);
@@ -37,7 +38,8 @@ impl<'s> BounceBuffer<'s> {
         Ok(Self { store, memory })
     }
 
-    /// Read from the logical block of `at` on, up to `end` or as far as the memory reaches. Returns the bytes from `at` on.
+    /// Read from the logical block of `at` up to `end`, or up to the end of the memory. Returns the bytes from `at`
+    /// on.
     pub(crate) fn read(&mut self, at: u64, end: u64) -> Result<&[u8]> {
         let logical = self.store.logical();
         let start = at / logical * logical;
@@ -47,13 +49,13 @@ impl<'s> BounceBuffer<'s> {
         Ok(&memory[(at - start) as usize..(whole_end.min(end) - start) as usize])
     }
 
-    /// How much a write places at once.
+    /// The step of a write.
     pub(crate) fn step(&self) -> Step {
         Step { bytes: self.memory.len() as u64, alignment: 1 }
     }
 
-    /// Fill the memory with what `op` has placed: bytes of `data`, of which the first is the first byte of the write, and the rest of the logical blocks
-    /// around them. Returns those blocks.
+    /// Fill the memory with the window that `op` has placed: bytes of `data`, which begins with the first byte of the
+    /// write, and the rest of the logical blocks around them. Returns those blocks.
     pub(crate) fn fill<C: Deref<Target = Content>>(
         &mut self,
         op: &WriteOp<C>,
@@ -94,7 +96,7 @@ impl<'s> BounceBuffer<'s> {
         let mut edge = |at: u64| -> Result<()> {
             let block = &mut self.memory[(at - window.start) as usize..][..logical as usize];
             read_blocks(self.store, at, block)?;
-            // What a file that does not grow has after its end stays unread.
+            // Bytes after the end of a file that does not grow stay hidden.
             block[size.saturating_sub(at).min(logical) as usize..].fill(0);
             Ok(())
         };
@@ -125,17 +127,17 @@ pub(crate) fn fill_block(store: &BackingStore, memory: &mut [u8], written: Range
 /// Read whole logical blocks.
 fn read_blocks(store: &BackingStore, at: u64, memory: &mut [u8]) -> Result<()> {
     let range = at..at + memory.len() as u64;
-    let mut target = PlugReads::new(store.geometry(), BioFlags::SYNC, std::iter::once(memory));
-    let found = store.read_parts(std::iter::once(range), &mut target)?;
-    store.engine.counters.direct_bios.add(found.bios);
+    let mut segments = Segments::new(std::iter::once(memory));
+    let (_, bios) = store.read_parts(std::iter::once(range), &mut segments, BioFlags::SYNC)?;
+    store.shared.counters.direct_bios.add(bios);
     Ok(())
 }
 
-/// A call's bytes went through aligned memory.
+/// Count bytes that went through aligned memory.
 pub(crate) fn count_bounce(store: &BackingStore, bytes: u64) {
     if bytes > 0 {
-        store.engine.counters.bounces.add(1);
-        store.engine.counters.bytes_copied.add(bytes);
+        store.shared.counters.bounces.add(1);
+        store.shared.counters.bytes_copied.add(bytes);
         work(Work::Copy(bytes));
     }
 }
@@ -157,7 +159,7 @@ impl Content {
             self.check_direct_write(position, len)?;
         }
         let mut buffer = BounceBuffer::new(&self.store, len)?;
-        let mut reservation = Reservation::new(&self.engine);
+        let mut reservation = Reservation::new(&self.store.shared);
         let op = WriteOp::begin(self, position, len, mode, buffer.step(), &mut reservation)?;
         let written = buffer.write(op, data, reservation)?;
         count_bounce(&self.store, written.len as u64);

@@ -1,4 +1,4 @@
-//! What all writes to the device share: positions and ranges, reservations, the steps of a write ([`WriteOp`]), durability.
+//! The common part of all writes to the device: positions, ranges, and the steps of a write ([`WriteOp`]).
 //!
 //! Where it sits: below the ways to write (`direct/`, `cached_write.rs`, queues), above the transfers of the backing store.
 
@@ -11,21 +11,21 @@ use std::ops::Range;
 
 use diorite_block::BioFlags;
 
-use crate::content::range_lock::{LockId, LockMode};
 use crate::content::{Content, pages_of};
 use crate::store::backing::BackingStore;
 use crate::store::map::SyncKind;
+use crate::store::range_lock::{LockId, LockMode};
 use crate::{Error, IoFlags, Result};
 pub(crate) use op::{Step, WriteOp};
 
-/// Where a write goes.
+/// The position of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
     /// To this offset.
     At(u64),
     /// To this offset, which must not lie before the end once the range is locked: of an append-only file.
     NotBeforeEnd(u64),
-    /// To the end, wherever that is.
+    /// To the end of the file.
     End,
 }
 
@@ -52,7 +52,7 @@ impl Position {
 /// How a write is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteMode {
-    /// What is durable when it returns.
+    /// The durability when it returns.
     pub(crate) sync: Option<SyncKind>,
     pub(crate) flags: IoFlags,
 }
@@ -63,19 +63,20 @@ impl From<Option<SyncKind>> for WriteMode {
     }
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug)]
 pub(crate) struct Written {
     /// Where it went.
     pub(crate) offset: u64,
     /// How much was written.
     pub(crate) len: usize,
-    /// Why that is not all: the space ended.
+    /// Why the write is short: the volume is full.
     pub(crate) stopped: Option<Error>,
 }
 
 impl Written {
-    /// What was written up to `end`, where it stopped; an error that is not for lack of space, or with nothing written, is the result.
+    /// A write that stopped at `end`. The error is the result if no byte was written, or if it is not for lack of
+    /// space.
     pub(crate) fn up_to(offset: u64, end: u64, stopped: Option<Error>) -> Result<Self> {
         match stopped {
             Some(error) if end == offset || !error.is_out_of_space() => Err(error),
@@ -113,7 +114,7 @@ pub(crate) fn bytes_from<'a>(
     data[first..].iter().enumerate().map(move |(at, segment)| &segment[if at == 0 { skip } else { 0 }..])
 }
 
-/// A range that a write has to lock.
+/// The range that a write must lock.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedRange {
     position: Position,
@@ -136,14 +137,14 @@ impl Content {
         let _append = (position == Position::End).then(|| self.append.lock());
         loop {
             let wanted = self.wanted_range(position, len)?;
-            let id = self.ranges.acquire(wanted.lock.clone(), LockMode::Exclusive);
+            let id = self.store.ranges.acquire(wanted.lock.clone(), LockMode::Exclusive);
             if let Some(locked) = self.confirm_range(&wanted, id)? {
                 return Ok(locked);
             }
         }
     }
 
-    /// What a write of `len` bytes has to lock, as the file is now.
+    /// The range that a write of `len` bytes must lock, with the current size of the file.
     pub(crate) fn wanted_range(&self, position: Position, len: u64) -> Result<WantedRange> {
         let size = self.store.size();
         let offset = position.offset(size);
@@ -153,10 +154,10 @@ impl Content {
         Ok(WantedRange { position, offset, end, lock: self.store.locked_range(start, end) })
     }
 
-    /// The range was locked. `None`: the end of the file moved before, and another range is wanted. The lock is released then, and where
-    /// this fails.
+    /// Check a locked range. `None`: the end of the file has moved before it was locked, and another range is needed.
+    /// The lock is released then, and after an error.
     pub(crate) fn confirm_range(&self, wanted: &WantedRange, id: LockId) -> Result<Option<LockedRange>> {
-        let guard = self.ranges.guard(id);
+        let guard = self.store.ranges.guard(id);
         let size = self.store.size();
         wanted.position.check(size)?;
         if wanted.position == Position::End && size != wanted.offset {
@@ -178,14 +179,15 @@ impl Content {
         self.cache.settle(range)
     }
 
-    /// Drop the cached pages of a range that was written. Nothing can have come between, by the lock; this is what holds if that ever changes.
+    /// Drop the cached pages of a range that was written. The lock excludes other pages; this is the second half of a
+    /// paired check.
     pub(crate) fn invalidate(&self, range: &Range<u64>) {
         self.cache.drop_pages(pages_of(range.start, range.end));
     }
 }
 
 impl BackingStore {
-    /// Where a write goes, as the file is now.
+    /// The offset of a write, with the current size of the file.
     pub(crate) fn offset_of(&self, position: Position) -> u64 {
         position.offset(self.size())
     }

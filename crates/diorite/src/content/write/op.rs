@@ -1,6 +1,6 @@
 //! One write of a file, below all callers: direct, bounced, queued and asynchronous.
 //!
-//! Where it sits: above the walk over mappings (`placement.rs`), reservations (`reservation.rs`) and [`MapBlocks`](crate::store::map::MapBlocks). Write-back has
+//! Where it sits: above the walk over mappings (`placement.rs`), reservations (`reservation.rs`) and [`MapBlocks`](crate::store::map::MapBlocks). Writeback has
 //! the same steps for cached pages ([`Writeback`](crate::cache::file_cache::Writeback)).
 //!
 //! Interface: [`WriteOp::begin`], [`WriteOp::execute`], [`WriteOp::complete`]. A queue begins with a range that it has locked
@@ -16,20 +16,22 @@
 //! 6. *Grow* the size that readers see, *invalidate* the cached pages once more, and *release* the range.
 //! 7. *Make durable* (`durable.rs`), as far as the handle asks for it.
 //!
-//! A write that is dropped before it is complete releases its range and its blocks; what it has moved is not reachable.
+//! A write that is dropped before it is complete releases its range and its blocks; data that it has moved is not
+//! reachable.
 
 use std::fmt;
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use crate::content::Content;
-use crate::content::range_lock::LockId;
 use crate::content::write::{LockedRange, Position, WriteMode, WriteRange, Written};
 use crate::store::durable::Durable;
 use crate::store::placement::Placed;
+use crate::store::range_lock::LockId;
 use crate::store::reservation::Reservation;
 use crate::{AlignedPart, Error, IoFlags, Result};
 
-/// How much of a write is placed at once, and at which offsets it may begin.
+/// Most bytes of a write that are placed at once, and the alignment of its offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) bytes: u64,
@@ -45,14 +47,14 @@ pub(crate) struct WriteOp<C: Deref<Target = Content>> {
     lock: Option<LockId>,
     mode: WriteMode,
     step: Step,
-    /// The bytes before here are recorded.
+    /// The bytes before this offset are recorded.
     at: u64,
     /// The whole logical blocks that are placed, or were last.
     window: Range<u64>,
-    /// The bytes before here have their place.
+    /// The bytes before this offset are placed.
     stop: u64,
     placed: Option<Placed>,
-    /// Why not all is written.
+    /// Why the write is short.
     stopped: Option<Error>,
 }
 
@@ -68,7 +70,7 @@ impl<'c> WriteOp<&'c Content> {
     ) -> Result<Self> {
         let locked = content.lock_range(position, len)?;
         let mut op = Self::begin_locked(content, locked, mode, step)?;
-        reservation.retry(|reservation| op.place(reservation))?;
+        content.engine.retry(reservation, |reservation| op.place(reservation))?;
         Ok(op)
     }
 }
@@ -94,10 +96,10 @@ impl<C: Deref<Target = Content>> WriteOp<C> {
             let (what, given, needed) = (AlignedPart::Offset, op.range.offset, step.alignment);
             return Err(Error::InvalidAlignment { what, given, needed });
         }
-        op.content.store.move_out_of_inode()?;
+        op.content.move_out_of_inode()?;
         op.content.settle_cached_pages(&op.range.whole)?;
         if mode.flags.contains(IoFlags::ATOMIC) {
-            op.content.store.prepare_atomic(&op.range)?;
+            op.content.prepare_atomic(&op.range)?;
         }
         Ok(op)
     }
@@ -118,7 +120,7 @@ impl<C: Deref<Target = Content>> WriteOp<C> {
         self.range.offset..self.range.end
     }
 
-    /// Where the bytes begin that are placed.
+    /// The first placed byte.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
@@ -133,7 +135,7 @@ impl<C: Deref<Target = Content>> WriteOp<C> {
         self.stop - self.range.offset
     }
 
-    /// What is placed.
+    /// The placed window.
     pub(crate) fn placed(&self) -> Option<&Placed> {
         self.placed.as_ref()
     }
@@ -143,15 +145,17 @@ impl<C: Deref<Target = Content>> WriteOp<C> {
         let Some(placed) = &self.placed else { return Ok(()) };
         let store = &self.content.store;
         let bios = store.submit_placed(placed, memory, store.write_flags(self.mode))?;
-        self.content.engine.counters.direct_bios.add(bios);
+        self.content.store.shared.counters.direct_bios.add(bios);
         Ok(())
     }
 
-    /// The window was written with this result: record it, and place the next one. Whether there is one.
+    /// The window was written with this result: record it, and place the next one. Returns whether there is one.
     pub(crate) fn advance(&mut self, moved: Result<()>, reservation: &mut Reservation<'_>) -> bool {
         self.record(moved);
         if self.stopped.is_none() && self.at < self.range.end {
-            self.stopped = reservation.retry(|reservation| self.place(reservation)).err();
+            let placed =
+                Arc::clone(&self.content.engine).retry(reservation, |reservation| self.place(reservation));
+            self.stopped = placed.err();
         }
         self.placed.is_some()
     }
@@ -180,7 +184,7 @@ impl<C: Deref<Target = Content>> WriteOp<C> {
 
     fn release(&mut self) {
         if let Some(id) = self.lock.take() {
-            self.content.ranges.release(id);
+            self.content.store.ranges.release(id);
         }
     }
 }

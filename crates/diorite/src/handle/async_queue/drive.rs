@@ -1,4 +1,5 @@
-//! Who reaps: a thread of its own, or the thread that runs a future. (A runtime's reactor needs nothing from here but the queue's descriptor.)
+//! Threads that reap: a thread of its own, or the thread that runs a future. A runtime's reactor needs only the
+//! queue's descriptor.
 
 use std::fmt;
 use std::future::Future;
@@ -38,7 +39,7 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
         let body = move || {
             while !of_thread.load(Ordering::Acquire) {
                 its_wakeup.wait(queue.as_fd());
-                // An error of the device is met again by what is submitted next.
+                // The next transfer meets an error of the device again.
                 let _ = queue.reap();
             }
         };
@@ -68,26 +69,39 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
                 break output;
             }
             if woken.is_woken.load(Ordering::Acquire) {
-                // It wakes itself: others go on, too.
+                // The future wakes itself: let others continue, too.
                 let _ = self.reap();
             } else if let Some(wakeup) = &woken.wakeup {
                 wakeup.wait(self.as_fd());
                 let _ = self.reap();
             } else {
-                self.wait_in_simulation(&woken.is_woken);
+                let _ = self.wait_without_descriptor(&woken.is_woken);
             }
         };
         self.shared.wakeups.lock().extend(woken.wakeup.clone());
         output
     }
 
-    fn wait_in_simulation(&self, is_woken: &AtomicBool) {
+    /// Poll until there is a result, in the only thread that uses the queue.
+    pub(in crate::handle) fn block_on<T>(
+        &self,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<Result<T>>,
+    ) -> Result<T> {
+        loop {
+            if let Poll::Ready(result) = poll(&mut Context::from_waker(Waker::noop())) {
+                return result;
+            }
+            self.wait_without_descriptor(&AtomicBool::new(false))?;
+        }
+    }
+
+    /// Wait until a transfer has ended, the future of this thread was woken, or a range may be free.
+    fn wait_without_descriptor(&self, is_woken: &AtomicBool) -> Result<()> {
         if self.in_flight() > 0 {
-            let _ = self.reap_waiting_for(1);
-            return;
+            return self.reap_waiting_for(1).map(drop);
         }
         self.shared.signal.wait(is_woken);
-        let _ = self.reap();
+        self.reap().map(drop)
     }
 }
 

@@ -1,13 +1,13 @@
-//! Transfers that wait in line until the queue submits them.
+//! Transfers that wait until the queue submits them.
 //!
 //! Where it sits: between a [`Transfer`](super::Transfer), which puts itself in line when it is polled first, and the [`DirectQueue`] below.
 //! Whatever thread holds the queue's lock submits for all: a future that no task polls any more holds up no other.
 //!
 //! States: for space -> in flight, or for its range -> in flight; ended where it cannot be submitted.
 //!
-//! Invariants (when the lock is given back, unless the device failed):
+//! Invariants (when the lock is released, unless the device failed):
 //! 1. A transfer waits for space only while `depth` transfers are in flight.
-//! 2. A transfer that waits for its range was refused it, and has a place among those that wait for it. When the range may have become free,
+//! 2. A transfer that waits for its range has a ticket for it. When the range may have become free,
 //!    `range_freed` is set first, and then the queue is made ready, so that the next reap tries again.
 
 use std::sync::Arc;
@@ -17,22 +17,14 @@ use std::task::{Wake, Waker};
 use diorite_block::sync::{Condvar, Mutex};
 use diorite_block::{IoOwner, Notify};
 
-use super::{After, Place, State};
-use crate::content::range_lock::defer_wakers;
-use crate::handle::queue::{Acquire, RangeTicket, SubmitError, TransferMemory};
-use crate::{DirectQueue, File};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
-    Read,
-    Write,
-    /// Bytes in one logical block, in memory for all of it.
-    WriteInBlock,
-}
+use super::{After, Slot, State};
+use crate::handle::queue::{Acquire, RangeTicket, Submission, SubmitError, TransferKind, TransferMemory};
+use crate::store::range_lock::defer_wakers;
+use crate::{DirectQueue, Error, File};
 
 /// A transfer that was not submitted.
 pub(super) struct Waiting<M> {
-    pub(super) op: Op,
+    pub(super) kind: TransferKind,
     pub(super) file: File,
     pub(super) offset: u64,
     /// None once it was submitted.
@@ -41,14 +33,15 @@ pub(super) struct Waiting<M> {
     /// Its number in line.
     pub(super) number: u64,
     pub(super) range: Option<RangeTicket>,
-    /// The thread that polled it first is charged, not the one that submits it.
+    /// The thread of the first poll is charged, not the thread that submits.
     pub(super) owner: IoOwner,
     /// Of the future, if it waits for the end.
     pub(super) waker: Option<Waker>,
 }
 
 impl<M: TransferMemory + 'static> Waiting<M> {
-    /// Submit it; the memory comes back as that of a full queue where its range is not free. Ranges that are given back wake later.
+    /// Submit it. If its range is not free, the error is that of a full queue. Wakers of released ranges are called
+    /// later.
     fn submit_to(
         &mut self,
         queue: &mut DirectQueue<M>,
@@ -60,13 +53,8 @@ impl<M: TransferMemory + 'static> Waiting<M> {
         let _charged = self.owner.enter();
         defer_wakers(wakers, || {
             let mut acquire = Acquire::Poll { ticket: &mut self.range, waker: of_range };
-            let submitted = match self.op {
-                Op::Read => queue.read_with(&self.file, self.offset, memory, self.len, tag, &mut acquire),
-                Op::Write => queue.write_with(&self.file, self.offset, memory, self.len, tag, &mut acquire),
-                Op::WriteInBlock => {
-                    queue.write_in_block(&self.file, self.offset, memory, self.len, tag, &mut acquire)
-                }
-            };
+            let (kind, file, offset, len) = (self.kind, &self.file, self.offset, self.len);
+            let submitted = queue.submit(Submission { kind, file, offset, memory, len, tag }, &mut acquire);
             if !submitted.as_ref().is_err_and(SubmitError::is_full) {
                 self.range = None;
             }
@@ -76,48 +64,49 @@ impl<M: TransferMemory + 'static> Waiting<M> {
 }
 
 impl<M: TransferMemory + 'static> State<M> {
-    /// The transfer takes its place, in line after all others.
+    /// Add a transfer after all others.
     pub(super) fn put_in_line(&mut self, mut waiting: Box<Waiting<M>>) -> usize {
         self.next_in_line += 1;
         (waiting.number, waiting.owner) = (self.next_in_line, IoOwner::current());
         let number = waiting.number;
-        let place = self.take_place(Place::Waiting(waiting));
-        self.for_space.insert(number, place);
-        place
+        let slot = self.slots.insert(Slot::Waiting(waiting));
+        self.for_space.insert(number, slot);
+        slot
     }
 
-    /// The transfer is not wanted any more, and its place is free.
+    /// Remove a transfer that is not wanted any more.
     pub(super) fn leave_line(&mut self, waiting: &Waiting<M>) {
         self.for_space.remove(&waiting.number);
         self.for_range.remove(&waiting.number);
     }
 
-    /// Submit what waits, in the order in which it came, as far as there is space and ranges are free. Whether any left the line.
+    /// Submit waiting transfers, in their order, as far as there is space and ranges are free. Returns whether any
+    /// was submitted or failed.
     pub(super) fn submit_waiting(&mut self, after: &mut After<M>) -> bool {
         self.note_freed(after);
         let mut has_any = false;
         if self.signal.range_freed.swap(false, Ordering::SeqCst) {
             let mut waiting = std::mem::take(&mut self.for_range);
             while self.queue.has_space()
-                && let Some((number, place)) = waiting.pop_first()
+                && let Some((number, slot)) = waiting.pop_first()
             {
-                has_any |= self.submit(number, place, after);
+                has_any |= self.submit(number, slot, after);
             }
             if !waiting.is_empty() {
-                // These have their turn when there is space.
+                // The others are tried when there is space.
                 self.signal.range_freed.store(true, Ordering::SeqCst);
                 self.for_range.append(&mut waiting);
             }
         }
         while self.queue.has_space()
-            && let Some((number, place)) = self.for_space.pop_first()
+            && let Some((number, slot)) = self.for_space.pop_first()
         {
-            has_any |= self.submit(number, place, after);
+            has_any |= self.submit(number, slot, after);
         }
         has_any
     }
 
-    /// Ranges that this queue itself gave back make nothing ready: they are looked at now.
+    /// Ranges that this queue has released do not make its descriptor readable: note them now.
     fn note_freed(&mut self, after: &mut After<M>) {
         let before = after.wakers.len();
         after.wakers.retain(|waker| !waker.will_wake(&self.of_range));
@@ -126,21 +115,21 @@ impl<M: TransferMemory + 'static> State<M> {
         }
     }
 
-    /// Submit one transfer. Whether it left the line.
-    fn submit(&mut self, number: u64, place: usize, after: &mut After<M>) -> bool {
-        let taken = std::mem::replace(&mut self.places[place], Place::InFlight(None));
-        let Place::Waiting(mut waiting) = taken else { unreachable!("what is in line waits") };
-        match waiting.submit_to(&mut self.queue, place as u64, &self.of_range, &mut after.wakers) {
-            Ok(()) => self.places[place] = Place::InFlight(waiting.waker.take()),
-            Err(SubmitError::Full { memory }) => {
+    /// Submit one transfer. Returns whether it was submitted or has failed.
+    fn submit(&mut self, number: u64, slot: usize, after: &mut After<M>) -> bool {
+        let taken = std::mem::replace(&mut self.slots[slot], Slot::InFlight(None));
+        let Slot::Waiting(mut waiting) = taken else { unreachable!("what is in line waits") };
+        match waiting.submit_to(&mut self.queue, slot as u64, &self.of_range, &mut after.wakers) {
+            Ok(()) => self.slots[slot] = Slot::InFlight(waiting.waker.take()),
+            Err(SubmitError { memory, error: Error::QueueFull }) => {
                 waiting.memory = Some(memory);
-                self.for_range.insert(number, place);
-                self.places[place] = Place::Waiting(waiting);
+                self.for_range.insert(number, slot);
+                self.slots[slot] = Slot::Waiting(waiting);
                 return false;
             }
-            Err(SubmitError::Failed { memory, error }) => {
+            Err(SubmitError { memory, error }) => {
                 after.wakers.extend(waiting.waker.take());
-                self.places[place] = Place::Ended(Err(error), memory);
+                self.slots[slot] = Slot::Ended(Err(error), memory);
                 after.over.push(waiting);
             }
         }
@@ -148,8 +137,8 @@ impl<M: TransferMemory + 'static> State<M> {
     }
 }
 
-/// What has a thread reap: the queue's descriptor, or in a simulation a thread in [`AsyncQueue::run`](super::AsyncQueue::run). As a waker it says that
-/// a range may be free.
+/// Makes a thread reap: by the queue's descriptor, or in a simulation a thread in
+/// [`AsyncQueue::run`](super::AsyncQueue::run). As a waker it reports that a range may be free.
 pub(super) struct Signal {
     /// None in a simulation.
     notify: Option<Notify>,
@@ -164,7 +153,7 @@ impl Signal {
         Arc::new(Self { notify, range_freed: AtomicBool::new(false), changed })
     }
 
-    /// Have a thread reap.
+    /// Make a thread reap.
     pub(super) fn set(&self) {
         if let Some(notify) = &self.notify {
             notify();

@@ -4,14 +4,12 @@
 //! has ended, also if the future is dropped in flight. `transfer.rs` is the future, `line.rs` submits those that wait, `drive.rs` has the ways to
 //! have completions reaped, `reader.rs` and `writer.rs` are streams on them.
 //!
-//! Locking: one lock around the queue, the futures' places in it and their wakers. It is held for submissions or a reap, and
+//! Locking: one lock around the queue, the futures' slots in it and their wakers. It is held for submissions or a reap, and
 //! for the metadata that these read or record; wakers are called without it.
 
 mod drive;
 mod line;
-mod reader;
 mod transfer;
-mod writer;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,18 +17,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::Waker;
 
+use diorite_block::Notify;
 use diorite_block::sync::{Mutex, MutexGuard, is_simulated};
 use diorite_device::Wakeup;
 
 pub use drive::Driver;
-pub use reader::AsyncReader;
 pub use transfer::Transfer;
-pub use writer::AsyncWriter;
 
-use line::{Op, Signal, Waiting};
+use line::{Signal, Waiting};
+use slab::Slab;
 
-use crate::content::range_lock::defer_wakers;
-use crate::handle::queue::TransferMemory;
+use crate::handle::queue::{TransferKind, TransferMemory};
+use crate::store::range_lock::defer_wakers;
 use crate::{AlignedBuf, DirectQueue, Error, File, Finished, Result};
 
 /// Direct transfers as futures, for any async runtime: many in flight, of many tasks, on any files. Clones are the same queue.
@@ -39,13 +37,14 @@ use crate::{AlignedBuf, DirectQueue, Error, File, Finished, Result};
 ///   result and the memory.
 /// - **Memory** belongs to the queue while a transfer is in flight. Dropping the future cancels a transfer that was not submitted; one
 ///   that was runs to its end, its memory is dropped then, and of a write it is not known whether it happened.
-/// - **Back-pressure**: with `depth` transfers in flight, and where a range of the file is not free, a transfer waits its turn. The queue submits
+/// - **Back-pressure**: with `depth` transfers in flight, and where a range of the file is not free, a transfer
+///   waits. The queue submits
 ///   it then, in the order of the first polls: no task needs to poll it again for that, and none that does not holds up another.
 /// - **Completions** are reaped by calls of [`reap`](Self::reap), which come from a task that waits for the queue's descriptor
 ///   ([`AsFd`]) in the runtime's reactor; or a thread ([`spawn_driver`](Self::spawn_driver)); or the thread in
 ///   [`run`](Self::run). Until then nothing ends, and ranges of files are held: have one of them running.
-/// - Metadata that is not in memory is read by the thread that polls or reaps, and what a durable write takes
-///   ([`OpenOptions::dsync`](crate::OpenOptions::dsync)) is done by the thread that reaps. Both may take some milliseconds.
+/// - The thread that polls or reaps reads metadata that is not in memory, and the thread that reaps makes writes
+///   durable ([`OpenOptions::dsync`](crate::OpenOptions::dsync)). Both may take some milliseconds.
 /// - The rule of [`DirectQueue`] about deadlocks holds: no blocking call on a range by a thread that would have to reap the transfer
 ///   that holds it, or waits for it.
 ///
@@ -70,7 +69,7 @@ pub struct AsyncQueue<M: TransferMemory + 'static = AlignedBuf> {
 struct Shared<M: TransferMemory + 'static> {
     state: Mutex<State<M>>,
     depth: u32,
-    /// Readable when something can be reaped; none in a simulation.
+    /// Readable when something can be reaped; none in a simulation, and for one thread.
     descriptor: Option<OwnedFd>,
     signal: Arc<Signal>,
     /// For threads in [`AsyncQueue::run`]. A leaf lock.
@@ -79,25 +78,24 @@ struct Shared<M: TransferMemory + 'static> {
 
 struct State<M: TransferMemory + 'static> {
     queue: DirectQueue<M>,
-    places: Vec<Place<M>>,
-    free: Vec<usize>,
+    slots: Slab<Slot<M>>,
     /// Places of transfers that wait until fewer are in flight, in the order in which they came.
     for_space: BTreeMap<u64, usize>,
-    /// Places of those that wait for their range.
+    /// Transfers that wait for their range.
     for_range: BTreeMap<u64, usize>,
     next_in_line: u64,
     done: Vec<Finished<M>>,
     signal: Arc<Signal>,
-    /// The signal, as what is woken when a range may be free.
+    /// The signal, as the waker for a range that may be free.
     of_range: Waker,
 }
 
-/// What is done when the lock is given back: it runs code of others, which may come here again.
+/// Work for after the unlock: it runs code of the caller, which may call the queue again.
 struct After<M> {
     wakers: Vec<Waker>,
-    /// Of futures that are gone, to be dropped.
+    /// Memory of dropped futures.
     memory: Vec<M>,
-    /// Not to be submitted any more, to be dropped.
+    /// Transfers that are not submitted any more.
     over: Vec<Box<Waiting<M>>>,
 }
 
@@ -114,14 +112,13 @@ impl<M> After<M> {
     }
 }
 
-/// A future's place in the queue; its number is the tag of the transfer.
-enum Place<M> {
-    Free,
+/// A future's slot in the queue; its number is the tag of the transfer.
+enum Slot<M> {
     /// In line.
     Waiting(Box<Waiting<M>>),
-    /// Submitted, and who is woken at the end.
+    /// Submitted, with the waker for its end.
     InFlight(Option<Waker>),
-    /// The future is gone.
+    /// The future was dropped.
     Abandoned,
     Ended(Result<usize>, M),
 }
@@ -133,13 +130,26 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
     /// The process has no descriptors left.
     pub fn new(depth: u32) -> Result<Self> {
         let mut queue = DirectQueue::new(depth);
-        let (descriptor, notify) = if is_simulated() { None } else { Some(queue.watched()?) }.unzip();
-        let wakeups = if is_simulated() { Vec::new() } else { vec![drive::new_wakeup()?] };
+        if is_simulated() {
+            return Ok(Self::on(queue, None, None));
+        }
+        let (descriptor, notify) = queue.watched()?;
+        let new = Self::on(queue, Some(descriptor), Some(notify));
+        new.shared.wakeups.lock().push(drive::new_wakeup()?);
+        Ok(new)
+    }
+
+    /// A queue without a descriptor, for one thread in [`AsyncQueue::block_on`].
+    pub(in crate::handle) fn of_one_thread(depth: u32) -> Self {
+        Self::on(DirectQueue::new(depth), None, None)
+    }
+
+    fn on(queue: DirectQueue<M>, descriptor: Option<OwnedFd>, notify: Option<Notify>) -> Self {
+        let depth = queue.depth();
         let signal = Signal::new(notify);
         let state = State {
             queue,
-            places: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
             for_space: BTreeMap::new(),
             for_range: BTreeMap::new(),
             next_in_line: 0,
@@ -147,22 +157,22 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
             signal: Arc::clone(&signal),
             of_range: Waker::from(Arc::clone(&signal)),
         };
-        let (state, wakeups) = (Mutex::new(state), Mutex::new(wakeups));
-        Ok(Self { shared: Arc::new(Shared { state, depth: depth.max(1), descriptor, signal, wakeups }) })
+        let (state, wakeups) = (Mutex::new(state), Mutex::new(Vec::new()));
+        Self { shared: Arc::new(Shared { state, depth, descriptor, signal, wakeups }) }
     }
 
     /// Read into the first `len` bytes of `memory` from `offset` of `file`. Fewer bytes are read only at the end of the file.
     ///
     /// The future's errors are those of [`DirectQueue::read`] and of the transfer itself.
     pub fn read(&self, file: &File, offset: u64, memory: M, len: usize) -> Transfer<M> {
-        Transfer::new(self.clone(), Op::Read, file.clone(), offset, memory, len)
+        Transfer::new(self.clone(), TransferKind::Read, file.clone(), offset, memory, len)
     }
 
     /// Write the first `len` bytes of `memory` at `offset` of `file`. Less is written only where the volume filled up on the way.
     ///
     /// The future's errors are those of [`DirectQueue::write`] and of the transfer itself.
     pub fn write(&self, file: &File, offset: u64, memory: M, len: usize) -> Transfer<M> {
-        Transfer::new(self.clone(), Op::Write, file.clone(), offset, memory, len)
+        Transfer::new(self.clone(), TransferKind::Write, file.clone(), offset, memory, len)
     }
 
     /// Most transfers in flight.
@@ -175,11 +185,11 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
         self.lock().queue.in_flight()
     }
 
-    /// Take what has ended, without waiting, wake its tasks, and submit what waited for that: to be called when the queue's descriptor is
-    /// readable. Returns how many transfers had ended.
+    /// Take all completions without waiting, wake their tasks, and submit waiting transfers. Must be called when the
+    /// queue's descriptor is readable. Returns how many transfers had ended.
     ///
     /// # Errors
-    /// The device cannot be asked. What goes wrong with one transfer is the result of its future.
+    /// The device cannot be asked. The error of one transfer is the result of its future.
     pub fn reap(&self) -> Result<usize> {
         self.reap_waiting_for(0)
     }
@@ -197,8 +207,8 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
 }
 
 impl<M: TransferMemory + 'static> State<M> {
-    /// Issue what was submitted, wait for so many transfers, put what has ended into its places, and submit what waits: until nothing more
-    /// can be done without waiting.
+    /// Issue, wait for `count` transfers, store the completions, and submit waiting transfers, until nothing can be
+    /// done without waiting.
     fn reap(&mut self, mut count: u32, after: &mut After<M>) -> Result<usize> {
         let mut ended = 0;
         loop {
@@ -217,31 +227,16 @@ impl<M: TransferMemory + 'static> State<M> {
         let reaped = defer_wakers(&mut after.wakers, || queue.reap(count, done));
         let ended = self.done.len();
         for Finished { tag, memory, result } in self.done.drain(..) {
-            let place = &mut self.places[tag as usize];
-            if let Place::InFlight(waker) = place {
+            let slot = &mut self.slots[tag as usize];
+            if let Slot::InFlight(waker) = slot {
                 after.wakers.extend(waker.take());
-                *place = Place::Ended(result, memory);
+                *slot = Slot::Ended(result, memory);
             } else {
-                *place = Place::Free;
-                self.free.push(tag as usize);
+                self.slots.remove(tag as usize);
                 after.memory.push(memory);
             }
         }
         reaped.map(|_| ended)
-    }
-
-    fn take_place(&mut self, with: Place<M>) -> usize {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::Free);
-            self.places.len() - 1
-        });
-        self.places[place] = with;
-        place
-    }
-
-    fn free_place(&mut self, place: usize) -> Place<M> {
-        self.free.push(place);
-        std::mem::replace(&mut self.places[place], Place::Free)
     }
 }
 

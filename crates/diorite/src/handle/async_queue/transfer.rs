@@ -1,6 +1,6 @@
 //! One transfer as a future.
 //!
-//! States: new -> the queue has it (in line, in flight, ended: [`Place`]) -> over.
+//! States: new -> the queue has it (in line, in flight, ended: [`Slot`]) -> over.
 
 use std::fmt;
 use std::future::Future;
@@ -9,9 +9,9 @@ use std::task::{Context, Poll, Waker};
 
 use diorite_block::IoOwner;
 
-use super::line::{Op, Waiting};
-use super::{After, AsyncQueue, Place, over};
-use crate::handle::queue::TransferMemory;
+use super::line::Waiting;
+use super::{After, AsyncQueue, Slot, over};
+use crate::handle::queue::{TransferKind, TransferMemory};
 use crate::{File, Result};
 
 /// A direct transfer: gives its result and its memory. See [`AsyncQueue`].
@@ -23,30 +23,37 @@ pub struct Transfer<M: TransferMemory + 'static> {
 
 enum State<M> {
     New(Box<Waiting<M>>),
-    /// In this place of the queue.
+    /// In this slot of the queue.
     Queued(usize),
     Over,
 }
 
 impl<M: TransferMemory + 'static> Transfer<M> {
-    pub(super) fn new(queue: AsyncQueue<M>, op: Op, file: File, offset: u64, memory: M, len: usize) -> Self {
+    pub(in crate::handle) fn new(
+        queue: AsyncQueue<M>,
+        kind: TransferKind,
+        file: File,
+        offset: u64,
+        memory: M,
+        len: usize,
+    ) -> Self {
         let (memory, owner) = (Some(memory), IoOwner::default());
-        let new = Waiting { op, file, offset, memory, len, number: 0, range: None, owner, waker: None };
+        let new = Waiting { kind, file, offset, memory, len, number: 0, range: None, owner, waker: None };
         Self { queue, state: State::New(Box::new(new)) }
     }
 
-    /// Whether it was submitted, so that dropping the future does not undo it. One that was polled and waits for its turn is submitted by
-    /// whatever thread reaps or polls, at any time.
+    /// Whether it was submitted, so that dropping the future does not undo it. A waiting transfer may be submitted at
+    /// any time, by any thread that reaps or polls.
     pub fn is_submitted(&self) -> bool {
         match self.state {
             State::New(_) => false,
-            State::Queued(place) => !matches!(self.queue.lock().places[place], Place::Waiting(_)),
+            State::Queued(slot) => !matches!(self.queue.lock().slots[slot], Slot::Waiting(_)),
             State::Over => true,
         }
     }
 
     /// Give a new transfer to the queue: submitted if it can be now, else in line.
-    pub(super) fn submit(&mut self) {
+    pub(in crate::handle) fn submit(&mut self) {
         let State::New(new) = std::mem::replace(&mut self.state, State::Over) else {
             unreachable!("it is given to the queue once")
         };
@@ -54,7 +61,8 @@ impl<M: TransferMemory + 'static> Transfer<M> {
         let mut state = self.queue.lock();
         self.state = State::Queued(state.put_in_line(new));
         state.submit_waiting(&mut after);
-        // The device has it now. What ended at once, and what the queue finished of others to have their blocks, needs no reactor.
+        // The device has it now. Transfers that ended at once need no reactor, nor those that the queue has finished
+        // for their blocks.
         let reaped = state.reap(0, &mut after);
         drop(state);
         if reaped.is_err() {
@@ -64,18 +72,18 @@ impl<M: TransferMemory + 'static> Transfer<M> {
     }
 
     /// The end of a transfer that the queue has.
-    fn take_end(&mut self, place: usize, waker: &Waker) -> Poll<(Result<usize>, M)> {
+    fn take_end(&mut self, slot: usize, waker: &Waker) -> Poll<(Result<usize>, M)> {
         let mut state = self.queue.lock();
-        let kept = match &mut state.places[place] {
-            Place::Waiting(waiting) => &mut waiting.waker,
-            Place::InFlight(kept) => kept,
-            _ => match state.free_place(place) {
-                Place::Ended(result, memory) => {
+        let kept = match &mut state.slots[slot] {
+            Slot::Waiting(waiting) => &mut waiting.waker,
+            Slot::InFlight(kept) => kept,
+            _ => match state.slots.remove(slot) {
+                Slot::Ended(result, memory) => {
                     drop(state);
                     self.state = State::Over;
                     return Poll::Ready((result, memory));
                 }
-                _ => unreachable!("the place is the future's until it takes the end"),
+                _ => unreachable!("the slot is the future's until it takes the end"),
             },
         };
         if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
@@ -93,7 +101,7 @@ impl<M: TransferMemory + Unpin + 'static> Future for Transfer<M> {
             self.submit();
         }
         match self.state {
-            State::Queued(place) => self.take_end(place, context.waker()),
+            State::Queued(slot) => self.take_end(slot, context.waker()),
             State::New(_) | State::Over => panic!("{}", over()),
         }
     }
@@ -101,19 +109,19 @@ impl<M: TransferMemory + Unpin + 'static> Future for Transfer<M> {
 
 impl<M: TransferMemory + 'static> Drop for Transfer<M> {
     fn drop(&mut self) {
-        let State::Queued(place) = self.state else { return };
+        let State::Queued(slot) = self.state else { return };
         let mut after = After::default();
         let mut state = self.queue.lock();
-        if matches!(state.places[place], Place::InFlight(_)) {
-            state.places[place] = Place::Abandoned;
+        if matches!(state.slots[slot], Slot::InFlight(_)) {
+            state.slots[slot] = Slot::Abandoned;
         } else {
-            match state.free_place(place) {
-                Place::Waiting(waiting) => {
+            match state.slots.remove(slot) {
+                Slot::Waiting(waiting) => {
                     state.leave_line(&waiting);
                     after.over.push(waiting);
                 }
-                Place::Ended(_, memory) => after.memory.push(memory),
-                _ => unreachable!("the place is the future's until it takes the end"),
+                Slot::Ended(_, memory) => after.memory.push(memory),
+                _ => unreachable!("the slot is the future's until it takes the end"),
             }
         }
         drop(state);
@@ -124,7 +132,7 @@ impl<M: TransferMemory + 'static> Drop for Transfer<M> {
 impl<M: TransferMemory + 'static> fmt::Debug for Transfer<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::New(new) => format!("{:?} of {} bytes at {}", new.op, new.len, new.offset),
+            State::New(new) => format!("{:?} of {} bytes at {}", new.kind, new.len, new.offset),
             State::Queued(_) => "in line or in flight".to_owned(),
             State::Over => "over".to_owned(),
         };

@@ -1,4 +1,4 @@
-//! How a transfer gets its range of the file.
+//! The locks of a transfer's range.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::task::{Poll, Waker};
 
 use super::{DirectQueue, TransferMemory};
 use crate::content::Content;
-use crate::content::range_lock::{LockId, LockMode, Ticket};
+use crate::store::range_lock::{LockId, LockMode, Ticket};
 use crate::{Error, File, Result};
 
-/// What happens when the range is not free.
+/// How a queue waits for a range.
 pub(crate) enum Acquire<'a> {
-    /// What is in flight in the queue is finished, and then the thread waits.
+    /// Finish the transfers in flight in the queue, then block.
     Wait,
-    /// The transfer is not taken, as if the queue were full, and the waker is woken when it is its turn.
+    /// Reject the transfer, as if the queue were full. The waker is woken when the range may be free.
     Poll { ticket: &'a mut Option<RangeTicket>, waker: &'a Waker },
 }
 
-/// A transfer's place among those that wait for a range; given up when dropped.
+/// A transfer's ticket for a range, given up when dropped.
 #[derive(Debug)]
 pub(crate) struct RangeTicket {
     content: Arc<Content>,
@@ -27,13 +27,13 @@ pub(crate) struct RangeTicket {
 impl Drop for RangeTicket {
     fn drop(&mut self) {
         if let Some(ticket) = &self.ticket {
-            self.content.ranges.give_up(ticket);
+            self.content.store.ranges.give_up(ticket);
         }
     }
 }
 
 impl<M: TransferMemory + 'static> DirectQueue<M> {
-    /// Take a range.
+    /// Lock a range.
     pub(super) fn lock(
         &mut self,
         file: &File,
@@ -47,14 +47,14 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
     }
 
-    /// If the range is not free, what is in flight here is finished first: it may be ours.
+    /// If the range is not free, finish the transfers in flight first: one of them may hold it.
     fn wait_for_range(&mut self, content: &Content, range: &Range<u64>, mode: LockMode) -> Result<LockId> {
         loop {
-            if let Some(id) = content.ranges.try_acquire(range.clone(), mode) {
+            if let Some(id) = content.store.ranges.try_acquire(range.clone(), mode) {
                 return Ok(id);
             }
             if self.pending.is_empty() {
-                return Ok(content.ranges.acquire(range.clone(), mode));
+                return Ok(content.store.ranges.acquire(range.clone(), mode));
             }
             self.finish_some()?;
         }
@@ -65,25 +65,25 @@ fn poll_range(
     file: &File,
     range: Range<u64>,
     mode: LockMode,
-    place: &mut Option<RangeTicket>,
+    waiting: &mut Option<RangeTicket>,
     waker: &Waker,
 ) -> Result<LockId> {
     let content = file.content();
-    // What was asked for before the file grew may be another range.
+    // The file may have grown since, so that the ticket is for another range.
     let is_for =
-        |place: &RangeTicket| place.ticket.as_ref().is_some_and(|ticket| ticket.is_for(&range, mode));
-    if !place.as_ref().is_some_and(is_for) {
-        *place = None;
-        if let Some(id) = content.ranges.try_acquire(range.clone(), mode) {
+        |waiting: &RangeTicket| waiting.ticket.as_ref().is_some_and(|ticket| ticket.is_for(&range, mode));
+    if !waiting.as_ref().is_some_and(is_for) {
+        *waiting = None;
+        if let Some(id) = content.store.ranges.try_acquire(range.clone(), mode) {
             return Ok(id);
         }
-        let ticket = content.ranges.take_ticket(range, mode);
-        *place = Some(RangeTicket { content: Arc::clone(content), ticket: Some(ticket) });
+        let ticket = content.store.ranges.take_ticket(range, mode);
+        *waiting = Some(RangeTicket { content: Arc::clone(content), ticket: Some(ticket) });
     }
-    let waiting = place.as_mut().expect("a place was taken");
-    match content.ranges.poll_acquire(&mut waiting.ticket, waker) {
+    let entered = waiting.as_mut().expect("a ticket was taken");
+    match content.store.ranges.poll_acquire(&mut entered.ticket, waker) {
         Poll::Ready(id) => {
-            *place = None;
+            *waiting = None;
             Ok(id)
         }
         Poll::Pending => Err(Error::QueueFull),

@@ -20,16 +20,18 @@ use diorite_block::{
     BatchQueue, BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
 };
 
-use crate::cache::engine::QueuedReservation;
 use crate::content::Content;
 use crate::content::direct::check_alignment;
-use crate::content::range_lock::{LockId, LockMode};
 use crate::content::write::bounce::fill_block;
 use crate::content::write::{LockedRange, Position, Step, WriteOp};
+use crate::store::range_lock::{LockId, LockMode};
 use crate::store::reservation::Reservation;
+use crate::store::shared::QueuedReservation;
 use crate::{AlignedBuf, Error, File, Result};
 pub(crate) use acquire::{Acquire, RangeTicket};
 use diorite_device::Readiness;
+
+use slab::Slab;
 
 pub use diorite_block::IoMemory as TransferMemory;
 pub use submit_error::SubmitError;
@@ -38,16 +40,19 @@ pub use submit_error::SubmitError;
 ///
 /// - **Memory** belongs to the queue from submission until the transfer is reaped, which gives it back; also a transfer that is not
 ///   accepted gives it back ([`SubmitError`]). It can be any [`TransferMemory`] that fits [`File::alignment`].
-/// - **Tags** are the caller's numbers. They come back with the transfer ([`Finished::tag`]) and mean nothing to the queue.
-/// - **Order**: transfers end in any order. Those of one thread on overlapping ranges, of which one writes, take effect in the order of their
-///   submission.
+/// - **Tags** are the caller's numbers. They are returned with the transfer ([`Finished::tag`]); the queue does not
+///   use them.
+/// - **Order**: transfers end in any order. If two transfers of one thread overlap and one writes, they take effect
+///   in the order of submission.
 /// - **Batches**: transfers go to the device when the queue reaps or waits. A caller that does other work first
 ///   [issues](DirectQueue::issue) the queue.
-/// - **The end** of a transfer is when [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) returns it, not before:
+/// - **Completion** of a transfer is when [`reap`](DirectQueue::reap) or
+///   [`next_finished`](DirectQueue::next_finished) returns it, not before:
 ///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
 /// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
 ///   another way (`read_at`, a second queue) waits for itself. So does one with a read in flight,
-///   where another thread waits to write there: ranges are given in the order in which they are asked for. Reap first. A sync waits for no
+///   where another thread waits to write there: ranges are locked in the order of the requests. Reap first. A sync
+/// waits for no
 ///   write in flight, and makes none durable. Submitting to the same queue is safe:
 ///   it finishes its own transfers that are in the way, and those that hold the last free blocks of a full volume.
 /// - Dropping the queue waits for everything in flight. Its results are lost.
@@ -73,13 +78,13 @@ pub struct DirectQueue<M: TransferMemory + 'static = AlignedBuf> {
     depth: u32,
     is_batched: bool,
     lanes: Vec<Lane>,
-    pending: Slots,
+    pending: Slab<Pending>,
     ready: VecDeque<Finished<M>>,
-    /// What the devices gave back and is not recorded yet, in the order of its end.
+    /// Completions of the devices that are not recorded, in order.
     reaped: VecDeque<Completed>,
-    /// Where a device puts what it gives back.
+    /// Completions of one call of a device.
     batch: Vec<Completed>,
-    /// Lists of pieces, emptied, for later transfers.
+    /// Empty lists of pieces, for later transfers.
     spare: Vec<Vec<Piece>>,
     /// After `lanes`: it has descriptors of theirs.
     readiness: Option<Readiness>,
@@ -91,45 +96,6 @@ impl<M: TransferMemory + 'static> fmt::Debug for DirectQueue<M> {
     }
 }
 
-/// Pending transfers by number; numbers are used again.
-#[derive(Debug, Default)]
-struct Slots {
-    list: Vec<Option<Pending>>,
-    free: Vec<u32>,
-}
-
-impl Slots {
-    fn insert(&mut self, pending: Pending) -> u64 {
-        if let Some(number) = self.free.pop() {
-            self.list[number as usize] = Some(pending);
-            return u64::from(number);
-        }
-        self.list.push(Some(pending));
-        self.list.len() as u64 - 1
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Pending> {
-        let pending = self.list.get_mut(number as usize)?.take();
-        if pending.is_some() {
-            self.free.push(number as u32);
-        }
-        pending
-    }
-
-    fn len(&self) -> usize {
-        self.list.len() - self.free.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn take_all(&mut self) -> impl Iterator<Item = Pending> + use<> {
-        self.free.clear();
-        std::mem::take(&mut self.list).into_iter().flatten()
-    }
-}
-
 /// The queue of one device.
 #[derive(Debug)]
 struct Lane {
@@ -137,7 +103,7 @@ struct Lane {
     queue: Box<dyn IoQueue>,
 }
 
-/// What is to be done when a transfer ends.
+/// A transfer in flight.
 #[derive(Debug)]
 struct Pending {
     file: File,
@@ -146,21 +112,52 @@ struct Pending {
 }
 
 impl Pending {
-    /// The transfer does not take place: its range is given back.
+    /// The transfer is not made: unlock its range.
     fn release(self) {
         if let Kind::Read { lock, .. } = self.kind {
-            self.file.content().ranges.release(lock);
+            self.file.content().store.ranges.release(lock);
         }
     }
 }
 
-/// What a write does with logical blocks that it covers in part.
+/// The kind of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Edges {
-    /// There are none.
-    Aligned,
-    /// The rest of the one block is read into the memory.
+pub(crate) enum TransferKind {
     Read,
+    Write,
+    /// Write bytes of one logical block at any offset in it. They lie in the memory where they lie in the block, and the rest of the block is
+    /// read into the memory first.
+    WriteInBlock,
+}
+
+/// A transfer to submit: the first `len` bytes of `memory`.
+#[derive(Debug)]
+pub(crate) struct Submission<'f, M> {
+    pub(crate) kind: TransferKind,
+    pub(crate) file: &'f File,
+    pub(crate) offset: u64,
+    pub(crate) memory: M,
+    pub(crate) len: usize,
+    /// The caller's number.
+    pub(crate) tag: u64,
+}
+
+impl<M: TransferMemory> Submission<'_, M> {
+    /// The checks before the range is locked. The alignment of a read is checked later, with the size of the file.
+    fn check(&self) -> Result<Position> {
+        let position = match self.kind {
+            TransferKind::Read => self.file.check_read().map(|()| Position::At(self.offset))?,
+            _ => self.file.check_write_at(self.offset)?,
+        };
+        if self.len > self.memory.as_slice().len() {
+            return Err(Error::InvalidArgument("the transfer is longer than its memory"));
+        }
+        if self.kind == TransferKind::Write {
+            let segment = (self.memory.as_slice().as_ptr().addr(), self.len);
+            check_alignment(self.file.content().store.geometry(), self.offset, [segment].into_iter())?;
+        }
+        Ok(position)
+    }
 }
 
 #[derive(Debug)]
@@ -199,9 +196,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Self::of_kind(depth, false)
     }
 
-    /// A queue whose transfers, at most `depth`, wait for [`reap`](DirectQueue::reap) or [`next_finished`](DirectQueue::next_finished) and run
-    /// together then, all of them. A transfer costs the least processor time so, for it shares a system call and a wake-up of the thread
-    /// with the others; but the device has nothing to do between two batches. For work in the background, as a write-back.
+    /// A queue that runs its transfers, at most `depth`, together when [`reap`](DirectQueue::reap) or
+    /// [`next_finished`](DirectQueue::next_finished) is called. This costs the least processor time, since transfers share system calls and
+    /// wake-ups, but the device is idle between two batches. For background work such as writeback.
     pub fn batched(depth: u32) -> Self {
         Self::of_kind(depth, true)
     }
@@ -211,13 +208,17 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             depth: depth.max(1),
             is_batched,
             lanes: Vec::new(),
-            pending: Slots::default(),
+            pending: Slab::new(),
             ready: VecDeque::new(),
             reaped: VecDeque::new(),
             batch: Vec::new(),
             spare: Vec::new(),
             readiness: None,
         }
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
     }
 
     /// Transfers submitted and not yet reaped.
@@ -230,7 +231,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         self.in_flight() < self.depth
     }
 
-    /// Transfers that have ended, and are returned without waiting.
+    /// Transfers that have ended and can be reaped without waiting.
     pub fn ended(&self) -> u32 {
         (self.ready.len() + self.reaped.len()) as u32
     }
@@ -238,8 +239,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     /// Read into the first `len` bytes of `memory` from `offset` of `file`.
     ///
     /// # Errors
-    /// [`SubmitError::Full`] if `depth` transfers are in flight; [`SubmitError::Failed`] if the file is not open for reading, the
-    /// transfer is not aligned and begins before the end of the file, or its blocks cannot be found. Errors of the transfer itself come with [`Finished`].
+    /// [`Error::QueueFull`] if `depth` transfers are in flight. Also if the file is not open for reading, the
+    /// transfer is not aligned and begins before the end of the file, or its mapping cannot be read. Errors of the
+    /// transfer itself are in [`Finished`].
     pub fn read(
         &mut self,
         file: &File,
@@ -248,50 +250,14 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         len: usize,
         tag: u64,
     ) -> Result<(), SubmitError<M>> {
-        let submitted = self.read_with(file, offset, memory, len, tag, &mut Acquire::Wait);
-        self.note_ended();
-        submitted
-    }
-
-    pub(crate) fn read_with(
-        &mut self,
-        file: &File,
-        offset: u64,
-        memory: M,
-        len: usize,
-        tag: u64,
-        acquire: &mut Acquire<'_>,
-    ) -> Result<(), SubmitError<M>> {
-        // The alignment is looked at with the size, once the range is locked.
-        let checked = file.check_read().and_then(|()| Self::check_len(&memory, len));
-        self.accept(file, memory, checked, |queue, memory, ()| {
-            queue.start_read(file, offset, memory, len, tag, acquire)
-        })
-    }
-
-    /// Start a transfer, if there is space for it and its call was right.
-    fn accept<T>(
-        &mut self,
-        file: &File,
-        memory: M,
-        checked: Result<T>,
-        start: impl FnOnce(&mut Self, M, T) -> Result<(), Refused<M>>,
-    ) -> Result<(), SubmitError<M>> {
-        if !self.has_space() {
-            return Err(SubmitError::Full { memory });
-        }
-        let started = match checked {
-            Ok(checked) => start(self, memory, checked),
-            Err(error) => Err((memory, error)),
-        };
-        started.map_err(|refused| SubmitError::of(file, refused))
+        self.submit_now(Submission { kind: TransferKind::Read, file, offset, memory, len, tag })
     }
 
     /// Write the first `len` bytes of `memory` at `offset` of `file`.
     ///
     /// # Errors
-    /// [`SubmitError::Full`] if `depth` transfers are in flight; [`SubmitError::Failed`] if the file is not open for writing, the
-    /// transfer is not aligned, or it cannot have its blocks. Errors of the transfer itself come with [`Finished`].
+    /// [`Error::QueueFull`] if `depth` transfers are in flight. Also if the file is not open for writing, the
+    /// transfer is not aligned, or there are no free blocks. Errors of the transfer itself are in [`Finished`].
     pub fn write(
         &mut self,
         file: &File,
@@ -300,54 +266,31 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         len: usize,
         tag: u64,
     ) -> Result<(), SubmitError<M>> {
-        let submitted = self.write_with(file, offset, memory, len, tag, &mut Acquire::Wait);
+        self.submit_now(Submission { kind: TransferKind::Write, file, offset, memory, len, tag })
+    }
+
+    fn submit_now(&mut self, transfer: Submission<'_, M>) -> Result<(), SubmitError<M>> {
+        let submitted = self.submit(transfer, &mut Acquire::Wait);
         self.note_ended();
         submitted
     }
 
-    pub(crate) fn write_with(
+    /// Submit a transfer, whose range is locked as `acquire` says.
+    pub(crate) fn submit(
         &mut self,
-        file: &File,
-        offset: u64,
-        memory: M,
-        len: usize,
-        tag: u64,
+        transfer: Submission<'_, M>,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), SubmitError<M>> {
-        let position = file.check_write_at(offset);
-        let checked = position.and_then(|at| Self::check(file, offset, &memory, len).map(|()| at));
-        self.accept(file, memory, checked, |queue, memory, position| {
-            queue.start_write(file, position, (memory, len), Edges::Aligned, tag, acquire)
-        })
-    }
-
-    /// Write `len` bytes at any `offset` within one logical block, which begins with the memory: the bytes lie there where they lie in the
-    /// block. The rest of it is read first.
-    pub(crate) fn write_in_block(
-        &mut self,
-        file: &File,
-        offset: u64,
-        memory: M,
-        len: usize,
-        tag: u64,
-        acquire: &mut Acquire<'_>,
-    ) -> Result<(), SubmitError<M>> {
-        self.accept(file, memory, file.check_write_at(offset), |queue, memory, position| {
-            queue.start_write(file, position, (memory, len), Edges::Read, tag, acquire)
-        })
-    }
-
-    fn check(file: &File, offset: u64, memory: &M, len: usize) -> Result<()> {
-        Self::check_len(memory, len)?;
-        let segment = (memory.as_slice().as_ptr().addr(), len);
-        check_alignment(file.content().store.geometry(), offset, [segment].into_iter())
-    }
-
-    fn check_len(memory: &M, len: usize) -> Result<()> {
-        if len > memory.as_slice().len() {
-            return Err(Error::InvalidArgument("the transfer is longer than its memory"));
+        if !self.has_space() {
+            return Err(SubmitError { memory: transfer.memory, error: Error::QueueFull });
         }
-        Ok(())
+        let file = transfer.file;
+        let started = match (transfer.check(), transfer.kind) {
+            (Ok(_), TransferKind::Read) => self.start_read(transfer, acquire),
+            (Ok(position), _) => self.start_write(transfer, position, acquire),
+            (Err(error), _) => Err((transfer.memory, error)),
+        };
+        started.map_err(|refused| SubmitError::of(file, refused))
     }
 
     fn lane(&mut self, device: &Arc<dyn BlockDevice>) -> Result<usize> {
@@ -369,17 +312,14 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
     fn start_read(
         &mut self,
-        file: &File,
-        offset: u64,
-        mut memory: M,
-        len: usize,
-        tag: u64,
+        transfer: Submission<'_, M>,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), Refused<M>> {
+        let Submission { file, offset, mut memory, len, tag, .. } = transfer;
         let content = file.content();
         let range = content.store.locked_range(offset, offset.saturating_add(len as u64));
         let lock = match self.lock(file, range.clone(), LockMode::Shared, acquire) {
-            Ok(lock) => content.ranges.guard(lock),
+            Ok(lock) => content.store.ranges.guard(lock),
             Err(error) => return Err((memory, error)),
         };
         let list = self.spare.pop().unwrap_or_default();
@@ -387,42 +327,32 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             Ok(placed) => placed,
             Err(error) => return Err((memory, error)),
         };
-        content.engine.counters.direct_read_bytes.add(len as u64);
-        let (file, lock) = (file.clone(), lock.keep());
-        self.submit(
-            Pending { file, tag, kind: Kind::Read { lock, len, after_end } },
-            Op::Read,
-            pieces,
-            memory,
-            BioFlags::SYNC,
-        )
+        content.store.shared.counters.direct_read_bytes.add(len as u64);
+        let kind = Kind::Read { lock: lock.keep(), len, after_end };
+        self.begin(Pending { file: file.clone(), tag, kind }, Op::Read, pieces, memory, BioFlags::SYNC)
     }
 
     fn start_write(
         &mut self,
-        file: &File,
+        mut transfer: Submission<'_, M>,
         position: Position,
-        (mut memory, len): (M, usize),
-        edges: Edges,
-        tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), Refused<M>> {
-        if len == 0 {
+        if transfer.len == 0 {
+            let Submission { tag, memory, .. } = transfer;
             self.ready.push_back(Finished { tag, memory, result: Ok(0) });
             return Ok(());
         }
-        let around = (edges == Edges::Read).then(|| memory.as_mut_slice());
-        let (pending, pieces, exclusive) = match self.prepare_write(file, position, len, around, tag, acquire)
-        {
+        let (pending, pieces, exclusive) = match self.prepare_write(&mut transfer, position, acquire) {
             Ok(prepared) => prepared,
-            Err(error) => return Err((memory, error)),
+            Err(error) => return Err((transfer.memory, error)),
         };
-        let flags = file.content().store.write_flags(file.sync_mode().into());
-        self.submit(pending, Op::Write, pieces, memory, flags)?;
+        let flags = transfer.file.content().store.write_flags(transfer.file.sync_mode().into());
+        self.begin(pending, Op::Write, pieces, transfer.memory, flags)?;
         if exclusive.is_none() {
             return Ok(());
         }
-        // What is accepted does not fail for lack of space later: this one is recorded before another thread may take blocks.
+        // An accepted write must not fail for lack of space later: this one is recorded before another thread can take blocks.
         while !self.pending.is_empty() && self.finish_some().is_ok() {}
         match self.ready.pop_back() {
             Some(Finished { memory, result: Err(error), .. }) if error.is_no_space() => Err((memory, error)),
@@ -451,32 +381,29 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
     }
 
-    /// Begin a write, up to its submission. Also the reservation, where it is exclusive and must be held until the write is recorded. `around` is memory
-    /// of a logical block that is written in part.
+    /// Begin a write, up to its submission. Also the reservation, where it is exclusive and must be held until the write is recorded.
     fn prepare_write<'f>(
         &mut self,
-        file: &'f File,
+        transfer: &mut Submission<'f, M>,
         position: Position,
-        len: usize,
-        around: Option<&mut [u8]>,
-        tag: u64,
         acquire: &mut Acquire<'_>,
     ) -> Result<(Pending, Vec<Piece>, Option<Reservation<'f>>)> {
+        let (file, tag) = (transfer.file, transfer.tag);
         let content = file.content();
-        let locked = self.lock_write(file, position, len as u64, acquire)?;
+        let locked = self.lock_write(file, position, transfer.len as u64, acquire)?;
         let step = Step { bytes: u64::MAX, alignment: 1 };
         let mut op = WriteOp::begin_locked(Arc::clone(content), locked, file.sync_mode().into(), step)?;
-        if let Some(memory) = around {
-            fill_block(&content.store, memory, op.range())?;
+        if transfer.kind == TransferKind::WriteInBlock {
+            fill_block(&content.store, transfer.memory.as_mut_slice(), op.range())?;
         }
-        let mut reservation = Reservation::new(&content.engine);
+        let mut reservation = Reservation::new(&content.store.shared);
         match op.place(&mut reservation) {
             Err(error) if error.is_no_space() => {
-                // What our own transfers have reserved becomes what they take when they are reaped.
+                // Reservations of this queue's transfers shrink to their real need when they are reaped.
                 while !self.pending.is_empty() {
                     self.finish_some()?;
                 }
-                reservation.make_exclusive();
+                content.engine.make_exclusive(&mut reservation);
                 op.place(&mut reservation)?;
             }
             placed => placed?,
@@ -484,12 +411,12 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let Some(placed) = op.placed() else { return Err(Error::InvalidArgument("the write is empty")) };
         let list = self.spare.pop().unwrap_or_default();
         let pieces = placed.pieces(list, content.store.geometry().max_transfer_bytes as usize);
-        let zeros = placed.plug_of_zeros(content.store.geometry(), &content.engine.zeros);
+        let zeros = placed.plug_of_zeros(content.store.geometry(), &content.store.shared.zeros);
         let bios = zeros.unplug(&**content.store.map.device())?.bios;
         let exclusive = placed.is_counted().then_some(reservation);
         let has_reserved = !placed.commit.reserved.is_empty();
-        let reserved = has_reserved.then(|| content.engine.note_queued_reservation());
-        let counters = &content.engine.counters;
+        let reserved = has_reserved.then(|| content.store.shared.count_queued_reservation());
+        let counters = &content.store.shared.counters;
         counters.bios.add(bios);
         counters.direct_bios.add(bios);
         counters.direct_write_bytes.add(op.len());
@@ -497,7 +424,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Ok((Pending { file: file.clone(), tag, kind }, pieces, exclusive))
     }
 
-    fn submit(
+    /// Give a transfer to the queue of its device.
+    fn begin(
         &mut self,
         pending: Pending,
         op: Op,
@@ -519,10 +447,10 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         };
         let bios = pieces.len() as u64;
         let content = pending.file.content();
-        content.engine.counters.bios.add(bios);
-        content.engine.counters.direct_bios.add(bios);
+        content.store.shared.counters.bios.add(bios);
+        content.store.shared.counters.direct_bios.add(bios);
         work(Work::Submit(bios));
-        let id = self.pending.insert(pending);
+        let id = self.pending.insert(pending) as u64;
         let memory = QueuedMemory::Owned(Box::new(memory));
         let mut io = QueuedIo { op, pieces, memory, flags, owner: IoOwner::current(), tag: id };
         while let Err(back) = self.submit_to(lane, io) {
@@ -547,7 +475,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
     /// Forget a transfer that no device has taken.
     fn withdraw(&mut self, id: u64) {
-        if let Some(pending) = self.pending.remove(id) {
+        if let Some(pending) = self.pending.try_remove(id as usize) {
             pending.release();
         }
     }
@@ -557,7 +485,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         *memory.into_any().downcast::<M>().expect("the memory that was submitted")
     }
 
-    /// Whether a device has something to give back.
+    /// Whether a transfer is in flight on a device.
     fn is_in_flight(&self) -> bool {
         self.lanes.iter().any(|lane| lane.queue.in_flight() > 0)
     }
@@ -569,7 +497,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         result
     }
 
-    /// Issue everything, wait for so many transfers of some device, and take what all have given back.
+    /// Issue everything, wait for `wait_for` transfers, and take all completions.
     fn fetch(&mut self, wait_for: u32) -> Result<()> {
         if self.lanes.len() > 1 {
             self.issue()?;
@@ -594,24 +522,24 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
     }
 
-    /// Finish the first of those that were given back.
+    /// Finish the next completion.
     fn finish_next(&mut self) -> Option<Finished<M>> {
         let Completed { mut io, result } = self.reaped.pop_front()?;
         if self.spare.len() < self.depth as usize {
             io.pieces.clear();
             self.spare.push(std::mem::take(&mut io.pieces));
         }
-        let pending = self.pending.remove(io.tag).expect("a transfer ends once");
+        let pending = self.pending.remove(io.tag as usize);
         Some(Self::finish(pending, Self::memory_of(io), result.map_err(Error::from)))
     }
 
-    /// A transfer has ended with this result: complete it, and give its range back.
+    /// A transfer has ended with this result: complete it, and unlock its range.
     fn finish(pending: Pending, mut memory: M, moved: Result<()>) -> Finished<M> {
         let Pending { file, tag, kind } = pending;
         let result = match kind {
             Kind::Read { lock, len, after_end } => {
                 memory.as_mut_slice()[after_end].fill(0);
-                file.content().ranges.release(lock);
+                file.content().store.ranges.release(lock);
                 moved.map(|()| len)
             }
             Kind::Write { op, _reservation } => op.complete(moved).map(|written| written.len),
@@ -619,7 +547,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Finished { tag, memory, result: file.named(result) }
     }
 
-    /// Issue what was submitted, without waiting.
+    /// Issue all submitted transfers, without waiting.
     ///
     /// # Errors
     /// The device cannot take transfers at all.
@@ -634,7 +562,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     /// Returns how many were appended.
     ///
     /// # Errors
-    /// The device cannot be waited for. What goes wrong with one transfer is in its [`Finished::result`].
+    /// The device cannot be waited for. The error of one transfer is in its [`Finished::result`].
     pub fn reap(&mut self, wait_for: u32, done: &mut Vec<Finished<M>>) -> Result<usize> {
         let before = done.len();
         if wait_for == 0 && !self.pending.is_empty() {
@@ -663,7 +591,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     pub fn next_finished(&mut self) -> Result<Option<Finished<M>>> {
         if let Some(finished) = self.ready.pop_front() {
             if self.ready.is_empty() {
-                // A caller that always finds something here would never wait, which issues. What fails now fails in a wait as well.
+                // A caller that always finds a completion here would never wait, which issues. An error of this call
+                // is met again by a wait.
                 let _ = self.issue();
             }
             self.note_ended();
@@ -685,7 +614,7 @@ impl<M: TransferMemory + 'static> Drop for DirectQueue<M> {
         }
         while self.is_in_flight() && self.finish_some().is_ok() {}
         self.finish_reaped();
-        // A queue that cannot even wait any more, or has lost a transfer by a panic, still gives the ranges back.
-        self.pending.take_all().for_each(Pending::release);
+        // A queue that cannot wait any more, or has lost a transfer by a panic, still unlocks the ranges.
+        self.pending.drain().for_each(Pending::release);
     }
 }

@@ -1,16 +1,20 @@
-//! Streams: a file from front to back with several direct transfers in flight.
+//! Streams: transfers of a whole file in order, several direct ones in flight.
 //!
 //! Nothing reads ahead for direct I/O, and a reader that waits for each transfer leaves the disk idle in between. A stream
-//! keeps N buffers in flight: read-ahead and write-behind without a cache and without a copy.
+//! keeps N buffers in flight: readahead and write-behind without a cache and without a copy.
 
+mod async_reader;
+mod async_writer;
 mod cursor;
 mod reader;
 mod unsubmitted;
 mod writer;
 
-pub(crate) use cursor::Cursor;
+pub use async_reader::AsyncReader;
+pub use async_writer::AsyncWriter;
+use cursor::Cursor;
 pub use reader::DirectReader;
-pub(crate) use unsubmitted::Unsubmitted;
+use unsubmitted::Unsubmitted;
 pub use writer::DirectWriter;
 
 use crate::{Error, File, RegisteredBuffers, Result};
@@ -21,17 +25,12 @@ const BUFFERS_MAX: u32 = 4096;
 const BYTES_MAX: u64 = 4 << 30;
 
 /// The buffers of a writer.
-pub(crate) fn writer_pool(file: &File, buffer_bytes: usize, buffers: u32) -> Result<RegisteredBuffers> {
+fn writer_pool(file: &File, buffer_bytes: usize, buffers: u32) -> Result<RegisteredBuffers> {
     pool(file, buffer_bytes, buffers, u64::MAX)
 }
 
 /// The buffers of a reader from `offset` on: no more than the file has use for now.
-pub(crate) fn reader_pool(
-    file: &File,
-    offset: u64,
-    buffer_bytes: usize,
-    buffers: u32,
-) -> Result<RegisteredBuffers> {
+fn reader_pool(file: &File, offset: u64, buffer_bytes: usize, buffers: u32) -> Result<RegisteredBuffers> {
     let needed = file.size().saturating_sub(offset).div_ceil(buffer_bytes.max(1) as u64);
     pool(file, buffer_bytes, buffers, needed.max(1))
 }

@@ -1,4 +1,4 @@
-//! What a stream that writes was given and has not submitted.
+//! Bytes that a writing stream has not submitted.
 
 use crate::RegisteredBuf;
 
@@ -10,7 +10,7 @@ pub(crate) struct Unsubmitted {
     memory: Option<RegisteredBuf>,
     /// Bytes at the front of `memory` that are content.
     filled: usize,
-    /// What follows the last whole logical block that was submitted.
+    /// The bytes after the last whole logical block that was submitted.
     rest: Vec<u8>,
     is_last: bool,
 }
@@ -20,7 +20,7 @@ impl Unsubmitted {
         self.memory.is_some()
     }
 
-    /// Go on in this memory.
+    /// Continue in this memory.
     pub(crate) fn put_buffer(&mut self, mut memory: RegisteredBuf) {
         if !self.is_last {
             memory[..self.rest.len()].copy_from_slice(&self.rest);
@@ -44,7 +44,7 @@ impl Unsubmitted {
         self.free().is_empty()
     }
 
-    /// Nothing more follows what is here.
+    /// These are the last bytes of the stream.
     pub(crate) fn end(&mut self) {
         self.is_last = true;
     }
@@ -53,7 +53,7 @@ impl Unsubmitted {
         self.is_last
     }
 
-    /// Take the buffer, with the bytes of whole logical blocks in it; what is left of a block stays.
+    /// Take the buffer, with the bytes of whole logical blocks in it; the rest of a block stays.
     pub(crate) fn take_whole_blocks(&mut self, unit: usize) -> Option<(RegisteredBuf, usize)> {
         let memory = self.memory.take()?;
         let filled = std::mem::take(&mut self.filled);
@@ -62,14 +62,9 @@ impl Unsubmitted {
         (whole > 0).then_some((memory, whole))
     }
 
-    /// Take what is left for one logical block, once the buffer was taken: `max` bytes at most.
+    /// Take at most `max` bytes of the rest, once the buffer was taken.
     pub(crate) fn take_rest(&mut self, max: usize) -> Vec<u8> {
         let len = max.min(self.rest.len());
         self.rest.drain(..len).collect()
-    }
-
-    /// What is left of a block, once the buffer was taken.
-    pub(crate) fn rest(&self) -> &[u8] {
-        &self.rest
     }
 }

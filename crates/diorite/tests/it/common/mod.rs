@@ -4,10 +4,44 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
 use diorite::{BlockDevice, Filesystem, FilesystemOptions};
 use diorite_device::{Create, FileDevice, MemoryDevice, OpenOptions};
 use diorite_ext_tools::mkfs::{MkfsOptions, mkfs};
+
+/// Wait until `is_so`, for at most a minute.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A thread that another one observes.
+#[derive(Default)]
+pub struct Observed(AtomicI32);
+
+impl Observed {
+    /// The calling thread is the one to observe.
+    pub fn begin(&self) {
+        self.0.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
+    }
+
+    /// Wait until the thread has begun and is blocked (it sleeps, at several looks in a row), or `is_over`.
+    pub fn wait_until_blocked(&self, is_over: impl Fn() -> bool) {
+        let mut asleep = 0;
+        wait_until("the thread blocks", || {
+            let id = self.0.load(Ordering::SeqCst);
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{id}/stat")).unwrap_or_default();
+            let sleeps = stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"));
+            asleep = if sleeps { asleep + 1 } else { 0 };
+            asleep > 10 || is_over()
+        });
+    }
+}
 
 /// An empty ext2 volume in memory.
 pub fn memory_volume(megabytes: u64, options: &MkfsOptions) -> Arc<dyn BlockDevice> {

@@ -6,15 +6,14 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::{AsyncQueue, Transfer, over};
-use crate::handle::stream::{Cursor, reader_pool};
-use crate::{File, RegisteredBuf, RegisteredBuffers, Result};
+use super::{Cursor, reader_pool};
+use crate::{AsyncQueue, Error, File, RegisteredBuf, RegisteredBuffers, Result, Transfer};
 
-/// [`DirectReader`](crate::DirectReader) for async code: read-ahead without a cache.
+/// [`DirectReader`](crate::DirectReader) for async code: readahead without a cache.
 ///
 /// [`next_chunk`](Self::next_chunk) shows the bytes where the device put them. With the feature `futures-io` or `tokio` it is an
-/// `AsyncBufRead` of that crate. Dropping the future of a call loses nothing. After an error the stream is over. At the end of the file it goes on
-/// when the file has grown.
+/// `AsyncBufRead` of that crate. Dropping the future of a call loses nothing. After an error the stream is over. At
+/// the end of the file it continues when the file has grown.
 ///
 /// ```no_run
 /// use diorite::{AsyncQueue, AsyncReader, DirectIo, Filesystem};
@@ -36,15 +35,15 @@ use crate::{File, RegisteredBuf, RegisteredBuffers, Result};
 /// ```
 #[derive(Debug)]
 pub struct AsyncReader {
-    queue: AsyncQueue<RegisteredBuf>,
+    pub(super) queue: AsyncQueue<RegisteredBuf>,
     file: File,
     pool: RegisteredBuffers,
     cursor: Cursor,
     flying: VecDeque<Transfer<RegisteredBuf>>,
-    /// So many of the transfers in flight, from the first on, are dropped: a piece before them ended with the file.
+    /// Number of transfers in flight to drop, from the first on: a piece before them met the end of the file.
     dropped: usize,
     current: Option<RegisteredBuf>,
-    /// The part of `current` that was not consumed yet.
+    /// The part of `current` that was not consumed.
     unread: Range<usize>,
     has_failed: bool,
 }
@@ -77,23 +76,29 @@ impl AsyncReader {
         })
     }
 
-    /// The next piece of the file; `None` at its end. What was consumed only in part comes first.
+    /// The next piece of the file; `None` at its end. After a partial `consume`, the rest of the current piece.
     ///
     /// # Errors
     /// The device or the volume failed. The stream is over then: every later call fails as well.
     pub async fn next_chunk(&mut self) -> Result<Option<&[u8]>> {
         poll_fn(|context| self.poll_unread(context)).await?;
-        let chunk = std::mem::take(&mut self.unread);
-        Ok(self.current.as_ref().filter(|_| !chunk.is_empty()).map(|memory| &memory[chunk]))
+        Ok(self.take_unread())
     }
 
-    /// Have something unread; nothing only at the end.
-    fn poll_unread(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+    /// Consume the unread part of the current piece; `None` if there is none.
+    pub(super) fn take_unread(&mut self) -> Option<&[u8]> {
+        let chunk = std::mem::take(&mut self.unread);
+        self.current.as_ref().filter(|_| !chunk.is_empty()).map(|memory| &memory[chunk])
+    }
+
+    /// Have unread bytes, unless the file has ended.
+    pub(super) fn poll_unread(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if !self.unread.is_empty() {
             return Poll::Ready(Ok(()));
         }
         if self.has_failed {
-            return Poll::Ready(Err(over()));
+            let over = "an earlier read of this stream failed; open another one";
+            return Poll::Ready(Err(Error::InvalidArgument(over)));
         }
         let advanced = ready!(self.poll_advance(context));
         self.has_failed = advanced.is_err();
@@ -125,7 +130,7 @@ impl AsyncReader {
         Poll::Ready(Ok(()))
     }
 
-    /// The end of the first in flight; `None` if there is none.
+    /// The completion of the oldest transfer; `None` if there is none.
     fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Option<(Result<usize>, RegisteredBuf)>> {
         let Some(first) = self.flying.front_mut() else { return Poll::Ready(None) };
         let ended = Pin::new(first).poll(context);
@@ -135,14 +140,12 @@ impl AsyncReader {
         ended.map(Some)
     }
 
-    /// What is unread.
-    #[cfg(any(feature = "futures-io", feature = "tokio"))]
-    fn unread(&self) -> &[u8] {
+    /// The unread part of the current piece.
+    pub(super) fn unread(&self) -> &[u8] {
         self.current.as_ref().map_or(&[], |memory| &memory[self.unread.clone()])
     }
 
-    #[cfg(any(feature = "futures-io", feature = "tokio"))]
-    fn consume(&mut self, amount: usize) {
+    pub(super) fn consume(&mut self, amount: usize) {
         self.unread.start = self.unread.end.min(self.unread.start + amount);
     }
 }

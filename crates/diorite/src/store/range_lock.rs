@@ -1,34 +1,30 @@
 //! Locks on byte ranges of one file, shared or exclusive.
 //!
-//! Where it sits: every read, write, write-back and change of a file's mapping holds the range that it works on, so that
+//! Where it sits: every read, write, writeback and change of a file's mapping locks its range, so that
 //! two calls on one range take effect one after the other, each whole (ARCHITECTURE invariant 2), and calls on disjoint
 //! ranges run at once.
 //!
 //! Interface:
 //! - [`RangeLock::try_shared_fast`] is for short work on cached pages that waits for nothing: one atomic operation. It
 //!   conflicts with every exclusive lock of the file, which waits for it, so its holder must not wait.
-//! - [`RangeLock::shared`] and [`RangeLock::exclusive`] may be held across I/O. So may [`RangeLock::shared_by_many`], which is for reads
-//!   that many threads make at once: they do not meet while no thread has or waits for any range exclusively.
+//! - [`RangeLock::shared`] and [`RangeLock::exclusive`] may be held across I/O.
 //! - [`RangeLock::poll_acquire`] is for holders without a thread that waits: a waker is woken instead.
-//! - A range is locked in one go: no thread that holds a range asks for another of the same file.
+//! - A thread that holds a range never waits for another range of the same file.
 //!
 //! Invariants:
 //! 1. No two held ranges overlap unless both are shared.
 //! 2. While an exclusive range is held there is no fast holder: `fast` counts exclusive holders and those that
 //!    wait in its upper half, and a fast holder that sees any steps back.
-//! 3. First come, first served among those that overlap: none starves.
+//! 3. Overlapping requests are served in their order: none starves.
 //!
 //! Locking: one mutex for the lists; conditions are waited for under it.
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use diorite_block::sync::{Condvar, Mutex, MutexGuard, Rank};
-
-use crate::content::range_slots::RangeSlots;
 
 const EXCLUSIVE: u64 = 1 << 32;
 const FAST_HOLDERS: u64 = EXCLUSIVE - 1;
@@ -36,8 +32,7 @@ const FAST_HOLDERS: u64 = EXCLUSIVE - 1;
 impl Default for RangeLock {
     fn default() -> Self {
         let lists = Mutex::ranked(Rank::RangeLists, Lists::default());
-        let (fast, has_slots) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { fast, slots: OnceLock::new(), has_slots, lists, changed: Condvar::new() }
+        Self { fast: AtomicU64::new(0), lists, changed: Condvar::new() }
     }
 }
 
@@ -46,7 +41,8 @@ thread_local! {
     static DEFERRED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
 }
 
-/// Do something with a lock held under which no waker may be called: those of ranges that are given back are added to `wakers`.
+/// Run `body` with a lock held under which no waker may be called: the wakers of released ranges are added to
+/// `wakers`.
 pub(crate) fn defer_wakers<T>(wakers: &mut Vec<Waker>, body: impl FnOnce() -> T) -> T {
     let before = DEFERRED.replace(Some(Vec::new()));
     let result = body();
@@ -57,7 +53,7 @@ pub(crate) fn defer_wakers<T>(wakers: &mut Vec<Waker>, body: impl FnOnce() -> T)
 /// How a range is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMode {
-    /// With other shared holders.
+    /// Beside other shared holders.
     Shared,
     /// Alone.
     Exclusive,
@@ -68,10 +64,6 @@ pub(crate) enum LockMode {
 pub(crate) struct RangeLock {
     /// Lower half: fast holders. Upper half: exclusive ranges that are held or waited for.
     fast: AtomicU64,
-    /// Made for the first of many readers.
-    slots: OnceLock<Box<RangeSlots>>,
-    /// Whether they are made: of the operations of [`RangeSlots`], invariant 1.
-    has_slots: AtomicBool,
     lists: Mutex<Lists>,
     changed: Condvar,
 }
@@ -89,11 +81,11 @@ struct Entry {
     id: LockId,
     range: Range<u64>,
     mode: LockMode,
-    /// Of a holder to be that has no thread.
+    /// Of a waiter without a thread.
     waker: Option<Waker>,
 }
 
-/// A place among those that wait for a range, for [`RangeLock::poll_acquire`].
+/// A position in the queue for a range, for [`RangeLock::poll_acquire`].
 #[derive(Debug)]
 pub(crate) struct Ticket {
     id: LockId,
@@ -101,7 +93,7 @@ pub(crate) struct Ticket {
     mode: LockMode,
 }
 
-/// Names a held range, for holders whose lock outlives a call.
+/// The number of a locked range, for holders whose lock outlives a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LockId(u64);
 
@@ -132,7 +124,7 @@ impl Lists {
 }
 
 impl RangeLock {
-    /// Shared access to the whole file for a moment, if no thread has or waits for exclusive access to any of it.
+    /// Lock the whole file shared for a moment, if no thread has or waits for exclusive access to a part of it.
     #[inline]
     pub(crate) fn try_shared_fast(&self) -> Option<FastGuard<'_>> {
         let before = self.fast.fetch_add(1, Ordering::AcqRel);
@@ -144,43 +136,6 @@ impl RangeLock {
     /// Wait for shared access to a range.
     pub(crate) fn shared(&self, range: Range<u64>) -> RangeGuard<'_> {
         RangeGuard { lock: self, id: self.acquire(range, LockMode::Shared) }
-    }
-
-    /// Wait for shared access to a range, for a read that other threads make at the same time.
-    pub(crate) fn shared_by_many(&self, range: Range<u64>) -> SharedGuard<'_> {
-        Rank::Range.check_wait();
-        if let Some(slot) = self.enter_slot(&range) {
-            return SharedGuard::Slot { lock: self, slot };
-        }
-        SharedGuard::Listed { _guard: self.shared(range) }
-    }
-
-    fn enter_slot(&self, range: &Range<u64>) -> Option<usize> {
-        if self.has_exclusive() {
-            return None;
-        }
-        let slots = self.slots.get_or_init(Box::default);
-        if !self.has_slots.load(Ordering::SeqCst) {
-            self.has_slots.store(true, Ordering::SeqCst);
-        }
-        let slot = slots.enter(range)?;
-        if self.has_exclusive() {
-            self.leave_slot(slot);
-            return None;
-        }
-        Some(slot)
-    }
-
-    fn leave_slot(&self, slot: usize) {
-        self.slots.get().expect("there was a slot to enter").leave(slot);
-        if self.has_exclusive() {
-            self.wake(self.lists.lock());
-        }
-    }
-
-    /// Whether an exclusive range is held or waited for.
-    fn has_exclusive(&self) -> bool {
-        self.fast.load(Ordering::SeqCst) >= EXCLUSIVE
     }
 
     /// Wait for exclusive access to a range.
@@ -217,13 +172,13 @@ impl RangeLock {
         }
         lists.waiting.retain(|other| other.id != id);
         lists.held.push(entry);
-        // A thread that waited only for its turn after us, and not for our range, may go on.
+        // A thread that waited only behind this one in the queue can continue.
         self.wake(lists);
         id
     }
 
-    /// The range, if it is the caller's turn; otherwise `waker` is woken when it may be. What was asked for first is asked for again, or
-    /// given up ([`RangeLock::give_up`]).
+    /// Lock the range if it is the caller's turn; otherwise `waker` is woken when it may be. The caller polls again,
+    /// or gives the ticket up ([`RangeLock::give_up`]).
     pub(crate) fn poll_acquire(&self, ticket: &mut Option<Ticket>, waker: &Waker) -> Poll<LockId> {
         let Some(Ticket { id, .. }) = *ticket else { return Poll::Pending };
         let mut lists = self.lists.lock();
@@ -240,7 +195,7 @@ impl RangeLock {
         Poll::Ready(id)
     }
 
-    /// Take a place among those that wait for a range.
+    /// Enter the queue for a range.
     pub(crate) fn take_ticket(&self, range: Range<u64>, mode: LockMode) -> Ticket {
         if mode == LockMode::Exclusive {
             self.fast.fetch_add(EXCLUSIVE, Ordering::SeqCst);
@@ -252,7 +207,7 @@ impl RangeLock {
         Ticket { id, range, mode }
     }
 
-    /// Wait no more.
+    /// Leave the queue.
     pub(crate) fn give_up(&self, ticket: &Ticket) {
         let mut lists = self.lists.lock();
         lists.waiting.retain(|entry| entry.id != ticket.id);
@@ -262,13 +217,13 @@ impl RangeLock {
         self.wake(lists);
     }
 
-    /// Something has changed for those that wait, if there are any.
+    /// Wake the waiters, if there are any.
     fn wake(&self, lists: MutexGuard<'_, Lists>) {
         if lists.waiting.is_empty() {
             return;
         }
         let wakers: Vec<_> = lists.waiting.iter().filter_map(|entry| entry.waker.clone()).collect();
-        // What a waker runs may come here again.
+        // A waker may call this lock again.
         drop(lists);
         self.changed.notify_all();
         let now = DEFERRED.with_borrow_mut(|deferred| match deferred {
@@ -299,7 +254,7 @@ impl RangeLock {
         None
     }
 
-    /// Give a range back.
+    /// Unlock a range.
     pub(crate) fn release(&self, id: LockId) {
         let mut lists = self.lists.lock();
         let at = lists.held.iter().position(|held| held.id == id).expect("a range is released once");
@@ -311,14 +266,8 @@ impl RangeLock {
     }
 
     fn may_hold(&self, lists: &Lists, entry: &Entry) -> bool {
-        (entry.mode == LockMode::Shared || self.has_only_listed(&entry.range)) && lists.is_free(entry)
-    }
-
-    /// Whether all holders of the range are on the list. The caller is counted as an exclusive holder.
-    fn has_only_listed(&self, range: &Range<u64>) -> bool {
-        self.fast.load(Ordering::SeqCst) & FAST_HOLDERS == 0
-            && !(self.has_slots.load(Ordering::SeqCst)
-                && self.slots.get().is_some_and(|slots| slots.conflict(range)))
+        let has_no_fast_holder = || self.fast.load(Ordering::SeqCst) & FAST_HOLDERS == 0;
+        (entry.mode == LockMode::Shared || has_no_fast_holder()) && lists.is_free(entry)
     }
 }
 
@@ -340,21 +289,6 @@ impl Drop for FastGuard<'_> {
         let before = self.0.fast.fetch_sub(1, Ordering::AcqRel);
         if before >= EXCLUSIVE && before & FAST_HOLDERS == 1 {
             self.0.wake(self.0.lists.lock());
-        }
-    }
-}
-
-/// Shared access to a range, in one of two ways.
-#[derive(Debug)]
-pub(crate) enum SharedGuard<'a> {
-    Slot { lock: &'a RangeLock, slot: usize },
-    Listed { _guard: RangeGuard<'a> },
-}
-
-impl Drop for SharedGuard<'_> {
-    fn drop(&mut self) {
-        if let Self::Slot { lock, slot } = *self {
-            lock.leave_slot(slot);
         }
     }
 }
@@ -420,26 +354,12 @@ mod tests {
     }
 
     #[test]
-    fn many_readers_and_a_writer_see_each_other() {
-        let lock = RangeLock::default();
-        let readers: Vec<_> = (0..12).map(|_| lock.shared_by_many(0..10)).collect();
-        let in_slots = readers.iter().filter(|guard| matches!(guard, SharedGuard::Slot { .. })).count();
-        assert_eq!(in_slots, 8, "more readers than slots go on the list");
-        assert!(lock.try_acquire(9..12, LockMode::Exclusive).is_none());
-        let writer = lock.exclusive(10..12);
-        assert!(matches!(lock.shared_by_many(0..4), SharedGuard::Listed { .. }), "while there is a writer");
-        drop((readers, writer));
-        assert!(matches!(lock.shared_by_many(0..4), SharedGuard::Slot { .. }));
-        assert!(lock.try_acquire(0..u64::MAX, LockMode::Exclusive).is_some());
-    }
-
-    #[test]
     fn a_ticket_has_its_turn_and_wakes_when_it_may_come() {
         let lock = RangeLock::default();
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let turn = |ticket: &mut Option<Ticket>| lock.poll_acquire(ticket, &waker);
-        let reader = lock.shared_by_many(0..10);
+        let reader = lock.shared(0..10);
         let mut writer = Some(lock.take_ticket(5..15, LockMode::Exclusive));
         assert!(turn(&mut writer).is_pending());
         let mut next = Some(lock.take_ticket(12..13, LockMode::Shared));
@@ -492,11 +412,7 @@ mod tests {
                             }
                             1 | 2 => {
                                 let range = at as u64..end as u64;
-                                let _guards = if round % 4 == 1 {
-                                    (Some(lock.shared(range)), None)
-                                } else {
-                                    (None, Some(lock.shared_by_many(range)))
-                                };
+                                let _guard = lock.shared(range);
                                 for slot in &inside[at..end] {
                                     assert!(slot.fetch_add(1, Ordering::SeqCst) < 1000);
                                 }

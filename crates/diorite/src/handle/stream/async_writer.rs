@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::line::Op;
-use super::{AsyncQueue, Transfer};
-use crate::handle::stream::{Unsubmitted, writer_pool};
-use crate::{Error, File, RegisteredBuf, RegisteredBuffers, Result};
+use super::{Unsubmitted, writer_pool};
+use crate::handle::queue::TransferKind;
+use crate::{AsyncQueue, Error, File, RegisteredBuf, RegisteredBuffers, Result, Transfer};
 
 /// [`DirectWriter`](crate::DirectWriter) for async code: write-behind without a cache.
 ///
@@ -17,14 +16,14 @@ use crate::{Error, File, RegisteredBuf, RegisteredBuffers, Result};
 /// [`submit`](Self::submit) write without a copy. With the feature `futures-io` or `tokio` it is an `AsyncWrite` of that crate, whose close
 /// (shutdown) is [`finish`](Self::finish).
 ///
-/// What holds for `DirectWriter` holds here: **without `finish` the end of the stream is lost**, nothing is durable before
+/// As with `DirectWriter`: **without `finish` the end of the stream is lost**, nothing is durable before
 /// [`File::sync_data`], and after a failed transfer every call fails with that first error ([`Error::Stream`]).
 #[derive(Debug)]
 pub struct AsyncWriter {
-    queue: AsyncQueue<RegisteredBuf>,
-    file: File,
+    pub(super) queue: AsyncQueue<RegisteredBuf>,
+    pub(super) file: File,
     pool: RegisteredBuffers,
-    unsubmitted: Unsubmitted,
+    pub(super) unsubmitted: Unsubmitted,
     /// Where the next transfer goes.
     next: u64,
     flying: VecDeque<Flying>,
@@ -69,12 +68,12 @@ impl AsyncWriter {
         })
     }
 
-    /// Memory to fill; [`submit`](Self::submit) writes it. Its content is what was written some time before.
+    /// Memory to fill; [`submit`](Self::submit) writes it. It has the bytes of an earlier piece.
     ///
     /// # Errors
     /// A transfer in flight failed.
     pub async fn buffer(&mut self) -> Result<&mut [u8]> {
-        poll_fn(|context| self.attempt(context, Self::poll_buffer)).await?;
+        poll_fn(|context| self.poll_buffer(context)).await?;
         Ok(self.unsubmitted.free())
     }
 
@@ -84,16 +83,7 @@ impl AsyncWriter {
     /// [`Error::InvalidArgument`] if a piece shorter than its buffer was submitted before, or `len` is longer than the buffer; a transfer
     /// failed, this one or one in flight.
     pub async fn submit(&mut self, len: usize) -> Result<()> {
-        if self.unsubmitted.is_last() || len > self.buffer().await?.len() {
-            return Err(Error::InvalidArgument(
-                "only the last piece of a stream may be shorter than the buffer",
-            ));
-        }
-        if !self.unsubmitted.fill(len) {
-            self.unsubmitted.end();
-        }
-        self.submit_whole_blocks();
-        Ok(())
+        poll_fn(|context| self.poll_submit(context, len)).await
     }
 
     /// Write all of `data`, copied.
@@ -108,8 +98,8 @@ impl AsyncWriter {
         Ok(())
     }
 
-    /// Submit every whole logical block that was written, and wait for all transfers. What is left of a block stays in memory until more
-    /// follows.
+    /// Submit every whole logical block that was written, and wait for all transfers. The rest of a block stays in
+    /// memory until more bytes follow.
     ///
     /// # Errors
     /// A transfer failed.
@@ -120,13 +110,13 @@ impl AsyncWriter {
     /// Write everything, wait for it, and give the file back.
     ///
     /// # Errors
-    /// A transfer failed, now or in an earlier call; what of the stream was written is not known then.
+    /// A transfer failed, now or in an earlier call. How much of the stream was written is unknown then.
     pub async fn finish(mut self) -> Result<File> {
         poll_fn(|context| self.poll_finished(context)).await?;
         Ok(self.file.clone())
     }
 
-    /// Do something with transfers; the first error is kept, and nothing is done after it.
+    /// Run `action`, unless an earlier one has failed. The first error is kept.
     fn attempt<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -141,25 +131,39 @@ impl AsyncWriter {
         })
     }
 
-    fn poll_buffer(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        while !self.unsubmitted.has_buffer() {
-            match self.pool.try_take() {
-                Some(memory) => self.unsubmitted.put_buffer(memory),
-                None => {
-                    ready!(self.poll_first(context))?;
+    pub(super) fn poll_buffer(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.attempt(context, |writer, context| {
+            while !writer.unsubmitted.has_buffer() {
+                match writer.pool.try_take() {
+                    Some(memory) => writer.unsubmitted.put_buffer(memory),
+                    None => drop(ready!(writer.poll_first(context))?),
                 }
             }
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    pub(super) fn poll_submit(&mut self, context: &mut Context<'_>, len: usize) -> Poll<Result<()>> {
+        ready!(self.poll_buffer(context))?;
+        if self.unsubmitted.is_last() || len > self.unsubmitted.free().len() {
+            return Poll::Ready(Err(Error::InvalidArgument(
+                "only the last piece of a stream may be shorter than the buffer",
+            )));
         }
+        if !self.unsubmitted.fill(len) {
+            self.unsubmitted.end();
+        }
+        self.submit_whole_blocks();
         Poll::Ready(Ok(()))
     }
 
-    fn poll_copy(&mut self, context: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize>> {
+    pub(super) fn poll_copy(&mut self, context: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize>> {
         if self.unsubmitted.is_last() {
             return Poll::Ready(Err(Error::InvalidArgument(
                 "the last piece of the stream has been submitted",
             )));
         }
-        ready!(self.attempt(context, Self::poll_buffer))?;
+        ready!(self.poll_buffer(context))?;
         let buffer = self.unsubmitted.free();
         let len = data.len().min(buffer.len());
         buffer[..len].copy_from_slice(&data[..len]);
@@ -173,12 +177,13 @@ impl AsyncWriter {
     fn submit_whole_blocks(&mut self) {
         let unit = self.file.alignment().offset as usize;
         if let Some((memory, whole)) = self.unsubmitted.take_whole_blocks(unit) {
-            self.submit_transfer(Op::Write, self.next, memory, whole);
+            self.submit_transfer(TransferKind::Write, self.next, memory, whole);
             self.next += whole as u64;
         }
     }
 
-    /// Begin the transfer of what is left of the stream in one logical block: whether there was anything. Nothing is in flight.
+    /// Begin the transfer of the rest of the stream in one logical block; returns whether there was any. Nothing is
+    /// in flight.
     fn submit_rest(&mut self) -> bool {
         let unit = self.file.alignment().offset as usize;
         let at = (self.next % unit as u64) as usize;
@@ -188,18 +193,18 @@ impl AsyncWriter {
         }
         let mut memory = self.pool.try_take().expect("a buffer is free where nothing is in flight");
         memory[at..at + rest.len()].copy_from_slice(&rest);
-        self.submit_transfer(Op::WriteInBlock, self.next, memory, rest.len());
+        self.submit_transfer(TransferKind::WriteInBlock, self.next, memory, rest.len());
         self.next += rest.len() as u64;
         true
     }
 
-    fn submit_transfer(&mut self, op: Op, offset: u64, memory: RegisteredBuf, len: usize) {
-        let mut transfer = Transfer::new(self.queue.clone(), op, self.file.clone(), offset, memory, len);
+    fn submit_transfer(&mut self, kind: TransferKind, offset: u64, memory: RegisteredBuf, len: usize) {
+        let mut transfer = Transfer::new(self.queue.clone(), kind, self.file.clone(), offset, memory, len);
         transfer.submit();
         self.flying.push_back(Flying { offset, len, transfer });
     }
 
-    /// The end of the transfer that was submitted first; `false` if there is none.
+    /// The completion of the oldest transfer; `false` if there is none.
     fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Result<bool>> {
         let Some(Flying { offset, len, transfer }) = self.flying.front_mut() else {
             return Poll::Ready(Ok(self.submit_short()));
@@ -214,11 +219,11 @@ impl AsyncWriter {
         Poll::Ready(Ok(true))
     }
 
-    /// Nothing is in flight: the volume takes now what it had no space for, or the error says why not. Whether there was anything.
+    /// Nothing is in flight: write the bytes again for which the volume had no space. Returns whether there were any.
     fn submit_short(&mut self) -> bool {
         for (offset, mut memory, range) in std::mem::take(&mut self.short) {
             memory.copy_within(range.clone(), 0);
-            self.submit_transfer(Op::Write, offset, memory, range.len());
+            self.submit_transfer(TransferKind::Write, offset, memory, range.len());
         }
         !self.flying.is_empty()
     }
@@ -228,12 +233,12 @@ impl AsyncWriter {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+    pub(super) fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.submit_whole_blocks();
         self.attempt(context, Self::poll_all)
     }
 
-    fn poll_finished(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+    pub(super) fn poll_finished(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if self.is_finished {
             return Poll::Ready(Ok(()));
         }

@@ -1,78 +1,14 @@
-//! Reads and writes that say more than an offset: the flags of `preadv2(2)` and `pwritev2(2)`, call by call.
-//!
-//! Where it sits: beside [`File`]'s other reads and writes, which are these without a flag.
+//! Reads and writes of a file: direct, bounced or cached.
 
-use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::ops::BitOr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::content::write::{Position, WriteMode, Written};
-use crate::store::map::SyncKind;
-use crate::{DirectIo, Error, File, Result, Unaligned};
+use crate::{DirectIo, Error, File, IoFlags, Result, Unaligned};
 
-/// How one read or write is done, beside how the file is open. Flags are joined by `|`.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct IoFlags(u8);
+const DIRECT: [DirectIo; 3] = [DirectIo::Off, DirectIo::Preferred, DirectIo::Required];
 
-impl IoFlags {
-    /// No flag.
-    pub const NONE: Self = Self(0);
-    /// Fail with [`WouldBlock`](crate::ErrorKind::WouldBlock), having done nothing, where the call would have to wait before its own transfer (`RWF_NOWAIT`): for
-    /// another call on the range, for dirty data to be written back, for pages that are not cached, for blocks or for a larger size.
-    /// This is checked once, when the call begins: what another thread does after the check may be waited for.
-    /// A direct transfer itself is waited for. Mappings that are not cached may be read.
-    pub const NOWAIT: Self = Self(1);
-    /// Go through the page cache, and leave there what was there before, and no more (`RWF_DONTCACHE`). A write has been written back when it
-    /// returns. Direct I/O leaves nothing there anyway.
-    pub const DONTCACHE: Self = Self(1 << 1);
-    /// A direct write of which, after a power failure, all or nothing is there (`RWF_ATOMIC`): its length is a power of two, at most
-    /// [`Alignment::atomic_write`](crate::Alignment::atomic_write), its offset a multiple of that length, and its range lies within the
-    /// file and is contiguous on the device. Otherwise it fails, having done nothing. It is as durable as any write.
-    pub const ATOMIC: Self = Self(1 << 2);
-    /// The write is durable when it returns, with what is needed to read it (`RWF_DSYNC`); see [`OpenOptions::dsync`](crate::OpenOptions::dsync).
-    pub const DSYNC: Self = Self(1 << 3);
-    /// The same with all of the inode (`RWF_SYNC`); see [`OpenOptions::sync`](crate::OpenOptions::sync).
-    pub const SYNC: Self = Self(1 << 4);
-
-    /// Whether all flags of `other` are set.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// What the call makes durable, where a handle asks for `by_handle`.
-    pub(crate) fn sync_kind(self, by_handle: Option<SyncKind>) -> Option<SyncKind> {
-        if self.contains(Self::SYNC) {
-            return Some(SyncKind::All);
-        }
-        by_handle.or(self.contains(Self::DSYNC).then_some(SyncKind::Data))
-    }
-}
-
-impl BitOr for IoFlags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl fmt::Debug for IoFlags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [
-            (Self::NOWAIT, "NOWAIT"),
-            (Self::DONTCACHE, "DONTCACHE"),
-            (Self::ATOMIC, "ATOMIC"),
-            (Self::DSYNC, "DSYNC"),
-            (Self::SYNC, "SYNC"),
-        ];
-        f.debug_set()
-            .entries(names.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| name))
-            .finish()
-    }
-}
-
-/// Whether data bypasses the page cache, and how unaligned transfers do, which may change while calls are under way.
+/// Whether data bypasses the page cache, and how unaligned transfers are made. Both may change during calls.
 #[derive(Debug)]
 pub(crate) struct DirectSwitch {
     direct: AtomicU8,
@@ -94,26 +30,18 @@ impl DirectSwitch {
 
     #[inline]
     pub(crate) fn get(&self) -> DirectIo {
-        match self.direct.load(Ordering::Relaxed) {
-            0 => DirectIo::Off,
-            1 => DirectIo::Preferred,
-            _ => DirectIo::Required,
-        }
+        DIRECT[usize::from(self.direct.load(Ordering::Relaxed))]
     }
 
     fn set(&self, direct: DirectIo) {
-        let number = match direct {
-            DirectIo::Off => 0,
-            DirectIo::Preferred => 1,
-            DirectIo::Required => 2,
-        };
-        self.direct.store(number, Ordering::Relaxed);
+        let number = DIRECT.iter().position(|other| *other == direct).expect("all are listed");
+        self.direct.store(number as u8, Ordering::Relaxed);
     }
 }
 
 impl File {
     /// Whether data bypasses the page cache from the next call on, of this handle and its clones (`fcntl(F_SETFL, O_DIRECT)`). Calls that are
-    /// under way go on as they began; coherent they are either way.
+    /// in progress are not affected. All calls are coherent.
     ///
     /// # Errors
     /// [`Error::DirectRefused`] as when a file is opened.
@@ -123,7 +51,7 @@ impl File {
         Ok(())
     }
 
-    /// What a direct transfer does that is not aligned, from the next call on, of this handle and its clones.
+    /// How this handle and its clones make unaligned direct transfers, from the next call on.
     pub fn set_unaligned(&self, unaligned: Unaligned) {
         self.handle.direct.bounces.store(unaligned == Unaligned::Bounce, Ordering::Relaxed);
     }

@@ -1,7 +1,6 @@
 //! The simplest map there is, for tests: blocks in a table, on a device full of garbage, so that a block that
 //! becomes readable without having been written is seen at once.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -44,11 +43,7 @@ struct Token {
     blocks: Vec<(u64, u64)>,
 }
 
-impl ReservationToken for Token {
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
-}
+impl ReservationToken for Token {}
 
 impl Drop for Token {
     fn drop(&mut self) {
@@ -194,7 +189,7 @@ impl MapBlocks for ToyMap {
     fn commit(&self, commit: WriteCommit) -> Result<()> {
         drop(self.gate.lock());
         for reserved in commit.reserved {
-            let mut token = reserved.token.into_any().downcast::<Token>().expect("ours");
+            let mut token: Box<Token> = reserved.into_token();
             let blocks = std::mem::take(&mut token.blocks);
             let mut state = self.state.lock();
             for (block, at) in blocks {
