@@ -111,7 +111,7 @@ pub fn foreign_format(has: impl Fn(u64, &[u8]) -> bool) -> Option<&'static Forei
 }
 
 /// The foreign format on a device, if it is known and can be read.
-pub fn foreign_content(device: &dyn BlockDevice) -> Option<&'static str> {
+pub(crate) fn foreign_content(device: &dyn BlockDevice) -> Option<&'static str> {
     let has = |offset: u64, sign: &[u8]| {
         offset + sign.len() as u64 <= device.geometry().capacity_bytes
             && read_unaligned(device, offset, sign.len()).is_ok_and(|found| found == sign)
