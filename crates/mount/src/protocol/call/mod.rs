@@ -2,9 +2,9 @@
 
 mod content;
 
+use diorite::front_end::DirectoryEntry;
 use diorite::{
-    Attributes, DirectoryEntry, ErrorKind, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime,
-    Timestamp, XattrMode,
+    Attributes, ErrorKind, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime, Timestamp, XattrMode,
 };
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
