@@ -42,16 +42,26 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Raise all soft limits to the hard ones. A limit that cannot be raised stays.
+/// Raise all soft limits to the hard ones. A limit that cannot be raised stays. The limits whose excess the kernel answers with a deadly signal
+/// are removed if the process may do so.
 pub(crate) fn raise_limits() {
     for resource in LIMITS {
         let limit = getrlimit(resource);
         let _ = setrlimit(resource, Rlimit { current: limit.maximum, ..limit });
     }
+    for resource in [Resource::Cpu, Resource::Stack] {
+        let _ = setrlimit(resource, Rlimit { current: None, maximum: None });
+    }
 }
 
-/// Log a warning if the limit on file sizes is below the size of the image.
+/// Log a warning if a limit that could not be raised will stop writes to the image, or end this process.
 pub(crate) fn warn_of_file_size(image: &str) {
+    if let Some(seconds) = getrlimit(Resource::Cpu).current {
+        log::warn!(
+            "{image}: the kernel will end this process after {seconds} s of CPU time, and unsynced data will be lost: the hard limit cannot be \
+             raised; raise it (ulimit -Ht unlimited)"
+        );
+    }
     let Some(limit) = getrlimit(Resource::Fsize).current else { return };
     let sizes = host_paths(image).into_iter().filter_map(|path| path.metadata().ok());
     if sizes.into_iter().any(|found| found.is_file() && found.len() > limit) {

@@ -55,8 +55,8 @@ pub(crate) struct Mkfs {
     /// Groups whose tables are packed together by `flex_bg` [default: 16]
     #[arg(short = 'G', long, value_name = "COUNT")]
     pub(crate) flex_groups: Option<u32>,
-    /// Copy the content of a directory or a tar file into it (`-`: a tar stream from standard input). The command fails if a file, an attribute
-    /// or a time cannot be stored; `diorite cp -r` reports the loss and continues
+    /// Copy the content of a directory or a tar file into it (`-`: a tar stream from standard input). The command fails if a file
+    /// cannot be stored. An attribute or a time that the filesystem cannot hold is reported and left out
     #[arg(short = 'd', long = "from", value_name = "DIR_OR_TAR", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Option<PathBuf>,
     /// Overwrite an existing filesystem, a partition table, or a file with other data (samples of the file are read: its first MiB of data and

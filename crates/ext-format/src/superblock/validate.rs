@@ -115,8 +115,6 @@ impl Superblock {
             if !size.is_power_of_two() || !(64..=1024).contains(&size) {
                 return bad("s_desc_size", size, "with 64bit it must be a power of two from 64 to 1024");
             }
-        } else if !matches!(self.raw.desc_size.get(), 0 | 32 | 64) {
-            return bad("s_desc_size", self.raw.desc_size.get(), "without 64bit it is 0 or 32");
         }
         let reserved = u64::from(self.raw.reserved_gdt_blocks.get());
         if reserved > self.block_size.bytes() / 4 {

@@ -19,7 +19,7 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// Longest target that is in the inode.
 const FAST_SYMLINK_MAX: u64 = 59;
 /// Smallest size that needs the feature `large_file`.
-const LARGE_FILE: u64 = 1 << 31;
+pub(super) const LARGE_FILE: u64 = 1 << 31;
 
 /// Checks all inodes, and collects facts for the later parts.
 pub(super) struct InodeCheck<'c, 'd> {

@@ -38,7 +38,8 @@ pub use report::{CheckOptions, CheckPhase, CheckProgress, CheckReport, Problem, 
 use bitmaps::BitmapCheck;
 use claim::FileBlocks;
 use diorite_ext::{Error, Result, find_superblock, replay_in_memory};
-use diorite_ext_format::{FsBlock, Incompatible};
+use diorite_ext_format::superblock::ENCODING_UTF8;
+use diorite_ext_format::{Compat, FsBlock, Incompatible, RoCompat, Superblock};
 use diorite_ext_format::{Incompat, InodeFlags, Layout, casefold};
 use directories::DirectoryCheck;
 use groups::GroupCheck;
@@ -190,6 +191,7 @@ fn check_as(
         unknown.dedup();
         return Err(Incompatible::Features { names: unknown.join(", ") }.into());
     }
+    check_features(&superblock, &mut findings);
     let layout = Layout::new(&superblock);
     let capacity = device.geometry().capacity_bytes;
     if layout.blocks_count > capacity / layout.block_size.bytes() {
@@ -205,6 +207,33 @@ fn check_as(
     let reader = Reader { device, layout };
     run(Volume { reader, superblock, layout, descriptors: Vec::new() }, journal, &mut findings)?;
     Ok(findings.report)
+}
+
+/// Features that need another feature, or a field.
+fn check_features(superblock: &Superblock, findings: &mut Findings<'_>) {
+    let features = superblock.features();
+    let has_journal = features.has_compat(Compat::HAS_JOURNAL);
+    let rules = [
+        (
+            features.has_incompat(Incompat::RECOVER) && !has_journal,
+            "the journal needs recovery, but the volume has no journal",
+        ),
+        (
+            features.has_ro_compat(RoCompat::BIGALLOC) && !features.has_incompat(Incompat::EXTENTS),
+            "bigalloc needs the feature extent",
+        ),
+        (
+            features.has_ro_compat(RoCompat::ORPHAN_PRESENT) && !features.has_compat(Compat::ORPHAN_FILE),
+            "orphans are recorded in an orphan file, but the volume has none",
+        ),
+        (
+            superblock.encoding().is_some_and(|encoding| encoding != ENCODING_UTF8),
+            "the encoding of names that ignore case (casefold) is unknown",
+        ),
+    ];
+    for (_, what) in rules.into_iter().filter(|(is_broken, _)| *is_broken) {
+        findings.add(ProblemKind::Superblock, Location::VOLUME, what);
+    }
 }
 
 /// All parts of the check, in order.

@@ -1,5 +1,6 @@
 //! Files of the volume itself: the journal and the resize inode.
 
+use crate::check::inodes::LARGE_FILE;
 use crate::check::report::{Findings, Location};
 use crate::check::used::UsedClusters;
 use crate::check::volume::Volume;
@@ -7,7 +8,7 @@ use crate::check::{JournalState, ProblemKind};
 use diorite_ext::Result;
 use diorite_ext::memory::BlockMemory;
 use diorite_ext_format::journal::JournalSuperblock;
-use diorite_ext_format::{Compat, DiskInode, Incompat, InodeFlags, le32};
+use diorite_ext_format::{Compat, DiskInode, Incompat, InodeFlags, RoCompat, le32};
 use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
 /// Checks the journal and the inode that reserves space for growth.
@@ -127,6 +128,12 @@ impl SpecialFiles<'_, '_> {
         if !regular || extents || others || !self.volume.layout.is_data_range(root, 1) {
             self.findings.add(ProblemKind::Resize, place, "the resize inode is not valid");
             return Ok(());
+        }
+        let has_large_files = self.volume.superblock.features().has_ro_compat(RoCompat::LARGE_FILE);
+        if fields.size >= LARGE_FILE && !has_large_files {
+            let what =
+                "the resize inode has 2 GiB or more, but the volume does not have the feature large_file";
+            self.findings.add(ProblemKind::Superblock, place, what);
         }
         if !self.take_resize_root(root) {
             return Ok(());

@@ -11,6 +11,7 @@ pub(crate) struct Zone {
     first: u64,
     /// `[start, end)`, sorted, not touching.
     ranges: Vec<(u64, u64)>,
+    overlap: Option<u64>,
 }
 
 impl Zone {
@@ -18,14 +19,25 @@ impl Zone {
     pub(crate) fn new(first: u64, blocks: u64, mut ranges: Vec<(u64, u64)>) -> Self {
         ranges.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
+        let mut overlap = None;
         for (start, end) in ranges {
             match merged.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                Some(last) if start <= last.1 => {
+                    if start < last.1.min(end) {
+                        overlap.get_or_insert(start);
+                    }
+                    last.1 = last.1.max(end);
+                }
                 _ if start < end => merged.push((start, end)),
                 _ => {}
             }
         }
-        Self { blocks, first, ranges: merged }
+        Self { blocks, first, ranges: merged, overlap }
+    }
+
+    /// The first block that two of the ranges claim. The kernel does not mount such a volume.
+    pub(crate) fn overlap(&self) -> Option<u64> {
+        self.overlap
     }
 
     /// Checks that a run of blocks is on the volume and outside of the zone.

@@ -65,6 +65,11 @@ impl Volume {
             defects.push(what);
         }
         let zone = zone_of(&layout, &format, &descriptors);
+        if let Some(block) = zone.overlap() {
+            let what = format!("two parts of its metadata claim block {block}; run e2fsck -f");
+            read_only.get_or_insert_with(|| what.clone());
+            defects.push(what);
+        }
         let kept = (superblock.reserved_blocks_count(), options.reserved_blocks);
         let allocator = Arc::new(Allocator::new(cache.clone(), layout, zone, descriptors, kept));
         let superblock = Arc::new(Mutex::ranked(Rank::Superblock, superblock));
@@ -398,7 +403,6 @@ fn zone_of(layout: &Layout, format: &Superblock, descriptors: &[GroupDescriptor]
     let mut add =
         |start: u64, blocks: u64| ranges.push((start, start.saturating_add(blocks).min(layout.blocks_count)));
     let first = layout.first_data_block;
-    add(first, 1);
     if let Some(mmp) = format.mmp_block() {
         add(mmp.0, 1);
     }

@@ -31,6 +31,9 @@ const ERRORS: Field = ("s_errors", 0x3c, 2);
 const CREATOR_OS: Field = ("s_creator_os", 0x48, 4);
 const FIRST_INO: Field = ("s_first_ino", 0x54, 4);
 const INODE_SIZE: Field = ("s_inode_size", 0x58, 2);
+const FEATURE_COMPAT: Field = ("s_feature_compat", 0x5c, 4);
+const FEATURE_INCOMPAT: Field = ("s_feature_incompat", 0x60, 4);
+const FEATURE_RO_COMPAT: Field = ("s_feature_ro_compat", 0x64, 4);
 const RESERVED_GDT_BLOCKS: Field = ("s_reserved_gdt_blocks", 0xce, 2);
 const JOURNAL_INUM: Field = ("s_journal_inum", 0xe0, 4);
 const JOURNAL_DEV: Field = ("s_journal_dev", 0xe4, 4);
@@ -73,7 +76,9 @@ const TABLE: &[(&[&str], bool, &[(Field, &[u32])])] = &[
             (CREATOR_OS, &[1, 2, 99]),
             (FIRST_INO, &[0, 10, 5000]),
             (INODE_SIZE, &[0, 64, 192, 2048]),
-            (RESERVED_GDT_BLOCKS, &[257]),
+            (FEATURE_INCOMPAT, &[0x0002_02c2]),
+            (FEATURE_RO_COMPAT, &[0x0001_046b]),
+            (RESERVED_GDT_BLOCKS, &[200, 256, 257]),
             (JOURNAL_INUM, &[0, 9, 100_000]),
             (JOURNAL_DEV, &[7]),
             (DEF_HASH_VERSION, &[3, 6, 200]),
@@ -88,7 +93,23 @@ const TABLE: &[(&[&str], bool, &[(Field, &[u32])])] = &[
             (OVERHEAD, &[1, u32::MAX]),
         ],
     ),
-    (&["-t", "ext2", "-b", "1024"], true, &[(CREATOR_OS, &[1]), (JOURNAL_DEV, &[7])]),
+    (
+        &["-t", "ext2", "-b", "1024"],
+        true,
+        &[
+            (CREATOR_OS, &[1]),
+            (JOURNAL_DEV, &[7]),
+            (DESC_SIZE, &[1024]),
+            (FEATURE_COMPAT, &[0]),
+            (FEATURE_INCOMPAT, &[0x6, 0x2_0002]),
+            (FEATURE_RO_COMPAT, &[0, 1, 2]),
+        ],
+    ),
+    (
+        &["-t", "ext3", "-b", "4096"],
+        false,
+        &[(DESC_SIZE, &[1024]), (FEATURE_INCOMPAT, &[0x2_0002]), (FEATURE_RO_COMPAT, &[0, 1, 2, 0x203])],
+    ),
     (&["-t", "ext2", "-b", "1024", "-r", "0"], true, &[]),
     (&["-t", "ext4", "-b", "4096", "-O", "^64bit"], false, &[(FIRST_DATA_BLOCK, &[1]), (CREATOR_OS, &[1])]),
     (
