@@ -11,7 +11,7 @@ use super::{Alone, Served, bench_with};
 use crate::common::{Bench, pattern, text, tool};
 
 /// Programs that run another one with something that it inherits.
-const CALLERS: [&[&str]; 13] = [
+const CALLERS: [&[&str]; 15] = [
     &["prlimit", "--fsize=1048576:"],
     &["prlimit", "--nofile=20:"],
     &["prlimit", "--as=400000000:"],

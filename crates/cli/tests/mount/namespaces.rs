@@ -31,6 +31,30 @@ fn a_mount_ends_with_the_namespace_that_it_was_made_in() {
     bench.must_be_clean("a.img");
 }
 
+/// The daemon's copy of the namespace kept other mounts of it: an unmount flushed nothing, and a device stayed in use.
+#[test]
+fn other_mounts_of_the_namespace_can_be_unmounted() {
+    let Some((bench, _alone)) = bench_with(&["one", "two", "other", "holder"]) else { return };
+    let program = env!("CARGO_BIN_EXE_diorite");
+    let script = format!(
+        "mount -t tmpfs none other && mount -t tmpfs none holder && cp a.img holder/b.img
+         {program} mount a.img one && {program} mount holder/b.img two
+         for path in one two; do
+           daemon=$({program} status $path | grep -o '\"daemon\": *[0-9]*' | grep -o '[0-9]*')
+           ! grep -q ' /.*/other ' /proc/$daemon/mountinfo || echo \"$path keeps other\"
+         done
+         umount other && ! umount holder && timeout 60 {program} umount one && echo content > two/file && {program} umount two && umount holder"
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        .current_dir(bench.directory.path());
+    let output = command.stdin(Stdio::null()).output().expect("util-linux");
+    let said = text(&output.stderr);
+    assert!(output.status.success() && output.stdout.is_empty(), "{} {said}", text(&output.stdout));
+    assert!(said.contains("busy"), "an image keeps its filesystem busy: {said}");
+}
+
 /// Commands in the namespace reach the daemon, which has left it: SIGTERM unmounts there.
 #[test]
 fn a_signal_unmounts_in_the_namespace_of_the_mount() {

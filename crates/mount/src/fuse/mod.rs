@@ -175,7 +175,7 @@ impl Mount {
             tune_writeback(directory);
             Name::mounted_on(directory)
         });
-        namespace::let_go();
+        namespace::keep_only(&diorite::front_end::host_paths(target));
         let operations = Operations::new(filesystem, options.settings());
         let log = Arc::new(LimitedLog::new(log));
         let notifier = Notifier::new(Arc::clone(&device), Arc::clone(&log));

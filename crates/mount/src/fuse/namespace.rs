@@ -2,20 +2,21 @@
 //!
 //! A mount namespace lives as long as a process is in it, and a mount as long as its namespace. A daemon that stays in a namespace that its
 //! caller made (a container, `unshare -m`) keeps its own mount when every other program of the namespace has ended. So it moves to a copy of
-//! the namespace before it starts threads. A thread goes back to make the mount there. Nothing of the copy is mounted or unmounted later.
+//! the namespace before it starts threads. A thread goes back to make the mount there. The copy keeps only the mounts that the daemon needs.
 
 use std::fs::{metadata, read_dir, read_link};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{Pid, getppid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::sys;
+use crate::service::mounted::mount_points;
 
 /// The namespace that this process has left.
 struct Left {
@@ -23,6 +24,10 @@ struct Left {
     inode: u64,
     /// Until the volume is mounted.
     handle: Option<OwnedFd>,
+    /// An unmount in the copy does not reach it.
+    is_slave: bool,
+    /// The images, as files of its mounts.
+    images: Vec<OwnedFd>,
 }
 
 static LEFT: Mutex<Option<Left>> = Mutex::new(None);
@@ -56,9 +61,9 @@ pub fn leave_namespace() {
         return;
     }
     // An unmount there is propagated to the copy.
-    let _ = mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC);
+    let is_slave = mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).is_ok();
     *LEFT.lock().unwrap_or_else(PoisonError::into_inner) =
-        Some(Left { inode: found.ino(), handle: Some(handle) });
+        Some(Left { inode: found.ino(), handle: Some(handle), is_slave, images: Vec::new() });
 }
 
 /// Whether this process has left the namespace that it was started in.
@@ -82,10 +87,38 @@ pub(super) fn in_callers<T: Send>(act: impl FnOnce() -> T + Send) -> T {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The volume is mounted: the namespace may end from now on.
-pub(super) fn let_go() {
+/// The volume is mounted. From now on the caller's namespace may end, and its mounts can be unmounted, except those that hold the images:
+/// an open file keeps them busy, as for the kernel's mount of an image.
+pub(super) fn keep_only(images: &[PathBuf]) {
+    let images: Vec<PathBuf> = images.iter().filter_map(|image| image.canonicalize().ok()).collect();
+    let held = in_callers(|| images.iter().filter_map(|image| open_path(image).ok()).collect());
     if let Some(left) = LEFT.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
         left.handle = None;
+        left.images = held;
+        if left.is_slave {
+            detach_others(&images);
+        }
+    }
+}
+
+fn open_path(path: &Path) -> rustix::io::Result<OwnedFd> {
+    open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Detach the mounts of this namespace that this process does not need. A mount lives as long as any namespace has a copy of it.
+fn detach_others(images: &[PathBuf]) {
+    /// Directories that the process and its children use.
+    const SYSTEM: [&str; 9] = ["/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var/log"];
+    /// Filesystems of the kernel, with all that is mounted below them.
+    const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
+    for point in mount_points().into_iter().rev() {
+        let is_needed = images.iter().any(|image| image.starts_with(&point))
+            || SYSTEM.iter().any(|directory| Path::new(directory).starts_with(&point))
+            || KERNEL.iter().any(|directory| point.starts_with(directory));
+        if !is_needed {
+            // A namespace of a user has mounts that only root may detach.
+            let _ = unmount(&point, UnmountFlags::DETACH);
+        }
     }
 }
 

@@ -61,6 +61,13 @@ pub(crate) fn all() -> Vec<Mounted> {
     parsed.filter(|(_, kind)| is_own(kind)).map(|(mounted, _)| mounted).collect()
 }
 
+/// All directories with a mount, whatever its type, in the kernel's order.
+pub(crate) fn mount_points() -> Vec<PathBuf> {
+    let mounts = read_mounts().unwrap_or_default();
+    let points = lines(&mounts).filter_map(parse);
+    points.map(|(mounted, _)| mounted.directory).collect()
+}
+
 /// The mount of an image, by the sources in the kernel's list, and by the files of loop devices.
 pub(crate) fn of_image(image: &Path) -> Option<Mounted> {
     let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
