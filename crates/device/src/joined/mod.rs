@@ -61,7 +61,7 @@ impl JoinedDevice {
         let max_transfer_bytes =
             common.max_transfer_bytes.saturating_mul(count as u32).min(TRANSFER_BYTES_MAX);
         let geometry = Geometry { capacity_bytes: capacity, max_transfer_bytes, ..common };
-        Ok(Self::new(name, children, Layout::Striped { chunk_bytes, children: count }, geometry))
+        Ok(Self::new(name, children, Layout::Striped { chunk_bytes, children: count }, &geometry))
     }
 
     /// The children one after the other.
@@ -86,18 +86,18 @@ impl JoinedDevice {
             return Err(bad("there is nothing to join"));
         }
         let geometry = Geometry { capacity_bytes: end, ..common };
-        Ok(Self::new(name, children, Layout::Linear { ends }, geometry))
+        Ok(Self::new(name, children, Layout::Linear { ends }, &geometry))
     }
 
     fn new(
         name: String,
         children: Vec<Arc<dyn BlockDevice>>,
         layout: Layout,
-        geometry: Geometry,
+        geometry: &Geometry,
     ) -> Arc<Self> {
         let (transfer, block) = (geometry.max_transfer_bytes, geometry.logical_block_size);
         let max_transfer_bytes = (transfer - transfer % block).max(block);
-        let geometry = Geometry { max_transfer_bytes, atomic_write_bytes: 0, ..geometry };
+        let geometry = Geometry { max_transfer_bytes, atomic_write_bytes: 0, ..*geometry };
         Arc::new(Self { name, children, layout, geometry, counters: IoCounters::default() })
     }
 

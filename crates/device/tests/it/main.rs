@@ -1,4 +1,5 @@
 //! Integration tests of this crate in one program, a module for each scenario.
+#![allow(clippy::items_after_statements, reason = "`is_own_process!` is the first statement of a test")]
 
 #[macro_use]
 mod own_process;

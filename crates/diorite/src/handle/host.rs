@@ -221,7 +221,7 @@ impl MapBlocks for HostMap {
     fn commit(&self, commit: WriteCommit) -> Result<()> {
         let mut length = self.length.lock();
         for reserved in commit.reserved {
-            let mut token: Box<Token> = reserved.into_token();
+            let mut token: Token = reserved.into_token();
             token.is_committed = true;
             length.ended(token.end);
         }

@@ -143,9 +143,9 @@ pub(crate) struct WriteCommit {
 
 impl Reserved {
     /// The implementation's part as its own type, which it gave to the reservation.
-    pub(crate) fn into_token<T: ReservationToken>(self) -> Box<T> {
+    pub(crate) fn into_token<T: ReservationToken>(self) -> T {
         let token: Box<dyn Any> = self.token;
-        token.downcast().expect("a reservation is committed where it was made")
+        *token.downcast().expect("a reservation is committed where it was made")
     }
 }
 

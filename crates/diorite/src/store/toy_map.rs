@@ -189,7 +189,7 @@ impl MapBlocks for ToyMap {
     fn commit(&self, commit: WriteCommit) -> Result<()> {
         drop(self.gate.lock());
         for reserved in commit.reserved {
-            let mut token: Box<Token> = reserved.into_token();
+            let mut token: Token = reserved.into_token();
             let blocks = std::mem::take(&mut token.blocks);
             let mut state = self.state.lock();
             for (block, at) in blocks {

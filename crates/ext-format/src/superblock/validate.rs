@@ -111,10 +111,9 @@ impl Superblock {
 
     pub(super) fn validate_descriptors(&self) -> Result<()> {
         let size = u64::from(self.desc_size());
-        if self.features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
-            if !size.is_power_of_two() || !(64..=1024).contains(&size) {
-                return bad("s_desc_size", size, "with 64bit it must be a power of two from 64 to 1024");
-            }
+        let is_wide = self.features.has_incompat(Incompat::SIXTY_FOUR_BIT);
+        if is_wide && (!size.is_power_of_two() || !(64..=1024).contains(&size)) {
+            return bad("s_desc_size", size, "with 64bit it must be a power of two from 64 to 1024");
         }
         let reserved = u64::from(self.raw.reserved_gdt_blocks.get());
         if reserved > self.block_size.bytes() / 4 {

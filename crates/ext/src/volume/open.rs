@@ -60,13 +60,11 @@ impl Volume {
         ));
         let format = Arc::new(superblock.clone());
         let (descriptors, damage) = read_any_descriptors(&cache, &layout, &format)?;
-        if let Some(what) = damage {
-            read_only.get_or_insert_with(|| what.clone());
-            defects.push(what);
-        }
         let zone = zone_of(&layout, &format, &descriptors);
-        if let Some(block) = zone.overlap() {
-            let what = format!("two parts of its metadata claim block {block}; run e2fsck -f");
+        let overlap = zone
+            .overlap()
+            .map(|block| format!("two parts of its metadata claim block {block}; run e2fsck -f"));
+        for what in damage.into_iter().chain(overlap) {
             read_only.get_or_insert_with(|| what.clone());
             defects.push(what);
         }

@@ -123,7 +123,7 @@ impl ScratchDevice {
     }
 
     /// The content of a block that the log has newer.
-    fn from_log(&self, block: u64) -> Result<Option<BlockMemory>, IoError> {
+    fn read_log(&self, block: u64) -> Result<Option<BlockMemory>, IoError> {
         let Ok(index) = self.log.binary_search_by_key(&FsBlock(block), |(block, _)| block.target) else {
             return Ok(None);
         };
@@ -148,13 +148,12 @@ impl ScratchDevice {
             let memory = match blocks.entry(block) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => {
-                    let content = match self.from_log(block)? {
-                        Some(content) => content,
-                        None => {
-                            let mut content = self.memory.zeroed();
-                            self.lower.read_bytes(block * size, &mut content)?;
-                            content
-                        }
+                    let content = if let Some(content) = self.read_log(block)? {
+                        content
+                    } else {
+                        let mut content = self.memory.zeroed();
+                        self.lower.read_bytes(block * size, &mut content)?;
+                        content
                     };
                     entry.insert(content)
                 }
@@ -193,7 +192,7 @@ impl BlockDevice for ScratchDevice {
             match (&mut bio.memory, bio.op) {
                 (BioMemory::Read(segments), _) => {
                     for segment in segments {
-                        self.patch(at, segment, |block| self.from_log(block))?;
+                        self.patch(at, segment, |block| self.read_log(block))?;
                         let blocks = self.blocks.lock();
                         self.patch(at, segment, |block| Ok(blocks.get(&block).map(|content| &**content)))?;
                         at += segment.len() as u64;

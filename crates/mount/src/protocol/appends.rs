@@ -166,9 +166,9 @@ impl Append<'_> {
         while appends.missing_before(position).next().is_some() && self.has_gap() {
             if start.elapsed() >= WAIT_MAX {
                 let missing: Vec<u64> = appends.missing_before(position).collect();
-                missing
-                    .into_iter()
-                    .for_each(|position| appends.slot(position).store(position, Ordering::Release));
+                for position in missing {
+                    appends.slot(position).store(position, Ordering::Release);
+                }
                 return;
             }
             std::thread::sleep(INTERVAL);
@@ -255,7 +255,9 @@ mod tests {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(5));
                 has_arrived.store(true, Ordering::Release);
-                [6, 8].into_iter().for_each(|unique| appends.note_arrival(unique));
+                for unique in [6, 8] {
+                    appends.note_arrival(unique);
+                }
             });
             announce(&appends, &file, 10, 5).wait_for_earlier();
             assert!(has_arrived.load(Ordering::Acquire));

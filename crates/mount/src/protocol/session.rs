@@ -80,7 +80,7 @@ pub(crate) enum Served {
 pub(crate) struct Read {
     unique: u64,
     begun: Begun,
-    read: ReadIn,
+    arguments: ReadIn,
 }
 
 /// The first structure of a request's arguments.
@@ -233,7 +233,7 @@ impl Session {
         let done = match opcode {
             None => Err(Errno::NOSYS),
             Some(Opcode::Read) => {
-                return Served::Read(Read { unique, begun, read: message.arguments.structure() });
+                return Served::Read(Read { unique, begun, arguments: message.arguments.structure() });
             }
             Some(Opcode::Init) => self.set_up(&mut message.arguments, reply),
             // Another client may come by the same transport.
@@ -257,15 +257,15 @@ impl Session {
 
     /// Read into the memory that is sent after the reply. Returns the bytes of it.
     pub(crate) fn read(&self, read: &Read, memory: &mut [u8], reply: &mut Reply) -> usize {
-        let Read { unique, begun, read } = read;
+        let Read { unique, begun, arguments } = read;
         let _owner = self.owner(begun.pid());
-        let memory = memory.get_mut(..read.size as usize).ok_or(Errno::INVAL);
+        let memory = memory.get_mut(..arguments.size as usize).ok_or(Errno::INVAL);
         let done = memory.and_then(|memory| {
-            let (files, handle) = (self.operations.files(), FileHandle(read.handle));
-            self.checked(if read.read_flags & READ_LOCK_OWNER == 0 {
-                files.read_for_cache(handle, memory, read.offset)
+            let (files, handle) = (self.operations.files(), FileHandle(arguments.handle));
+            self.checked(if arguments.read_flags & READ_LOCK_OWNER == 0 {
+                files.read_for_cache(handle, memory, arguments.offset)
             } else {
-                files.read(handle, memory, read.offset)
+                files.read(handle, memory, arguments.offset)
             })
         });
         let len = *done.as_ref().unwrap_or(&0);

@@ -101,9 +101,8 @@ impl FileCache {
     pub(crate) fn read_past_cache(&self, page: u64) -> Result<AlignedBuf> {
         let mut content = memory_of_pages(1)?;
         let start = page * PAGE_SIZE;
-        let mut segments = Segments::new(std::iter::once(&mut content[..]));
-        self.store.read_parts(std::iter::once(start..start + PAGE_SIZE), &mut segments, BioFlags::SYNC)?;
-        drop(segments);
+        let segments = &mut Segments::new(std::iter::once(&mut content[..]));
+        self.store.read_parts(std::iter::once(start..start + PAGE_SIZE), segments, BioFlags::SYNC)?;
         Ok(content)
     }
 
@@ -164,9 +163,8 @@ impl FileCache {
     pub(crate) fn fill_frames(&self, list: &[(u64, FrameId)], flags: BioFlags) -> Result<Vec<Range<u64>>> {
         let mut frames = self.borrow_new(list);
         let parts = list.iter().map(|(page, _)| page * PAGE_SIZE..(page + 1) * PAGE_SIZE);
-        let mut segments = Segments::new(frames.iter_mut().map(|frame| &mut frame[..]));
-        let (unmapped, _) = self.store.read_parts(parts, &mut segments, flags)?;
-        drop(segments);
+        let segments = &mut Segments::new(frames.iter_mut().map(|frame| &mut frame[..]));
+        let (unmapped, _) = self.store.read_parts(parts, segments, flags)?;
         // Bytes after the end of the file read as zero.
         let size = self.store.size();
         if let Some(last) = list.last()

@@ -52,8 +52,7 @@ pub use submit_error::SubmitError;
 /// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
 ///   another way (`read_at`, a second queue) waits for itself. So does one with a read in flight,
 ///   where another thread waits to write there: ranges are locked in the order of the requests. Reap first. A sync
-/// waits for no
-///   write in flight, and makes none durable. Submitting to the same queue is safe:
+///   waits for no write in flight, and makes none durable. Submitting to the same queue is safe:
 ///   it finishes its own transfers that are in the way, and those that hold the last free blocks of a full volume.
 /// - Dropping the queue waits for everything in flight. Its results are lost.
 ///

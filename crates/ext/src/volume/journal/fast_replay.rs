@@ -49,7 +49,7 @@ impl FastCommits<Error> for FastCommitArea {
     }
 
     fn replay(&self, scratch: Arc<ScratchDevice>) -> Result<Result<(), Corrupt>> {
-        match replay(scratch, &self.0) {
+        match replay(&scratch, &self.0) {
             Err(Error::Corrupt(damage)) => Ok(Err(damage)),
             replayed => replayed.map(Ok),
         }
@@ -57,8 +57,8 @@ impl FastCommits<Error> for FastCommitArea {
 }
 
 /// Make `changes` on the volume that `scratch` shows.
-fn replay(scratch: Arc<ScratchDevice>, changes: &[FastChange]) -> Result<()> {
-    let original = change_superblock(&*scratch, |superblock| {
+fn replay(scratch: &Arc<ScratchDevice>, changes: &[FastChange]) -> Result<()> {
+    let original = change_superblock(&**scratch, |superblock| {
         let mut plain = superblock.features();
         plain.compat -= Compat::HAS_JOURNAL | Compat::FAST_COMMIT | Compat::ORPHAN_FILE;
         plain.incompat -= Incompat::RECOVER | Incompat::MMP;
@@ -86,7 +86,7 @@ fn replay(scratch: Arc<ScratchDevice>, changes: &[FastChange]) -> Result<()> {
     let on = FastReplay { volume: &volume };
     (0..changes.all.len()).try_for_each(|at| changes.apply(&on, at))?;
     volume.close()?;
-    change_superblock(&*scratch, |superblock| {
+    change_superblock(&**scratch, |superblock| {
         superblock.set_features(original.features());
         superblock.set_state(original.state());
         Ok(())
@@ -287,7 +287,7 @@ mod tests {
                 let count = random.usize(1..30);
                 let changes: Vec<_> = (0..count).map(|_| random_change(&mut random, &inodes)).collect();
                 let scratch = Arc::new(ScratchDevice::new(Arc::clone(&device), SIZE));
-                replayed += u32::from(replay(scratch, &changes).is_ok());
+                replayed += u32::from(replay(&scratch, &changes).is_ok());
             }
             assert!(replayed > 10, "{features}: {replayed} of 400 were replayed");
         }

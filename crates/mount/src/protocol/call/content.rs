@@ -89,12 +89,11 @@ impl Call<'_> {
         Ok(())
     }
 
-    pub(super) fn release(&mut self) -> Done {
+    pub(super) fn release(&mut self) {
         let ReleaseIn { handle, .. } = self.arguments.structure();
         if self.files().close(FileHandle(handle)).has_unknown_attributes {
             self.forget_inode();
         }
-        Ok(())
     }
 
     pub(super) fn sync(&mut self) -> Done {

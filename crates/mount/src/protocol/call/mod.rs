@@ -140,7 +140,7 @@ impl Session {
         if attributes.kind != FileKind::Regular {
             return (attributes.clone(), VALID_SECONDS);
         }
-        if !self.notifier.is_some() && attributes.permissions & SET_IDS != 0 {
+        if self.notifier.is_none() && attributes.permissions & SET_IDS != 0 {
             // A write may take them, and the client would not know.
             return (attributes.clone(), 0);
         }
@@ -280,7 +280,10 @@ impl<'a> Call<'a> {
             Opcode::Create => self.create(),
             Opcode::TmpFile => self.create_nameless(),
             Opcode::Write => self.write(),
-            Opcode::Release => self.release(),
+            Opcode::Release => {
+                self.release();
+                Ok(())
+            }
             Opcode::FSync => self.sync(),
             Opcode::FSyncDir => self.checked(self.operations().sync_node(self.node)),
             Opcode::SyncFs => self.session.checked_of_volume(self.operations().sync()),
