@@ -4,7 +4,7 @@
 //!
 //! Interface:
 //! - [`Operations`] works on inodes by number, [`Files`] on open files by handle, and [`Clients`] keeps the state of clients.
-//! - Permission bits and access control lists are not checked here: the kernel does it for FUSE, and [`permissions`] for NFS.
+//! - Permission bits and access control lists are not checked here: the kernel does it for FUSE, and `permissions` for NFS.
 //! - Errors are the library's; a front end sends [`diorite::Error::errno`].
 
 mod access_time;

@@ -20,7 +20,7 @@ use crate::{AsyncQueue, File, Result};
 /// - While transfers are in flight they hold their ranges of the file: a read of them by the same thread would wait for itself.
 /// - When a transfer fails the stream is over: it is unknown how much of it was written, and every later call, also
 ///   `finish`, fails with that
-///   first error ([`Error::Stream`]).
+///   first error ([`Error::Stream`](crate::Error::Stream)).
 ///
 /// ```no_run
 /// use diorite::{DirectIo, DirectWriter, Filesystem};
