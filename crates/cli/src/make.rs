@@ -11,6 +11,7 @@ use diorite::{BlockDevice, DirectIo, Owner, Timestamp};
 use diorite_block::Geometry;
 use diorite_copy::Summary;
 use diorite_device::{Create, OpenError, OpenOptions as DeviceOptions};
+use rustix::process::{Resource, getrlimit};
 use serde_json::json;
 
 use crate::args::{FilesystemType, Mkfs};
@@ -129,10 +130,13 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
     let open = |options: &DeviceOptions| {
         open_target(name, options).map_err(|error| match &error {
             OpenError::Os { source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
-                Failure::Failed(format!(
-                    "{name}: cannot set the size: its filesystem allows no files of that size; choose a smaller size, or \
-                     another filesystem"
-                ))
+                let why = match getrlimit(Resource::Fsize).current {
+                    Some(limit) => {
+                        format!("this process may write {limit} bytes to a file; raise the limit (ulimit -f)")
+                    }
+                    None => "its filesystem allows no files of that size; use another filesystem".to_owned(),
+                };
+                Failure::Failed(format!("{name}: cannot set the size: {why}, or choose a smaller size"))
             }
             OpenError::NotFound { .. } if is_new => Failure::Failed(format!(
                 "{name}: cannot make the image: its directory does not exist; make the directory first"

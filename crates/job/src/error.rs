@@ -42,7 +42,7 @@ pub enum JobError {
     },
     /// Neither the job nor its file has a size.
     #[error(
-        "{job}: {file}: no size: the file has {found} bytes, and a transfer up to {largest}; add one such as size=1g"
+        "{job}: {file}: no size: after its offset the file has {found} bytes, and a transfer up to {largest}; add one such as size=1g"
     )]
     NoSize {
         /// The job, as `file:line: [name]`.

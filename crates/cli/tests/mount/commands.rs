@@ -120,6 +120,8 @@ fn another_user_is_told_whose_a_volume_is() {
         let said = ask(command, of);
         assert!(said.contains("one: belongs to user root (0): only that user"), "{command} {of}: {said}");
     }
+    let said = ask("umount", "one");
+    assert!(said.contains("one: cannot unmount: it belongs to user root (0)"), "{said}");
     bench.run("umount one");
     let mut server = bench.diorite(["serve", "nfs", "--listen", "127.0.0.1:0", "a.img"]);
     let mut server = server.stderr(Stdio::null()).spawn().expect("it starts");

@@ -23,10 +23,12 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
     socketpair,
 };
+use rustix::process::getuid;
 
 use super::namespace::{self, Entry, in_callers};
 use super::{MountError, sys};
-use crate::service::mounted::device_numbers;
+use crate::service::mounted::{device_numbers, mounted_on};
+use crate::service::watch::user_name;
 
 /// The file of a mount's loop device.
 #[derive(Debug)]
@@ -248,7 +250,15 @@ pub fn detach(directory: &Path, lazily: bool) -> Result<(), MountError> {
     let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match unmount(directory, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => detach_by_helper(directory, lazily),
+        Err(Errno::PERM) => match mounted_on(directory) {
+            Some((mounted, _)) if mounted.user != getuid().as_raw() => {
+                let user = user_name(mounted.user);
+                Err(failed(std::io::Error::other(format!(
+                    "it belongs to {user}: only that user and the superuser can unmount it"
+                ))))
+            }
+            _ => detach_by_helper(directory, lazily),
+        },
         Err(Errno::INVAL) => Err(failed(std::io::Error::other("nothing is mounted on it"))),
         Err(error) => Err(failed(error.into())),
     }

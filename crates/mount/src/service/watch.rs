@@ -291,7 +291,7 @@ pub enum Location {
 }
 
 /// A user by name and number.
-fn user_name(user: u32) -> String {
+pub(crate) fn user_name(user: u32) -> String {
     #[allow(clippy::disallowed_methods, reason = "a file of the host")]
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mut lines = users.lines().map(|line| line.split(':'));
