@@ -59,7 +59,11 @@ impl Program {
     fn spawn(&self, library: Option<&Path>) -> std::io::Result<Child> {
         let mut command = Command::new(&self.path);
         command.args(self.arguments).arg("--show-output").current_dir(&self.directory);
-        command.env("CARGO", env!("CARGO")).env("CARGO_MANIFEST_DIR", &self.directory);
+        command.env("CARGO", env!("CARGO"));
+        if self.path != Path::new(env!("CARGO")) {
+            // As `cargo test` sets it. Cargo itself would build packages whose scripts read it once more.
+            command.env("CARGO_MANIFEST_DIR", &self.directory);
+        }
         command.envs(library.map(|directory| ("DIORITE_C_LIBRARY", directory)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
     }

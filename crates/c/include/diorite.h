@@ -366,8 +366,7 @@ int64_t diorite_defects(diorite_filesystem *filesystem,
 /*
  * Discard free extents of at least shortest bytes (fstrim). Returns the number of discarded bytes.
  */
-int64_t diorite_trim(diorite_filesystem *filesystem,
-                     uint64_t shortest);
+int64_t diorite_trim(diorite_filesystem *filesystem, uint64_t shortest);
 
 /* Get the counters since the open. */
 int diorite_filesystem_counters(diorite_filesystem *filesystem, diorite_counters *counters);
@@ -781,13 +780,17 @@ int64_t diorite_pwritev(diorite_file *file,
  * As read(2): reads at the position of the file and advances it. Threads that share a file take
  * turns.
  */
-int64_t diorite_read(diorite_file *file, void *memory, size_t len);
+int64_t diorite_read(diorite_file *file,
+                     void *memory,
+                     size_t len);
 
 /*
  * As write(2): writes at the position of the file and advances it; with O_APPEND writes at the end
  * of the file.
  */
-int64_t diorite_write(diorite_file *file, const void *memory, size_t len);
+int64_t diorite_write(diorite_file *file,
+                      const void *memory,
+                      size_t len);
 
 /* As lseek(2) with SEEK_SET, SEEK_CUR and SEEK_END. */
 int64_t diorite_seek(diorite_file *file, int64_t offset, int whence);
