@@ -186,7 +186,7 @@ fn a_volume_with_smaller_blocks_than_its_export_is_explained() {
         let mut command = std::process::Command::new("nbdkit");
         let command = command.current_dir(bench.directory.path()).args(server.clone()).arg(run);
         let Ok(output) = command.output() else { return println!("SKIPPED: no nbdkit") };
-        let parts = ["its blocks have 1024 bytes, and the device moves 4096", "smaller blocks"];
+        let parts = ["its blocks have 1024 bytes, and the blocks of the device 4096", "smaller blocks"];
         expect(&common::text(&output.stderr), &parts);
     }
 }

@@ -353,7 +353,7 @@ fn a_mount_names_the_partitions_as_its_options_do() {
     assert!(said.contains("a disk with partitions") && said.contains("-o partition=N"), "{said}");
     bench.run("mkfs -t ext2 disk.img?partition=2");
     let said = bench.fail("mount -o partition=1 disk.img one", 1);
-    assert!(said.contains("there is 2 (Linux, 4 MiB) ext2; choose one with -o partition=N"), "{said}");
+    assert!(said.contains("volumes are on 2 (Linux, 4 MiB) ext2; choose one with -o partition=N"), "{said}");
     bench.run("mount -o partition=2 disk.img one");
     bench.run("umount one");
 }

@@ -27,6 +27,8 @@ use crate::service::log::LimitedLog;
 /// Requests that wait at a time until the kernel has dropped cached pages. The kernel waits there for reads, which need background
 /// requests and threads.
 const DROPPING_MAX: usize = BACKGROUND_MAX as usize / 4;
+/// A request beyond [`DROPPING_MAX`] waits at most so long.
+const DROP_WAIT_MAX: Duration = Duration::from_millis(250);
 /// Between two rounds of [`prune`]. The kernel is asked in the rounds 1, 2, 4, up to the last.
 const ROUND: Duration = Duration::from_millis(2);
 const LAST_ROUND: u32 = 64;
@@ -60,8 +62,8 @@ impl Notifier {
     /// write, and after one for which the program waits; not after an asynchronous one, nor after a call that has failed. Pages that a
     /// reader has filled in between would stay.
     ///
-    /// The kernel waits for reads of the range, which other threads serve. If many requests wait for that already, a new thread has the
-    /// pages dropped, and the reply does not wait.
+    /// The kernel waits for reads of the range, which other threads serve. If many requests wait for that already, those reads may need the
+    /// background requests of the waiting ones. So the wait of a further request has a limit: a new thread has the pages dropped.
     pub(crate) fn drop_pages(&self, inode: InodeNumber, offset: u64, len: u64, transport: &dyn Transport) {
         let message = pages(inode, offset, len);
         let is_dropped = self.dropping.fetch_add(1, Ordering::AcqRel) < DROPPING_MAX
@@ -69,11 +71,18 @@ impl Notifier {
         self.dropping.fetch_sub(1, Ordering::AcqRel);
         if !is_dropped {
             let device = Arc::clone(&self.device);
+            let (sender, is_sent) = channel::<()>();
             let body = move || {
                 let _ = send(&device, NOTIFY_INVAL_INODE, &message);
+                drop(sender);
             };
-            if let Err(error) = thread::Builder::new().name("fuse-drop".to_owned()).spawn(body) {
-                self.log.say(&format!("cannot notify the kernel of a change: {error}"));
+            match thread::Builder::new().name("fuse-drop".to_owned()).spawn(body) {
+                Err(error) => self.log.say(&format!("cannot notify the kernel of a change: {error}")),
+                Ok(_) => {
+                    transport.while_others_serve(&mut || {
+                        let _ = is_sent.recv_timeout(DROP_WAIT_MAX);
+                    });
+                }
             }
         }
     }

@@ -26,10 +26,20 @@ pub(crate) fn have(programs: &[&str]) -> bool {
 /// Unmount what is mounted at `at`. A mount is busy for a moment where another thread starts a program (its child has all descriptors
 /// until it executes it), or where another program of this machine looks into it.
 pub(crate) fn unmount(at: &Path) {
+    let (_, device) = run("findmnt", &["-n", "-o", "SOURCE", &at.to_string_lossy()]);
+    let backing = || run("losetup", &["-n", "-O", "BACK-FILE", device.trim()]);
+    let attached = backing();
     let unmount = || run("umount", &[&at.to_string_lossy()]);
     let (mut code, mut output) = unmount();
     for _ in 0..50 {
         if code == 0 {
+            // A mount namespace that another program made meanwhile has a copy of the mount, which ends with that program.
+            for _ in 0..100 {
+                if attached.0 != 0 || backing() != attached {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
             return;
         }
         std::thread::sleep(Duration::from_millis(100));
