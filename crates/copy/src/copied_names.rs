@@ -108,55 +108,55 @@ mod tests {
         }
 
         fn mark_of_incomplete(&self) -> String {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn link_at(&self, _: &Path) -> Result<Vec<u8>, Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn make_directory(&self, _: &Path) -> Result<(), Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn make_link(&self, _: &Path, _: &[u8]) -> Result<(), Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn make_hard_link(&self, _: &Path, _: &Path) -> Result<(), Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn make_node(&self, _: &Path, _: &Meta) -> Result<(), Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn create(&self, _: &Path, _: u64) -> Result<Box<dyn WriteFile>, Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn create_new(&self, _: &Target<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn rename(&self, _: &Path, _: &Path) -> Result<(), Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn remove(&self, _: &Path) -> Result<(), Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn set_meta(&self, _: &Path, _: &Meta, _: &Attributes) -> Result<Vec<LostAttribute>, Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn add_flags(&self, _: &Path, _: InodeFlags) -> Result<(), String> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
 
         fn sync(&self, _: &Path) -> Result<(), Error> {
-            unimplemented!()
+            unreachable!("only names are asked for")
         }
     }
 

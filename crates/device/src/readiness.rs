@@ -133,7 +133,7 @@ impl Readiness {
         self.event.clear();
     }
 
-    /// Ignore all later notifications and clears, after the queue is dropped. In a forked child they would be those of its parent.
+    /// Ignore all later notifications and clears, after the queue is dropped. In a forked child they would belong to its parent.
     pub fn leave(&self) {
         self.event.state.store(LEFT, Ordering::SeqCst);
     }

@@ -322,7 +322,7 @@ fn bad_choice(variable: &'static str, value: &str, choices: &'static str) -> Ope
 }
 
 impl FileDevice {
-    /// Release the locks. A forked child must not release those of its parent.
+    /// Release the locks. A forked child must not release locks of its parent.
     pub(crate) fn unlock(&self) {
         if self.locked_by == std::process::id() {
             let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);

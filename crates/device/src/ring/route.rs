@@ -58,7 +58,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Whether the front has counters apart from those of the file.
+    /// Whether the front counts apart from the file.
     fn counts_apart(&self, target: &dyn BlockDevice) -> bool {
         !std::ptr::addr_eq(&raw const *self.front, &raw const *target)
     }

@@ -1,4 +1,4 @@
-//! Failed writebacks: those that are retried, and lost data, which is reported once to each handle (errseq).
+//! Failed writebacks: retries, and lost data, which is reported once to each handle (errseq).
 //!
 //! Invariants:
 //! 1. A handle that existed when data was lost gets exactly one error at its next sync, whichever handle syncs first.

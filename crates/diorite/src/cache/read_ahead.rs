@@ -56,7 +56,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Its pages, also those that the reader has passed.
+    /// Its pages, also pages that the reader has passed.
     pub(crate) fn len(&self) -> usize {
         (self.pages.end - self.pages.start) as usize
     }
