@@ -27,11 +27,14 @@ pub(crate) use databases::run_in as run_databases_in;
 pub(crate) use mounts::run_in;
 
 /// The arguments.
+#[derive(Clone)]
 pub(crate) struct Options {
     /// Directory for images, on the measured disk; an absolute path.
     pub(crate) directory: PathBuf,
     /// Rounds.
     pub(crate) rounds: u32,
+    /// Another checkout of the source, whose programs are built: they take turns with ours, and no peer runs.
+    pub(crate) before: Option<PathBuf>,
     /// `schedulers`: the matrix of workloads and disks, and nothing else.
     pub(crate) matrix: bool,
 }
@@ -60,13 +63,19 @@ const SUITES: &[(&str, Suite)] = &[
 
 /// Run the suites that `arguments` name, or all.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let mut options = Options { directory: target::directory().join("bench"), rounds: 5, matrix: false };
+    let mut options =
+        Options { directory: target::directory().join("bench"), rounds: 5, before: None, matrix: false };
     let mut names = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--directory" => options.directory = PathBuf::from(value()?),
+            "--before" => {
+                let path = PathBuf::from(value()?);
+                let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
+                options.before = Some(path);
+            }
             "--matrix" => options.matrix = true,
             "--rounds" => options.rounds = value()?.parse().map_err(|_| "--rounds needs a number")?,
             name => names.push(name.to_owned()),

@@ -16,7 +16,7 @@ pub(super) use crate::setup::is_root as can_mount;
 use crate::target;
 
 /// A program of a suite.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Runner {
     /// The workload that it runs; empty in a suite with one workload.
     pub(super) workload: &'static str,
@@ -95,14 +95,20 @@ pub(super) struct RateSuite {
 impl RateSuite {
     /// Run all rounds, print, and store.
     pub(super) fn run(&self, options: &Options) -> Result<(), String> {
-        let store = store::directory(self.name)?;
+        let name =
+            if options.before.is_some() { format!("{}-before", self.name) } else { self.name.to_owned() };
+        let store = store::directory(&name)?;
         let report = self.measure(&store, options)?;
         let text = format!("# {}\n\n{}\n{}\n{report}", self.title, store::versions(), self.about);
         store::finish(&store, &text, &report)
     }
 
-    /// Run all rounds. Returns the figures, the ratios and the commands as text.
+    /// Run all rounds. Returns the figures, the ratios and the commands as text. With `options.before`, each runner of a program
+    /// that is built here has a twin that runs the other checkout's program.
     pub(super) fn measure(&self, store: &Path, options: &Options) -> Result<String, String> {
+        if let Some(before) = &options.before {
+            return self.with_twins(before)?.measure(store, &Options { before: None, ..options.clone() });
+        }
         let mut rounds: Vec<Vec<Figures>> = self.runners.iter().map(|_| Vec::new()).collect();
         let mut start = 0;
         for group in self.runners.chunk_by(|a, b| a.workload == b.workload) {
@@ -128,6 +134,64 @@ impl RateSuite {
         Ok(report)
     }
 
+    /// Ratios of each runner to its twin, figure by figure.
+    fn twins_report(&self, rounds: &[Vec<Figures>]) -> String {
+        let mut text = String::new();
+        for (pair, rounds) in self.runners.windows(2).zip(rounds.windows(2)) {
+            let (now, before) = (&pair[0], &pair[1]);
+            if before.workload != now.workload || before.name.strip_suffix("-before") != Some(now.name) {
+                continue;
+            }
+            if text.is_empty() {
+                text.push_str(
+                    "\n| now / before | figure | measured (median of rounds; range) |\n|---|---|---|\n",
+                );
+            }
+            for figure in rounds[0].first().into_iter().flat_map(BTreeMap::keys) {
+                let ratios: Vec<f64> = series(&rounds[0], figure)
+                    .iter()
+                    .zip(series(&rounds[1], figure))
+                    .map(|(now, before)| now / before)
+                    .collect();
+                let (ratio, (least, most)) = (median(ratios.iter().copied()), range(&ratios));
+                let title = title(now.workload, now.name);
+                let _ = writeln!(text, "| {title} | {figure} | {ratio:.3} ({least:.3} to {most:.3}) |");
+            }
+        }
+        text
+    }
+
+    /// This suite with a twin of each runner whose commands name a program built here. The only ratios are those of both.
+    fn with_twins(&self, before: &Path) -> Result<Self, String> {
+        let here =
+            target::directory().canonicalize().map_err(|error| format!("the target directory: {error}"))?;
+        let other = |line: &String| {
+            let from = |line: String, directory: &Path| {
+                ["release", "peers/release"].iter().fold(line, |line, built| {
+                    line.replace(
+                        &format!("{}/{built}/", directory.display()),
+                        &format!("{}/target/{built}/", before.display()),
+                    )
+                })
+            };
+            from(from(line.clone(), &here), target::directory())
+        };
+        let mut suite = Self { about: self.about.clone(), runners: Vec::new(), targets: Vec::new(), ..*self };
+        for runner in &self.runners {
+            let all = |lines: &[String]| lines.iter().map(other).collect::<Vec<_>>();
+            let (setup, command, after) = (all(&runner.before), all(&runner.command), all(&runner.after));
+            if (&setup, &command) == (&runner.before, &runner.command) {
+                continue;
+            }
+            let name = format!("{}-before", runner.name).leak();
+            suite.runners.extend([runner.clone(), Runner { name, before: setup, command, after, ..*runner }]);
+        }
+        if suite.runners.is_empty() {
+            return Err(format!("{}: no runner uses a program that is built here", self.name));
+        }
+        Ok(suite)
+    }
+
     fn report(&self, rounds: &[Vec<Figures>]) -> String {
         let mut text = String::from("| runner | figure | median | least | most |\n|---|---|---|---|---|\n");
         for (Runner { workload, name: runner, .. }, figures) in self.runners.iter().zip(rounds) {
@@ -143,6 +207,7 @@ impl RateSuite {
                 );
             }
         }
+        text.push_str(&self.twins_report(rounds));
         if !self.targets.is_empty() {
             text.push_str(
                 "\n| ratio | of | target | measured (median of rounds; range) | |\n|---|---|---|---|---|\n",
@@ -342,6 +407,31 @@ mod tests {
             "{report}"
         );
         assert!(!report.contains("absent"), "{report}");
+    }
+
+    #[test]
+    fn runners_of_programs_built_here_have_twins_of_another_checkout() {
+        let command = |program: String| vec![program, "target/bench/a.img".to_owned()];
+        let runner = |name, command| Runner { name, command, ..Runner::default() };
+        let ours = runner("ours", command(target::file("release/diorite")));
+        let runners = vec![ours, runner("fio", command("fio".to_owned()))];
+        let suite = RateSuite {
+            name: "x",
+            title: "X",
+            about: String::new(),
+            rounds: None,
+            runners,
+            targets: Vec::new(),
+        };
+        std::fs::create_dir_all(target::directory()).expect("the target directory");
+        let twins = suite.with_twins(Path::new("/old")).expect("twins");
+        let names: Vec<&str> = twins.runners.iter().map(|runner| runner.name).collect();
+        assert_eq!(names, ["ours", "ours-before"]);
+        assert_eq!(twins.runners[0].command[0], target::file("release/diorite"));
+        assert_eq!(twins.runners[1].command, command("/old/target/release/diorite".to_owned()));
+        let rounds = |rate: f64| vec![Figures::from([("rate".to_owned(), rate)])];
+        let report = twins.report(&[rounds(3.0), rounds(2.0)]);
+        assert!(report.contains("| ours | rate | 1.500 (1.500 to 1.500) |"), "{report}");
     }
 
     #[test]
