@@ -127,7 +127,7 @@ fn start_tls(transport: Transport, uri: &NbdUri) -> io::Result<Transport> {
 
 #[cfg(not(feature = "tls"))]
 fn start_tls(_transport: Transport, _uri: &NbdUri) -> io::Result<Transport> {
-    Err(refused("TLS was not compiled in (feature `nbd-tls`)"))
+    Err(refused("this build has no TLS; build with `--features nbd-tls`, or use nbd:// without it"))
 }
 
 /// Choose the export and read its properties. None if the server does not know `NBD_OPT_GO`.
