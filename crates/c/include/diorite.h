@@ -388,6 +388,11 @@ int diorite_filesystem_counters(diorite_filesystem *filesystem, diorite_counters
 /* Do not change the time (UTIME_OMIT). */
 #define DIORITE_TIME_OMIT 1073741822
 
+/*
+ * Flag of calls by path: act on a symbolic link itself instead of its target (AT_SYMLINK_NOFOLLOW).
+ */
+#define DIORITE_NOFOLLOW 256
+
 /* Rename: fail if the new name exists (RENAME_NOREPLACE). */
 #define DIORITE_RENAME_NOREPLACE 1
 
@@ -444,11 +449,11 @@ typedef struct {
     uint64_t spare[4];
 } diorite_attributes;
 
-/* As stat(2). */
-int diorite_stat(diorite_filesystem *filesystem, const char *path, diorite_attributes *attributes);
-
-/* As lstat(2): does not follow a symbolic link. */
-int diorite_lstat(diorite_filesystem *filesystem, const char *path, diorite_attributes *attributes);
+/* As stat(2), or with DIORITE_NOFOLLOW in flags as lstat(2). */
+int diorite_stat(diorite_filesystem *filesystem,
+                 const char *path,
+                 uint32_t flags,
+                 diorite_attributes *attributes);
 
 /* As mkdir(2). */
 int diorite_mkdir(diorite_filesystem *filesystem, const char *path, uint32_t mode);
@@ -481,27 +486,24 @@ int64_t diorite_readlink(diorite_filesystem *filesystem,
 int diorite_chmod(diorite_filesystem *filesystem, const char *path, uint32_t mode);
 
 /*
- * As chown(2): UINT32_MAX, which is (uint32_t)-1, keeps the user or the group. A regular file loses
- * its set-user-ID bit, set-group-ID bit and capabilities.
+ * As chown(2), or with DIORITE_NOFOLLOW in flags as lchown(2). UINT32_MAX, which is (uint32_t)-1,
+ * keeps the user or the group. A regular file loses its set-user-ID bit, set-group-ID bit and
+ * capabilities.
  */
 int diorite_chown(diorite_filesystem *filesystem,
                   const char *path,
                   uint32_t uid,
-                  uint32_t gid);
-
-/* As lchown(2): does not follow a symbolic link. */
-int diorite_lchown(diorite_filesystem *filesystem, const char *path, uint32_t uid, uint32_t gid);
+                  uint32_t gid,
+                  uint32_t flags);
 
 /*
  * As utimensat(2): times are the last access and the last change of the content. NULL sets both to
- * now.
+ * now. flags is 0 or DIORITE_NOFOLLOW.
  */
 int diorite_utimens(diorite_filesystem *filesystem,
                     const char *path,
-                    const diorite_time *times);
-
-/* As diorite_utimens, but does not follow a symbolic link. */
-int diorite_lutimens(diorite_filesystem *filesystem, const char *path, const diorite_time *times);
+                    const diorite_time *times,
+                    uint32_t flags);
 
 /* As truncate(2). */
 int diorite_truncate(diorite_filesystem *filesystem, const char *path, uint64_t size);
@@ -516,22 +518,19 @@ int diorite_fsync_path(diorite_filesystem *filesystem,
 /*
  * As getxattr(2): copies the value of an extended attribute and returns its length; with size 0 it
  * only returns the length. -ERANGE if the value is longer than size, -ENODATA if the attribute does
- * not exist.
+ * not exist. flags is 0 or DIORITE_NOFOLLOW.
  */
 int64_t diorite_getxattr(diorite_filesystem *filesystem,
                          const char *path,
                          const char *name,
                          void *value,
-                         size_t size);
+                         size_t size,
+                         uint32_t flags);
 
-/* As lgetxattr(2): does not follow a symbolic link. */
-int64_t diorite_lgetxattr(diorite_filesystem *filesystem,
-                          const char *path,
-                          const char *name,
-                          void *value,
-                          size_t size);
-
-/* As setxattr(2). */
+/*
+ * As setxattr(2): flags is 0, DIORITE_XATTR_CREATE or DIORITE_XATTR_REPLACE, joined by | with
+ * DIORITE_NOFOLLOW.
+ */
 int diorite_setxattr(diorite_filesystem *filesystem,
                      const char *path,
                      const char *name,
@@ -539,34 +538,21 @@ int diorite_setxattr(diorite_filesystem *filesystem,
                      size_t size,
                      uint32_t flags);
 
-/* As lsetxattr(2): does not follow a symbolic link. */
-int diorite_lsetxattr(diorite_filesystem *filesystem,
-                      const char *path,
-                      const char *name,
-                      const void *value,
-                      size_t size,
-                      uint32_t flags);
-
 /*
  * As listxattr(2): copies the names, each terminated by a NUL, and returns their total length; with
- * size 0 it only returns the length.
+ * size 0 it only returns the length. flags is 0 or DIORITE_NOFOLLOW.
  */
 int64_t diorite_listxattr(diorite_filesystem *filesystem,
                           const char *path,
                           char *names,
-                          size_t size);
+                          size_t size,
+                          uint32_t flags);
 
-/* As llistxattr(2): does not follow a symbolic link. */
-int64_t diorite_llistxattr(diorite_filesystem *filesystem,
-                           const char *path,
-                           char *names,
-                           size_t size);
-
-/* As removexattr(2). */
-int diorite_removexattr(diorite_filesystem *filesystem, const char *path, const char *name);
-
-/* As lremovexattr(2): does not follow a symbolic link. */
-int diorite_lremovexattr(diorite_filesystem *filesystem, const char *path, const char *name);
+/* As removexattr(2). flags is 0 or DIORITE_NOFOLLOW. */
+int diorite_removexattr(diorite_filesystem *filesystem,
+                        const char *path,
+                        const char *name,
+                        uint32_t flags);
 
 
 /*
@@ -827,9 +813,6 @@ int diorite_fallocate(diorite_file *file,
                       int mode,
                       uint64_t offset,
                       uint64_t len);
-
-/* Free the blocks of a range, which then reads as zeros. The size does not change. */
-int diorite_punch_hole(diorite_file *file, uint64_t offset, uint64_t len);
 
 /*
  * The offset of the first data at or after offset, as lseek with SEEK_DATA; -ENXIO if there is

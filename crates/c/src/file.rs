@@ -450,13 +450,6 @@ pub unsafe extern "C" fn diorite_fallocate(
     })
 }
 
-/// Free the blocks of a range, which then reads as zeros. The size does not change.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_punch_hole(file: *mut diorite_file, offset: u64, len: u64) -> c_int {
-    // SAFETY: the same handle.
-    unsafe { diorite_fallocate(file, DIORITE_FALLOC_PUNCH_HOLE | DIORITE_FALLOC_KEEP_SIZE, offset, len) }
-}
-
 /// The offset of the first data at or after `offset`, as lseek with SEEK_DATA; -ENXIO if there is none. The position does not change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_seek_data(file: *mut diorite_file, offset: u64) -> i64 {

@@ -196,45 +196,15 @@ impl From<Stats> for diorite_counters {
 }
 
 /// A structure whose first field is the size of the caller's version.
-trait Growing: Copy {
-    /// All zeros.
-    const ZERO: Self;
-}
+///
+/// # Safety
+/// All fields are numbers or pointers: any bytes are a value.
+unsafe trait Growing: Copy {}
 
-impl Growing for diorite_options {
-    const ZERO: Self = Self {
-        size: 0,
-        flags: 0,
-        direct: 0,
-        device_direct: 0,
-        data_mode: 0,
-        cache_bytes: 0,
-        metadata_cache_bytes: 0,
-        read_ahead_bytes: 0,
-        commit_interval_ms: 0,
-        dirty_age_ms: 0,
-        scheduler: std::ptr::null(),
-    };
-}
-
-impl Growing for diorite_mkfs_options {
-    const ZERO: Self = Self {
-        size: 0,
-        flags: 0,
-        ext: 0,
-        block_size: 0,
-        inode_size: 0,
-        bytes_per_inode: 0,
-        inodes: 0,
-        journal_blocks: 0,
-        root_uid: 0,
-        root_gid: 0,
-        reserved_permille: 0,
-        label: std::ptr::null(),
-        features: std::ptr::null(),
-        uuid: std::ptr::null(),
-    };
-}
+// SAFETY: its fields are numbers and a pointer.
+unsafe impl Growing for diorite_options {}
+// SAFETY: its fields are numbers and pointers.
+unsafe impl Growing for diorite_mkfs_options {}
 
 /// The caller's options in this version's form, as with `openat2(2)`: fields that an older caller does not have are zero, and fields that this
 /// version does not have must be zero.
@@ -242,7 +212,8 @@ impl Growing for diorite_mkfs_options {
 /// # Safety
 /// `options` is NULL or points to a structure as large as its first field says.
 unsafe fn sized<T: Growing>(options: *const T) -> Outcome<T> {
-    let mut known = T::ZERO;
+    // SAFETY: see `Growing`.
+    let mut known: T = unsafe { std::mem::zeroed() };
     if options.is_null() {
         return Ok(known);
     }

@@ -16,8 +16,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use diorite::{AlignedBuf, Error};
 
@@ -42,34 +41,12 @@ impl Buffer {
 }
 
 static BUFFERS: RwLock<BTreeMap<usize, Arc<Buffer>>> = RwLock::new(BTreeMap::new());
-/// The number of freed buffers.
-static FREED: AtomicU64 = AtomicU64::new(0);
 
-/// Finds the buffer of an address. It caches the last buffer, because most transfers of a queue are in one buffer.
-#[derive(Debug, Default)]
-pub(crate) struct Finder {
-    last: Weak<Buffer>,
-    range: Range<usize>,
-    freed: u64,
-}
-
-impl Finder {
-    /// The buffer that contains the memory; `None` if the memory is the caller's own.
-    pub(crate) fn find(&mut self, address: usize, len: usize) -> Option<Arc<Buffer>> {
-        let is_last = self.range.contains(&address) && len <= self.range.end - address;
-        if is_last && self.freed == FREED.load(Ordering::Acquire) {
-            return self.last.upgrade();
-        }
-        let buffers = BUFFERS.read().unwrap_or_else(PoisonError::into_inner);
-        let (_, buffer) = buffers.range(..=address).next_back()?;
-        let buffer = Arc::clone(buffer).contains(address, len).then(|| Arc::clone(buffer))?;
-        *self = Self {
-            last: Arc::downgrade(&buffer),
-            range: buffer.range.clone(),
-            freed: FREED.load(Ordering::Acquire),
-        };
-        Some(buffer)
-    }
+/// The buffer that contains the memory; `None` if the memory is the caller's own.
+pub(crate) fn find(address: usize, len: usize) -> Option<Arc<Buffer>> {
+    let buffers = BUFFERS.read().unwrap_or_else(PoisonError::into_inner);
+    let (_, buffer) = buffers.range(..=address).next_back()?;
+    buffer.contains(address, len).then(|| Arc::clone(buffer))
 }
 
 /// Allocate `len` zeroed bytes for direct I/O on `file`. If `file` is NULL, the alignment is 4096, which is enough for any file.
@@ -117,7 +94,6 @@ pub extern "C" fn diorite_buffer_free(memory: *mut c_void) -> c_int {
             return Err(Failure::Call(libc::EBUSY, text));
         }
         let buffer = buffers.remove(&at);
-        FREED.fetch_add(1, Ordering::AcqRel);
         drop(buffers);
         drop(buffer);
         Ok(())
@@ -138,18 +114,17 @@ mod tests {
     #[test]
     fn buffers_are_found_by_any_address_within_them_until_they_are_freed() {
         let (first, second) = (allocate(8192), allocate(4096));
-        let mut finder = Finder::default();
         for _ in 0..2 {
-            let found = finder.find(first.addr() + 4096, 4096).expect("within the first");
+            let found = find(first.addr() + 4096, 4096).expect("within the first");
             assert_eq!(found.range.start, first.addr());
             assert_eq!(diorite_buffer_free(first), -libc::EBUSY);
         }
-        assert!(finder.find(first.addr() + 4096, 4097).is_none(), "beyond the end");
-        assert!(finder.find(second.addr(), 4096).is_some());
+        assert!(find(first.addr() + 4096, 4097).is_none(), "beyond the end");
+        assert!(find(second.addr(), 4096).is_some());
         assert_eq!(diorite_buffer_free(first.wrapping_byte_add(4096)), -libc::EINVAL);
         assert_eq!(diorite_buffer_free(first), 0);
         assert_eq!(diorite_buffer_free(first), -libc::EINVAL);
-        assert!(finder.find(first.addr(), 4096).is_none());
+        assert!(find(first.addr(), 4096).is_none());
         assert_eq!(diorite_buffer_free(second), 0);
         assert_eq!(diorite_buffer_free(std::ptr::null_mut()), 0);
     }

@@ -112,28 +112,20 @@ impl From<Attributes> for diorite_attributes {
     }
 }
 
-/// As stat(2).
+/// Flag of calls by path: act on a symbolic link itself instead of its target (AT_SYMLINK_NOFOLLOW).
+pub const DIORITE_NOFOLLOW: u32 = 0x100;
+
+/// As stat(2), or with DIORITE_NOFOLLOW in `flags` as lstat(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_stat(
     filesystem: *mut diorite_filesystem,
     path: *const c_char,
+    flags: u32,
     attributes: *mut diorite_attributes,
 ) -> c_int {
     status(|| {
-        *output!(attributes) = handle!(filesystem).filesystem.metadata(path_of!(path))?.into();
-        Ok(())
-    })
-}
-
-/// As lstat(2): does not follow a symbolic link.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_lstat(
-    filesystem: *mut diorite_filesystem,
-    path: *const c_char,
-    attributes: *mut diorite_attributes,
-) -> c_int {
-    status(|| {
-        *output!(attributes) = handle!(filesystem).filesystem.symlink_metadata(path_of!(path))?.into();
+        let attributes = output!(attributes);
+        *attributes = at_node(handle!(filesystem), string!(path), flags, NodeRef::attributes)?.into();
         Ok(())
     })
 }
@@ -252,62 +244,38 @@ pub unsafe extern "C" fn diorite_chmod(
     status(|| Ok(handle!(filesystem).filesystem.set_permissions(path_of!(path), permissions(mode))?))
 }
 
-/// Whether a call follows a symbolic link.
-#[derive(Clone, Copy)]
-enum Links {
-    Follow,
-    Itself,
-}
-
-/// Call `act` with the inode at a path. Errors get the path.
+/// Call `act` with the inode at a path, following a symbolic link unless `flags` is [`DIORITE_NOFOLLOW`]. Errors get the path.
 fn at_node<T>(
     filesystem: &diorite_filesystem,
     path: &CStr,
-    links: Links,
+    flags: u32,
     act: impl FnOnce(&NodeRef) -> diorite::Result<T>,
 ) -> Outcome<T> {
     let path = as_path(path)?;
-    let node = match links {
-        Links::Follow => filesystem.filesystem.resolve(path),
-        Links::Itself => filesystem.filesystem.resolve_link(path),
+    let node = match flags {
+        0 => filesystem.filesystem.resolve(path),
+        DIORITE_NOFOLLOW => filesystem.filesystem.resolve_link(path),
+        _ => return Err(invalid("flags must be 0 or DIORITE_NOFOLLOW")),
     };
     act(&node?).map_err(|error| error.at(path).into())
 }
 
-fn change_owner(
-    filesystem: &diorite_filesystem,
-    path: &CStr,
-    links: Links,
-    uid: u32,
-    gid: u32,
-) -> Outcome<()> {
-    let some = |id: u32| (id != u32::MAX).then_some(id);
-    let (uid, gid) = (some(uid), some(gid));
-    let changes = SetAttributes { uid, gid, clear_privileges: true, ..SetAttributes::default() };
-    at_node(filesystem, path, links, |node| node.set_attributes(&changes))
-}
-
-/// As chown(2): UINT32_MAX, which is (uint32_t)-1, keeps the user or the group. A regular file loses its set-user-ID bit, set-group-ID bit and
-/// capabilities.
+/// As chown(2), or with DIORITE_NOFOLLOW in `flags` as lchown(2). UINT32_MAX, which is (uint32_t)-1, keeps the user or the group. A regular file
+/// loses its set-user-ID bit, set-group-ID bit and capabilities.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_chown(
     filesystem: *mut diorite_filesystem,
     path: *const c_char,
     uid: u32,
     gid: u32,
+    flags: u32,
 ) -> c_int {
-    status(|| change_owner(handle!(filesystem), string!(path), Links::Follow, uid, gid))
-}
-
-/// As lchown(2): does not follow a symbolic link.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_lchown(
-    filesystem: *mut diorite_filesystem,
-    path: *const c_char,
-    uid: u32,
-    gid: u32,
-) -> c_int {
-    status(|| change_owner(handle!(filesystem), string!(path), Links::Itself, uid, gid))
+    status(|| {
+        let some = |id: u32| (id != u32::MAX).then_some(id);
+        let (uid, gid) = (some(uid), some(gid));
+        let changes = SetAttributes { uid, gid, clear_privileges: true, ..SetAttributes::default() };
+        at_node(handle!(filesystem), string!(path), flags, |node| node.set_attributes(&changes))
+    })
 }
 
 /// # Safety
@@ -323,31 +291,18 @@ unsafe fn times_to_set(times: *const diorite_time) -> Outcome<SetAttributes> {
     Ok(SetAttributes { accessed, modified, ..SetAttributes::default() })
 }
 
-/// As utimensat(2): `times` are the last access and the last change of the content. NULL sets both to now.
+/// As utimensat(2): `times` are the last access and the last change of the content. NULL sets both to now. `flags` is 0 or DIORITE_NOFOLLOW.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_utimens(
     filesystem: *mut diorite_filesystem,
     path: *const c_char,
     times: *const diorite_time,
+    flags: u32,
 ) -> c_int {
     status(|| {
-        // SAFETY: NULL or two times (the crate's safety policy).
+        // SAFETY: the rules of the header; NULL, or two times.
         let changes = unsafe { times_to_set(times) }?;
-        at_node(handle!(filesystem), string!(path), Links::Follow, |node| node.set_attributes(&changes))
-    })
-}
-
-/// As `diorite_utimens`, but does not follow a symbolic link.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_lutimens(
-    filesystem: *mut diorite_filesystem,
-    path: *const c_char,
-    times: *const diorite_time,
-) -> c_int {
-    status(|| {
-        // SAFETY: NULL or two times (the crate's safety policy).
-        let changes = unsafe { times_to_set(times) }?;
-        at_node(handle!(filesystem), string!(path), Links::Itself, |node| node.set_attributes(&changes))
+        at_node(handle!(filesystem), string!(path), flags, |node| node.set_attributes(&changes))
     })
 }
 
@@ -369,11 +324,11 @@ pub unsafe extern "C" fn diorite_fsync_path(
     filesystem: *mut diorite_filesystem,
     path: *const c_char,
 ) -> c_int {
-    status(|| at_node(handle!(filesystem), string!(path), Links::Follow, NodeRef::sync))
+    status(|| at_node(handle!(filesystem), string!(path), 0, NodeRef::sync))
 }
 
 /// As getxattr(2): copies the value of an extended attribute and returns its length; with `size` 0 it only returns the length. -ERANGE if the
-/// value is longer than `size`, -ENODATA if the attribute does not exist.
+/// value is longer than `size`, -ENODATA if the attribute does not exist. `flags` is 0 or DIORITE_NOFOLLOW.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_getxattr(
     filesystem: *mut diorite_filesystem,
@@ -381,39 +336,15 @@ pub unsafe extern "C" fn diorite_getxattr(
     name: *const c_char,
     value: *mut c_void,
     size: usize,
+    flags: u32,
 ) -> i64 {
     count(|| {
-        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        // SAFETY: the rules of the header.
         let memory = unsafe { bytes_mut(value.cast(), size) }?;
-        get_xattr(handle!(filesystem), string!(path), Links::Follow, string!(name), memory)
+        let name = string!(name).to_bytes();
+        let value = at_node(handle!(filesystem), string!(path), flags, |node| node.xattr(name))?;
+        give_all(&value, memory)
     })
-}
-
-/// As lgetxattr(2): does not follow a symbolic link.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_lgetxattr(
-    filesystem: *mut diorite_filesystem,
-    path: *const c_char,
-    name: *const c_char,
-    value: *mut c_void,
-    size: usize,
-) -> i64 {
-    count(|| {
-        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
-        let memory = unsafe { bytes_mut(value.cast(), size) }?;
-        get_xattr(handle!(filesystem), string!(path), Links::Itself, string!(name), memory)
-    })
-}
-
-fn get_xattr(
-    filesystem: &diorite_filesystem,
-    path: &CStr,
-    links: Links,
-    name: &CStr,
-    memory: &mut [u8],
-) -> Outcome<usize> {
-    let value = at_node(filesystem, path, links, |node| node.xattr(name.to_bytes()))?;
-    give_all(&value, memory)
 }
 
 /// Extended attributes: fail if the attribute exists (XATTR_CREATE).
@@ -421,7 +352,7 @@ pub const DIORITE_XATTR_CREATE: u32 = 1;
 /// Extended attributes: fail if the attribute does not exist (XATTR_REPLACE).
 pub const DIORITE_XATTR_REPLACE: u32 = 2;
 
-/// As setxattr(2).
+/// As setxattr(2): `flags` is 0, DIORITE_XATTR_CREATE or DIORITE_XATTR_REPLACE, joined by | with DIORITE_NOFOLLOW.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_setxattr(
     filesystem: *mut diorite_filesystem,
@@ -432,111 +363,48 @@ pub unsafe extern "C" fn diorite_setxattr(
     flags: u32,
 ) -> c_int {
     status(|| {
-        // SAFETY: `size` bytes that do not change (the crate's safety policy).
+        // SAFETY: the rules of the header.
         let value = unsafe { bytes(value.cast(), size) }?;
-        set_xattr(handle!(filesystem), string!(path), Links::Follow, string!(name), value, flags)
+        let (name, links) = (string!(name).to_bytes(), flags & DIORITE_NOFOLLOW);
+        let mode = match flags & !links {
+            0 => XattrMode::Set,
+            DIORITE_XATTR_CREATE => XattrMode::Create,
+            DIORITE_XATTR_REPLACE => XattrMode::Replace,
+            _ => return Err(invalid("flags must be 0, DIORITE_XATTR_CREATE or DIORITE_XATTR_REPLACE")),
+        };
+        at_node(handle!(filesystem), string!(path), links, |node| node.set_xattr(name, value, mode))
     })
-}
-
-/// As lsetxattr(2): does not follow a symbolic link.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_lsetxattr(
-    filesystem: *mut diorite_filesystem,
-    path: *const c_char,
-    name: *const c_char,
-    value: *const c_void,
-    size: usize,
-    flags: u32,
-) -> c_int {
-    status(|| {
-        // SAFETY: `size` bytes that do not change (the crate's safety policy).
-        let value = unsafe { bytes(value.cast(), size) }?;
-        set_xattr(handle!(filesystem), string!(path), Links::Itself, string!(name), value, flags)
-    })
-}
-
-fn set_xattr(
-    filesystem: &diorite_filesystem,
-    path: &CStr,
-    links: Links,
-    name: &CStr,
-    value: &[u8],
-    flags: u32,
-) -> Outcome<()> {
-    let mode = match flags {
-        0 => XattrMode::Set,
-        DIORITE_XATTR_CREATE => XattrMode::Create,
-        DIORITE_XATTR_REPLACE => XattrMode::Replace,
-        _ => {
-            return Err(invalid("flags must be 0, DIORITE_XATTR_CREATE or DIORITE_XATTR_REPLACE"));
-        }
-    };
-    at_node(filesystem, path, links, |node| node.set_xattr(name.to_bytes(), value, mode))
 }
 
 /// As listxattr(2): copies the names, each terminated by a NUL, and returns their total length; with `size` 0 it only returns the length.
+/// `flags` is 0 or DIORITE_NOFOLLOW.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_listxattr(
     filesystem: *mut diorite_filesystem,
     path: *const c_char,
     names: *mut c_char,
     size: usize,
+    flags: u32,
 ) -> i64 {
     count(|| {
-        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
+        // SAFETY: the rules of the header.
         let memory = unsafe { bytes_mut(names.cast(), size) }?;
-        list_xattrs(handle!(filesystem), string!(path), Links::Follow, memory)
+        let names = at_node(handle!(filesystem), string!(path), flags, NodeRef::xattr_names)?;
+        let list: Vec<u8> = names.iter().flat_map(|name| name.iter().copied().chain([0])).collect();
+        give_all(&list, memory)
     })
 }
 
-/// As llistxattr(2): does not follow a symbolic link.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_llistxattr(
-    filesystem: *mut diorite_filesystem,
-    path: *const c_char,
-    names: *mut c_char,
-    size: usize,
-) -> i64 {
-    count(|| {
-        // SAFETY: `size` bytes that nothing else uses (the crate's safety policy).
-        let memory = unsafe { bytes_mut(names.cast(), size) }?;
-        list_xattrs(handle!(filesystem), string!(path), Links::Itself, memory)
-    })
-}
-
-fn list_xattrs(
-    filesystem: &diorite_filesystem,
-    path: &CStr,
-    links: Links,
-    memory: &mut [u8],
-) -> Outcome<usize> {
-    let names = at_node(filesystem, path, links, NodeRef::xattr_names)?;
-    let list: Vec<u8> = names.iter().flat_map(|name| name.iter().copied().chain([0])).collect();
-    give_all(&list, memory)
-}
-
-/// As removexattr(2).
+/// As removexattr(2). `flags` is 0 or DIORITE_NOFOLLOW.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn diorite_removexattr(
     filesystem: *mut diorite_filesystem,
     path: *const c_char,
     name: *const c_char,
+    flags: u32,
 ) -> c_int {
     status(|| {
         let name = string!(name).to_bytes();
-        at_node(handle!(filesystem), string!(path), Links::Follow, |node| node.remove_xattr(name))
-    })
-}
-
-/// As lremovexattr(2): does not follow a symbolic link.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn diorite_lremovexattr(
-    filesystem: *mut diorite_filesystem,
-    path: *const c_char,
-    name: *const c_char,
-) -> c_int {
-    status(|| {
-        let name = string!(name).to_bytes();
-        at_node(handle!(filesystem), string!(path), Links::Itself, |node| node.remove_xattr(name))
+        at_node(handle!(filesystem), string!(path), flags, |node| node.remove_xattr(name))
     })
 }

@@ -35,7 +35,7 @@ use crate::boundary::{
 };
 use crate::error::{Failure, note};
 use crate::file::diorite_file;
-use crate::memory::{Buffer, Finder};
+use crate::memory::{Buffer, find};
 
 /// A queue of direct transfers.
 #[derive(Debug)]
@@ -46,7 +46,6 @@ pub struct diorite_queue {
 #[derive(Debug)]
 struct Queue {
     transfers: DirectQueue<Transfer>,
-    finder: Finder,
     /// Completed transfers that did not fit into the caller's array.
     rest: VecDeque<Finished<Transfer>>,
     /// Scratch space for completed transfers.
@@ -101,7 +100,7 @@ pub unsafe extern "C" fn diorite_queue_open(depth: u32, flags: u32, queue: *mut 
                 _ => return Err(invalid("flags must be 0 or DIORITE_QUEUE_BATCHED")),
             };
             let (rest, ended) = (VecDeque::new(), Vec::new());
-            let queue = Queue { transfers, finder: Finder::default(), rest, ended };
+            let queue = Queue { transfers, rest, ended };
             Ok(diorite_queue { queue: OneAtATime::new(queue) })
         })
     })
@@ -111,7 +110,7 @@ impl Queue {
     fn memory(&mut self, file: &diorite_file, address: *mut u8, len: usize) -> Outcome<Transfer> {
         check_range(address, len)?;
         let address = NonNull::new(address).unwrap_or(NonNull::dangling());
-        let buffer = self.finder.find(address.as_ptr().addr(), len);
+        let buffer = find(address.as_ptr().addr(), len);
         Ok(Transfer { address, len, _buffer: buffer, _file: Arc::clone(&file.uses) })
     }
 

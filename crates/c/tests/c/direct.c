@@ -67,7 +67,7 @@ static void space(diorite_file *file, unsigned char *memory)
     diorite_attributes is;
 
     OK(diorite_ftruncate(file, 16 * LEN));
-    OK(diorite_punch_hole(file, 0, 65536));
+    OK(diorite_fallocate(file, DIORITE_FALLOC_PUNCH_HOLE | DIORITE_FALLOC_KEEP_SIZE, 0, 65536));
     IS(65536, diorite_seek_data(file, 0));
     IS(0, diorite_seek_hole(file, 0));
     FAILS(ENXIO, "end", diorite_seek_data(file, 16 * LEN));

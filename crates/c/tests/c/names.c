@@ -12,14 +12,14 @@ static void links_and_attributes(diorite_filesystem *fs)
     OK(diorite_file_open(fs, "/d/a", O_WRONLY | O_CREAT | O_EXCL, 0640, &file));
     IS(5, diorite_pwrite(file, "hello", 5, 0));
     OK(diorite_file_close(file));
-    OK(diorite_stat(fs, "/d/a", &is));
+    OK(diorite_stat(fs, "/d/a", 0, &is));
     CHECK(S_ISREG(is.mode) && (is.mode & 07777) == 0640 && is.size == 5 && is.links == 1 && is.uid == 0);
     CHECK(is.created.seconds > 1600000000 && is.created.nanoseconds < 1000000000);
     OK(diorite_link(fs, "/d/a", "/b"));
     OK(diorite_symlink(fs, "d/a", "/s"));
-    OK(diorite_stat(fs, "/s", &is));
+    OK(diorite_stat(fs, "/s", 0, &is));
     CHECK(S_ISREG(is.mode) && is.links == 2);
-    OK(diorite_lstat(fs, "/s", &is));
+    OK(diorite_stat(fs, "/s", DIORITE_NOFOLLOW, &is));
     CHECK(S_ISLNK(is.mode));
     IS(3, diorite_readlink(fs, "/s", text, sizeof text));
     CHECK(memcmp(text, "d/a", 3) == 0);
@@ -27,30 +27,31 @@ static void links_and_attributes(diorite_filesystem *fs)
     FAILS(EINVAL, "not a symbolic link", diorite_readlink(fs, "/b", text, 2));
 
     OK(diorite_chmod(fs, "/b", 04711));
-    OK(diorite_chown(fs, "/s", 1000, UINT32_MAX));
-    OK(diorite_lchown(fs, "/s", 7, 8));
-    OK(diorite_stat(fs, "/d/a", &is));
+    OK(diorite_chown(fs, "/s", 1000, UINT32_MAX, 0));
+    OK(diorite_chown(fs, "/s", 7, 8, DIORITE_NOFOLLOW));
+    OK(diorite_stat(fs, "/d/a", 0, &is));
     CHECK((is.mode & 07777) == 0711 && is.uid == 1000 && is.gid == 0);
-    OK(diorite_lstat(fs, "/s", &is));
+    OK(diorite_stat(fs, "/s", DIORITE_NOFOLLOW, &is));
     CHECK(is.uid == 7 && is.gid == 8);
 
     diorite_time times[2] = {{.seconds = -5, .nanoseconds = 999999999}, {.seconds = 0, .nanoseconds = DIORITE_TIME_OMIT}};
-    OK(diorite_stat(fs, "/b", &is));
+    OK(diorite_stat(fs, "/b", 0, &is));
     diorite_time before = is.modified;
-    OK(diorite_utimens(fs, "/b", times));
-    OK(diorite_stat(fs, "/b", &is));
+    OK(diorite_utimens(fs, "/b", times, 0));
+    OK(diorite_stat(fs, "/b", 0, &is));
     CHECK(is.accessed.seconds == -5 && is.accessed.nanoseconds == 999999999);
     CHECK(is.modified.seconds == before.seconds && is.modified.nanoseconds == before.nanoseconds);
     times[0].nanoseconds = 1000000000;
-    FAILS(EINVAL, "nanoseconds", diorite_utimens(fs, "/b", times));
-    OK(diorite_utimens(fs, "/b", NULL));
-    OK(diorite_lutimens(fs, "/s", NULL));
+    FAILS(EINVAL, "nanoseconds", diorite_utimens(fs, "/b", times, 0));
+    OK(diorite_utimens(fs, "/b", NULL, 0));
+    OK(diorite_utimens(fs, "/s", NULL, DIORITE_NOFOLLOW));
     OK(diorite_truncate(fs, "/b", 3));
     OK(diorite_fsync_path(fs, "/b"));
     OK(diorite_fsync_path(fs, "/d"));
     FAILS(ENOENT, "/none", diorite_fsync_path(fs, "/none"));
-    OK(diorite_stat(fs, "/b", &is));
+    OK(diorite_stat(fs, "/b", 0, &is));
     CHECK(is.size == 3);
+    FAILS(EINVAL, "DIORITE_NOFOLLOW", diorite_stat(fs, "/b", 1, &is));
 }
 
 static void renames(diorite_filesystem *fs)
@@ -60,7 +61,7 @@ static void renames(diorite_filesystem *fs)
     FAILS(EEXIST, "/d", diorite_rename(fs, "/b", "/d", DIORITE_RENAME_NOREPLACE));
     OK(diorite_rename(fs, "/b", "/d/b", 0));
     OK(diorite_rename(fs, "/s", "/d", DIORITE_RENAME_EXCHANGE));
-    OK(diorite_lstat(fs, "/d", &is));
+    OK(diorite_stat(fs, "/d", DIORITE_NOFOLLOW, &is));
     CHECK(S_ISLNK(is.mode));
     OK(diorite_rename(fs, "/d", "/s", DIORITE_RENAME_EXCHANGE));
     FAILS(EINVAL, "DIORITE_RENAME", diorite_rename(fs, "/d", "/s", 3));
@@ -78,24 +79,24 @@ static void attributes(diorite_filesystem *fs)
 {
     char value[16], names[64];
 
-    FAILS(ENODATA, "/d/a", diorite_getxattr(fs, "/d/a", "user.k", value, sizeof value));
+    FAILS(ENODATA, "/d/a", diorite_getxattr(fs, "/d/a", "user.k", value, sizeof value, 0));
     CHECK(diorite_error_kind() == DIORITE_KIND_NO_ATTRIBUTE);
     OK(diorite_setxattr(fs, "/d/a", "user.k", "va\0ue", 5, DIORITE_XATTR_CREATE));
     FAILS(EEXIST, "/d/a", diorite_setxattr(fs, "/d/a", "user.k", "x", 1, DIORITE_XATTR_CREATE));
     FAILS(ENODATA, "", diorite_setxattr(fs, "/d/a", "user.none", "x", 1, DIORITE_XATTR_REPLACE));
     OK(diorite_setxattr(fs, "/d/a", "user.empty", NULL, 0, 0));
-    IS(5, diorite_getxattr(fs, "/d/a", "user.k", NULL, 0));
-    IS(5, diorite_getxattr(fs, "/s", "user.k", value, 5)); /* through the link */
+    IS(5, diorite_getxattr(fs, "/d/a", "user.k", NULL, 0, 0));
+    IS(5, diorite_getxattr(fs, "/s", "user.k", value, 5, 0)); /* through the link */
     CHECK(memcmp(value, "va\0ue", 5) == 0);
-    FAILS(ERANGE, "too small", diorite_getxattr(fs, "/d/a", "user.k", value, 4));
-    IS(0, diorite_getxattr(fs, "/d/a", "user.empty", value, 4));
-    IS(7 + 11, diorite_listxattr(fs, "/d/a", NULL, 0));
-    IS(7 + 11, diorite_listxattr(fs, "/d/a", names, sizeof names));
+    FAILS(ERANGE, "too small", diorite_getxattr(fs, "/d/a", "user.k", value, 4, 0));
+    IS(0, diorite_getxattr(fs, "/d/a", "user.empty", value, 4, 0));
+    IS(7 + 11, diorite_listxattr(fs, "/d/a", NULL, 0, 0));
+    IS(7 + 11, diorite_listxattr(fs, "/d/a", names, sizeof names, 0));
     CHECK(names[6] == 0 || names[10] == 0);
-    IS(0, diorite_llistxattr(fs, "/s", names, sizeof names));
-    OK(diorite_removexattr(fs, "/d/a", "user.empty"));
-    FAILS(ENODATA, "/d/a", diorite_removexattr(fs, "/d/a", "user.empty"));
-    FAILS(ENODATA, "/s", diorite_lgetxattr(fs, "/s", "user.k", value, 5));
+    IS(0, diorite_listxattr(fs, "/s", names, sizeof names, DIORITE_NOFOLLOW));
+    OK(diorite_removexattr(fs, "/d/a", "user.empty", 0));
+    FAILS(ENODATA, "/d/a", diorite_removexattr(fs, "/d/a", "user.empty", 0));
+    FAILS(ENODATA, "/s", diorite_getxattr(fs, "/s", "user.k", value, 5, DIORITE_NOFOLLOW));
 }
 
 /* Names are bytes: not UTF-8, and of the largest length. */

@@ -8,7 +8,7 @@ int main(int argc, char **argv)
 
     CHECK(argc == 2);
     OK(diorite_filesystem_open(argv[1], NULL, &fs));
-    OK(diorite_stat(fs, "/buffered", &is));
+    OK(diorite_stat(fs, "/buffered", 0, &is));
     OK(diorite_filesystem_close(fs));
     return 0;
 }

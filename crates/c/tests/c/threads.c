@@ -34,7 +34,7 @@ static void *work(void *argument)
         snprintf(other, sizeof other, "/u%d-%d", (int)me, (int)round);
         OK(diorite_mkdir(fs, path, 0755));
         OK(diorite_rename(fs, path, other, 0));
-        IS(-ENOENT, diorite_stat(fs, path, &is));
+        IS(-ENOENT, diorite_stat(fs, path, 0, &is));
         CHECK(strstr(diorite_error_message(), path) != NULL);
         OK(diorite_rmdir(fs, other));
         /* A call on a queue that another thread uses fails, and the queue stays usable. */
