@@ -52,15 +52,14 @@ fn explained(error: io::Error, uri: &NbdUri, timeout: Duration) -> io::Error {
             };
             io::Error::new(ErrorKind::TimedOut, why)
         }
-        kind @ (ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
-            if shows_none =>
-        {
-            let why = "the server closed the connection; if it wants a certificate, give ?tls-certificates=DIR with client-cert.pem and \
-                       client-key.pem";
-            io::Error::new(kind, why)
-        }
         kind @ (ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
-            io::Error::new(kind, "the server closed the connection; its log may say why")
+            let why = if shows_none {
+                "the server closed the connection; if it wants a certificate, give ?tls-certificates=DIR with client-cert.pem and \
+                 client-key.pem"
+            } else {
+                "the server closed the connection; its log may say why"
+            };
+            io::Error::new(kind, why)
         }
         _ => error,
     }
@@ -99,12 +98,12 @@ fn greet(transport: &Transport) -> io::Result<u16> {
     if u64::from_be_bytes(greeting) != wire::GREETING {
         return Err(refused("the peer is not an NBD server"));
     }
-    match receive_u64(transport)? {
+    match u64::from_be_bytes(receive(transport)?) {
         wire::OPTION => {}
         wire::OLD_STYLE => return Err(refused("the server speaks the NBD protocol from before 2012 only")),
         _ => return Err(refused("the server speaks no known version of the NBD protocol")),
     }
-    let flags = receive_u16(transport)? & (wire::FIXED_NEWSTYLE | wire::NO_ZEROES);
+    let flags = u16::from_be_bytes(receive(transport)?) & (wire::FIXED_NEWSTYLE | wire::NO_ZEROES);
     if flags & wire::FIXED_NEWSTYLE == 0 {
         return Err(refused("the server does not speak the fixed newstyle protocol"));
     }
@@ -183,17 +182,17 @@ fn go(transport: &Transport, name: &str) -> io::Result<Option<Export>> {
 fn export_name(transport: &Transport, name: &str, no_zeroes: bool) -> io::Result<Export> {
     send_option(transport, wire::OPT_EXPORT_NAME, name.as_bytes())?;
     // Such a server closes the connection to refuse.
-    let bytes = receive_u64(transport).map_err(|error| match error.kind() {
+    let bytes = receive(transport).map_err(|error| match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
             refused(format!("the server has no export {name:?}, or refuses it"))
         }
         _ => error,
     })?;
-    let flags = receive_u16(transport)?;
+    let flags = u16::from_be_bytes(receive(transport)?);
     if !no_zeroes {
         transport.receive(&mut [0; 124])?;
     }
-    Ok(Export { bytes, flags, block_sizes: (512, 4096, 32 << 20) })
+    Ok(Export { bytes: u64::from_be_bytes(bytes), flags, block_sizes: (512, 4096, 32 << 20) })
 }
 
 /// The first names of the server's exports.
@@ -245,8 +244,9 @@ fn send_option(transport: &Transport, option: u32, data: &[u8]) -> io::Result<()
 }
 
 fn receive_reply(transport: &Transport, option: u32) -> io::Result<OptionReply> {
-    let magic = receive_u64(transport)?;
-    let (answered, kind, len) = (receive_u32(transport)?, receive_u32(transport)?, receive_u32(transport)?);
+    let magic = u64::from_be_bytes(receive(transport)?);
+    let number = || receive(transport).map(u32::from_be_bytes);
+    let (answered, kind, len) = (number()?, number()?, number()?);
     if magic != wire::OPTION_REPLY || answered != option || len > REPLY_MAX {
         return Err(malformed());
     }
@@ -259,22 +259,10 @@ fn send(transport: &Transport, bytes: &[u8]) -> io::Result<()> {
     transport.send(&mut [IoSlice::new(bytes)])
 }
 
-fn receive_u16(transport: &Transport) -> io::Result<u16> {
-    let mut bytes = [0; 2];
+fn receive<const BYTES: usize>(transport: &Transport) -> io::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
     transport.receive(&mut bytes)?;
-    Ok(u16::from_be_bytes(bytes))
-}
-
-fn receive_u32(transport: &Transport) -> io::Result<u32> {
-    let mut bytes = [0; 4];
-    transport.receive(&mut bytes)?;
-    Ok(u32::from_be_bytes(bytes))
-}
-
-fn receive_u64(transport: &Transport) -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    transport.receive(&mut bytes)?;
-    Ok(u64::from_be_bytes(bytes))
+    Ok(bytes)
 }
 
 fn malformed() -> io::Error {
