@@ -133,34 +133,6 @@ pub(crate) struct AsyncCore {
 /// The result of `start`: the number of the transfer, and its bytes if it is complete.
 type Started = (u64, Option<usize>);
 
-impl AsyncCore {
-    fn start(
-        &self,
-        py: Python<'_>,
-        usage: Use,
-        buffer: &Bound<'_, PyAny>,
-        offset: u64,
-        future: Py<PyAny>,
-        file: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Started> {
-        let given = given_file(py, file, self.has_file)?;
-        let memory = QueueMemory::new(buffer, future, usage)?;
-        let (id, ended) = self.state.call(py, |state| {
-            let len = memory.len();
-            let file = given.as_ref().or(state.file.as_ref()).expect("checked above");
-            let transfer = match usage {
-                Use::Fill => state.queue.read(file, offset, memory, len),
-                Use::Drain => state.queue.write(file, offset, memory, len),
-            };
-            Ok::<_, Failure>(state.start(transfer))
-        })?;
-        match ended {
-            Some((result, _)) => Ok((id, Some(result.map_err(Failure::from)?))),
-            None => Ok((id, None)),
-        }
-    }
-}
-
 #[pymethods]
 impl AsyncCore {
     #[new]
@@ -202,28 +174,30 @@ impl AsyncCore {
         (queue.as_raw_fd(), event.as_raw_fd())
     }
 
-    #[pyo3(signature = (buffer, offset, future, file))]
-    fn start_read(
+    /// Start a read into ``buffer``, or a write of it.
+    fn start(
         &self,
         py: Python<'_>,
+        reads: bool,
         buffer: &Bound<'_, PyAny>,
         offset: Offset,
         future: Py<PyAny>,
         file: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Started> {
-        self.start(py, Use::Fill, buffer, offset.0, future, file)
-    }
-
-    #[pyo3(signature = (buffer, offset, future, file))]
-    fn start_write(
-        &self,
-        py: Python<'_>,
-        buffer: &Bound<'_, PyAny>,
-        offset: Offset,
-        future: Py<PyAny>,
-        file: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Started> {
-        self.start(py, Use::Drain, buffer, offset.0, future, file)
+        let given = given_file(py, file, self.has_file)?;
+        let memory = QueueMemory::new(buffer, future, if reads { Use::Fill } else { Use::Drain })?;
+        let (id, ended) = self.state.call(py, |state| {
+            let len = memory.len();
+            let file = given.as_ref().or(state.file.as_ref()).expect("checked above");
+            let transfer = if reads {
+                state.queue.read(file, offset.0, memory, len)
+            } else {
+                state.queue.write(file, offset.0, memory, len)
+            };
+            Ok::<_, Failure>(state.start(transfer))
+        })?;
+        let bytes = ended.map(|(result, _)| result.map_err(Failure::from)).transpose()?;
+        Ok((id, bytes))
     }
 
     /// The futures of completed transfers, each with the number of bytes or an exception.

@@ -180,16 +180,16 @@ impl Volume {
         device_direct: Option<Direct>,
         scheduler: Option<&str>,
     ) -> PyResult<Self> {
-        let given = |value: Option<usize>, set: fn(FilesystemOptions, usize) -> FilesystemOptions| {
-            move |options| {
-                value.map_or_else(|| FilesystemOptions::clone(&options), |value| set(options.clone(), value))
-            }
-        };
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
         let mut options = FilesystemOptions::new().access(access);
-        options = given(cache_bytes, FilesystemOptions::cache_bytes)(options);
-        options = given(metadata_cache_bytes, FilesystemOptions::metadata_cache_bytes)(options);
-        options = given(read_ahead_bytes, FilesystemOptions::read_ahead_bytes)(options);
+        let sizes: [(_, fn(FilesystemOptions, usize) -> FilesystemOptions); 3] = [
+            (cache_bytes, FilesystemOptions::cache_bytes),
+            (metadata_cache_bytes, FilesystemOptions::metadata_cache_bytes),
+            (read_ahead_bytes, FilesystemOptions::read_ahead_bytes),
+        ];
+        for (bytes, set) in sizes.into_iter().filter_map(|(bytes, set)| Some((bytes?, set))) {
+            options = set(options, bytes);
+        }
         if let Some(age) = dirty_age {
             options = options.dirty_age(seconds(age)?);
         }
@@ -230,20 +230,14 @@ impl Volume {
         self.filesystem.close(py, |filesystem| filesystem.clone().close(), is_busy)
     }
 
-    #[pyo3(signature = (path, mode, direct, unaligned, sync, permissions, owner))]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of `open`")]
     fn _open(
         &self,
         py: Python<'_>,
         path: FsPath,
-        mode: &str,
-        direct: Option<Direct>,
-        unaligned: &str,
-        sync: Option<String>,
+        with: Options,
         permissions: u16,
         owner: Option<(u32, u32)>,
     ) -> PyResult<Handle> {
-        let with = Options::new(mode, direct, unaligned, sync)?;
         let (path, owner) = (self.path(&path)?, self::owner(owner));
         let file = self.on(py, |filesystem| {
             let options = with.apply_creating(filesystem.open_options());
@@ -359,11 +353,6 @@ impl Volume {
         self.on(py, |filesystem| filesystem.remove_file(at))
     }
 
-    /// Remove a file, a link or a special file. A directory needs ``rmdir``.
-    fn unlink(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
-        self.remove(py, path)
-    }
-
     fn _remove_tree(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
         let at = self.path(&path)?;
         self.on(py, |filesystem| filesystem.remove_dir_all(at))
@@ -373,11 +362,6 @@ impl Volume {
     fn rename(&self, py: Python<'_>, src: FsPath, dst: FsPath) -> PyResult<()> {
         let (src, dst) = self.two_paths(&src, &dst)?;
         self.on(py, |filesystem| filesystem.rename(src, dst))
-    }
-
-    /// Rename; a file at ``dst`` is replaced.
-    fn replace(&self, py: Python<'_>, src: FsPath, dst: FsPath) -> PyResult<()> {
-        self.rename(py, src, dst)
     }
 
     /// Exchange two files or directories.

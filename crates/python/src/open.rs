@@ -46,14 +46,14 @@ pub(crate) struct Options {
     sync: Option<String>,
 }
 
-impl Options {
-    pub(crate) fn new(
-        mode: &str,
-        direct: Option<Direct>,
-        unaligned: &str,
-        sync: Option<String>,
-    ) -> PyResult<Self> {
-        let unaligned = match unaligned {
+/// From the tuple of mode, `direct`, `unaligned` and `sync`.
+impl FromPyObject<'_, '_> for Options {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let (mode, direct, unaligned, sync): (String, Option<Direct>, String, Option<String>) =
+            object.extract()?;
+        let unaligned = match unaligned.as_str() {
             "error" => Unaligned::Error,
             "bounce" => Unaligned::Bounce,
             other => {
@@ -65,9 +65,11 @@ impl Options {
             let message = format!("sync must be None, \"data\" or \"all\", not {other:?}");
             return Err(PyValueError::new_err(message));
         }
-        Ok(Self { access: Access::of(mode)?, direct, unaligned, sync })
+        Ok(Self { access: Access::of(&mode)?, direct, unaligned, sync })
     }
+}
 
+impl Options {
     fn apply<P>(&self, options: OpenOptions<P>) -> OpenOptions<P> {
         let access = self.access;
         let options = options.read(access.read).write(access.write).append(access.append);
@@ -98,32 +100,14 @@ pub(crate) fn owner(owner: Option<(u32, u32)>) -> Owner {
 
 /// Open a file of the host; ``diorite.open_host`` is the interface.
 #[pyfunction]
-#[pyo3(signature = (path, mode, direct, unaligned, sync))]
-pub(crate) fn open_host_handle(
-    py: Python<'_>,
-    path: HostPath,
-    mode: &str,
-    direct: Option<Direct>,
-    unaligned: &str,
-    sync: Option<String>,
-) -> PyResult<Handle> {
-    let with = Options::new(mode, direct, unaligned, sync)?;
+pub(crate) fn open_host_handle(py: Python<'_>, path: HostPath, with: Options) -> PyResult<Handle> {
     let file = py.detach(|| with.apply_creating(HostFile::options()).open(&path));
     Ok(Handle::new(file.map_err(Failure::from)?, 4096))
 }
 
 /// Open a whole device; ``diorite.open_raw`` is the interface.
 #[pyfunction]
-#[pyo3(signature = (target, mode, direct, unaligned, sync))]
-pub(crate) fn open_raw_handle(
-    py: Python<'_>,
-    target: HostPath,
-    mode: &str,
-    direct: Option<Direct>,
-    unaligned: &str,
-    sync: Option<String>,
-) -> PyResult<Handle> {
-    let with = Options::new(mode, direct, unaligned, sync)?;
+pub(crate) fn open_raw_handle(py: Python<'_>, target: HostPath, with: Options) -> PyResult<Handle> {
     if with.access.create || with.access.create_new {
         return Err(PyValueError::new_err(
             "a device cannot be created or truncated; use mode \"rb\" or \"r+b\"",

@@ -37,15 +37,8 @@ pub(crate) struct Completion {
 
 impl From<Finished<QueueMemory>> for Completion {
     fn from(finished: Finished<QueueMemory>) -> Self {
-        let Finished { memory, result, .. } = finished;
-        Self { result, ..Self::of(memory) }
-    }
-}
-
-impl Completion {
-    fn of(memory: QueueMemory) -> Self {
-        let (buffer, data) = memory.into_objects();
-        Self { data, buffer, result: Ok(0) }
+        let (buffer, data) = finished.memory.into_objects();
+        Self { data, buffer, result: finished.result }
     }
 }
 

@@ -44,9 +44,9 @@ class AsyncQueue:
             else:
                 future.set_result(end)
 
-    async def _run(self, start, buffer, offset, file):
+    async def _run(self, reads, buffer, offset, file):
         future = self._watch().create_future()
-        number, nbytes = start(buffer, offset, future, file)
+        number, nbytes = self._core.start(reads, buffer, offset, future, file)
         if nbytes is not None:
             return nbytes
         self._futures[number] = future
@@ -61,11 +61,11 @@ class AsyncQueue:
 
     async def read(self, buffer, offset, *, file=None):
         """Fill ``buffer`` from ``offset``; returns the number of bytes, fewer only at the end of the file."""
-        return await self._run(self._core.start_read, buffer, offset, file)
+        return await self._run(True, buffer, offset, file)
 
     async def write(self, buffer, offset, *, file=None):
         """Write all of ``buffer`` at ``offset``; returns the number of bytes."""
-        return await self._run(self._core.start_write, buffer, offset, file)
+        return await self._run(False, buffer, offset, file)
 
     @property
     def depth(self):

@@ -340,7 +340,7 @@ def open_host(path, mode="rb", buffering=-1, encoding=None, errors=None, newline
     """
 
     def handle(access, how):
-        return _diorite.open_host_handle(path, access, direct, how, sync)
+        return _diorite.open_host_handle(path, (access, direct, how, sync))
 
     return _open_with(handle, os.fspath(path), mode, buffering, encoding, errors, newline, unaligned)
 
@@ -352,7 +352,7 @@ def open_raw(target, mode="rb", buffering=-1, encoding=None, errors=None, newlin
     """
 
     def handle(access, how):
-        return _diorite.open_raw_handle(target, access, direct, how, sync)
+        return _diorite.open_raw_handle(target, (access, direct, how, sync))
 
     return _open_with(handle, os.fspath(target), mode, buffering, encoding, errors, newline, unaligned)
 

@@ -143,6 +143,9 @@ class Filesystem(_diorite.Volume):
     context manager; ``close`` reports errors. Threads can share it; a forked process cannot use it.
     """
 
+    replace = _diorite.Volume.rename
+    unlink = _diorite.Volume.remove
+
     def __init__(self, target, **options):
         super().__init__()
         self._files = _OpenFiles()
@@ -207,7 +210,7 @@ class Filesystem(_diorite.Volume):
         makes each write durable. ``permissions`` and ``owner`` apply to a new file.
         """
         def handle(access, how):
-            return self._open(path, access, direct, how, sync, permissions, owner)
+            return self._open(path, (access, direct, how, sync), permissions, owner)
 
         name = self._plain(path)
         return self._files.add(_open_with(handle, name, mode, buffering, encoding, errors, newline, unaligned))

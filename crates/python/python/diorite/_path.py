@@ -24,6 +24,10 @@ def _note_directory(filesystem, seen, inode, path):
     seen[inode] = path
 
 
+def _of_pure(name, text):
+    return property(lambda path: getattr(path._pure, name), doc=text)
+
+
 class Path:
     """A path of a filesystem: ``fs / "dir" / "file"``.
 
@@ -80,30 +84,11 @@ class Path:
 
     # These calls do not use the volume.
 
-    @property
-    def name(self):
-        """The last part."""
-        return self._pure.name
-
-    @property
-    def stem(self):
-        """The last part without its suffix."""
-        return self._pure.stem
-
-    @property
-    def suffix(self):
-        """The suffix of the last part, with its dot."""
-        return self._pure.suffix
-
-    @property
-    def suffixes(self):
-        """All suffixes of the last part."""
-        return self._pure.suffixes
-
-    @property
-    def parts(self):
-        """The parts."""
-        return self._pure.parts
+    name = _of_pure("name", "The last part.")
+    stem = _of_pure("stem", "The last part without its suffix.")
+    suffix = _of_pure("suffix", "The suffix of the last part, with its dot.")
+    suffixes = _of_pure("suffixes", "All suffixes of the last part.")
+    parts = _of_pure("parts", "The parts.")
 
     @property
     def parent(self):
@@ -307,9 +292,7 @@ class Path:
         self._filesystem.rename(self, target)
         return target
 
-    def replace(self, target):
-        """Rename; returns the new path. An existing file is replaced."""
-        return self.rename(target)
+    replace = rename
 
     def chmod(self, mode, *, follow_symlinks=True):
         """Set permission bits."""

@@ -269,7 +269,7 @@ for block in range(8):
 queue.close()
 core = diorite.AsyncQueue(file, 2)._core
 for block in range(8):
-    core.start_read(file.buffer(4096), block * 4096, Closes(core), None)
+    core.start(True, file.buffer(4096), block * 4096, Closes(core), None)
 for number in range(8, 0, -1):
     if not core.closed:
         core.cancel(number)
