@@ -48,8 +48,8 @@ pub(crate) fn is_worth_showing(done: &Result<()>) -> bool {
     matches!(done, Ok(()) | Err(Failure::Reported))
 }
 
-/// Print the changes of a command as one JSON object, if requested.
-fn report(
+/// Print the result of a command as one JSON object, if requested.
+pub(crate) fn report(
     json: Reporting,
     done: Result<()>,
     output: &mut Output,

@@ -12,7 +12,7 @@ use diorite_copy::{
 };
 use serde_json::json;
 
-use crate::args::{Cat, Cp};
+use crate::args::Cp;
 use crate::change::{for_each, is_worth_showing};
 use crate::failure::{Failure, Result};
 use crate::images::Images;
@@ -24,12 +24,8 @@ use crate::progress::CopyProgress;
 /// Size of a read.
 const CHUNK_BYTES: usize = 1 << 20;
 
-pub(crate) fn cat(arguments: &Cat, images: &mut Images, output: &mut Output) -> Result<()> {
-    write_out(&arguments.paths, images, output)
-}
-
 /// Write files to standard output, one after the other.
-fn write_out(paths: &[Location], images: &mut Images, output: &mut Output) -> Result<()> {
+pub(crate) fn cat(paths: &[Location], images: &mut Images, output: &mut Output) -> Result<()> {
     let direct = images.direct().unwrap_or(DirectIo::Preferred);
     for_each(paths, |location| {
         let (image, path) = match location {
@@ -75,40 +71,28 @@ fn is_standard(path: &Path) -> bool {
 }
 
 /// One side of a copy.
-enum Side {
-    Host(HostTree),
-    Image(ImageTree),
-}
+trait Side: Source + Sink {}
 
-impl Side {
-    /// Open a side; `others` are locations of the other side.
-    fn of(location: &Location, access: Access, others: &[Location], images: &mut Images) -> Result<Self> {
-        Ok(match location {
-            Location::Host(_) => {
-                let files = others.iter().filter_map(image_of);
-                let files = files.flat_map(|image| host_paths(&image.to_string_lossy()));
-                Self::Host(HostTree::new().beside_images(files))
-            }
-            Location::Image { image, .. } => {
-                let filesystem = images.open(image, access)?;
-                Self::Image(ImageTree::new(filesystem, image.display().to_string(), images.direct()))
-            }
-        })
-    }
+impl<T: Source + Sink> Side for T {}
 
-    fn source(&self) -> &dyn Source {
-        match self {
-            Self::Host(tree) => tree,
-            Self::Image(tree) => tree,
+/// Open a side; `others` are locations of the other side.
+fn open_side(
+    location: &Location,
+    access: Access,
+    others: &[Location],
+    images: &mut Images,
+) -> Result<Box<dyn Side>> {
+    Ok(match location {
+        Location::Host(_) => {
+            let files = others.iter().filter_map(image_of);
+            let files = files.flat_map(|image| host_paths(&image.to_string_lossy()));
+            Box::new(HostTree::new().beside_images(files))
         }
-    }
-
-    fn sink(&self) -> &dyn Sink {
-        match self {
-            Self::Host(tree) => tree,
-            Self::Image(tree) => tree,
+        Location::Image { image, .. } => {
+            let filesystem = images.open(image, access)?;
+            Box::new(ImageTree::new(filesystem, image.display().to_string(), images.direct()))
         }
-    }
+    })
 }
 
 fn path_of(location: &Location) -> &Path {
@@ -147,12 +131,12 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         if arguments.common.reporting.json {
             return Err(Failure::Usage("--json and `-` both need standard output; leave one out".to_owned()));
         }
-        return write_out(sources, images, output);
+        return cat(sources, images, output);
     }
     // A second signal must not leave a half-written file on the host.
     interrupt::is_changing();
-    let target = Side::of(to, Access::ReadWrite, sources, images)?;
-    let existing = target.sink().existing(path_of(to), Follow::Yes)?;
+    let target = open_side(to, Access::ReadWrite, sources, images)?;
+    let existing = target.existing(path_of(to), Follow::Yes)?;
     let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
     if sources.len() > 1 && !is_directory {
         return Err(Failure::Usage(format!("{to}: several sources need a directory as destination")));
@@ -160,7 +144,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     let mut jobs = Vec::new();
     for from in sources {
         let access = if is_same_side(from, to) { Access::ReadWrite } else { Access::ReadOnly };
-        jobs.push((from, Side::of(from, access, std::slice::from_ref(to), images)?));
+        jobs.push((from, open_side(from, access, std::slice::from_ref(to), images)?));
     }
     let recursive = arguments.recursive || arguments.archive;
     let options = CopyOptions {
@@ -172,19 +156,19 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     let total = if CopyProgress::is_visible() {
         let cancel = interrupt::cancel();
         let is_cancelled = || cancel.is_cancelled();
-        let bytes = |(from, side): &(&Location, Side)| {
-            diorite_copy::data_bytes(side.source(), path_of(from), options.depth, &is_cancelled)
+        let bytes = |(from, side): &(&Location, Box<dyn Side>)| {
+            diorite_copy::data_bytes(&**side, path_of(from), options.depth, &is_cancelled)
         };
         jobs.iter().map(bytes).sum()
     } else {
         0
     };
     let progress = CopyProgress::new(total, interrupt::cancel());
-    let mut copier = Copier::new(target.sink(), options, &progress);
+    let mut copier = Copier::new(&*target, options, &progress);
     let mut destination = Destination { location: to, is_directory, copied: HashSet::new() };
     let copied = for_each(sources, |from| {
         let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { return Ok(()) };
-        copy_one(&mut copier, side.source(), target.sink(), from, &mut destination)
+        copy_one(&mut copier, &**side, &*target, from, &mut destination)
     });
     let finished = copier.finish();
     progress.finish();
@@ -288,11 +272,12 @@ fn refuse_nesting(
     let meta = source.meta(from_path, Follow::No).ok();
     let there = sink.existing(target, Follow::No)?.map(|there| there.identity);
     if from_path == target || there.is_some() && there == meta.as_ref().map(|meta| meta.identity) {
-        return Err(diorite_copy::Error::SameFile { name: from.to_string() }.into());
+        return Err(Failure::Failed(format!("{from}: not copied: source and destination are the same file")));
     }
     let directory = meta.filter(|meta| meta.kind == FileKind::Directory);
     if directory.is_some_and(|meta| is_within(sink, into, meta.identity)) {
-        return Err(diorite_copy::Error::IntoItself { name: from.to_string() }.into());
+        let why = "the destination is inside of it; choose another destination";
+        return Err(Failure::Failed(format!("{from}: not copied: {why}")));
     }
     Ok(())
 }

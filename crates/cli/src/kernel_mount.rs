@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use diorite::front_end::host_paths;
+use diorite_mount::mounted::{self, Mounted};
 
 use crate::failure::complain;
 
@@ -14,27 +15,19 @@ use crate::failure::complain;
 pub(crate) fn warn_if_mounted(name: &Path) {
     let Some(spec) = name.to_str() else { return };
     let partition = spec.rsplit_once("?partition=").map(|(_, rest)| rest.split('&').next().unwrap_or(rest));
-    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return };
     let disks = host_paths(spec).into_iter().flat_map(|path| disks_of(&path));
     let numbers: Vec<_> = disks.filter_map(|disk| number_of(&disk, partition)).collect();
-    let mounted = mounts.lines().find_map(|line| written_at(line, &numbers));
-    if let Some(at) = mounted {
+    let is_written = |mount: &Mounted| mount.filesystem_options.split(',').any(|option| option == "rw");
+    let mounted =
+        mounted::all().into_iter().find(|mount| is_written(mount) && numbers.contains(&mount.numbers));
+    if let Some(Mounted { directory: at, .. }) = mounted {
         complain(&format!(
-            "{}: the kernel has mounted it on {at} and may write: the shown data may be old or inconsistent; use it there, or \
+            "{}: the kernel has mounted it on {} and may write: the shown data may be old or inconsistent; use it there, or \
              unmount it",
-            name.display()
+            name.display(),
+            at.display()
         ));
     }
-}
-
-/// The mount point in a line of `mountinfo` that mounts one of these devices for writing (`proc_pid_mountinfo(5)`).
-fn written_at<'l>(line: &'l str, numbers: &[String]) -> Option<&'l str> {
-    let (mount, filesystem) = line.split_once(" - ")?;
-    let mut fields = mount.split(' ').skip(2);
-    let (number, at) = (fields.next()?, fields.nth(1)?);
-    let options = filesystem.split(' ').nth(2)?;
-    let is_written = options.split(',').any(|option| option == "rw");
-    (is_written && numbers.iter().any(|known| known == number)).then_some(at)
 }
 
 /// The directories in `/sys` of the block device `path`, or of the loop devices on the file `path`.
@@ -60,19 +53,4 @@ fn number_of(disk: &Path, partition: Option<&str>) -> Option<String> {
     let mut parts = fs::read_dir(disk).ok()?.flatten().map(|part| part.path());
     let part = parts.find(|part| read(part.join("partition")).is_some_and(|number| number == wanted))?;
     read(part.join("dev"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_mountinfo_are_understood() {
-        let numbers = ["7:0".to_owned()];
-        let line = "36 35 7:0 / /mnt/a rw,noatime shared:1 - ext4 /dev/loop0 rw,errors=continue";
-        assert_eq!(written_at(line, &numbers), Some("/mnt/a"));
-        assert_eq!(written_at(&line.replace("7:0", "7:1"), &numbers), None);
-        assert_eq!(written_at(&line.replace("loop0 rw", "loop0 ro"), &numbers), None);
-        assert_eq!(written_at("", &numbers), None);
-    }
 }

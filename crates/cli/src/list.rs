@@ -13,7 +13,7 @@ use diorite::{
 use serde_json::{Value, json};
 
 use crate::args::{Du, Ls, ManyPaths, OnePath, Tree};
-use crate::change::{for_each, is_worth_showing};
+use crate::change::{for_each, report};
 use crate::failure::{Failure, Result, complain_of_part, visible};
 use crate::images::Images;
 use crate::interrupt;
@@ -277,10 +277,7 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
         }
         whole(is_partial)
     });
-    if arguments.common.reporting.json && is_worth_showing(&done) {
-        output.json(json!({ "command": "ls", "lists": lists }))?;
-    }
-    done
+    report(arguments.common.reporting, done, output, || json!({ "command": "ls", "lists": lists }))
 }
 
 /// A directory with its entries, as JSON.
@@ -293,77 +290,58 @@ fn json_list(filesystem: &Filesystem, directory: &Path, entries: &[Entry]) -> Va
     json!({ "directory": json_name(directory.as_os_str().as_bytes()), "entries": list })
 }
 
-/// Widths of the columns of a long list.
-#[derive(Default)]
-struct Widths {
-    links: usize,
-    uid: usize,
-    gid: usize,
-    size: usize,
-}
-
-impl Widths {
-    fn of(entries: &[Entry], arguments: &Ls) -> Self {
-        let mut widths = Self::default();
-        for attributes in entries.iter().filter_map(|entry| entry.attributes.as_ref()) {
-            widths.links = widths.links.max(digits(attributes.links));
-            widths.uid = widths.uid.max(digits(attributes.owner.uid));
-            widths.gid = widths.gid.max(digits(attributes.owner.gid));
-            widths.size = widths.size.max(size_text(attributes, arguments).len());
-        }
-        widths
-    }
-}
-
-/// Digits of a number.
-fn digits(number: u32) -> usize {
-    number.checked_ilog10().unwrap_or(0) as usize + 1
-}
-
-/// The size of a file, or the numbers of a device.
-fn size_text(attributes: &Attributes, arguments: &Ls) -> String {
-    if is_device(attributes) {
+/// The columns of a long list between mode and time: links, owner, group, and the size of a file or the numbers of a device.
+fn columns(attributes: &Attributes, arguments: &Ls) -> [String; 4] {
+    let size = if is_device(attributes) {
         format!("{}, {}", attributes.device.0, attributes.device.1)
     } else if arguments.sizes.human_readable {
         human(attributes.size)
     } else {
         attributes.size.to_string()
-    }
+    };
+    let owner = attributes.owner;
+    [attributes.links.to_string(), owner.uid.to_string(), owner.gid.to_string(), size]
 }
 
 fn show_list(filesystem: &Filesystem, entries: &[Entry], arguments: &Ls, output: &mut Output) -> Result<()> {
-    let inode_width = entries.iter().map(|entry| digits(entry.inode.0)).max().unwrap_or(0);
-    let widths = if arguments.long { Widths::of(entries, arguments) } else { Widths::default() };
-    for entry in entries {
+    let inode_width = entries.iter().map(|entry| entry.inode.0.to_string().len()).max().unwrap_or(0);
+    let row = |entry: &Entry| {
+        let attributes = entry.attributes.as_ref().filter(|_| arguments.long)?;
+        let time = local_time(attributes.modified, "%Y-%m-%d %H:%M");
+        Some((mode_text(attributes), columns(attributes, arguments), time))
+    };
+    let rows: Vec<_> = entries.iter().map(row).collect();
+    let mut widths = [0; 4];
+    for (_, columns, _) in rows.iter().flatten() {
+        widths = std::array::from_fn(|column| columns[column].len().max(widths[column]));
+    }
+    for (entry, row) in entries.iter().zip(rows) {
         if arguments.inode {
             output.text(&format!("{:>inode_width$} ", entry.inode.0))?;
         }
-        let Some(attributes) = entry.attributes.as_ref().filter(|_| arguments.long) else {
-            output.name(&entry.name)?;
-            output.line("")?;
-            continue;
-        };
-        let Widths { links, uid, gid, size } = widths;
-        output.text(&format!(
-            "{} {:>links$} {:>uid$} {:>gid$} {:>size$} {} ",
-            mode_text(attributes),
-            attributes.links,
-            attributes.owner.uid,
-            attributes.owner.gid,
-            size_text(attributes, arguments),
-            local_time(attributes.modified, "%Y-%m-%d %H:%M"),
-        ))?;
-        output.name(&entry.name)?;
-        if entry.kind == FileKind::Symlink {
-            output.text(" -> ")?;
-            match link_target(filesystem, entry.inode) {
-                Ok(target) => output.name(&target)?,
-                Err(error) => output.text(&format!("({error})"))?,
+        if let Some((mode, columns, time)) = &row {
+            output.text(mode)?;
+            for (text, width) in columns.iter().zip(widths) {
+                output.text(&format!(" {text:>width$}"))?;
             }
+            output.text(&format!(" {time} "))?;
+        }
+        output.name(&entry.name)?;
+        if row.is_some() && entry.kind == FileKind::Symlink {
+            show_target(filesystem, entry.inode, output)?;
         }
         output.line("")?;
     }
     Ok(())
+}
+
+/// Write the target of a symbolic link behind its name. False if it cannot be read.
+fn show_target(filesystem: &Filesystem, link: InodeNumber, output: &mut Output) -> Result<bool> {
+    output.text(" -> ")?;
+    match link_target(filesystem, link) {
+        Ok(target) => output.name(&target).map(|()| true),
+        Err(error) => output.text(&format!("({error})")).map(|()| false),
+    }
 }
 
 pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -> Result<()> {
@@ -433,14 +411,7 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
             }
             FileKind::Symlink => {
                 files += 1;
-                output.text(" -> ")?;
-                match link_target(&filesystem, entry.inode) {
-                    Ok(target) => output.name(&target)?,
-                    Err(error) => {
-                        output.text(&format!("({error})"))?;
-                        has_bad_link = true;
-                    }
-                }
+                has_bad_link |= !show_target(&filesystem, entry.inode, output)?;
                 output.line("")?;
             }
             _ => {
@@ -489,10 +460,7 @@ pub(crate) fn stat(arguments: &ManyPaths, images: &mut Images, output: &mut Outp
         }
         show_stat(&filesystem, location, path, &attributes, &xattrs, output)
     });
-    if arguments.common.reporting.json && is_worth_showing(&done) {
-        output.json(json!({ "command": "stat", "files": files }))?;
-    }
-    done
+    report(arguments.common.reporting, done, output, || json!({ "command": "stat", "files": files }))
 }
 
 fn show_stat(
@@ -606,10 +574,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
         }
         whole(is_partial)
     });
-    if arguments.common.reporting.json && is_worth_showing(&done) {
-        output.json(json!({ "command": "du", "totals": totals }))?;
-    }
-    done
+    report(arguments.common.reporting, done, output, || json!({ "command": "du", "totals": totals }))
 }
 
 pub(crate) fn extents(arguments: &OnePath, images: &mut Images, output: &mut Output) -> Result<()> {

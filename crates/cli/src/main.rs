@@ -27,8 +27,6 @@ mod logging;
 mod make;
 mod mount;
 mod output;
-#[cfg(feature = "profile")]
-mod profile;
 #[cfg_attr(not(feature = "profile"), path = "no_profiling.rs")]
 mod profiling;
 mod progress;
@@ -121,7 +119,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Ls(arguments) => list::ls(arguments, images, output),
         Command::Tree(arguments) => list::tree(arguments, images, output),
         Command::Stat(arguments) => list::stat(arguments, images, output),
-        Command::Cat(arguments) => data::cat(arguments, images, output),
+        Command::Cat(arguments) => data::cat(&arguments.paths, images, output),
         Command::Cp(arguments) => data::cp(arguments, images, output),
         Command::Mv(arguments) => change::mv(arguments, images, output),
         Command::Rm(arguments) => change::rm(arguments, images, output),

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use diorite_mount::fuse::{detach, detach_own, keep_descriptors_here, keep_few_arenas, leave_namespace};
-use diorite_mount::{MountError, MountOptions, mounted, option_words, users_of};
+use diorite_mount::mounted::{self, Mounted};
+use diorite_mount::{MountError, MountOptions, option_words, users_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -87,7 +88,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         (true, None) => Destination::SystemLog,
         (false, _) => Destination::StandardError,
     };
-    logging::install(destination, arguments.log_level.into());
+    logging::install(destination, arguments.log_level);
     warn_of_file_size(&arguments.image);
     // A signal between the mount and the first answer would leave a mount without a daemon.
     interrupt::is_changing();
@@ -165,24 +166,26 @@ pub(crate) fn umount(arguments: &args::Umount) -> Result<()> {
 fn unmount(directory: &Path, lazily: bool) -> Result<()> {
     // As in the kernel's list of mounts. A mount without a daemon has no canonical path.
     let directory = &directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-    if let Some(kind) = mounted::type_of(directory).filter(|kind| !mounted::is_own(kind)) {
+    let mount = mounted::on(directory);
+    if let Some(Mounted { kind, .. }) = mount.as_ref().filter(|mount| !mount.is_own()) {
         return Err(Failure::Failed(format!(
             "{}: cannot unmount: the mount is of type {kind}, not of Diorite: use `umount`",
             directory.display()
         )));
     }
     let daemon = if lazily { None } else { daemon_of(directory) };
-    let numbers = mounted::device_numbers(directory);
     // Errors of the daemon's last writes are in its log only.
     let written = if daemon.is_some() { write_back(directory) } else { Ok(()) };
     detach(directory, lazily).map_err(|error| not_unmounted(directory, &error))?;
     // If it is mounted elsewhere, too, as by `mount --bind`, the daemon continues.
-    let elsewhere = numbers.and_then(|numbers| mounted::directories_of(&numbers).into_iter().next());
+    let elsewhere = mount.and_then(|mount| {
+        mounted::all().into_iter().find(|other| other.is_own() && other.numbers == mount.numbers)
+    });
     match (daemon, elsewhere) {
         (Some(_), Some(elsewhere)) => complain(&format!(
             "{}: unmounted; the volume is still in use on {}",
             directory.display(),
-            elsewhere.display()
+            elsewhere.directory.display()
         )),
         (Some(daemon), None) => wait_for_end(directory, &daemon)?,
         (None, _) => {}
@@ -303,7 +306,7 @@ fn end(mount: &diorite_mount::Mount, is_unmounted: &Mutex<bool>) {
     match detached {
         Ok(()) => *is_unmounted = true,
         // As after `umount -l`.
-        Err(_) if mounted::type_of(directory).is_none_or(|kind| !mounted::is_own(&kind)) => {
+        Err(_) if mounted::on(directory).is_none_or(|mount| !mount.is_own()) => {
             log::warn!(
                 "{shown}: it is not in the tree; it ends, and programs that have files open get errors"
             );

@@ -13,18 +13,33 @@ use crate::interrupt;
 use crate::output::Output;
 use crate::progress::StageProgress;
 
+/// Simulates a table.
+type Simulation = fn(&Options) -> Result<Outcome, ReproError>;
+
+/// The tables of one simulation each.
+const SIMULATIONS: [(Table, Simulation); 4] =
+    [(Table::Fairness, fairness), (Table::Boundary, boundary), (Table::Raw, raw), (Table::Odirect, odirect)];
+
 pub(crate) fn repro(arguments: &Repro, output: &mut Output) -> Result<()> {
-    let tables = arguments.tables();
     // Checked before the run, which takes long.
     arguments.report.as_deref().map_or(Ok(()), check_can_be_written)?;
+    let options = Options { seed: arguments.seed, amount_percent: arguments.amount, ..Options::default() };
     let mut outcomes = Vec::new();
-    for table in tables {
-        let outcome = reproduce(table, arguments)?;
+    let mut add = |outcome: Outcome| {
         if !arguments.reporting.json {
             print(&outcome, output)?;
             output.flush()?;
         }
         outcomes.push(outcome);
+        Ok::<_, Failure>(())
+    };
+    for (table, reproduce) in SIMULATIONS.into_iter().filter(|(table, _)| arguments.wants(*table)) {
+        add(simulated(table, reproduce, &options)?)?;
+    }
+    if arguments.wants(Table::Matrix) {
+        let done = matrix(&options, &StageProgress::default(), &interrupt::cancel());
+        interrupt::check()?;
+        add(done?)?;
     }
     let machine = Machine::this(None);
     if let Some(file) = &arguments.report {
@@ -55,26 +70,13 @@ fn check_can_be_written(file: &Path) -> Result<()> {
     checked.map_err(|errno| Failure::host(file.display(), "write", &errno.into()))
 }
 
-fn reproduce(table: Table, arguments: &Repro) -> Result<Outcome> {
-    let options = Options { seed: arguments.seed, amount_percent: arguments.amount, ..Options::default() };
-    let simulate = |reproduce: fn(&Options) -> Result<Outcome, ReproError>| {
-        let progress = StageProgress::default();
-        progress.begin(&format!("{table:?}: simulating"), 0);
-        let outcome = reproduce(&options);
-        progress.end();
-        outcome
-    };
-    Ok(match table {
-        Table::Fairness => simulate(fairness)?,
-        Table::Matrix => {
-            let done = matrix(&options, &StageProgress::default(), &interrupt::cancel());
-            interrupt::check()?;
-            done?
-        }
-        Table::Boundary => simulate(boundary)?,
-        Table::Raw => simulate(raw)?,
-        Table::Odirect => simulate(odirect)?,
-    })
+/// The table of a simulation.
+fn simulated(table: Table, reproduce: Simulation, options: &Options) -> Result<Outcome> {
+    let progress = StageProgress::default();
+    progress.begin(&format!("{table:?}: simulating"), 0);
+    let outcome = reproduce(options);
+    progress.end();
+    Ok(outcome?)
 }
 
 fn print(outcome: &Outcome, output: &mut Output) -> Result<()> {

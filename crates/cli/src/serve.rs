@@ -28,7 +28,7 @@ fn options(arguments: &args::Served) -> Result<MountOptions> {
     if let Some(name) = options.kernel_mount_option() {
         return Err(for_mounts(name));
     }
-    logging::install(Destination::StandardError, arguments.log_level.into());
+    logging::install(Destination::StandardError, arguments.log_level);
     raise_limits();
     warn_of_file_size(&arguments.image);
     Ok(options)

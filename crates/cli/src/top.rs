@@ -112,28 +112,21 @@ impl Usage {
         };
         let mut tasks: Vec<TaskStatus> = Vec::new();
         for task in &now.tasks {
-            let before = before(task.pid);
-            let difference = TaskStatus {
-                pid: task.pid,
-                command: task.command.clone(),
-                read: task.read.since(&before.read),
-                write: task.write.since(&before.write),
-                sync: task.sync.since(&before.sync),
-                metadata: task.metadata.since(&before.metadata),
-            };
-            if operations(&difference) > 0 {
+            let difference = task.since(before(task.pid));
+            if difference.all().operations > 0 {
                 tasks.push(difference);
             }
         }
         tasks.sort_by_cached_key(|task| {
+            let all = task.all();
             let amount = match sort {
                 SortBy::Total => task.read.bytes + task.write.bytes,
                 SortBy::Read => task.read.bytes,
                 SortBy::Write => task.write.bytes,
-                SortBy::Operations => operations(task),
-                SortBy::Latency => all(task).latencies.percentile(99.0).as_micros() as u64,
+                SortBy::Operations => all.operations,
+                SortBy::Latency => all.latencies.percentile(99.0).as_micros() as u64,
             };
-            std::cmp::Reverse((amount, operations(task)))
+            std::cmp::Reverse((amount, all.operations))
         });
         let since = if is_same_mount { earlier.uptime_ms } else { 0 };
         Self { seconds: (now.uptime_ms - since).max(1) as f64 / 1000.0, tasks }
@@ -142,12 +135,7 @@ impl Usage {
     /// Everything together.
     fn total(&self) -> TaskStatus {
         let mut total = TaskStatus::default();
-        for task in &self.tasks {
-            total.read.add(&task.read);
-            total.write.add(&task.write);
-            total.sync.add(&task.sync);
-            total.metadata.add(&task.metadata);
-        }
+        self.tasks.iter().for_each(|task| total.add(task));
         total
     }
 
@@ -183,16 +171,4 @@ impl Usage {
             "tasks": self.tasks.iter().map(task).collect::<Vec<_>>(),
         })
     }
-}
-
-fn all(task: &TaskStatus) -> Totals {
-    let mut all = task.read.clone();
-    for totals in [&task.write, &task.sync, &task.metadata] {
-        all.add(totals);
-    }
-    all
-}
-
-fn operations(task: &TaskStatus) -> u64 {
-    task.read.operations + task.write.operations + task.sync.operations + task.metadata.operations
 }

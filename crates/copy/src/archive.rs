@@ -11,11 +11,11 @@ use std::path::{Component, Path, PathBuf};
 
 use diorite::front_end::InodeFlags;
 use diorite::{FileKind, Timestamp};
-use tar::{Archive, Entry, EntryType, Header};
+use tar::{EntryType, Header};
 
 use crate::copied_names::{Age, CopiedNames};
 use crate::numbers::{self, MAJORS, MINORS, MODES, OWNERS, SECONDS};
-use crate::pax::{Extra, PaxFilter, PaxRecords, SparseMap, last};
+use crate::pax::{Entries, Entry, SparseMap};
 use crate::records::{Extended, Sparse, leading_map};
 use crate::tree::{Attributes, Follow, LostAttribute, Meta, Sink};
 use crate::{Error, Summary, Watch};
@@ -37,13 +37,11 @@ pub fn unpack(
     to: &Path,
     watch: &dyn Watch,
 ) -> Result<Summary, Error> {
-    let (stream, records) = PaxFilter::new(stream);
     let mut unpacker = Unpacker {
         name,
         sink,
         to,
         watch,
-        records,
         summary: Summary::default(),
         directories: BTreeMap::new(),
         flags: BTreeMap::new(),
@@ -51,8 +49,7 @@ pub fn unpack(
         lost_keywords: HashSet::new(),
         current: String::new(),
     };
-    let mut archive = Archive::new(stream);
-    let unpacked = unpacker.entries(&mut archive);
+    let unpacked = unpacker.entries(&mut Entries::new(stream));
     let finished = unpacker.finish();
     unpacked.and(finished)?;
     Ok(unpacker.summary)
@@ -63,7 +60,6 @@ struct Unpacker<'a> {
     sink: &'a dyn Sink,
     to: &'a Path,
     watch: &'a dyn Watch,
-    records: PaxRecords,
     summary: Summary,
     /// Attributes of directories, set at the end.
     directories: BTreeMap<PathBuf, (Meta, Attributes)>,
@@ -97,7 +93,8 @@ impl Unpacker<'_> {
     fn error(&self, source: io::Error) -> Error {
         let archive = self.name.to_owned();
         if source.kind() == io::ErrorKind::UnexpectedEof && !self.current.is_empty() {
-            return Error::Truncated { archive, entry: self.current.clone() };
+            let why = format!("it ends in the middle of `{}`; copy the archive again", self.current);
+            return Error::Archive { archive, source: io::Error::new(source.kind(), why) };
         }
         Error::Archive { archive, source }
     }
@@ -107,13 +104,12 @@ impl Unpacker<'_> {
         Error::Entry { archive: self.name.to_owned(), entry: self.current.clone(), why: why.into() }
     }
 
-    fn entries(&mut self, archive: &mut Archive<impl Read>) -> Result<(), Error> {
-        for entry in archive.entries().map_err(|source| self.error(source))? {
+    fn entries(&mut self, entries: &mut Entries<impl Read>) -> Result<(), Error> {
+        while let Some(entry) = entries.next_entry().map_err(|source| self.error(source))? {
             if self.watch.is_cancelled() {
                 return Err(Error::Interrupted);
             }
-            let entry = entry.map_err(|source| self.error(source))?;
-            self.entry(entry)?;
+            self.entry(entry, entries)?;
         }
         Ok(())
     }
@@ -158,10 +154,9 @@ impl Unpacker<'_> {
         }
     }
 
-    fn entry(&mut self, mut entry: Entry<'_, impl Read>) -> Result<(), Error> {
-        let Extra { records, sparse } = self.records.next();
-        let given = last(&records, "GNU.sparse.name").or_else(|| last(&records, "path"));
-        let name = given.map_or_else(|| entry.path_bytes().into_owned(), <[u8]>::to_vec);
+    /// Make the file of an entry with this `data`.
+    fn entry(&mut self, entry: Entry, data: &mut impl Read) -> Result<(), Error> {
+        let Entry { header, records, name, link, size, sparse } = entry;
         self.current = String::from_utf8_lossy(&name).into_owned();
         let path = self.destination(&name)?;
         let mut extended = Extended::of(&records).map_err(|why| self.entry_error(why))?;
@@ -170,14 +165,15 @@ impl Unpacker<'_> {
         let size = match &sparse {
             Some(Sparse::Known(map)) => map.size,
             Some(Sparse::Leading(size)) => *size,
-            None => entry.size(),
+            None => size,
         };
-        let meta = self.meta(&entry, kind_of(entry.header().entry_type(), &name), size, &extended)?;
+        let kind = header.entry_type();
+        let meta = self.meta(&header, kind_of(kind, &name), size, &extended)?;
         let attributes: Attributes = std::mem::take(&mut extended.attributes).into_iter().collect();
         let Some(path) = path else {
             // `./` sets the attributes of the destination itself.
             if meta.kind != FileKind::Directory {
-                return Err(self.entry_error("its name is that of the root, and it is no directory"));
+                return Err(self.entry_error("it has the name of the root and is not a directory"));
             }
             self.directories.insert(self.to.to_owned(), (meta, attributes));
             return Ok(());
@@ -189,10 +185,6 @@ impl Unpacker<'_> {
             self.directories.insert(path, (meta, attributes));
             return Ok(());
         }
-        let kind = entry.header().entry_type();
-        let link = last(&records, "linkpath");
-        let link =
-            link.map_or_else(|| entry.link_name_bytes().unwrap_or_default().into_owned(), <[u8]>::to_vec);
         if kind.is_hard_link() {
             return self.hard_link(&link, &path);
         }
@@ -202,13 +194,13 @@ impl Unpacker<'_> {
             FileKind::Regular => {
                 let map = match sparse {
                     Some(Sparse::Leading(size)) => {
-                        Some(leading_map(&mut entry, size).map_err(|source| self.error(source))?)
+                        Some(leading_map(data, size).map_err(|source| self.error(source))?)
                     }
                     Some(Sparse::Known(map)) => Some(map),
                     None => None,
                 };
                 self.report_unknown(kind);
-                self.file(&mut entry, &path, map)?;
+                self.file(data, &path, size, map)?;
             }
             _ => self.sink.make_node(&path, &meta)?,
         }
@@ -258,7 +250,7 @@ impl Unpacker<'_> {
         let (Some(original), Some(Some(_))) = (original, there) else {
             let link = String::from_utf8_lossy(link);
             return Err(self.entry_error(format!(
-                "it is another name of `{link}`, which is not before it in the archive; make the archive with both"
+                "its original `{link}` does not precede it in the archive; make the archive with both"
             )));
         };
         if original == path {
@@ -274,13 +266,17 @@ impl Unpacker<'_> {
     /// The path of an entry. Symbolic links are followed in all parts of its name but the last. `None` for the destination itself.
     fn destination(&self, name: &[u8]) -> Result<Option<PathBuf>, Error> {
         let name = Path::new(OsStr::from_bytes(name));
-        let escapes = || Error::Escapes { archive: self.name.to_owned(), entry: name.display().to_string() };
+        let (archive, entry) = (self.name.to_owned(), name.display().to_string());
         let is_wrong = |part| match part {
             Component::Normal(part) => part.as_bytes().contains(&0),
             part => part == Component::ParentDir,
         };
         if name.components().any(is_wrong) {
-            return Err(escapes());
+            return Err(Error::Entry {
+                archive,
+                entry,
+                why: "its name leads out of the destination".to_owned(),
+            });
         }
         let (mut path, mut links) = (self.to.to_owned(), 0);
         let mut waiting = parts_reversed(name);
@@ -298,9 +294,9 @@ impl Unpacker<'_> {
             if existing.is_some_and(|at| at.kind == FileKind::Symlink) {
                 links += 1;
                 if links > LINKS_MAX {
-                    return Err(self.entry_error("there are too many symbolic links in its name"));
+                    return Err(self.entry_error("its name has too many symbolic links"));
                 }
-                let target = PathBuf::from(OsString::from_vec(self.sink.link_at(&path)?));
+                let target = PathBuf::from(OsString::from_vec(self.sink.link_target(&path)?));
                 path.pop();
                 if target.has_root() {
                     self.to.clone_into(&mut path);
@@ -360,11 +356,12 @@ impl Unpacker<'_> {
 
     fn file(
         &mut self,
-        entry: &mut Entry<'_, impl Read>,
+        data: &mut impl Read,
         path: &Path,
+        size: u64,
         sparse: Option<SparseMap>,
     ) -> Result<(), Error> {
-        let (is_sparse, size) = (sparse.is_some(), sparse.as_ref().map_or(entry.size(), |map| map.size));
+        let is_sparse = sparse.is_some();
         self.watch.begin(path, size);
         let file = self.sink.create(path, size)?;
         let mut buffer = vec![0; CHUNK_BYTES];
@@ -377,9 +374,9 @@ impl Unpacker<'_> {
                     return Err(Error::Interrupted);
                 }
                 let most = (until - offset).min(CHUNK_BYTES as u64) as usize;
-                let count = fill(entry, &mut buffer[..most]).map_err(|source| self.error(source))?;
+                let count = fill(data, &mut buffer[..most]).map_err(|source| self.error(source))?;
                 if count == 0 && is_sparse {
-                    return Err(self.entry_error("it is a sparse file, and has less data than it says"));
+                    return Err(self.entry_error("the sparse file has less data than its map"));
                 } else if count == 0 {
                     break;
                 }
@@ -398,15 +395,8 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    fn meta(
-        &self,
-        entry: &Entry<'_, impl Read>,
-        kind: FileKind,
-        size: u64,
-        extended: &Extended,
-    ) -> Result<Meta, Error> {
+    fn meta(&self, header: &Header, kind: FileKind, size: u64, extended: &Extended) -> Result<Meta, Error> {
         let read = || -> Result<Meta, String> {
-            let header = entry.header();
             let old = header.as_old();
             let field = |what, bytes| numbers::checked(what, numbers::field(bytes), &OWNERS);
             let modified = if let Some(modified) = extended.modified {
@@ -543,7 +533,7 @@ mod tests {
             let to = directory.path().join("to");
             std::fs::create_dir(&to).unwrap();
             let error = unpack_here(&archive(entries), &to).unwrap_err();
-            assert!(matches!(error, Error::Escapes { .. }), "{error}");
+            assert!(error.to_string().contains("leads out of the destination"), "{error}");
             assert!(!directory.path().join("evil").exists());
         }
     }

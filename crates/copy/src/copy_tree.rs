@@ -102,6 +102,6 @@ mod tests {
         filesystem.copy_tree_out("/to", path("back")).unwrap();
         assert_eq!(std::fs::read_to_string(path("back/sub/file")).unwrap(), "content");
         // The image is in the directory that is copied.
-        assert!(matches!(filesystem.copy_tree_in(directory.path(), "/all"), Err(Error::OwnImage { .. })));
+        assert!(matches!(filesystem.copy_tree_in(directory.path(), "/all"), Err(Error::Refused { .. })));
     }
 }

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use diorite::FileKind;
 
 use crate::copied_names::{Age, CopiedNames};
-use crate::new_file::{Content, CopyOptions, Depth, FileMaker, Item, OnFailure, Sync, is_special};
+use crate::new_file::{
+    Content, CopyOptions, Depth, FileMaker, Item, OnFailure, Sync, cannot_be_replaced, is_special,
+};
 use crate::tree::{Follow, Meta, Names, ReadStream, Sink, Source};
 use crate::{Error, Summary, Watch};
 
@@ -104,7 +106,7 @@ impl<'a> Copier<'a> {
     /// Only a copy of trees takes directories.
     fn refuse_directory(&self, item: Item<'_>) -> Result<(), Error> {
         if item.meta.kind == FileKind::Directory && self.files.options.depth == Depth::File {
-            return Err(Error::IsDirectory { name: item.source.name_of(item.path) });
+            return Err(Error::not_copied(item.source.name_of(item.path), "it is a directory; use -r"));
         }
         Ok(())
     }
@@ -201,7 +203,7 @@ impl<'a> Copier<'a> {
             self.depth += 1;
             return Ok(());
         };
-        Err(Error::NotATree { name: item.source.name_of(item.path), why })
+        Err(Error::not_copied(item.source.name_of(item.path), why))
     }
 
     fn copy_directory(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
@@ -226,7 +228,7 @@ impl<'a> Copier<'a> {
                     FileKind::Symlink => "it is a symbolic link, and the source is a directory",
                     _ => "it is not a directory, and the source is",
                 };
-                return Err(Error::WrongKind { name: self.files.sink.name_of(to), why });
+                return Err(cannot_be_replaced(self.files.sink.name_of(to), why));
             }
             None => {
                 self.files.sink.make_directory(to)?;
@@ -288,7 +290,7 @@ pub fn data_bytes(source: &dyn Source, path: &Path, depth: Depth, is_cancelled: 
 mod tests {
     use super::*;
     use crate::new_file::{NAME_BYTES_MAX, temporary_name};
-    use crate::tree::{Attributes, ReadFile};
+    use crate::tree::{Attributes, FileTree, ReadFile};
     use crate::{HostTree, Unwatched};
 
     #[test]
@@ -303,10 +305,16 @@ mod tests {
     /// A directory in a directory, without end, with a file of one byte in each. Panics when asked for more than a copy would copy.
     struct Deep(std::cell::Cell<usize>);
 
-    impl Source for Deep {
+    impl FileTree for Deep {
         fn name_of(&self, path: &Path) -> String {
             path.display().to_string()
         }
+        fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+            Err(Error::not_copied(self.name_of(path), "no file"))
+        }
+    }
+
+    impl Source for Deep {
         fn meta(&self, path: &Path, _: Follow) -> Result<Meta, Error> {
             let kind = if path.ends_with("file") { FileKind::Regular } else { FileKind::Directory };
             let meta = crate::StandardInput::meta();
@@ -317,14 +325,11 @@ mod tests {
             assert!(self.0.get() < 2 * DEPTH_MAX, "counted deeper than a copy goes");
             Ok(Names { names: vec![b"d".to_vec(), b"file".to_vec()], damage: None })
         }
-        fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
-            Err(Error::NotRegular { name: self.name_of(path) })
-        }
         fn attributes(&self, _: &Path) -> Result<Attributes, Error> {
             Ok(Attributes::new())
         }
         fn open(&self, path: &Path, _: &Meta) -> Result<Box<dyn ReadFile>, Error> {
-            Err(Error::NotRegular { name: self.name_of(path) })
+            Err(Error::not_copied(self.name_of(path), "no file"))
         }
     }
 
@@ -380,10 +385,16 @@ mod tests {
     /// A tree of the host with a file that its owner replaces by something else as soon as it was looked at.
     struct Swapped<'a>(HostTree, &'a dyn Fn(&Path));
 
-    impl Source for Swapped<'_> {
+    impl FileTree for Swapped<'_> {
         fn name_of(&self, path: &Path) -> String {
-            Source::name_of(&self.0, path)
+            self.0.name_of(path)
         }
+        fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+            self.0.link_target(path)
+        }
+    }
+
+    impl Source for Swapped<'_> {
         fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error> {
             let meta = self.0.meta(path, follow);
             if path.ends_with("swapped") {
@@ -394,9 +405,6 @@ mod tests {
         }
         fn names(&self, path: &Path) -> Result<Names, Error> {
             self.0.names(path)
-        }
-        fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
-            self.0.link_target(path)
         }
         fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
             self.0.attributes(path)

@@ -40,24 +40,6 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// The name of an entry leads out of the destination.
-    #[error("{archive}: cannot unpack `{entry}`: its name leads out of the destination")]
-    Escapes {
-        /// Its name.
-        archive: String,
-        /// The name of the entry.
-        entry: String,
-    },
-    /// The end of the archive is missing.
-    #[error(
-        "{archive}: cannot read the archive: it ends in the middle of `{entry}`; it is not complete, make it or copy it again"
-    )]
-    Truncated {
-        /// Its name.
-        archive: String,
-        /// The name of the last entry that was read.
-        entry: String,
-    },
     /// A malformed entry, or one that the destination cannot hold.
     #[error("{archive}: cannot unpack `{entry}`: {why}")]
     Entry {
@@ -102,7 +84,7 @@ pub enum Error {
     },
     /// Two names of the source mean one file in the destination.
     #[error(
-        "{name}: not copied: in the destination its name means `{other}`, which was copied before; copy it under another name"
+        "{name}: not copied: the destination takes its name for that of `{other}`; copy it under another name"
     )]
     NameClash {
         /// The file.
@@ -110,59 +92,15 @@ pub enum Error {
         /// The name that was copied before.
         other: String,
     },
-    /// A pipe or a device that has no content of its own.
-    #[error("{name}: not copied: it is a device, a pipe or a socket in an image; use -r to copy it as such")]
-    NotRegular {
+    /// A file that is not copied, or not replaced.
+    #[error("{name}: {what}: {why}")]
+    Refused {
         /// The file.
         name: String,
-    },
-    /// A directory, and the copy takes files only.
-    #[error("{name}: not copied: it is a directory; use -r")]
-    IsDirectory {
-        /// The directory.
-        name: String,
-    },
-    /// A directory would be copied into itself without end.
-    #[error("{name}: not copied: the destination is inside of it; choose another destination")]
-    IntoItself {
-        /// The directory.
-        name: String,
-    },
-    /// Directories that do not form a tree.
-    #[error("{name}: not copied: {why}")]
-    NotATree {
-        /// The directory.
-        name: String,
-        /// The problem.
-        why: &'static str,
-    },
-    /// Source and destination are one file.
-    #[error("{name}: not copied: source and destination are the same file")]
-    SameFile {
-        /// The file.
-        name: String,
-    },
-    /// Another file has got the name since the copy looked it up.
-    #[error("{name}: not copied: another file took its place meanwhile; copy it again")]
-    Replaced {
-        /// The file.
-        name: String,
-    },
-    /// A file of the host holds an image that the copy reads or writes.
-    #[error("{name}: {what}: this copy uses it as an image; a file in it is {name}:/PATH")]
-    OwnImage {
-        /// The file.
-        name: String,
-        /// The attribute that was not copied.
+        /// The consequence for it.
         what: &'static str,
-    },
-    /// A file where a directory is needed, or a directory where a file is needed.
-    #[error("{name}: cannot be replaced: {why}; remove it first or choose another destination")]
-    WrongKind {
-        /// The existing file.
-        name: String,
-        /// Its kind.
-        why: &'static str,
+        /// The reason and the remedy.
+        why: String,
     },
     /// The user interrupted the copy.
     #[error("interrupted; complete files are kept, no file is half written")]
@@ -172,6 +110,10 @@ pub enum Error {
 impl Error {
     pub(crate) fn host(path: &Path, what: &'static str, source: impl Into<io::Error>) -> Self {
         Self::Host { path: path.to_owned(), what, source: source.into() }
+    }
+
+    pub(crate) fn not_copied(name: String, why: impl Into<String>) -> Self {
+        Self::Refused { name, what: "not copied", why: why.into() }
     }
 
     /// The same error with the name `to` in place of `temporary`.

@@ -5,7 +5,7 @@
 //!
 //! Interface: [`FileData::copy`]. Both sides have ended when it returns, also after an error.
 
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 use diorite::AlignedBuf;
 
@@ -42,24 +42,8 @@ struct Piece {
     offset: u64,
 }
 
-/// Why reading ended early.
-enum Stop {
-    Failed(Error),
-    /// The writing thread has ended; its error says why.
-    WriterEnded,
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// Takes pieces, and supplies memory for the next one.
-trait Outlet {
-    fn memory(&mut self) -> Result<AlignedBuf, Stop>;
-    fn put(&mut self, piece: Piece) -> Result<(), Stop>;
-}
+/// Takes a piece, and supplies memory for the next one. `None`: the writer has ended, and has the error.
+type Put<'a> = dyn FnMut(Piece) -> Result<Option<AlignedBuf>, Error> + 'a;
 
 impl FileData {
     pub(crate) fn new() -> Self {
@@ -82,16 +66,15 @@ impl FileData {
         watch: &dyn Watch,
     ) -> Result<Copied, Error> {
         if size <= CHUNK_BYTES as u64 {
-            let mut outlet = InTurns { writer, memory: self.memories(1) };
-            let copied = read_all(reader, size, watch, &mut outlet);
-            self.memories.append(&mut outlet.memory);
-            return copied.map_err(|stop| match stop {
-                Stop::Failed(error) => error,
-                Stop::WriterEnded => unreachable!("there is one writer"),
-            });
+            // Each piece is written before the next one is read.
+            let memory = self.memories(1).pop();
+            let mut put = |piece: Piece| {
+                writer.write_at(&piece.memory[..piece.len], piece.offset)?;
+                Ok(Some(piece.memory))
+            };
+            return self.read_all(reader, size, watch, memory, &mut put);
         }
-        let memories = self.memories(PIECES);
-        self.copy_with_worker(reader, writer, size, watch, memories)
+        self.copy_with_worker(reader, writer, size, watch)
     }
 
     /// Copy the bytes of a stream.
@@ -131,29 +114,63 @@ impl FileData {
         writer: &dyn WriteFile,
         size: u64,
         watch: &dyn Watch,
-        memories: Vec<AlignedBuf>,
     ) -> Result<Copied, Error> {
         let (pieces, to_write) = sync_channel(PIECES);
         let (written, free) = channel();
+        let mut memories = self.memories(PIECES);
+        let first = memories.pop();
         for memory in memories {
-            // The receiver is right here.
             let _ = written.send(memory);
         }
         let (copied, wrote) = std::thread::scope(|scope| {
             let thread = scope.spawn(move || write_all(writer, &to_write, &written));
-            let mut outlet = WorkerOutlet { pieces, free };
-            let copied = read_all(reader, size, watch, &mut outlet);
-            let WorkerOutlet { pieces, free } = outlet;
+            // After an error of the writer, one of the two channels is closed.
+            let mut put = |piece| Ok(pieces.send(piece).ok().and_then(|()| free.recv().ok()));
+            let copied = self.read_all(reader, size, watch, first, &mut put);
             drop(pieces);
             let wrote = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             self.memories.extend(free.try_iter());
             (copied, wrote)
         });
-        match (copied, wrote) {
-            (_, Err(error)) | (Err(Stop::Failed(error)), Ok(())) => Err(error),
-            (Err(Stop::WriterEnded), Ok(())) => unreachable!("it ends early only with an error"),
-            (Ok(copied), Ok(())) => Ok(copied),
+        wrote.and(copied)
+    }
+
+    /// Read each data range, and pass the pieces to `put`. `memory` is for the first piece.
+    fn read_all(
+        &mut self,
+        reader: &dyn ReadFile,
+        size: u64,
+        watch: &dyn Watch,
+        mut memory: Option<AlignedBuf>,
+        put: &mut Put<'_>,
+    ) -> Result<Copied, Error> {
+        let (mut offset, mut reported, mut copied) = (0, 0, Copied::default());
+        while let Some((start, end)) = reader.next_data(offset)? {
+            // Whole pages keep direct transfers aligned when data begins in the middle of one.
+            offset = (start - start % ALIGNMENT as u64).max(offset);
+            while offset < end {
+                if watch.is_cancelled() {
+                    return Err(Error::Interrupted);
+                }
+                let whole = (end - offset).checked_next_multiple_of(ALIGNMENT as u64).unwrap_or(u64::MAX);
+                let piece_len = whole.min(CHUNK_BYTES as u64) as usize;
+                let Some(mut held) = memory.take() else { return Ok(copied) };
+                let len = reader.read_at(&mut held[..piece_len], offset)?;
+                memory = put(Piece { memory: held, len, offset })?;
+                offset += len as u64;
+                copied = Copied { data_end: offset, end: offset, bytes: copied.bytes + len as u64 };
+                watch.advance(offset - reported);
+                reported = offset;
+                if len < piece_len {
+                    self.memories.extend(memory);
+                    return Ok(copied);
+                }
+            }
         }
+        self.memories.extend(memory);
+        watch.advance(size.saturating_sub(reported));
+        // A hole at the end.
+        Ok(Copied { end: reader.size()?.max(copied.end), ..copied })
     }
 }
 
@@ -169,73 +186,6 @@ fn write_all(
         let _ = written.send(memory);
     }
     Ok(())
-}
-
-/// Each piece is written before the next one is read.
-struct InTurns<'a> {
-    writer: &'a dyn WriteFile,
-    memory: Vec<AlignedBuf>,
-}
-
-impl Outlet for InTurns<'_> {
-    fn memory(&mut self) -> Result<AlignedBuf, Stop> {
-        self.memory.pop().ok_or(Stop::WriterEnded)
-    }
-
-    fn put(&mut self, piece: Piece) -> Result<(), Stop> {
-        self.writer.write_at(&piece.memory[..piece.len], piece.offset)?;
-        self.memory.push(piece.memory);
-        Ok(())
-    }
-}
-
-/// Sends pieces to another thread.
-struct WorkerOutlet {
-    pieces: SyncSender<Piece>,
-    free: Receiver<AlignedBuf>,
-}
-
-impl Outlet for WorkerOutlet {
-    fn memory(&mut self) -> Result<AlignedBuf, Stop> {
-        self.free.recv().map_err(|_| Stop::WriterEnded)
-    }
-
-    fn put(&mut self, piece: Piece) -> Result<(), Stop> {
-        self.pieces.send(piece).map_err(|_| Stop::WriterEnded)
-    }
-}
-
-fn read_all(
-    reader: &dyn ReadFile,
-    size: u64,
-    watch: &dyn Watch,
-    outlet: &mut dyn Outlet,
-) -> Result<Copied, Stop> {
-    let (mut offset, mut reported, mut copied) = (0, 0, Copied::default());
-    while let Some((start, end)) = reader.next_data(offset)? {
-        // Whole pages keep direct transfers aligned when data begins in the middle of one.
-        offset = (start - start % ALIGNMENT as u64).max(offset);
-        while offset < end {
-            if watch.is_cancelled() {
-                return Err(Stop::Failed(Error::Interrupted));
-            }
-            let whole = (end - offset).checked_next_multiple_of(ALIGNMENT as u64).unwrap_or(u64::MAX);
-            let piece_len = whole.min(CHUNK_BYTES as u64) as usize;
-            let mut memory = outlet.memory()?;
-            let len = reader.read_at(&mut memory[..piece_len], offset)?;
-            outlet.put(Piece { memory, len, offset })?;
-            offset += len as u64;
-            copied = Copied { data_end: offset, end: offset, bytes: copied.bytes + len as u64 };
-            watch.advance(offset - reported);
-            reported = offset;
-            if len < piece_len {
-                return Ok(copied);
-            }
-        }
-    }
-    watch.advance(size.saturating_sub(reported));
-    // A hole at the end.
-    Ok(Copied { end: reader.size()?.max(copied.end), ..copied })
 }
 
 #[cfg(test)]
@@ -269,7 +219,7 @@ mod tests {
         fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
             let mut log = self.0.lock().unwrap();
             if self.1 == Some(log.len()) {
-                return Err(Error::SameFile { name: "full".into() });
+                return Err(Error::not_copied("full".into(), "full"));
             }
             log.push((offset, data.len(), data[0]));
             Ok(())
@@ -304,7 +254,7 @@ mod tests {
         let size = 50 * CHUNK_BYTES as u64;
         let log = Log(Mutex::default(), Some(3));
         let result = FileData::new().copy(&Numbers(size), &log, size, &Unwatched);
-        assert!(matches!(result, Err(Error::SameFile { .. })), "{result:?}");
+        assert!(matches!(result, Err(Error::Refused { .. })), "{result:?}");
     }
 
     type Change = fn(&std::fs::File);

@@ -20,8 +20,8 @@ use crate::host_attributes::{Subject, cannot_see};
 use crate::host_path::reachable;
 use crate::host_stream::{HostStream, SpecialFile};
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source, Target,
-    WriteFile,
+    Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source,
+    Target, WriteFile,
 };
 use crate::user_namespace::UnknownOwners;
 use crate::{Error, Watch};
@@ -124,18 +124,26 @@ fn bytes_of(read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io
     }
 }
 
-impl Source for HostTree {
+impl FileTree for HostTree {
     fn is_image(&self, meta: &Meta) -> bool {
         self.holds_image(meta)
     }
 
+    fn name_of(&self, path: &Path) -> String {
+        path.display().to_string()
+    }
+
+    fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        let read = || fs::read_link(reachable(path)?);
+        let target = read().map_err(|error| Error::host(path, "read the link", error))?;
+        Ok(OsString::from(target).into_vec())
+    }
+}
+
+impl Source for HostTree {
     /// A bind mount shows a directory again. The length of a path ends a loop.
     fn may_repeat_directories(&self) -> bool {
         true
-    }
-
-    fn name_of(&self, path: &Path) -> String {
-        path.display().to_string()
     }
 
     fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error> {
@@ -153,12 +161,6 @@ impl Source for HostTree {
         let mut names = list().map_err(|error| Error::host(path, "list", error))?;
         names.sort();
         Ok(Names { names, damage: None })
-    }
-
-    fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
-        let read = || fs::read_link(reachable(path)?);
-        let target = read().map_err(|error| Error::host(path, "read the link", error))?;
-        Ok(OsString::from(target).into_vec())
     }
 
     fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
@@ -189,7 +191,10 @@ impl Source for HostTree {
         let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(at).map_err(failed)?;
         let opened = meta_of(&file.metadata().map_err(failed)?);
         if (opened.identity, opened.kind) != (meta.identity, meta.kind) {
-            return Err(Error::Replaced { name: path.display().to_string() });
+            return Err(Error::not_copied(
+                path.display().to_string(),
+                "another file has this name now; copy it again",
+            ));
         }
         Ok(Box::new(HostFile { file, path: path.to_owned() }))
     }
@@ -200,14 +205,6 @@ impl Source for HostTree {
 }
 
 impl Sink for HostTree {
-    fn is_image(&self, meta: &Meta) -> bool {
-        self.holds_image(meta)
-    }
-
-    fn name_of(&self, path: &Path) -> String {
-        path.display().to_string()
-    }
-
     fn mark_of_incomplete(&self) -> String {
         format!(".diorite-{}", std::process::id())
     }
@@ -223,10 +220,6 @@ impl Sink for HostTree {
     /// No system call says whether a directory folds names.
     fn may_fold_names(&self, _: &Path) -> Result<bool, Error> {
         Ok(true)
-    }
-
-    fn link_at(&self, path: &Path) -> Result<Vec<u8>, Error> {
-        self.link_target(path)
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), Error> {

@@ -15,7 +15,8 @@ use crate::Error;
 use crate::acl_text;
 use crate::new_file::temporary_name;
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, Sink, Source, Target, WriteFile,
+    Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, Sink, Source, Target,
+    WriteFile,
 };
 
 /// The suffix of incomplete files. It is constant, because the layout of a directory depends on every name that it had, and equal trees must
@@ -167,11 +168,18 @@ fn private(kind: FileKind, permissions: u16) -> NodeSpec {
     NodeSpec { kind, permissions, umask: 0, owner: Owner::default(), device: (0, 0) }
 }
 
-impl Source for ImageTree {
+impl FileTree for ImageTree {
     fn name_of(&self, path: &Path) -> String {
         format!("{}:{}", self.name, path.display())
     }
 
+    fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
+        let target = self.filesystem.read_link(path).map_err(self.error(path, "read the link"))?;
+        Ok(OsString::from(target).into_vec())
+    }
+}
+
+impl Source for ImageTree {
     fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error> {
         self.look(path, follow).map_err(self.error(path, "read"))
     }
@@ -186,11 +194,6 @@ impl Source for ImageTree {
         }
         found.names.sort_unstable();
         Ok(found)
-    }
-
-    fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
-        let target = self.filesystem.read_link(path).map_err(self.error(path, "read the link"))?;
-        Ok(OsString::from(target).into_vec())
     }
 
     fn attributes(&self, path: &Path) -> Result<Attributes, Error> {
@@ -210,10 +213,6 @@ impl Source for ImageTree {
 }
 
 impl Sink for ImageTree {
-    fn name_of(&self, path: &Path) -> String {
-        Source::name_of(self, path)
-    }
-
     fn mark_of_incomplete(&self) -> String {
         MARK_OF_INCOMPLETE.to_owned()
     }
@@ -229,10 +228,6 @@ impl Sink for ImageTree {
     fn may_fold_names(&self, directory: &Path) -> Result<bool, Error> {
         let attributes = self.filesystem.metadata(directory).map_err(self.error(directory, "look up"))?;
         Ok(InodeFlags::from_bits_retain(attributes.flags).contains(InodeFlags::CASEFOLD))
-    }
-
-    fn link_at(&self, path: &Path) -> Result<Vec<u8>, Error> {
-        self.link_target(path)
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), Error> {

@@ -46,8 +46,8 @@ pub use needs::needs;
 pub use new_file::{Clobber, CopyOptions, Depth, OnFailure, Sync};
 pub use pax::{START_BYTES, decompressor, no_archive};
 pub use tree::{
-    Attributes, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source, Target,
-    WriteFile,
+    Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source,
+    Target, WriteFile,
 };
 
 /// Summary of a copy.

@@ -103,6 +103,18 @@ impl Content<'_> {
     }
 }
 
+/// The error of a file where a directory is needed, or a directory where a file is needed.
+pub(crate) fn cannot_be_replaced(name: String, why: &str) -> Error {
+    let why = format!("{why}; remove it first or choose another destination");
+    Error::Refused { name, what: "cannot be replaced", why }
+}
+
+/// The error of a file that holds an image of the copy.
+fn own_image(name: String, what: &'static str) -> Error {
+    let why = format!("this copy uses it as an image; a file in it is {name}:/PATH");
+    Error::Refused { name, what, why }
+}
+
 /// Devices, pipes and sockets.
 pub(crate) fn is_special(kind: FileKind) -> bool {
     !matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink)
@@ -214,13 +226,13 @@ impl<'a> FileMaker<'a> {
         } else {
             return Ok(());
         };
-        Err(Error::WrongKind { name: self.sink.name_of(to), why })
+        Err(cannot_be_replaced(self.sink.name_of(to), why))
     }
 
     /// The source can be in that image.
     fn refuse_image(&self, to: &Path, existing: &Meta) -> Result<(), Error> {
         if self.sink.is_image(existing) {
-            return Err(Error::OwnImage { name: self.sink.name_of(to), what: "not replaced" });
+            return Err(own_image(self.sink.name_of(to), "not replaced"));
         }
         Ok(())
     }
@@ -228,7 +240,7 @@ impl<'a> FileMaker<'a> {
     /// The image that is written changes while it is read.
     pub(crate) fn refuse_own_image(item: Item<'_>) -> Result<(), Error> {
         if item.source.is_image(item.meta) {
-            return Err(Error::OwnImage { name: item.source.name_of(item.path), what: "not copied" });
+            return Err(own_image(item.source.name_of(item.path), "not copied"));
         }
         Ok(())
     }

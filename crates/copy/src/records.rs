@@ -28,33 +28,14 @@ const ACLS: [(&str, &[u8]); 2] =
 const SPARSE: &str = "GNU.sparse.";
 
 /// Keywords without data that an inode could keep, and those that are read elsewhere.
-const NO_DATA: [&str; 20] = [
-    "path",
-    "linkpath",
-    "size",
-    "uname",
-    "gname",
-    "ctime",
-    "comment",
-    "charset",
-    "hdrcharset",
-    "GNU.dumpdir",
-    "LIBARCHIVE.symlinktype",
-    "SCHILY.archtype",
-    "SCHILY.dev",
-    "SCHILY.filetype",
-    "SCHILY.ino",
-    "SCHILY.nlink",
-    "SCHILY.offset",
-    "SCHILY.realsize",
-    "SCHILY.release",
-    "SCHILY.tarfiletype",
-];
+const NO_DATA: &str = "path linkpath size uname gname ctime comment charset hdrcharset GNU.dumpdir LIBARCHIVE.symlinktype \
+                       SCHILY.archtype SCHILY.dev SCHILY.filetype SCHILY.ino SCHILY.nlink SCHILY.offset SCHILY.realsize \
+                       SCHILY.release SCHILY.tarfiletype";
 const NO_DATA_PREFIXES: [&str; 2] = ["GNU.volume.", "SCHILY.volhdr."];
 
 /// Keywords with data that an inode cannot keep.
 const NOT_KEPT: [(&str, &str); 2] = [
-    ("SCHILY.acl.ace", "the filesystem has POSIX access control lists, and this is one of NFSv4"),
+    ("SCHILY.acl.ace", "it is an NFSv4 list, and the filesystem has POSIX lists"),
     ("LIBARCHIVE.creationtime", "the creation time of a new file is the time of the copy"),
 ];
 
@@ -138,7 +119,7 @@ impl Extended {
                     let name = percent_decoded(&key[ENCODED_XATTR.len()..], &[]);
                     self.attributes.insert(name, value);
                 }
-                None => self.lost.push((keyword.to_owned(), "its value is not in base 64")),
+                None => self.lost.push((keyword.to_owned(), "its value is not base64")),
             },
             _ => self.add_other(keyword, value)?,
         }
@@ -147,7 +128,7 @@ impl Extended {
 
     fn add_other(&mut self, keyword: &str, value: &[u8]) -> Result<(), String> {
         let has_no_data = value.is_empty()
-            || NO_DATA.contains(&keyword)
+            || NO_DATA.split(' ').any(|known| known == keyword)
             || keyword.starts_with(SPARSE)
             || NO_DATA_PREFIXES.iter().any(|prefix| keyword.starts_with(prefix));
         if has_no_data {

@@ -77,15 +77,21 @@ pub struct Names {
     pub damage: Option<Error>,
 }
 
-/// A tree that is read. Methods follow symbolic links only if they say so.
-pub trait Source {
-    /// Whether this holds the image that the copy writes.
+/// A tree of files.
+pub trait FileTree {
+    /// Whether this holds the image at the other end of the copy.
     fn is_image(&self, meta: &Meta) -> bool {
         let _ = meta;
         false
     }
     /// The name of a file in messages.
     fn name_of(&self, path: &Path) -> String;
+    /// Where a symbolic link points.
+    fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error>;
+}
+
+/// A tree that is read. Methods follow symbolic links only if they say so.
+pub trait Source: FileTree {
     /// As `stat` or `lstat`, by `follow`.
     fn meta(&self, path: &Path, follow: Follow) -> Result<Meta, Error>;
     /// Whether a sound tree can show one directory in several places.
@@ -94,15 +100,14 @@ pub trait Source {
     }
     /// Names in a directory, without `.` and `..`, sorted.
     fn names(&self, path: &Path) -> Result<Names, Error>;
-    /// Where a symbolic link points.
-    fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error>;
     /// Extended attributes, sorted by name.
     fn attributes(&self, path: &Path) -> Result<Attributes, Error>;
     /// Open a regular file for reading; links are followed. Fails if another file than the one in `meta` has the name by now.
     fn open(&self, path: &Path, meta: &Meta) -> Result<Box<dyn ReadFile>, Error>;
     /// Open a pipe or a device for reading; links are followed.
     fn open_stream(&self, path: &Path) -> Result<Box<dyn ReadStream>, Error> {
-        Err(Error::NotRegular { name: self.name_of(path) })
+        let why = "it is a device, a pipe or a socket in an image; use -r to copy it as such";
+        Err(Error::not_copied(self.name_of(path), why))
     }
 }
 
@@ -153,22 +158,13 @@ impl LostAttribute {
 }
 
 /// A tree that is written.
-pub trait Sink {
-    /// Whether this holds an image that the copy reads.
-    fn is_image(&self, meta: &Meta) -> bool {
-        let _ = meta;
-        false
-    }
-    /// The name of a file in messages.
-    fn name_of(&self, path: &Path) -> String;
+pub trait Sink: FileTree {
     /// The suffix of incomplete files. Concurrent writers have different ones.
     fn mark_of_incomplete(&self) -> String;
     /// The file at a path, if there is one.
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error>;
     /// Whether two different names can mean one file in a directory that ignores case or normalises names.
     fn may_fold_names(&self, directory: &Path) -> Result<bool, Error>;
-    /// Where a symbolic link of this tree points.
-    fn link_at(&self, path: &Path) -> Result<Vec<u8>, Error>;
     /// Make a directory. Only its owner can use it until its attributes are set.
     fn make_directory(&self, path: &Path) -> Result<(), Error>;
     /// Make a symbolic link.

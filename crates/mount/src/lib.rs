@@ -5,7 +5,7 @@
 //! - [`virtiofs`]: a device for virtual machines (feature `virtiofs`)
 //! - [`nfs`]: NFS, version 3, over TCP
 //! - [`status`]: the state of a mount or a server
-//! - [`mounted`]: the mounts of the host that are of this program
+//! - [`mounted`]: the mounts of the host
 //!
 //! The front ends do not import each other. FUSE and virtio-fs share the module `protocol`; all share `service`.
 //!

@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use diorite::Filesystem;
+use diorite::AlignedBuf;
 use rustix::event::{PollFd, PollFlags, poll};
 use vhost::vhost_user::{Listener, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::{
@@ -30,12 +30,12 @@ use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notif
 
 use crate::operations::Operations;
 use crate::protocol::abi::{InHeader, Opcode, WriteIn};
-use crate::protocol::payload::{Payload, Payloads};
+use crate::protocol::payload::payload;
 use crate::protocol::reply::Reply;
 use crate::protocol::request::Message;
 use crate::protocol::session::{Behavior, MAX_TRANSFER, Served, Session, Transport, status_of};
 use crate::service::ServeError;
-use crate::service::log::{LimitedLog, Log};
+use crate::service::log::LimitedLog;
 use crate::service::opened;
 use crate::service::options::MountOptions;
 use crate::service::threads::{Counted, InProgress, Threads};
@@ -130,21 +130,18 @@ impl VirtioFs {
             is_stopping: AtomicBool::new(false),
             connection: Mutex::default(),
         };
-        let filesystem = options.served_filesystem().open(options.target(target));
-        let session =
-            filesystem.map(|filesystem| session(filesystem, target, options)).inspect_err(|_| {
-                #[allow(clippy::disallowed_methods, reason = "a socket")]
-                let _ = std::fs::remove_file(socket);
-            })?;
+        let session = session(target, options).inspect_err(|_| {
+            #[allow(clippy::disallowed_methods, reason = "a socket")]
+            let _ = std::fs::remove_file(socket);
+        })?;
         let session = Arc::new(session);
         let status = status_of(&session, target, &format!("virtiofs {}", socket.display()));
-        let watch = Watch::start(&Name::served(&options.target(target)), status, None)
-            .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
+        let watch = Watch::start(target, Ok(Name::served(&options.target(target))), status, None);
         log::info!("{target}: virtio-fs on {}", socket.display());
         let place = socket.display().to_string();
         let warnings = LimitedLog::new(Arc::new(move |said: &str| log::warn!("{place}: {said}")));
         let (control, warnings) = (Arc::new(control), Arc::new(warnings));
-        Ok(Self { _watch: watch.ok(), session, listener, control, warnings })
+        Ok(Self { _watch: watch, session, listener, control, warnings })
     }
 
     /// A handle that ends it.
@@ -155,7 +152,7 @@ impl VirtioFs {
     /// Serve one virtual machine after the other until it is stopped, then close the volume.
     ///
     /// # Errors
-    /// There is no memory or there are no threads; as [`Filesystem::close`].
+    /// There is no memory or there are no threads; as [`diorite::Filesystem::close`].
     pub fn serve(&self) -> Result<(), ServeError> {
         let threads = Threads::default();
         let (sender, receiver) = sync_channel(QUEUE_SIZE);
@@ -195,12 +192,11 @@ impl VirtioFs {
         serving: &Arc<RwLock<()>>,
     ) -> Result<(), ServeError> {
         let receiver = Arc::new(Mutex::new(receiver));
-        let payloads = Payloads::new(MAX_TRANSFER, THREADS)?;
         for _ in 0..THREADS {
             let mut worker = Worker {
                 session: Arc::clone(&self.session),
                 message: Vec::with_capacity(FIRST_LEN),
-                payload: payloads.take()?,
+                payload: payload(MAX_TRANSFER)?,
                 reply: Reply::default(),
                 serving: Arc::clone(serving),
             };
@@ -284,14 +280,12 @@ impl Drop for NotifyOnDrop {
     }
 }
 
-fn session(filesystem: Filesystem, target: &str, options: &MountOptions) -> Session {
-    let name = target.to_owned();
-    let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
-    opened::report(&filesystem, target, options, &log);
+fn session(target: &str, options: &MountOptions) -> diorite::Result<Session> {
+    let (filesystem, log) = opened::open(target, options, options.served_filesystem())?;
     // The guest's kernel always checks permissions of virtio-fs.
     let behavior = Behavior { uncached: options.direct, checks_permissions: true, ..Behavior::default() };
-    let (operations, log) = (Operations::new(filesystem, options.settings()), LimitedLog::new(log));
-    Session::new(operations, behavior, None, None, Arc::new(log))
+    let operations = Operations::new(filesystem, options.settings());
+    Ok(Session::new(operations, behavior, None, None, Arc::new(log)))
 }
 
 /// A new socket for this user alone. One that is left over from a server that was killed is replaced.
@@ -448,7 +442,7 @@ struct Worker {
     session: Arc<Session>,
     /// The first piece of a message; the whole message if it is no write.
     message: Vec<u8>,
-    payload: Payload,
+    payload: AlignedBuf,
     reply: Reply,
     /// Locked shared while a request is carried out, and otherwise while a virtual machine begins or ends.
     serving: Arc<RwLock<()>>,

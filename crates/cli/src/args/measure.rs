@@ -140,7 +140,7 @@ pub(crate) struct Job {
 pub(crate) struct Repro {
     /// Tables [default: all but matrix]
     #[arg(value_name = "TABLE", ignore_case = true)]
-    tables: Vec<TableChoice>,
+    tables: Vec<Table>,
     /// Seed of the random choices of the simulation
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -156,7 +156,7 @@ pub(crate) struct Repro {
 
 /// A published table, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TableChoice {
+pub(crate) enum Table {
     Fairness,
     Boundary,
     Raw,
@@ -166,32 +166,10 @@ enum TableChoice {
     All,
 }
 
-/// A published table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Table {
-    Fairness,
-    Boundary,
-    Raw,
-    Odirect,
-    Matrix,
-}
-
 impl Repro {
-    /// The requested tables, each once.
-    pub(crate) fn tables(&self) -> Vec<Table> {
-        let is_wanted = |choice| {
-            if choice == TableChoice::Matrix {
-                return self.tables.contains(&choice);
-            }
-            self.tables.is_empty() || self.tables.contains(&TableChoice::All) || self.tables.contains(&choice)
-        };
-        let all = [
-            (TableChoice::Fairness, Table::Fairness),
-            (TableChoice::Boundary, Table::Boundary),
-            (TableChoice::Raw, Table::Raw),
-            (TableChoice::Odirect, Table::Odirect),
-            (TableChoice::Matrix, Table::Matrix),
-        ];
-        all.into_iter().filter(|(choice, _)| is_wanted(*choice)).map(|(_, table)| table).collect()
+    /// Whether a table is requested.
+    pub(crate) fn wants(&self, table: Table) -> bool {
+        let has_all = self.tables.is_empty() || self.tables.contains(&Table::All);
+        self.tables.contains(&table) || has_all && table != Table::Matrix
     }
 }

@@ -4,7 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
+use log::LevelFilter;
 
 /// After the help of mount.
 pub(super) const MOUNT_OPTIONS: &str = "\
@@ -61,8 +63,8 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "foreground")]
     pub(crate) log: Option<PathBuf>,
     /// Log level: error, warn, info, or debug (every request)
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) log_level: LogLevel,
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level())]
+    pub(crate) log_level: LevelFilter,
     /// Image file or block device, with `?partition=N` or `?offset=BYTES` a part of it [not needed with remount]
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: String,
@@ -125,28 +127,10 @@ pub(crate) struct Status {
     json: bool,
 }
 
-/// Log levels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogLevel {
-    /// Errors
-    Error,
-    /// Warnings
-    Warn,
-    /// Mounting and unmounting
-    Info,
-    /// Every request
-    Debug,
-}
-
-impl From<LogLevel> for log::LevelFilter {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Error => Self::Error,
-            LogLevel::Warn => Self::Warn,
-            LogLevel::Info => Self::Info,
-            LogLevel::Debug => Self::Debug,
-        }
-    }
+/// The parser of a log level.
+pub(super) fn log_level() -> impl TypedValueParser<Value = LevelFilter> {
+    PossibleValuesParser::new(["error", "warn", "info", "debug"])
+        .try_map(|level| level.parse::<LevelFilter>())
 }
 
 /// The arguments of `mount(8)` for `mount.fuse.diorite` as arguments of the command `mount`. `None` if the program has another name.

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
+use log::LevelFilter;
 
-use super::mount::LogLevel;
+use super::mount::log_level;
 
 /// After the help of `serve nfs`.
 pub(super) const NFS_CLIENTS: &str = "\
@@ -54,8 +55,8 @@ pub(crate) struct Served {
     #[arg(short = 'r', long)]
     pub(crate) read_only: bool,
     /// Log level on standard error: error, warn, info, or debug (every request)
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) log_level: LogLevel,
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level())]
+    pub(crate) log_level: LevelFilter,
     /// Image file or block device, with `?partition=N` or `?offset=BYTES` a part of it
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: String,

@@ -27,7 +27,7 @@ use rustix::process::getuid;
 
 use super::namespace::{self, Entry, in_callers};
 use super::{MountError, sys};
-use crate::service::mounted::{device_numbers, mounted_on};
+use crate::service::mounted;
 use crate::service::watch::user_name;
 
 /// The file of a mount's loop device.
@@ -250,8 +250,8 @@ pub fn detach(directory: &Path, lazily: bool) -> Result<(), MountError> {
     let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match unmount(directory, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => match mounted_on(directory) {
-            Some((mounted, _)) if mounted.user != getuid().as_raw() => {
+        Err(Errno::PERM) => match mounted::on(directory) {
+            Some(mounted) if mounted.user != getuid().as_raw() => {
                 let user = user_name(mounted.user);
                 Err(failed(std::io::Error::other(format!(
                     "it belongs to {user}: only that user and the superuser can unmount it"
@@ -268,7 +268,7 @@ pub fn detach(directory: &Path, lazily: bool) -> Result<(), MountError> {
 /// speed only.
 #[allow(clippy::disallowed_methods, reason = "files of the kernel")]
 pub(super) fn tune_writeback(directory: &Path) {
-    let Some(numbers) = device_numbers(directory) else { return };
+    let Some(mounted::Mounted { numbers, .. }) = mounted::on(directory) else { return };
     for suffix in ["", "-fuseblk"] {
         let control = PathBuf::from(format!("/sys/class/bdi/{numbers}{suffix}"));
         for (name, value) in [("read_ahead_kb", "1024"), ("strict_limit", "0"), ("max_ratio", "100")] {

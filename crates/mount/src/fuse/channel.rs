@@ -10,18 +10,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use diorite::AlignedBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use zerocopy::FromBytes;
 
 use super::readers::{Readers, Work};
 use super::sys;
-use super::uring::{self, PreparedRings};
+use super::uring::PreparedRings;
 use crate::protocol::abi::{InHeader, Opcode, WriteIn};
-use crate::protocol::payload::{Payload, Payloads};
+use crate::protocol::payload::payload;
 use crate::protocol::reply::Reply;
 use crate::protocol::request::Message;
-use crate::protocol::session::{MAX_CHANNEL_TRANSFER, MAX_TRANSFER, Served, Session, Transport};
+use crate::protocol::session::{Served, Session, Transport};
 use crate::service::threads::Threads;
 
 /// Header and structure of a write: the first piece of any message.
@@ -29,17 +30,14 @@ const FIRST_LEN: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
 /// Threads at most, more than wait for cached pages to be dropped, each with memory for one transfer: of 64 the daemon takes more than 100 MiB.
 const THREADS_MAX: usize = 40;
-/// So many of them have memory for one transfer from the start, which is registered with the rings; others get it when there is so much to do.
-const REGISTERED: usize = 24;
-/// Requests of `/dev/fuse` beside those of `io_uring`.
-const REQUESTS_BESIDE: usize = 4;
 
 /// See the module's head.
 pub(super) struct Channels {
     session: Arc<Session>,
     device: Arc<OwnedFd>,
     threads: Threads,
-    payloads: Arc<Payloads>,
+    /// Bytes of a request at most.
+    max_transfer: usize,
     /// Those that are not in [`Transport::while_others_serve`].
     serving: AtomicUsize,
     readers: Readers,
@@ -48,31 +46,18 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// Memory for the requests that are under way at a time.
-    ///
-    /// # Errors
-    /// There is none.
-    pub(super) fn payloads(over_io_uring: bool) -> diorite::Result<Arc<Payloads>> {
-        let payloads = if over_io_uring {
-            Payloads::new(MAX_TRANSFER, uring::entries() + REQUESTS_BESIDE)
-        } else {
-            Payloads::new(MAX_CHANNEL_TRANSFER, REGISTERED)
-        };
-        payloads.map(Arc::new)
-    }
-
     pub(super) fn new(
         session: &Arc<Session>,
         device: Arc<OwnedFd>,
         threads: &Threads,
-        payloads: Arc<Payloads>,
+        max_transfer: usize,
         rings: Option<PreparedRings>,
     ) -> Arc<Self> {
         Arc::new(Self {
             session: Arc::clone(session),
             device,
             threads: threads.clone(),
-            payloads,
+            max_transfer,
             serving: AtomicUsize::new(0),
             readers: Readers::default(),
             rings: Mutex::new(rings),
@@ -176,13 +161,13 @@ struct Worker {
     channel: Option<OwnedFd>,
     /// The first piece of a message; the whole message if it is no write.
     message: Vec<u8>,
-    payload: Payload,
+    payload: AlignedBuf,
     reply: Reply,
 }
 
 impl Worker {
     fn new(channels: Arc<Channels>, channel: Option<OwnedFd>) -> diorite::Result<Self> {
-        let (message, payload) = (vec![0; FIRST_LEN], channels.payloads.take()?);
+        let (message, payload) = (vec![0; FIRST_LEN], payload(channels.max_transfer)?);
         Ok(Self { channels, channel, message, payload, reply: Reply::default() })
     }
 
@@ -308,7 +293,7 @@ mod tests {
     use crate::operations::{Operations, Settings};
     use crate::protocol::abi::{InitIn, MAJOR, MINOR_MIN, OutHeader};
     use crate::protocol::notify::Notifier;
-    use crate::protocol::session::Behavior;
+    use crate::protocol::session::{Behavior, PAGE};
     use crate::service::log::LimitedLog;
 
     /// A kernel that was refused asks for nothing more, and the mount waited for that.
@@ -323,8 +308,7 @@ mod tests {
         let log = Arc::new(LimitedLog::new(Arc::new(|_: &str| {})));
         let notifier = Notifier::new(Arc::clone(&device), Arc::clone(&log));
         let session = Session::new(operations, Behavior::default(), Some(notifier), None, log);
-        let payloads = Channels::payloads(false).expect("memory");
-        let channels = Channels::new(&Arc::new(session), device, &Threads::default(), payloads, None);
+        let channels = Channels::new(&Arc::new(session), device, &Threads::default(), PAGE, None);
         let len = (size_of::<InHeader>() + size_of::<InitIn>()) as u32;
         let header = InHeader { len, opcode: Opcode::Init as u32, unique: 1, ..InHeader::default() };
         let init = InitIn { major: MAJOR, minor: MINOR_MIN - 1, ..InitIn::default() };

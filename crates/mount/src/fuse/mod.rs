@@ -24,10 +24,9 @@ use diorite::front_end::{TargetKind, kind_of_target};
 
 use crate::operations::Operations;
 use crate::protocol::notify::Notifier;
-use crate::protocol::payload::Payloads;
-use crate::protocol::session::{Behavior, Session, status_of};
+use crate::protocol::session::{Behavior, MAX_CHANNEL_TRANSFER, MAX_TRANSFER, Session, status_of};
 use crate::service::idle_polling::IdlePolling;
-use crate::service::log::{LimitedLog, Log};
+use crate::service::log::LimitedLog;
 use crate::service::opened;
 use crate::service::options::{IoUring, MountOptions};
 use crate::service::threads::Threads;
@@ -128,9 +127,7 @@ impl Mount {
     /// # Errors
     /// The volume cannot be opened, or the kernel does not mount it.
     pub fn new(target: &str, directory: &Path, options: &MountOptions) -> Result<Self, MountError> {
-        let name = target.to_owned();
-        let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
-        let filesystem = options.filesystem().open(options.target(target))?;
+        let (filesystem, log) = opened::open(target, options, options.filesystem())?;
         Self::attach(filesystem, target, directory, options, log)
     }
 
@@ -139,15 +136,15 @@ impl Mount {
         target: &str,
         directory: &Path,
         options: &MountOptions,
-        log: Log,
+        log: LimitedLog,
     ) -> Result<Self, MountError> {
-        opened::report(&filesystem, target, options, &log);
         let is_read_only = options.read_only || filesystem.read_only_reason().is_some();
         let mut images = diorite::front_end::host_paths(target);
         let checks_permissions = options.checks_permissions();
         // Before it is in the tree: without them, it would be there and not answer.
         let threads = Threads::default();
-        let (payloads, rings) = prepare(target, directory, options.io_uring, &threads)?;
+        let rings = prepare(target, directory, options.io_uring, &threads)?;
+        let max_transfer = if rings.is_some() { MAX_TRANSFER } else { MAX_CHANNEL_TRANSFER };
         let has_loop = !is_read_only && options.source_name.is_none();
         let is_whole = kind_of_target(&options.target(target)) == TargetKind::Whole;
         let image = if images.len() == 1 { images.pop() } else { None };
@@ -161,7 +158,7 @@ impl Mount {
             flags: options.flags(is_read_only),
             allow_other: options.allow_other,
             default_permissions: checks_permissions,
-            max_read: payloads.bytes_of_each(),
+            max_read: max_transfer,
         };
         let device = Arc::new(attach(&request)?);
         let behavior = Behavior {
@@ -177,27 +174,20 @@ impl Mount {
         });
         namespace::keep_only(&diorite::front_end::host_paths(target));
         let operations = Operations::new(filesystem, options.settings());
-        let log = Arc::new(LimitedLog::new(log));
+        let log = Arc::new(log);
         let notifier = Notifier::new(Arc::clone(&device), Arc::clone(&log));
         let idle_polling = if options.no_idle_polling { None } else { IdlePolling::start() };
         let session = Arc::new(Session::new(operations, behavior, Some(notifier), idle_polling, log));
-        let watch = name
-            .and_then(|name| {
-                let options = MountOptions { read_only: is_read_only, ..options.clone() };
-                let remounts = Remounts::new(Arc::downgrade(&session), options);
-                let status = status_of(&session, target, &directory.to_string_lossy());
-                Watch::start(
-                    &name,
-                    status,
-                    Some(Arc::new(move |step, words: &str| remounts.carry_out(step, words))),
-                )
-            })
-            .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
-        let channels = Channels::new(&session, device, &threads, payloads, rings);
-        let watch = Mutex::new(watch.ok());
-        let mount = Self { session, channels, threads, directory: directory.to_owned(), watch };
-        mount.channels.set_up(directory)?;
-        log::info!("{target}: mounted on {}", directory.display());
+        let options = MountOptions { read_only: is_read_only, ..options.clone() };
+        let remounts = Remounts::new(Arc::downgrade(&session), options);
+        let remount = move |step, words: &str| remounts.carry_out(step, words);
+        let status = status_of(&session, target, &directory.to_string_lossy());
+        let watch = Watch::start(target, name, status, Some(Arc::new(remount)));
+        let channels = Channels::new(&session, device, &threads, max_transfer, rings);
+        let (watch, directory) = (Mutex::new(watch), directory.to_owned());
+        let mount = Self { session, channels, threads, directory, watch };
+        mount.channels.set_up(&mount.directory)?;
+        log::info!("{target}: mounted on {}", mount.directory.display());
         Ok(mount)
     }
 
@@ -262,13 +252,13 @@ impl Mount {
     }
 }
 
-/// Memory for requests, and the threads of io_uring if it is used.
+/// The threads of io_uring, if it is used.
 fn prepare(
     target: &str,
     directory: &Path,
     io_uring: IoUring,
     threads: &Threads,
-) -> Result<(Arc<Payloads>, Option<PreparedRings>), MountError> {
+) -> Result<Option<PreparedRings>, MountError> {
     let is_possible = is_over_io_uring_allowed() && ring::is_possible();
     let over_io_uring = match io_uring {
         // Threads of the rings use the mount by its path.
@@ -279,16 +269,15 @@ fn prepare(
     if io_uring == IoUring::On && !over_io_uring {
         return Err(MountError::NoIoUring { directory: directory.to_owned() });
     }
-    let payloads = Channels::payloads(over_io_uring)?;
     if !over_io_uring {
-        return Ok((payloads, None));
+        return Ok(None);
     }
-    match PreparedRings::new(threads, &payloads) {
-        Ok(rings) => Ok((payloads, Some(rings))),
+    match PreparedRings::new(threads) {
+        Ok(rings) => Ok(Some(rings)),
         Err(error) if io_uring == IoUring::On => Err(error.into()),
         Err(error) => {
             log::warn!("{target}: requests come over /dev/fuse, not io_uring: {error}");
-            Ok((payloads, None))
+            Ok(None)
         }
     }
 }

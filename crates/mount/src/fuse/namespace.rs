@@ -16,7 +16,7 @@ use rustix::process::{Pid, getppid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::sys;
-use crate::service::mounted::mount_points;
+use crate::service::mounted;
 
 /// The namespace that this process has left.
 struct Left {
@@ -111,7 +111,7 @@ fn detach_others(images: &[PathBuf]) {
     const SYSTEM: [&str; 9] = ["/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var/log"];
     /// Filesystems of the kernel, with all that is mounted below them.
     const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
-    for point in mount_points().into_iter().rev() {
+    for mounted::Mounted { directory: point, .. } in mounted::all().into_iter().rev() {
         let is_needed = images.iter().any(|image| image.starts_with(&point))
             || SYSTEM.iter().any(|directory| Path::new(directory).starts_with(&point))
             || KERNEL.iter().any(|directory| point.starts_with(directory));

@@ -68,7 +68,7 @@ const OF_OTHERS: &[&str] = &["remount", "user_id", "group_id", "fd", "rootmode"]
 /// It is no mount of Diorite; its daemon does not answer; an option cannot be changed while it is mounted.
 pub fn remount(directory: &Path, words: &str) -> Result<(), RemountError> {
     let rejected = |said| RemountError::Rejected { directory: directory.to_owned(), said };
-    let found = mounted::exactly_on(directory);
+    let found = mounted::on(directory).filter(Mounted::is_own);
     let mounted = found.ok_or_else(|| rejected("no volume is mounted on it by diorite".to_owned()))?;
     let lost = |said| RemountError::Lost { directory: directory.to_owned(), said };
     watch::ask_remount(&mounted, Step::Check, words)?.map_err(rejected)?;
@@ -105,7 +105,9 @@ fn flags_with(mounted: &Mounted, words: &[String]) -> MountFlags {
     // The list has a word for the access times, unless they are strict. It has the words of the mount and of the filesystem: either makes the
     // mount read-only.
     let mut options = MountOptions { access_times: AccessTimes::Strict, ..MountOptions::default() };
-    let listed = mounted.options.split(',').filter(|word| *word != "rw");
+    let listed =
+        [&mounted.options, &mounted.filesystem_options].into_iter().flat_map(|words| words.split(','));
+    let listed = listed.filter(|word| *word != "rw");
     for word in listed.chain(words.iter().map(String::as_str)) {
         let _ = options.set_word(word);
     }
@@ -226,8 +228,10 @@ mod tests {
                 source: PathBuf::new(),
                 numbers: String::new(),
                 directory: PathBuf::new(),
+                kind: String::new(),
                 user: 0,
                 options: options.into(),
+                filesystem_options: String::new(),
             };
             flags_with(&mounted, words)
         };

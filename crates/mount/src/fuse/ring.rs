@@ -12,13 +12,13 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use diorite::AlignedBuf;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::protocol::abi::{InHeader, OutHeader};
-use crate::protocol::payload::Payload;
 use crate::protocol::request::{Arguments, Message};
 
 const REGISTER: u32 = 1;
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     /// Declared before the memory, and so dropped before it.
     ring: Ring,
     headers: Box<UnsafeCell<Headers>>,
-    payload: Payload,
+    payload: AlignedBuf,
     queue: u16,
     /// Not registered with the ring: a ring lives as long as memory of its process, and would keep the session of a killed process.
     device: Arc<OwnedFd>,
@@ -83,7 +83,7 @@ pub(super) fn is_possible() -> bool {
 
 impl Entry {
     /// An entry of a queue, on the thread that made the ring.
-    pub(super) fn new(device: Arc<OwnedFd>, queue: u16, (ring, payload): (Ring, Payload)) -> Self {
+    pub(super) fn new(device: Arc<OwnedFd>, queue: u16, (ring, payload): (Ring, AlignedBuf)) -> Self {
         Self { ring, headers: Box::new(UnsafeCell::new(Headers::new_zeroed())), payload, queue, device }
     }
 

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use diorite::AlignedBuf;
 use rustix::fs::statvfs;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -24,10 +25,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::ring::{self, Entry, Ring};
 use super::sys;
 use crate::protocol::abi::{Opcode, ReadIn};
-use crate::protocol::payload::{Payload, Payloads};
+use crate::protocol::payload::payload;
 use crate::protocol::reply::Reply;
 use crate::protocol::request::Message;
-use crate::protocol::session::{Served, Session, Transport};
+use crate::protocol::session::{MAX_TRANSFER, PAGE, Served, Session, Transport};
 use crate::service::idle_polling::count_of;
 use crate::service::threads::Threads;
 
@@ -38,13 +39,15 @@ const LARGE: usize = 128 << 10;
 /// Entries of a queue: the requests of one program in flight.
 const ENTRIES_OF_QUEUE: std::ops::RangeInclusive<usize> = 4..=8;
 
+/// Entries whose memory is registered. On a machine with more, that of the others is allocated at its first use.
+const REGISTERED_MAX: usize = 34;
+
 /// Descriptors that rings leave for the mount itself.
 const SPARE: usize = 8;
 
 /// Threads that have all that an entry needs, and wait for the kernel to agree. Dropped before that, they end.
 pub(super) struct PreparedRings {
     threads: Threads,
-    payloads: Arc<Payloads>,
     queues: usize,
     /// One for each thread.
     starts: Vec<Sender<Arc<Rings>>>,
@@ -55,24 +58,25 @@ impl PreparedRings {
     ///
     /// # Errors
     /// There are no threads, descriptors or memory for one of them.
-    pub(super) fn new(threads: &Threads, payloads: &Arc<Payloads>) -> diorite::Result<Self> {
+    pub(super) fn new(threads: &Threads) -> diorite::Result<Self> {
         let spare: std::io::Result<Vec<_>> = (0..SPARE).map(|_| UnixDatagram::unbound()).collect();
         let spare = spare.map_err(failed("cannot make a ring for FUSE over io_uring"))?;
         // The mount needs the resources of threads that are not used.
-        let made = Self::make(threads, payloads).inspect_err(|_| threads.wait_until_ended());
+        let made = Self::make(threads).inspect_err(|_| threads.wait_until_ended());
         drop(spare);
         made
     }
 
-    fn make(threads: &Threads, payloads: &Arc<Payloads>) -> diorite::Result<Self> {
+    fn make(threads: &Threads) -> diorite::Result<Self> {
         let queues = possible_processors();
         let (report, reports) = channel();
         let mut starts = Vec::new();
-        for queue in (0..queues).flat_map(|queue| std::iter::repeat_n(queue, entries_of(queues))) {
+        for entry in 0..queues * entries_of(queues) {
+            let queue = entry / entries_of(queues);
             let (start, started) = channel::<Arc<Rings>>();
-            let (payloads, report) = (Arc::clone(payloads), report.clone());
+            let report = report.clone();
             let serve = move || {
-                let (parts, made) = match parts_of_entry(&payloads) {
+                let (parts, made) = match parts_of_entry(entry) {
                     Ok(parts) => (Some(parts), Ok(())),
                     Err(error) => (None, Err(error)),
                 };
@@ -87,7 +91,7 @@ impl PreparedRings {
         }
         drop(report);
         reports.iter().collect::<diorite::Result<()>>()?;
-        Ok(Self { threads: threads.clone(), payloads: Arc::clone(payloads), queues, starts })
+        Ok(Self { threads: threads.clone(), queues, starts })
     }
 
     /// The kernel has agreed: have the threads serve.
@@ -103,7 +107,6 @@ impl PreparedRings {
             device: Arc::clone(device),
             directory: directory.to_owned(),
             threads: self.threads,
-            payloads: self.payloads,
             of_queue,
             processors: sched_getaffinity(None).ok(),
             queues: (0..self.queues).map(|_| queue()).collect(),
@@ -117,9 +120,14 @@ impl PreparedRings {
 }
 
 /// Ring and memory of an entry, on the thread that will use them.
-fn parts_of_entry(payloads: &Payloads) -> diorite::Result<(Ring, Payload)> {
+fn parts_of_entry(entry: usize) -> diorite::Result<(Ring, AlignedBuf)> {
     let ring = ring::ring().map_err(failed("cannot make a ring for FUSE over io_uring"))?;
-    Ok((ring, payloads.take()?))
+    let memory = if entry < REGISTERED_MAX {
+        payload(MAX_TRANSFER)?
+    } else {
+        AlignedBuf::try_zeroed(MAX_TRANSFER, PAGE).map_err(failed("cannot get memory for requests"))?
+    };
+    Ok((ring, memory))
 }
 
 fn failed(what: &'static str) -> impl Fn(std::io::Error) -> diorite::Error {
@@ -133,7 +141,6 @@ struct Rings {
     /// Where it is mounted.
     directory: PathBuf,
     threads: Threads,
-    payloads: Arc<Payloads>,
     of_queue: usize,
     /// Processors of the threads: each would otherwise start on that of its parent.
     processors: Option<CpuSet>,
@@ -176,11 +183,11 @@ impl QueueThread {
     fn add_thread(&self) {
         let thread = Self { rings: Arc::clone(&self.rings), queue: self.queue };
         self.serving().fetch_add(1, Ordering::AcqRel);
-        let started =
-            self.rings.threads.spawn("fuse", move || match parts_of_entry(&thread.rings.payloads) {
-                Ok(parts) => thread.serve(parts),
-                Err(error) => thread.ended(Err(error)),
-            });
+        let entry = self.rings.entries.load(Ordering::Relaxed);
+        let started = self.rings.threads.spawn("fuse", move || match parts_of_entry(entry) {
+            Ok(parts) => thread.serve(parts),
+            Err(error) => thread.ended(Err(error)),
+        });
         if let Err(error) = started {
             self.serving().fetch_sub(1, Ordering::AcqRel);
             self.rings.session.log.say(&format!("cannot start one more thread: {error}"));
@@ -188,7 +195,7 @@ impl QueueThread {
     }
 
     /// Serve requests until the session ends.
-    fn serve(&self, parts: (Ring, Payload)) {
+    fn serve(&self, parts: (Ring, AlignedBuf)) {
         self.ended(self.work(parts));
     }
 
@@ -208,7 +215,7 @@ impl QueueThread {
         processors
     }
 
-    fn work(&self, parts: (Ring, Payload)) -> diorite::Result<()> {
+    fn work(&self, parts: (Ring, AlignedBuf)) -> diorite::Result<()> {
         let session = &self.rings.session;
         let number = self.rings.entries.fetch_add(1, Ordering::Relaxed);
         let mut affinity = Affinity::new(self.own_processor(), self.rings.processors);
@@ -313,12 +320,6 @@ impl Probes {
 /// Entries of each queue.
 fn entries_of(queues: usize) -> usize {
     (ENTRIES / queues).clamp(*ENTRIES_OF_QUEUE.start(), *ENTRIES_OF_QUEUE.end())
-}
-
-/// How many requests all queues take at a time.
-pub(super) fn entries() -> usize {
-    let queues = possible_processors();
-    queues * entries_of(queues)
 }
 
 /// How many processors the kernel counts with: it has a queue for each.

@@ -1,7 +1,9 @@
 //! The procedures about names: made, removed, renamed, listed.
 
 use diorite::front_end::DirectoryEntry;
-use diorite::{Attributes, FileKind, InodeNumber, Owner, RenameMode, SetAttributes, SetTime, Timestamp};
+use diorite::{
+    Attributes, FileKind, InodeNumber, NodeSpec, Owner, RenameMode, SetAttributes, SetTime, Timestamp,
+};
 
 use super::export::{Done, Request};
 use super::procedures::SET_GROUP_ID;
@@ -9,7 +11,7 @@ use super::protocol::{
     ATTRIBUTES_LEN, Failure, Handle, STRING_MAX, Status, TRANSFER_MAX, read_changes, read_new_name,
 };
 use crate::operations::permissions::{READ, WRITE};
-use crate::operations::{Listed, NewNode, Operations};
+use crate::operations::{Listed, Operations};
 
 /// How a file is created (`createmode3`).
 const UNCHECKED: u32 = 0;
@@ -66,13 +68,13 @@ impl Request<'_> {
         let usual = if kind == FileKind::Directory { DIRECTORY_PERMISSIONS } else { PERMISSIONS };
         // Clients have applied the mask of their user.
         let permissions = self.permissions_of_new(directory, kind, changes.permissions.unwrap_or(usual));
-        let new = NewNode { kind, permissions, umask: 0, device };
+        let new = NodeSpec { kind, permissions, umask: 0, owner: self.caller().owner()?, device };
         // The maker may set another owner; size 0 is no change.
         let more =
             SetAttributes { permissions: None, size: changes.size.filter(|size| *size > 0), ..changes };
         // A call that is refused makes nothing.
         let more = self.permitted(&self.attributes_of_new(directory, &new), more)?;
-        let made = self.operations().create(directory.inode, name, &new, &self.caller())?;
+        let made = self.operations().create(directory.inode, name, &new)?;
         let made = self.hold(made);
         if more == SetAttributes::default() {
             return Ok(made);
@@ -81,7 +83,7 @@ impl Request<'_> {
     }
 
     /// The attributes of a new inode that decide what the caller may set.
-    fn attributes_of_new(&self, directory: &Attributes, new: &NewNode) -> Attributes {
+    fn attributes_of_new(&self, directory: &Attributes, new: &NodeSpec) -> Attributes {
         let is_of_directory = directory.permissions & SET_GROUP_ID != 0;
         let gid = if is_of_directory { directory.owner.gid } else { self.credentials.gid };
         let owner = Owner { uid: self.credentials.uid, gid };

@@ -185,11 +185,11 @@ impl OpenFiles {
 
 #[cfg(test)]
 mod tests {
-    use diorite::Filesystem;
     use diorite::mkfs::{Flavor, MkfsOptions};
+    use diorite::{Filesystem, NodeSpec, Owner};
 
     use super::*;
-    use crate::operations::{NewNode, Settings, Source};
+    use crate::operations::{Settings, Source};
 
     /// A file that had to give way to others, and that another call still used, was taken for durable.
     #[test]
@@ -199,10 +199,15 @@ mod tests {
         let made = Filesystem::create(&image, 32 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
         let operations = Arc::new(Operations::new(made, Settings::default()));
         let files = OpenFiles::new(Arc::clone(&operations));
-        let caller = Caller { uid: 0, gid: 0, pid: 0 };
-        let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
+        let new = NodeSpec {
+            kind: FileKind::Regular,
+            permissions: 0o644,
+            umask: 0,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
         let make = |name: &str| {
-            let made = operations.create(InodeNumber::ROOT, name.as_bytes(), &new, &caller);
+            let made = operations.create(InodeNumber::ROOT, name.as_bytes(), &new);
             made.expect("space").attributes.inode
         };
         let number = make("written");

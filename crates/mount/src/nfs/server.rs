@@ -27,7 +27,7 @@ use super::xdr::Writer;
 use crate::operations::Operations;
 use crate::service::ServeError;
 use crate::service::accounting::Client;
-use crate::service::log::{LimitedLog, Log};
+use crate::service::log::LimitedLog;
 use crate::service::opened;
 use crate::service::options::MountOptions;
 use crate::service::status::{self, Status};
@@ -142,17 +142,10 @@ impl NfsServer {
         let listen = |source| ServeError::Listen { address: address.to_string(), source };
         let listener = TcpListener::bind(address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let filesystem = options.served_filesystem().open(options.target(target))?;
-        let name = target.to_owned();
-        let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
-        opened::report(&filesystem, target, options, &log);
+        let (filesystem, log) = opened::open(target, options, options.served_filesystem())?;
         let uuid = VolumeInfo::read(&**filesystem.device()).map_err(diorite::Error::from)?.uuid;
-        let export = Export::new(
-            Operations::new(filesystem, options.settings()),
-            uuid,
-            nfs.squash,
-            LimitedLog::new(log),
-        );
+        let operations = Operations::new(filesystem, options.settings());
+        let export = Export::new(operations, uuid, nfs.squash, log);
         let shared = Shared {
             export,
             insecure: nfs.insecure,
@@ -162,11 +155,10 @@ impl NfsServer {
             warnings: LimitedLog::new(Arc::new(|said: &str| log::warn!("{said}"))),
         };
         let shared = Arc::new(shared);
-        let watch =
-            Watch::start(&Name::served(&options.target(target)), status_of(&shared, target, address), None)
-                .inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}"));
+        let status = status_of(&shared, target, address);
+        let watch = Watch::start(target, Ok(Name::served(&options.target(target))), status, None);
         log::info!("{target}: NFS on {address}");
-        Ok(Self { _watch: watch.ok(), shared, listener, address })
+        Ok(Self { _watch: watch, shared, listener, address })
     }
 
     /// Where it listens.

@@ -3,25 +3,23 @@
 //! Interface: a client that keeps numbers of inodes (FUSE) counts them with [`Clients::retain`] and [`Clients::forget`]. An inode that loses its
 //! last name while a client knows it lives until it is forgotten and closed.
 //!
-//! Locking: the tables are in shards with a lock of their own, held for a look or a change of the table alone.
+//! Locking: the tables have one lock, held for a look or a change of the tables alone.
 
 use std::collections::{HashMap, HashSet};
 
 use diorite::{Error, InodeNumber, NodeRef};
-use diorite_block::sync::{Mutex, MutexGuard, Rank};
+use diorite_block::sync::{Mutex, Rank};
 
 use super::Entry;
-
-const SHARDS: usize = 64;
 
 /// See the module's head.
 #[derive(Debug)]
 pub struct Clients {
-    shards: [Mutex<Shard>; SHARDS],
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+struct State {
     /// How often each inode was looked up.
     lookups: HashMap<InodeNumber, u64>,
     /// Inodes without names.
@@ -46,113 +44,106 @@ struct Writers {
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::ranked(Rank::KnownInodes, Shard::default())) }
+        Self { state: Mutex::ranked(Rank::KnownInodes, State::default()) }
     }
 }
 
 impl Clients {
-    fn shard(&self, number: InodeNumber) -> MutexGuard<'_, Shard> {
-        self.shards[number.0 as usize % SHARDS].lock()
-    }
-
     /// A client has looked up the inode.
     pub fn retain(&self, entry: &Entry) {
         let number = entry.node.number();
-        let mut shard = self.shard(number);
-        *shard.lookups.entry(number).or_default() += 1;
+        let mut state = self.state.lock();
+        *state.lookups.entry(number).or_default() += 1;
         // It was made without a name; or it was found by its number, and forgotten since, after which it was no longer held.
         if entry.attributes.links == 0 {
-            shard.nameless.insert(number, entry.node.clone());
+            state.nameless.insert(number, entry.node.clone());
         }
     }
 
     /// A client forgets that many look-ups of the inode.
     pub fn forget(&self, number: InodeNumber, times: u64) {
-        let mut shard = self.shard(number);
-        let Some(lookups) = shard.lookups.get_mut(&number) else { return };
+        let mut state = self.state.lock();
+        let Some(lookups) = state.lookups.get_mut(&number) else { return };
         *lookups = lookups.saturating_sub(times);
         if *lookups > 0 {
             return;
         }
-        shard.lookups.remove(&number);
-        shard.listed.remove(&number);
-        let last_use = shard.nameless.remove(&number);
-        drop(shard);
+        state.lookups.remove(&number);
+        state.listed.remove(&number);
+        let last_use = state.nameless.remove(&number);
+        drop(state);
         // Freeing the inode takes other locks.
         drop(last_use);
     }
 
     /// The inode has lost its last name: it lives on if a client knows it.
     pub(super) fn hold_nameless(&self, node: &NodeRef) {
-        let mut shard = self.shard(node.number());
-        if shard.lookups.contains_key(&node.number()) {
-            shard.nameless.insert(node.number(), node.clone());
+        let mut state = self.state.lock();
+        if state.lookups.contains_key(&node.number()) {
+            state.nameless.insert(node.number(), node.clone());
         }
     }
 
     /// The inode has a name again.
     pub(super) fn release_named(&self, number: InodeNumber) {
-        let node = self.shard(number).nameless.remove(&number);
+        let node = self.state.lock().nameless.remove(&number);
         drop(node);
     }
 
     /// The inode if it is held without a name.
     pub(super) fn held(&self, number: InodeNumber) -> Option<NodeRef> {
-        let shard = self.shard(number);
-        if shard.nameless.is_empty() { None } else { shard.nameless.get(&number).cloned() }
+        let state = self.state.lock();
+        if state.nameless.is_empty() { None } else { state.nameless.get(&number).cloned() }
     }
 
     /// A client that caches listings begins one: [`Self::take_listed`] returns `true` after a change. Until the client forgets the directory.
     pub fn note_listed(&self, directory: InodeNumber) {
-        self.shard(directory).listed.insert(directory);
+        self.state.lock().listed.insert(directory);
     }
 
     /// Names of the directory have changed: whether a client has begun a listing since the last time.
     pub fn take_listed(&self, directory: InodeNumber) -> bool {
-        let mut shard = self.shard(directory);
-        !shard.listed.is_empty() && shard.listed.remove(&directory)
+        let mut state = self.state.lock();
+        !state.listed.is_empty() && state.listed.remove(&directory)
     }
 
     pub(super) fn add_writer(&self, number: InodeNumber) {
-        self.shard(number).writers.entry(number).or_default().count += 1;
+        self.state.lock().writers.entry(number).or_default().count += 1;
     }
 
     /// Returns whether it was the last one of a file that has lost data of a client's cache.
     pub(super) fn remove_writer(&self, number: InodeNumber) -> bool {
-        let mut shard = self.shard(number);
-        let Some(writers) = shard.writers.get_mut(&number) else { return false };
+        let mut state = self.state.lock();
+        let Some(writers) = state.writers.get_mut(&number) else { return false };
         writers.count -= 1;
-        writers.count == 0 && shard.writers.remove(&number).is_some_and(|writers| writers.has_lost)
+        writers.count == 0 && state.writers.remove(&number).is_some_and(|writers| writers.has_lost)
     }
 
     /// Data of a client's cache could not be written. Its program has written on meanwhile, and gets the error at a later write
     /// ([`Files::lost_write`](super::Files::lost_write)).
     pub fn note_lost_write(&self, number: InodeNumber, error: Error) {
-        if let Some(writers) = self.shard(number).writers.get_mut(&number) {
+        if let Some(writers) = self.state.lock().writers.get_mut(&number) {
             (writers.has_lost, writers.lost_write) = (true, Some(error));
         }
     }
 
     pub(super) fn take_lost_write(&self, number: InodeNumber) -> Option<Error> {
-        self.shard(number).writers.get_mut(&number)?.lost_write.take()
+        self.state.lock().writers.get_mut(&number)?.lost_write.take()
     }
 
     /// Whether the file is open for writing, so that a client's cache may have data that is not written yet.
     pub fn has_writers(&self, number: InodeNumber) -> bool {
-        self.shard(number).writers.contains_key(&number)
+        self.state.lock().writers.contains_key(&number)
     }
 
     /// The files that are open for writing.
     pub fn files_with_writers(&self) -> Vec<InodeNumber> {
-        self.shards
-            .iter()
-            .flat_map(|shard| shard.lock().writers.keys().copied().collect::<Vec<_>>())
-            .collect()
+        self.state.lock().writers.keys().copied().collect()
     }
 
     /// A client's cache reads from a file.
     pub(super) fn note_cached(&self, number: InodeNumber) {
-        if let Some(writers) = self.shard(number).writers.get_mut(&number) {
+        if let Some(writers) = self.state.lock().writers.get_mut(&number) {
             writers.is_cached = true;
         }
     }
@@ -160,13 +151,11 @@ impl Clients {
     /// Whether a client's cache may have content of a file that a direct write has replaced: it has read from the file since a handle
     /// that writes was opened.
     pub fn is_cached(&self, number: InodeNumber) -> bool {
-        self.shard(number).writers.get(&number).is_some_and(|writers| writers.is_cached)
+        self.state.lock().writers.get(&number).is_some_and(|writers| writers.is_cached)
     }
 
     pub(super) fn clear(&self) {
-        for shard in &self.shards {
-            let shard = std::mem::take(&mut *shard.lock());
-            drop(shard);
-        }
+        let state = std::mem::take(&mut *self.state.lock());
+        drop(state);
     }
 }

@@ -29,7 +29,6 @@ pub use access_time::AccessTimes;
 pub use clients::Clients;
 pub use directories::Listed;
 pub use files::{Closed, FileHandle, Files, OpenFlags, Opened, Source, Whence, Written};
-pub use names::NewNode;
 pub use nodes::FileFlags;
 pub(crate) use nodes::XATTR_ACCESS_LIST;
 pub use privileges::Privileges;

@@ -1,33 +1,8 @@
 //! Names: looked up, made, removed, renamed.
 
-use diorite::{FileKind, InodeNumber, NodeRef, NodeSpec, RenameMode, Result};
+use diorite::{InodeNumber, NodeRef, NodeSpec, RenameMode, Result};
 
 use super::{Caller, Entry, LiveSettings, Operations};
-
-/// A new inode.
-#[derive(Clone, Copy, Debug)]
-pub struct NewNode {
-    /// Kind; symbolic links have [`Operations::symlink`].
-    pub kind: FileKind,
-    /// Permission bits as the caller gave them.
-    pub permissions: u16,
-    /// The caller's mask, which counts where the directory has no default access control list.
-    pub umask: u16,
-    /// Major and minor number of a device node.
-    pub device: (u32, u32),
-}
-
-impl NewNode {
-    fn spec(&self, caller: &Caller) -> Result<NodeSpec> {
-        Ok(NodeSpec {
-            kind: self.kind,
-            permissions: self.permissions,
-            umask: self.umask,
-            owner: caller.owner()?,
-            device: self.device,
-        })
-    }
-}
 
 impl Operations {
     /// The inode of a name.
@@ -45,15 +20,9 @@ impl Operations {
     ///
     /// # Errors
     /// As [`NodeRef::create`].
-    pub fn create(
-        &self,
-        directory: InodeNumber,
-        name: &[u8],
-        new: &NewNode,
-        caller: &Caller,
-    ) -> Result<Entry> {
+    pub fn create(&self, directory: InodeNumber, name: &[u8], new: &NodeSpec) -> Result<Entry> {
         let directory = self.node(directory)?;
-        let node = directory.create(name, &new.spec(caller)?)?;
+        let node = directory.create(name, new)?;
         self.names_changed(&[&directory])?;
         self.view.entry(node)
     }
@@ -62,8 +31,8 @@ impl Operations {
     ///
     /// # Errors
     /// As [`NodeRef::create_nameless`].
-    pub fn create_nameless(&self, directory: InodeNumber, new: &NewNode, caller: &Caller) -> Result<Entry> {
-        self.view.entry(self.node(directory)?.create_nameless(&new.spec(caller)?)?)
+    pub fn create_nameless(&self, directory: InodeNumber, new: &NodeSpec) -> Result<Entry> {
+        self.view.entry(self.node(directory)?.create_nameless(new)?)
     }
 
     /// Make a symbolic link.

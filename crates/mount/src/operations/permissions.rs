@@ -120,9 +120,9 @@ impl Operations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operations::{Caller, NewNode, OpenFlags, Settings, Source};
+    use crate::operations::{Caller, OpenFlags, Settings, Source};
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
-    use diorite::{Filesystem, InodeNumber, IoFlags, Owner, Timestamp, XattrMode};
+    use diorite::{Filesystem, InodeNumber, IoFlags, NodeSpec, Owner, Timestamp, XattrMode};
     use diorite_block::Op;
     use diorite_device::MemoryDevice;
     use diorite_sim::faults::{Effect, Fault, FaultyDevice};
@@ -165,8 +165,14 @@ mod tests {
         };
         let caller = Caller { uid: 0, gid: 0, pid: 0 };
         let filled = open();
-        let new = NewNode { kind: FileKind::Regular, permissions: 0o777, umask: 0, device: (0, 0) };
-        let made = filled.create(InodeNumber::ROOT, b"file", &new, &caller).expect("create").attributes;
+        let new = NodeSpec {
+            kind: FileKind::Regular,
+            permissions: 0o777,
+            umask: 0,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        let made = filled.create(InodeNumber::ROOT, b"file", &new).expect("create").attributes;
         // Too large for the inode: there is a block of attributes.
         filled.set_xattr(made.inode, b"user.large", &[1; 600], XattrMode::Set, false).expect("setxattr");
         filled.close().expect("close");

@@ -435,9 +435,9 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operations::{Caller, NewNode, Settings};
+    use crate::operations::Settings;
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
-    use diorite::{FileKind, Filesystem, InodeNumber};
+    use diorite::{FileKind, Filesystem, InodeNumber, NodeSpec, Owner};
     use diorite_block::Op;
     use diorite_device::MemoryDevice;
     use diorite_sim::faults::{Effect, Fault, FaultyDevice};
@@ -474,9 +474,14 @@ mod tests {
         let log = Arc::new(LimitedLog::new(Arc::new(|_: &str| {})));
         let session = Session::new(operations, Behavior::default(), None, None, log);
         assert_eq!(start(&session), 0);
-        let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
-        let caller = Caller { uid: 0, gid: 0, pid: 0 };
-        drop(session.operations.create(InodeNumber::ROOT, b"file", &new, &caller).expect("create"));
+        let new = NodeSpec {
+            kind: FileKind::Regular,
+            permissions: 0o644,
+            umask: 0,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        drop(session.operations.create(InodeNumber::ROOT, b"file", &new).expect("create"));
         device.add(Fault::on(Op::Write, Effect::Error(5)).times(u64::MAX));
         session.operations.sync().expect_err("the log cannot be written");
         assert_eq!(start(&session), 0);

@@ -1,78 +1,66 @@
-//! The mounts of this program, as the kernel lists them.
+//! The mounts of this host, as the kernel lists them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// A mount of Diorite.
+/// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mounted {
+pub struct Mounted {
     /// Its number among the mounts of the host.
-    pub(crate) id: u64,
-    /// Major and minor number of its device: no other mount of the host has them.
-    pub(crate) numbers: String,
+    pub id: u64,
+    /// Major and minor number of its device, as `MAJOR:MINOR`. Several mounts have them after `mount --bind`.
+    pub numbers: String,
     /// Its directory.
-    pub(crate) directory: PathBuf,
-    /// The mounting user.
-    pub(crate) user: u32,
-    /// Options of the mount and of its filesystem.
-    pub(crate) options: String,
+    pub directory: PathBuf,
+    /// Its type.
+    pub kind: String,
+    /// The mounting user of a FUSE mount.
+    pub user: u32,
+    /// Options of the mount.
+    pub options: String,
+    /// Options of its filesystem.
+    pub filesystem_options: String,
     /// The source: an image, or the loop device over one.
-    pub(crate) source: PathBuf,
+    pub source: PathBuf,
+}
+
+impl Mounted {
+    /// Whether it is of this program.
+    pub fn is_own(&self) -> bool {
+        matches!(self.kind.as_str(), "fuse.diorite" | "fuseblk.diorite")
+    }
+}
+
+/// All mounts, of any type, in the kernel's order.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+pub fn all() -> Vec<Mounted> {
+    parse_all(&std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default())
+}
+
+fn parse_all(mounts: &[u8]) -> Vec<Mounted> {
+    mounts.split(|byte| *byte == b'\n').filter_map(parse).collect()
+}
+
+/// The mount on exactly this directory.
+pub fn on(directory: &Path) -> Option<Mounted> {
+    let directory = std::path::absolute(directory).ok()?;
+    all().into_iter().rfind(|mounted| mounted.directory == directory)
 }
 
 /// The mount of Diorite that a path is on. The mount itself is not accessed: it may be stuck.
 pub(crate) fn find(path: &Path) -> Option<Mounted> {
     let path = std::path::absolute(path).ok()?;
-    let mounts = read_mounts()?;
-    // By the given path first: following links may access the mount.
+    let mounts = all();
     innermost(&mounts, &path).or_else(|| innermost(&mounts, &path.canonicalize().ok()?))
-}
-
-#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
-fn read_mounts() -> Option<Vec<u8>> {
-    std::fs::read("/proc/thread-self/mountinfo").ok()
-}
-
-/// The mount on exactly this directory, of any kind, and its type.
-pub(crate) fn mounted_on(directory: &Path) -> Option<(Mounted, Vec<u8>)> {
-    let directory = std::path::absolute(directory).ok()?;
-    let mounts = read_mounts()?;
-    lines(&mounts).rev().find_map(|line| parse(line).filter(|(mounted, _)| mounted.directory == directory))
-}
-
-/// Major and minor number of the mount on exactly this directory.
-pub fn device_numbers(directory: &Path) -> Option<String> {
-    mounted_on(directory).map(|(mounted, _)| mounted.numbers)
-}
-
-/// The directories on which mounts of Diorite with this device (`MAJOR:MINOR`) are: more than one after `mount --bind`.
-pub fn directories_of(numbers: &str) -> Vec<PathBuf> {
-    let of_device = all().into_iter().filter(|mounted| mounted.numbers == numbers);
-    of_device.map(|mounted| mounted.directory).collect()
-}
-
-/// All mounts of Diorite.
-pub(crate) fn all() -> Vec<Mounted> {
-    let mounts = read_mounts().unwrap_or_default();
-    let is_own = |kind: &[u8]| std::str::from_utf8(kind).is_ok_and(is_own);
-    let parsed = lines(&mounts).filter_map(parse);
-    parsed.filter(|(_, kind)| is_own(kind)).map(|(mounted, _)| mounted).collect()
-}
-
-/// All directories with a mount, whatever its type, in the kernel's order.
-pub(crate) fn mount_points() -> Vec<PathBuf> {
-    let mounts = read_mounts().unwrap_or_default();
-    let points = lines(&mounts).filter_map(parse);
-    points.map(|(mounted, _)| mounted.directory).collect()
 }
 
 /// The mount of an image, by the sources in the kernel's list, and by the files of loop devices.
 pub(crate) fn of_image(image: &Path) -> Option<Mounted> {
     let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     let wanted = identity(image)?;
-    all().into_iter().find(|mounted| {
+    all().into_iter().filter(Mounted::is_own).find(|mounted| {
         let backing = loop_backing(&mounted.source).unwrap_or_else(|| mounted.source.clone());
         backing.is_absolute() && identity(&backing) == Some(wanted)
     })
@@ -87,57 +75,27 @@ pub(crate) fn loop_backing(device: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(path)))
 }
 
-/// Other mounts below a directory.
-pub(crate) fn below(directory: &Path) -> Vec<PathBuf> {
-    let mounts = read_mounts().unwrap_or_default();
-    let parsed = lines(&mounts).filter_map(parse).map(|(mounted, _)| mounted.directory);
-    parsed.filter(|other| other != directory && other.starts_with(directory)).collect()
+/// The mount that a path is on, if it is of Diorite: the last mount with the longest directory.
+fn innermost(mounts: &[Mounted], path: &Path) -> Option<Mounted> {
+    let on_path = mounts.iter().filter(|mounted| path.starts_with(&mounted.directory));
+    on_path.max_by_key(|mounted| mounted.directory.as_os_str().len()).filter(|found| found.is_own()).cloned()
 }
 
-/// The type of the mount on exactly this directory.
-pub fn type_of(directory: &Path) -> Option<String> {
-    mounted_on(directory).map(|(_, kind)| String::from_utf8_lossy(&kind).into_owned())
-}
-
-/// Whether a type of mounts is of this program.
-pub fn is_own(kind: &str) -> bool {
-    matches!(kind, "fuse.diorite" | "fuseblk.diorite")
-}
-
-/// The mount of Diorite on exactly this directory.
-pub(crate) fn exactly_on(directory: &Path) -> Option<Mounted> {
-    let (mounted, kind) = mounted_on(directory)?;
-    std::str::from_utf8(&kind).is_ok_and(is_own).then_some(mounted)
-}
-
-fn lines(mounts: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    mounts.split(|byte| *byte == b'\n')
-}
-
-/// The mount that a path is on: the last mount with the longest directory.
-fn innermost(mounts: &[u8], path: &Path) -> Option<Mounted> {
-    let (mounted, kind) = lines(mounts)
-        .filter_map(parse)
-        .filter(|(mounted, _)| path.starts_with(&mounted.directory))
-        .max_by_key(|(mounted, _)| mounted.directory.as_os_str().len())?;
-    std::str::from_utf8(&kind).is_ok_and(is_own).then_some(mounted)
-}
-
-/// A line: the mount and its type.
-fn parse(line: &[u8]) -> Option<(Mounted, Vec<u8>)> {
+fn parse(line: &[u8]) -> Option<Mounted> {
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let path = |field: &[u8]| PathBuf::from(OsString::from_vec(unescaped(field)));
     let mut fields = line.split(|byte| *byte == b' ');
-    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let numbers = String::from_utf8(fields.nth(1)?.to_vec()).ok()?;
-    let directory = PathBuf::from(OsString::from_vec(unescaped(fields.nth(1)?)));
-    let own = String::from_utf8_lossy(fields.next()?).into_owned();
+    let id = text(fields.next()?).parse().ok()?;
+    let numbers = text(fields.nth(1)?);
+    let directory = path(fields.nth(1)?);
+    let options = text(fields.next()?);
+    // Optional fields end with a hyphen.
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    let kind = rest.next()?.to_vec();
-    let source = PathBuf::from(OsString::from_vec(unescaped(rest.next()?)));
-    let all = rest.next().unwrap_or_default();
-    let user = all.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
-    let user = user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()).unwrap_or(0);
-    let options = format!("{own},{}", String::from_utf8_lossy(all));
-    Some((Mounted { id, numbers, directory, user, options, source }, kind))
+    let (kind, source) = (text(rest.next()?), path(rest.next()?));
+    let filesystem_options = text(rest.next().unwrap_or_default());
+    let user = filesystem_options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
+    let user = user.unwrap_or(0);
+    Some(Mounted { id, numbers, directory, kind, user, options, filesystem_options, source })
 }
 
 /// Spaces and their like are written as `\040`.
@@ -166,7 +124,7 @@ mod tests {
 
     #[test]
     fn mounts_are_found_by_what_is_in_them() {
-        let found = |path: &str| innermost(MOUNTS, Path::new(path));
+        let found = |path: &str| innermost(&parse_all(MOUNTS), Path::new(path));
         let rootless = found("/mnt/a b/x").expect("a mount");
         assert_eq!(
             (rootless.numbers.as_str(), rootless.user, rootless.directory),

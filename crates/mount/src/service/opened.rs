@@ -1,14 +1,22 @@
-//! The log of a volume that was opened for a mount or a server.
+//! The volume of a mount or a server, with its log.
 
 use std::sync::Arc;
 
-use diorite::Filesystem;
+use diorite::{Filesystem, FilesystemOptions};
 
-use super::log::Log;
+use super::log::{LimitedLog, Log};
 use super::options::MountOptions;
 
-/// Log warnings about a volume now, and its failure later.
-pub(crate) fn report(filesystem: &Filesystem, target: &str, options: &MountOptions, log: &Log) {
+/// Open the volume of `target`. Warnings are logged now, and its failure later.
+///
+/// # Errors
+/// As [`FilesystemOptions::open`].
+pub(crate) fn open(
+    target: &str,
+    options: &MountOptions,
+    how: FilesystemOptions,
+) -> diorite::Result<(Filesystem, LimitedLog)> {
+    let filesystem = how.open(options.target(target))?;
     for note in &options.ignored {
         log::warn!("{target}: {note}");
     }
@@ -22,6 +30,9 @@ pub(crate) fn report(filesystem: &Filesystem, target: &str, options: &MountOptio
     if let Some(advice) = filesystem.check_advice() {
         log::warn!("{target}: {advice}");
     }
-    let log = Arc::clone(log);
-    filesystem.watch_abort(move |reason| log(&format!("read-only from now on: a write failed: {reason}")));
+    let name = target.to_owned();
+    let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
+    let abort_log = Arc::clone(&log);
+    filesystem.watch_abort(move |why| abort_log(&format!("read-only from now on: a write failed: {why}")));
+    Ok((filesystem, LimitedLog::new(log)))
 }

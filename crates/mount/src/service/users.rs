@@ -8,11 +8,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::mounted::{below, loop_backing, mounted_on};
+use super::mounted::{self, loop_backing};
 
 /// What uses the mount on a directory: processes as `program (pid)`, mounts below it, loop devices over its files.
 pub fn users_of(directory: &Path) -> Vec<String> {
-    let Some((mounted, _)) = mounted_on(directory) else { return Vec::new() };
+    let Some(mounted) = mounted::on(directory) else { return Vec::new() };
     let directory = &mounted.directory;
     let processes = entries(Path::new("/proc")).filter_map(|path| {
         let pid: u32 = path.file_name()?.to_str()?.parse().ok()?;
@@ -22,7 +22,9 @@ pub fn users_of(directory: &Path) -> Vec<String> {
             format!("{} ({pid})", String::from_utf8_lossy(name.trim_ascii_end()))
         })
     });
-    let mounts = below(directory).into_iter().map(|path| format!("the mount on {}", path.display()));
+    let below = mounted::all().into_iter().map(|other| other.directory);
+    let below = below.filter(|other| other != directory && other.starts_with(directory));
+    let mounts = below.map(|path| format!("the mount on {}", path.display()));
     let loops = entries(Path::new("/sys/block")).filter_map(|path| {
         let device = Path::new("/dev").join(path.file_name()?);
         loop_backing(&device).filter(|file| file.starts_with(directory)).map(|_| device.display().to_string())

@@ -1,7 +1,7 @@
 //! The socket on which a daemon answers for its status, and the programs that ask for it. Its name follows from the mount, or from the image.
 //!
 //! The name is in the abstract namespace, so it goes with the daemon, and has the device numbers of the mount in it, or those of the image. A
-//! connection sends one line, `status` or a [`Step`] of a change of options, gets one JSON object, and ends. A thread of its own answers, so that a
+//! connection sends one line, `status` or a [`Step`] of a change of options with its words as JSON, gets one JSON object, and ends. A thread of its own answers, so that a
 //! mount whose requests are all stuck still answers; a change has a thread of its own.
 //!
 //! Between users: a daemon answers its own user and the superuser. Any user may bind a name first. So an answer counts only if it comes from the
@@ -23,6 +23,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, send, shutdown, socket_with,
 };
+use serde::{Deserialize, Serialize};
 
 use super::mounted::{self, Mounted};
 use super::status::Status;
@@ -77,26 +78,13 @@ pub enum StatusError {
     },
 }
 
-/// A step of `mount -o remount`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A step of `mount -o remount`. With the words of the change it is a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) enum Step {
     /// Check whether the change is possible.
     Check,
     /// The daemon's part of the change.
     Remount,
-}
-
-impl Step {
-    const ALL: [(Self, &str); 2] = [(Self::Check, "check "), (Self::Remount, "remount ")];
-
-    fn request(self, words: &str) -> String {
-        let (_, word) = Self::ALL.into_iter().find(|(step, _)| *step == self).expect("each is listed");
-        format!("{word}{words}\n")
-    }
-
-    fn parse(line: &str) -> Option<(Self, &str)> {
-        Self::ALL.into_iter().find_map(|(step, word)| Some((step, line.strip_prefix(word)?)))
-    }
 }
 
 /// Carries out a step: its error is why it cannot be done.
@@ -116,8 +104,8 @@ impl Name {
 
     /// The mount on a directory.
     pub(crate) fn mounted_on(directory: &Path) -> io::Result<Self> {
-        mounted::device_numbers(directory)
-            .map(|numbers| Self::of_mount(&numbers))
+        mounted::on(directory)
+            .map(|mounted| Self::of_mount(&mounted.numbers))
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
@@ -199,7 +187,7 @@ impl Name {
         }
         // It fits into the buffer of the connection, so this does not wait. If the daemon has ended, there is no answer.
         let _ = send(stream, request.as_bytes(), SendFlags::NOSIGNAL);
-        let answer = read_within(stream, limit).map_err(no_answer)?;
+        let answer = read_within(stream, limit, ANSWER_MAX, |_| false).map_err(no_answer)?;
         if answer.is_empty() {
             return Err(strange("it is empty".to_owned()));
         }
@@ -218,11 +206,19 @@ fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Read to the end, all of it within a time.
-fn read_within(mut stream: &UnixStream, limit: Duration) -> io::Result<Vec<u8>> {
+/// Read to the end of the stream, or until `is_whole` returns `true`, all of it within a time.
+fn read_within(
+    mut stream: &UnixStream,
+    limit: Duration,
+    len_max: usize,
+    is_whole: impl Fn(&[u8]) -> bool,
+) -> io::Result<Vec<u8>> {
     let end = Instant::now() + limit;
     let (mut answer, mut part) = (Vec::new(), vec![0; 64 << 10]);
-    while answer.len() < ANSWER_MAX {
+    while answer.len() < len_max {
+        if is_whole(&answer) {
+            return Ok(answer);
+        }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -277,7 +273,8 @@ pub fn location_of(process: u32, image: &Path) -> Option<Location> {
         return Some(Location::Server(status.directory));
     }
     let is_of_process = |mounted: &Mounted| ask(&mounted.directory).is_ok_and(|status| is_it(&status));
-    let mounted = mounted::of_image(image).or_else(|| mounted::all().into_iter().find(is_of_process))?;
+    let mounted = mounted::of_image(image)
+        .or_else(|| mounted::all().into_iter().filter(Mounted::is_own).find(is_of_process))?;
     Some(Location::Mount(mounted.directory))
 }
 
@@ -312,7 +309,8 @@ pub(crate) fn ask_remount(of: &Mounted, step: Step, words: &str) -> Result<Resul
         return Err(StatusError::OfAnother { directory, user: of.user });
     }
     let name = Name::of_mount(&of.numbers);
-    let (answer, _) = name.ask(&directory, of.user, &step.request(words), REMOUNT_TIME_LIMIT)?;
+    let request = format!("{}\n", serde_json::json!((step, words)));
+    let (answer, _) = name.ask(&directory, of.user, &request, REMOUNT_TIME_LIMIT)?;
     understood(&directory, &answer)
 }
 
@@ -342,11 +340,18 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Answer under this name, until `status` returns `None`. `remount` changes options.
-    ///
-    /// # Errors
-    /// The name of the socket is taken, or there are no threads.
+    /// Answer for `target` under this name, until `status` returns `None`. `remount` changes options. An error is logged.
     pub(crate) fn start(
+        target: &str,
+        name: io::Result<Name>,
+        status: impl Fn() -> Option<Status> + Send + 'static,
+        remount: Option<Remount>,
+    ) -> Option<Self> {
+        let started = name.and_then(|name| Self::start_as(&name, status, remount));
+        started.inspect_err(|error| log::warn!("{target}: `diorite status` will not work: {error}")).ok()
+    }
+
+    fn start_as(
         name: &Name,
         status: impl Fn() -> Option<Status> + Send + 'static,
         remount: Option<Remount>,
@@ -366,9 +371,10 @@ impl Watch {
                 if !may_ask(&stream) {
                     continue;
                 }
-                let request = read_request(&stream);
-                if let (Some((step, words)), Some(remount)) = (Step::parse(&request), &remount) {
-                    change(stream, Arc::clone(remount), step, words.to_owned());
+                let is_line = |request: &[u8]| request.ends_with(b"\n");
+                let request = read_within(&stream, REQUEST_TIME, REQUEST_MAX, is_line).unwrap_or_default();
+                if let (Ok((step, words)), Some(remount)) = (serde_json::from_slice(&request), &remount) {
+                    change(stream, Arc::clone(remount), step, words);
                     continue;
                 }
                 let Some(status) = status() else { return };
@@ -396,25 +402,6 @@ fn may_ask(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
-/// The line that a program has sent with its connection, without its end; empty if it sent none in time.
-fn read_request(mut stream: &UnixStream) -> String {
-    let (end, mut line, mut part) = (Instant::now() + REQUEST_TIME, Vec::new(), [0; 1024]);
-    while !line.ends_with(b"\n") && line.len() < REQUEST_MAX {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
-            break;
-        }
-        match stream.read(&mut part) {
-            Ok(0) => break,
-            Ok(len) => line.extend_from_slice(&part[..len]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
-    // Not a part of a line.
-    line.pop().filter(|last| *last == b'\n').and_then(|_| String::from_utf8(line).ok()).unwrap_or_default()
-}
-
 /// Change options by a thread of its own: it may wait for the volume. Without a thread there is no answer.
 fn change(stream: UnixStream, remount: Remount, step: Step, words: String) {
     let body = move || {
@@ -423,7 +410,7 @@ fn change(stream: UnixStream, remount: Remount, step: Step, words: String) {
     let _ = thread::Builder::new().name("remount".to_owned()).spawn(body);
 }
 
-fn answer(mut stream: &UnixStream, what: &impl serde::Serialize) -> io::Result<()> {
+fn answer(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
     stream.set_write_timeout(Some(TIME_LIMIT))?;
     stream.write_all(&serde_json::to_vec(what)?)
 }
@@ -470,7 +457,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(20));
             }
         });
-        read_within(&own, Duration::from_millis(300)).expect_err("it does not end");
+        read_within(&own, Duration::from_millis(300), ANSWER_MAX, |_| false).expect_err("it does not end");
         drop(own);
         writes.join().expect("it ends");
     }

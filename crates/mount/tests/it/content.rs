@@ -2,8 +2,10 @@
 
 use diorite::front_end::ContentTimes;
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{ErrorKind, FileKind, Filesystem, InodeNumber, SetAttributes, SetTime, Timestamp};
-use diorite_mount::operations::{Caller, FileHandle, NewNode, OpenFlags, Operations, Settings, Source};
+use diorite::{
+    ErrorKind, FileKind, Filesystem, InodeNumber, NodeSpec, Owner, SetAttributes, SetTime, Timestamp,
+};
+use diorite_mount::operations::{Caller, FileHandle, OpenFlags, Operations, Settings, Source};
 use tempfile::TempDir;
 
 const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 0 };
@@ -14,8 +16,14 @@ fn empty_file() -> (TempDir, Operations, InodeNumber, FileHandle) {
     let image = place.path().join("a.img");
     let filesystem = Filesystem::create(&image, 16 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
     let operations = Operations::new(filesystem, Settings::default());
-    let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
-    let made = operations.create(InodeNumber::ROOT, b"file", &new, &ROOT).expect("create").attributes;
+    let new = NodeSpec {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        umask: 0,
+        owner: Owner::default(),
+        device: (0, 0),
+    };
+    let made = operations.create(InodeNumber::ROOT, b"file", &new).expect("create").attributes;
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
     let handle = operations.files().open(made.inode, flags, &ROOT).expect("open").handle;
     (place, operations, made.inode, handle)
@@ -49,8 +57,14 @@ fn a_copy_changes_the_times_of_its_target() {
     let options = Filesystem::options().content_times(ContentTimes::ByCaller);
     let filesystem = options.open(place.path().join("a.img")).expect("open");
     let operations = Operations::new(filesystem, Settings::default());
-    let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
-    let made = operations.create(InodeNumber::ROOT, b"copy", &new, &ROOT).expect("create").attributes;
+    let new = NodeSpec {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        umask: 0,
+        owner: Owner::default(),
+        device: (0, 0),
+    };
+    let made = operations.create(InodeNumber::ROOT, b"copy", &new).expect("create").attributes;
     let old = SetTime::To(Timestamp { seconds: 1_000_000_000, nanoseconds: 0 });
     let times = SetAttributes { modified: Some(old), changed: Some(old), ..SetAttributes::default() };
     let _ = operations.set_attributes(made.inode, &times).expect("set");

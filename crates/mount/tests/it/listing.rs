@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{FileKind, Filesystem, InodeNumber, RenameMode};
-use diorite_mount::operations::{Caller, Listed, NewNode, Operations, Settings};
+use diorite::{FileKind, Filesystem, InodeNumber, NodeSpec, Owner, RenameMode};
+use diorite_mount::operations::{Caller, Listed, Operations, Settings};
 use tempfile::TempDir;
 
 const FILES: u32 = 3000;
@@ -27,16 +27,28 @@ impl Volume {
         let image = place.path().join("a.img");
         let filesystem = Filesystem::create(&image, 64 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
         let operations = Operations::new(filesystem, Settings::default());
-        let new = NewNode { kind: FileKind::Directory, permissions: 0o755, umask: 0, device: (0, 0) };
-        let made = operations.create(InodeNumber::ROOT, b"directory", &new, &ROOT).expect("mkdir");
+        let new = NodeSpec {
+            kind: FileKind::Directory,
+            permissions: 0o755,
+            umask: 0,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        let made = operations.create(InodeNumber::ROOT, b"directory", &new).expect("mkdir");
         let volume = Self { directory: made.node.number(), operations, _place: place };
         (0..FILES).for_each(|nth| volume.create(&format!("file-{nth:06}")));
         volume
     }
 
     fn create(&self, name: &str) {
-        let new = NewNode { kind: FileKind::Regular, permissions: 0o644, umask: 0, device: (0, 0) };
-        self.operations.create(self.directory, name.as_bytes(), &new, &ROOT).expect("create");
+        let new = NodeSpec {
+            kind: FileKind::Regular,
+            permissions: 0o644,
+            umask: 0,
+            owner: Owner::default(),
+            device: (0, 0),
+        };
+        self.operations.create(self.directory, name.as_bytes(), &new).expect("create");
     }
 
     /// A part from `cursor` on, and where the next one begins: `None` if none was refused, which is the end.

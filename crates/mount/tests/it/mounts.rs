@@ -83,7 +83,7 @@ fn a_mount_that_is_dropped_before_it_is_served_is_unmounted() {
             abort(connection);
         }
         assert!(ended.is_ok(), "{options:?}: it waits for itself");
-        assert_eq!(mounted::type_of(&at), None, "{options:?}");
+        assert_eq!(mounted::on(&at), None, "{options:?}");
         Filesystem::open(&image).expect("it is closed").close().expect("close");
     }
 }

@@ -1,8 +1,11 @@
 //! What a file loses when its content changes.
 
 use diorite::mkfs::{Flavor, MkfsOptions};
-use diorite::{Attributes, ErrorKind, FileKind, Filesystem, InodeNumber, IoFlags, SetAttributes, XattrMode};
-use diorite_mount::operations::{Caller, NewNode, OpenFlags, Operations, Settings, Source};
+use diorite::{
+    Attributes, ErrorKind, FileKind, Filesystem, InodeNumber, IoFlags, NodeSpec, Owner, SetAttributes,
+    XattrMode,
+};
+use diorite_mount::operations::{Caller, OpenFlags, Operations, Settings, Source};
 use tempfile::TempDir;
 
 const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 0 };
@@ -15,8 +18,14 @@ fn program() -> (TempDir, Operations, Attributes) {
     let image = place.path().join("a.img");
     let filesystem = Filesystem::create(&image, 16 << 20, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
     let operations = Operations::new(filesystem, Settings::default());
-    let new = NewNode { kind: FileKind::Regular, permissions: 0o4755, umask: 0, device: (0, 0) };
-    let made = operations.create(InodeNumber::ROOT, b"program", &new, &ROOT).expect("create").attributes;
+    let new = NodeSpec {
+        kind: FileKind::Regular,
+        permissions: 0o4755,
+        umask: 0,
+        owner: Owner::default(),
+        device: (0, 0),
+    };
+    let made = operations.create(InodeNumber::ROOT, b"program", &new).expect("create").attributes;
     operations.set_xattr(made.inode, CAPABILITY, &[1; 20], XattrMode::Set, false).expect("setcap");
     (place, operations, made)
 }
@@ -113,8 +122,8 @@ fn a_change_of_owner_clears_set_ids_of_all_but_directories() {
         [(FileKind::Fifo, 0o0755), (FileKind::CharacterDevice, 0o0755), (FileKind::Directory, 0o6755)];
     for (kind, left) in nodes {
         let name = format!("{kind:?}").into_bytes();
-        let new = NewNode { kind, permissions: 0o6755, umask: 0, device: (1, 3) };
-        let made = operations.create(InodeNumber::ROOT, &name, &new, &ROOT).expect("create").attributes;
+        let new = NodeSpec { kind, permissions: 0o6755, umask: 0, owner: Owner::default(), device: (1, 3) };
+        let made = operations.create(InodeNumber::ROOT, &name, &new).expect("create").attributes;
         let chown = SetAttributes { uid: Some(1000), clear_privileges: true, ..SetAttributes::default() };
         let now = operations.set_attributes(made.inode, &chown).expect("chown");
         assert_eq!(now.permissions, left, "{kind:?}");

@@ -3,7 +3,7 @@
 use diorite::{FileKind, InodeNumber, IoFlags};
 use rustix::io::Errno;
 
-use super::{Call, Done, errno, is_killed, new_node};
+use super::{Call, Done, errno, is_killed};
 use crate::operations::{Allocation, Entry, FileHandle, OpenFlags, Opened, Privileges, Source, Whence};
 use crate::protocol::abi::{
     CopyFileRangeIn, CreateIn, FAllocateIn, FSYNC_DATA_ONLY, FSyncIn, LSeekIn, LSeekOut, OPEN_KILL_SUIDGID,
@@ -66,15 +66,15 @@ impl Call<'_> {
     pub(super) fn create(&mut self) -> Done {
         let CreateIn { flags, mode, umask, .. } = self.arguments.structure();
         let name = self.arguments.name()?;
-        let new = new_node(FileKind::Regular, mode, umask, 0);
-        let entry = self.checked(self.operations().create(self.node, name, &new, &self.caller))?;
+        let new = self.new_node(FileKind::Regular, mode, umask, 0)?;
+        let entry = self.checked(self.operations().create(self.node, name, &new))?;
         self.reply_open(&entry, flags)
     }
 
     pub(super) fn create_nameless(&mut self) -> Done {
         let CreateIn { flags, mode, umask, .. } = self.arguments.structure();
-        let new = new_node(FileKind::Regular, mode, umask, 0);
-        let made = self.operations().create_nameless(self.node, &new, &self.caller);
+        let new = self.new_node(FileKind::Regular, mode, umask, 0)?;
+        let made = self.operations().create_nameless(self.node, &new);
         let entry = self.checked(made)?;
         self.reply_open(&entry, flags)
     }

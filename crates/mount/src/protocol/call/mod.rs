@@ -4,7 +4,8 @@ mod content;
 
 use diorite::front_end::DirectoryEntry;
 use diorite::{
-    Attributes, ErrorKind, FileKind, InodeNumber, RenameMode, SetAttributes, SetTime, Timestamp, XattrMode,
+    Attributes, ErrorKind, FileKind, InodeNumber, NodeSpec, RenameMode, SetAttributes, SetTime, Timestamp,
+    XattrMode,
 };
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -23,9 +24,7 @@ use super::reply::{
 };
 use super::request::{Arguments, Message};
 use super::session::{MAX_TRANSFER, PAGE, Session, Transport};
-use crate::operations::{
-    Caller, Clients, Entry, FileHandle, Files, Listed, NewNode, Operations, XATTR_ACCESS_LIST,
-};
+use crate::operations::{Caller, Clients, Entry, FileHandle, Files, Listed, Operations, XATTR_ACCESS_LIST};
 
 /// Flags of `renameat2`.
 const RENAME_NOREPLACE: u32 = 1;
@@ -350,11 +349,18 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
+    /// A new inode of the caller.
+    fn new_node(&self, kind: FileKind, mode: u32, umask: u32, rdev: u32) -> Result<NodeSpec, Errno> {
+        let owner = self.checked(self.caller.owner())?;
+        let (permissions, umask) = ((mode & 0o7777) as u16, (umask & 0o777) as u16);
+        Ok(NodeSpec { kind, permissions, umask, owner, device: device_of(rdev) })
+    }
+
     fn make_directory(&mut self) -> Done {
         let MkDirIn { mode, umask } = self.arguments.structure();
-        let new = new_node(FileKind::Directory, mode, umask, 0);
+        let new = self.new_node(FileKind::Directory, mode, umask, 0)?;
         let name = self.arguments.name()?;
-        let made = self.operations().create(self.node, name, &new, &self.caller);
+        let made = self.operations().create(self.node, name, &new);
         self.reply_entry(&self.checked(made)?);
         Ok(())
     }
@@ -430,9 +436,9 @@ impl<'a> Call<'a> {
     fn make_node(&mut self) -> Done {
         let MkNodIn { mode, rdev, umask, .. } = self.arguments.structure();
         let kind = kind_of(mode).ok_or(Errno::INVAL)?;
-        let new = new_node(kind, mode, umask, rdev);
+        let new = self.new_node(kind, mode, umask, rdev)?;
         let name = self.arguments.name()?;
-        let made = self.operations().create(self.node, name, &new, &self.caller);
+        let made = self.operations().create(self.node, name, &new);
         self.reply_entry(&self.checked(made)?);
         Ok(())
     }
@@ -581,11 +587,6 @@ fn changes_of(set: &SetAttrIn) -> SetAttributes {
         changed: has(fattr::CTIME).then_some(kernels(changed)),
         ..SetAttributes::default()
     }
-}
-
-fn new_node(kind: FileKind, mode: u32, umask: u32, rdev: u32) -> NewNode {
-    let (permissions, umask) = ((mode & 0o7777) as u16, (umask & 0o777) as u16);
-    NewNode { kind, permissions, umask, device: device_of(rdev) }
 }
 
 /// A value for which the caller has `size` bytes; with 0 it asks for the length.

@@ -3,7 +3,7 @@
 //! A request is charged to the process that made it, all threads of a process together. Writeback of the kernel's cache is charged to the process
 //! that opened the file.
 //!
-//! Locking: each table is in shards with a lock of their own, held for a look or a change of the table alone.
+//! Locking: each table has a lock, held for a look or a change of the table alone.
 
 mod programs;
 mod totals;
@@ -14,14 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use diorite_block::sync::{Mutex, MutexGuard, Rank};
+use diorite_block::sync::{Mutex, Rank};
 use serde::{Deserialize, Serialize};
 
 use programs::Programs;
 pub(crate) use programs::{Processes, Program};
 pub use totals::{Latencies, Totals};
-
-const SHARDS: usize = 16;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +48,41 @@ pub struct TaskStatus {
     pub metadata: Totals,
 }
 
+impl TaskStatus {
+    /// By [`Class`].
+    fn kinds_mut(&mut self) -> [&mut Totals; 4] {
+        [&mut self.read, &mut self.write, &mut self.sync, &mut self.metadata]
+    }
+
+    fn kinds(&self) -> [&Totals; 4] {
+        [&self.read, &self.write, &self.sync, &self.metadata]
+    }
+
+    /// Add the totals of another process.
+    pub fn add(&mut self, other: &Self) {
+        self.kinds_mut().into_iter().zip(other.kinds()).for_each(|(mine, theirs)| mine.add(theirs));
+    }
+
+    /// The same process with the difference of its totals and earlier ones.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut difference = self.clone();
+        difference
+            .kinds_mut()
+            .into_iter()
+            .zip(earlier.kinds())
+            .for_each(|(mine, theirs)| *mine = mine.since(theirs));
+        difference
+    }
+
+    /// The totals of all kinds together.
+    pub fn all(&self) -> Totals {
+        let mut all = Totals::default();
+        self.kinds().into_iter().for_each(|kind| all.add(kind));
+        all
+    }
+}
+
 /// A request in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InFlight {
@@ -66,7 +99,7 @@ pub struct InFlight {
 pub(crate) struct Accounting {
     programs: Programs,
     next: AtomicU64,
-    pending: [Mutex<HashMap<u64, Begun>>; SHARDS],
+    pending: Mutex<HashMap<u64, Begun>>,
 }
 
 /// A client of a server over a network.
@@ -114,12 +147,8 @@ impl Accounting {
         Self {
             programs: Programs::new(processes),
             next: AtomicU64::new(0),
-            pending: std::array::from_fn(|_| Mutex::ranked(Rank::PendingRequests, HashMap::new())),
+            pending: Mutex::ranked(Rank::PendingRequests, HashMap::new()),
         }
-    }
-
-    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Begun>> {
-        self.pending[number as usize % SHARDS].lock()
     }
 
     /// A request of a thread (0: not known) was taken.
@@ -130,7 +159,7 @@ impl Accounting {
     fn begun(&self, operation: &'static str, program: Arc<Program>) -> Begun {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let begun = Begun { number, operation, program, at: Instant::now() };
-        self.shard(number).insert(number, begun.clone());
+        self.pending.lock().insert(number, begun.clone());
         begun
     }
 
@@ -141,21 +170,18 @@ impl Accounting {
 
     /// The request was answered; `bytes` of data were moved for it.
     pub(crate) fn finish(&self, begun: &Begun, class: Class, bytes: u64) {
-        self.shard(begun.number).remove(&begun.number);
+        self.pending.lock().remove(&begun.number);
         begun.program.record(class, bytes, begun.age());
     }
 
     /// The requests in flight, the oldest first.
     pub(crate) fn in_flight(&self) -> Vec<InFlight> {
-        let mut all: Vec<InFlight> = Vec::new();
-        for shard in &self.pending {
-            let shard = shard.lock();
-            all.extend(shard.values().map(|begun| InFlight {
-                operation: begun.operation.to_owned(),
-                pid: begun.pid(),
-                age_us: begun.age().as_micros() as u64,
-            }));
-        }
+        let of = |begun: &Begun| InFlight {
+            operation: begun.operation.to_owned(),
+            pid: begun.pid(),
+            age_us: begun.age().as_micros() as u64,
+        };
+        let mut all: Vec<InFlight> = self.pending.lock().values().map(of).collect();
         all.sort_by_key(|request| std::cmp::Reverse(request.age_us));
         all
     }

@@ -3,14 +3,12 @@
 //! The kernel names the thread that makes a request. Its process and command are read from `/proc`, and again after a while, for a program
 //! may execute another one, and numbers are used again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diorite_block::sync::{Mutex, Rank, RwLock};
 
-use super::totals::Counters;
 use super::{Class, Client, TaskStatus};
 
 /// Processes with totals of their own.
@@ -19,29 +17,27 @@ pub(super) const PROGRAMS_MAX: usize = 1024;
 const FOLDED: usize = PROGRAMS_MAX / 4;
 /// How long the process of a thread is not read again.
 const BELIEVED: Duration = Duration::from_secs(1);
-const SHARDS: usize = 16;
-/// Threads of a shard that are remembered.
-const THREADS_MAX: usize = 1024;
+/// Threads that are remembered.
+const THREADS_MAX: usize = 4096;
 
 /// A process.
 #[derive(Debug)]
 pub(crate) struct Program {
     pid: u32,
-    command: Mutex<String>,
-    /// Milliseconds after the table was made.
-    last_use: AtomicU64,
-    /// By [`Class`].
-    counters: [Counters; 4],
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    status: TaskStatus,
+    last_use: Instant,
 }
 
 impl Program {
-    fn new(pid: u32, command: &str) -> Self {
-        Self {
-            pid,
-            command: Mutex::ranked(Rank::ProgramCommand, command.to_owned()),
-            last_use: AtomicU64::new(0),
-            counters: Default::default(),
-        }
+    fn new(pid: u32) -> Self {
+        let status = TaskStatus { pid, ..TaskStatus::default() };
+        let state = State { status, last_use: Instant::now() };
+        Self { pid, state: Mutex::ranked(Rank::ProgramCommand, state) }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -49,12 +45,11 @@ impl Program {
     }
 
     pub(super) fn record(&self, class: Class, bytes: u64, took: Duration) {
-        self.counters[class as usize].record(bytes, took);
+        self.state.lock().status.kinds_mut()[class as usize].record(bytes, took);
     }
 
     fn status(&self) -> TaskStatus {
-        let [read, write, sync, metadata] = self.counters.each_ref().map(Counters::snapshot);
-        TaskStatus { pid: self.pid, command: self.command.lock().clone(), read, write, sync, metadata }
+        self.state.lock().status.clone()
     }
 }
 
@@ -76,8 +71,7 @@ pub(crate) enum Processes {
 #[derive(Debug)]
 pub(super) struct Programs {
     processes: Processes,
-    made: Instant,
-    threads: [RwLock<HashMap<u32, Thread>>; SHARDS],
+    threads: RwLock<HashMap<u32, Thread>>,
     table: Mutex<Table>,
     unknown: Arc<Program>,
 }
@@ -93,10 +87,9 @@ impl Programs {
     pub(super) fn new(processes: Processes) -> Self {
         Self {
             processes,
-            made: Instant::now(),
-            threads: std::array::from_fn(|_| RwLock::ranked(Rank::ProgramThreads, HashMap::new())),
+            threads: RwLock::ranked(Rank::ProgramThreads, HashMap::new()),
             table: Mutex::ranked(Rank::Programs, Table::default()),
-            unknown: Arc::new(Program::new(0, "")),
+            unknown: Arc::new(Program::new(0)),
         }
     }
 
@@ -105,9 +98,8 @@ impl Programs {
         if thread == 0 {
             return Arc::clone(&self.unknown);
         }
-        let shard = &self.threads[thread as usize % SHARDS];
         let now = Instant::now();
-        if let Some(known) = shard.read().get(&thread)
+        if let Some(known) = self.threads.read().get(&thread)
             && now.duration_since(known.read_at) < BELIEVED
         {
             return Arc::clone(&known.program);
@@ -115,12 +107,12 @@ impl Programs {
         let known = if self.processes == Processes::OfThisHost { read_process(thread) } else { None };
         let (pid, command) = known.unwrap_or_else(|| (thread, String::new()));
         let program = self.of_process(pid, &command, now);
-        let mut shard = shard.write();
-        if shard.len() >= THREADS_MAX {
-            shard.retain(|_, thread| now.duration_since(thread.read_at) < BELIEVED);
+        let mut threads = self.threads.write();
+        if threads.len() >= THREADS_MAX {
+            threads.retain(|_, thread| now.duration_since(thread.read_at) < BELIEVED);
         }
-        if shard.len() < THREADS_MAX {
-            shard.insert(thread, Thread { program: Arc::clone(&program), read_at: now });
+        if threads.len() < THREADS_MAX {
+            threads.insert(thread, Thread { program: Arc::clone(&program), read_at: now });
         }
         program
     }
@@ -135,33 +127,28 @@ impl Programs {
         if table.programs.len() >= PROGRAMS_MAX && !table.programs.contains_key(&pid) {
             self.fold(&mut table);
         }
-        let new = || Arc::new(Program::new(pid, command));
+        let new = || Arc::new(Program::new(pid));
         let program = Arc::clone(table.programs.entry(pid).or_insert_with(new));
         drop(table);
-        program.last_use.store(now.duration_since(self.made).as_millis() as u64, Ordering::Relaxed);
-        let mut known = program.command.lock();
-        if !command.is_empty() && *known != command {
-            command.clone_into(&mut known);
+        let mut state = program.state.lock();
+        state.last_use = now;
+        if !command.is_empty() {
+            command.clone_into(&mut state.status.command);
         }
-        drop(known);
+        drop(state);
         program
     }
 
     /// Count the processes that were idle for longest together.
     fn fold(&self, table: &mut Table) {
-        let mut by_use: Vec<(u64, u32)> = table
-            .programs
-            .values()
-            .map(|program| (program.last_use.load(Ordering::Relaxed), program.pid))
-            .collect();
+        let programs = table.programs.values();
+        let mut by_use: Vec<_> =
+            programs.map(|program| (program.state.lock().last_use, program.pid)).collect();
         by_use.sort_unstable();
-        for (_, pid) in by_use.into_iter().take(FOLDED) {
-            let Some(program) = table.programs.remove(&pid) else { continue };
-            for shard in &self.threads {
-                let mut shard = shard.write();
-                shard.retain(|_, thread| !Arc::ptr_eq(&thread.program, &program));
-            }
-            add(&mut table.ended, &program.status());
+        let idle: HashSet<u32> = by_use.into_iter().take(FOLDED).map(|(_, pid)| pid).collect();
+        self.threads.write().retain(|_, thread| !idle.contains(&thread.program.pid));
+        for program in idle.iter().filter_map(|pid| table.programs.remove(pid)) {
+            table.ended.add(&program.status());
         }
     }
 
@@ -169,7 +156,7 @@ impl Programs {
     pub(super) fn snapshot(&self) -> Vec<TaskStatus> {
         let table = self.table.lock();
         let mut rest = self.unknown.status();
-        add(&mut rest, &table.ended);
+        rest.add(&table.ended);
         let mut all: Vec<TaskStatus> = table.programs.values().map(|program| program.status()).collect();
         drop(table);
         if rest != TaskStatus::default() {
@@ -178,13 +165,6 @@ impl Programs {
         all.sort_by_key(|task| task.pid);
         all
     }
-}
-
-fn add(sum: &mut TaskStatus, more: &TaskStatus) {
-    sum.read.add(&more.read);
-    sum.write.add(&more.write);
-    sum.sync.add(&more.sync);
-    sum.metadata.add(&more.metadata);
 }
 
 /// Process and command of a thread, if it is alive.

@@ -1,6 +1,5 @@
 //! Running totals of one kind of work, and how long it took.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +29,17 @@ pub struct Latencies {
 }
 
 impl Totals {
+    /// Count a request that moved `bytes`.
+    pub(super) fn record(&mut self, bytes: u64, took: Duration) {
+        let us = took.as_micros() as u64;
+        let (bucket, latencies) = (bucket(us), &mut self.latencies);
+        latencies.counts.resize(latencies.counts.len().max(bucket + 1), 0);
+        latencies.counts[bucket] += 1;
+        latencies.sum_us += us;
+        self.operations += 1;
+        self.bytes += bytes;
+    }
+
     /// The difference of `self` and `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -99,46 +109,6 @@ fn upper_us(bucket: usize) -> u64 {
     }
 }
 
-/// Totals that grow.
-#[derive(Debug)]
-pub(super) struct Counters {
-    operations: AtomicU64,
-    bytes: AtomicU64,
-    sum_us: AtomicU64,
-    counts: [AtomicU64; BUCKETS],
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Self {
-            operations: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            sum_us: AtomicU64::new(0),
-            counts: std::array::from_fn(|_| AtomicU64::new(0)),
-        }
-    }
-}
-
-impl Counters {
-    pub(super) fn record(&self, bytes: u64, took: Duration) {
-        let us = took.as_micros() as u64;
-        self.operations.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.sum_us.fetch_add(us, Ordering::Relaxed);
-        self.counts[bucket(us)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn snapshot(&self) -> Totals {
-        let mut counts: Vec<u64> = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        counts.truncate(counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
-        Totals {
-            operations: self.operations.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-            latencies: Latencies { sum_us: self.sum_us.load(Ordering::Relaxed), counts },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,19 +137,19 @@ mod tests {
 
     #[test]
     fn differences_have_percentiles_of_their_own() {
-        let counters = Counters::default();
-        (0..100).for_each(|_| counters.record(10, Duration::from_millis(50)));
-        let earlier = counters.snapshot();
-        (0..99).for_each(|_| counters.record(10, Duration::from_micros(100)));
-        counters.record(10, Duration::from_secs(1));
-        let between = counters.snapshot().since(&earlier);
+        let mut totals = Totals::default();
+        (0..100).for_each(|_| totals.record(10, Duration::from_millis(50)));
+        let earlier = totals.clone();
+        (0..99).for_each(|_| totals.record(10, Duration::from_micros(100)));
+        totals.record(10, Duration::from_secs(1));
+        let between = totals.since(&earlier);
         assert_eq!((between.operations, between.bytes), (100, 1000));
         assert_eq!(between.latencies.percentile(50.0), Duration::from_micros(128));
         assert!(between.latencies.percentile(100.0) > Duration::from_secs(1));
         assert_eq!(between.mean(), Duration::from_micros(10_099));
         let mut sum = earlier.clone();
         sum.add(&between);
-        assert_eq!(sum, counters.snapshot());
+        assert_eq!(sum, totals);
         assert_eq!(Totals::default().latencies.percentile(99.0), Duration::ZERO);
     }
 }
