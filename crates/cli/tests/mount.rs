@@ -431,7 +431,7 @@ fn many_look_for_data_at_once() {
         }
     });
     if !Served::is_over_io_uring() {
-        // Threads were added for those that waited, and stayed.
+        // The daemon added threads for the waiting ones and kept them.
         Served::wait_until(|| {
             fs::read_dir(at).expect("list");
             served.threads() <= 40
@@ -440,7 +440,7 @@ fn many_look_for_data_at_once() {
     served.must_end_clean();
 }
 
-/// Permission bits hold between users, and a write by another user takes set-user-ID, as `stat` then says at once.
+/// Permission bits apply between users. A write by another user clears set-user-ID, which `stat` shows at once.
 fn users_are_kept_apart() {
     let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
     served.open_to_all();
@@ -478,11 +478,11 @@ fn users_are_kept_apart() {
     served.must_end_clean();
 }
 
-/// A user without rights mounts an image with `fusermount3`, alone sees what is in it, and may do everything there, unless permissions are
-/// to be checked.
+/// An unprivileged user mounts an image with `fusermount3`. Only that user sees its files, and has all rights unless permissions are
+/// checked.
 #[test]
 fn a_user_without_rights_mounts_an_image() {
-    // `/dev/fuse` is open to all in this namespace, as it is where the system's rules make it.
+    // All users can open `/dev/fuse` in this namespace, as with the system's rules.
     const SCRIPT: &str = r#"
         mount -t tmpfs none /mnt && mknod -m 666 /mnt/fuse c 10 229 && mount --bind /mnt/fuse /dev/fuse
         user() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
@@ -516,7 +516,7 @@ fn a_user_without_rights_mounts_an_image() {
     bench.must_be_clean("a.img");
 }
 
-/// Without other users permissions are not checked, but a file that no user may execute is no program.
+/// Without `allow_other` permissions are not checked, but a file that no user may execute is no program.
 fn the_one_who_mounted_executes_programs_alone() {
     use rustix::fs::{Access, access};
     use rustix::io::Errno;
@@ -533,7 +533,7 @@ fn the_one_who_mounted_executes_programs_alone() {
     served.must_end_clean();
 }
 
-/// The group's bits are the mask of the list, at once, whether the kernel knows of lists or not.
+/// The group's bits are the mask of the access control list at once, with any kernel.
 fn an_access_list_changes_permission_bits() {
     for options in ["", "default_permissions"] {
         let Some(served) = Served::new("ext4", "64M", options) else { return };
@@ -548,7 +548,7 @@ fn an_access_list_changes_permission_bits() {
     }
 }
 
-/// Times are those of the calls, whatever is written back when; they are the same after the next mount.
+/// Times are those of the calls, whenever the data is written back, and are the same after the next mount.
 fn times_are_those_of_the_calls() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let path = served.path("file");
@@ -571,7 +571,7 @@ fn times_are_those_of_the_calls() {
     served.must_end_clean();
 }
 
-/// `copy_file_range` left set-user-ID and set-group-ID to the program of another user.
+/// `copy_file_range` kept set-user-ID and set-group-ID on the program of another user.
 fn a_range_that_is_copied_takes_privileges() {
     let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
     fs::write(served.path("source"), "other content").expect("write");
@@ -595,7 +595,7 @@ fn a_range_that_is_copied_takes_privileges() {
     served.must_end_clean();
 }
 
-/// The number of `FS_IOC_GETVERSION` says 8 bytes, and programs have 4 for it: `lsattr -v` ended with a smashed stack.
+/// The number of `FS_IOC_GETVERSION` implies 8 bytes, and programs have 4: `lsattr -v` ended with a smashed stack.
 fn generations_are_shown() {
     const LABEL: &str =
         "open F, '<', $ARGV[0] or die; $b = \"\\0\" x 256; ioctl F, 0x81009431, $b or die $!; print $b";
@@ -615,7 +615,7 @@ fn generations_are_shown() {
     served.must_end_clean();
 }
 
-/// A listing that is read a piece at a time.
+/// A listing that is read in pieces.
 struct Listing {
     directory: fs::File,
     names: Vec<String>,
@@ -626,7 +626,7 @@ impl Listing {
         Self { directory: fs::File::open(path).expect("open"), names: Vec::new() }
     }
 
-    /// Take what one system call gives: whether it was anything.
+    /// Take the entries of one system call. Returns whether there were any.
     fn take(&mut self) -> bool {
         let mut memory = [const { std::mem::MaybeUninit::uninit() }; 4096];
         let (mut entries, before) = (rustix::fs::RawDir::new(&self.directory, &mut memory), self.names.len());
@@ -647,8 +647,8 @@ impl Listing {
     }
 }
 
-/// The kernel went on filling its cache of a listing that began before a change, and gave what it had to one that began after: names
-/// that were gone, and none of the new ones. Also `..` of a directory that was moved stayed what it was.
+/// The kernel filled its cache with a listing from before a change, and used it for a later one: removed names, and no new ones. `..` of a
+/// moved directory was stale, too.
 fn a_listing_that_begins_after_a_change_shows_it() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     for (nth, count) in [50, 3000].into_iter().enumerate() {
@@ -661,7 +661,7 @@ fn a_listing_that_begins_after_a_change_shows_it() {
             while listing.take() {}
             listing.names
         };
-        // What the kernel has cached is out of date: the next listing begins a new cache.
+        // The kernel's cache is out of date: the next listing begins a new one.
         fs::write(path.join("new"), "").expect("create");
         fs::remove_file(path.join("new")).expect("remove");
 
@@ -707,7 +707,7 @@ fn a_listing_that_begins_after_a_change_shows_it() {
     served.must_end_clean();
 }
 
-/// The list of mounts has the source that `fsname` gives and the type that `mount -t` was asked for, as test suites compare them.
+/// The list of mounts has the source of `fsname` and the type of `mount -t`, which test suites compare.
 #[test]
 fn a_mount_has_the_name_that_is_asked_for() {
     let Some(served) = Served::new("ext4", "32M", "fsname=/dev/some disk") else { return };
@@ -721,7 +721,7 @@ fn a_mount_has_the_name_that_is_asked_for() {
     served.must_end_clean();
 }
 
-/// A volume is mounted once, by one program; what cannot be mounted is an error of the command, and nothing is mounted.
+/// One program mounts a volume once. A mount that fails is an error of the command, and nothing is mounted.
 fn what_cannot_be_mounted_is_an_error() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
     let bench = served.bench();
@@ -766,7 +766,7 @@ fn a_signal_unmounts_and_open_files_go_on() {
     served.must_end_clean();
 }
 
-/// The second one ended the daemon at once, and what the kernel cached was lost, also of files that go on being written.
+/// The second signal ended the daemon at once, and cached data of the kernel was lost, also of open files.
 fn further_signals_lose_nothing() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
     let file = OpenOptions::new().create_new(true).write(true).open(served.path("file")).expect("create");
@@ -790,7 +790,8 @@ fn further_signals_lose_nothing() {
     served.must_end_clean();
 }
 
-/// Random reads, writes, mapped and direct, changes of size and of holes against a vector of bytes; then again without the kernel's cache.
+/// Random reads and writes, mapped and direct, changes of size and of holes, compared with a vector of bytes; then without the kernel's
+/// cache.
 fn all_ways_to_a_file_show_the_same_bytes() {
     for (options, seed) in [("", 1), ("", 2), ("direct", 3), ("sync", 4)] {
         if options == "direct" && !mount::has_kernel(6, 6, NO_DIRECT_MAPPING) {
@@ -802,7 +803,7 @@ fn all_ways_to_a_file_show_the_same_bytes() {
     }
 }
 
-/// The same results and the same error numbers as on the kernel's ext4, row by row, for users of a mount with these options.
+/// The same results and error numbers as the kernel's ext4, row by row, for users of a mount with these options.
 fn end_as_on_the_kernels_ext4(options: &str, users: &[User]) {
     let Some(served) = Served::new("ext4 -i 8192", "1G", options) else { return };
     served.open_to_all();
@@ -819,7 +820,7 @@ fn end_as_on_the_kernels_ext4(options: &str, users: &[User]) {
 
 const SUPERUSER: User = User { name: "root", id: 0, groups: &[] };
 
-/// One who mounts may do anything, as the superuser on the kernel's.
+/// The mounting user may do anything, as the superuser does in the kernel's ext4.
 fn calls_end_as_on_the_kernels_ext4() {
     end_as_on_the_kernels_ext4("", &[SUPERUSER]);
 }

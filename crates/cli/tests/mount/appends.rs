@@ -1,4 +1,4 @@
-//! Appends by direct I/O that come in several requests; allocation, and sizes that files cannot have.
+//! Direct appends of several requests; allocation; sizes that files cannot have.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use super::Served;
 use crate::common::tool;
 
-/// Bytes of one append: several requests by every transport.
+/// Bytes of one append: several requests on every transport.
 const APPEND: usize = 8 << 20;
 
-/// The size was that of the request that was carried out first, and a reader saw zeros in place of those before it.
+/// The size came from the request that was carried out first, and a reader saw zeros before its data.
 pub(crate) fn a_reader_sees_no_gap_in_an_append_that_is_under_way() {
     let Some(served) = Served::new("ext4", "256M", "direct") else { return };
     let path = served.path("file");
@@ -28,7 +28,7 @@ pub(crate) fn a_reader_sees_no_gap_in_an_append_that_is_under_way() {
             let mut at = 0;
             while !is_over.load(Ordering::Acquire) {
                 let Ok(file) = fs::File::open(&path) else { continue };
-                // Up to the end of this moment, which this read sees; and on from there.
+                // The first read ends at the current end of the file, the next one continues there.
                 while let Ok(len @ 1..) = file.read_at(&mut memory, at) {
                     if let Some(zero) = memory[..len].iter().position(|byte| *byte == 0) {
                         return Err(format!("a zero at {} before {}", at + zero as u64, at + len as u64));
@@ -38,7 +38,7 @@ pub(crate) fn a_reader_sees_no_gap_in_an_append_that_is_under_way() {
             }
             Ok(at)
         });
-        // Asynchronous: the kernel sends the requests of other writes one after the other here.
+        // The writes are asynchronous: the kernel sends the requests of other writes one after the other.
         let job = "--name=append --ioengine=libaio --direct=1 --rw=write --bs=8M --size=192M --iodepth=1 --buffer_pattern=0xa5 \
                    --fallocate=none --create_on_open=1";
         let name = format!("--filename={}", path.display());
@@ -52,7 +52,7 @@ pub(crate) fn a_reader_sees_no_gap_in_an_append_that_is_under_way() {
     served.must_end_clean();
 }
 
-/// The journal had the size of a later request and not the blocks of an earlier one: after a kill the file had a hole before its last data.
+/// The journal had the size of a later request without the blocks of an earlier one. After a kill the file had a hole before its last data.
 pub(crate) fn a_kill_in_an_append_leaves_no_hole() {
     for round in 0..6 {
         let Some(served) = Served::new("ext4", "256M", "") else { return };
@@ -75,7 +75,7 @@ pub(crate) fn a_kill_in_an_append_leaves_no_hole() {
                     }
                 }
             });
-            // Each sync commits what the append has recorded so far.
+            // Each sync commits the parts of the append that are recorded.
             scope.spawn(|| {
                 let file = fs::File::create(&other).expect("create");
                 let mut at = 0;
@@ -91,7 +91,7 @@ pub(crate) fn a_kill_in_an_append_leaves_no_hole() {
             is_over.store(true, Ordering::Release);
         });
         let served = served.mount_again("");
-        // Without a commit before the kill it is not there.
+        // Without a commit before the kill, the data is lost.
         let data = fs::read(served.path("file")).unwrap_or_default();
         let zero = data.iter().position(|byte| *byte == 0);
         assert_eq!(zero, None, "round {round}: a hole in {} bytes", data.len());
@@ -99,7 +99,8 @@ pub(crate) fn a_kill_in_an_append_leaves_no_hole() {
     }
 }
 
-/// Of an append that the volume has no space for, the parts after the one that failed left their data after a hole until the kernel truncated the file.
+/// When the volume had no space for an append, the parts after the failed one left their data after a hole until the kernel truncated the
+/// file.
 pub(crate) fn an_append_without_space_leaves_no_hole() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let mut data = AlignedBuf::zeroed(APPEND, 4096);
@@ -122,7 +123,7 @@ pub(crate) fn an_append_without_space_leaves_no_hole() {
         fs::remove_file(&path).expect("remove");
     };
     for _ in 0..3 {
-        // Each may need what another has, to the last block.
+        // Each append can need the blocks of another one.
         thread::scope(|scope| {
             for name in ["a", "b", "c"] {
                 let append = &append;
@@ -133,9 +134,8 @@ pub(crate) fn an_append_without_space_leaves_no_hole() {
     served.must_end_clean();
 }
 
-/// What a write could not have as a whole was there in part, and the program did not know how much: it got an error. What the kernel's ext4 says, at
-/// the sync at the latest, is that of each write of a program without `O_DIRECT` the part counts for which there is space; with `O_DIRECT`, which
-/// is all or nothing there, nothing is counted here either.
+/// A write without space for all of its data wrote a part, and the program got an error instead of a count. As in the kernel's ext4, a
+/// write without `O_DIRECT` must count the part, by the next sync at the latest. A write with `O_DIRECT` succeeds or fails as a whole.
 #[test]
 fn on_a_full_disk_the_part_that_is_written_is_counted() {
     for (kind, len) in [("ext4", 1_000_000), ("ext4", 3 << 20), ("ext2", 1_000_000)] {
@@ -169,9 +169,10 @@ fn on_a_full_disk_the_part_that_is_written_is_counted() {
     }
 }
 
-/// Where the volume has no unwritten blocks, zeros were written to all that there was, and the file had their size after the next mount.
+/// On a volume without unwritten blocks, an allocation that failed wrote zeros to all free blocks. The file had their size after the next
+/// mount.
 pub(crate) fn an_allocation_that_fails_leaves_the_size_and_gives_back_blocks() {
-    // The largest is allocated in steps, of which the first have what they need.
+    // The largest allocation has several steps, and the first ones have enough space.
     for (kind, size, len) in [("ext2", "64M", 200), ("ext4", "64M", 200), ("ext4", "512M", 600)] {
         let Some(served) = Served::new(kind, size, "") else { return };
         let file = fs::File::create(served.path("file")).expect("create");
@@ -185,7 +186,7 @@ pub(crate) fn an_allocation_that_fails_leaves_the_size_and_gives_back_blocks() {
         ] {
             assert_eq!(rustix::fs::fallocate(&file, flags, offset, len << 20), Err(Errno::NOSPC));
             assert_eq!(file.metadata().expect("stat").len(), 10_000);
-            // But for those in the block in which the file ends.
+            // The blocks are free except the last block of the file.
             assert!(
                 before - free() < 8,
                 "{kind}: {flags:?} {offset}: {before} blocks were free, and now {}",
@@ -199,7 +200,7 @@ pub(crate) fn an_allocation_that_fails_leaves_the_size_and_gives_back_blocks() {
     }
 }
 
-/// The kernel went on showing a size that the file cannot have, of data that it could not write.
+/// The kernel still showed the size of data that it could not write.
 pub(crate) fn a_size_that_a_file_cannot_have_is_gone_after_the_close() {
     if !super::kernel_is_at_least(6, 18) {
         return eprintln!("SKIPPED: the kernel cannot be made to drop an inode (Linux 6.18)");
@@ -217,7 +218,7 @@ pub(crate) fn a_size_that_a_file_cannot_have_is_gone_after_the_close() {
     served.must_end_clean();
 }
 
-/// An older time that waited to be recorded was shown in place of that of the allocation.
+/// An older time that was not recorded yet replaced the time of the allocation.
 pub(crate) fn an_allocation_has_its_time_without_the_kernels_cache() {
     let Some(served) = Served::new("ext4", "64M", "direct") else { return };
     let file = fs::File::create(served.path("file")).expect("create");

@@ -9,7 +9,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use super::Served;
 use crate::common::{Mounted, pattern};
 
-/// Blocks of preallocated files that are written: at once after each write, and when all is synced.
+/// Blocks of preallocated files: after each write, and after a sync.
 fn preallocated(at: &Path) -> Vec<(String, u64, u64)> {
     let keep = FallocateFlags::KEEP_SIZE;
     let cases = [
@@ -33,7 +33,7 @@ fn preallocated(at: &Path) -> Vec<(String, u64, u64)> {
     rows.collect()
 }
 
-/// Data over preallocated blocks was counted beside them (xfstests generic/568).
+/// Data in preallocated blocks was counted twice (xfstests generic/568).
 pub(crate) fn blocks_of_preallocated_files_are_those_of_the_kernels_ext4() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     served.bench().image("kernel.img", "ext4", "64M");

@@ -45,7 +45,7 @@ fn umount_goes_on_after_one_that_fails() {
     bench.must_be_clean("b.img");
 }
 
-/// It waited ten minutes for a daemon that serves on.
+/// `umount` waited ten minutes for the daemon, which still served another mount.
 #[test]
 fn umount_of_what_is_bound_elsewhere_says_so_and_ends() {
     let Some((bench, _alone)) = bench() else { return };
@@ -61,7 +61,7 @@ fn umount_of_what_is_bound_elsewhere_says_so_and_ends() {
     bench.must_be_clean("a.img");
 }
 
-/// "Target is busy" was all that there was.
+/// The message was only "Target is busy".
 #[test]
 fn umount_names_what_uses_the_mount() {
     let Some((bench, _alone)) = bench() else { return };
@@ -95,7 +95,7 @@ fn umount_names_what_uses_the_mount() {
     bench.must_be_clean("a.img");
 }
 
-/// It was said that there is no image.
+/// The message said that the image does not exist.
 #[test]
 fn another_user_is_told_whose_a_volume_is() {
     let Some((bench, _alone)) = bench() else { return };
@@ -138,7 +138,7 @@ fn another_user_is_told_whose_a_volume_is() {
     );
 }
 
-/// What another program has mounted is not for `diorite umount`: it unmounted anything, the host's own filesystems too.
+/// `diorite umount` unmounted mounts of other programs, also filesystems of the host.
 #[test]
 fn umount_leaves_other_filesystems_alone() {
     let Some((bench, _alone)) = bench() else { return };
@@ -150,7 +150,7 @@ fn umount_leaves_other_filesystems_alone() {
     assert_eq!(said, said_lazily);
 }
 
-/// The directory of a mount without a daemon was said to be none.
+/// The message said that the directory of a mount without a daemon is not a mount.
 #[test]
 fn a_mount_that_lost_its_daemon_is_named() {
     let Some((bench, _alone)) = bench() else { return };
@@ -159,7 +159,7 @@ fn a_mount_that_lost_its_daemon_is_named() {
     let daemon = rustix::process::Pid::from_raw(status["daemon"].as_i64().expect("a number") as i32);
     let daemon = daemon.expect("a process");
     rustix::process::kill_process(daemon, rustix::process::Signal::KILL).expect("kill");
-    // While it ends, calls have other errors too.
+    // While the mount ends, calls can fail with other errors.
     let is_lost = |error| Errno::from_io_error(&error) == Some(Errno::NOTCONN);
     while !fs::metadata(bench.path("one")).is_err_and(is_lost) {
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -170,7 +170,7 @@ fn a_mount_that_lost_its_daemon_is_named() {
     bench.must_be_clean("a.img");
 }
 
-/// A daemon holds no lock of the one who mounted.
+/// A daemon holds no lock of the mounting program.
 #[test]
 fn a_daemon_inherits_nothing() {
     let Some((bench, _alone)) = bench() else { return };
@@ -199,7 +199,7 @@ impl Drop for Full {
     }
 }
 
-/// What could not be written before the daemon ended is an error of `umount`, and it is unmounted all the same.
+/// A write that failed before the daemon ended is an error of `umount`. The volume is unmounted nevertheless.
 #[test]
 fn umount_reports_what_could_not_be_written() {
     let Some((bench, _alone)) = bench() else { return };
@@ -218,7 +218,7 @@ fn umount_reports_what_could_not_be_written() {
     assert_eq!(fs::read_dir(bench.path("one")).expect("list").count(), 0, "unmounted");
 }
 
-/// The kernel ignores how its last request ends: the daemon ended as if all was well, without a word.
+/// The kernel ignores the result of its last request. The daemon did not report the error.
 #[test]
 fn a_daemon_that_cannot_close_the_volume_fails() {
     let Some((bench, _alone)) = bench() else { return };
@@ -241,7 +241,7 @@ fn a_daemon_that_cannot_close_the_volume_fails() {
     assert!(said.contains("cannot be closed") && said.contains("No space left on device"), "{said}");
 }
 
-/// The kernel's `umount` returned while the daemon still had the image locked: what followed at once failed.
+/// The kernel's `umount` returned while the daemon still had the image locked. The next command failed.
 #[test]
 fn an_image_is_free_when_umount_returns() {
     let Some((bench, _alone)) = bench() else { return };
@@ -257,8 +257,7 @@ fn an_image_is_free_when_umount_returns() {
     bench.must_be_clean("a.img");
 }
 
-/// Requests wait until each queue of FUSE over `io_uring` has an entry. Without descriptors for all rings, the mount was there, and no call of it
-/// ended.
+/// Requests wait until each queue of FUSE over `io_uring` has an entry. Without descriptors for all rings, calls on the mount did not end.
 #[test]
 fn a_mount_without_descriptors_for_its_rings_is_served_by_dev_fuse() {
     let Some((bench, _alone)) = bench() else { return };
@@ -296,7 +295,7 @@ fn is_mounted(at: &std::path::Path) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
 }
 
-/// A signal between the mount and the first answer ended the daemon alone: the directory was a mount that nothing served.
+/// A signal between the mount and the first answer ended the daemon only. The directory stayed a mount without a daemon.
 #[test]
 fn a_signal_at_any_moment_of_the_start_leaves_no_mount() {
     let Some((bench, _alone)) = bench() else { return };
@@ -316,7 +315,7 @@ fn a_signal_at_any_moment_of_the_start_leaves_no_mount() {
     bench.must_be_clean("a.img");
 }
 
-/// A volume that was not closed cleanly was mounted without a word.
+/// A volume that was not closed cleanly was mounted without a warning.
 #[test]
 fn a_mount_says_that_a_volume_is_to_be_checked() {
     let Some((bench, _alone)) = bench() else { return };

@@ -1,4 +1,4 @@
-//! Random use of a file in every way, against a vector of bytes.
+//! All kinds of random use of a file, compared with a vector of bytes.
 #![allow(unsafe_code, reason = "mapped files")]
 
 use std::fs::{File, OpenOptions};
@@ -21,7 +21,7 @@ struct Exercise {
     random: u64,
 }
 
-/// `steps` random operations that begin from `seed`.
+/// `steps` random operations from `seed`.
 pub(crate) fn exercise(path: &Path, seed: u64, steps: u64) {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -149,7 +149,7 @@ impl Exercise {
     }
 }
 
-/// Store a byte through a mapping of the whole file, and do something while that is there.
+/// Store a byte through a mapping of the whole file, and call a function while the mapping exists.
 pub(crate) fn store_mapped(file: &File, offset: usize, then: impl FnOnce()) {
     let len = file.metadata().expect("stat").len() as usize;
     assert!(offset < len);
@@ -172,7 +172,7 @@ fn read_full(file: &File, memory: &mut [u8], offset: u64) -> usize {
             more => got += more,
         }
         if got % PAGE as usize != 0 {
-            // Direct I/O goes on at a block only.
+            // Direct I/O must begin on a block.
             break;
         }
     }

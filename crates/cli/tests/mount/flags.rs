@@ -1,4 +1,4 @@
-//! Files with flags (`chattr`), full disks, permission bits, and times: what the kernel's cache does not know of.
+//! Files with flags (`chattr`), full disks, permission bits and times, about which the kernel's cache can be wrong.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use crate::common::{pattern, text};
 
 const OLD_TIMES: &str = "the kernel shows the times that it has until it drops the inode";
 
-/// What is appended to an append-only file changes its time, though the time is written back later and no caller may set it.
+/// An append to an append-only file changes its time. The kernel writes the time back later, when no caller may set it.
 pub(crate) fn an_append_only_file_has_the_time_of_its_last_append() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let path = served.path("log");
@@ -39,7 +39,7 @@ fn set_flag(file: &fs::File, flag: rustix::fs::IFlags) {
     rustix::fs::ioctl_setflags(file, flags | flag).expect("chattr");
 }
 
-/// The kernel keeps the times of files, and does not count writes past its cache: the file had the times of the last write before `chattr +a`.
+/// The kernel caches the times of files and ignores direct writes. The file had the times of the last cached write before `chattr +a`.
 pub(crate) fn appends_to_an_append_only_file_change_its_times() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let path = served.path("log");
@@ -52,13 +52,13 @@ pub(crate) fn appends_to_an_append_only_file_change_its_times() {
     let shows_times = super::has_kernel(6, 18, OLD_TIMES);
     for _ in 0..20 {
         let before = times();
-        // Longer than a tick of the clock by which files are stamped.
+        // Longer than a tick of the clock for timestamps.
         std::thread::sleep(Duration::from_millis(20));
         let mut log = OpenOptions::new().append(true).open(&path).expect("open");
         log.write_all(b"another,").expect("append");
         drop(log);
         if shows_times {
-            // The kernel drops what it knows of a file when it is not in use.
+            // The kernel drops its data on a file that is not in use.
             Served::wait_until(|| {
                 std::thread::sleep(Duration::from_millis(5));
                 times().0 > before.0 && times().1 > before.1
@@ -74,8 +74,7 @@ pub(crate) fn appends_to_an_append_only_file_change_its_times() {
     served.must_end_clean();
 }
 
-/// A part of an append was written, and the kernel did not know: it took the file to be shorter, and each later append was refused as one that
-/// overwrites.
+/// A part of an append was written, and the kernel had a smaller size of the file. It refused later appends as overwrites.
 pub(crate) fn an_append_only_file_is_written_again_after_the_disk_was_full() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
     let path = served.path("log");
@@ -84,7 +83,7 @@ pub(crate) fn an_append_only_file_is_written_again_after_the_disk_was_full() {
     drop(std::mem::replace(&mut log, OpenOptions::new().append(true).open(&path).expect("open")));
     let filler = fs::File::create(served.path("filler")).expect("create");
     let free = rustix::fs::statvfs(served.at()).expect("statvfs");
-    // Half of the space of one transfer is left.
+    // The free space is half of one transfer.
     let len = free.f_bfree * free.f_frsize - (512 << 10);
     rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, len).expect("there is space");
     let data = pattern(1 << 20, 1);
@@ -100,7 +99,7 @@ pub(crate) fn an_append_only_file_is_written_again_after_the_disk_was_full() {
     fs::remove_file(served.path("filler")).expect("remove");
     let start = Instant::now();
     while let Err(error) = log.write_all(b"after") {
-        // The blocks of the file that was removed are free a moment later.
+        // The blocks of a removed file are free after a moment.
         assert_eq!(error.raw_os_error(), Some(full), "there is space again");
         assert!(start.elapsed() < Duration::from_secs(60));
     }
@@ -110,15 +109,15 @@ pub(crate) fn an_append_only_file_is_written_again_after_the_disk_was_full() {
     served.must_end_clean();
 }
 
-/// A copy of a range that a full disk ended early was reported shorter than it was, and the file was longer than any program knew. (Of a direct
-/// write that fails the kernel takes back what was written.)
+/// When a full disk ended the copy of a range, the result was smaller than the copied part, and the file was longer than expected. (The
+/// kernel takes a failed direct write back.)
 pub(crate) fn what_a_full_disk_takes_is_the_size() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
     let mut memory = Aligned::new(4 << 20);
     memory.bytes().copy_from_slice(&pattern(4 << 20, 1));
     let data: &[u8] = memory.bytes();
     fs::write(served.path("source"), data).expect("write");
-    // What the kernel still had to write back would take the space that is counted.
+    // Dirty pages of the kernel would take the space that is counted.
     fs::File::open(served.path("source")).expect("open").sync_all().expect("sync");
     let fill = |left: u64| {
         let filler = fs::File::create(served.path("filler")).expect("create");
@@ -139,7 +138,7 @@ pub(crate) fn what_a_full_disk_takes_is_the_size() {
     };
     fs::remove_file(served.path("filler")).expect("remove");
     rustix::fs::syncfs(fs::File::open(served.at()).expect("open")).expect("syncfs");
-    // The blocks of the file that was removed are free a moment later.
+    // The blocks of a removed file are free after a moment.
     Served::wait_until(|| rustix::fs::statvfs(served.at()).expect("statvfs").f_bfree > free_before / 2);
     fill(1664 << 10);
     let (source, copy) = (
@@ -159,7 +158,7 @@ pub(crate) fn what_a_full_disk_takes_is_the_size() {
     served.must_end_clean();
 }
 
-/// `chattr +S` and `chattr +D`: what is written to such a file, and each name that is made or removed in such a directory.
+/// `chattr +S` and `chattr +D`: writes to such a file, and changes of names in such a directory, are durable.
 pub(crate) fn changes_are_durable_where_flags_of_the_inode_say_so() {
     use rustix::fs::IFlags;
     let Some(served) = Served::new("ext4", "64M", "commit=300") else { return };
@@ -192,7 +191,7 @@ pub(crate) fn changes_are_durable_where_flags_of_the_inode_say_so() {
         names
     };
     assert_eq!(names("names"), ["here", "made"], "chattr +D");
-    // As ext4, what is made in it has the flag.
+    // As in ext4, new files in the directory have the flag.
     fs::write(served.path("all/made"), pattern(5000, 2)).expect("write");
     let served = served.kill_and_again();
     assert_eq!(fs::read(served.path("all/made")).expect("read"), pattern(5000, 2), "made in chattr +S");
@@ -204,7 +203,7 @@ pub(crate) fn changes_are_durable_where_flags_of_the_inode_say_so() {
     served.must_end_clean();
 }
 
-/// Inodes of 128 bytes hold whole seconds: `stat` showed parts of them until the inode was read again.
+/// Inodes of 128 bytes have whole seconds. `stat` showed fractions until the inode was read again.
 pub(crate) fn times_have_the_parts_of_seconds_that_inodes_have() {
     let Some(served) = Served::new("ext4 --inode-size 128", "64M", "") else { return };
     let path = served.path("file");
@@ -220,7 +219,7 @@ pub(crate) fn times_have_the_parts_of_seconds_that_inodes_have() {
     served.must_end_clean();
 }
 
-/// The kernel keeps times: it went on showing those before `chattr` and `truncate` to the same size, and times that no inode can hold.
+/// The kernel caches times. It showed old times after `chattr`, after `truncate` to the same size, and for times that no inode can hold.
 pub(crate) fn times_that_the_kernel_does_not_know_are_shown() {
     const FIRST: i64 = -1 << 31;
     if !super::has_kernel(6, 18, OLD_TIMES) {
@@ -235,7 +234,7 @@ pub(crate) fn times_that_the_kernel_does_not_know_are_shown() {
             ((stat.mtime(), stat.mtime_nsec()), (stat.ctime(), stat.ctime_nsec()))
         };
         let open = || OpenOptions::new().write(true).open(&path).expect("open");
-        // As long as a tick of the clock of inodes with whole seconds.
+        // One tick of the clock of inodes with whole seconds.
         let pause = || std::thread::sleep(Duration::from_millis(1010));
         let wait_until = |condition: &dyn Fn() -> bool| {
             Served::wait_until(|| {
@@ -279,7 +278,7 @@ pub(crate) fn reads_of_directories_record_no_time_where_that_is_not_wanted() {
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(fs::read_dir(served.path("directory")).expect("list").count(), 1);
         fs::read(served.path("directory/file")).expect("read");
-        // The kernel keeps attributes, and is asked anew after the next mount.
+        // The kernel caches attributes until the next mount.
         served = served.again(options);
         let accessed = |name: &str| {
             let stat = fs::metadata(served.path(name)).expect("stat");
@@ -291,8 +290,8 @@ pub(crate) fn reads_of_directories_record_no_time_where_that_is_not_wanted() {
     served.must_end_clean();
 }
 
-/// The kernel knows nothing of this flag: whatever a handle for appending was made to do, it overwrote. One that was open for writing before
-/// still writes, and what the kernel caches of it may come by the other handle.
+/// The kernel does not know this flag: writes through an appending handle overwrote data. A handle that was open for writing before still
+/// writes, and its cached data can come through the other handle.
 pub(crate) fn an_append_only_file_keeps_what_it_has() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let path = served.path("log");
@@ -324,7 +323,7 @@ pub(crate) fn an_append_only_file_keeps_what_it_has() {
     served.must_end_clean();
 }
 
-/// What the kernel and the daemon had in their caches was refused when it was written back, and lost: the content was zeros.
+/// Cached data of the kernel and the daemon was refused at writeback. The content was zeros.
 pub(crate) fn what_was_written_before_a_file_became_immutable_is_kept() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     for len in [9, 100_000] {
@@ -350,7 +349,7 @@ pub(crate) fn what_was_written_before_a_file_became_immutable_is_kept() {
     served.must_end_clean();
 }
 
-/// A file that was emptied, and a hole, had their content again after a crash.
+/// A truncated file and a punched hole had their old content after a crash.
 pub(crate) fn what_is_taken_away_stays_away_on_a_synchronous_mount() {
     let Some(served) = Served::new("ext4", "64M", "sync,commit=300") else { return };
     let data = pattern(100_000, 1);
@@ -369,8 +368,8 @@ pub(crate) fn what_is_taken_away_stays_away_on_a_synchronous_mount() {
     served.must_end_clean();
 }
 
-/// The kernel keeps permission bits, and did not know that a call took some and then failed, or emptied the file: what was written next was
-/// executed with the rights of the owner.
+/// The kernel caches permission bits. After a call that cleared set-user-ID and failed, or emptied the file, the next content was executed
+/// with the rights of the owner.
 pub(crate) fn set_user_id_that_a_call_takes_is_gone_at_once() {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     for options in ["allow_other", "allow_other,direct", "allow_other,sync"] {
@@ -378,7 +377,7 @@ pub(crate) fn set_user_id_that_a_call_takes_is_gone_at_once() {
         served.open_to_all();
         let path = served.path("program");
         fs::write(&path, "the program").expect("write");
-        // As the kernel knows it: no other attribute is asked for.
+        // The mode of the kernel's cache: no other attribute is requested.
         let mode = || statx(CWD, &path, AtFlags::empty(), StatxFlags::MODE).expect("statx").stx_mode & 0o7777;
         let write_too_far = || {
             let file = OpenOptions::new().write(true).open(&path).expect("open");

@@ -1,5 +1,4 @@
-//! A mount as systems and users treat it: by `mount(8)` and fstab, in the background, with owners and places that options name, by handles
-//! and locks of several programs.
+//! A mount in normal use: `mount(8)` and fstab, background, options for owners and places, file handles and locks of several programs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,7 +9,7 @@ use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use super::{Served, bench_with};
 use crate::common::{Bench, text, tool};
 
-/// Run a script in the directory of a bench; what it prints.
+/// Run a script in the directory of a bench. Returns its output.
 fn succeed(bench: &Bench, program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).current_dir(bench.directory.path()).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -18,7 +17,7 @@ fn succeed(bench: &Bench, program: &str, arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// With links to the program where `mount(8)` looks for helpers, in a mount namespace of its own.
+/// Links to the program are where `mount(8)` looks for helpers, in a mount namespace of this test.
 #[test]
 fn mount_and_fstab_start_the_program() {
     let Some((bench, _alone)) = bench_with(&["at"]) else { return };
@@ -51,7 +50,7 @@ fn mount_and_fstab_start_the_program() {
     bench.must_be_clean("a.img");
 }
 
-/// All files show the owner and lack the bits; what is on the volume stays as it is.
+/// All files have this owner and lack these bits. The volume is not changed.
 #[test]
 fn owners_and_permissions_are_those_of_the_options() {
     let Some((bench, _alone)) = bench_with(&["at"]) else { return };
@@ -95,7 +94,7 @@ fn nbd_server(bench: &Bench) -> Child {
     server
 }
 
-/// A daemon leaves the directory that it was started in, and looked for the socket of a server that was started again elsewhere.
+/// A daemon changes its directory. It looked for the socket of a restarted server in another directory.
 #[test]
 fn a_daemon_connects_again_by_a_relative_path() {
     let Some((bench, _alone)) = bench_with(&["at"]) else { return };
@@ -116,7 +115,7 @@ fn a_daemon_connects_again_by_a_relative_path() {
     bench.must_be_clean("a.img");
 }
 
-/// `take(path)` keeps a handle in a file, and `name()` has what a file by that handle holds.
+/// `take(path)` stores a handle in a file, and `name()` returns the content of the file of that handle.
 const LIBRARY: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -134,7 +133,8 @@ def name():
     return os.read(file, 100).decode() if file >= 0 else os.strerror(ctypes.get_errno())
 "#;
 
-/// A handle of a file is good for as long as the file is, also on the next mount; that of one that is gone is stale, although its inode is in use again.
+/// A handle is valid as long as its file exists, also on the next mount. The handle of a removed file is stale, even if its inode is used
+/// again.
 pub(crate) fn handles_of_files_outlive_the_mount() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
     let python = |served: &Served, call: &str| {
@@ -159,7 +159,7 @@ pub(crate) fn handles_of_files_outlive_the_mount() {
     served.must_end_clean();
 }
 
-/// Whether a lock can be had.
+/// Whether a lock is free.
 const TRY: &str = r#"
 import fcntl, sys
 file = open("at/file", "r+")
@@ -170,7 +170,7 @@ except BlockingIOError:
     print("held")
 "#;
 
-/// Locks of both kinds hold against other programs, until they are given back or the program ends.
+/// Locks of both kinds exclude other programs until they are released or the program ends.
 pub(crate) fn locks_hold_between_programs() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
     let try_lock = |kind: &str| succeed(served.bench(), "python3", &["-c", TRY, kind]);

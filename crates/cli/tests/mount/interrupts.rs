@@ -1,4 +1,4 @@
-//! Signals to programs whose requests take long: copies, allocation, trimming.
+//! Signals during long requests: copies, allocation, trimming.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -9,12 +9,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Served, on_large_slow_device};
 use crate::common::{pattern, text};
 
-/// Each request would take many seconds, and ends within this.
+/// Each request would take many seconds, and must end within this time.
 const SOON: Duration = Duration::from_secs(4);
 /// Numbers of `copy_file_range` and `fallocate`.
 const CALLS: [u32; 2] = if cfg!(target_arch = "x86_64") { [326, 285] } else { [285, 47] };
 
-/// Copies from a file to another until all is copied, or a signal was handled.
+/// Copies a file to another one until all is copied, or a signal was handled.
 fn copy(served: &Served, before: &str) -> Command {
     let [call, _] = CALLS;
     let script = format!(
@@ -31,14 +31,14 @@ fn perl<const N: usize>(script: &str, arguments: [std::path::PathBuf; N]) -> Com
     perl
 }
 
-/// 4 MiB, and a hole up to 1 GiB.
+/// A file of 4 MiB of data, and a hole up to 1 GiB.
 fn make_source(served: &Served) {
     fs::write(served.path("source"), pattern(4 << 20, 1)).expect("write");
     let source = fs::File::options().write(true).open(served.path("source")).expect("open");
     source.set_len(1 << 30).and_then(|()| source.sync_all()).expect("a hole");
 }
 
-/// End a program by a signal while its request is under way: how long it takes.
+/// End a program by a signal during its request. Returns the time that this takes.
 fn time_to_end(served: &Served, program: &mut Child, operation: &str, signal: Signal) -> Duration {
     Served::wait_until(|| {
         let status: serde_json::Value =
@@ -53,7 +53,7 @@ fn time_to_end(served: &Served, program: &mut Child, operation: &str, signal: Si
     start.elapsed()
 }
 
-/// A program that was killed stayed until its request had been carried out: a copy of 1 GiB, 14 GiB of blocks, all free space of a volume.
+/// A killed program stayed until its request was complete: a copy of 1 GiB, 14 GiB of blocks, all free space of a volume.
 pub(crate) fn a_program_that_is_killed_in_a_long_request_ends() {
     let Some(served) = on_large_slow_device() else { return };
     make_source(&served);
@@ -74,7 +74,7 @@ pub(crate) fn a_program_that_is_killed_in_a_long_request_ends() {
     served.must_end_clean();
 }
 
-/// As on the kernel's ext4: a copy ends at a signal that the program handles, with what was copied; `fallocate` does not.
+/// As in the kernel's ext4, a handled signal ends a copy, which returns the copied part. It does not end `fallocate`.
 pub(crate) fn a_handled_signal_ends_a_copy_and_no_allocation() {
     let Some(served) = on_large_slow_device() else { return };
     make_source(&served);

@@ -1,4 +1,4 @@
-//! What the kernel keeps of files beside the daemon: cached pages, and addresses of blocks.
+//! The kernel's copies of file data: cached pages, and addresses of blocks.
 
 use std::fs;
 use std::process::Command;
@@ -29,12 +29,12 @@ fn write_beside_readers(way: &str) {
     served.must_end_clean();
 }
 
-/// Pages that were read while such a write was in flight stayed in the cache, for ever.
+/// Pages that were read during such a write stayed in the cache.
 pub(crate) fn a_read_sees_an_asynchronous_direct_write() {
     write_beside_readers("aio");
 }
 
-/// The same of many writes in flight at once.
+/// The same with many writes in flight.
 pub(crate) fn a_read_sees_many_asynchronous_direct_writes() {
     write_beside_readers("deep");
 }
@@ -43,7 +43,7 @@ pub(crate) fn a_read_sees_what_a_loop_device_has_written() {
     write_beside_readers("loop");
 }
 
-/// The kernel wrote pages to addresses that it had asked the daemon for, and so to blocks of other files.
+/// The kernel asked the daemon for addresses of blocks, and wrote pages there later: to blocks of other files.
 #[test]
 fn a_swap_file_is_refused() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
@@ -59,7 +59,7 @@ fn a_swap_file_is_refused() {
         }
         assert!(!on.status.success(), "the kernel swaps to the file");
     }
-    // `FIBMAP` says of each block that it is nowhere.
+    // `FIBMAP` returns no address for any block.
     let ask = "open(F, '<', $ARGV[0]) or die; my $block = pack('I', 0); ioctl(F, 1, $block); print unpack('I', $block)";
     let asked = Command::new("perl").args(["-e", ask]).arg(&file).output().expect("perl starts");
     assert_eq!(text(&asked.stdout), "0", "{}", text(&asked.stderr));

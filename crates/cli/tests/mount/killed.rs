@@ -10,11 +10,11 @@ use super::{Served, on_slow_device};
 use crate::common::pattern;
 
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
-/// What is left of a daemon is gone after so long.
+/// The remains of a daemon are gone after this time.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The kernel's connection to a daemon. Where a test fails, it is ended by force: a daemon that waits for itself would not end, and neither
-/// would `sync(2)` of the host.
+/// The kernel's connection to a daemon. If a test fails, the connection is ended by force: a daemon that waits for itself would block
+/// itself and `sync(2)` of the host.
 struct Connection(PathBuf);
 
 impl Connection {
@@ -40,8 +40,8 @@ impl Drop for Connection {
     }
 }
 
-/// The daemon unmounted by a call of its own. Killed in it, it waited for its own answers, with the descriptors open whose end would have
-/// ended the wait: it never ended, and no `sync(2)` of the host did.
+/// The daemon called `umount` itself. When it was killed in that call, it waited for its own answers with its descriptors open. It did not
+/// end, nor did any `sync(2)` of the host.
 pub(crate) fn a_daemon_that_is_killed_while_it_unmounts_ends() {
     for delay in [5, 50, 150, 400] {
         let Some(served) = on_slow_device("cache=256K") else { return };
@@ -54,7 +54,7 @@ pub(crate) fn a_daemon_that_is_killed_while_it_unmounts_ends() {
         std::thread::sleep(Duration::from_millis(delay));
         let start = Instant::now();
         assert!(served.kill_only(LIMIT), "killed {delay} ms after SIGTERM, it does not end");
-        // A program that unmounts goes on, or the mount is left.
+        // The unmounting program continues, or the mount stays.
         while served.is_mounted() && start.elapsed() < LIMIT / 2 {
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -1,4 +1,4 @@
-//! Limits and signals that a daemon inherits from its caller: they are not those of the volume.
+//! Limits and signals that a daemon inherits from its caller, and which must not apply to the volume.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use super::{Alone, Served, bench_with};
 use crate::common::{Bench, pattern, text, tool};
 
-/// Programs that run another one with something that it inherits.
+/// Programs that run another one with an inherited setting.
 const CALLERS: [&[&str]; 15] = [
     &["prlimit", "--fsize=1048576:"],
     &["prlimit", "--nofile=20:"],
@@ -53,7 +53,7 @@ fn write_much(bench: &Bench, caller: &[&str]) {
     fs::remove_file(bench.path("one/file")).expect("remove");
 }
 
-/// A write of more than the caller's own files might have killed the daemon, and what was buffered was lost.
+/// A write beyond the caller's file size limit killed the daemon, and buffered data was lost.
 #[test]
 fn limits_and_signals_of_the_caller_do_not_hold_for_a_daemon() {
     let Some((bench, _alone)) = bench() else { return };
@@ -66,7 +66,7 @@ fn limits_and_signals_of_the_caller_do_not_hold_for_a_daemon() {
     }
 }
 
-/// Wait until a program in the foreground serves.
+/// Wait until a program in the foreground serves requests.
 fn wait_until_served(bench: &Bench, child: &mut Child, of: &str, caller: &[&str]) {
     Served::wait_until(|| {
         assert_eq!(child.try_wait().expect("wait"), None, "{caller:?}");
@@ -74,7 +74,7 @@ fn wait_until_served(bench: &Bench, child: &mut Child, of: &str, caller: &[&str]
     });
 }
 
-/// SIGTERM that the caller ignores or blocks ended none of them.
+/// SIGTERM had no effect if the caller ignored or blocked it.
 #[test]
 fn programs_in_the_foreground_end_by_signals_that_their_caller_ignores() {
     let Some((bench, _alone)) = bench() else { return };
@@ -83,7 +83,7 @@ fn programs_in_the_foreground_end_by_signals_that_their_caller_ignores() {
         ("serve nfs --listen 127.0.0.1:0 a.img", "a.img"),
         ("serve virtiofs --socket socket a.img", "a.img"),
     ];
-    // All limits but one are tried above.
+    // The test above covers all limits but one.
     for caller in CALLERS.into_iter().filter(|caller| caller[0] != "prlimit" || caller[1].contains("fsize")) {
         for (line, of) in lines {
             let mut child =
@@ -99,7 +99,7 @@ fn programs_in_the_foreground_end_by_signals_that_their_caller_ignores() {
     }
 }
 
-/// A limit that the daemon may not raise is an error of the device: the daemon goes on, and the writer gets the error.
+/// A limit that the daemon cannot raise is an error of the device. The daemon continues, and the writer gets the error.
 #[test]
 fn a_hard_limit_on_the_size_of_files_is_an_error_of_the_device() {
     let Some((bench, _alone)) = bench() else { return };
@@ -120,7 +120,7 @@ fn a_hard_limit_on_the_size_of_files_is_an_error_of_the_device() {
     assert!(known.contains(&error.raw_os_error()), "{error}");
     test_kill_process(daemon).expect("the daemon is there");
     drop(file);
-    // What could not be written is reported, and the daemon ends.
+    // The daemon reports the failed write and ends.
     let _ = bench.diorite(["umount", "one"]).output().expect("it starts");
     Served::wait_until(|| test_kill_process(daemon).is_err());
     let checked = tool("e2fsck", ["-fy".as_ref(), bench.path("a.img").as_os_str()]);

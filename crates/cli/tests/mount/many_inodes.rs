@@ -1,4 +1,4 @@
-//! Many inodes: what the daemon keeps of each that the kernel knows.
+//! Many inodes: the daemon's memory for the inodes that the kernel knows.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,10 +12,10 @@ use crate::common::Bench;
 /// `DIORITE_MANY_INODES=1000000 cargo test --release -p diorite-cli --test mount many_inodes` is the figure of the README.
 const INODES: u64 = 100_000;
 const FILES_OF_A_DIRECTORY: u64 = 1000;
-/// Options, and the daemon's memory at its largest in MiB, however many inodes there are: with small caches it shows what else grows.
+/// Options, and the daemon's maximum memory in MiB, for any number of inodes. Small caches show other growth.
 const PEAKS: [(&str, u64); 2] = [("cache=2M", 48), ("", 100)];
 
-/// An image with so many empty files.
+/// An image with this number of empty files.
 fn image(bench: &Bench, inodes: u64) {
     let size = 64 + inodes * 384 / (1 << 20);
     bench.run(&format!("mkfs -t ext4 -m 0 -N {} a.img {size}M", inodes + inodes / 50 + 1000));
@@ -30,7 +30,7 @@ fn image(bench: &Bench, inodes: u64) {
     filesystem.close().expect("close");
 }
 
-/// `stat` of all that there is in a directory and in those in it: how many files, and the sum of their inode numbers.
+/// `stat` of all entries of a directory and of its subdirectories: the number of files, and the sum of their inode numbers.
 fn stat_all(directory: &Path) -> (u64, u64) {
     let entries = fs::read_dir(directory).expect("list").map(|entry| entry.expect("an entry").path());
     entries.fold((0, 0), |(files, sum), path| {
@@ -40,7 +40,7 @@ fn stat_all(directory: &Path) -> (u64, u64) {
     })
 }
 
-/// A table of the inodes that the kernel knows would take more than all caches together.
+/// A table of the inodes that the kernel knows was larger than all caches together.
 #[test]
 fn many_inodes_that_the_kernel_knows_take_little_memory() {
     if !can_mount() {

@@ -1,4 +1,4 @@
-//! What the tests of a mount share: a served volume, random use of a file, and the table of POSIX calls.
+//! Shared by the tests of mounts: a served volume, random use of a file, and the table of POSIX calls.
 
 pub(crate) mod appends;
 pub(crate) mod blocks;
@@ -34,7 +34,7 @@ pub(crate) fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
 }
 
-/// The same; a visible line says what is not tried with an older one.
+/// As above. With an older kernel, a line says which test is skipped.
 pub(crate) fn has_kernel(major: u32, minor: u32, lack: &str) -> bool {
     let has = kernel_is_at_least(major, minor);
     if !has {

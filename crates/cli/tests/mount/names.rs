@@ -1,4 +1,4 @@
-//! Names, where a change of them fails.
+//! Names after a change that failed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,8 +18,8 @@ const CHANGES: [(&str, Change); 5] = [
     ("rename", |served| fs::rename(served.path("file"), served.path("new"))),
 ];
 
-/// A change of names that is to be durable at once, and could not be written, was an error, and had been made. The kernel believed for a day
-/// that it had not: a name that was listed did not exist, and one that did was not listed.
+/// A synchronous change of names failed in its write, and was made nevertheless. The kernel cached the opposite for a day: a listed name
+/// did not exist, and an existing one was not listed.
 pub(crate) fn names_are_those_of_the_volume_after_a_late_failure() {
     if !has_kernel(6, 16, "the kernel cannot be told to look up all names again") {
         return;
@@ -32,7 +32,7 @@ pub(crate) fn names_are_those_of_the_volume_after_a_late_failure() {
         fs::write(served.bench().path("broken"), "").expect("create");
         let error = change(&served).expect_err("it cannot be written");
         assert_eq!(Errno::from_io_error(&error), Some(Errno::IO), "{what}");
-        // Before the listing, which says what there is.
+        // Before the listing, which shows the true names.
         let found = || -> BTreeSet<_> {
             let names = ["file", "directory", "new"].into_iter();
             names.filter(|name| fs::symlink_metadata(served.path(name)).is_ok()).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Mounts that go with their namespace, and daemons whose mount is out of the tree.
+//! Mounts that end with their namespace, and daemons whose mount was removed from the tree.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use super::{Served, bench_with};
 use crate::common::text;
 
-/// The daemon kept the namespace, which kept the mount, and the image stayed locked.
+/// The daemon kept the namespace and so the mount. The image stayed locked.
 #[test]
 fn a_mount_ends_with_the_namespace_that_it_was_made_in() {
     let Some((bench, _alone)) = bench_with(&["one"]) else { return };
@@ -24,14 +24,14 @@ fn a_mount_ends_with_the_namespace_that_it_was_made_in() {
         .current_dir(bench.directory.path());
     let output = command.stdin(Stdio::null()).output().expect("util-linux");
     assert!(output.status.success(), "{}", text(&output.stderr));
-    // The kernel has it closed when the namespace is gone; that of a killed process goes a little later.
+    // The kernel closes the mount with its namespace. After the kill of a process the close takes a moment.
     Served::wait_until(|| {
         bench.diorite(["cat", "a.img:/file"]).output().is_ok_and(|read| read.stdout == b"content\n")
     });
     bench.must_be_clean("a.img");
 }
 
-/// The daemon's copy of the namespace kept other mounts of it: an unmount flushed nothing, and a device stayed in use.
+/// The daemon's copy of the namespace kept other mounts in it: an unmount flushed nothing, and a device stayed busy.
 #[test]
 fn other_mounts_of_the_namespace_can_be_unmounted() {
     let Some((bench, _alone)) = bench_with(&["one", "two", "other", "holder"]) else { return };
@@ -55,7 +55,7 @@ fn other_mounts_of_the_namespace_can_be_unmounted() {
     assert!(said.contains("busy"), "an image keeps its filesystem busy: {said}");
 }
 
-/// Commands in the namespace reach the daemon, which has left it: SIGTERM unmounts there.
+/// Commands in the namespace reach the daemon outside of it. SIGTERM unmounts in the namespace.
 #[test]
 fn a_signal_unmounts_in_the_namespace_of_the_mount() {
     let Some((bench, _alone)) = bench_with(&["one"]) else { return };
@@ -81,7 +81,7 @@ fn a_signal_unmounts_in_the_namespace_of_the_mount() {
     bench.must_be_clean("a.img");
 }
 
-/// It said that nothing was mounted, and ran on.
+/// The daemon said that nothing was mounted, and did not end.
 pub(crate) fn a_signal_after_a_lazy_unmount_ends_the_daemon() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let mut file =
@@ -138,7 +138,7 @@ sys.exit(done or moved)
     assert!(create.status().expect("sh starts").success());
     assert_eq!(owner(&served.path("new")), 0, "the user of the mount is the superuser on the volume");
     unmount(bench.path("mapped"), UnmountFlags::empty()).expect("root may");
-    // The superuser is known where that matters.
+    // Operations that depend on the superuser know it.
     fs::write(served.path("file"), vec![1; 1 << 20]).expect("write");
     let trimmed = crate::common::tool("fstrim", [&served.at()]).expect("util-linux");
     assert!(trimmed.status.success(), "{}", text(&trimmed.stderr));

@@ -20,7 +20,7 @@ fn refused(done: std::io::Result<()>) -> Option<Errno> {
     done.err().and_then(|error| Errno::from_io_error(&error))
 }
 
-/// `mount -o remount` reached the kernel alone: access times were recorded as before, and names were not durable.
+/// `mount -o remount` reached only the kernel: the daemon recorded access times as before, and names were not durable.
 #[test]
 fn options_change_while_it_is_mounted() {
     let Some(served) = Served::new("ext4", "64M", "noatime,commit=300") else { return };
@@ -42,7 +42,7 @@ fn options_change_while_it_is_mounted() {
     bench.run("mount -o remount,rw at");
     fs::write(served.path("file"), b"y").expect("write");
 
-    // As `mount(8)` calls a helper, with all that there is.
+    // The arguments with which `mount(8)` calls a helper.
     let mut helper = Command::new(env!("CARGO_BIN_EXE_diorite"));
     helper.arg0("mount.fuseblk.diorite").current_dir(bench.directory.path());
     helper.args(["/dev/loop0", "at", "-o", "rw,remount,dirsync,noatime,user_id=0,group_id=0,blksize=4096"]);

@@ -12,20 +12,20 @@ use crate::common::{Bench, is_root, text, tool};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// One at a time: a process that another test starts has, for a moment, the open files of all, and what they are on cannot be unmounted.
+/// One test mounts at a time. A process that another test starts has the open files of all tests for a moment, and their mounts are busy.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Held by a test that mounts, from the first process that it starts.
+/// A test that mounts holds the lock from the start of its first process.
 pub(crate) type Alone = MutexGuard<'static, ()>;
 
 pub(crate) fn alone() -> Alone {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Root may switch it on.
+/// Root may enable it.
 const ENABLE_IO_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// What the parameter was, and the lock by which programs that change it take turns.
+/// The former value of the parameter, and the lock of the programs that change it.
 fn enable_io_uring() -> (Vec<u8>, std::fs::File) {
     let lock = std::fs::File::open(ENABLE_IO_URING).expect("it was there");
     lock.lock().expect("a lock");
@@ -34,7 +34,7 @@ fn enable_io_uring() -> (Vec<u8>, std::fs::File) {
     (was, lock)
 }
 
-/// How the requests of a mount come.
+/// The transport of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     DevFuse,
@@ -42,7 +42,7 @@ pub(crate) enum Transport {
 }
 
 thread_local! {
-    /// Of the mounts that this test makes.
+    /// The transport of the mounts of this test.
     static TRANSPORT: Cell<Transport> = const { Cell::new(Transport::DevFuse) };
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Served {
     _alone: Alone,
 }
 
-/// Whether FUSE can be used here; a visible line where it cannot.
+/// Whether FUSE is available. If not, a line says so.
 pub(crate) fn can_mount() -> bool {
     let has_fuse = Path::new("/dev/fuse").exists();
     if !has_fuse {
@@ -64,7 +64,8 @@ pub(crate) fn can_mount() -> bool {
     has_fuse && is_root("a mount by FUSE")
 }
 
-/// An image `a.img` of 32 MiB and directories for mounts that daemons serve in the background; `None`, and a visible line, where that cannot be.
+/// An image `a.img` of 32 MiB and directories for mounts with daemons in the background. `None` and a line of output if FUSE is not
+/// available.
 pub(crate) fn bench_with(directories: &[&str]) -> Option<(Bench, Alone)> {
     if !can_mount() {
         return None;
@@ -79,7 +80,7 @@ pub(crate) fn bench_with(directories: &[&str]) -> Option<(Bench, Alone)> {
 }
 
 impl Served {
-    /// Run a test over a transport; or say, visibly, that it is not there.
+    /// Run a test over a transport. If the transport is not available, a line says so.
     pub(crate) fn over(transport: Transport, test: fn()) {
         if transport == Transport::IoUring && !Path::new(ENABLE_IO_URING).exists() {
             eprintln!("SKIPPED: the kernel has no FUSE over io_uring (Linux 6.14)");
@@ -89,7 +90,7 @@ impl Served {
         test();
     }
 
-    /// A new image, mounted with options; `None`, and a visible line, where that cannot be.
+    /// A new image, mounted with options. `None` and a line of output if FUSE is not available.
     pub(crate) fn new(kind: &str, size: &str, options: &str) -> Option<Self> {
         if !can_mount() {
             return None;
@@ -100,7 +101,7 @@ impl Served {
         Some(Self::of(bench, "a.img", options, None, alone))
     }
 
-    /// The same of two files of 32 MiB, striped.
+    /// As above, with two striped files of 32 MiB.
     pub(crate) fn striped(options: &str) -> Option<Self> {
         if !can_mount() {
             return None;
@@ -115,7 +116,7 @@ impl Served {
         Some(Self::of(bench, target, options, None, alone))
     }
 
-    /// What there is, mounted; `server` ends with it.
+    /// Mount the image. `server` ends with the bench.
     pub(crate) fn of(bench: Bench, target: &str, options: &str, server: Option<Child>, alone: Alone) -> Self {
         std::fs::create_dir(bench.path("at")).expect("mkdir");
         let served = Self { bench, daemon: None.into(), target: target.to_owned(), server, _alone: alone };
@@ -123,7 +124,7 @@ impl Served {
         served
     }
 
-    /// In the foreground, so that the process is known.
+    /// The daemon runs in the foreground, so that its process is known.
     fn mount(&self, options: &str) {
         let over_io_uring = TRANSPORT.get() == Transport::IoUring;
         let options = format!("{options},io_uring={}", if over_io_uring { "on" } else { "off" });
@@ -139,7 +140,7 @@ impl Served {
             std::thread::yield_now();
         }
         *self.daemon.borrow_mut() = Some(child);
-        // It is there before it is agreed on how it is served, and before the daemon can be asked for its status.
+        // The mount exists before the daemon and the kernel have agreed on options, and before the daemon answers `status`.
         std::fs::metadata(self.at()).expect("it is served");
         if let Some((was_enabled, _lock)) = was_enabled {
             std::fs::write(ENABLE_IO_URING, was_enabled).expect("as it was");
@@ -163,7 +164,7 @@ impl Served {
         mounts.lines().any(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at) == self.at()))
     }
 
-    /// The directories above it can be searched by all.
+    /// All users can search the directories above it.
     pub(crate) fn open_to_all(&self) {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(self.bench.directory.path(), mode).expect("chmod");
@@ -185,7 +186,7 @@ impl Served {
         names.filter(|name| name.as_ref().is_ok_and(|name| name == b"fuse\n")).count()
     }
 
-    /// The most memory that the daemon has had, in bytes.
+    /// Maximum memory of the daemon in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon().as_raw_nonzero()));
         let status = status.expect("procfs");
@@ -193,9 +194,9 @@ impl Served {
         line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("KiB") << 10
     }
 
-    /// The daemon may have so many descriptors, but for those that it has; returns how many it might have.
+    /// Limit the descriptors of the daemon to this number and its open ones. Returns the former limit.
     pub(crate) fn limit_descriptors(&self, most: Option<u64>) -> Option<u64> {
-        // It has inherited the other limit.
+        // The daemon has inherited the other limit.
         let maximum = getrlimit(Resource::Nofile).maximum;
         prlimit(Some(self.daemon()), Resource::Nofile, Rlimit { current: most, maximum })
             .expect("root may")
@@ -237,13 +238,13 @@ impl Served {
         self.mount_again(options)
     }
 
-    /// Mount what is not mounted.
+    /// Mount the image if it is not mounted.
     pub(crate) fn mount_again(self, options: &str) -> Self {
         self.mount(options);
         self
     }
 
-    /// End the server, and go on with the image itself: `nbdkit` may end by itself (an assertion) when a client is killed in a transfer.
+    /// End the server, and use the image itself: `nbdkit` may end by an assertion when a client is killed in a transfer.
     pub(crate) fn on_the_image(mut self) -> Self {
         self.end_server();
         "a.img".clone_into(&mut self.target);
@@ -265,7 +266,7 @@ impl Served {
         self.bench.run("umount -l at");
     }
 
-    /// Kill the daemon, and leave the mount as it is: whether the daemon ends within a time.
+    /// Kill the daemon, and keep the mount. Returns whether the daemon ends in time.
     pub(crate) fn kill_only(&self, limit: Duration) -> bool {
         self.signal(Signal::KILL);
         let start = Instant::now();
@@ -286,7 +287,7 @@ impl Served {
         self.mount_again("")
     }
 
-    /// Unmount a volume that is not in order, which `umount` says: the daemon's log.
+    /// Unmount a damaged volume, which `umount` reports. Returns the daemon's log.
     pub(crate) fn end_with_log(self) -> String {
         let said = self.bench.fail("umount at", 1);
         assert!(said.contains("at: unmounted, but"), "{said}");

@@ -1,4 +1,4 @@
-//! `tune2fs` and `e2label` on a volume that is mounted: what exits 0 is kept.
+//! `tune2fs` and `e2label` on a mounted volume: changes with exit status 0 are kept.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ fn source(served: &Served) -> String {
     text(&output.stdout).trim().to_owned()
 }
 
-/// The loop device had a cache of its own: such a program wrote an old superblock, with blocks beside it, over that of the volume.
+/// The loop device had its own cache: such a program overwrote the superblock and blocks beside it with old data.
 #[test]
 fn the_loop_device_of_a_mount_shows_no_superblock() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
@@ -41,7 +41,7 @@ fn the_loop_device_of_a_mount_shows_no_superblock() {
     served.must_end_clean();
 }
 
-/// The superblock was written from memory, and what an administrator had set on the image was lost at the unmount.
+/// The daemon wrote the superblock from memory, and the unmount lost the settings of an administrator.
 #[test]
 fn settings_of_the_image_that_change_while_it_is_mounted_are_kept() {
     for kind in ["ext2", "ext3", "ext4"] {

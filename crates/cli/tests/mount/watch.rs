@@ -1,4 +1,4 @@
-//! What users see of a mount: `status`, `top`, and that requests are charged to the programs that make them.
+//! `status`, `top`, and the programs to which requests are charged.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -27,8 +27,8 @@ fn task(status: &Value, matches: impl Fn(&Value) -> bool) -> &Value {
     tasks.iter().find(|task| matches(task)).unwrap_or_else(|| panic!("it is not in {status:#}"))
 }
 
-/// A direct write is charged to the program that makes it, by whichever thread; a buffered one, which the kernel writes back, to the program
-/// that opened the file.
+/// A direct write is charged to the calling program, for any of its threads. A buffered write is charged to the program that opened the
+/// file.
 #[test]
 fn requests_are_charged_to_programs() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
@@ -59,11 +59,11 @@ fn requests_are_charged_to_programs() {
     served.must_end_clean();
 }
 
-/// A daemon that had no free descriptor for a moment answered never again.
+/// A daemon that had no free descriptor for a moment did not answer any more.
 #[test]
 fn a_daemon_answers_again_after_it_had_no_descriptors() {
     let Some(served) = Served::new("ext4", "32M", "") else { return };
-    // It answers, so it has all descriptors that it opens at its start.
+    // The daemon answers, so it has opened all descriptors of its start.
     fs::read_dir(served.at()).expect("it is served");
     let before = served.limit_descriptors(Some(3));
     let asks = served.bench().diorite(["status", "at"]).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -75,7 +75,7 @@ fn a_daemon_answers_again_after_it_had_no_descriptors() {
     served.must_end_clean();
 }
 
-/// Who is not the one who mounted learns nothing, by the program or by the socket; and what is no mount is an error.
+/// Another user gets no status from the program or the socket. A directory that is no mount is an error.
 #[test]
 fn other_users_learn_nothing() {
     let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
@@ -93,7 +93,7 @@ fn other_users_learn_nothing() {
         output.stdout
     };
     assert!(ask(0).starts_with(b"{") && ask(NOBODY).is_empty());
-    // The program itself may be where that user cannot execute it.
+    // That user may lack the permission to execute the program in its directory.
     let program = served.bench().path("diorite");
     fs::copy(env!("CARGO_BIN_EXE_diorite"), &program).expect("copy");
     let said = Command::new(program).args(["status".as_ref(), served.at().as_os_str()]).uid(NOBODY).output();
@@ -102,7 +102,7 @@ fn other_users_learn_nothing() {
     assert!(text(&said.stderr).contains("belongs to user root (0)"), "{}", text(&said.stderr));
 }
 
-/// A mount where a write of metadata failed is read-only; the log and `status` say why, `top` too.
+/// After a failed write of metadata the mount is read-only. The log, `status` and `top` say why.
 #[test]
 fn why_a_volume_became_read_only_is_told() {
     let Some(served) = on_breakable("commit=300") else { return };
@@ -120,8 +120,7 @@ fn why_a_volume_became_read_only_is_told() {
     assert!(log.contains("read-only from now on"), "{log}");
 }
 
-/// The failed write is an error of the sync that met it. What begins later is refused as on a read-only volume, which ext4 does too (`EROFS`); it
-/// was `EIO`.
+/// The sync that met the failed write has the error. Later calls fail with `EROFS` as in ext4; the error was `EIO`.
 #[test]
 fn a_volume_that_failed_is_read_only_for_what_begins_later() {
     use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
@@ -165,7 +164,7 @@ fn a_volume_that_failed_is_read_only_for_what_begins_later() {
     assert_eq!(is(open.sync_all()), Some(Errno::ROFS));
     assert_eq!(fs::read(&file).expect("read").len(), 1);
     drop((root, open));
-    // It was said to be remounted `rw`, and for `ro` that it was not.
+    // The message said that the volume was remounted `rw`, and that it was not remounted `ro`.
     let bench = served.bench();
     for options in ["remount,rw", "remount,noatime"] {
         let said = bench.fail(&format!("mount -o {options} at"), 1);
@@ -176,13 +175,13 @@ fn a_volume_that_failed_is_read_only_for_what_begins_later() {
     served.end_with_log();
 }
 
-/// Under `inject` a program of many threads takes the device from one of a single thread no longer: threads of a program are one owner.
-/// The device is a rotating disk, which makes one transfer after another. A fair half is half of what the light one has alone.
+/// With `inject`, a program of many threads does not take the device from a program of one thread: all threads of a program are one owner.
+/// The device is a rotating disk with one transfer at a time. A fair half is half of the light program's throughput alone.
 #[test]
 fn a_greedy_program_leaves_a_light_one_its_share() {
-    /// Of a fair half: what the light program has at least with the scheduler, and at most without one.
+    /// Limits of the light program as parts of a fair half: the least with the scheduler, the most without one.
     const BOUND: f64 = 0.5;
-    /// A loaded machine slows a lone thread down more than many, and may do so for as long as a run takes.
+    /// A loaded machine slows a single thread down more than many threads, perhaps for a whole run.
     const TRIES: u32 = 3;
     if tool("fio", ["--version"]).is_none() {
         return;
@@ -207,7 +206,7 @@ fn a_greedy_program_leaves_a_light_one_its_share() {
     assert!(fair.is_some(), "less than {BOUND} of a fair half in {TRIES} runs");
 }
 
-/// Wait for programs; how much each has read.
+/// Wait for programs. Returns the bytes that each has read.
 fn operations<const N: usize>(served: &Served, mut readers: [Child; N]) -> [f64; N] {
     for reader in &mut readers {
         assert!(reader.wait().expect("wait").success());
@@ -222,8 +221,7 @@ fn operations<const N: usize>(served: &Served, mut readers: [Child; N]) -> [f64;
     })
 }
 
-/// Direct reads of 4 KiB: one after the other of a single thread, random ones of several. On a busy machine they come first, so that it is the
-/// device that is short.
+/// Direct reads of 4 KiB: sequential by one thread, random by several. Their high priority on the CPU makes the device the bottleneck.
 fn reader(served: &Served, name: &str, threads: u32) -> Child {
     let mut fio = Command::new("fio");
     fio.arg(format!("--filename={}", served.path(name).display())).arg(format!("--numjobs={threads}"));
@@ -233,8 +231,8 @@ fn reader(served: &Served, name: &str, threads: u32) -> Child {
     fio.stdout(Stdio::null()).spawn().expect("fio")
 }
 
-/// fio writes, reads and compares while connections are lost at any byte of a request or a reply: it notices nothing, if the server has no cache that
-/// could be lost with them.
+/// fio writes, reads and compares while connections are lost at any byte of a request or a reply. It sees no error if the server has no
+/// volatile cache.
 #[test]
 fn verified_transfers_go_on_over_lost_connections() {
     const LOST_AT_LEAST: usize = 5;
@@ -268,7 +266,7 @@ fn verified_transfers_go_on_over_lost_connections() {
             std::thread::sleep(Duration::from_millis(2));
             proxy.losses() > before || fio.try_wait().expect("wait").is_some()
         });
-        // A request that loses its connection again and again fails.
+        // A request that loses its connection repeatedly fails.
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(fio.wait().expect("wait").success(), "fio, with {} lost connections", proxy.losses());
@@ -277,7 +275,7 @@ fn verified_transfers_go_on_over_lost_connections() {
     served.must_end_clean();
 }
 
-/// Where acknowledged writes may be lost with a connection, the sync fails, the volume is read-only and says why; what was synced before is there.
+/// If a lost connection may have lost acknowledged writes, the sync fails, and the volume is read-only and says why. Synced data is kept.
 #[test]
 fn a_lost_connection_with_a_cache_of_the_server_is_an_error() {
     let Some(server) = NbdServer::qemu() else { return };
@@ -304,7 +302,7 @@ fn a_lost_connection_with_a_cache_of_the_server_is_an_error() {
     assert!(log.contains("not flushed"), "{log}");
 }
 
-/// On a terminal `top` shows one page after another, and leaves the terminal as it was.
+/// On a terminal `top` shows pages, and restores the terminal at its end.
 #[test]
 fn top_is_live_on_a_terminal() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
@@ -320,7 +318,7 @@ fn top_is_live_on_a_terminal() {
     drop(top);
     let mut shown = String::new();
     let mut terminal = fs::File::from(terminal);
-    // Two pages, then it is asked to end.
+    // Two pages, then the key that ends it.
     while shown.matches("COMMAND").count() < 2 {
         let mut bytes = [0; 4096];
         let len = terminal.read(&mut bytes).expect("it is there");
@@ -335,7 +333,7 @@ fn top_is_live_on_a_terminal() {
     served.must_end_clean();
 }
 
-/// `umount` was over while the daemon still wrote to the server, where no kernel waits for it.
+/// `umount` returned while the daemon still wrote to the server, because no kernel waits for it.
 #[test]
 fn unmounted_is_written() {
     let Some(kit) = NbdServer::new(&["--filter=delay"], "delay-write=400ms") else { return };
@@ -352,7 +350,7 @@ fn unmounted_is_written() {
     served.wait_until_ended();
 }
 
-/// A volume on a device that takes a tenth of a second for each write.
+/// A volume on a device with 0.1 s for each write.
 pub(crate) fn on_slow_device(options: &str) -> Option<Served> {
     NbdServer::new(&["--filter=delay"], "wdelay=100ms").map(|server| server.mount(options))
 }
@@ -363,7 +361,7 @@ pub(crate) fn on_breakable(options: &str) -> Option<Served> {
     NbdServer::new(&["--filter=error"], parameters).map(|server| server.mount(options))
 }
 
-/// A volume of 128 groups, whose bitmaps have to be read, on a device that takes 50 ms for each transfer.
+/// A volume of 128 groups with unread bitmaps, on a device with 50 ms for each transfer.
 pub(crate) fn on_large_slow_device() -> Option<Served> {
     let server = NbdServer::of("nbdkit", |bench| {
         let image = bench.path("a.img");
@@ -399,12 +397,12 @@ struct NbdServer {
 }
 
 impl NbdServer {
-    /// One of `nbdkit`; `None`, and a visible line, where that cannot be.
+    /// A server of `nbdkit`. `None` and a line of output if it is not available.
     fn new(options: &[&str], parameters: &str) -> Option<Self> {
         Self::of("nbdkit", |bench| of_nbdkit(bench, options, parameters))
     }
 
-    /// One of `qemu-nbd`, which outlives connections that are lost; `nbdkit` may end by itself (an assertion).
+    /// A server of `qemu-nbd`, which survives lost connections; `nbdkit` may end by an assertion.
     fn qemu() -> Option<Self> {
         Self::of("qemu-nbd", |bench| {
             let socket = bench.path("socket").display().to_string();
@@ -413,14 +411,14 @@ impl NbdServer {
         })
     }
 
-    /// A device that says that it rotates, and makes one transfer after another, in 3 ms each.
+    /// A rotational device with one transfer at a time, 3 ms each.
     fn rotating() -> Option<Self> {
         let server = Self::new(&["-t", "1", "--filter=delay"], "rdelay=3ms wdelay=3ms")?;
         server.proxy(|flags| flags | ROTATIONAL);
         Some(server)
     }
 
-    /// What is mounted is the other side of a proxy, where clients see these flags.
+    /// The mount uses a proxy, where clients see these flags.
     fn proxy(&self, flags: fn(u16) -> u16) -> Proxy {
         Proxy::new(&self.bench.path("proxy"), &self.bench.path("socket"), flags)
     }
