@@ -15,6 +15,9 @@ use crate::skips::Skips;
 /// The time without output after which a program counts as hanging. libtest has printed the name of the slow test by then.
 const SILENCE_MAX: Duration = Duration::from_secs(420);
 
+/// The programs that take longest. They start first, so that no processor is idle at the end.
+const LONGEST: [&str; 4] = ["cli: test mount", "ext: test it", "torture: test it", "documentation"];
+
 /// The features outside of the default build, as an argument of cargo.
 pub(crate) const FEATURES: &str = "--features=diorite-cli/profile";
 
@@ -118,6 +121,8 @@ pub(crate) fn build() -> Result<Built, String> {
     let mut programs = vec![Program::documentation()?];
     let messages = messages_of(&["test", "--workspace", FEATURES, "--no-run"])?;
     programs.extend(messages.iter().filter_map(|message| Program::of_message(message)));
+    let position = |program: &Program| LONGEST.iter().position(|name| *name == program.name);
+    programs.sort_by_key(|program| position(program).unwrap_or(LONGEST.len()));
     // `--tests` gives dependencies the same features, so they are not built again.
     let messages = messages_of(&["build", "--workspace", FEATURES, "--lib", "--tests"])?;
     let library = messages.iter().find_map(|message| library_directory(message));
