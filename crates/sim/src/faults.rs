@@ -1,36 +1,21 @@
-//! A device with injected faults: errors, torn, lost and misdirected writes, a power cut.
+//! A device with injected faults: errors and lost writes.
 //!
 //! Where it sits: around any device. The fault model, per rule: *which* bios (operation, sectors), *when* (after so many
-//! matching ones, so many times), *what* ([`Effect`]). A lost, torn or misdirected write reports success, as a bad drive
-//! does. After a power cut every bio fails with [`IoErrorKind::Gone`] until [`FaultyDevice::power_on`].
+//! matching ones, so many times), *what* ([`Effect`]). A lost write reports success, as a bad drive does.
 
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use diorite_block::{
-    Bio, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op, Sector,
-};
+use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoErrorKind, IoQueue, Op};
 
 /// The effect of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The bio fails with this `errno` and moves nothing.
     Error(i32),
-    /// Only the first sectors of a write reach the medium; it reports success.
-    Torn {
-        /// Their number.
-        sectors: u32,
-    },
     /// The bio moves nothing and reports success.
     Lost,
-    /// A write goes to another sector and reports success.
-    Misdirected {
-        /// The sector of its start.
-        to: Sector,
-    },
-    /// The power fails before this bio.
-    PowerCut,
 }
 
 /// A rule: bios, and the effect on them.
@@ -85,7 +70,6 @@ impl Fault {
 struct State {
     faults: Vec<Fault>,
     hits: u64,
-    without_power: bool,
 }
 
 /// Wraps a device and injects faults.
@@ -116,11 +100,6 @@ impl FaultyDevice {
         self.state().hits
     }
 
-    /// The power comes back.
-    pub fn power_on(&self) {
-        self.state().without_power = false;
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,9 +107,6 @@ impl FaultyDevice {
     /// The effect on this bio, if any.
     fn effect(&self, bio: &Bio<'_>) -> Option<Effect> {
         let mut state = self.state();
-        if state.without_power {
-            return Some(Effect::PowerCut);
-        }
         let hit = state.faults.iter_mut().find_map(|fault| {
             if fault.times == 0 || !fault.matches(bio) {
                 return None;
@@ -143,34 +119,17 @@ impl FaultyDevice {
             Some(fault.effect.clone())
         })?;
         state.hits += 1;
-        state.without_power |= hit == Effect::PowerCut;
         Some(hit)
     }
 
-    fn suffer(&self, bio: &mut Bio<'_>, effect: &Effect) -> Result<(), IoError> {
-        let fail = |kind| Err((self as &dyn BlockDevice).error(bio, kind));
+    fn suffer(&self, bio: &Bio<'_>, effect: &Effect) -> Result<(), IoError> {
         match effect {
-            Effect::Error(errno) => fail(IoErrorKind::Device(io::Error::from_raw_os_error(*errno))),
-            Effect::PowerCut => fail(IoErrorKind::Gone),
+            Effect::Error(errno) => {
+                let kind = IoErrorKind::Device(io::Error::from_raw_os_error(*errno));
+                Err((self as &dyn BlockDevice).error(bio, kind))
+            }
             Effect::Lost => Ok(()),
-            Effect::Torn { sectors } => self.rewrite(bio, bio.sector, u64::from(*sectors) * 512),
-            Effect::Misdirected { to } => self.rewrite(bio, *to, u64::MAX),
         }
-    }
-
-    /// Write the first bytes of a bio's data at a sector. Other operations are executed unchanged.
-    fn rewrite(&self, bio: &mut Bio<'_>, to: Sector, limit: u64) -> Result<(), IoError> {
-        let BioMemory::Write(segments) = &bio.memory else {
-            return self.lower.execute(std::slice::from_mut(bio));
-        };
-        let mut data: Vec<u8> = segments.iter().flat_map(|segment| segment.iter().copied()).collect();
-        data.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        let len = self.geometry().capacity_bytes.saturating_sub(to.to_bytes());
-        data.truncate(usize::try_from(len).unwrap_or(usize::MAX));
-        if data.is_empty() {
-            return Ok(());
-        }
-        self.lower.execute(&mut [Bio::write(to, &data, bio.flags)])
     }
 }
 
@@ -212,7 +171,7 @@ impl BlockDevice for FaultyDevice {
 mod tests {
     use super::*;
     use crate::image::{ImageDevice, SparseImage};
-    use diorite_block::BioFlags;
+    use diorite_block::{BioFlags, Sector};
 
     fn device() -> (Arc<FaultyDevice>, Arc<ImageDevice>) {
         let lower = ImageDevice::new(SparseImage::new(1 << 20));
@@ -243,27 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn bad_writes_report_success() {
+    fn a_lost_write_reports_success() {
         let (device, lower) = device();
         device.add(Fault::on(Op::Write, Effect::Lost));
-        device.add(Fault::on(Op::Write, Effect::Torn { sectors: 1 }));
-        device.add(Fault::on(Op::Write, Effect::Misdirected { to: Sector(100) }));
-        for (sector, value) in [(0, 1), (8, 2), (16, 3)] {
-            write(&device, sector, value).unwrap();
-        }
-        assert_eq!([byte(&lower, 0), byte(&lower, 8), byte(&lower, 9), byte(&lower, 16)], [0, 2, 0, 0]);
-        assert_eq!((byte(&lower, 100), device.hit_count()), (3, 3));
-    }
-
-    #[test]
-    fn without_power_nothing_works_until_it_is_back() {
-        let (device, _) = device();
-        device.add(Fault::on(Op::Flush, Effect::PowerCut));
         write(&device, 0, 1).unwrap();
-        let gone = device.execute(&mut [Bio::flush()]).unwrap_err();
-        assert!(matches!(gone.kind, IoErrorKind::Gone));
-        assert!(matches!(write(&device, 0, 2).unwrap_err().kind, IoErrorKind::Gone));
-        device.power_on();
-        write(&device, 0, 3).unwrap();
+        write(&device, 8, 2).unwrap();
+        assert_eq!([byte(&lower, 0), byte(&lower, 8)], [0, 2]);
+        assert_eq!(device.hit_count(), 1);
     }
 }

@@ -25,6 +25,13 @@ impl SparseImage {
         Self { len: len_bytes, chunks: BTreeMap::new() }
     }
 
+    /// All of one byte, in shared memory.
+    pub fn filled(len_bytes: u64, byte: u8) -> Self {
+        let chunk = Arc::new(vec![byte; CHUNK as usize]);
+        let chunks = (0..len_bytes.div_ceil(CHUNK)).map(|index| (index, Arc::clone(&chunk))).collect();
+        Self { len: len_bytes, chunks }
+    }
+
     /// The present content of `device`; reads all of it.
     pub fn copy_of(device: &dyn BlockDevice) -> Result<Self, IoError> {
         let len = device.geometry().capacity_bytes;
@@ -157,6 +164,21 @@ impl SparseImage {
             to.write_all(&[0])?;
         }
         to.flush()
+    }
+
+    /// The parts that this image does not share with `other`, and their offsets.
+    pub fn parts_beside<'a>(&'a self, other: Option<&'a Self>) -> impl Iterator<Item = (u64, &'a [u8])> {
+        static ZEROS: [u8; CHUNK as usize] = [0; CHUNK as usize];
+        (0..self.len.div_ceil(CHUNK)).filter_map(move |index| {
+            let chunk = self.chunks.get(&index);
+            let is_shared = other.is_some_and(|other| match (chunk, other.chunks.get(&index)) {
+                (Some(chunk), Some(known)) => Arc::ptr_eq(chunk, known),
+                (chunk, known) => chunk.is_none() && known.is_none(),
+            });
+            let len = (self.len - index * CHUNK).min(CHUNK) as usize;
+            let bytes = chunk.map_or(&ZEROS[..], |chunk| chunk.as_slice());
+            (!is_shared).then(|| (index * CHUNK, &bytes[..len]))
+        })
     }
 
     /// Whether both images read the same.

@@ -3,7 +3,6 @@
 pub mod cost;
 pub mod crash;
 pub mod disk;
-pub mod fairness;
 pub mod faults;
 pub mod image;
 pub mod world;

@@ -1,9 +1,9 @@
 //! The volumes that are tortured: every format, block sizes from 1 to 64 KiB, with and without features.
 
 use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite_sim::image::SparseImage;
 
-use crate::disk::Disk;
-use crate::image::Image;
+use crate::disk::{disk, marked};
 
 /// A kind of volume.
 #[derive(Clone, Copy, Debug)]
@@ -98,8 +98,8 @@ impl Format {
     }
 
     /// An empty volume on a device that was full of [`MARKER`](crate::random::MARKER).
-    pub fn make(&self) -> Image {
-        let disk = Disk::new(Image::of_marker(self.megabytes << 20), true, 1);
+    pub fn make(&self) -> SparseImage {
+        let disk = disk(marked(self.megabytes << 20), true, 1);
         // As mke2fs, mkfs gives a volume of less than 2048 blocks no journal.
         match mkfs(&*disk, &self.options(7)) {
             Ok(report) => assert!(!report.journal_left_out, "{}: it is too small for its journal", self.name),

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use diorite::mkfs::{MkfsOptions, mkfs};
 use diorite::{AlignedBuf, DirectQueue, File, Filesystem, FilesystemOptions};
 use diorite_block::BlockDevice;
+use diorite_sim::crash::RecordingDevice;
 
 use crate::access::{Access, Outcome, fill, simulate, tell};
-use crate::disk::Disk;
+use crate::disk::{disk, marked};
 use crate::formats::Format;
-use crate::image::Image;
 use crate::linear::{Call, Entry, State, is_linearizable};
 use crate::random::Random;
 
@@ -293,7 +293,7 @@ pub fn run(options: &Options, case: u64) -> Outcome<u64> {
     let threads = random.within(2..5) as usize;
     let label =
         format!("case {case} ({}, {threads} threads{})", format.name, if full { ", full" } else { "" });
-    let disk = Disk::new(Image::of_marker(format.megabytes << 20), true, case);
+    let disk = disk(marked(format.megabytes << 20), true, case);
     mkfs(&*disk, &MkfsOptions { reserved_percent: 0.0, ..format.options(case) })
         .map_err(|error| format!("{label}: {error}"))?;
     let (rounds, seed) = (options.rounds, random.number());
@@ -306,7 +306,13 @@ pub fn run(options: &Options, case: u64) -> Outcome<u64> {
     done.map_err(|what| format!("{label}: {what}"))
 }
 
-fn rounds_on(disk: Arc<Disk>, rounds: usize, threads: usize, full: bool, mut random: Random) -> Outcome<u64> {
+fn rounds_on(
+    disk: Arc<RecordingDevice>,
+    rounds: usize,
+    threads: usize,
+    full: bool,
+    mut random: Random,
+) -> Outcome<u64> {
     let device: Arc<dyn BlockDevice> = disk;
     let scheduler = random.pick(&["none", "none", "deadline", "cfq", "inject"]);
     let options = FilesystemOptions::new()

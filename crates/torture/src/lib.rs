@@ -5,11 +5,9 @@
 
 mod access;
 pub mod crash;
-pub mod cut;
 pub mod disk;
 pub mod formats;
 pub mod history;
-pub mod image;
 pub mod linear;
 pub mod model;
 pub mod pool;

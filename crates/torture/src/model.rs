@@ -16,9 +16,8 @@ use diorite::{AlignedBuf, ErrorKind, File, Filesystem, FilesystemOptions, HostFi
 use diorite_block::BlockDevice;
 
 use crate::access::{Access, Outcome, fill, tell};
-use crate::disk::Disk;
+use crate::disk::{disk, marked};
 use crate::formats::{FORMATS, Format};
-use crate::image::Image;
 use crate::random::{Random, stamp_bytes, stamped};
 
 /// Largest size of a file.
@@ -85,10 +84,7 @@ pub fn run(case: u64, calls: usize) -> Outcome<u64> {
     let full = random.one_in(3);
     let (place, block, label) = match random.below(10) {
         0..2 => (FileLocation::Host(directory.path().join("file")), 4096, "host file".to_owned()),
-        2 => {
-            let disk = Disk::new(Image::of_marker(LARGEST), true, case);
-            (FileLocation::Raw(disk), 512, "raw device".to_owned())
-        }
+        2 => (FileLocation::Raw(disk(marked(LARGEST), true, case)), 512, "raw device".to_owned()),
         _ => {
             let place = volume(&format, full, case)?;
             let label = format!("{}{}", format.name, if full { ", nearly full" } else { "" });
@@ -116,7 +112,7 @@ pub(crate) fn run_beside_others(
 
 /// An empty volume, or one with some tens of blocks left.
 fn volume(format: &Format, full: bool, case: u64) -> Outcome<FileLocation> {
-    let disk = Disk::new(Image::of_marker(format.megabytes << 20), true, case);
+    let disk = disk(marked(format.megabytes << 20), true, case);
     let options = MkfsOptions { reserved_percent: 0.0, ..format.options(case) };
     mkfs(&*disk, &options).map_err(|error| error.to_string())?;
     let device: Arc<dyn BlockDevice> = disk;

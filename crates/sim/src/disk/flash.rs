@@ -71,8 +71,4 @@ impl Model for Flash {
             done.extend(self.ends.pop_first().map(|(_, id)| id));
         }
     }
-
-    fn describe(&self) -> String {
-        format!("{} commands in flight", self.ends.len())
-    }
 }

@@ -63,9 +63,6 @@ pub trait Model: Send + fmt::Debug {
 
     /// Advance to `now`, and append the commands that have ended.
     fn advance(&mut self, now: u64, done: &mut Vec<u64>);
-
-    /// The state in one line.
-    fn describe(&self) -> String;
 }
 
 /// Counters of a drive in the current world, as the kernel keeps them for a real drive.
@@ -206,11 +203,6 @@ impl SimDisk {
         let activity = lock(&self.drive).activity;
         let still = activity.busy_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         Activity { busy: activity.busy + still, ..activity }
-    }
-
-    /// The drive's state as text.
-    pub fn describe(&self) -> String {
-        format!("{}: {}", self.name, lock(&self.drive).model.describe())
     }
 
     fn check(&self, bio: &Bio<'_>) -> Result<(), IoError> {

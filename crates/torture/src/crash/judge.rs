@@ -1,6 +1,7 @@
 //! Judges an image after a power cut: the volume must be consistent, and every file must keep its promises.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,20 +9,25 @@ use std::sync::Arc;
 
 use diorite::check::{CheckOptions, check};
 use diorite::{BlockDevice, FileKind, Filesystem, FilesystemOptions};
+use diorite_sim::crash::Loss;
+use diorite_sim::image::SparseImage;
 
 use super::names::Presence;
 use super::oracle::{Class, FileLog, Rounding, Violation};
-use crate::cut::{Loss, Replay};
-use crate::disk::Disk;
+use crate::disk::disk;
 use crate::formats::Format;
-use crate::image::{Image, PIECE};
 use crate::random::Random;
+
+/// The sectors of the primary superblock.
+pub(super) const SUPERBLOCK: Range<u64> = 2..4;
+/// Bytes that are compared at once; every volume is a multiple of it.
+const STEP: usize = 16 << 10;
 
 /// An image file for e2fsck; only changed blocks are written again.
 #[derive(Debug)]
 pub struct Scratch {
     directory: tempfile::TempDir,
-    held: Option<Image>,
+    held: Option<SparseImage>,
 }
 
 impl Scratch {
@@ -39,29 +45,28 @@ impl Scratch {
         self.directory.path().join("disk.img")
     }
 
-    fn put(&mut self, image: &Image) -> std::io::Result<()> {
+    fn put(&mut self, image: &SparseImage) -> std::io::Result<()> {
         let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.path())?;
         file.set_len(image.len())?;
         let held = self.held.as_ref().filter(|held| held.len() == image.len());
-        for (index, piece) in image.pieces().iter().enumerate() {
-            if held.is_none_or(|held| !Arc::ptr_eq(&held.pieces()[index], piece)) {
-                file.write_all_at(&piece[..], (index * PIECE) as u64)?;
-            }
+        for (at, part) in image.parts_beside(held) {
+            file.write_all_at(part, at)?;
         }
         self.held = Some(image.clone());
         Ok(())
     }
 
     /// The present content of the file.
-    fn take(&mut self) -> std::io::Result<Image> {
+    fn take(&mut self) -> std::io::Result<SparseImage> {
         let mut image = self.held.take().expect("something was put");
         #[expect(clippy::disallowed_methods, reason = "what e2fsck has written")]
         let file = std::fs::File::open(self.path())?;
-        let mut memory = [0; PIECE];
-        for index in 0..image.pieces().len() {
-            file.read_exact_at(&mut memory, (index * PIECE) as u64)?;
-            if image.pieces()[index][..] != memory {
-                image.set_piece(index, Arc::new(memory));
+        let (mut found, mut known) = ([0; STEP], [0; STEP]);
+        for at in (0..image.len()).step_by(STEP) {
+            file.read_exact_at(&mut found, at)?;
+            image.read(at, &mut known);
+            if found != known {
+                image.write(at, &found);
             }
         }
         self.held = Some(image.clone());
@@ -78,12 +83,8 @@ impl Scratch {
 }
 
 /// Write an image to a file.
-pub(super) fn export(image: &Image, path: &Path) -> std::io::Result<()> {
-    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-    for (index, piece) in image.pieces().iter().enumerate() {
-        file.write_all_at(&piece[..], (index * PIECE) as u64)?;
-    }
-    Ok(())
+pub(super) fn export(image: &SparseImage, path: &Path) -> std::io::Result<()> {
+    image.export(&mut std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(path)?)
 }
 
 /// Whether there is an e2fsck.
@@ -117,11 +118,11 @@ fn tool(error: &std::io::Error) -> Violation {
 
 impl Judge<'_> {
     /// Look at one image.
-    pub(super) fn judge(&mut self, image: &Image, mut how: Inspection) -> Result<(), Violation> {
+    pub(super) fn judge(&mut self, image: &SparseImage, mut how: Inspection) -> Result<(), Violation> {
         if !self.format.journal {
             return self.judge_after_repair(image);
         }
-        let disk = Disk::new(image.clone(), true, self.cut as u64);
+        let disk = disk(image.clone(), true, self.cut as u64);
         let device: Arc<dyn BlockDevice> = disk.clone();
         // Opening for writing replays the journal.
         let filesystem = open(&device)?;
@@ -148,11 +149,11 @@ impl Judge<'_> {
         }
         judge_files(&seen, self.files, self.cut, self.rounding(false))?;
         let Some(mut random) = how.second_cut.take() else { return Ok(()) };
-        let record = disk.record();
-        let mut replay = Replay::new(&record);
+        let recording = disk.recording();
+        let mut replay = recording.replay();
         let (moment, loss) = (random.index(opened + 1), random.pick(&Loss::KINDS));
         replay.advance(moment);
-        let again = replay.image(loss, &mut random);
+        let again = replay.point().image_after(loss, &SUPERBLOCK, random.number());
         let at = format!("a second cut at event {moment} of {opened} of the replay, {loss:?} lost");
         self.judge(&again, how).map_err(|wrong| wrong.at(at))
     }
@@ -161,7 +162,7 @@ impl Judge<'_> {
         Rounding { block: u64::from(self.format.block_size), repaired }
     }
 
-    fn judge_after_repair(&mut self, image: &Image) -> Result<(), Violation> {
+    fn judge_after_repair(&mut self, image: &SparseImage) -> Result<(), Violation> {
         self.scratch.put(image).map_err(|error| tool(&error))?;
         let (code, text) = self.scratch.e2fsck("-y").map_err(|error| tool(&error))?;
         self.judge_repaired(code).map_err(|Violation { class, what }| Violation {
@@ -175,7 +176,7 @@ impl Judge<'_> {
             return Err(Violation::new(Class::Fsck, format!("e2fsck -fy cannot repair it ({code})")));
         }
         let repaired = self.scratch.take().map_err(|error| tool(&error))?;
-        let device: Arc<dyn BlockDevice> = Disk::new(repaired, true, self.cut as u64);
+        let device: Arc<dyn BlockDevice> = disk(repaired, true, self.cut as u64);
         judge_check(&device)?;
         let seen = files_of(&open(&device)?)?;
         judge_files(&seen, self.files, self.cut, self.rounding(true))

@@ -10,16 +10,17 @@ mod names;
 mod oracle;
 mod workload;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diorite_block::Op;
+use diorite_block::{Op, SECTOR_SIZE};
+use diorite_sim::crash::{Failed, Fault, Loss, RecordingDevice};
+use diorite_sim::image::SparseImage;
 
 use crate::access::simulate;
-use crate::cut::{Loss, Replay};
-use crate::disk::{Disk, Failed, Fault, SECTOR};
+use crate::disk::disk;
 use crate::formats::{FORMATS, Format};
-use crate::image::Image;
 use crate::random::Random;
 
 use judge::{Inspection, Judge};
@@ -62,7 +63,7 @@ impl Default for Options {
 pub struct Checker {
     options: Options,
     scratch: Scratch,
-    empty: Vec<(&'static str, Image)>,
+    empty: Vec<(&'static str, SparseImage)>,
 }
 
 impl Checker {
@@ -71,7 +72,7 @@ impl Checker {
         Ok(Self { options, scratch: Scratch::new()?, empty: Vec::new() })
     }
 
-    fn empty_volume(&mut self, format: &Format) -> Image {
+    fn empty_volume(&mut self, format: &Format) -> SparseImage {
         if let Some((_, image)) = self.empty.iter().find(|(name, _)| *name == format.name) {
             return image.clone();
         }
@@ -88,23 +89,24 @@ impl Checker {
         let (seed, calls, fault) = (random.number(), random.within(15..60) as usize, Fault::Never);
         let plan = Plan { seed, format, threads, calls, fault };
         let label = format!("case {case} ({}, {} threads, {} calls)", format.name, plan.threads, plan.calls);
-        let disk = Disk::new(self.empty_volume(&format), random.one_in(2), plan.seed);
+        let disk = disk(self.empty_volume(&format), random.one_in(2), plan.seed);
         let ran = self.run_plan(plan, &disk).and_then(|ran| match &ran.wrong {
             Some(wrong) => Err(wrong.clone()),
             None => Ok(ran),
         });
         let ran = ran.map_err(|what| Violation::new(Class::Call, what).at(&label))?;
-        let record = disk.record();
-        let mut replay = Replay::new(&record);
-        replay.tear_superblock = format.has_backup();
+        let recording = disk.recording();
+        let mut replay = recording.replay();
+        let whole = whole_sectors(&format);
         let mut looked_at = 0;
-        for cut in cuts(&ran, record.events.len(), self.options.images / 2, &mut random) {
+        for cut in cuts(&ran, recording.event_count(), self.options.images / 2, &mut random) {
             replay.advance(cut);
+            let point = replay.point();
             for loss in [random.pick(&Loss::KINDS), random.pick(&Loss::KINDS)] {
-                let image = replay.image(loss, &mut random);
+                let image = point.image_after(loss, &whole, random.number());
                 let how = Inspection {
                     outside: random.one_in(self.options.outside),
-                    torn_superblock: replay.tear_superblock && loss == Loss::Sectors,
+                    torn_superblock: whole.is_empty() && loss == Loss::Sectors,
                     second_cut: random.one_in(4).then(|| random.fork()),
                 };
                 let (files, scratch) = (&ran.oracle.files, &mut self.scratch);
@@ -137,7 +139,7 @@ impl Checker {
         let label = format!("case {case} ({}, {threads} threads, {calls} calls)", format.name);
         let fua = random.one_in(2);
         let transfers = {
-            let disk = Disk::new(self.empty_volume(&format), fua, seed);
+            let disk = disk(self.empty_volume(&format), fua, seed);
             let ran =
                 self.run_plan(plan, &disk).map_err(|what| Violation::new(Class::Call, what).at(&label))?;
             if let Some(wrong) = ran.wrong {
@@ -150,7 +152,7 @@ impl Checker {
         for at in (random.below(step)..transfers).step_by(step as usize) {
             for fault in [Fault::Once(at), Fault::From(at), Fault::WritesFrom(at)] {
                 plan.fault = fault;
-                let disk = Disk::new(self.empty_volume(&format), fua, seed);
+                let disk = disk(self.empty_volume(&format), fua, seed);
                 let verdict = self.judge_fault(plan, &disk);
                 runs += 1;
                 match verdict {
@@ -164,7 +166,7 @@ impl Checker {
         Ok(runs)
     }
 
-    fn judge_fault(&mut self, plan: Plan, disk: &Arc<Disk>) -> Result<(), Violation> {
+    fn judge_fault(&mut self, plan: Plan, disk: &Arc<RecordingDevice>) -> Result<(), Violation> {
         let call = |what: String| Violation::new(Class::Call, what);
         let ran = self.run_plan(plan, disk).map_err(call)?;
         if let Some(wrong) = ran.wrong {
@@ -186,13 +188,18 @@ impl Checker {
         Judge { format: &plan.format, files, cut, scratch }.judge(&disk.content(), how)
     }
 
-    fn run_plan(&self, plan: Plan, disk: &Arc<Disk>) -> Result<Ran, String> {
+    fn run_plan(&self, plan: Plan, disk: &Arc<RecordingDevice>) -> Result<Ran, String> {
         if self.options.real_threads {
             return Ok(workload::run(&plan, disk));
         }
         let disk = Arc::clone(disk);
         simulate(plan.seed, move || workload::run(&plan, &disk))
     }
+}
+
+/// Sectors that are not torn: those of the primary superblock, unless the volume has a copy of it.
+fn whole_sectors(format: &Format) -> Range<u64> {
+    if format.has_backup() { 0..0 } else { judge::SUPERBLOCK }
 }
 
 /// One transfer has failed: only callers with data in it may get the error.
@@ -210,7 +217,7 @@ fn judge_callers(failed: &Failed, oracle: &Oracle) -> Result<(), Violation> {
         return others.next().map_or(Ok(()), wrong);
     }
     let Some(bytes) = failed.bytes.as_deref().filter(|_| failed.is_data()) else { return Ok(()) };
-    let sectors = || bytes.chunks(SECTOR).map(|sector| &sector[..16]);
+    let sectors = || bytes.chunks(SECTOR_SIZE as usize).map(|sector| &sector[..16]);
     let concerned: Vec<usize> = (0..oracle.files.len())
         .filter(|number| sectors().any(|bytes| oracle.files[*number].has_written(bytes)))
         .collect();

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use diorite::{AlignedBuf, DirectQueue, File, Filesystem, FilesystemOptions, OpenOptions};
 use diorite_block::BlockDevice;
+use diorite_sim::crash::{Fault, RecordingDevice};
 
 use super::oracle::{Change, FileLog};
 use crate::access::{Access, Outcome, tell};
-use crate::disk::{Disk, Fault};
 use crate::formats::Format;
 use crate::random::{Random, stamp_bytes, stamped};
 
@@ -105,7 +105,7 @@ pub(super) struct Slot {
 /// State that all threads share.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
-    pub(super) disk: Arc<Disk>,
+    pub(super) disk: Arc<RecordingDevice>,
     pub(super) filesystem: Filesystem,
     oracle: Arc<Mutex<Oracle>>,
     journal: bool,
@@ -120,7 +120,7 @@ impl Shared {
 
     /// A moment of its own: which of two calls came first is never in doubt.
     pub(super) fn now(&self) -> usize {
-        self.disk.mark()
+        self.disk.mark(0)
     }
 
     /// Make a call that changes a file, and tell the oracle of it.
@@ -494,7 +494,7 @@ impl Worker {
 #[derive(Debug)]
 pub struct Ran {
     /// The device.
-    pub disk: Arc<Disk>,
+    pub disk: Arc<RecordingDevice>,
     /// The promises.
     pub oracle: Oracle,
     /// Events when the volume was first durable.
@@ -504,7 +504,7 @@ pub struct Ran {
 }
 
 /// Run a plan. Call it in a simulation to have one run for one seed, or outside for real threads.
-pub(super) fn run(plan: &Plan, disk: &Arc<Disk>) -> Ran {
+pub(super) fn run(plan: &Plan, disk: &Arc<RecordingDevice>) -> Ran {
     let oracle: Arc<Mutex<Oracle>> = Arc::default();
     let mut random = Random::new(plan.seed);
     let mut start = 0;
@@ -515,7 +515,7 @@ pub(super) fn run(plan: &Plan, disk: &Arc<Disk>) -> Ran {
 
 fn run_in(
     plan: &Plan,
-    disk: &Arc<Disk>,
+    disk: &Arc<RecordingDevice>,
     oracle: &Arc<Mutex<Oracle>>,
     random: &mut Random,
     start: &mut usize,
@@ -570,12 +570,12 @@ fn run_in(
         drop(filesystem);
     } else {
         // The latest that an error may be reported: by the last sync, or when the volume is closed.
-        let begin = disk.mark();
+        let begin = disk.mark(0);
         let synced = shared.sync_everything();
         let reason = filesystem.read_only_reason();
         drop(shared);
         let closed = filesystem.close().map_err(|error| format!("close: {error}"));
-        let end = disk.mark();
+        let end = disk.mark(0);
         let said = [synced.err(), reason, closed.err()].into_iter().flatten();
         let heard = said.map(|what| ReportedError { begin, end, file: None, what });
         oracle.lock().unwrap_or_else(PoisonError::into_inner).errors.extend(heard);

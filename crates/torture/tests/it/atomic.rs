@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use diorite::mkfs::mkfs;
 use diorite::{AlignedBuf, BlockDevice, DirectIo, ErrorKind, File, Filesystem, FilesystemOptions, IoFlags};
-use diorite_torture::cut::{Loss, Replay};
-use diorite_torture::disk::{Disk, Record};
+use diorite_sim::crash::{Loss, RecordingDevice};
+use diorite_torture::disk::{disk, marked};
 use diorite_torture::formats::Format;
-use diorite_torture::image::Image;
 use diorite_torture::random::Random;
 
 const UNIT: usize = 16 << 10;
@@ -20,9 +19,9 @@ fn memory(value: u8, len: usize) -> AlignedBuf {
     memory
 }
 
-fn volume(format: &str, seed: u64) -> (Arc<Disk>, Filesystem) {
+fn volume(format: &str, seed: u64) -> (Arc<RecordingDevice>, Filesystem) {
     let format = Format::by_name(format).expect("format");
-    let disk = Disk::new(Image::of_marker(format.megabytes << 20), false, seed);
+    let disk = disk(marked(format.megabytes << 20), false, seed);
     mkfs(&*disk, &format.options(seed)).expect("mkfs");
     let filesystem =
         FilesystemOptions::new().open_device(disk.clone() as Arc<dyn BlockDevice>).expect("open");
@@ -49,19 +48,19 @@ fn overwrites(flags: IoFlags, seed: u64) -> bool {
         let written = file.write_with(&[IoSlice::new(&memory(round + 2, UNIT))], at, flags);
         assert_eq!(written.expect("write"), UNIT);
     }
-    let record: Record = disk.record();
+    let recording = disk.recording();
     drop((file, filesystem));
     let mut random = Random::new(seed);
-    let mut replay = Replay::new(&record);
+    let mut replay = recording.replay();
     let mut is_whole = true;
-    for event in begin..record.events.len() {
+    for event in begin..recording.event_count() {
         replay.advance(event);
         if random.one_in(3) {
             continue;
         }
         for loss in [Loss::Sectors, Loss::Some] {
-            let image = replay.image(loss, &mut random);
-            let disk = Disk::new(image, false, seed);
+            let image = replay.point().image_after(loss, &(2..4), random.number());
+            let disk = diorite_torture::disk::disk(image, false, seed);
             let filesystem =
                 FilesystemOptions::new().open_device(disk as Arc<dyn BlockDevice>).expect("open");
             let mut bytes = memory(0, 16 * UNIT);

@@ -12,10 +12,10 @@ use diorite::mkfs::mkfs;
 use diorite::{
     AlignedBuf, BlockDevice, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, IoFlags,
 };
+use diorite_sim::crash::{Fault, RecordingDevice};
 use diorite_sim::{Simulation, WorldOptions};
-use diorite_torture::disk::{Disk, Fault};
+use diorite_torture::disk::{disk, marked};
 use diorite_torture::formats::Format;
-use diorite_torture::image::Image;
 
 const PAGE: usize = 4096;
 const BYTES: usize = 16 * PAGE;
@@ -27,7 +27,7 @@ const STEPS: u8 = 52;
 type Outcome = Result<(), ErrorKind>;
 
 struct World {
-    disk: Arc<Disk>,
+    disk: Arc<RecordingDevice>,
     filesystem: Filesystem,
     direct: File,
     cached: File,
@@ -47,14 +47,14 @@ fn memory(value: u8, len: usize) -> AlignedBuf {
     memory
 }
 
-fn open(disk: &Arc<Disk>) -> Filesystem {
+fn open(disk: &Arc<RecordingDevice>) -> Filesystem {
     let options = FilesystemOptions::new().cache_bytes(64 * PAGE).read_ahead_bytes(0);
     options.open_device(Arc::clone(disk) as Arc<dyn BlockDevice>).expect("open")
 }
 
 impl World {
     fn new(format: &Format) -> Self {
-        let disk = Disk::new(Image::of_marker(format.megabytes << 20), true, 1);
+        let disk = disk(marked(format.megabytes << 20), true, 1);
         mkfs(&*disk, &format.options(1)).expect("mkfs");
         let filesystem = open(&disk);
         let open = |path, direct| {

@@ -197,15 +197,4 @@ impl Model for Rotational {
             }
         }
     }
-
-    fn describe(&self) -> String {
-        format!(
-            "arm {:?} at byte {}, {} commands, {} KiB dirty, {} streams",
-            self.arm,
-            self.position,
-            self.commands.len(),
-            self.dirty.bytes() / 1024,
-            self.segments.len()
-        )
-    }
 }
