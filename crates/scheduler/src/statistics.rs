@@ -12,93 +12,53 @@ use diorite_block::{NumberHasher, Op, TaskId};
 /// Most owners with a record of their own.
 pub const MAX_OWNERS: usize = 4096;
 
-/// Buckets in each power of two; a percentile is at most 1/8 too high.
-const STEPS: u64 = 8;
-const BUCKETS: usize = 40 * STEPS as usize;
+/// 30 years: a longer duration counts as this.
+const LONGEST_NS: u64 = 1_000_000_000_000_000_000;
 
-/// A histogram of durations, in logarithmic buckets from 1 microsecond to 12 days.
+/// A histogram of durations. A percentile is at most a tenth off; mean and maximum are exact.
 #[derive(Clone)]
 pub struct Histogram {
-    buckets: Box<[u32; BUCKETS]>,
-    count: u64,
+    nanoseconds: hdrhistogram::Histogram<u32>,
     sum_ns: u64,
     max_ns: u64,
 }
 
-diorite_block::short_debug!(Histogram, count, max_ns);
+diorite_block::short_debug!(Histogram, max_ns);
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: Box::new([0; BUCKETS]), count: 0, sum_ns: 0, max_ns: 0 }
+        let nanoseconds = hdrhistogram::Histogram::new(1).expect("a valid precision");
+        Self { nanoseconds, sum_ns: 0, max_ns: 0 }
     }
 }
 
 impl Histogram {
     /// Add one duration.
     pub fn record(&mut self, duration: Duration) {
-        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = &mut self.buckets[Self::bucket(ns / 1000)];
-        *bucket = bucket.saturating_add(1);
-        self.count += 1;
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_NS);
+        self.nanoseconds.record(ns).expect("the histogram grows");
         self.sum_ns = self.sum_ns.saturating_add(ns);
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// Add all durations of another histogram.
-    pub fn add(&mut self, other: &Self) {
-        for (mine, theirs) in self.buckets.iter_mut().zip(other.buckets.iter()) {
-            *mine = mine.saturating_add(*theirs);
-        }
-        self.count += other.count;
-        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
-        self.max_ns = self.max_ns.max(other.max_ns);
-    }
-
     /// Durations recorded.
     pub fn count(&self) -> u64 {
-        self.count
+        self.nanoseconds.len()
     }
 
-    /// The longest, exactly.
+    /// The longest.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max_ns)
     }
 
-    /// The mean, exactly.
+    /// The mean.
     pub fn mean(&self) -> Duration {
-        Duration::from_nanos(self.sum_ns.checked_div(self.count).unwrap_or(0))
+        Duration::from_nanos(self.sum_ns.checked_div(self.count()).unwrap_or(0))
     }
 
-    /// The duration of a percentile; up to 1/8 too high.
+    /// The duration of a percentile.
     pub fn percentile(&self, percent: f64) -> Duration {
-        let rank = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
-        let mut below = 0;
-        for (index, bucket) in self.buckets.iter().enumerate() {
-            below += u64::from(*bucket);
-            if below >= rank {
-                return Duration::from_micros(Self::upper_us(index)).min(self.max());
-            }
-        }
-        self.max()
-    }
-
-    fn bucket(us: u64) -> usize {
-        let index = if us < STEPS {
-            us
-        } else {
-            let octave = u64::from(us.ilog2()) - u64::from(STEPS.ilog2());
-            (octave + 1) * STEPS + ((us >> octave) - STEPS)
-        };
-        (index as usize).min(BUCKETS - 1)
-    }
-
-    fn upper_us(index: usize) -> u64 {
-        let index = index as u64;
-        if index < STEPS {
-            return index + 1;
-        }
-        let octave = index / STEPS - 1;
-        (index % STEPS + STEPS + 1) << octave
+        Duration::from_nanos(self.nanoseconds.value_at_quantile(percent / 100.0)).min(self.max())
     }
 }
 
@@ -215,14 +175,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_at_most_an_eighth_too_high() {
+    fn percentiles_are_at_most_a_tenth_off() {
         let mut histogram = Histogram::default();
         for us in 1..=10_000u64 {
             histogram.record(Duration::from_micros(us));
         }
         for (percent, exact) in [(50.0, 5000.0), (90.0, 9000.0), (99.0, 9900.0)] {
             let got = histogram.percentile(percent).as_secs_f64() * 1e6;
-            assert!(got >= exact && got <= exact * 1.13, "{percent}: {got}");
+            assert!((exact * 0.9..exact * 1.1).contains(&got), "{percent}: {got}");
         }
         assert_eq!(histogram.max(), Duration::from_millis(10));
         assert_eq!(histogram.count(), 10_000);
