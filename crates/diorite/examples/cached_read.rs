@@ -1,6 +1,6 @@
 //! A 4 KiB cached read here against the kernel's `pread` on its own cached page: five interleaved rounds, medians.
 //!
-//! `cargo run --release -p diorite --example cached_read [-- --json]`; with `--json` it prints every round, for
+//! `cargo run --release -p diorite --example cached_read [-- --json]`; with `--json` it prints one object, for
 //! `cargo xtask bench cached`.
 
 use std::os::unix::fs::FileExt;
@@ -52,6 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[expect(clippy::disallowed_methods, reason = "as above")]
     let host = std::fs::File::open(directory.path().join("file"))?;
     // Pages that the processor's own caches hold, and pages that they do not: then memory is what both wait for.
+    let mut figures = Vec::new();
     for bytes in [256 << 10, BYTES] {
         let (mut here, mut kernel) = (Vec::new(), Vec::new());
         for round in 0..6 {
@@ -63,21 +64,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 kernel.push(theirs);
             }
         }
+        let (ours, theirs, kib) = (median(here), median(kernel), bytes >> 10);
         if json {
-            println!(
-                "{{\"kib\": {}, \"reads\": {READS}, \"diorite_ns\": {here:.1?}, \"pread_ns\": {kernel:.1?}}}",
-                bytes >> 10
-            );
-            continue;
+            figures.push(format!("\"diorite_ns_{kib}_kib\": {ours:.1}, \"pread_ns_{kib}_kib\": {theirs:.1}"));
+        } else {
+            println!("{kib:6} KiB: {ours:.0} ns here, {theirs:.0} ns by pread, ratio {:.3}", ours / theirs);
         }
-        let (ours, theirs) = (median(here), median(kernel));
-        println!(
-            "{:6} KiB: {ours:.0} ns here, {theirs:.0} ns by pread, ratio {:.3}",
-            bytes >> 10,
-            ours / theirs
-        );
     }
     if json {
+        println!("{{{}}}", figures.join(", "));
         return Ok(());
     }
     println!("cache misses during the run: {}", filesystem.stats().cache_misses);

@@ -5,7 +5,6 @@
 
 mod cached;
 mod databases;
-mod direct;
 mod eight;
 mod measure;
 mod metadata;
@@ -43,7 +42,6 @@ pub(crate) struct Options {
 type Suite = fn(&Options) -> Result<(), String>;
 
 const SUITES: &[(&str, Suite)] = &[
-    ("direct", direct::run),
     ("natural", natural::on_disk),
     ("natural-tmpfs", natural::on_tmpfs),
     ("eight-limited", eight::run),
@@ -57,7 +55,6 @@ const SUITES: &[(&str, Suite)] = &[
     ("tree", tree::run),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
-    ("mount-names", mounts::names),
     ("databases", databases::run),
 ];
 

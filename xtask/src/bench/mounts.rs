@@ -1,4 +1,4 @@
-//! Suites `mount`, `mount-tmpfs` and `mount-names`: programs on mounts of one image by `diorite mount`, by the kernel and by fuse2fs.
+//! Suites `mount` and `mount-tmpfs`: programs on mounts of one image by `diorite mount`, by the kernel and by fuse2fs.
 //!
 //! A run mounts the image and starts this program again (`cargo xtask bench-in DIRECTORY`), which runs the programs in the
 //! mounted directory, one after the other, and prints their figures as a JSON object.
@@ -136,53 +136,6 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     let suite = RateSuite { name, title: "Programs on a mount", about, rounds: None, runners, targets };
     let result = suite.run(options);
     let _ = (std::fs::remove_file(&image), std::fs::remove_file(&archive));
-    result
-}
-
-/// fuse2fs gets as many names as the others, which takes minutes, so there is one round.
-pub(super) fn names(options: &Options) -> Result<(), String> {
-    if !can_mount() {
-        println!("SKIPPED: mount-names: it needs root");
-        return Ok(());
-    }
-    let worker = build_worker()?;
-    build(&["--package", "diorite-cli"])?;
-    let directory = &options.directory;
-    let image = make_image(&directory.join("mount.img"), 1024, FORMAT)?;
-    let mount = directory.join("mount").to_string_lossy().into_owned();
-    let workload = format!("names {FILES}");
-    let on_kernel = kernel(&worker, &workload, &image, &mount);
-    let mut runners = Vec::new();
-    for &(name, io_uring) in transports() {
-        let (before, after) = ours(&image, &mount, &format!("io_uring={io_uring}"))?;
-        let command = on_kernel.command.clone();
-        runners.push(Runner { name, before: vec![before], command, after, ..Runner::default() });
-    }
-    let bounds = [
-        ("create", 3.0),
-        ("stat", 10.0),
-        ("first_list", 0.0),
-        ("readdir", 3.0),
-        ("list", 0.0),
-        ("unlink", 4.0),
-    ];
-    let mut targets = Vec::new();
-    for runner in &runners {
-        for (figure, bound) in bounds {
-            targets.push(TargetRatio::of(figure, runner.name, "fuse2fs", Bound::AtLeast(bound)));
-            targets.push(TargetRatio::of(figure, runner.name, "kernel", Bound::AtLeast(0.0)));
-        }
-    }
-    runners.extend([on_kernel, fuse2fs(&worker, &workload, &image, &mount)]);
-    let about = format!(
-        "{FILES} empty files in one directory of an ext4 image on the disk, one thread, operations a second: create, the first stat after the \
-         close, names counted for the first time (first_list) and again (readdir), names kept in memory (list), unlink. create \
-         and unlink end with a `syncfs`. One round: fuse2fs searches the whole directory for each name."
-    );
-    let title = "Many names in a directory of a mount";
-    let suite = RateSuite { name: "mount-names", title, about, rounds: Some(1), runners, targets };
-    let result = suite.run(options);
-    let _ = std::fs::remove_file(&image);
     result
 }
 

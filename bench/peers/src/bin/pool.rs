@@ -61,7 +61,8 @@ fn hit() -> Result<()> {
         drop(pool.fetch(file.page(number))?);
     }
     let rounds = 4_000_000_u64;
-    for (name, working_set) in [("64 pages", 64), ("1,024 pages", 1024), ("16,384 pages", pages)] {
+    let mut figures = String::new();
+    for working_set in [64, 1024, pages] {
         let mut random = Random(88_172_645_463_325_252);
         let mut empty = Random(88_172_645_463_325_252);
         let start = Instant::now();
@@ -86,13 +87,12 @@ fn hit() -> Result<()> {
             start.elapsed()
         };
         let ns = |time: Duration| time.saturating_sub(overhead).as_secs_f64() * 1e9 / rounds as f64;
-        println!(
-            "{{\"pages\": \"{name}\", \"fetch_ns\": {:.1}, \"fetch_exclusive_ns\": {:.1}, \"huge_pages\": {}}}",
-            ns(shared),
-            ns(exclusive),
-            pool.stats().huge_pages
+        let (shared, exclusive) = (ns(shared), ns(exclusive));
+        figures += &format!(
+            "\"fetch_ns_{working_set}\": {shared:.1}, \"fetch_exclusive_ns_{working_set}\": {exclusive:.1}, "
         );
     }
+    println!("{{{figures}\"huge_pages\": {}}}", u8::from(pool.stats().huge_pages));
     Ok(())
 }
 
@@ -179,11 +179,14 @@ fn work(engine: &str, directory: &Path, pool_pages: u64, time: Duration) -> Resu
     pages.end()?;
     let (cpu, own, seconds) = (machine_cpu(start)? - cpu, own_cpu()? - own, start.elapsed().as_secs_f64());
     std::fs::remove_file(&path)?;
+    let (all, own_rate, machine_rate) = (count as f64, count as f64 / own, count as f64 / cpu);
     println!(
-        "{{\"engine\": \"{engine}\", \"operations\": {count}, \"seconds\": {seconds:.3}, \"machine_cpu_s\": {cpu:.3}, \
-         \"own_cpu_s\": {own:.3}, \"pages_read\": {read}, \"memory_most\": {}, \"limited\": {}, \"stats\": \"{stats}\"}}",
+        "{{\"engine\": \"{engine}\", \"ops_per_s\": {:.0}, \"ops_per_machine_cpu_s\": {machine_rate:.0}, \"ops_per_own_cpu_s\": {own_rate:.0}, \
+         \"pages_read_per_op\": {:.3}, \"memory_most\": {}, \"limited\": {}, \"stats\": \"{stats}\"}}",
+        all / seconds,
+        read as f64 / all,
         cgroup.as_ref().map_or(0, Cgroup::most_bytes),
-        cgroup.is_some()
+        u8::from(cgroup.is_some())
     );
     Ok(())
 }
