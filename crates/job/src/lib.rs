@@ -17,7 +17,6 @@ mod target;
 
 pub use error::JobError;
 pub use figures::disks::DiskUse;
-pub use figures::moments::Moments;
 pub use figures::result::{DirectionResult, JobOutcome, JobResult};
 pub use figures::usage::Usage;
 pub use language::check::{Check, Verify};

@@ -1,5 +1,6 @@
 //! Results in the form of `fio --output-format=json`.
 
+use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::disks::DiskUse;
@@ -61,7 +62,7 @@ impl JobResult {
             "read": self.read.json(),
             "write": self.write.json(),
             "trim": self.trim.json(),
-            "sync": { "total_ios": self.sync_ns.ios, "lat_ns": latency(&self.sync_ns) },
+            "sync": { "total_ios": self.sync_ns.ios, "lat_ns": latency(&self.sync_ns.latency_ns) },
             "job_runtime": self.elapsed.as_millis() as u64,
             "usr_cpu": user,
             "sys_cpu": system,
@@ -85,9 +86,9 @@ impl DirectionResult {
             "total_ios": self.ios,
             "short_ios": self.short,
             "drop_ios": 0,
-            "slat_ns": self.submission.json(),
-            "clat_ns": latency(self),
-            "lat_ns": self.total.json(),
+            "slat_ns": moments(&self.submission_ns),
+            "clat_ns": latency(&self.latency_ns),
+            "lat_ns": moments(&self.total_ns),
             "bw_agg": 0.0,
             "bw_mean": self.bandwidth() / 1024.0,
             "iops_mean": self.iops(),
@@ -95,9 +96,14 @@ impl DirectionResult {
     }
 }
 
-fn latency(direction: &DirectionResult) -> Value {
-    let mut json = direction.completion.json();
-    let histogram = &direction.latency_ns;
+/// fio's object for a series of times.
+fn moments(times: &Histogram<u64>) -> Value {
+    let (mean, stddev) = (times.mean(), times.stdev());
+    json!({ "min": times.min(), "max": times.max(), "mean": mean, "stddev": stddev, "N": times.len() })
+}
+
+fn latency(histogram: &Histogram<u64>) -> Value {
+    let mut json = moments(histogram);
     let percentiles: serde_json::Map<_, _> = PERCENTILES
         .iter()
         .map(|percentile| {

@@ -2,7 +2,6 @@
 
 pub(crate) mod disks;
 mod json;
-pub(crate) mod moments;
 pub(crate) mod result;
 mod text;
 pub(crate) mod usage;

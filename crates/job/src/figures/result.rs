@@ -7,7 +7,6 @@ use hdrhistogram::Histogram;
 use jiff::Zoned;
 
 use super::disks::DiskUse;
-use super::moments::Moments;
 use super::usage::Usage;
 use crate::error::JobError;
 
@@ -24,26 +23,23 @@ pub struct DirectionResult {
     pub runtime: Duration,
     /// Completion latency in nanoseconds: fio's `clat`, from the submission (of synchronous transfers: from the start).
     pub latency_ns: Histogram<u64>,
-    /// Submission latency of queued transfers: fio's `slat`.
-    pub submission: Moments,
-    /// Exact extremes and mean of `latency_ns`.
-    pub completion: Moments,
-    /// Time from start to end: fio's `lat`.
-    pub total: Moments,
+    /// Submission latency of queued transfers in nanoseconds: fio's `slat`.
+    pub submission_ns: Histogram<u64>,
+    /// Time from start to end in nanoseconds: fio's `lat`.
+    pub total_ns: Histogram<u64>,
 }
 
 impl Default for DirectionResult {
     fn default() -> Self {
-        let latency_ns = Histogram::new_with_max(3_600_000_000_000, 3).expect("constant bounds are valid");
+        let times = || Histogram::new(3).expect("a valid precision");
         Self {
             bytes: 0,
             ios: 0,
             short: 0,
             runtime: Duration::ZERO,
-            latency_ns,
-            submission: Moments::default(),
-            completion: Moments::default(),
-            total: Moments::default(),
+            latency_ns: times(),
+            submission_ns: times(),
+            total_ns: times(),
         }
     }
 }
@@ -65,10 +61,10 @@ impl DirectionResult {
         self.ios += other.ios;
         self.short += other.short;
         self.runtime = self.runtime.max(other.runtime);
-        self.latency_ns.add(&other.latency_ns).expect("both have the same bounds");
-        self.submission.add(&other.submission);
-        self.completion.add(&other.completion);
-        self.total.add(&other.total);
+        let add = |mine: &mut Histogram<u64>, theirs| mine.add(theirs).expect("a histogram that grows");
+        add(&mut self.latency_ns, &other.latency_ns);
+        add(&mut self.submission_ns, &other.submission_ns);
+        add(&mut self.total_ns, &other.total_ns);
     }
 }
 

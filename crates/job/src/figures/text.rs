@@ -99,7 +99,7 @@ impl JobResult {
     fn write_text(&self, text: &mut String) {
         if self.sync_ns.ios > 0 {
             let _ = writeln!(text, "  fsync/fdatasync/sync_file_range:");
-            write_latency(text, "sync", self.sync_ns.completion.summary());
+            write_latency(text, "sync", &self.sync_ns.latency_ns);
             write_percentiles(text, "sync", &self.sync_ns.latency_ns);
         }
         let ((user, system), usage) = (self.cpu_percent(), &self.usage);
@@ -138,11 +138,11 @@ impl DirectionResult {
             binary(self.bytes as f64, ""),
             self.runtime.as_millis(),
         );
-        if self.submission.count() > 0 {
-            write_latency(text, "slat", self.submission.summary());
+        if !self.submission_ns.is_empty() {
+            write_latency(text, "slat", &self.submission_ns);
         }
-        write_latency(text, "clat", self.completion.summary());
-        write_latency(text, " lat", self.total.summary());
+        write_latency(text, "clat", &self.latency_ns);
+        write_latency(text, " lat", &self.total_ns);
         write_percentiles(text, "clat", &self.latency_ns);
     }
 }
@@ -158,16 +158,16 @@ fn unit(nanoseconds: f64) -> (&'static str, f64) {
     }
 }
 
-fn write_latency(text: &mut String, name: &str, (min, max, mean, deviation): (f64, f64, f64, f64)) {
-    let (unit, factor) = unit(mean);
+fn write_latency(text: &mut String, name: &str, times: &Histogram<u64>) {
+    let (unit, factor) = unit(times.mean());
     let digits = if unit == "nsec" { 0 } else { 2 };
     let _ = writeln!(
         text,
         "    {name} ({unit}): min={:.digits$}, max={:.digits$}, avg={:.2}, stdev={:.2}",
-        min / factor,
-        max / factor,
-        mean / factor,
-        deviation / factor,
+        times.min() as f64 / factor,
+        times.max() as f64 / factor,
+        times.mean() / factor,
+        times.stdev() / factor,
     );
 }
 
@@ -243,7 +243,7 @@ mod tests {
             ..Default::default()
         };
         for _ in 0..1024 {
-            read.latency_ns.saturating_record(976_000);
+            read.latency_ns.record(976_000).unwrap();
         }
         let result = JobResult { name: "seqread".into(), jobs: 1, read, depth: 1, ..JobResult::default() };
         let text = JobOutcome::collect(vec![result]).text();

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
+
 use super::worker::Worker;
 use crate::figures::result::JobResult;
 use crate::language::spec::{BlockSizes, Engine, Job};
@@ -84,11 +86,10 @@ impl<'a> Account<'a> {
         let completion = end.saturating_sub(submitted.unwrap_or(start));
         let submission = submitted.map(|submitted| submitted.saturating_sub(start));
         if let Some(submission) = submission {
-            direction.submission.record(submission.as_nanos() as u64);
+            record(&mut direction.submission_ns, submission);
         }
-        direction.latency_ns.saturating_record(completion.as_nanos() as u64);
-        direction.completion.record(completion.as_nanos() as u64);
-        direction.total.record(end.saturating_sub(start).as_nanos() as u64);
+        record(&mut direction.latency_ns, completion);
+        record(&mut direction.total_ns, end.saturating_sub(start));
     }
 
     /// Whether a transfer that starts then is in the ramp, which does not count.
@@ -133,11 +134,13 @@ impl<'a> Account<'a> {
         if self.is_in_ramp(start) {
             return;
         }
-        let took = end.saturating_sub(start).as_nanos() as u64;
         self.result.sync_ns.ios += 1;
-        self.result.sync_ns.latency_ns.saturating_record(took);
-        self.result.sync_ns.completion.record(took);
+        record(&mut self.result.sync_ns.latency_ns, end.saturating_sub(start));
     }
+}
+
+fn record(times: &mut Histogram<u64>, time: Duration) {
+    times.record(time.as_nanos() as u64).expect("a histogram that grows");
 }
 
 /// fio's line about a job before it starts.
