@@ -51,7 +51,7 @@ Simulated devices:
 pub(super) const JOB_OPTIONS: &str = "\
 Options of a job file:
   what      rw (also rw=read:STEP, rw=randread:COUNT, trim), bs, bsrange,
-            bssplit, blockalign, size, io_size, number_ios,
+            bssplit, bs_unaligned, blockalign, size, io_size, number_ios,
             offset, offset_increment, rwmixread, rwmixwrite, loops,
             norandommap, random_distribution (zipf),
             randseed, randrepeat

@@ -213,7 +213,7 @@ const fn cover(options: &'static str) -> Cover {
 }
 
 /// Mixed sizes, shares of the file and hexadecimal numbers.
-const COVERS: [Cover; 15] = [
+const COVERS: [Cover; 16] = [
     cover("rw=randwrite\nsize=8m\nbsrange=4k-64k\nverify=crc32c"),
     cover("rw=randwrite\nsize=8m\nbssplit=4k/30:16k/30:64k/40\nverify=crc32c"),
     cover("rw=randwrite\nsize=8m\nbssplit=4k/20:12k/20:128k/20:1m/20:2m/20\nverify=crc32c"),
@@ -229,6 +229,7 @@ const COVERS: [Cover; 15] = [
     Cover { size: 16 << 20, ..cover("rw=randwrite\nbsrange=4k-64k\noffset=25%\nverify=crc32c") },
     Cover { varies: true, ..cover("rw=randrw\nsize=8m\nbs=4k\nverify=crc32c") },
     Cover { varies: true, ..cover("rw=randrw\nsize=8m\nbsrange=4k-64k\nverify=crc32c") },
+    Cover { varies: true, ..cover("rw=randwrite\nsize=8m\nbsrange=4k-64k\nbs_unaligned\nverify=crc32c") },
 ];
 
 /// Bytes written, bytes read, and the blocks of 4 KiB with data.

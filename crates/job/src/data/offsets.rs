@@ -37,12 +37,13 @@ struct Map {
     next: u64,
     /// A bit for each block that this pass has used; none if every transfer is one block.
     used: Option<Vec<u64>>,
+    passes: u32,
 }
 
 impl Map {
     fn new(blocks: u64, seed: u64, is_one_block: bool) -> Self {
         let used = (!is_one_block).then(|| vec![0; blocks.div_ceil(64) as usize]);
-        Self { permutation: Permutation::new(blocks, seed), next: 0, used }
+        Self { permutation: Permutation::new(blocks, seed), next: 0, used, passes: 0 }
     }
 
     fn is_used(&self, block: u64) -> bool {
@@ -53,7 +54,7 @@ impl Map {
     fn next(&mut self) -> u64 {
         loop {
             if self.next == self.permutation.count {
-                self.next = 0;
+                (self.next, self.passes) = (0, self.passes + 1);
                 self.used.iter_mut().for_each(|used| used.fill(0));
             }
             let block = self.permutation.at(self.next);
@@ -62,6 +63,11 @@ impl Map {
                 return block;
             }
         }
+    }
+
+    /// Whether the pass has an unused block.
+    fn has_next(&self) -> bool {
+        (self.next..self.permutation.count).any(|index| !self.is_used(self.permutation.at(index)))
     }
 
     /// Use up to `blocks` blocks from `first` on: how many are unused in a row.
@@ -135,6 +141,14 @@ impl Offsets {
         (start, len)
     }
 
+    /// Whether passes end by the map and not by the bytes moved, and `passes` of them have ended.
+    pub(crate) fn has_ended(&self, passes: u32) -> bool {
+        match &self.order {
+            Order::Mapped(map) => map.passes + u32::from(!map.has_next()) >= passes,
+            _ => false,
+        }
+    }
+
     /// An offset, and the bytes from there to the end of the range.
     fn next_start(&mut self) -> (u64, u64) {
         let slots = (self.len / self.unit).max(1);
@@ -200,10 +214,9 @@ mod tests {
             let (job, mut offsets) = offsets_of(&format!("rw=randread\n{options}"), len);
             let mut random = Random::new(3);
             for pass in 1..=3 {
-                let (mut seen, mut left) = (vec![0; (len / 4096) as usize], len);
-                while left > 0 {
-                    let (start, bytes) = offsets.next(job.blocks[0].pick(random.fraction()).min(left));
-                    left -= bytes;
+                let mut seen = vec![0; (len / 4096) as usize];
+                while !offsets.has_ended(pass) {
+                    let (start, bytes) = offsets.next(job.blocks[0].pick(random.fraction(), false));
                     assert!(bytes > 0 && bytes % job.blocks[0].least() == 0, "{options}: {bytes}");
                     seen[(start / 4096) as usize..((start + bytes) / 4096) as usize]
                         .iter_mut()

@@ -46,10 +46,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("uid gid", "jobs run as the calling user"),
     ("ioscheduler", "choose the scheduler with --scheduler"),
     (
-        "bs_unaligned",
-        "sizes of transfers are multiples of the smallest one here; for others run the file with fio on a mount",
-    ),
-    (
         "latency_target latency_window latency_percentile latency_run max_latency",
         "latency targets are not supported; run the file with fio on a mount",
     ),
@@ -263,6 +259,7 @@ fn understand(section: &Section, complaints: &mut Complaints) -> Job {
         step,
         run_length,
         blocks,
+        blocks_unaligned: options.is_on("bs_unaligned"),
         block_align: options.take("blockalign", size).filter(|align| *align > 0),
         distribution: options.take("random_distribution", distribution).unwrap_or_default(),
         size: options.take("size", size_or_share),
@@ -407,8 +404,9 @@ fn check(job: &Job, options: &mut Taker<'_>) {
     if job.time_based && job.runtime.is_none() {
         options.complain(&[], "time_based needs a runtime; add one such as runtime=10");
     }
-    if job.direct && !job.blocks.iter().all(|sizes| sizes.are_multiples_of(512)) {
-        options.complain(&["bs", "bsrange", "bssplit"], "direct=1 needs a bs that is a multiple of 512");
+    if job.direct && (job.blocks_unaligned || !job.blocks.iter().all(|sizes| sizes.are_multiples_of(512))) {
+        let options_of_sizes = ["bs_unaligned", "bs", "bsrange", "bssplit"];
+        options.complain(&options_of_sizes, "direct=1 needs a bs that is a multiple of 512");
     }
     let offsets =
         [job.offset, job.offset_step].map(|size| if let Size::Bytes(bytes) = size { bytes } else { 0 });
@@ -491,8 +489,7 @@ mod tests {
             ("[a]\nsize=1m\ndirect=1\noffset=100\n", "x.fio:4: [a]: direct=1 needs an offset"),
             ("rw=read\n[a]\nsize=1m\n", "x.fio:1: rw: is in no section"),
             ("\u{feff}nonsense\n", "x.fio:1: nonsense: is in no section"),
-            ("[a]\nsize=1m\ndirect=1\nbs=100\n", "x.fio:4: [a]: direct=1 needs a bs"),
-            ("[a]\nsize=1m\nbs_unaligned\n", "x.fio:3: bs_unaligned: sizes of transfers are multiples"),
+            ("[a]\nsize=1m\ndirect=1\nbs_unaligned\n", "x.fio:4: [a]: direct=1 needs a bs"),
             (
                 "[a]\nsize=1m\nlatency_target=500\n",
                 "x.fio:3: latency_target: latency targets are not supported; run the file with fio on a mount",

@@ -119,10 +119,10 @@ impl BlockSizes {
         self.parts.iter().all(|(bytes, _)| bytes.is_multiple_of(unit))
     }
 
-    /// The size for a random number below 1. As in fio, sizes are multiples of the smallest one.
-    pub(crate) fn pick(&self, mut random: f64) -> u64 {
+    /// The size for a random number below 1. As in fio, sizes are multiples of the smallest one unless they are `unaligned`.
+    pub(crate) fn pick(&self, mut random: f64, unaligned: bool) -> u64 {
         let least = self.least();
-        let align = |bytes: u64| bytes - bytes % least;
+        let align = |bytes: u64| if unaligned { bytes } else { bytes - bytes % least };
         if let Some((least, most)) = self.range {
             return align((least + (random * most as f64) as u64).min(most)).max(least);
         }
@@ -226,6 +226,8 @@ pub struct Job {
     pub run_length: u32,
     /// `bs`, `bsrange` or `bssplit`: of reads, writes and holes.
     pub blocks: [BlockSizes; 3],
+    /// `bs_unaligned`: sizes need not be multiples of the smallest one.
+    pub blocks_unaligned: bool,
     /// `blockalign`: random offsets are multiples of it.
     pub block_align: Option<u64>,
     /// `random_distribution`.

@@ -287,11 +287,12 @@ mod tests {
     #[test]
     fn splits_are_shares_and_what_is_left() {
         let [reads, writes, _] = block_splits("4k/10:64k/50:32k,2k/50:4k:8k").unwrap();
-        assert_eq!([0.05, 0.15, 0.59, 0.65, 0.99].map(|at| reads.pick(at) >> 10), [4, 64, 64, 32, 32]);
-        assert_eq!([0.4, 0.6, 0.9].map(|at| writes.pick(at) >> 10), [2, 4, 8]);
+        assert_eq!([0.05, 0.15, 0.59, 0.65, 0.99].map(|at| reads.pick(at, false) >> 10), [4, 64, 64, 32, 32]);
+        assert_eq!([0.4, 0.6, 0.9].map(|at| writes.pick(at, false) >> 10), [2, 4, 8]);
         assert!(block_splits("4k/60:8k/60").is_err());
         let [range, ..] = block_ranges("4k-16k").unwrap();
-        assert_eq!([0.0, 0.3, 0.6, 0.99].map(|at| range.pick(at) >> 10), [4, 8, 12, 16]);
+        assert_eq!([0.0, 0.3, 0.6, 0.99].map(|at| range.pick(at, false) >> 10), [4, 8, 12, 16]);
+        assert_eq!(range.pick(0.3, true), 4096 + 4915);
     }
 
     #[test]

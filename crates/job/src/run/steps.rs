@@ -68,6 +68,8 @@ pub(super) struct Run<'a> {
     bytes: u64,
     /// As in fio, reads and writes of a mix share one random map: each block is read or written.
     shares_map: bool,
+    /// Passes over the random map until the end.
+    map_passes: u32,
     /// Bytes to move; `None` if only time ends the job.
     left: Option<u64>,
     ios_left: Option<u64>,
@@ -106,6 +108,7 @@ impl<'a> Run<'a> {
             deadline: job.runtime.map(|runtime| start + job.ramp_time + runtime),
             bytes,
             shares_map: job.has_random_map() && job.blocks[0] == job.blocks[1],
+            map_passes: 0,
             left: None,
             ios_left: None,
             file: 0,
@@ -125,6 +128,7 @@ impl<'a> Run<'a> {
         let job = &self.worker.job;
         self.left = (!job.time_based).then(|| self.bytes.saturating_mul(u64::from(passes)));
         self.ios_left = job.ios.map(|ios| ios.saturating_mul(u64::from(passes)));
+        self.map_passes += passes;
     }
 
     /// Sync and drop cached pages, so that verification reads the disk. As in fio this sync is not counted.
@@ -156,8 +160,9 @@ impl<'a> Run<'a> {
         };
         let sizes = &job.blocks[direction];
         let least = sizes.least();
-        let wanted = if sizes.is_one() { least } else { sizes.pick(self.random.fraction()) };
-        if self.left.is_some_and(|left| left < least) {
+        let wanted =
+            if sizes.is_one() { least } else { sizes.pick(self.random.fraction(), job.blocks_unaligned) };
+        if self.left.is_some_and(|left| left < least) || self.has_ended_by_map() {
             return Step::Over;
         }
         let due = self.pace.due(direction);
@@ -168,7 +173,7 @@ impl<'a> Run<'a> {
             self.left.map_or(wanted, |left| if left < wanted { left - left % least } else { wanted });
         let file = self.file;
         self.file = (file + 1) % self.files.len();
-        let map = if self.shares_map && direction == 1 { 0 } else { direction };
+        let map = self.map_of(direction);
         let (offset, len) = self.files[file].offsets[map].next(wanted);
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(len);
@@ -180,6 +185,21 @@ impl<'a> Run<'a> {
         self.writes_since_sync += u32::from(direction == 1);
         let offset = self.files[file].range.offset + offset;
         Step::Go(Transfer { direction, file, offset, len: len as usize, start: at, submitted: None })
+    }
+
+    /// Which offsets a direction uses.
+    fn map_of(&self, direction: usize) -> usize {
+        if self.shares_map && direction == 1 { 0 } else { direction }
+    }
+
+    /// Whether all passes over the maps have ended. With unaligned sizes a pass moves fewer bytes than its range has.
+    fn has_ended_by_map(&self) -> bool {
+        let job = &self.worker.job;
+        let counts =
+            job.blocks_unaligned && job.has_random_map() && job.io_bytes.is_none() && !job.time_based;
+        let direction = usize::from(job.pattern.writes()) + 2 * usize::from(job.pattern.trims());
+        let map = self.map_of(direction);
+        counts && self.files.iter().all(|file| file.offsets[map].has_ended(self.map_passes))
     }
 
     /// Fill the block of a write. The transfer starts after that.
