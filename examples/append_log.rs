@@ -1,5 +1,5 @@
-//! An append-only log: records with a length and a checksum, appended by many threads, each durable when `append` returns, read
-//! back up to the first that is not whole.
+//! An append-only log for many threads. A record has a length and a checksum, and is durable when `append` returns. Reading ends
+//! at the first incomplete record.
 //!
 //! ```text
 //! cargo run --release -p diorite --example append_log
@@ -18,12 +18,12 @@ struct Log {
 
 impl Log {
     fn open(filesystem: &Filesystem, path: &str) -> diorite::Result<Self> {
-        // A write of an appending file goes to the end, wherever that is then: no two records overlap.
+        // Each write goes to the current end of the file, so no two records overlap.
         let file = filesystem.open_options().read(true).append(true).create(true).open(path)?;
         Ok(Self { file })
     }
 
-    /// Append a record; durable when this returns. Records that several threads sync together share a commit.
+    /// Append a record; durable when this returns. Concurrent syncs of several threads share a commit.
     fn append(&self, record: &[u8]) -> diorite::Result<u64> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + record.len());
         bytes.extend_from_slice(&(record.len() as u32).to_le_bytes());
@@ -34,7 +34,7 @@ impl Log {
         Ok(offset)
     }
 
-    /// All whole records, from the front. One that a crash cut ends the log.
+    /// All complete records, from the start. An incomplete record ends the log.
     fn records(&self) -> diorite::Result<Vec<Vec<u8>>> {
         let mut bytes = vec![0; self.file.size() as usize];
         self.file.read_exact_at(&mut bytes, 0)?;
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let filesystem = Filesystem::open(&image)?;
     let log = Log::open(&filesystem, "/log")?;
-    // What a crash in the middle of an append would leave.
+    // The state after a crash during an append.
     log.file.append(&[200, 0, 0, 0, 1, 2])?;
     let records = log.records()?;
     println!("{} records; the first: {:?}", records.len(), String::from_utf8_lossy(&records[0]));

@@ -1,4 +1,4 @@
-//! A store of pages of 4 KiB: its own cache above, direct I/O below, one `O_DSYNC` file.
+//! A store of 4 KiB pages with its own cache, over direct I/O to one `O_DSYNC` file.
 //!
 //! ```text
 //! cargo run --release -p diorite --example page_store
@@ -19,9 +19,9 @@ struct PageStore {
 impl PageStore {
     fn open(filesystem: &Filesystem, path: &str) -> diorite::Result<Self> {
         let options = filesystem.open_options().read(true).write(true).create(true);
-        // Each write is durable when it returns: data and, where it extends the file, size and mapping.
+        // Each write is durable when it returns: data and, if the file grows, size and mapping.
         let file = options.direct(DirectIo::Required).dsync(true).open(path)?;
-        // Blocks for all pages now: no later write can fail for lack of space.
+        // Allocate blocks for all pages now, so no later write can fail with ENOSPC.
         file.allocate(0, PAGES * PAGE_BYTES as u64)?;
         Ok(Self { file })
     }

@@ -1,4 +1,4 @@
-//! Random reads at depth 32 from one thread: each transfer's memory goes into the next one as soon as it is back.
+//! Random reads at depth 32 from one thread: the memory of each completion goes into the next submission.
 //!
 //! ```text
 //! cargo run --release -p diorite --example queue
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut queue = DirectQueue::new(DEPTH);
     let start = Instant::now();
     for n in 0..u64::from(DEPTH) {
-        // The tag is ours: it says which read this was.
+        // The tag identifies the read in its completion.
         queue.read(&file, block(n) * BLOCK_BYTES as u64, file.buffer(BLOCK_BYTES)?, BLOCK_BYTES, n)?;
     }
     let mut next = u64::from(DEPTH);

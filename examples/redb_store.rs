@@ -1,4 +1,4 @@
-//! The database redb on a file in an ext4 image: its storage is four calls, which a [`File`] has.
+//! The database redb on a file in an ext4 image: each call of its storage trait is a call of [`File`].
 //!
 //! ```text
 //! cargo run --release -p diorite --example redb_store

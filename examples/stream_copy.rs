@@ -1,4 +1,4 @@
-//! Copy a large file with four direct reads and four direct writes of 1 MiB in flight, and without a page cache.
+//! Copy a large file with four direct reads and four direct writes of 1 MiB in flight, without a page cache.
 //!
 //! ```text
 //! cargo run --release -p diorite --example stream_copy
@@ -18,7 +18,7 @@ fn copy(filesystem: &Filesystem, from: &str, to: &str) -> Result<(), Box<dyn Err
     let to = filesystem.open_options().write(true).create(true).direct(DirectIo::Required).open(to)?;
     let mut reader = DirectReader::new(from, 0, BUFFER_BYTES, BUFFERS)?;
     let mut writer = DirectWriter::new(to, 0, BUFFER_BYTES, BUFFERS)?;
-    // Between the two the bytes are copied once. `std::io::copy` would do it, too, in pieces of 8 KiB.
+    // The bytes are copied once, from reader to writer. `std::io::copy` would also work, in parts of 8 KiB.
     while let Some(chunk) = reader.next_chunk()? {
         writer.write_all(chunk)?;
     }

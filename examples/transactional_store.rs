@@ -1,11 +1,11 @@
-//! A small transactional page store over a buffer pool: a redo log with group commit, pages that wait for their log, recovery after a kill.
+//! A small transactional page store over a buffer pool: a redo log with group commit, writeback after the log, recovery after a kill.
 //!
-//! - A transaction changes numbers in pages. What it changes goes to the log first; many threads share one write of the log.
-//! - Its pages carry the number of its log record ([`PageMut::set_lsn`](diorite_pool::PageMut::set_lsn)): the pool writes none of them before the record is durable. So no
-//!   page on the disk is ahead of the log, and nothing is ever undone.
+//! - A transaction changes numbers in pages. Its changes go to the log first; many threads share one write of the log.
+//! - Its pages have the LSN of its log record ([`PageMut::set_lsn`](diorite_pool::PageMut::set_lsn)). The pool writes none of them before the record is durable. So no
+//!   page on the disk is newer than the log, and recovery undoes nothing.
 //! - Recovery applies every record since the last checkpoint. A checkpoint writes all dirty pages and begins a new log.
 //!
-//! It counts on the disk to write a page of 4 KiB whole, or not at all; where that is not so, a log holds whole pages as well.
+//! The disk must write a page of 4 KiB atomically. Without that, a log must also contain full pages.
 //!
 //! ```text
 //! cargo run --release -p diorite-pool --example transactional_store
@@ -29,10 +29,10 @@ const ACCOUNTS: u64 = 200 * SLOTS;
 const FRAMES: usize = 50;
 const LOG_BYTES: u64 = 1 << 20;
 const THREADS: u64 = 4;
-/// Each thread counts its transactions in an account of its own, after the others.
+/// Each thread counts its transactions in its own account, after the others.
 const COUNTERS: u64 = ACCOUNTS - THREADS;
 
-/// A redo log: groups of records, each group in blocks of its own, with a checksum.
+/// A redo log: groups of records, each group in its own blocks, with a checksum.
 struct Log {
     file: File,
     state: Mutex<LogState>,
@@ -46,7 +46,7 @@ struct LogState {
     next_lsn: u64,
     durable_lsn: u64,
     is_writing: bool,
-    /// Which log this is: groups of an earlier one are not read.
+    /// Number of the log: groups of an earlier log are not read.
     epoch: u64,
     end: u64,
     error: Option<String>,
@@ -67,7 +67,7 @@ impl Log {
         self.state.lock().expect("no thread panics with the log")
     }
 
-    /// Read the groups of the last epoch, oldest first; the log goes on with the next one.
+    /// Read the groups of the last epoch, oldest first; new groups follow them.
     fn open(path: &Path, mut apply: impl FnMut(u64, u64) -> Result<()>) -> Result<Self> {
         let options = HostFile::options().read(true).write(true).create(true).dsync(true);
         let file = options.direct(DirectIo::Preferred).open(path)?;
@@ -100,7 +100,7 @@ impl Log {
         Ok(Self { file, state, written: Condvar::new() })
     }
 
-    /// Begin a new log. Every page is on the disk.
+    /// Begin a new log. The caller has written every page.
     fn reset(&self) -> Result<()> {
         let mut state = self.state();
         let mut block = self.file.buffer(PAGE)?;
@@ -110,7 +110,7 @@ impl Log {
         Ok(())
     }
 
-    /// Add a record; its number.
+    /// Add a record, and return its LSN.
     fn add(&self, changes: &[(u64, u64)]) -> u64 {
         let mut state = self.state();
         state
@@ -120,7 +120,7 @@ impl Log {
         state.next_lsn
     }
 
-    /// Wait until a record is durable. The first of those that wait writes for all.
+    /// Wait until a record is durable. The first waiting thread writes for all.
     fn make_durable(&self, lsn: u64, pool: &BufferPool) -> Result<()> {
         let mut state = self.state();
         while state.durable_lsn < lsn {
@@ -168,7 +168,7 @@ struct Store {
     pool: BufferPool,
     file: FileId,
     log: Log,
-    /// Transactions run with it shared, a checkpoint alone.
+    /// Held shared by transactions, and exclusively by a checkpoint.
     checkpoint: RwLock<()>,
     /// Locks of slots, taken in order.
     locks: Vec<Mutex<()>>,
@@ -199,7 +199,7 @@ impl Store {
         Ok(words(&page).nth((slot % SLOTS) as usize).expect("a slot of the page"))
     }
 
-    /// Give slots new numbers, all or none. Durable when it returns.
+    /// Set slots to new numbers, all or none. Durable when it returns.
     fn transact(&self, slots: &[u64], change: impl FnOnce(&mut [u64])) -> Result<()> {
         if self.log.is_nearly_full() {
             self.checkpoint()?;
@@ -228,7 +228,7 @@ fn set(pool: &BufferPool, file: FileId, slot: u64, value: u64, lsn: u64) -> Resu
     Ok(())
 }
 
-/// Threads move money between accounts until the process is killed, and say which of their transactions are durable.
+/// Threads move money between accounts until the process is killed, and report their durable transactions.
 fn work(directory: &Path) -> Result<()> {
     let store = Store::open(directory)?;
     std::thread::scope(|scope| {
@@ -271,7 +271,7 @@ fn kill_and_recover(worker: impl Fn(&Path) -> Command, kills: u64) -> Result<u64
     for kill in 0..kills {
         let mut child = worker(directory.path()).stdout(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        // Other lines are those of a test.
+        // Other lines come from the test runner.
         let mut read = |line: String| {
             let words: Vec<_> = line.split_whitespace().map_while(|word| word.parse::<u64>().ok()).collect();
             if let [thread, count] = words[..] {

@@ -1,7 +1,7 @@
 //! Cost of an I/O scheduler for a thread that reads 4 KiB from a device in memory:
 //! `cargo run --release -p diorite-bench --example scheduler_cost [ROUNDS]`.
 //!
-//! `bare` has no scheduler; `none` is [`ScheduledDevice::of_kind`] of `none`, as volumes and jobs use it. All are read in turn, so
+//! `bare` has no scheduler; `none` is [`ScheduledDevice::of_kind`] of `none`, as volumes and jobs use it. They take turns, so
 //! that other load of the machine affects all. Each line has the nanoseconds of a read, and the median, least and greatest
 //! ratio to `bare` of the same round.
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut taken = vec![Vec::new(); NAMES.len()];
     for round in 0..=rounds {
         for turn in 0..NAMES.len() {
-            // Each one is first as often as last.
+            // Each contender is first as often as last.
             let index = (turn + round) % NAMES.len();
             let ns = read_all(&files[index])?;
             // The first round fills the processor's caches.

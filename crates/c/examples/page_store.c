@@ -1,5 +1,5 @@
 /*
- * A store of pages of 4 KiB: its own cache above, direct I/O below, one O_DSYNC file.
+ * A store of 4 KiB pages with its own cache, over direct I/O to one O_DSYNC file.
  *
  *     cc page_store.c $(pkg-config --cflags --libs diorite) && ./a.out disk.img
  */
@@ -33,9 +33,9 @@ int main(int argc, char **argv)
         return 2;
     }
     check(diorite_filesystem_create(argv[1], 64 << 20, NULL, NULL, &filesystem), "create");
-    /* Each write is durable when it returns: data and, where it extends the file, size and mapping. */
+    /* Each write is durable when it returns: data and, if the file grows, size and mapping. */
     check(diorite_file_open(filesystem, "/pages", O_RDWR | O_CREAT | O_DIRECT | O_DSYNC, 0644, &file), "open");
-    /* Blocks for all pages now: no later write can fail for lack of space. */
+    /* Allocate blocks for all pages now, so no later write can fail with ENOSPC. */
     check(diorite_fallocate(file, 0, 0, (uint64_t)PAGES * PAGE_BYTES), "allocate");
 
     check(diorite_buffer_allocate(file, PAGE_BYTES, &memory), "memory");

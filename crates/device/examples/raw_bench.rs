@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p diorite-device --example raw_bench -- [IMAGE] [rounds=5] [seconds=2] [only=NAME]`
 //!
-//! Without IMAGE it makes and removes a file of 1 GiB here. For each workload and round, first one and then the other
-//! runs; the table shows medians, and the ratio that counts: rate (higher is better) and CPU seconds per GB (lower is
-//! better). CPU is counted twice: of the whole machine (`/proc/stat`, kernel threads and interrupts included; means
-//! something on an idle machine only) and of the process that moves the data.
+//! Without IMAGE it makes and removes a file of 1 GiB in the current directory. In each round of a workload, both run in
+//! turn. The table shows medians and ratios of rate (higher is better) and CPU seconds per GB (lower is better). CPU time
+//! is that of the process that moves the data, and that of the whole machine (`/proc/stat`, with kernel threads and
+//! interrupts). The latter is meaningful only on an idle machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,7 +38,7 @@ const WORKLOADS: [Workload; 8] = [
     Workload { name: "randwrite-4k-qd32", op: Op::Write, random: true, bytes: 4096, depth: 32 },
 ];
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Copy, Default)]
 struct Sample {
     per_second: f64,

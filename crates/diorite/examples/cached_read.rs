@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(host);
     #[expect(clippy::disallowed_methods, reason = "as above")]
     let host = std::fs::File::open(directory.path().join("file"))?;
-    // Pages that the processor's own caches hold, and pages that they do not: then memory is what both wait for.
+    // Pages that fit into the processor's caches, and pages that do not, where both wait for memory.
     let mut figures = Vec::new();
     for bytes in [256 << 10, BYTES] {
         let (mut here, mut kernel) = (Vec::new(), Vec::new());

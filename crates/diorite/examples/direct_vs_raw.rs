@@ -21,7 +21,7 @@ fn median(values: &[f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// What is measured: a name, and how many operations a second it comes to on a file.
+/// A workload: its name, and its operations a second on a file.
 type Test = (&'static str, fn(&File, u64, &mut AlignedBuf) -> Outcome<f64>);
 
 fn sequential_read(file: &File, base: u64, memory: &mut AlignedBuf) -> Outcome<f64> {
@@ -92,7 +92,7 @@ fn main() -> Outcome<()> {
     let filesystem: Filesystem = Filesystem::options().open_device(Arc::clone(&device))?;
     let options = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);
     let ours = options.open("/file")?;
-    // The peer: the same image, taken as one file; for writes a second one beside it, so that the volume stays whole.
+    // The peer: the same image as one file. For writes, a second image, so that the volume is not damaged.
     let raw_options = RawFile::options().read(true).direct(DirectIo::Required);
     let same = raw_options.open_device(Arc::clone(&device), 1 << 20)?;
     let peer: Arc<dyn BlockDevice> = FileDevice::open(directory.path().join("raw.img"), &create)?;
@@ -101,7 +101,7 @@ fn main() -> Outcome<()> {
     memory.fill(3);
     sequential_write(&ours, 0, &mut memory)?;
     ours.sync_all()?;
-    // The same requests are those at the same places of the image.
+    // The same requests have the same offsets in the image.
     let base = ours.extents()?.first().and_then(|extent| extent.sector).ok_or("no extent")?.to_bytes();
     sequential_write(&raw, base, &mut memory)?;
     let tests: [Test; 4] = [
@@ -113,7 +113,7 @@ fn main() -> Outcome<()> {
     for (name, test) in tests {
         let (mut here, mut there) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            // The second one finds the host warmer: take turns.
+            // The host's caches are warmer for the second one: take turns.
             for turn in 0..2 {
                 if (round + turn) % 2 == 0 {
                     here.push(test(&ours, 0, &mut memory)?);

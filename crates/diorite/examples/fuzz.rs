@@ -1,5 +1,5 @@
-//! The campaign against hostile images, for as long as one likes: `fuzz [--seconds N] [--seed FIRST_CASE] [--case N]`.
-//! `cargo xtask fuzz` runs it with a limit of memory.
+//! Fuzzing with hostile images, without a time limit: `fuzz [--seconds N] [--seed FIRST_CASE] [--case N]`.
+//! `cargo xtask fuzz` runs it with a memory limit.
 #![allow(missing_docs, reason = "a tool")]
 
 #[path = "../tests/it/fuzz/mod.rs"]

@@ -1,6 +1,6 @@
-//! Walks a directory of an image and reads each file whole: our part of `cargo xtask bench readers`.
+//! Walks a directory of an image and reads each file whole: Diorite's part of `cargo xtask bench readers`.
 //!
-//! By inode, by direct I/O, many transfers in flight from one thread. `DEVICE_DIRECT=0` opens the image through the host's page
+//! It opens files by inode and keeps many direct transfers in flight from one thread. `DEVICE_DIRECT=0` opens the image through the host's page
 //! cache; `CACHED=1` reads by path through Diorite's own page cache, one file after the other.
 #![allow(missing_docs, reason = "a tool")]
 
@@ -12,13 +12,13 @@ use diorite::NodeRef;
 use diorite::{Access, AlignedBuf, DirectIo, DirectQueue, File, FileKind, Filesystem, Finished, Result};
 use tally::Tally;
 
-/// Transfers in flight: small files that lie side by side are then read as one.
+/// Transfers in flight: reads of adjacent small files are merged.
 const DEPTH: u32 = 256;
 /// Memory of a transfer of a small file.
 const SMALL_BYTES: usize = 64 << 10;
-/// Transfers of a large file, and bytes in flight, from the host's page cache: few enough for the memory to stay in the CPU's.
+/// Transfers of a large file, and bytes in flight, from the host's page cache: few, so that the memory stays in the CPU's cache.
 const FROM_CACHE: (usize, usize) = (256 << 10, 2 << 20);
-/// The same from a disk: huge pages, which it takes in few segments, and enough to keep it busy until this thread runs again.
+/// The same from a disk: huge pages, which need few segments, and enough to keep it busy until this thread runs again.
 const FROM_DISK: (usize, usize) = (2 << 20, 16 << 20);
 const HUGE_PAGE: usize = 2 << 20;
 /// Bytes of a cached read.
@@ -95,7 +95,7 @@ impl Reader {
             entries.push((entry.inode, entry.name.clone()));
             true
         })?;
-        // Names come in the order of their hashes; inodes, and mostly the data of small files, lie in that of their numbers.
+        // Names come in hash order. Inodes, and mostly the data of small files, are in the order of inode numbers.
         entries.sort_unstable();
         for (_, name) in entries.iter().filter(|(_, name)| name != b"." && name != b"..") {
             let node = directory.lookup(name)?;

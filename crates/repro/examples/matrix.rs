@@ -1,6 +1,6 @@
 //! Schedulers on workloads on simulated disks: `cargo run --release -p diorite-repro --example matrix -- [OPTIONS]`.
 //!
-//! Options, each with values between commas: `--disks`, `--schedulers`, `--workloads` (parts of names), `--seeds`; `--seconds N`;
+//! Options, each with comma-separated values: `--disks`, `--schedulers`, `--workloads` (parts of names), `--seeds`; `--seconds N`;
 //! `--json FILE`; `--owners` shows each owner.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How many decisions (insert, dispatch, complete) a second each scheduler makes in a second of CPU time on one core.
+//! The number of decisions (insert, dispatch, complete) that each scheduler makes in a second of CPU time on one core.
 //!
 //! `cargo run --release -p diorite-scheduler --example scheduler_rate`
 
@@ -63,7 +63,7 @@ fn rate(kind: SchedulerKind) -> f64 {
     done as f64 / cpu_time().saturating_sub(start).as_secs_f64()
 }
 
-/// CPU time of this thread so far: what others do on a busy machine does not count.
+/// CPU time of this thread so far, without other load of the machine.
 fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
     Duration::from_nanos(text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds"))

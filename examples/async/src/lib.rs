@@ -1,4 +1,4 @@
-//! What the examples share: an image with a file, in a temporary directory.
+//! Common code of the examples: an image with a file, in a temporary directory.
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 pub const PAGE: usize = 4096;
 pub const PAGES: u64 = 256;
 
-/// A volume with an empty file; gone with the directory.
+/// A volume with an empty file; removed with the directory.
 pub fn example_file() -> Result<(tempfile::TempDir, Filesystem, File)> {
     let directory = tempfile::tempdir()?;
     let image = directory.path().join("disk.img");

@@ -1,6 +1,6 @@
 //! Workloads of `cargo xtask bench` without fio: one process is one run.
 //!
-//! `worker WORKLOAD [COUNT] [WORD...] --on IMAGE` works through the library, `--in DIRECTORY` through the system calls of the host (a
+//! `worker WORKLOAD [COUNT] [WORD...] --on IMAGE` uses the library, `--in DIRECTORY` the system calls of the host (a
 //! mount by the kernel or by a FUSE server). Both do the same steps and print their figures as JSON.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark program")]
 

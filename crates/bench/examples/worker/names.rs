@@ -1,4 +1,4 @@
-//! Many empty files in one directory are made, looked up, listed and removed. `first_list` counts the names for the first time,
+//! Creates, looks up, lists and removes many empty files in one directory. `first_list` counts the names for the first time,
 //! `readdir` counts them again, and `list` also keeps them in memory.
 //!
 //! Measured: making and removing with the final sync (`syncfs` on the host); then lookups and listings with the contender's

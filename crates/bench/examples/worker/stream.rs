@@ -1,4 +1,4 @@
-//! One large file is written sequentially: new, or over existing blocks.
+//! Writes one large file sequentially: new, or over existing blocks.
 //!
 //! Measured: the writes and the final `fdatasync`.
 

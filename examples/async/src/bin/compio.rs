@@ -1,5 +1,5 @@
-//! Diorite in compio, whose reactor waits for the queue's descriptor itself: a task reaps whenever it is readable, and no other thread is
-//! there. Streams are `AsyncRead` and `AsyncWrite` of futures-io.
+//! Diorite in compio. The reactor waits for the queue's descriptor, and a task reaps when it is readable. No other thread is
+//! needed. Streams are `AsyncRead` and `AsyncWrite` of futures-io.
 
 use std::os::fd::AsFd;
 
@@ -12,7 +12,7 @@ use diorite_async_examples::{PAGES, Result, example_file, page_there_and_back, s
 async fn main() -> Result<()> {
     let (_directory, filesystem, file) = example_file()?;
     let (queue, streams) = (AsyncQueue::new(32)?, AsyncQueue::new(8)?);
-    // Dropped, a task ends.
+    // A dropped task ends.
     let reaping =
         (compio::runtime::spawn(reap(queue.clone())), compio::runtime::spawn(reap(streams.clone())));
     let tasks: Vec<_> = (0..PAGES)
@@ -28,7 +28,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Reap a queue whenever something has ended.
+/// Reap a queue whenever it has completions.
 async fn reap<M: TransferMemory + 'static>(queue: AsyncQueue<M>) -> Result<()> {
     let descriptor = SharedFd::new(queue.as_fd().try_clone_to_owned()?);
     loop {

@@ -1,4 +1,4 @@
-//! Diorite in glommio, whose reactor takes no descriptors of others: a thread drives the queue and wakes the tasks. Streams are
+//! Diorite in glommio. The reactor accepts no other descriptors, so a thread drives the queue and wakes the tasks. Streams are
 //! `AsyncRead` and `AsyncWrite` of futures-io.
 
 use diorite::AsyncQueue;
