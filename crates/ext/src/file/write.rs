@@ -1,6 +1,6 @@
 //! Growth of a file's mapping: commit of written reservations, allocation, conversion.
 //!
-//! The order is that of every write (ARCHITECTURE, "The path of a direct write"): blocks are kept in memory (`reserve.rs`), the
+//! The order is that of every write (ARCHITECTURE, "A write"): blocks are kept in memory (`reserve.rs`), the
 //! library writes data to them, and one transaction marks them in use and maps them. Long changes are cut into steps, each of
 //! which leaves the inode consistent, so that none outgrows a transaction.
 

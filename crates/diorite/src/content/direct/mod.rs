@@ -3,7 +3,7 @@
 //! Where it sits: beside the cached reads and writes of [`Content`](crate::content::Content), on the same ranges, the same walk over
 //! mappings (`placement.rs`) and, for writes, the same steps (`write/`).
 //!
-//! Invariants (numbers of ARCHITECTURE, "What always holds"):
+//! Invariants (numbers of ARCHITECTURE, "Invariants"):
 //! - (1) The CPU touches no byte of the caller's data, and memory does not grow with the size of the transfer: a transfer is
 //!   planned in windows.
 //! - (2) The range is locked, shared by reads and exclusively by writes, from before the check of the cache until the
