@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::fifo::Sorted;
 use super::table::{Key, RequestTable};
-use super::{IoScheduler, Request, RequestId, Statistics};
+use super::{IoScheduler, Request, RequestId, Statistics, class_and_level};
 use diorite_block::IoPriority;
 
 // mq-deadline's defaults for its tunables.
@@ -51,11 +51,7 @@ pub struct Deadline {
 diorite_block::short_debug!(Deadline);
 
 fn class_of(priority: IoPriority) -> usize {
-    match priority {
-        IoPriority::RealTime(_) => 0,
-        IoPriority::BestEffort(_) => 1,
-        IoPriority::Idle => 2,
-    }
+    usize::from(class_and_level(priority).0)
 }
 
 fn direction_of(request: &Request) -> usize {

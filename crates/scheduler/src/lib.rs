@@ -30,7 +30,7 @@ pub use inject::Inject;
 pub use scheduled::{QueueLoad, ScheduledDevice};
 pub use statistics::{Histogram, MAX_OWNERS, OwnerStatistics, Statistics};
 
-use diorite_block::{BioFlags, IoOwner, Op, Sector, TaskId};
+use diorite_block::{BioFlags, IoOwner, IoPriority, Op, Sector, TaskId};
 
 /// Identifies a request that has not completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +77,15 @@ impl Request {
             && self.flags.contains(BioFlags::FUA) == other.flags.contains(BioFlags::FUA)
             && !self.flags.contains(SEPARATE)
             && !other.flags.contains(SEPARATE)
+    }
+}
+
+/// Realtime (0), best effort, idle; and the level in it, 0 to 7.
+fn class_and_level(priority: IoPriority) -> (u8, u8) {
+    match priority {
+        IoPriority::RealTime(level) => (0, level.min(7)),
+        IoPriority::BestEffort(level) => (1, level.min(7)),
+        IoPriority::Idle => (2, 7),
     }
 }
 
@@ -194,7 +203,6 @@ impl FromStr for SchedulerKind {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
-    use diorite_block::IoPriority;
 
     /// A request of 8 sectors by `task` at the default priority.
     pub(crate) fn request(id: u64, op: Op, sector: u64, task: u64) -> Request {

@@ -114,6 +114,7 @@ fn time_of(ticks: Ticks) -> Duration {
 type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// The scheduler.
+#[derive(Default)]
 pub struct Cfq {
     rules: CfqRules,
     /// Whether seeks cost time. If not, and the device takes several requests, the disk never idles.
@@ -122,7 +123,8 @@ pub struct Cfq {
     queues: Vec<Queue>,
     free_queues: Vec<QueueIndex>,
     by_task: NumberMap<TaskId, QueueIndex>,
-    async_queues: [Option<QueueIndex>; 17],
+    /// By class and level.
+    async_queues: [Option<QueueIndex>; 24],
     weights: NumberMap<TaskId, u32>,
     trees: ClassTrees,
     busy: u32,
@@ -171,29 +173,7 @@ struct Serving {
 impl Cfq {
     /// An empty scheduler with the rules of one kernel, for a device whose seeks cost time or not.
     pub fn new(rules: CfqRules, rotational: bool) -> Self {
-        Self {
-            rules,
-            rotational,
-            table: RequestTable::default(),
-            queues: Vec::new(),
-            free_queues: Vec::new(),
-            by_task: NumberMap::default(),
-            async_queues: [None; 17],
-            weights: NumberMap::default(),
-            trees: ClassTrees::default(),
-            busy: 0,
-            in_driver: 0,
-            in_driver_sync: 0,
-            active: None,
-            idle_until: None,
-            last_position: 0,
-            last_sync_end: 0,
-            last_delayed_sync: 0,
-            queue_depth: QueueDepth::default(),
-            busy_average: [0; 3],
-            serving: None,
-            slices: 0,
-        }
+        Self { rules, rotational, ..Self::default() }
     }
 
     fn is_2_6_32(&self) -> bool {

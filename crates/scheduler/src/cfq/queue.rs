@@ -2,6 +2,7 @@
 
 use super::trees::{TreeClass, TreePosition};
 use super::{SLICE_IDLE, Ticks};
+use crate::class_and_level;
 use crate::fifo::Sorted;
 use crate::table::Key;
 use diorite_block::{IoPriority, TaskId};
@@ -32,7 +33,7 @@ impl Mean {
 }
 
 /// One queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, as in the specification")]
 pub(super) struct Queue {
     pub(super) task: TaskId,
@@ -67,38 +68,11 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn synchronous(task: TaskId, priority: IoPriority, now: Ticks) -> Self {
         let idle_window = priority != IoPriority::Idle;
-        Self { task, idle_window, last_completion: now, ..Self::new(priority, true) }
+        Self { task, priority, sync: true, idle_window, last_completion: now, ..Self::default() }
     }
 
     pub(super) fn asynchronous(priority: IoPriority) -> Self {
-        Self::new(priority, false)
-    }
-
-    fn new(priority: IoPriority, sync: bool) -> Self {
-        Self {
-            task: TaskId(0),
-            priority,
-            sync,
-            requests: Sorted::default(),
-            next: None,
-            dispatched: 0,
-            meta_pending: 0,
-            place: None,
-            idle_window: false,
-            slice_new: false,
-            slice_end: None,
-            slice_residue: 0,
-            slice_dispatched: 0,
-            must_dispatch: false,
-            fifo_checked: false,
-            deep: false,
-            has_ended: false,
-            think: Mean::default(),
-            seek: Mean::default(),
-            last_end: None,
-            last_completion: 0,
-            last_used: 0,
-        }
+        Self { priority, ..Self::default() }
     }
 
     pub(super) fn set_priority(&mut self, priority: IoPriority) {
@@ -110,18 +84,11 @@ impl Queue {
 
     /// 0 (first) to 7.
     pub(super) fn level(&self) -> i64 {
-        match self.priority {
-            IoPriority::RealTime(level) | IoPriority::BestEffort(level) => i64::from(level.min(7)),
-            IoPriority::Idle => 7,
-        }
+        i64::from(class_and_level(self.priority).1)
     }
 
     pub(super) fn class(&self) -> TreeClass {
-        match self.priority {
-            IoPriority::RealTime(_) => TreeClass::RealTime,
-            IoPriority::BestEffort(_) => TreeClass::BestEffort,
-            IoPriority::Idle => TreeClass::Idle,
-        }
+        TreeClass::ALL[usize::from(class_and_level(self.priority).0)]
     }
 
     pub(super) fn is_idle_class(&self) -> bool {
@@ -178,11 +145,8 @@ impl Queue {
     }
 }
 
-/// Index of the shared asynchronous queue of a priority: 0-7 realtime, 8-15 best effort, 16 idle.
+/// Index of the shared asynchronous queue of a priority.
 pub(super) fn async_slot(priority: IoPriority) -> usize {
-    match priority {
-        IoPriority::RealTime(level) => usize::from(level.min(7)),
-        IoPriority::BestEffort(level) => 8 + usize::from(level.min(7)),
-        IoPriority::Idle => 16,
-    }
+    let (class, level) = class_and_level(priority);
+    usize::from(class * 8 + level)
 }

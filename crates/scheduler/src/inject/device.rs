@@ -33,7 +33,7 @@ const WRITE_OUT_GUESS: f64 = 2.0;
 const WRITE_OUT_MEMORY: f64 = 16_384.0;
 
 /// See the module head. Times in seconds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Device {
     rotational: bool,
     /// Time per byte of long sequential transfers.
@@ -68,20 +68,7 @@ struct Run {
 
 impl Device {
     pub(super) fn new(rotational: bool) -> Self {
-        Self {
-            rotational,
-            per_byte: Mean::default(),
-            seeks: Mean::default(),
-            slow_runs: 0.0,
-            runs: 0,
-            run: Run::default(),
-            cached_writes: 0.0,
-            written_out: 0.0,
-            quick_writes: Mean::default(),
-            last_arm_end: Duration::ZERO,
-            last_end: Duration::ZERO,
-            position: 0,
-        }
+        Self { rotational, ..Self::default() }
     }
 
     /// Cost of a seek.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Request;
+use crate::{Request, class_and_level};
 use crate::fifo::Sorted;
 use diorite_block::{BioFlags, IoPriority, Op, TaskId};
 
@@ -12,8 +12,9 @@ const NEAR_SECTORS: u64 = 2048;
 const TRUSTED: u32 = 3;
 
 /// The kind of a flow. Each has a queue of its own, since costs are learned per kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum FlowKind {
+    #[default]
     Read,
     /// Synchronous writes that the drive may cache.
     Write,
@@ -24,7 +25,7 @@ pub(super) enum FlowKind {
 }
 
 /// Names a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct FlowName {
     pub(super) task: TaskId,
     pub(super) kind: FlowKind,
@@ -43,15 +44,6 @@ impl FlowName {
                 Self { task: TaskId(u64::from(class) * 8 + u64::from(level)), kind: FlowKind::Background }
             }
         }
-    }
-}
-
-/// Realtime, best effort, idle; and the level in it, 0 to 7.
-pub(super) fn class_and_level(priority: IoPriority) -> (u8, u8) {
-    match priority {
-        IoPriority::RealTime(level) => (0, level.min(7)),
-        IoPriority::BestEffort(level) => (1, level.min(7)),
-        IoPriority::Idle => (2, 7),
     }
 }
 
@@ -78,7 +70,7 @@ impl Mean {
 }
 
 /// One flow.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Flow {
     pub(super) name: FlowName,
     pub(super) class: u8,
@@ -111,28 +103,8 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(name: FlowName, priority: IoPriority) -> Self {
-        let mut flow = Self {
-            name,
-            class: 1,
-            weight: 100,
-            requests: Sorted::default(),
-            in_flight: 0,
-            time: 0,
-            filed: None,
-            near: Mean::default(),
-            think: Mean::default(),
-            cost: Mean::default(),
-            last_end: u64::MAX,
-            position: 0,
-            last_completion: Duration::ZERO,
-            next_late: Duration::ZERO,
-            last_slice: 0,
-            waits_since: 0,
-            is_last: false,
-        };
-        flow.set_priority(priority, 100);
-        flow
+    pub(super) fn new(name: FlowName) -> Self {
+        Self { name, last_end: u64::MAX, ..Self::default() }
     }
 
     /// The shares are CFQ's: 180 at level 0, 100 at level 4, 40 at level 7.

@@ -120,6 +120,7 @@ struct Slice {
 }
 
 /// The scheduler.
+#[derive(Default)]
 pub struct Inject {
     table: RequestTable,
     flows: Vec<Flow>,
@@ -165,33 +166,7 @@ diorite_block::short_debug!(Inject);
 impl Inject {
     /// An empty scheduler for a device that reports itself as rotational or not.
     pub fn new(rotational: bool) -> Self {
-        Self {
-            device: Device::new(rotational),
-            table: RequestTable::default(),
-            flows: Vec::new(),
-            unused: Vec::new(),
-            by_name: HashMap::default(),
-            weights: HashMap::default(),
-            sets: Default::default(),
-            slice: None,
-            pool_was_last: false,
-            pool_credit: 0.0,
-            virtual_time: 0,
-            virtual_time_since: Duration::ZERO,
-            last_scattered: Duration::ZERO,
-            last_shallow: None,
-            shallow_in_flight: VecDeque::new(),
-            arm_in_flight: 0,
-            free_in_flight: 0,
-            background_in_flight: 0,
-            sparse_in_flight: 0,
-            newcomers_in_flight: 0,
-            next_paced: Duration::ZERO,
-            waits_for_pace: false,
-            next_overdue: Duration::ZERO,
-            injections: 0,
-            slices: 0,
-        }
+        Self { device: Device::new(rotational), ..Self::default() }
     }
 
     /// Requests injected so far.
@@ -227,7 +202,7 @@ impl Inject {
             return index;
         }
         self.forget_unused(now);
-        let mut flow = Flow::new(name, request.owner.priority);
+        let mut flow = Flow::new(name);
         flow.set_priority(request.owner.priority, percent);
         let index = match self.unused.pop() {
             Some(index) => index,
