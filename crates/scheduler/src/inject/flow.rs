@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{Request, class_and_level};
 use crate::fifo::Sorted;
+use crate::{Request, class_and_level};
 use diorite_block::{BioFlags, IoPriority, Op, TaskId};
 
 /// A request at most this far from the end of the last one is sequential: no further than a drive reads ahead.
