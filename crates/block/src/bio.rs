@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::ops::{BitOr, BitOrAssign};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Sector;
@@ -42,53 +41,30 @@ impl fmt::Display for Op {
     }
 }
 
-/// Properties of a bio that travel down with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct BioFlags(u8);
+bitflags::bitflags! {
+    /// Properties of a bio that travel down with it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct BioFlags: u8 {
+        /// A thread waits for it. Reads and direct writes are; background write-back is not.
+        const SYNC = 1;
+        /// The owner sends nothing more soon, so a scheduler does not idle for it.
+        const NO_IDLE = 1 << 1;
+        /// Filesystem metadata.
+        const META = 1 << 2;
+        /// Read ahead of need; may be dropped.
+        const READ_AHEAD = 1 << 3;
+        /// A write that is durable when it completes.
+        const FUA = 1 << 4;
+        /// All writes completed earlier must be durable before this write.
+        const PREFLUSH = 1 << 5;
+        /// After a power failure the write is on the medium whole or not at all; see [`Geometry::atomic_write_bytes`](crate::Geometry::atomic_write_bytes).
+        const ATOMIC = 1 << 6;
+    }
+}
 
 impl BioFlags {
     /// No flag.
-    pub const NONE: Self = Self(0);
-    /// A thread waits for it. Reads and direct writes are; background write-back is not.
-    pub const SYNC: Self = Self(1);
-    /// The owner sends nothing more soon, so a scheduler does not idle for it.
-    pub const NO_IDLE: Self = Self(1 << 1);
-    /// Filesystem metadata.
-    pub const META: Self = Self(1 << 2);
-    /// Read ahead of need; may be dropped.
-    pub const READ_AHEAD: Self = Self(1 << 3);
-    /// A write that is durable when it completes.
-    pub const FUA: Self = Self(1 << 4);
-    /// All writes completed earlier must be durable before this write.
-    pub const PREFLUSH: Self = Self(1 << 5);
-    /// After a power failure the write is on the medium whole or not at all; see [`Geometry::atomic_write_bytes`](crate::Geometry::atomic_write_bytes).
-    pub const ATOMIC: Self = Self(1 << 6);
-
-    /// Whether all flags of `other` are set.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl BioFlags {
-    /// These flags but the others.
-    #[must_use]
-    pub fn without(self, others: Self) -> Self {
-        Self(self.0 & !others.0)
-    }
-}
-
-impl BitOr for BioFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl BitOrAssign for BioFlags {
-    fn bitor_assign(&mut self, other: Self) {
-        self.0 |= other.0;
-    }
+    pub const NONE: Self = Self::empty();
 }
 
 /// The task that I/O is charged to. A program may use any number below [`TaskId::FIRST_OF_THREADS`]; each thread that

@@ -89,6 +89,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         512
     }
 
+    /// The device that this one is a window on, and its first sector there. None by default.
+    fn part_of(&self) -> Option<(&Arc<dyn BlockDevice>, Sector)> {
+        None
+    }
+
     /// The device for a downcast by joined devices, which can run several children at once. None by default.
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         None

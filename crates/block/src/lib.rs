@@ -44,7 +44,7 @@ pub use fork::{Process, forks};
 pub use immediate_queue::ImmediateQueue;
 pub use lent::{LentMemory, Loans, with_loans};
 pub use number_hasher::NumberHasher;
-pub use plug::{Plug, PlugSummary};
+pub use plug::Plug;
 pub use queue::{
     Completed, IoMemory, IoQueue, Notify, Piece, QueueWait, QueuedIo, QueuedMemory, SharedQueue, WaitOnQueue,
     Watch,

@@ -14,15 +14,6 @@ use std::io::{IoSlice, IoSliceMut};
 
 use crate::{Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoError, IoOwner, Op, Sector};
 
-/// Totals of an unplugged list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlugSummary {
-    /// Bios submitted.
-    pub bios: u64,
-    /// Bytes of these bios.
-    pub bytes: u64,
-}
-
 /// A list of bios of one kind, merged as they are added.
 pub struct Plug<'a> {
     bios: Vec<Bio<'a>>,
@@ -122,18 +113,15 @@ impl<'a> Plug<'a> {
         }
     }
 
-    /// Show the list to the device and wait for it.
+    /// Show the list to the device and wait for it. Returns the number of bios.
     ///
     /// # Errors
     /// The first error of a bio.
-    pub fn unplug(mut self, device: &dyn BlockDevice) -> Result<PlugSummary, IoError> {
-        if self.bios.is_empty() {
-            return Ok(PlugSummary::default());
+    pub fn unplug(mut self, device: &dyn BlockDevice) -> Result<u64, IoError> {
+        if !self.bios.is_empty() {
+            device.execute(&mut self.bios)?;
         }
-        let summary =
-            PlugSummary { bios: self.bios.len() as u64, bytes: self.bios.iter().map(Bio::len).sum() };
-        device.execute(&mut self.bios)?;
-        Ok(summary)
+        Ok(self.bios.len() as u64)
     }
 
     /// Bytes that may still go into the last bio at `sector`; opens a new bio (by zeroing `last_bio_bytes`) when

@@ -182,18 +182,79 @@ fn wake(key: usize, all: bool) {
     }
 }
 
-/// Mutual exclusion.
-#[derive(Default)]
-pub struct Mutex<T: ?Sized> {
-    rank: LockRank,
-    inner: std::sync::Mutex<T>,
+/// Wait until `try_lock` succeeds. Outside a simulation `block` waits.
+#[cold]
+fn wait_for<G>(key: usize, try_lock: impl Fn() -> Option<G>, block: impl FnOnce() -> G) -> G {
+    let Some(runtime) = runtime() else { return block() };
+    loop {
+        runtime.wait(key, None);
+        if let Some(guard) = try_lock() {
+            return guard;
+        }
+    }
+}
+
+/// The guard of a lock that was tried, poisoned or not.
+#[inline]
+fn taken<G>(result: Result<G, TryLockError<G>>) -> Option<G> {
+    match result {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Access to the value of a lock, by a guard of `std`. Its drop wakes one simulated thread that waits, or all of them.
+pub struct Guard<'a, L, G, const WAKES_ALL: bool> {
+    inner: Option<G>,
+    lock: &'a L,
+    _held: Held,
 }
 
 /// Access to the value of a [`Mutex`].
-pub struct MutexGuard<'a, T: ?Sized> {
-    inner: Option<std::sync::MutexGuard<'a, T>>,
-    lock: &'a Mutex<T>,
-    _held: Held,
+pub type MutexGuard<'a, T> = Guard<'a, Mutex<T>, std::sync::MutexGuard<'a, T>, false>;
+
+/// Shared access to the value of a [`RwLock`].
+pub type ReadGuard<'a, T> = Guard<'a, RwLock<T>, std::sync::RwLockReadGuard<'a, T>, true>;
+
+/// Exclusive access to the value of a [`RwLock`].
+pub type WriteGuard<'a, T> = Guard<'a, RwLock<T>, std::sync::RwLockWriteGuard<'a, T>, true>;
+
+impl<L, G: Deref, const WAKES_ALL: bool> Deref for Guard<'_, L, G, WAKES_ALL> {
+    type Target = G::Target;
+    #[inline]
+    fn deref(&self) -> &G::Target {
+        self.inner.as_ref().expect("held until dropped")
+    }
+}
+
+impl<L, G: DerefMut, const WAKES_ALL: bool> DerefMut for Guard<'_, L, G, WAKES_ALL> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut G::Target {
+        self.inner.as_mut().expect("held until dropped")
+    }
+}
+
+impl<L, G, const WAKES_ALL: bool> Drop for Guard<'_, L, G, WAKES_ALL> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.inner.take().is_some() {
+            wake(key(self.lock), WAKES_ALL);
+        }
+    }
+}
+
+impl<L, G: fmt::Debug, const WAKES_ALL: bool> fmt::Debug for Guard<'_, L, G, WAKES_ALL> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// Mutual exclusion.
+#[derive(Default)]
+pub struct Mutex<T> {
+    rank: LockRank,
+    inner: std::sync::Mutex<T>,
 }
 
 impl<T> Mutex<T> {
@@ -211,102 +272,43 @@ impl<T> Mutex<T> {
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl<T: ?Sized> Mutex<T> {
-    /// Wait for the lock.
-    #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.rank.check();
-        self.try_lock().unwrap_or_else(|| self.wait_for_lock())
-    }
-
-    #[cold]
-    fn wait_for_lock(&self) -> MutexGuard<'_, T> {
-        let inner = match runtime() {
-            None => self.inner.lock().unwrap_or_else(PoisonError::into_inner),
-            Some(runtime) => loop {
-                runtime.wait(key(self), None);
-                if let Some(guard) = self.try_lock() {
-                    return guard;
-                }
-            },
-        };
-        MutexGuard { inner: Some(inner), lock: self, _held: self.rank.hold() }
-    }
-
-    /// The lock, if no thread holds it.
-    #[inline]
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let inner = match self.inner.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(MutexGuard { inner: Some(inner), lock: self, _held: self.rank.hold() })
-    }
 
     /// The value, through exclusive access to the mutex.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Wait for the lock.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.rank.check();
+        let block = || self.guard(self.inner.lock().unwrap_or_else(PoisonError::into_inner));
+        self.try_lock().unwrap_or_else(|| wait_for(key(self), || self.try_lock(), block))
+    }
+
+    /// The lock, if no thread holds it.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        taken(self.inner.try_lock()).map(|inner| self.guard(inner))
+    }
+
+    #[inline]
+    fn guard<'a>(&'a self, inner: std::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        Guard { inner: Some(inner), lock: self, _held: self.rank.hold() }
+    }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect("held until dropped")
-    }
-}
-
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        self.inner.as_mut().expect("held until dropped")
-    }
-}
-
-impl<T: ?Sized> Drop for MutexGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.inner.take().is_some() {
-            wake(key(self.lock), false);
-        }
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
 /// Many readers or one writer.
 #[derive(Default)]
-pub struct RwLock<T: ?Sized> {
+pub struct RwLock<T> {
     rank: LockRank,
     inner: std::sync::RwLock<T>,
-}
-
-/// Shared access to the value of a [`RwLock`].
-pub struct ReadGuard<'a, T: ?Sized> {
-    inner: Option<std::sync::RwLockReadGuard<'a, T>>,
-    key: usize,
-    _held: Held,
-}
-
-/// Exclusive access to the value of a [`RwLock`].
-pub struct WriteGuard<'a, T: ?Sized> {
-    inner: Option<std::sync::RwLockWriteGuard<'a, T>>,
-    key: usize,
-    _held: Held,
 }
 
 impl<T> RwLock<T> {
@@ -324,133 +326,49 @@ impl<T> RwLock<T> {
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl<T: ?Sized> RwLock<T> {
+    /// The value, through exclusive access to the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Wait for shared access.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         self.rank.check();
-        self.try_read().unwrap_or_else(|| self.wait_to_read())
-    }
-
-    #[cold]
-    fn wait_to_read(&self) -> ReadGuard<'_, T> {
-        let Some(runtime) = runtime() else {
-            let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-            return ReadGuard { inner: Some(inner), key: key(self), _held: self.rank.hold() };
-        };
-        loop {
-            runtime.wait(key(self), None);
-            if let Some(guard) = self.try_read() {
-                return guard;
-            }
-        }
+        let block = || self.guard(self.inner.read().unwrap_or_else(PoisonError::into_inner));
+        self.try_read().unwrap_or_else(|| wait_for(key(self), || self.try_read(), block))
     }
 
     /// Wait for exclusive access.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         self.rank.check();
-        self.try_write().unwrap_or_else(|| self.wait_to_write())
-    }
-
-    #[cold]
-    fn wait_to_write(&self) -> WriteGuard<'_, T> {
-        let Some(runtime) = runtime() else {
-            let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            return WriteGuard { inner: Some(inner), key: key(self), _held: self.rank.hold() };
-        };
-        loop {
-            runtime.wait(key(self), None);
-            if let Some(guard) = self.try_write() {
-                return guard;
-            }
-        }
-    }
-
-    /// Exclusive access, if no thread has access.
-    #[inline]
-    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
-        let inner = match self.inner.try_write() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(WriteGuard { inner: Some(inner), key: key(self), _held: self.rank.hold() })
+        let block = || self.guard(self.inner.write().unwrap_or_else(PoisonError::into_inner));
+        self.try_write().unwrap_or_else(|| wait_for(key(self), || self.try_write(), block))
     }
 
     /// Shared access, if no thread writes.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
-        let inner = match self.inner.try_read() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(ReadGuard { inner: Some(inner), key: key(self), _held: self.rank.hold() })
+        taken(self.inner.try_read()).map(|inner| self.guard(inner))
     }
 
-    /// The value, through exclusive access to the lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    /// Exclusive access, if no thread has access.
+    #[inline]
+    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        taken(self.inner.try_write()).map(|inner| self.guard(inner))
+    }
+
+    #[inline]
+    fn guard<G>(&self, inner: G) -> Guard<'_, Self, G, true> {
+        Guard { inner: Some(inner), lock: self, _held: self.rank.hold() }
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
+impl<T: fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
-    }
-}
-
-impl<T: ?Sized> Deref for ReadGuard<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect("held until dropped")
-    }
-}
-
-impl<T: ?Sized> Deref for WriteGuard<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect("held until dropped")
-    }
-}
-
-impl<T: ?Sized> DerefMut for WriteGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        self.inner.as_mut().expect("held until dropped")
-    }
-}
-
-impl<T: ?Sized> Drop for ReadGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.inner.take();
-        wake(self.key, true);
-    }
-}
-
-impl<T: ?Sized> Drop for WriteGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.inner.take();
-        wake(self.key, true);
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }
 
@@ -465,29 +383,33 @@ impl Condvar {
     }
 
     /// Release the lock, wait for a notification, take the lock again. May return spuriously.
-    pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        let lock = guard.lock;
-        if let Some(runtime) = runtime() {
-            drop(guard);
-            runtime.wait(condition_key(self), None);
-            return lock.lock();
-        }
-        let inner = guard.inner.take().expect("held until dropped");
-        let inner = self.0.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { inner: Some(inner), lock, _held: lock.rank.hold() }
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.wait_at_most(guard, None)
     }
 
     /// As [`Condvar::wait`], for at most `timeout`.
-    pub fn wait_timeout<'a, T>(&self, mut guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+        self.wait_at_most(guard, Some(timeout))
+    }
+
+    fn wait_at_most<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        timeout: Option<Duration>,
+    ) -> MutexGuard<'a, T> {
         let lock = guard.lock;
         if let Some(runtime) = runtime() {
             drop(guard);
-            runtime.wait(condition_key(self), Some(runtime.now().saturating_add(timeout)));
+            let deadline = timeout.map(|timeout| runtime.now().saturating_add(timeout));
+            runtime.wait(condition_key(self), deadline);
             return lock.lock();
         }
         let inner = guard.inner.take().expect("held until dropped");
-        let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { inner: Some(inner), lock, _held: lock.rank.hold() }
+        let inner = match timeout {
+            None => self.0.wait(inner).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner).0,
+        };
+        lock.guard(inner)
     }
 
     /// Wake one waiter.

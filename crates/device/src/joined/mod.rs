@@ -22,7 +22,7 @@ use crate::error::OpenError;
 use crate::ring;
 use crate::ring::batch::{self, Part};
 use crate::ring::layout::Layout;
-use crate::ring::route::{Target, file_under};
+use crate::ring::route::{Route, Target, file_under};
 
 /// Largest bio of a joined device.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
@@ -101,15 +101,6 @@ impl JoinedDevice {
         Arc::new(Self { name, children, layout, geometry, counters: IoCounters::default() })
     }
 
-    /// The files with rings under the children, if each has one.
-    fn targets(&self) -> Option<Vec<Target>> {
-        self.children.iter().map(Target::of).collect()
-    }
-
-    fn has_files(&self) -> bool {
-        self.children.iter().any(|child| file_under(&**child).is_some())
-    }
-
     /// Cut the bios along the layout. Adjacent parts on a child are merged, as far as its geometry allows.
     fn cut<'s>(&self, bios: &'s mut [Bio<'_>]) -> Vec<Vec<Bio<'s>>> {
         let plug = |flags| move |child: &Arc<dyn BlockDevice>| Plug::new(child.geometry(), flags);
@@ -117,7 +108,7 @@ impl JoinedDevice {
         let mut without_memory: Vec<_> = self.children.iter().map(|_| Vec::new()).collect();
         for bio in bios {
             let _owner = bio.owner.enter();
-            let flags = bio.flags.without(BioFlags::PREFLUSH);
+            let flags = bio.flags.difference(BioFlags::PREFLUSH);
             let mut plugs: Vec<_> = self.children.iter().map(plug(flags)).collect();
             let (op, owner, mut offset) = (bio.op, bio.owner, bio.sector.to_bytes());
             match &mut bio.memory {
@@ -157,6 +148,41 @@ impl JoinedDevice {
     fn flush_children(&self) -> Result<(), IoError> {
         execute_on_each(&self.children, self.children.iter().map(|_| vec![Bio::flush()]).collect())
     }
+}
+
+/// The devices under a joined device or a window, their layout, and the offset of the first byte in it.
+fn parts_of(front: &dyn BlockDevice) -> Option<(&[Arc<dyn BlockDevice>], &Layout, u64)> {
+    if let Some(joined) = front.as_any().and_then(|any| any.downcast_ref::<JoinedDevice>()) {
+        return Some((&joined.children, &joined.layout, 0));
+    }
+    let (outer, start) = front.part_of()?;
+    Some(match parts_of(&**outer) {
+        Some((parts, layout, base)) => (parts, layout, base + start.to_bytes()),
+        None => (std::slice::from_ref(outer), &Layout::Single, start.to_bytes()),
+    })
+}
+
+/// The route to the files under a joined device or a window, if each has a ring.
+fn route_of(front: &Arc<dyn BlockDevice>) -> Option<Route> {
+    let (parts, layout, base) = parts_of(&**front)?;
+    let targets = parts.iter().map(Target::of).collect::<Option<_>>()?;
+    Some(Route { front: Arc::clone(front), layout: layout.clone(), targets, base })
+}
+
+/// A queue on a joined device or a window.
+pub(crate) fn open_queue(front: Arc<dyn BlockDevice>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
+    let (parts, layout, base) = parts_of(&*front).expect("a joined device or a window");
+    if parts.iter().any(|part| file_under(&**part).is_some()) {
+        let route = route_of(&front);
+        return Ok(ring::queue::open(front, route, depth));
+    }
+    Ok(Box::new(JoinedQueue::open(&front, parts, (layout, base), depth)?))
+}
+
+/// As [`open_queue`], for many threads.
+pub(crate) fn open_shared_queue(front: Arc<dyn BlockDevice>, depth: u32) -> Option<Box<dyn SharedQueue>> {
+    let route = route_of(&front);
+    ring::queue::open_shared(front, route, depth)
 }
 
 /// Run a list of bios on each child: on files at once, on other devices in turn.
@@ -248,16 +274,11 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-        if !self.has_files() {
-            return Ok(Box::new(JoinedQueue::open(self, depth)?));
-        }
-        let (layout, targets) = (self.layout.clone(), self.targets());
-        Ok(ring::queue::open(self, layout, targets, depth))
+        open_queue(self, depth)
     }
 
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
-        let (layout, targets) = (self.layout.clone(), self.targets());
-        self.has_files().then(|| ring::queue::open_shared(self, layout, targets, depth))
+        open_shared_queue(self, depth)
     }
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {

@@ -1,6 +1,6 @@
 //! A queue of transfers on joined devices without a common ring, through a queue of each child.
 //!
-//! Where it sits: below [`diorite_block::IoQueue`], for joined devices over a network or simulated ones. A transfer is cut along the
+//! Where it sits: below [`diorite_block::IoQueue`], for joined devices and windows over a network or simulated ones. A transfer is cut along the
 //! layout. Its parts go to the queues of the children, and it completes with the last of them.
 //!
 //! Invariants:
@@ -21,7 +21,7 @@ use diorite_block::{
     QueuedMemory, Sector, Watch,
 };
 
-use super::JoinedDevice;
+use crate::ring::layout::Layout;
 use crate::watched::Watched;
 
 /// Least depth of the queue of a child: a transfer may have several parts on it.
@@ -39,7 +39,10 @@ pub(crate) struct JoinedQueue {
     ended: Vec<Completed>,
     in_flight: u32,
     depth: u32,
-    device: Arc<JoinedDevice>,
+    front: Arc<dyn BlockDevice>,
+    layout: Layout,
+    /// The first byte of `front` in the layout.
+    base: u64,
     notify: Watched,
     batch: Vec<Completed>,
 }
@@ -89,15 +92,20 @@ unsafe impl IoMemory for Part {
 }
 
 impl JoinedQueue {
-    /// A queue on the children of `device`.
-    pub(crate) fn open(device: Arc<JoinedDevice>, depth: u32) -> Result<Self, IoError> {
+    /// A queue on `front`, whose bytes lie on `children` as the layout says, from a byte of it on.
+    pub(crate) fn open(
+        front: &Arc<dyn BlockDevice>,
+        children: &[Arc<dyn BlockDevice>],
+        (layout, base): (&Layout, u64),
+        depth: u32,
+    ) -> Result<Self, IoError> {
         let depth = depth.max(1);
         let open = |child: &Arc<dyn BlockDevice>| {
             let queue = Arc::clone(child).open_queue(depth.max(CHILD_DEPTH_MIN))?;
             let max_bytes = u64::from(child.geometry().max_transfer_bytes);
             Ok(Child { queue, max_bytes, waiting: VecDeque::new() })
         };
-        let children = device.children.iter().map(open).collect::<Result<_, IoError>>()?;
+        let children = children.iter().map(open).collect::<Result<_, IoError>>()?;
         Ok(Self {
             children,
             slots: Vec::new(),
@@ -106,7 +114,9 @@ impl JoinedQueue {
             ended: Vec::new(),
             in_flight: 0,
             depth,
-            device,
+            front: Arc::clone(front),
+            layout: layout.clone(),
+            base,
             notify: Watched::default(),
             batch: Vec::new(),
         })
@@ -119,7 +129,7 @@ impl JoinedQueue {
     }
 
     fn check(&self, io: &QueuedIo) -> Result<(), IoError> {
-        let geometry = self.device.geometry();
+        let geometry = self.front.geometry();
         let memory = io.memory.as_owned().map_or(&[][..], IoMemory::as_slice);
         for piece in &io.pieces {
             let len = piece.memory.len() as u64;
@@ -129,7 +139,7 @@ impl JoinedQueue {
                     .and_then(|()| geometry.check_segment(slice.as_ptr().addr(), slice.len())),
                 None => Err(IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT))),
             };
-            let (device, op, sector) = (self.device.name(), io.op, piece.sector);
+            let (device, op, sector) = (self.front.name(), io.op, piece.sector);
             checked.map_err(|kind| IoError { device, op, sector, len, kind })?;
         }
         Ok(())
@@ -151,10 +161,10 @@ impl JoinedQueue {
         let base = base.expect("it has memory");
         let (op, flags, owner) = (io.op, io.flags, io.owner);
         for piece in &io.pieces {
-            self.device.counters().count(op, piece.memory.len() as u64);
-            let (mut offset, mut at) = (piece.sector.to_bytes(), piece.memory.start);
+            self.front.counters().count(op, piece.memory.len() as u64);
+            let (mut offset, mut at) = (self.base + piece.sector.to_bytes(), piece.memory.start);
             while at < piece.memory.end {
-                let run = self.device.layout.first_run(offset, (piece.memory.end - at) as u64);
+                let run = self.layout.first_run(offset, (piece.memory.end - at) as u64);
                 let child = &mut self.children[run.child];
                 let len = run.len.min(child.max_bytes) as usize;
                 // SAFETY: inside the memory (checked).
@@ -229,8 +239,8 @@ impl IoQueue for JoinedQueue {
         self.in_flight += 1;
         if !Self::can_be_cut(&io) {
             let result = match io.op {
-                Op::Flush => (&*self.device as &dyn BlockDevice).flush(),
-                _ => io.for_each_bio(|bio| self.device.execute(std::slice::from_mut(bio))),
+                Op::Flush => self.front.flush(),
+                _ => io.for_each_bio(|bio| self.front.execute(std::slice::from_mut(bio))),
             };
             self.end(io, result);
             return Ok(());

@@ -11,12 +11,11 @@ pub(crate) mod table;
 use std::sync::Arc;
 
 use diorite_block::{
-    Bio, BlockDevice, Completed, Geometry, IoCounters, IoError, IoQueue, Notify, Op, QueueWait, QueuedIo,
-    SECTOR_SIZE, Sector, SharedQueue, Watch,
+    Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, SECTOR_SIZE, Sector, SharedQueue,
 };
 
 use crate::error::OpenError;
-use crate::watched::Watched;
+use crate::joined;
 
 /// See the module's head.
 #[derive(Debug)]
@@ -117,16 +116,6 @@ impl PartitionDevice {
         Arc::new(Self { device, name, start, geometry, counters: IoCounters::default() })
     }
 
-    /// The device under the window.
-    pub fn outer(&self) -> &Arc<dyn BlockDevice> {
-        &self.device
-    }
-
-    /// First sector of the window on the device under it.
-    pub fn start(&self) -> Sector {
-        self.start
-    }
-
     fn moved_in(&self, op: Op, sector: Sector) -> Sector {
         // A flush has no address. The sum cannot overflow: the sector was checked against the window.
         if op == Op::Flush { sector } else { Sector(sector.0 + self.start.0) }
@@ -144,20 +133,6 @@ impl PartitionDevice {
         error.device.clone_from(&self.name);
         error.sector = self.moved_out(error.op, error.sector);
         error
-    }
-
-    fn check(&self, io: &QueuedIo) -> Result<(), IoError> {
-        for piece in &io.pieces {
-            let len = piece.memory.len() as u64;
-            self.geometry.check_range(io.op, piece.sector, len).map_err(|kind| IoError {
-                device: self.name.clone(),
-                op: io.op,
-                sector: piece.sector,
-                len,
-                kind,
-            })?;
-        }
-        Ok(())
     }
 }
 
@@ -196,108 +171,15 @@ impl BlockDevice for PartitionDevice {
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-        let inner = Arc::clone(&self.device).open_queue(depth)?;
-        Ok(Box::new(WindowQueue { inner, device: self, refused: Vec::new(), notify: Watched::default() }))
+        joined::open_queue(self, depth)
     }
 
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
-        let inner = Arc::clone(&self.device).open_shared_queue(depth)?;
-        Some(Box::new(WindowQueue { inner, device: self, refused: Vec::new(), notify: Watched::default() }))
+        joined::open_shared_queue(self, depth)
     }
 
-    fn as_any(&self) -> Option<&dyn std::any::Any> {
-        Some(self)
-    }
-}
-
-/// The queue of the device under the window, with shifted addresses.
-#[derive(Debug)]
-struct WindowQueue<Q: ?Sized> {
-    device: Arc<PartitionDevice>,
-    /// Rejected operations.
-    refused: Vec<Completed>,
-    inner: Box<Q>,
-    /// Called for rejected operations.
-    notify: Watched,
-}
-
-impl<Q: ?Sized> WindowQueue<Q> {
-    fn move_out(&self, ended: &mut [Completed]) {
-        for completed in ended {
-            let op = completed.io.op;
-            for piece in &mut completed.io.pieces {
-                piece.sector = self.device.moved_out(op, piece.sector);
-            }
-            if let Err(error) = std::mem::replace(&mut completed.result, Ok(())) {
-                completed.result = Err(self.device.moved_error(error));
-            }
-        }
-    }
-}
-
-impl<Q: SharedQueue + ?Sized> SharedQueue for WindowQueue<Q> {
-    fn collect(&mut self, done: &mut Vec<Completed>) {
-        done.append(&mut self.refused);
-        let first = done.len();
-        self.inner.collect(done);
-        self.move_out(&mut done[first..]);
-    }
-
-    fn begin_wait(&mut self) -> QueueWait {
-        if self.refused.is_empty() { self.inner.begin_wait() } else { QueueWait::over() }
-    }
-}
-
-impl<Q: IoQueue + ?Sized> IoQueue for WindowQueue<Q> {
-    fn depth(&self) -> u32 {
-        self.inner.depth()
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.inner.in_flight() + self.refused.len() as u32
-    }
-
-    fn submit(&mut self, mut io: QueuedIo) -> Result<(), QueuedIo> {
-        if self.in_flight() >= self.depth() {
-            return Err(io);
-        }
-        let device = &self.device;
-        if let Err(error) = device.check(&io) {
-            self.refused.push(Completed { io, result: Err(error) });
-            self.notify.call();
-            return Ok(());
-        }
-        if io.op == Op::Flush {
-            device.counters.count(io.op, 0);
-        }
-        for piece in &mut io.pieces {
-            device.counters.count(io.op, piece.memory.len() as u64);
-            piece.sector = device.moved_in(io.op, piece.sector);
-        }
-        self.inner.submit(io).map_err(|mut io| {
-            for piece in &mut io.pieces {
-                piece.sector = device.moved_out(io.op, piece.sector);
-            }
-            io
-        })
-    }
-
-    fn issue(&mut self) -> Result<(), IoError> {
-        self.inner.issue()
-    }
-
-    fn reap(&mut self, wait_for: u32, done: &mut Vec<Completed>) -> Result<usize, IoError> {
-        let before = done.len();
-        done.append(&mut self.refused);
-        let refused = done.len() - before;
-        let reaped = self.inner.reap(wait_for.saturating_sub(refused as u32), done)?;
-        self.move_out(&mut done[before + refused..]);
-        Ok(refused + reaped)
-    }
-
-    fn watch(&mut self, notify: Notify) -> Option<Watch> {
-        self.notify.set(&notify);
-        self.inner.watch(notify)
+    fn part_of(&self) -> Option<(&Arc<dyn BlockDevice>, Sector)> {
+        Some((&self.device, self.start))
     }
 }
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, SharedQueue};
 
 use super::batch;
-use super::layout::Layout;
 use super::queue;
-use super::route::Target;
+use super::route::Route;
 use crate::open::file::FileDevice;
 
 impl BlockDevice for FileDevice {
@@ -40,14 +39,14 @@ impl BlockDevice for FileDevice {
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-        let device = self as Arc<dyn BlockDevice>;
-        let targets = Target::of(&device).map(|target| vec![target]);
-        Ok(queue::open(device, Layout::Single, targets, depth))
+        let front: Arc<dyn BlockDevice> = self;
+        let route = Route::to_file(&front);
+        Ok(queue::open(front, route, depth))
     }
 
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
-        let device = self as Arc<dyn BlockDevice>;
-        let targets = Target::of(&device).map(|target| vec![target]);
-        Some(queue::open_shared(device, Layout::Single, targets, depth))
+        let front: Arc<dyn BlockDevice> = self;
+        let route = Route::to_file(&front);
+        queue::open_shared(front, route, depth)
     }
 }

@@ -27,14 +27,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use diorite_block::sync::is_simulated;
 use diorite_block::{
     BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Notify, Op, QueueWait, QueuedIo, Sector,
     SharedQueue, WaitOnQueue, Watch,
 };
 
-use super::layout::Layout;
 use super::merged::{Held, Merged};
-use super::route::{PartOf, Route, Target, prepare, run_by_calls};
+use super::route::{PartOf, Route, prepare, run_by_calls};
 use super::thread_queue::ThreadQueue;
 use super::transfer::{Step, Transfer};
 use super::uring::{Ring, RingWait};
@@ -48,36 +48,29 @@ const FLUSH: u32 = 1 << 31;
 /// As the number of a part: a merged transfer, whose number replaces that of the slot.
 const MERGED: u32 = 1 << 30;
 
-/// A queue on `front`, whose bytes lie on `targets` as the layout says. Without a ring for all targets, a pool of threads runs the transfers.
-pub(crate) fn open(
-    front: Arc<dyn BlockDevice>,
-    layout: Layout,
-    targets: Option<Vec<Target>>,
-    depth: u32,
-) -> Box<dyn IoQueue> {
-    let route = targets.map(|targets| Route { front: Arc::clone(&front), layout, targets });
+/// A queue on `front`. Without a ring for all files under it, a pool of threads runs the transfers.
+pub(crate) fn open(front: Arc<dyn BlockDevice>, route: Option<Route>, depth: u32) -> Box<dyn IoQueue> {
     match route.and_then(|route| RingQueue::new(route, depth, Ring::new)) {
         Some(queue) => Box::new(queue),
         None => Box::new(ThreadQueue::open(front, depth)),
     }
 }
 
-/// As [`open`], for many threads.
+/// As [`open`], for many threads. None in a simulation, which has no pool of threads.
 pub(crate) fn open_shared(
     front: Arc<dyn BlockDevice>,
-    layout: Layout,
-    targets: Option<Vec<Target>>,
+    route: Option<Route>,
     depth: u32,
-) -> Box<dyn SharedQueue> {
-    let route = targets.map(|targets| Route { front: Arc::clone(&front), layout, targets });
+) -> Option<Box<dyn SharedQueue>> {
     let queue = route.and_then(|route| {
         let mut queue = RingQueue::new(route, depth, Ring::for_many_threads)?;
         queue.waiter = Some(queue.ring.waiter().ok()?);
         Some(queue)
     });
     match queue {
-        Some(queue) => Box::new(queue),
-        None => Box::new(ThreadQueue::open(front, depth)),
+        Some(queue) => Some(Box::new(queue)),
+        None if is_simulated() => None,
+        None => Some(Box::new(ThreadQueue::open(front, depth))),
     }
 }
 

@@ -14,17 +14,14 @@ use diorite_block::{
 use super::layout::Layout;
 use super::transfer::{Direction, Transfer};
 use crate::open::file::FileDevice;
-use crate::partition::PartitionDevice;
 
 /// The file under a device, and the offset of the device in it in sectors; none for other devices.
 pub(crate) fn file_under(device: &dyn BlockDevice) -> Option<(&FileDevice, u64)> {
-    let any = device.as_any()?;
-    if let Some(file) = any.downcast_ref::<FileDevice>() {
-        return Some((file, 0));
+    if let Some((outer, start)) = device.part_of() {
+        let (file, shift) = file_under(&**outer)?;
+        return Some((file, shift + start.0));
     }
-    let window = any.downcast_ref::<PartitionDevice>()?;
-    let (file, shift) = file_under(&**window.outer())?;
-    Some((file, shift + window.start().0))
+    Some((device.as_any()?.downcast_ref()?, 0))
 }
 
 /// A file that entries go to.
@@ -55,9 +52,17 @@ pub(crate) struct Route {
     pub(crate) front: Arc<dyn BlockDevice>,
     pub(crate) layout: Layout,
     pub(crate) targets: Vec<Target>,
+    /// The first byte of `front` in the layout.
+    pub(crate) base: u64,
 }
 
 impl Route {
+    /// The route of a file, or of a window on one.
+    pub(crate) fn to_file(front: &Arc<dyn BlockDevice>) -> Option<Self> {
+        let targets = vec![Target::of(front)?];
+        Some(Self { front: Arc::clone(front), layout: Layout::Single, targets, base: 0 })
+    }
+
     /// Whether the front counts apart from the file.
     fn counts_apart(&self, target: &dyn BlockDevice) -> bool {
         !std::ptr::addr_eq(&raw const *self.front, &raw const *target)
@@ -210,7 +215,7 @@ unsafe fn cut(
     parts: &mut Vec<PartOf>,
 ) {
     let first_of_range = parts.len();
-    let mut offset = sector.to_bytes();
+    let mut offset = route.base + sector.to_bytes();
     for (mut address, len) in segments {
         for run in route.layout.runs(offset, len as u64) {
             let (target, len) = (&route.targets[run.child], run.len as usize);

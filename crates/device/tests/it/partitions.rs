@@ -43,7 +43,7 @@ fn gpt_of_both_block_sizes_is_read() {
         assert_eq!(facts, [(1, "boot", 1 << 20), (2, "data", 8 << 20)]);
         assert_eq!(found[1].kind.to_string(), "Linux filesystem");
         let data = PartitionDevice::open(device.clone(), 2).unwrap();
-        assert_eq!((data.geometry().capacity_bytes, data.start()), (8 << 20, found[1].start));
+        assert_eq!((data.geometry().capacity_bytes, data.part_of().expect("a window").1), (8 << 20, found[1].start));
         assert_eq!(data.name(), "disk?partition=2");
     }
 }
@@ -188,7 +188,7 @@ fn mbr_counts_in_sectors_of_the_disk() {
         let found = partitions(&*disk).unwrap();
         let facts: Vec<_> = found.iter().map(|p| (p.number, p.start.0 / 8, p.len_bytes / 4096)).collect();
         assert_eq!(facts, [(1, 16, 256), (5, 520, 128), (6, 776, 64)]);
-        assert_eq!(PartitionDevice::open(disk, 5).unwrap().start(), Sector(520 * 8));
+        assert_eq!(PartitionDevice::open(disk, 5).unwrap().part_of().expect("a window").1, Sector(520 * 8));
     }
 }
 
@@ -245,7 +245,7 @@ fn partition_shows_its_own_bytes() {
     let mut content = mbr_disk();
     (&mut content[63 * 512..]).write_all(b"first bytes of the partition").unwrap();
     let part = PartitionDevice::open(device_of(&content, 512), 1).unwrap();
-    assert_eq!(part.start(), Sector(63));
+    assert_eq!(part.part_of().expect("a window").1, Sector(63));
     let mut block = [0; 512];
     (&*part as &dyn BlockDevice).read_bytes(0, &mut block).unwrap();
     assert!(block.starts_with(b"first bytes of the partition"));
@@ -260,7 +260,7 @@ fn partitions_before_a_cut_chain_are_opened() {
     assert!(partitions(&*device).unwrap_err().to_string().contains("sector 12288 has no signature"));
     assert!(has_partitions(&*device) && !has_partitions(&*device_of(&vec![0; DISK], 512)));
     for (number, start) in [(1, 63), (4, 30000), (5, 4160), (6, 8256)] {
-        assert_eq!(PartitionDevice::open(device.clone(), number).unwrap().start(), Sector(start));
+        assert_eq!(PartitionDevice::open(device.clone(), number).unwrap().part_of().expect("a window").1, Sector(start));
     }
     let text = PartitionDevice::open(device, 7).unwrap_err().to_string();
     assert!(text.contains("sector 12288 has no signature") && text.contains("6 (Linux"), "{text}");

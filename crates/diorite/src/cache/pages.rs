@@ -52,6 +52,21 @@ pub(crate) struct PageState {
     pub(crate) uncached: bool,
 }
 
+impl PageState {
+    /// The runs of dirty bytes within the page, whose parts have `part` bytes.
+    pub(crate) fn dirty_runs(&self, part: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (dirty, mut at) = (u64::from(self.dirty), 0);
+        std::iter::from_fn(move || {
+            if dirty >> at == 0 {
+                return None;
+            }
+            let first = at + u64::from((dirty >> at).trailing_zeros());
+            at = first + u64::from((dirty >> first).trailing_ones());
+            Some(first * part..at * part)
+        })
+    }
+}
+
 #[derive(Debug)]
 struct Chunk {
     present: u64,

@@ -78,9 +78,9 @@ impl Engine {
         for (op, _) in &held {
             all.append(op.plug()?);
         }
-        let summary = submit(all, device).ok()?;
-        self.shared.counters.bios.add(summary.bios);
-        self.shared.counters.writeback_bios.add(summary.bios);
+        let bios = submit(all, device).ok()?;
+        self.shared.counters.bios.add(bios);
+        self.shared.counters.writeback_bios.add(bios);
         let mut clean = 0;
         for (op, _range) in held {
             clean += op.complete(Ok(())).unwrap_or(0);

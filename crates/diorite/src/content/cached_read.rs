@@ -5,16 +5,17 @@
 //!
 //! A view pins the frames of its pages under the range lock and shows them without the lock: the file at that moment.
 //! No thread waits for a view. A page that is changed meanwhile gets another frame
-//! ([`FileCache::own_frame`](crate::cache::file_cache::FileCache::own_frame)).
+//! ([`PinnedPages`](crate::cache::file_cache::PinnedPages)).
 
 use std::io::IoSliceMut;
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
 
 use crate::cache::PinnedFrame;
-use crate::cache::file_cache::PageRead;
+use crate::cache::file_cache::{FileCache, PageRead};
 use crate::content::{Content, ReadAhead, pages_of};
 use crate::store::PAGE_SIZE;
 use crate::{AlignedBuf, Result};
@@ -54,13 +55,14 @@ impl Content {
                 Ok(()) => {
                     drop(fast);
                     self.cache.count_copied(offset, len);
-                    self.note_read(pages_of(offset, offset + len as u64), ahead, None);
+                    let read = CachedRead { cache: &self.cache, ahead, counted };
+                    read.note(pages_of(offset, offset + len as u64), None);
                     return Ok(len);
                 }
                 Err(missing) => counted = missing,
             }
         }
-        self.read_missing(&mut [IoSliceMut::new(memory)], offset, ahead, counted)
+        CachedRead { cache: &self.cache, ahead, counted }.read(&mut [IoSliceMut::new(memory)], offset)
     }
 
     /// As [`Content::read_cached`], into several segments.
@@ -73,7 +75,7 @@ impl Content {
         match memory {
             [] => Ok(0),
             [one] => self.read_cached(one, offset, ahead),
-            many => self.read_missing(many, offset, ahead, 0),
+            many => CachedRead { cache: &self.cache, ahead, counted: 0 }.read(many, offset),
         }
     }
 
@@ -90,10 +92,11 @@ impl Content {
             return Ok(0);
         }
         let end = offset.saturating_add(len as u64);
+        let read = CachedRead { cache: &self.cache, ahead, counted: 0 };
         let mut at = offset;
         while at < end {
             let step_end = end.min((at / PAGE_SIZE + self.engine.pages_per_step()) * PAGE_SIZE);
-            let pinned = self.pin_view(at, step_end, ahead)?;
+            let pinned = read.pin(at, step_end)?;
             work(Work::Page(pinned.len() as u64));
             for (page, within) in pinned {
                 at += within.len() as u64;
@@ -105,23 +108,35 @@ impl Content {
         }
         Ok((at - offset) as usize)
     }
+}
 
+/// One read through the cache.
+#[derive(Clone, Copy)]
+struct CachedRead<'a> {
+    cache: &'a Arc<FileCache>,
+    ahead: &'a ReadAhead,
+    /// The uses of pages before it have been counted.
+    counted: u64,
+}
+
+impl<'a> CachedRead<'a> {
     /// Pin the pages of a range up to the end of the file, each with its part of the range.
-    fn pin_view(&self, offset: u64, end: u64, ahead: &ReadAhead) -> Result<Vec<(Pinned<'_>, Range<usize>)>> {
-        let _range = self.store.ranges.shared(self.store.locked_range(offset, end));
-        let len = clamp(end - offset, offset, self.store.size());
+    fn pin(&self, offset: u64, end: u64) -> Result<Vec<(Pinned<'a>, Range<usize>)>> {
+        let (store, cache) = (&self.cache.store, &self.cache.engine.cache);
+        let _range = store.ranges.shared(store.locked_range(offset, end));
+        let len = clamp(end - offset, offset, store.size());
         if len == 0 {
             return Ok(Vec::new());
         }
         let pages = pages_of(offset, offset + len as u64);
         let mut pinned = Vec::with_capacity((pages.end - pages.start) as usize);
-        self.visit_locked(offset, len, ahead, 0, &mut |page, within| {
+        self.visit_locked(offset, len, &mut |page, within| {
             let page = match page {
                 PageRead::Own(memory) => Pinned::Own(memory),
-                PageRead::Cached(frame, content) => match self.engine.cache.pin(frame, content) {
+                PageRead::Cached(frame, content) => match cache.pin(frame, content) {
                     Ok(frame) => Pinned::Frame(frame),
                     Err(content) => {
-                        self.store.shared.counters.bytes_copied.add(PAGE_SIZE);
+                        store.shared.counters.bytes_copied.add(PAGE_SIZE);
                         Pinned::Copy(content.to_vec())
                     }
                 },
@@ -131,44 +146,34 @@ impl Content {
         Ok(pinned)
     }
 
-    fn end_in_pages(&self) -> u64 {
-        self.store.size().div_ceil(PAGE_SIZE)
-    }
-
-    /// Not all of `pages` are cached. Readahead ends at `end`, or at the end of the file.
-    fn start_read_ahead(&self, pages: Range<u64>, ahead: &ReadAhead, end: Option<u64>) {
-        let end = || end.unwrap_or_else(|| self.end_in_pages());
-        if let Some(range) = ahead.before_miss(pages, self.engine.read_ahead_pages(), end) {
-            self.engine.workers.read_ahead(&self.cache, ahead.pieces(range));
-        }
-    }
-
-    /// Pages were read. As [`Content::start_read_ahead`].
+    /// Pages were read. Readahead ends at `end`, or at the end of the file.
     #[inline]
-    fn note_read(&self, pages: Range<u64>, ahead: &ReadAhead, end: Option<u64>) {
-        let end = || end.unwrap_or_else(|| self.end_in_pages());
-        if let Some(range) = ahead.note(pages, self.engine.read_ahead_pages(), end) {
-            self.engine.workers.read_ahead(&self.cache, ahead.pieces(range));
+    fn note(&self, pages: Range<u64>, end: Option<u64>) {
+        let end = || end.unwrap_or_else(|| self.cache.store.size().div_ceil(PAGE_SIZE));
+        if let Some(range) = self.ahead.note(pages, self.cache.engine.read_ahead_pages(), end) {
+            self.cache.engine.workers.read_ahead(self.cache, self.ahead.pieces(range));
         }
     }
 
-    /// Read a range with missing pages. The uses of pages before `counted` have been counted.
-    fn read_missing(
-        &self,
-        memory: &mut [IoSliceMut<'_>],
-        offset: u64,
-        ahead: &ReadAhead,
-        counted: u64,
-    ) -> Result<usize> {
-        let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
-        let _range = self.store.ranges.shared(self.store.locked_range(offset, offset.saturating_add(wanted)));
-        let len = clamp(wanted, offset, self.store.size());
+    /// Not all of `pages` are cached. As [`CachedRead::note`].
+    fn start_read_ahead(&self, pages: Range<u64>, end: Option<u64>) {
+        let end = || end.unwrap_or_else(|| self.cache.store.size().div_ceil(PAGE_SIZE));
+        if let Some(range) = self.ahead.before_miss(pages, self.cache.engine.read_ahead_pages(), end) {
+            self.cache.engine.workers.read_ahead(self.cache, self.ahead.pieces(range));
+        }
+    }
+
+    /// Read a range, also where pages are missing.
+    fn read(&self, memory: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        let (wanted, store) = (memory.iter().map(|segment| segment.len() as u64).sum(), &self.cache.store);
+        let _range = store.ranges.shared(store.locked_range(offset, offset.saturating_add(wanted)));
+        let len = clamp(wanted, offset, store.size());
         if len == 0 {
             return Ok(0);
         }
         let mut segments = memory.iter_mut();
         let mut rest: &mut [u8] = &mut [];
-        self.visit_locked(offset, len, ahead, counted, &mut |page, within| {
+        self.visit_locked(offset, len, &mut |page, within| {
             let mut content = &page[within];
             while !content.is_empty() {
                 let take = rest.len().min(content.len());
@@ -188,42 +193,40 @@ impl Content {
     /// Pass a range to `each`, page by page, and read missing pages. Readahead sees each step as a read, so that the
     /// rest of a long range is read while its beginning is used. The caller has locked the range, which lies within
     /// the file.
-    fn visit_locked<'a>(
-        &'a self,
+    fn visit_locked(
+        &self,
         mut offset: u64,
         len: usize,
-        ahead: &ReadAhead,
-        counted: u64,
         each: &mut dyn FnMut(PageRead<'a>, Range<usize>),
     ) -> Result<()> {
-        let end = offset + len as u64;
+        let (end, cache) = (offset + len as u64, self.cache);
         let pages = pages_of(offset, end);
         // A random read: readahead ends with it.
-        let ahead_end = (!ahead.is_followed_by(&pages)).then_some(pages.end);
+        let ahead_end = (!self.ahead.is_followed_by(&pages)).then_some(pages.end);
         while offset < end {
             let step = pages_of(offset, end);
-            let step = step.start..step.end.min(step.start + self.engine.pages_per_step());
-            let missing = self.cache.pages.missing(step.clone());
-            let counters = &self.store.shared.counters;
+            let step = step.start..step.end.min(step.start + cache.engine.pages_per_step());
+            let missing = cache.pages.missing(step.clone());
+            let counters = &cache.store.shared.counters;
             counters.cache_misses.add(missing.len() as u64);
             counters.cache_hits.add((step.end - step.start).saturating_sub(missing.len() as u64));
             if !missing.is_empty() {
-                self.start_read_ahead(step.clone(), ahead, ahead_end);
-                self.cache.load(&missing, BioFlags::SYNC)?;
+                self.start_read_ahead(step.clone(), ahead_end);
+                cache.load(&missing, BioFlags::SYNC)?;
             }
             for page in step.clone() {
                 let base = page * PAGE_SIZE;
                 let within = (offset - base) as usize..((base + PAGE_SIZE).min(end) - base) as usize;
                 offset = base + within.end as u64;
-                let content = self.cache.read_page(page)?;
+                let content = cache.read_page(page)?;
                 if let PageRead::Cached(frame, _) = &content
-                    && page >= counted
+                    && page >= self.counted
                 {
-                    self.cache.count_use(page, *frame, ahead);
+                    cache.count_use(page, *frame, self.ahead);
                 }
                 each(content, within);
             }
-            self.note_read(step, ahead, ahead_end);
+            self.note(step, ahead_end);
         }
         Ok(())
     }

@@ -13,7 +13,6 @@ use crate::content::write::{
 };
 use crate::content::{Content, pages_of};
 use crate::store::PAGE_SIZE;
-use crate::store::map::MappingKind;
 use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
@@ -76,35 +75,6 @@ impl Content {
             Err(error) if error.is_out_of_space() => Ok((at, Some(error))),
             Err(error) => Err(error),
         }
-    }
-
-    /// Zero a part of one block in the cache, unless it is zero on the device. The caller has the block exclusively.
-    pub(crate) fn zero_mapped(&self, start: u64, end: u64) -> Result<()> {
-        if start >= end {
-            return Ok(());
-        }
-        let mapping = self.store.map.map(start, end - start)?;
-        let is_mapped = matches!(mapping.kind, MappingKind::Mapped(_));
-        if !is_mapped && self.cache.pages.first_dirty(pages_of(start, end)).is_none() {
-            return Ok(());
-        }
-        let mut at = start;
-        while at < end {
-            let page = at / PAGE_SIZE;
-            let to = end.min((page + 1) * PAGE_SIZE);
-            let state = self.cache.pin_one(page)?;
-            let zeros = &self.store.shared.zeros[..(to - at) as usize];
-            self.cache.put(&state, (at - page * PAGE_SIZE) as usize, zeros);
-            // A part in a hole is dirty, with its claim, or zero anyway.
-            let mask = if is_mapped { self.cache.parts(page, at, to) } else { 0 };
-            self.cache.pages.update(page..page + 1, |_, state| {
-                state.dirty |= mask;
-                state.pinned = false;
-            });
-            at = to;
-        }
-        self.engine.note_dirty(&self.cache);
-        Ok(())
     }
 
     /// Write the next segment of a write, whose whole range the caller has exclusively. `at` is the end of the

@@ -1,7 +1,7 @@
 //! A file's content: one per inode, shared by all its handles.
 //!
-//! Where it sits: above, the handles (`file.rs`, `queue/`). A [`Content`] is the reads, writes and changes of a file, each under its
-//! range locks; below it are the file's cached pages ([`FileCache`]) and what they are cached from ([`BackingStore`]).
+//! Where it sits: above, the handles (`file.rs`, `queue/`). A [`Content`] has one concern: the order of calls. It locks the range of each read,
+//! write and change, and calls the file's cached pages ([`FileCache`]) and their backing store ([`BackingStore`]), which do the work.
 //!
 //! | calls | where |
 //! | --- | --- |
@@ -19,10 +19,10 @@ pub(crate) mod direct;
 pub(crate) mod io_flags;
 #[cfg(test)]
 pub(crate) mod model_tests;
-mod no_wait;
+pub(crate) mod no_wait;
 mod resize;
 pub(crate) mod seek;
-mod shift;
+pub(crate) mod shift;
 pub(crate) mod write;
 
 use std::sync::Arc;
@@ -59,11 +59,6 @@ impl Content {
             engine,
             append: Mutex::ranked(Rank::Append, ()),
         }))
-    }
-
-    /// The file is gone: data that could not be written is no loss.
-    pub(crate) fn forget_errors(&self) {
-        let _ = self.cache.errors.take_unreported();
     }
 
     /// Drop all cached pages without writing them back.

@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use diorite_block::BioFlags;
 
-use crate::content::write::{LockedRange, Position, WriteRange};
+use crate::cache::file_cache::PinnedPages;
+use crate::content::write::{LockedRange, Position, WantedRange, WriteRange};
 use crate::content::{Content, pages_of};
 use crate::store::PAGE_SIZE;
 use crate::store::backing::BackingStore;
@@ -69,7 +70,7 @@ impl Content {
             self.cache.write_back(self.store.locked_range(size, size), BioFlags::SYNC)?;
         }
         if size < old && !size.is_multiple_of(PAGE_SIZE) {
-            self.cache.own_cached_page(size / PAGE_SIZE)?;
+            PinnedPages::own_cached(&self.cache, size / PAGE_SIZE)?;
         }
         if sets_modified {
             self.engine.with_space(|| self.store.time.record(|_| record()))?;
@@ -118,7 +119,7 @@ impl Content {
                 // No block is left to split a node of the mapping: the blocks stay, and become zero.
                 Err(error) if error.is_no_space() => {
                     // Nothing stays cached: where that fails on the way, a part of the range is zero on the device.
-                    self.settle_cached_pages(&range)?;
+                    self.cache.settle(&range)?;
                     let is_mapped = |kind: MappingKind| matches!(kind, MappingKind::Mapped(_));
                     let mut reservation = Reservation::new(&self.store.shared);
                     let recorded = self.store.map.recorded_size();
@@ -131,10 +132,10 @@ impl Content {
         self.cache.drop_pages(pages_of(range.start, range.end));
         if whole.start > whole.end {
             // Within one block.
-            return self.zero_mapped(offset, end.min(self.store.size()));
+            return self.cache.zero_mapped(offset, end.min(self.store.size()));
         }
-        self.zero_mapped(offset, whole.start.min(self.store.size()))?;
-        self.zero_mapped(whole.end, end.min(self.store.size()))
+        self.cache.zero_mapped(offset, whole.start.min(self.store.size()))?;
+        self.cache.zero_mapped(whole.end, end.min(self.store.size()))
     }
 
     /// Allocate the blocks of a range, which keeps its content. The file grows to the end of the range, or gets
@@ -147,10 +148,10 @@ impl Content {
         let may_grow = !keeps_size && offset.saturating_add(len) > self.store.size();
         // The range reaches to the end of all offsets, so that no other call owns blocks that are freed.
         let LockedRange { range, id } = loop {
-            let wanted = self.wanted_range(Position::At(offset), len)?;
+            let wanted = WantedRange::new(&self.store, Position::At(offset), len)?;
             let stop = if may_grow { u64::MAX } else { wanted.lock.end };
             let id = self.store.ranges.acquire(wanted.lock.start..stop, LockMode::Exclusive);
-            if let Some(locked) = self.confirm_range(&wanted, id)? {
+            if let Some(locked) = wanted.confirm(&self.store, id)? {
                 break locked;
             }
         };
@@ -189,7 +190,7 @@ impl Content {
         self.move_out_of_inode()?;
         // Bytes that share a page or a block with the range are written back, and claims become blocks. No page stays
         // cached: without enough space, a part of the range is zero on the device.
-        self.settle_cached_pages(&range)?;
+        self.cache.settle(&range)?;
         let block = self.store.map.block_size();
         let whole_start = offset.next_multiple_of(block);
         let whole_end =
@@ -202,10 +203,10 @@ impl Content {
         })?;
         drop(reservation);
         if whole_start > whole_end {
-            return self.zero_mapped(offset, end);
+            return self.cache.zero_mapped(offset, end);
         }
-        self.zero_mapped(offset, whole_start.min(end))?;
-        self.zero_mapped(whole_end.max(offset), end)
+        self.cache.zero_mapped(offset, whole_start.min(end))?;
+        self.cache.zero_mapped(whole_end.max(offset), end)
     }
 }
 

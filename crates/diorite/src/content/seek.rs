@@ -4,12 +4,14 @@ use std::ops::Range;
 
 use diorite_block::Sector;
 
-use crate::content::Content;
+use crate::cache::file_cache::FileCache;
 use crate::store::map::MappingKind;
 use crate::{Error, Result};
 
 /// Extents of a file from which on their total is compared with the size of the device.
 const MANY_EXTENTS: usize = 1 << 16;
+/// Dirty pages that one step of a search looks at.
+const PAGES_AT_ONCE: usize = 64;
 
 /// The kind of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ pub struct Extent {
     pub kind: ExtentKind,
 }
 
-impl Content {
+impl FileCache {
     /// First data at or after `offset`.
     pub(crate) fn seek_data(&self, offset: u64) -> Result<u64> {
         let size = self.store.size();
@@ -48,7 +50,9 @@ impl Content {
             let data = match mapping.kind {
                 MappingKind::Mapped(_) | MappingKind::Inline => Some(mapping.offset),
                 MappingKind::Hole | MappingKind::Unwritten(_) => {
-                    self.cache.first_dirty_part(mapping.offset, mapping.end())
+                    // Where the range begins within a page, that page may be dirty before it.
+                    let mut dirty = self.dirty_runs(mapping.offset..mapping.end(), 2);
+                    dirty.next().map(|run| run.start)
                 }
             };
             if let Some(data) = data {
@@ -70,8 +74,10 @@ impl Content {
             if matches!(mapping.kind, MappingKind::Hole | MappingKind::Unwritten(_)) {
                 let mut at = mapping.offset;
                 // Data that waits for its blocks is data.
-                while at < mapping.end() && self.cache.is_dirty_at(at) {
-                    at = (at / self.cache.part_size() + 1) * self.cache.part_size();
+                while let Some(run) = self.dirty_runs(at..mapping.end(), PAGES_AT_ONCE).next()
+                    && run.start == at
+                {
+                    at = run.end;
                 }
                 if at < mapping.end() {
                     return Ok(at);
@@ -91,7 +97,7 @@ impl Content {
             let mapping = mapping?;
             let (kind, sector) = match mapping.kind {
                 MappingKind::Hole => {
-                    let dirty = self.cache.dirty_ranges(mapping.offset, mapping.end());
+                    let dirty = self.dirty_runs(mapping.offset..mapping.end(), usize::MAX);
                     dirty.for_each(|range| push_delayed(&mut extents, range));
                     continue;
                 }

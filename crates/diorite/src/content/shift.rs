@@ -8,55 +8,48 @@ use crate::content::Content;
 use crate::store::map::SyncKind;
 use crate::{Error, Result};
 
+/// The direction of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shift {
+    /// Remove the range; the following blocks move to the front.
+    Collapse,
+    /// Insert a hole; the following blocks move towards the end.
+    Insert,
+}
+
 impl Content {
-    /// Remove a range of whole blocks; the following blocks move to the front.
-    pub(crate) fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.check_blocks(offset, len)?;
-        let _range = self.store.ranges.exclusive(self.store.locked_range(offset, 0).start..u64::MAX);
-        let size = self.store.size();
-        if offset.checked_add(len).is_none_or(|end| end >= size) {
-            return Err(Error::InvalidArgument(
-                "a range to collapse must end before the end of the file; set_len truncates it",
-            ));
-        }
-        self.write_back_from(offset)?;
-        self.engine.with_space(|| self.store.map.collapse_range(offset, len))?;
-        self.store.set_size(size - len);
-        self.store.note_modified();
-        self.store.map.sync(SyncKind::Data)
-    }
-
-    /// Insert a hole of whole blocks; the following blocks move towards the end.
-    pub(crate) fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.check_blocks(offset, len)?;
-        let _range = self.store.ranges.exclusive(self.store.locked_range(offset, 0).start..u64::MAX);
-        let size = self.store.size();
-        if offset >= size {
-            return Err(Error::InvalidArgument(
-                "a range can only be inserted before the end of the file; set_len makes it longer",
-            ));
-        }
-        let grown = self.store.end_of_write(size, len)?;
-        self.write_back_from(offset)?;
-        self.engine.with_space(|| self.store.map.insert_range(offset, len))?;
-        self.store.set_size(grown);
-        self.store.note_modified();
-        self.store.map.sync(SyncKind::Data)
-    }
-
-    fn check_blocks(&self, offset: u64, len: u64) -> Result<()> {
-        let block = self.store.map.block_size();
+    /// Remove or insert a range of whole blocks.
+    pub(crate) fn shift_range(&self, offset: u64, len: u64, shift: Shift) -> Result<()> {
+        let (store, block) = (&self.store, self.store.map.block_size());
         if len == 0 || !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
             return Err(Error::InvalidArgument("offset and length must be multiples of the block size"));
         }
-        Ok(())
-    }
-
-    /// Write back and drop everything from `offset` on, and record the size. The caller has that range exclusively.
-    fn write_back_from(&self, offset: u64) -> Result<()> {
+        let range = store.locked_range(offset, 0).start..u64::MAX;
+        let _range = store.ranges.exclusive(range.clone());
+        let old = store.size();
+        let size = match shift {
+            Shift::Collapse if offset.checked_add(len).is_none_or(|end| end >= old) => {
+                return Err(Error::InvalidArgument(
+                    "a range to collapse must end before the end of the file; set_len truncates it",
+                ));
+            }
+            Shift::Insert if offset >= old => {
+                return Err(Error::InvalidArgument(
+                    "a range can only be inserted before the end of the file; set_len makes it longer",
+                ));
+            }
+            Shift::Collapse => old - len,
+            Shift::Insert => store.end_of_write(old, len)?,
+        };
         self.move_out_of_inode()?;
-        let start = self.store.locked_range(offset, 0).start;
-        self.cache.settle(&(start..u64::MAX))?;
-        self.store.record_size()
+        self.cache.settle(&range)?;
+        store.record_size()?;
+        self.engine.with_space(|| match shift {
+            Shift::Collapse => store.map.collapse_range(offset, len),
+            Shift::Insert => store.map.insert_range(offset, len),
+        })?;
+        store.set_size(size);
+        store.note_modified();
+        store.map.sync(SyncKind::Data)
     }
 }

@@ -15,6 +15,8 @@ use diorite_block::BioFlags;
 use diorite_block::sync::{Mutex, Rank};
 
 use crate::cache::errors::ErrorsSeen;
+use crate::content::no_wait::{check_cached_read, check_cached_write, pages_to_make};
+use crate::content::shift::Shift;
 use crate::content::write::{Position, Written, len_of};
 use crate::content::{BeyondEnd, Content, ReadAhead};
 use crate::handle::options::Opening;
@@ -249,7 +251,7 @@ impl File {
     ) -> Result<usize> {
         if flags.contains(IoFlags::NOWAIT) {
             let len = memory.iter().map(|segment| segment.len() as u64).sum();
-            self.content().check_cached_read(offset, len)?;
+            check_cached_read(self.content(), offset, len)?;
         }
         if flags.contains(IoFlags::DONTCACHE) {
             self.content().read_uncached(memory, offset, &self.handle.uncached)
@@ -289,10 +291,10 @@ impl File {
             return Err(Error::Unsupported("only a direct write is atomic against power failures"));
         }
         if flags.contains(IoFlags::NOWAIT) {
-            content.check_cached_write(position, len_of(data))?;
+            check_cached_write(content, position, len_of(data))?;
         }
         let is_uncached = flags.contains(IoFlags::DONTCACHE);
-        let new = if is_uncached { content.pages_to_make(position, len_of(data)) } else { Vec::new() };
+        let new = if is_uncached { pages_to_make(content, position, len_of(data)) } else { Vec::new() };
         let written = content.write_cached(data, position)?;
         let sync = flags.sync_kind(self.sync_mode());
         if sync.is_some() && written.len > 0 {
@@ -405,7 +407,7 @@ impl File {
     /// # Errors
     /// [`Error::BeyondEnd`]; the device or the volume failed.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        self.named(self.content().seek_hole(offset))
+        self.named(self.content().cache.seek_hole(offset))
     }
 
     /// First data at or after `offset`; [`Error::BeyondEnd`] if there is none.
@@ -413,7 +415,7 @@ impl File {
     /// # Errors
     /// [`Error::BeyondEnd`]; the device or the volume failed.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.named(self.content().seek_data(offset))
+        self.named(self.content().cache.seek_data(offset))
     }
 
     /// Give the range blocks; it keeps its content. The file grows if it ends before the range does.
@@ -465,7 +467,7 @@ impl File {
     /// As above; [`Error::NotOpenFor`]; the device or the volume failed.
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         self.check_range_change()?;
-        self.named(self.content().collapse_range(offset, len))
+        self.named(self.content().shift_range(offset, len, Shift::Collapse))
     }
 
     /// Insert a hole: the bytes from `offset` on move towards the end, and the size grows by `len`. No data is
@@ -476,7 +478,7 @@ impl File {
     /// As above; [`Error::NotOpenFor`]; [`FileTooLarge`](crate::ErrorKind::FileTooLarge); the device or the volume failed.
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         self.check_range_change()?;
-        self.named(self.content().insert_range(offset, len))
+        self.named(self.content().shift_range(offset, len, Shift::Insert))
     }
 
     /// Where the file's data is, in file order.
@@ -484,7 +486,7 @@ impl File {
     /// # Errors
     /// The device or the volume failed.
     pub fn extents(&self) -> Result<Vec<Extent>> {
-        self.named(self.content().extents())
+        self.named(self.content().cache.extents())
     }
 
     /// Show the cached pages of a range to `each`, in order and without a copy. Missing pages are read into the

@@ -116,7 +116,7 @@ impl BackingStore {
         flags: BioFlags,
     ) -> Result<(Vec<Range<u64>>, u64)> {
         let placed = place_read(&*self.map, parts)?;
-        let bios = submit(segments.plug(&placed, self.geometry(), flags), self.device())?.bios;
+        let bios = submit(segments.plug(&placed, self.geometry(), flags), self.device())?;
         self.shared.counters.bytes_copied.add(placed.inline_bytes());
         self.shared.counters.bios.add(bios);
         Ok((placed.unmapped, bios))
@@ -131,6 +131,20 @@ impl BackingStore {
     pub(crate) fn locked_range(&self, start: u64, end: u64) -> Range<u64> {
         let unit = self.unit();
         start / unit * unit..end.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of the unit in which a page is clean or dirty.
+    pub(crate) fn part_size(&self) -> u64 {
+        self.map.block_size().min(PAGE_SIZE)
+    }
+
+    /// The parts of `page` that a range of bytes touches, one bit each.
+    pub(crate) fn parts(&self, page: u64, range: &Range<u64>) -> u8 {
+        let (base, part) = (page * PAGE_SIZE, self.part_size());
+        let from = range.start.saturating_sub(base) / part;
+        let to = (range.end.min(base + PAGE_SIZE) - base).div_ceil(part);
+        let below = |count: u64| ((1_u16 << count) - 1) as u8;
+        below(to) & !below(from)
     }
 
     /// The end of a write of `len` bytes at `offset`, if the file can have it.

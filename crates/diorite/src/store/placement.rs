@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use diorite_block::sync::{Work, work};
-use diorite_block::{BioFlags, BlockDevice, Geometry, Piece, Plug, PlugSummary, Sector};
+use diorite_block::{BioFlags, BlockDevice, Geometry, Piece, Plug, Sector};
 
 use crate::store::map::{MapBlocks, Mapping, MappingKind, WriteCommit};
 use crate::store::reservation::Reservation;
@@ -439,7 +439,7 @@ impl<'a, I: Iterator<Item = &'a mut [u8]>> Segments<'a, I> {
 }
 
 /// Submit bios, and wait for them.
-pub(crate) fn submit(plug: Plug<'_>, device: &dyn BlockDevice) -> Result<PlugSummary> {
+pub(crate) fn submit(plug: Plug<'_>, device: &dyn BlockDevice) -> Result<u64> {
     work(Work::Submit(plug.bios().len() as u64));
     Ok(plug.unplug(device)?)
 }

@@ -64,7 +64,7 @@ impl BackingStore {
                         "the memory of an atomic write has too many segments for one transfer",
                     ));
                 }
-                submit(plug, self.device())?.bios
+                submit(plug, self.device())?
             }
         };
         self.shared.counters.bios.add(bios);

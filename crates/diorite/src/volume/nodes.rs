@@ -295,7 +295,7 @@ impl Nodes {
     fn close_node(&self, node: &Node) -> Result<()> {
         if let Some(content) = node.content() {
             if node.inode.is_nameless() {
-                content.forget_errors();
+                let _ = content.cache.errors.take_unreported();
             }
             content.discard();
         }

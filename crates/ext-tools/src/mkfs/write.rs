@@ -97,7 +97,8 @@ impl<'d> Writer<'d> {
         for (block, memory) in &pending {
             plug.write(Sector::containing(self.block_size.address_of(*block)), memory);
         }
-        self.written_bytes += plug.unplug(self.device)?.bytes;
+        self.written_bytes += pending.iter().map(|(_, memory)| memory.len() as u64).sum::<u64>();
+        plug.unplug(self.device)?;
         Ok(())
     }
 

@@ -12,23 +12,55 @@ use crate::store::range_lock::RangeGuard;
 /// A range of bytes, locked shared.
 type Locked<'c> = (RangeGuard<'c>, Range<u64>);
 
-/// The batches of dirty pages whose ranges are free at this moment, in file order.
-struct FreeBatches<'c> {
+/// The batches of dirty pages of a file, in file order. The iterator skips ranges that another call has.
+struct Batches<'c> {
     file: &'c FileCache,
     from: u64,
-    /// Another call had the range of a dirty page.
     has_skipped: bool,
 }
 
-impl<'c> Iterator for FreeBatches<'c> {
+impl<'c> Batches<'c> {
+    fn of(file: &'c FileCache) -> Self {
+        Self { file, from: 0, has_skipped: false }
+    }
+
+    /// The next dirty page, and the range of a batch that begins with it.
+    fn peek(&self) -> Option<(u64, Range<u64>)> {
+        let page = self.file.pages.first_dirty(self.from..u64::MAX / PAGE_SIZE)?;
+        let end = (page * PAGE_SIZE).saturating_add(BATCH_PAGES as u64 * PAGE_SIZE);
+        Some((page, self.file.store.locked_range(page * PAGE_SIZE, end)))
+    }
+
+    fn try_lock(&mut self, range: Range<u64>) -> Option<Locked<'c>> {
+        let guard = self.file.store.ranges.try_shared(range.clone())?;
+        self.from = range.end / PAGE_SIZE;
+        Some((guard, range))
+    }
+
+    /// Lock the next batch; where another call has a part of it, wait for the contiguous dirty pages.
+    fn lock(&mut self) -> Option<Locked<'c>> {
+        let (page, batch) = self.peek()?;
+        if let Some(locked) = self.try_lock(batch.clone()) {
+            return Some(locked);
+        }
+        let dirty = self.file.pages.dirty_in(page..batch.end.div_ceil(PAGE_SIZE), BATCH_PAGES);
+        let count = (page..).zip(&dirty).take_while(|(next, (number, _))| next == number).count() as u64;
+        let run = self.file.store.locked_range(page * PAGE_SIZE, (page + count.max(1)) * PAGE_SIZE);
+        self.from = run.end / PAGE_SIZE;
+        Some((self.file.store.ranges.shared(run.clone()), run))
+    }
+}
+
+impl<'c> Iterator for Batches<'c> {
     type Item = Locked<'c>;
 
+    /// Lock the next batch that is free; where another call has a part of it, its first page alone.
     fn next(&mut self) -> Option<Locked<'c>> {
         loop {
-            let page = self.file.dirty_from(self.from)?;
-            if let Some((guard, range)) = self.file.try_lock_batch(page) {
-                self.from = range.end / PAGE_SIZE;
-                return Some((guard, range));
+            let (page, batch) = self.peek()?;
+            let one = self.file.store.locked_range(page * PAGE_SIZE, (page + 1) * PAGE_SIZE);
+            if let Some(locked) = self.try_lock(batch).or_else(|| self.try_lock(one)) {
+                return Some(locked);
             }
             (self.from, self.has_skipped) = (page + 1, true);
         }
@@ -36,21 +68,10 @@ impl<'c> Iterator for FreeBatches<'c> {
 }
 
 impl FileCache {
-    fn dirty_from(&self, page: u64) -> Option<u64> {
-        self.pages.first_dirty(page..u64::MAX / PAGE_SIZE)
-    }
-
-    fn free_batches(&self) -> FreeBatches<'_> {
-        FreeBatches { file: self, from: 0, has_skipped: false }
-    }
-
     /// Write back everything. No range without dirty pages is waited for: the caller may have a queued write in flight there.
     pub(crate) fn write_back_all(&self) -> Result<()> {
-        let mut from = 0;
-        let mut result = Ok(());
-        while let Some(page) = self.dirty_from(from) {
-            let (_guard, range) = self.lock_batch(page);
-            from = range.end / PAGE_SIZE;
+        let (mut batches, mut result) = (Batches::of(self), Ok(()));
+        while let Some((_guard, range)) = batches.lock() {
             let written = self.write_back(range, BioFlags::SYNC);
             result = result.and(written.map(drop));
         }
@@ -58,36 +79,12 @@ impl FileCache {
         result.inspect(|()| self.retry.succeeded())
     }
 
-    /// Lock a batch that begins with the dirty `page`; where another call has a part of it, the dirty pages that follow each other.
-    fn lock_batch(&self, page: u64) -> Locked<'_> {
-        let batch = self.batch_range(page);
-        if let Some(guard) = self.store.ranges.try_shared(batch.clone()) {
-            return (guard, batch);
-        }
-        let dirty = self.pages.dirty_in(page..batch.end.div_ceil(PAGE_SIZE), BATCH_PAGES);
-        let count = (page..).zip(&dirty).take_while(|(next, (number, _))| next == number).count() as u64;
-        let run = self.store.locked_range(page * PAGE_SIZE, (page + count.max(1)) * PAGE_SIZE);
-        (self.store.ranges.shared(run.clone()), run)
-    }
-
-    /// Lock a batch that begins with the dirty `page`, or where another call has a part of it, that page alone.
-    fn try_lock_batch(&self, page: u64) -> Option<Locked<'_>> {
-        let at = page * PAGE_SIZE;
-        let ranges = [self.batch_range(page), self.store.locked_range(at, at + PAGE_SIZE)];
-        ranges.into_iter().find_map(|range| Some((self.store.ranges.try_shared(range.clone())?, range)))
-    }
-
-    fn batch_range(&self, page: u64) -> Range<u64> {
-        let start = page * PAGE_SIZE;
-        self.store.locked_range(start, start.saturating_add(BATCH_PAGES as u64 * PAGE_SIZE))
-    }
-
     /// Write back every batch whose range is free at this moment. Returns whether none was skipped; failures count as written.
     pub(crate) fn try_write_back_all(&self) -> bool {
         if self.retry.is_waiting() {
             return true;
         }
-        let mut batches = self.free_batches();
+        let mut batches = Batches::of(self);
         for (_guard, range) in batches.by_ref() {
             let _ = self.write_back(range, BioFlags::NONE);
         }
@@ -104,7 +101,7 @@ impl FileCache {
         if self.retry.is_waiting() {
             return written;
         }
-        for (_guard, range) in self.free_batches() {
+        for (_guard, range) in Batches::of(self) {
             match self.write_back(range, BioFlags::NONE) {
                 Ok(pages) => written += pages,
                 Err(_) => has_failed = true,
@@ -126,7 +123,7 @@ impl FileCache {
         if self.retry.is_waiting() {
             return None;
         }
-        let (guard, range) = self.free_batches().next()?;
+        let (guard, range) = Batches::of(self).next()?;
         let one_at_a_time = self.one_write_back.try_lock()?;
         let batch = self.pages.dirty_in(range.start / PAGE_SIZE..range.end / PAGE_SIZE, most + 1);
         if batch.is_empty() || batch.len() > most {

@@ -1,7 +1,8 @@
-//! The page cache of one file: its cached pages, and their transfers from and to its backing store.
+//! The page cache of one file. A [`FileCache`] has one concern: the cached pages, and their transfers from and to the backing store.
 //!
 //! Where it sits: above [`BackingStore`] and the memory of pages (`cache/`), below the reads and writes of a file (`content/`), which hold
-//! the range locks. `load.rs` reads pages, `change.rs` makes them dirty, `write_back.rs` writes them, `batches.rs` locks ranges for that.
+//! the range locks. `load.rs` reads pages. [`PinnedPages`] (`change.rs`) makes them dirty. [`Writeback`] (`write_back.rs`) writes them, and
+//! `batches.rs` locks the ranges for that.
 //!
 //! Invariants:
 //! 1. Page content is read under a shared range lock and changed under an exclusive one.
@@ -22,10 +23,11 @@ use diorite_block::{BioFlags, BlockDevice};
 use crate::Result;
 use crate::cache::engine::Engine;
 use crate::cache::errors::{ErrorLatch, Retry};
-use crate::cache::pages::Pages;
+use crate::cache::pages::{PageState, Pages};
 use crate::cache::pages_of;
 use crate::store::PAGE_SIZE;
 use crate::store::backing::BackingStore;
+pub(crate) use change::PinnedPages;
 pub(crate) use load::PageRead;
 pub(crate) use write_back::{BATCH_PAGES, Writeback};
 
@@ -35,8 +37,8 @@ pub(crate) struct FileCache {
     pub(crate) errors: ErrorLatch,
     pub(crate) retry: Retry,
     pub(crate) one_write_back: Mutex<()>,
-    store: Arc<BackingStore>,
-    engine: Arc<Engine>,
+    pub(crate) store: Arc<BackingStore>,
+    pub(crate) engine: Arc<Engine>,
 }
 
 diorite_block::short_debug!(FileCache);
@@ -64,35 +66,13 @@ impl FileCache {
         self.pages.id()
     }
 
-    /// Whether the byte at `offset` is dirty.
-    pub(crate) fn is_dirty_at(&self, offset: u64) -> bool {
-        let part = offset % PAGE_SIZE / self.part_size();
-        self.pages.get(offset / PAGE_SIZE).is_some_and(|state| state.dirty >> part & 1 == 1)
-    }
-
-    /// The first dirty byte of a range.
-    pub(crate) fn first_dirty_part(&self, start: u64, end: u64) -> Option<u64> {
-        let mut at = start;
-        while at < end {
-            let page = self.pages.first_dirty(pages_of(at, end))?;
-            at = at.max(page * PAGE_SIZE);
-            let page_end = end.min((page + 1) * PAGE_SIZE);
-            while at < page_end {
-                if self.is_dirty_at(at) {
-                    return Some(at);
-                }
-                at = (at / self.part_size() + 1) * self.part_size();
-            }
-        }
-        None
-    }
-
-    /// The dirty parts of a range of bytes, page by page.
-    pub(crate) fn dirty_ranges(&self, start: u64, end: u64) -> impl Iterator<Item = Range<u64>> {
-        let pages = self.pages.dirty_in(pages_of(start, end), usize::MAX);
-        pages
-            .into_iter()
-            .map(move |(page, _)| (page * PAGE_SIZE).max(start)..((page + 1) * PAGE_SIZE).min(end))
+    /// The dirty runs of bytes in a range, of at most `most` dirty pages.
+    pub(crate) fn dirty_runs(&self, range: Range<u64>, most: usize) -> impl Iterator<Item = Range<u64>> {
+        let pages = self.pages.dirty_in(pages_of(range.start, range.end), most);
+        let runs = dirty_runs(&pages, self.store.part_size());
+        runs.into_iter()
+            .map(move |run| run.start.max(range.start)..run.end.min(range.end))
+            .filter(|run| !run.is_empty())
     }
 
     /// Evict the pages of a range that only calls without a use of the cache have used.
@@ -142,6 +122,21 @@ impl FileCache {
         work(Work::Page(removed.len() as u64));
         self.engine.cache.release(removed.iter().map(|state| state.frame));
     }
+}
+
+/// The dirty runs of bytes of a list of pages, in file order.
+fn dirty_runs(pages: &[(u64, PageState)], part: u64) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for (page, state) in pages {
+        for run in state.dirty_runs(part) {
+            let (start, end) = (page * PAGE_SIZE + run.start, page * PAGE_SIZE + run.end);
+            match runs.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => runs.push(start..end),
+            }
+        }
+    }
+    runs
 }
 
 impl Drop for FileCache {

@@ -17,7 +17,7 @@ use diorite_block::sync::{MutexGuard, Work, work};
 use diorite_block::{BioFlags, Plug};
 
 use crate::cache::arena::FrameRead;
-use crate::cache::file_cache::FileCache;
+use crate::cache::file_cache::{FileCache, dirty_runs};
 use crate::cache::pages::PageState;
 use crate::cache::pages_of;
 use crate::store::PAGE_SIZE;
@@ -59,7 +59,7 @@ impl<'c> Writeback<'c> {
         let (batch, recorded) = pages.record(moved);
         let result = match recorded {
             // Each mapping of a batch reserves for its own worst case, so a part of it may succeed.
-            Err(error) if error.is_no_space() => cache.write_by_blocks(&batch, flags),
+            Err(error) if error.is_no_space() => PlacedPages::write_by_blocks(cache, &batch, flags),
             recorded => recorded,
         };
         match result {
@@ -81,29 +81,40 @@ struct PlacedPages<'c> {
 }
 
 impl<'c> PlacedPages<'c> {
+    /// Reserve blocks for the dirty parts of a batch, and place them.
     fn new(cache: &'c FileCache, batch: Vec<(u64, PageState)>, flags: BioFlags) -> Self {
-        let (placed, end) = cache.place_batch(&batch);
-        let frames = cache.frames_of(&batch);
+        let (store, arena) = (&cache.store, &cache.engine.cache.arena);
+        let parts = dirty_runs(&batch, store.part_size());
+        let end = parts.last().map_or(0, |last| last.end);
+        let placed = place_write(&*store.map, &parts, &mut Reservation::delayed(&store.shared));
+        let frame = |(_, state): &(u64, PageState)| arena.read(state.frame);
+        let frames = batch
+            .iter()
+            .map(|page| frame(page).expect("no thread writes a page of a range that is held"))
+            .collect();
         Self { cache, batch, frames, flags, placed, end }
     }
 
     fn plug(&self) -> Option<Plug<'_>> {
-        let placed = self.placed.as_ref().ok()?;
-        let segments = self.cache.dirty_segments(&self.batch, &self.frames);
-        let store = &self.cache.store;
-        Some(placed.plug(store.geometry(), self.flags, segments.into_iter(), &store.shared.zeros))
+        let (placed, store) = (self.placed.as_ref().ok()?, &self.cache.store);
+        let part = store.part_size();
+        let segments = self.batch.iter().zip(&self.frames).flat_map(|((_, state), frame)| {
+            state.dirty_runs(part).map(move |run| &frame[run.start as usize..run.end as usize])
+        });
+        Some(placed.plug(store.geometry(), self.flags, segments, &store.shared.zeros))
     }
 
     fn submit(&self) -> Result<()> {
         let Some(plug) = self.plug() else { return Ok(()) };
         let store = &self.cache.store;
-        let summary = submit(plug, store.device())?;
-        store.shared.counters.bios.add(summary.bios);
-        store.shared.counters.writeback_bios.add(summary.bios);
+        let bios = submit(plug, store.device())?;
+        store.shared.counters.bios.add(bios);
+        store.shared.counters.writeback_bios.add(bios);
         Ok(())
     }
 
-    /// The bios have ended with this result: record the pages and mark them clean. Also returns the pages.
+    /// The bios have ended with this result: record the pages, mark them clean and release their claims. Also returns
+    /// the pages.
     fn record(self, moved: Result<()>) -> (Vec<(u64, PageState)>, Result<()>) {
         let Self { cache, batch, frames, flags, placed, end } = self;
         drop(frames);
@@ -111,8 +122,43 @@ impl<'c> PlacedPages<'c> {
             cache.store.shared.counters.writeback_pages.add(batch.len() as u64);
             cache.store.commit_written_back(placed.commit, end, flags)
         });
-        let recorded = recorded.inspect(|()| cache.mark_clean(&batch));
+        if recorded.is_ok() {
+            let mut claimed = 0;
+            for run in batch.chunk_by(|(a, _), (b, _)| a + 1 == *b) {
+                cache.pages.update(run[0].0..run[run.len() - 1].0 + 1, |_, state| {
+                    claimed += u64::from(state.claimed);
+                    (state.dirty, state.claimed) = (0, 0);
+                });
+            }
+            if claimed > 0 {
+                cache.store.map.release_claim(claimed);
+            }
+        }
         (batch, recorded)
+    }
+
+    /// Write a batch block by block, each recorded before the next. The caller has `one_write_back`.
+    fn write_by_blocks(cache: &FileCache, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
+        let per_block = (cache.store.map.block_size() / PAGE_SIZE).max(1);
+        let mut result = Ok(());
+        for pages in batch.chunk_by(|(a, _), (b, _)| a / per_block == b / per_block) {
+            let pages = PlacedPages::new(cache, pages.to_vec(), flags);
+            let moved = pages.submit();
+            result = result.and(pages.record(moved).1);
+        }
+        result
+    }
+}
+
+/// A block that is larger than a page is written whole, so a full batch ends before a block that it would cut.
+fn cut_at_block(batch: &mut Vec<(u64, PageState)>, per_block: u64) {
+    if batch.len() == BATCH_PAGES
+        && per_block > 1
+        && let Some((last, _)) = batch.last()
+        && (last + 1) % per_block != 0
+    {
+        let block = last / per_block;
+        batch.retain(|(page, _)| page / per_block < block);
     }
 }
 
@@ -129,101 +175,12 @@ impl FileCache {
         loop {
             let one_at_a_time = self.one_write_back.lock();
             let mut batch = self.pages.dirty_in(pages.clone(), BATCH_PAGES);
-            self.cut_at_block(&mut batch);
+            cut_at_block(&mut batch, self.store.map.block_size() / PAGE_SIZE);
             let Some((last, _)) = batch.last() else { return Ok(written) };
             pages.start = last + 1;
             let op = Writeback::begin(self, batch, flags, one_at_a_time);
             let moved = op.pages.submit();
             written += op.complete(moved)?;
-        }
-    }
-
-    /// A block that is larger than a page is written whole, so a full batch ends before a block that it would cut.
-    fn cut_at_block(&self, batch: &mut Vec<(u64, PageState)>) {
-        let per_block = self.store.map.block_size() / PAGE_SIZE;
-        if batch.len() < BATCH_PAGES || per_block <= 1 {
-            return;
-        }
-        if let Some((last, _)) = batch.last() {
-            let block = last / per_block;
-            if (last + 1) % per_block != 0 {
-                batch.retain(|(page, _)| page / per_block < block);
-            }
-        }
-    }
-
-    /// The memory of the pages of a batch.
-    fn frames_of(&self, batch: &[(u64, PageState)]) -> Vec<FrameRead<'_>> {
-        let arena = &self.engine.cache.arena;
-        let frame = |(_, state): &(u64, PageState)| arena.read(state.frame);
-        batch
-            .iter()
-            .map(|page| frame(page).expect("no thread writes a page of a range that is held"))
-            .collect()
-    }
-
-    /// The runs of dirty bytes of a page, within the page.
-    fn dirty_runs(&self, state: &PageState) -> impl Iterator<Item = Range<u64>> + use<> {
-        let (part, dirty, mut at) = (self.part_size(), state.dirty, 0);
-        std::iter::from_fn(move || {
-            let left = u64::from(dirty) >> at;
-            if left == 0 {
-                return None;
-            }
-            let first = at + u64::from(left.trailing_zeros());
-            at = first + u64::from((u64::from(dirty) >> first).trailing_ones());
-            Some(first * part..at * part)
-        })
-    }
-
-    /// Reserve blocks for the dirty parts of a batch, and place them. Also returns the end of the last part.
-    fn place_batch(&self, batch: &[(u64, PageState)]) -> (Result<Placed>, u64) {
-        let mut parts: Vec<Range<u64>> = Vec::new();
-        for (page, state) in batch {
-            for run in self.dirty_runs(state) {
-                let (start, end) = (page * PAGE_SIZE + run.start, page * PAGE_SIZE + run.end);
-                match parts.last_mut() {
-                    Some(last) if last.end == start => last.end = end,
-                    _ => parts.push(start..end),
-                }
-            }
-        }
-        let end = parts.last().map_or(0, |last| last.end);
-        (place_write(&*self.store.map, &parts, &mut Reservation::delayed(&self.store.shared)), end)
-    }
-
-    /// The memory of the dirty parts of a batch.
-    fn dirty_segments<'f>(&self, batch: &[(u64, PageState)], frames: &'f [FrameRead<'_>]) -> Vec<&'f [u8]> {
-        let mut segments: Vec<&[u8]> = Vec::with_capacity(batch.len());
-        for ((_, state), frame) in batch.iter().zip(frames) {
-            segments.extend(self.dirty_runs(state).map(|run| &frame[run.start as usize..run.end as usize]));
-        }
-        segments
-    }
-
-    /// Write a batch block by block, each recorded before the next. The caller has `one_write_back`.
-    fn write_by_blocks(&self, batch: &[(u64, PageState)], flags: BioFlags) -> Result<()> {
-        let per_block = (self.store.map.block_size() / PAGE_SIZE).max(1);
-        let mut result = Ok(());
-        for pages in batch.chunk_by(|(a, _), (b, _)| a / per_block == b / per_block) {
-            let pages = PlacedPages::new(self, pages.to_vec(), flags);
-            let moved = pages.submit();
-            result = result.and(pages.record(moved).1);
-        }
-        result
-    }
-
-    /// The batch is on the device: release its claims.
-    fn mark_clean(&self, batch: &[(u64, PageState)]) {
-        let mut claimed = 0;
-        for run in batch.chunk_by(|(a, _), (b, _)| a + 1 == *b) {
-            self.pages.update(run[0].0..run[run.len() - 1].0 + 1, |_, state| {
-                claimed += u64::from(state.claimed);
-                (state.dirty, state.claimed) = (0, 0);
-            });
-        }
-        if claimed > 0 {
-            self.store.map.release_claim(claimed);
         }
     }
 }

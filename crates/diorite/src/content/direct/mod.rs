@@ -20,6 +20,7 @@ use std::io::IoSliceMut;
 use diorite_block::{BioFlags, Geometry};
 
 use crate::content::Content;
+use crate::content::no_wait::check_direct_read;
 use crate::store::range_lock::RangeGuard;
 use crate::{AlignedPart, Error, IoFlags, Result};
 
@@ -67,7 +68,7 @@ impl Content {
         let wanted: u64 = memory.iter().map(|segment| segment.len() as u64).sum();
         let range = self.store.locked_range(offset, offset.saturating_add(wanted));
         if flags.contains(IoFlags::NOWAIT) {
-            self.check_direct_read(&range)?;
+            check_direct_read(self, &range)?;
         }
         let guard = self.store.ranges.shared(range.clone());
         // The size is sampled once, so that the read sees the file at one moment.

@@ -3,6 +3,7 @@
 use std::io::IoSlice;
 
 use crate::content::Content;
+use crate::content::no_wait::check_direct_write;
 use crate::content::direct::{WINDOW, check_alignment};
 use crate::content::write::{Position, Step, WriteMode, WriteOp, Written, bytes_from, len_of};
 use crate::store::reservation::Reservation;
@@ -25,7 +26,7 @@ impl Content {
         let step = Step { bytes: WINDOW, alignment: self.store.geometry().logical_block_size };
         let mode = mode.into();
         if mode.flags.contains(IoFlags::NOWAIT) {
-            self.check_direct_write(position, len)?;
+            check_direct_write(self, position, len)?;
         }
         let mut reservation = Reservation::new(&self.store.shared);
         let mut op = WriteOp::begin(self, position, len, mode, step, &mut reservation)?;

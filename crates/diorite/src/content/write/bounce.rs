@@ -10,6 +10,7 @@ use diorite_block::BioFlags;
 use diorite_block::sync::{Work, work};
 
 use crate::content::Content;
+use crate::content::no_wait::check_direct_write;
 use crate::content::write::{Position, Step, WriteMode, WriteOp, Written, bytes_from, len_of};
 use crate::store::backing::BackingStore;
 use crate::store::placement::Segments;
@@ -156,7 +157,7 @@ impl Content {
         }
         let mode = mode.into();
         if mode.flags.contains(IoFlags::NOWAIT) {
-            self.check_direct_write(position, len)?;
+            check_direct_write(self, position, len)?;
         }
         let mut buffer = BounceBuffer::new(&self.store, len)?;
         let mut reservation = Reservation::new(&self.store.shared);

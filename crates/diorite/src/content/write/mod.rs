@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use diorite_block::BioFlags;
 
-use crate::content::{Content, pages_of};
+use crate::content::Content;
 use crate::store::backing::BackingStore;
 use crate::store::map::SyncKind;
 use crate::store::range_lock::{LockId, LockMode};
@@ -131,58 +131,49 @@ pub(crate) struct LockedRange {
     pub(crate) id: LockId,
 }
 
+impl WantedRange {
+    /// The range that a write of `len` bytes must lock, with the current size of the file.
+    pub(crate) fn new(store: &BackingStore, position: Position, len: u64) -> Result<Self> {
+        let size = store.size();
+        let offset = position.offset(size);
+        let end = store.end_of_write(offset, len)?;
+        // The first write by which the file grows also has the block in which it ends.
+        let start = if end > size && !store.end_is_zero() { offset.min(size) } else { offset };
+        Ok(Self { position, offset, end, lock: store.locked_range(start, end) })
+    }
+
+    /// Check the locked range. `None`: the end of the file has moved before it was locked, and another range is
+    /// needed. The lock is released then, and after an error.
+    pub(crate) fn confirm(&self, store: &BackingStore, id: LockId) -> Result<Option<LockedRange>> {
+        let guard = store.ranges.guard(id);
+        let size = store.size();
+        self.position.check(size)?;
+        if self.position == Position::End && size != self.offset {
+            return Ok(None);
+        }
+        if self.end > size && !store.end_is_zero() {
+            if size < self.lock.start {
+                return Ok(None);
+            }
+            store.zero_end()?;
+        }
+        let whole = store.locked_range(self.offset, self.end);
+        let range = WriteRange { offset: self.offset, end: self.end, whole };
+        Ok(Some(LockedRange { range, id: guard.keep() }))
+    }
+}
+
 impl Content {
     /// Lock the range of a write exclusively.
     pub(crate) fn lock_range(&self, position: Position, len: u64) -> Result<LockedRange> {
         let _append = (position == Position::End).then(|| self.append.lock());
         loop {
-            let wanted = self.wanted_range(position, len)?;
+            let wanted = WantedRange::new(&self.store, position, len)?;
             let id = self.store.ranges.acquire(wanted.lock.clone(), LockMode::Exclusive);
-            if let Some(locked) = self.confirm_range(&wanted, id)? {
+            if let Some(locked) = wanted.confirm(&self.store, id)? {
                 return Ok(locked);
             }
         }
-    }
-
-    /// The range that a write of `len` bytes must lock, with the current size of the file.
-    pub(crate) fn wanted_range(&self, position: Position, len: u64) -> Result<WantedRange> {
-        let size = self.store.size();
-        let offset = position.offset(size);
-        let end = self.store.end_of_write(offset, len)?;
-        // The first write by which the file grows also has the block in which it ends.
-        let start = if end > size && !self.store.end_is_zero() { offset.min(size) } else { offset };
-        Ok(WantedRange { position, offset, end, lock: self.store.locked_range(start, end) })
-    }
-
-    /// Check a locked range. `None`: the end of the file has moved before it was locked, and another range is needed.
-    /// The lock is released then, and after an error.
-    pub(crate) fn confirm_range(&self, wanted: &WantedRange, id: LockId) -> Result<Option<LockedRange>> {
-        let guard = self.store.ranges.guard(id);
-        let size = self.store.size();
-        wanted.position.check(size)?;
-        if wanted.position == Position::End && size != wanted.offset {
-            return Ok(None);
-        }
-        if wanted.end > size && !self.store.end_is_zero() {
-            if size < wanted.lock.start {
-                return Ok(None);
-            }
-            self.store.zero_end()?;
-        }
-        let whole = self.store.locked_range(wanted.offset, wanted.end);
-        let range = WriteRange { offset: wanted.offset, end: wanted.end, whole };
-        Ok(Some(LockedRange { range, id: guard.keep() }))
-    }
-
-    /// Write back and drop the cached pages of a range. The caller has it exclusively.
-    pub(crate) fn settle_cached_pages(&self, range: &Range<u64>) -> Result<()> {
-        self.cache.settle(range)
-    }
-
-    /// Drop the cached pages of a range that was written. The lock excludes other pages; this is the second half of a
-    /// paired check.
-    pub(crate) fn invalidate(&self, range: &Range<u64>) {
-        self.cache.drop_pages(pages_of(range.start, range.end));
     }
 }
 

@@ -23,8 +23,9 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use crate::content::Content;
+use crate::content::write::atomic::prepare_atomic;
 use crate::content::write::{LockedRange, Position, WriteMode, WriteRange, Written};
+use crate::content::{Content, pages_of};
 use crate::store::durable::Durable;
 use crate::store::placement::Placed;
 use crate::store::range_lock::LockId;
@@ -97,9 +98,9 @@ impl<C: Deref<Target = Content>> WriteOp<C> {
             return Err(Error::InvalidAlignment { what, given, needed });
         }
         op.content.move_out_of_inode()?;
-        op.content.settle_cached_pages(&op.range.whole)?;
+        op.content.cache.settle(&op.range.whole)?;
         if mode.flags.contains(IoFlags::ATOMIC) {
-            op.content.prepare_atomic(&op.range)?;
+            prepare_atomic(&op.content, &op.range)?;
         }
         Ok(op)
     }
@@ -175,7 +176,8 @@ impl<C: Deref<Target = Content>> WriteOp<C> {
         if self.at > self.range.offset {
             self.content.store.grow(self.at);
         }
-        self.content.invalidate(&self.range.whole);
+        // The lock excludes other pages; this is the second half of a paired check.
+        self.content.cache.drop_pages(pages_of(self.range.whole.start, self.range.whole.end));
         self.release();
         let written = Written::up_to(self.range.offset, self.at, self.stopped.take())?;
         self.content.store.make_durable(self.mode.sync, Durable::ByFua)?;

@@ -23,7 +23,7 @@ use diorite_block::{
 use crate::content::Content;
 use crate::content::direct::check_alignment;
 use crate::content::write::bounce::fill_block;
-use crate::content::write::{LockedRange, Position, Step, WriteOp};
+use crate::content::write::{LockedRange, Position, Step, WantedRange, WriteOp};
 use crate::store::range_lock::{LockId, LockMode};
 use crate::store::reservation::Reservation;
 use crate::store::shared::QueuedReservation;
@@ -372,9 +372,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     ) -> Result<LockedRange> {
         let content = file.content();
         loop {
-            let wanted = content.wanted_range(position, len)?;
+            let wanted = WantedRange::new(&content.store, position, len)?;
             let id = self.lock(file, wanted.lock.clone(), LockMode::Exclusive, acquire)?;
-            if let Some(locked) = content.confirm_range(&wanted, id)? {
+            if let Some(locked) = wanted.confirm(&content.store, id)? {
                 return Ok(locked);
             }
         }
@@ -411,7 +411,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let list = self.spare.pop().unwrap_or_default();
         let pieces = placed.pieces(list, content.store.geometry().max_transfer_bytes as usize);
         let zeros = placed.plug_of_zeros(content.store.geometry(), &content.store.shared.zeros);
-        let bios = zeros.unplug(&**content.store.map.device())?.bios;
+        let bios = zeros.unplug(&**content.store.map.device())?;
         let exclusive = placed.is_counted().then_some(reservation);
         let has_reserved = !placed.commit.reserved.is_empty();
         let reserved = has_reserved.then(|| content.store.shared.count_queued_reservation());
