@@ -65,7 +65,7 @@ impl fmt::Debug for ImmediateQueue {
 }
 
 /// Execute a transfer on a device.
-pub(crate) fn execute(device: &dyn BlockDevice, io: &mut QueuedIo) -> Result<(), IoError> {
+fn execute(device: &dyn BlockDevice, io: &mut QueuedIo) -> Result<(), IoError> {
     match io.op {
         Op::Flush => device.flush(),
         _ => io.for_each_bio(|bio| device.execute(std::slice::from_mut(bio))),

@@ -5,7 +5,6 @@
 //! knows no filesystem, no file and no clock. [`sync`] lets a simulation decide which thread runs.
 #![warn(clippy::missing_errors_doc)]
 
-mod batch_queue;
 mod bio;
 mod counter;
 mod device;
@@ -35,7 +34,6 @@ macro_rules! short_debug {
     };
 }
 
-pub use batch_queue::BatchQueue;
 pub use bio::{Bio, BioFlags, BioMemory, IoOwner, IoPriority, Op, OwnerGuard, TaskId};
 pub use counter::Counter;
 pub use device::{Access, BlockDevice, Geometry, IoCounters, IoCounts};

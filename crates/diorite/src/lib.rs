@@ -66,7 +66,7 @@ pub use handle::stream::{AsyncReader, AsyncWriter, DirectReader, DirectWriter};
 pub use stats::Stats;
 pub use volume::create::{Existing, mkfs_on};
 pub use volume::filesystem::{Filesystem, FilesystemOptions};
-pub use volume::node::NodeRef;
+pub use volume::nodes::NodeRef;
 pub use volume::read_dir::{DirEntry, ReadDir};
 pub use volume::walk::{Walk, WalkEntry};
 

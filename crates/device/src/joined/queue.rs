@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use diorite_block::{
-    BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoMemory, IoQueue, Notify, Op, Piece, QueuedIo,
+    BioFlags, BlockDevice, Completed, IoError, IoMemory, IoQueue, Notify, Op, Piece, QueuedIo,
     QueuedMemory, Sector, Watch,
 };
 
@@ -128,23 +128,6 @@ impl JoinedQueue {
         matches!(io.op, Op::Read | Op::Write) && !is_ordered && io.memory.as_owned().is_some()
     }
 
-    fn check(&self, io: &QueuedIo) -> Result<(), IoError> {
-        let geometry = self.front.geometry();
-        let memory = io.memory.as_owned().map_or(&[][..], IoMemory::as_slice);
-        for piece in &io.pieces {
-            let len = piece.memory.len() as u64;
-            let checked = match memory.get(piece.memory.clone()) {
-                Some(slice) => geometry
-                    .check_range(io.op, piece.sector, len)
-                    .and_then(|()| geometry.check_segment(slice.as_ptr().addr(), slice.len())),
-                None => Err(IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT))),
-            };
-            let (device, op, sector) = (self.front.name(), io.op, piece.sector);
-            checked.map_err(|kind| IoError { device, op, sector, len, kind })?;
-        }
-        Ok(())
-    }
-
     fn end(&mut self, io: QueuedIo, result: Result<(), IoError>) {
         self.ended.push(Completed { io, result });
         self.notify.call();
@@ -245,7 +228,7 @@ impl IoQueue for JoinedQueue {
             self.end(io, result);
             return Ok(());
         }
-        match self.check(&io) {
+        match io.check(&*self.front) {
             Ok(()) if io.pieces.iter().any(|piece| !piece.memory.is_empty()) => self.start(io),
             result => self.end(io, result),
         }

@@ -159,8 +159,7 @@ impl RingQueue {
     fn leave_parent(&mut self) {
         for slot in &mut self.slots {
             if let Some(io) = slot.io.take() {
-                let result =
-                    Err(whole_error(&self.route, io.op, io::Error::from_raw_os_error(libc::ECANCELED)));
+                let result = Err(IoError::canceled(self.route.front.name(), &io));
                 self.ended.push(Completed { io, result });
             }
         }
@@ -406,12 +405,6 @@ fn ring_for(route: &Route, depth: u32, make_ring: fn(u32) -> io::Result<Ring>) -
     make_ring(entries.next_power_of_two())
 }
 
-/// The error of a transfer as a whole.
-fn whole_error(route: &Route, op: Op, error: io::Error) -> IoError {
-    let (device, kind) = (route.front.name(), IoErrorKind::Device(error));
-    IoError { device, op, sector: Sector(0), len: 0, kind }
-}
-
 /// The error of a part, with its offset on the file.
 fn part_error(route: &Route, slot: &Slot, part: u32, kind: IoErrorKind) -> IoError {
     let op = if part & FLUSH != 0 { Op::Flush } else { slot.io.as_ref().map_or(Op::Read, |io| io.op) };
@@ -438,7 +431,7 @@ impl IoQueue for RingQueue {
         }
         if !self.has_ring() {
             self.in_flight += 1;
-            let result = Err(whole_error(&self.route, io.op, io::Error::from_raw_os_error(libc::ECANCELED)));
+            let result = Err(IoError::canceled(self.route.front.name(), &io));
             self.end(io, result);
             return Ok(());
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use diorite_block::{
-    BioFlags, BioMemory, BlockDevice, IoError, IoErrorKind, Op, QueuedIo, QueuedMemory, Sector,
+    BioFlags, BioMemory, BlockDevice, IoError, IoErrorKind, Op, Piece, QueuedIo, QueuedMemory, Sector,
 };
 
 use super::layout::Layout;
@@ -115,7 +115,7 @@ pub(crate) unsafe fn prepare(
     io: &mut QueuedIo,
     parts: &mut Vec<PartOf>,
 ) -> Result<(), IoError> {
-    let (op, geometry) = (io.op, route.front.geometry());
+    let op = io.op;
     let error = |sector, len, kind| Err(IoError { device: route.front.name(), op, sector, len, kind });
     if op != Op::Read {
         for target in &route.targets {
@@ -130,34 +130,18 @@ pub(crate) unsafe fn prepare(
         Op::Flush => return Ok(()),
         Op::Discard | Op::WriteZeroes => return error(Sector(0), 0, IoErrorKind::Unsupported),
     };
-    let (memory, memory_len) = match (&mut io.memory, direction) {
-        (QueuedMemory::Owned(memory), Direction::Read) => {
-            let slice = memory.as_mut_slice();
-            (slice.as_mut_ptr(), slice.len())
-        }
-        (QueuedMemory::Owned(memory), Direction::Write) => {
-            (memory.as_slice().as_ptr().cast_mut(), memory.as_slice().len())
-        }
-        (QueuedMemory::None, _) => (std::ptr::null_mut(), 0),
+    io.check(&*route.front)?;
+    let memory = match (&mut io.memory, direction) {
+        (QueuedMemory::Owned(memory), Direction::Read) => memory.as_mut_slice().as_mut_ptr(),
+        (QueuedMemory::Owned(memory), Direction::Write) => memory.as_slice().as_ptr().cast_mut(),
+        (QueuedMemory::None, _) => std::ptr::null_mut(),
         // SAFETY: the transfer keeps the loan; the rest is promised by the caller.
         (QueuedMemory::Lent(_), _) => return unsafe { prepare_lent(route, io, direction, parts) },
     };
-    for piece in &io.pieces {
-        let range = piece.memory.clone();
-        let given = range.end.saturating_sub(range.start);
-        if range.start > range.end || range.end > memory_len {
-            let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
-            return error(piece.sector, given as u64, kind);
-        }
-        let address = memory.wrapping_add(range.start);
-        let checked = geometry
-            .check_range(op, piece.sector, given as u64)
-            .and_then(|()| geometry.check_segment(address.addr(), given));
-        if let Err(kind) = checked {
-            return error(piece.sector, given as u64, kind);
-        }
+    for Piece { sector, memory: range } in &io.pieces {
+        let segment = (memory.wrapping_add(range.start), range.len());
         // SAFETY: inside the memory (checked), which our caller keeps.
-        unsafe { cut(route, direction, piece.sector, std::iter::once((address, given)), parts) };
+        unsafe { cut(route, direction, *sector, std::iter::once(segment), parts) };
     }
     mark_durable(io, parts);
     Ok(())

@@ -20,8 +20,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use diorite_block::{
-    Bio, BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Notify, Op, Piece, QueueWait,
-    QueuedIo, QueuedMemory, Sector, SharedQueue, WaitOnQueue, Watch, sync,
+    Bio, BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Notify, Op, QueueWait,
+    QueuedIo, Sector, SharedQueue, WaitOnQueue, Watch, sync,
 };
 
 use super::workers;
@@ -101,7 +101,6 @@ impl WaitOnQueue for Ended {
 
 /// Run a transfer to its end in this thread.
 fn run(device: &dyn BlockDevice, io: &mut QueuedIo) -> Result<(), IoError> {
-    let error = |sector, len, kind| Err(IoError { device: device.name(), op: io.op, sector, len, kind });
     if io.op == Op::Flush || (io.op == Op::Write && io.flags.contains(BioFlags::PREFLUSH)) {
         device.execute(&mut [Bio::flush()])?;
     }
@@ -109,16 +108,12 @@ fn run(device: &dyn BlockDevice, io: &mut QueuedIo) -> Result<(), IoError> {
     match io.op {
         Op::Flush => return Ok(()),
         Op::Read | Op::Write => {}
-        Op::Discard | Op::WriteZeroes => return error(Sector(0), 0, IoErrorKind::Unsupported),
-    }
-    if let QueuedMemory::Owned(memory) = &io.memory {
-        let len = memory.as_slice().len();
-        let outside = |piece: &&Piece| piece.memory.start > piece.memory.end || piece.memory.end > len;
-        if let Some(piece) = io.pieces.iter().find(outside) {
-            let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
-            return error(piece.sector, piece.memory.len() as u64, kind);
+        Op::Discard | Op::WriteZeroes => {
+            let (device, op, sector, kind) = (device.name(), io.op, Sector(0), IoErrorKind::Unsupported);
+            return Err(IoError { device, op, sector, len: 0, kind });
         }
     }
+    io.check(device)?;
     io.for_each_bio(|bio| {
         bio.flags = keep;
         device.execute(std::slice::from_mut(bio))
@@ -145,9 +140,7 @@ impl ThreadQueue {
         self.ended = Arc::new(ended);
         for (number, InFlight(io)) in &self.in_flight {
             // SAFETY: the thread that used it does not exist in this process.
-            let op = unsafe { (**io).op };
-            let kind = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::ECANCELED));
-            let error = IoError { device: self.device.name(), op, sector: Sector(0), len: 0, kind };
+            let error = IoError::canceled(self.device.name(), unsafe { &**io });
             self.ended.add((*number, Err(error)));
         }
     }

@@ -3,7 +3,6 @@
 
 #[macro_use]
 mod own_process;
-mod batch_queue;
 mod careless_drivers;
 mod common;
 mod conformance;

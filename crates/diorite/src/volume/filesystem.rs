@@ -15,7 +15,7 @@ use diorite_ext::{MmpWait, MmpWatch, Volume, VolumeOptions};
 use crate::cache::engine::{Engine, EngineOptions};
 use crate::error::AtPath;
 use crate::store::pending_time::ContentTimes;
-use crate::volume::node::NodeRef;
+use crate::volume::nodes::NodeRef;
 use crate::volume::nodes::{Nodes, while_stale};
 use crate::volume::volume_target::open_volume_target;
 use crate::{
@@ -237,7 +237,7 @@ impl Filesystem {
         follow_last: bool,
         act: impl FnOnce(NodeRef) -> Result<T>,
     ) -> Result<T> {
-        self.find(path, follow_last).and_then(act).at_path(path)
+        self.nodes.find(path, follow_last).and_then(act).at_path(path)
     }
 
     /// Options to set before opening.
@@ -396,7 +396,7 @@ impl Filesystem {
             let is_beyond = u64::from(number.0) > self.statfs().inodes;
             if is_beyond { diorite_ext::Error::NotFound } else { error }
         })?;
-        self.nodes.acquire(inode).map(NodeRef::new)
+        self.nodes.acquire(inode)
     }
 
     /// Read many inodes into memory at a time, for a caller that will look up each of them ([`Self::node`]) in the
@@ -428,7 +428,7 @@ impl Filesystem {
     /// As [`Self::resolve`]; [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is no symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
-        let target = self.find(path, false).and_then(|node| node.read_link()).at_path(path)?;
+        let target = self.nodes.find(path, false).and_then(|node| node.read_link()).at_path(path)?;
         Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
     }
 
@@ -438,7 +438,7 @@ impl Filesystem {
     /// As [`Self::resolve`].
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let path = path.as_ref();
-        while_stale(|| self.nodes.attributes(&self.find_inode(path, true)?)).at_path(path)
+        while_stale(|| self.nodes.attributes(&self.nodes.find_inode(path, true)?)).at_path(path)
     }
 
     /// The attributes of a file, or of the link itself if it is one.
@@ -447,7 +447,7 @@ impl Filesystem {
     /// As [`Self::resolve`].
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Attributes> {
         let path = path.as_ref();
-        while_stale(|| self.nodes.attributes(&self.find_inode(path, false)?)).at_path(path)
+        while_stale(|| self.nodes.attributes(&self.nodes.find_inode(path, false)?)).at_path(path)
     }
 
     /// Whether the path exists; only "not found" is `false`, other errors are errors.

@@ -5,30 +5,14 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite_ext::Inode;
+use diorite_ext::{Inode, Volume};
 
 use crate::error::AtPath;
-use crate::volume::node::NodeRef;
+use crate::volume::nodes::NodeRef;
 use crate::volume::resolve::{LastName, Resolved};
 use crate::{Error, ErrorKind, FileKind, Filesystem, NodeSpec, Owner, RenameMode, Result};
 
 impl Filesystem {
-    /// The directory for a new name, and the name.
-    pub(crate) fn search_new<'p>(&self, path: &'p Path) -> Result<Resolved<'p>> {
-        let found = self.search_parent(path)?;
-        if found.last == LastName::Name { Ok(found) } else { Err(diorite_ext::Error::Exists.into()) }
-    }
-
-    /// The same for a file that is no directory: a trailing slash is an error.
-    fn search_new_file<'p>(&self, path: &'p Path) -> Result<Resolved<'p>> {
-        let found = self.search_new(path)?;
-        if found.has_slash {
-            self.volume().names.lookup(&found.directory, &found.name)?;
-            return Err(diorite_ext::Error::Exists.into());
-        }
-        Ok(found)
-    }
-
     /// Make a directory with permissions 0755.
     ///
     /// # Errors
@@ -56,7 +40,7 @@ impl Filesystem {
         let mut at = PathBuf::new();
         for component in path.components() {
             at.push(component);
-            match self.find(&at, true) {
+            match self.nodes().find(&at, true) {
                 Ok(node) if node.kind() == FileKind::Directory => {}
                 Ok(_) => return Err(Error::from(diorite_ext::Error::NotADirectory).at(&at)),
                 Err(error) if error.is_not_found() => self.create_missing_dir(&at)?,
@@ -68,7 +52,7 @@ impl Filesystem {
 
     /// Make a directory that was missing a moment ago, unless another thread has made it since.
     fn create_missing_dir(&self, at: &Path) -> Result<()> {
-        let is_there = || self.find(at, true).is_ok_and(|node| node.kind() == FileKind::Directory);
+        let is_there = || self.nodes().find(at, true).is_ok_and(|node| node.kind() == FileKind::Directory);
         match self.create_dir(at) {
             // Also the name of a link that leads nowhere.
             Err(error) if error.kind() == ErrorKind::AlreadyExists && is_there() => Ok(()),
@@ -84,8 +68,8 @@ impl Filesystem {
         let path = path.as_ref();
         let create = |at: Resolved<'_>| self.nodes().create(&at.directory, &at.name, spec);
         let is_directory = spec.kind == FileKind::Directory;
-        let parent = if is_directory { self.search_new(path) } else { self.search_new_file(path) };
-        parent.and_then(create).map(NodeRef::new).at_path(path)
+        let parent = if is_directory { self.nodes().search_new(path) } else { self.nodes().search_new_file(path) };
+        parent.and_then(create).at_path(path)
     }
 
     /// Remove a name of anything but a directory.
@@ -107,7 +91,7 @@ impl Filesystem {
             }
             self.nodes().unlink(&at.directory, &at.name)
         };
-        self.search_parent(path).and_then(remove).at_path(path)
+        self.nodes().search_parent(path).and_then(remove).at_path(path)
     }
 
     /// Remove an empty directory.
@@ -121,7 +105,7 @@ impl Filesystem {
             at.last.check_removable()?;
             Ok(self.volume().names.remove_directory(&at.directory, &at.name)?)
         };
-        self.search_parent(path).and_then(remove).at_path(path)
+        self.nodes().search_parent(path).and_then(remove).at_path(path)
     }
 
     /// Rename, replacing the target if it exists, as POSIX says.
@@ -142,8 +126,8 @@ impl Filesystem {
     /// below itself; [`StorageFull`](crate::ErrorKind::StorageFull), [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let source = self.search_parent(from).at_path(from)?;
-        let target = self.search_parent(to).at_path(to)?;
+        let source = self.nodes().search_parent(from).at_path(from)?;
+        let target = self.nodes().search_parent(to).at_path(to)?;
         let fixed = || Error::FixedName("the root, `.` and `..` cannot be renamed");
         if source.last != LastName::Name {
             return Err(fixed().at(from));
@@ -155,34 +139,9 @@ impl Filesystem {
         }
         // So that an error names the right one of the two paths.
         let moved = self.volume().names.lookup(&source.directory, &source.name).at_path(from)?;
-        self.check_slashes(&moved, &source, &target, mode).at_path(to)?;
+        check_slashes(self.volume(), &moved, &source, &target, mode).at_path(to)?;
         let (old, new) = ((&source.directory, &*source.name), (&target.directory, &*target.name));
         self.nodes().rename(old, new, mode).at_path(to)
-    }
-
-    /// A trailing slash requires a directory: the source, or both for an exchange.
-    fn check_slashes(
-        &self,
-        moved: &Inode,
-        source: &Resolved<'_>,
-        target: &Resolved<'_>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        if !source.has_slash && !target.has_slash {
-            return Ok(());
-        }
-        let not_a_directory = || Err(diorite_ext::Error::NotADirectory.into());
-        let is_file = |inode: &Inode| inode.kind() != FileKind::Directory;
-        match (mode, self.volume().names.lookup(&target.directory, &target.name)) {
-            // The error of `rename` itself takes precedence.
-            (RenameMode::NoReplace, Ok(_)) | (RenameMode::Exchange, Err(_)) => return Ok(()),
-            (RenameMode::Exchange, Ok(other)) if target.has_slash && is_file(&other) => {
-                return not_a_directory();
-            }
-            _ => {}
-        }
-        let wants_directory = source.has_slash || mode != RenameMode::Exchange;
-        if wants_directory && is_file(moved) { not_a_directory() } else { Ok(()) }
     }
 
     /// Give a file another name.
@@ -191,11 +150,11 @@ impl Filesystem {
     /// As [`Self::create_dir`]; [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if `original` is a directory.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (original, link) = (original.as_ref(), link.as_ref());
-        let node = self.find(original, false).at_path(original)?;
+        let node = self.nodes().find(original, false).at_path(original)?;
         let make = |at: Resolved<'_>| {
             self.nodes().with_space(|volume| volume.names.link(node.inode(), &at.directory, &at.name))
         };
-        self.search_new_file(link).and_then(make).at_path(link)
+        self.nodes().search_new_file(link).and_then(make).at_path(link)
     }
 
     /// Make a symbolic link.
@@ -208,6 +167,31 @@ impl Filesystem {
         let make = |at: Resolved<'_>| {
             self.nodes().with_space(|volume| volume.names.symlink(&at.directory, &at.name, target, owner))
         };
-        self.search_new_file(link).and_then(make).map(drop).at_path(link)
+        self.nodes().search_new_file(link).and_then(make).map(drop).at_path(link)
     }
+}
+
+/// A trailing slash requires a directory: the source, or both for an exchange.
+fn check_slashes(
+    volume: &Volume,
+    moved: &Inode,
+    source: &Resolved<'_>,
+    target: &Resolved<'_>,
+    mode: RenameMode,
+) -> Result<()> {
+    if !source.has_slash && !target.has_slash {
+        return Ok(());
+    }
+    let not_a_directory = || Err(diorite_ext::Error::NotADirectory.into());
+    let is_file = |inode: &Inode| inode.kind() != FileKind::Directory;
+    match (mode, volume.names.lookup(&target.directory, &target.name)) {
+        // The error of `rename` itself takes precedence.
+        (RenameMode::NoReplace, Ok(_)) | (RenameMode::Exchange, Err(_)) => return Ok(()),
+        (RenameMode::Exchange, Ok(other)) if target.has_slash && is_file(&other) => {
+            return not_a_directory();
+        }
+        _ => {}
+    }
+    let wants_directory = source.has_slash || mode != RenameMode::Exchange;
+    if wants_directory && is_file(moved) { not_a_directory() } else { Ok(()) }
 }

@@ -12,39 +12,21 @@ use diorite_ext::{EntryBatch, Inode, NamesVersion, Volume};
 use crate::content::Content;
 use crate::handle::file::FileOwner;
 use crate::store::map::SyncKind;
-use crate::volume::nodes::{NodeUse, Nodes, while_stale};
+use crate::volume::ext_map::ExtMap;
+use crate::volume::nodes::{NodeRef, while_stale};
 use crate::{
     Attributes, DirectIo, Error, ErrorKind, FileKind, InodeNumber, NodeSpec, Owner, RenameMode, Result,
     SetAttributes, XattrMode,
 };
 use diorite_ext::DirectoryEntry;
 
-/// An inode that is kept alive. Clones share the reference.
-#[derive(Clone, Debug)]
-pub struct NodeRef {
-    shared: Arc<NodeUse>,
-}
-
 impl NodeRef {
-    /// The reference that ends this use with its last clone.
-    pub(crate) fn new(shared: Arc<NodeUse>) -> Self {
-        Self { shared }
-    }
-
-    fn nodes(&self) -> &Arc<Nodes> {
-        self.shared.nodes()
-    }
-
     pub(super) fn volume(&self) -> &Volume {
-        &self.nodes().volume
+        &self.nodes.volume
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
-        self.shared.inode()
-    }
-
-    fn found(&self, inode: Arc<Inode>) -> Result<Self> {
-        self.nodes().acquire(inode).map(Self::new)
+        &self.node.inode
     }
 
     /// The number of the inode.
@@ -60,10 +42,17 @@ impl NodeRef {
     /// The content of a regular file.
     pub(crate) fn content(&self) -> Result<Arc<Content>> {
         match self.kind() {
-            FileKind::Regular => self.shared.open_content(),
-            FileKind::Directory => Err(diorite_ext::Error::IsADirectory.into()),
-            _ => Err(Error::Unsupported("only regular files have content that can be opened")),
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(diorite_ext::Error::IsADirectory.into()),
+            _ => return Err(Error::Unsupported("only regular files have content that can be opened")),
         }
+        if let Some(content) = self.node.content() {
+            return Ok(content);
+        }
+        // Another thread may do the same; the first content is kept.
+        let map = ExtMap::new(Arc::clone(&self.nodes.volume), Arc::clone(self.inode()));
+        let new = Content::new(Box::new(map), Arc::clone(&self.nodes.engine))?;
+        Ok(Arc::clone(self.node.content.get_or_init(|| new)))
     }
 
     /// The attributes, with the sizes and times of cached data.
@@ -71,7 +60,19 @@ impl NodeRef {
     /// # Errors
     /// None at present.
     pub fn attributes(&self) -> Result<Attributes> {
-        Ok(self.shared.attributes())
+        let mut attributes = self.inode().attributes();
+        if let Some(content) = self.node.content() {
+            attributes.size = content.store.size();
+            // A mapping that cannot be read is the error of the read or the write that needs it.
+            let blocks = content.cache.blocks_to_allocate().unwrap_or(0);
+            attributes.sectors += blocks * (content.store.map.block_size() / 512);
+            if let Some(modified) = content.store.time.get() {
+                // As writeback will record it: an operation on the inode since the write has changed it later.
+                attributes.modified = self.inode().time_as_stored(modified);
+                attributes.changed = attributes.changed.max(attributes.modified);
+            }
+        }
+        Ok(attributes)
     }
 
     /// Change attributes: all of them, or none where that fails, also through a crash.
@@ -94,9 +95,9 @@ impl NodeRef {
         if let Some(size) = changes.size {
             return self.content()?.set_len_with(size, sets_modified, set);
         }
-        match self.shared.content() {
+        match self.node.content() {
             Some(content) => content.set_attributes(sets_modified, set),
-            None => self.nodes().with_space(|volume| volume.set_attributes(self.inode(), changes)),
+            None => self.nodes.with_space(|volume| volume.set_attributes(self.inode(), changes)),
         }
     }
 
@@ -173,16 +174,16 @@ impl NodeRef {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound), [`NotADirectory`](crate::ErrorKind::NotADirectory); the device or the volume failed.
     pub fn lookup(&self, name: &[u8]) -> Result<NodeRef> {
-        while_stale(|| self.found(self.volume().names.lookup(self.inode(), name)?))
+        while_stale(|| self.nodes.acquire(self.volume().names.lookup(self.inode(), name)?))
     }
 
     /// The attributes of a name in this directory, and the node if it is a directory. A symbolic link is not
     /// followed.
     pub(crate) fn lookup_attributes(&self, name: &[u8]) -> Result<(Option<NodeRef>, Attributes)> {
         let inode = self.volume().names.lookup(self.inode(), name)?;
-        let attributes = self.nodes().attributes(&inode)?;
+        let attributes = self.nodes.attributes(&inode)?;
         let is_directory = inode.kind() == FileKind::Directory;
-        let node = if is_directory { Some(self.found(inode)?) } else { None };
+        let node = if is_directory { Some(self.nodes.acquire(inode)?) } else { None };
         Ok((node, attributes))
     }
 
@@ -192,7 +193,7 @@ impl NodeRef {
     /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists), [`StorageFull`](crate::ErrorKind::StorageFull),
     /// [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn create(&self, name: &[u8], spec: &NodeSpec) -> Result<NodeRef> {
-        self.nodes().create(self.inode(), name, spec).map(Self::new)
+        self.nodes.create(self.inode(), name, spec)
     }
 
     /// Make a regular file without a name, beside the files of this directory (`O_TMPFILE`). [`Self::link`] may give it a name; it goes
@@ -201,7 +202,7 @@ impl NodeRef {
     /// # Errors
     /// As [`Self::create`].
     pub fn create_nameless(&self, spec: &NodeSpec) -> Result<NodeRef> {
-        self.nodes().create_nameless(self.inode(), spec).map(Self::new)
+        self.nodes.create_nameless(self.inode(), spec)
     }
 
     /// Make a symbolic link in this directory.
@@ -210,7 +211,7 @@ impl NodeRef {
     /// As [`Self::create`].
     pub fn symlink(&self, name: &[u8], target: &[u8], owner: Owner) -> Result<NodeRef> {
         let make = |volume: &Volume| volume.names.symlink(self.inode(), name, target, owner);
-        self.found(self.nodes().with_space(make)?)
+        self.nodes.acquire(self.nodes.with_space(make)?)
     }
 
     /// The target of this symbolic link.
@@ -229,7 +230,7 @@ impl NodeRef {
     /// # Errors
     /// As [`Self::create`]; [`PermissionDenied`](crate::ErrorKind::PermissionDenied) if `original` is a directory.
     pub fn link(&self, original: &NodeRef, name: &[u8]) -> Result<()> {
-        self.nodes().with_space(|volume| volume.names.link(original.inode(), self.inode(), name))
+        self.nodes.with_space(|volume| volume.names.link(original.inode(), self.inode(), name))
     }
 
     /// Remove a name of anything but a directory.
@@ -238,7 +239,7 @@ impl NodeRef {
     /// [`NotFound`](crate::ErrorKind::NotFound), [`IsADirectory`](crate::ErrorKind::IsADirectory),
     /// [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
-        self.nodes().unlink(self.inode(), name)
+        self.nodes.unlink(self.inode(), name)
     }
 
     /// Remove an empty directory.
@@ -255,7 +256,7 @@ impl NodeRef {
     /// # Errors
     /// As [`Filesystem::rename_with`](crate::Filesystem::rename_with).
     pub fn rename(&self, name: &[u8], to: &NodeRef, to_name: &[u8], mode: RenameMode) -> Result<()> {
-        self.nodes().rename((self.inode(), name), (to.inode(), to_name), mode)
+        self.nodes.rename((self.inode(), name), (to.inode(), to_name), mode)
     }
 
     /// Entries from `cursor` on (0: the first), `.` and `..` included, until `each` returns `false`.
@@ -301,7 +302,7 @@ impl NodeRef {
     /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) or [`NoAttribute`](crate::ErrorKind::NoAttribute) as `mode` says; the volume cannot
     /// hold the attribute, is full or read-only; the device failed.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.nodes().with_space(|volume| volume.set_xattr(self.inode(), name, value, mode))
+        self.nodes.with_space(|volume| volume.set_xattr(self.inode(), name, value, mode))
     }
 
     /// Remove an extended attribute.
@@ -309,7 +310,7 @@ impl NodeRef {
     /// # Errors
     /// [`NoAttribute`](crate::ErrorKind::NoAttribute), [`ReadOnly`](crate::ErrorKind::ReadOnly); the device or the volume failed.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        self.nodes().with_space(|volume| volume.remove_xattr(self.inode(), name))
+        self.nodes.with_space(|volume| volume.remove_xattr(self.inode(), name))
     }
 
     /// Make a file or directory durable.
@@ -317,7 +318,7 @@ impl NodeRef {
     /// # Errors
     /// As [`File::sync_all`](crate::File::sync_all).
     pub fn sync(&self) -> Result<()> {
-        match self.shared.content() {
+        match self.node.content() {
             Some(content) => content.sync(SyncKind::All),
             None => Ok(self.volume().sync_inode(self.inode(), diorite_ext::SyncKind::All)?),
         }

@@ -2,7 +2,7 @@
 //!
 //! Where it sits: between the handles of users ([`crate::NodeRef`], files) and the volume.
 //!
-//! Interface: a [`NodeUse`] keeps its inode alive. An inode without users keeps its cached pages until it is evicted, or its
+//! Interface: a [`NodeRef`] keeps its inode alive. An inode without users keeps its cached pages until it is evicted, or its
 //! last name goes. Any number of inodes may be in use; about [`IDLE_MAX`] clean ones without users are kept.
 //!
 //! Invariants:
@@ -29,7 +29,6 @@ use crate::cache::engine::Engine;
 use crate::content::Content;
 use crate::store::map::SyncKind;
 use crate::volume::commit_timer::CommitTimer;
-use crate::volume::ext_map::ExtMap;
 use crate::volume::mmp_heartbeat::MmpHeartbeat;
 use crate::volume::removals::Removals;
 use crate::{Attributes, Error, InodeNumber, NodeSpec, RenameMode, Result};
@@ -77,9 +76,9 @@ struct Slot {
 }
 
 pub(crate) struct Node {
-    inode: Arc<Inode>,
+    pub(super) inode: Arc<Inode>,
     /// Made when the file is first opened.
-    content: OnceLock<Arc<Content>>,
+    pub(super) content: OnceLock<Arc<Content>>,
     /// References of users. Changes from and to 0 under the shard's lock.
     users: AtomicUsize,
 }
@@ -87,7 +86,7 @@ pub(crate) struct Node {
 diorite_block::short_debug!(Node, inode);
 
 impl Node {
-    fn content(&self) -> Option<Arc<Content>> {
+    pub(super) fn content(&self) -> Option<Arc<Content>> {
         self.content.get().cloned()
     }
 
@@ -198,7 +197,7 @@ impl Nodes {
     pub(crate) fn attributes(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Attributes> {
         // An inode that is not open has no content in memory (invariant 2).
         let attributes =
-            if inode.is_open() { self.acquire(Arc::clone(inode))?.attributes() } else { inode.attributes() };
+            if inode.is_open() { self.acquire(Arc::clone(inode))?.attributes()? } else { inode.attributes() };
         // Removed since it was found.
         if attributes.links == 0 { Err(diorite_ext::Error::Stale.into()) } else { Ok(attributes) }
     }
@@ -229,7 +228,7 @@ impl Nodes {
     }
 
     /// A reference to an inode; [`diorite_ext::Error::Stale`] if it was removed since it was looked up.
-    pub(crate) fn acquire(self: &Arc<Self>, inode: Arc<Inode>) -> Result<Arc<NodeUse>> {
+    pub(crate) fn acquire(self: &Arc<Self>, inode: Arc<Inode>) -> Result<NodeRef> {
         let mut shard = self.shard(inode.number());
         if let Some(node) = shard.use_node(&inode) {
             return Ok(self.reference(node));
@@ -252,7 +251,7 @@ impl Nodes {
         directory: &Inode,
         name: &[u8],
         spec: &NodeSpec,
-    ) -> Result<Arc<NodeUse>> {
+    ) -> Result<NodeRef> {
         let inode = self.with_space(|volume| volume.names.create_open(directory, name, spec))?;
         let mut shard = self.shard(inode.number());
         if let Some(node) = shard.use_node(&inode) {
@@ -269,18 +268,18 @@ impl Nodes {
         self: &Arc<Self>,
         directory: &Inode,
         spec: &NodeSpec,
-    ) -> Result<Arc<NodeUse>> {
+    ) -> Result<NodeRef> {
         let inode = self.with_space(|volume| volume.names.create_nameless(directory, spec))?;
         let shard = self.shard(inode.number());
         Ok(self.insert(shard, inode))
     }
 
-    fn reference(self: &Arc<Self>, node: Arc<Node>) -> Arc<NodeUse> {
-        Arc::new(NodeUse { nodes: Arc::clone(self), node })
+    fn reference(self: &Arc<Self>, node: Arc<Node>) -> NodeRef {
+        NodeRef { nodes: Arc::clone(self), node }
     }
 
     /// Put an inode that is open into the table.
-    fn insert(self: &Arc<Self>, mut shard: MutexGuard<'_, Shard>, inode: Arc<Inode>) -> Arc<NodeUse> {
+    fn insert(self: &Arc<Self>, mut shard: MutexGuard<'_, Shard>, inode: Arc<Inode>) -> NodeRef {
         let node = Arc::new(Node { inode, content: OnceLock::new(), users: AtomicUsize::new(1) });
         let stale = shard.insert(&node);
         drop(shard);
@@ -453,64 +452,26 @@ impl Drop for Nodes {
     }
 }
 
-/// A use of a node, ended by its drop.
-pub(crate) struct NodeUse {
-    nodes: Arc<Nodes>,
-    node: Arc<Node>,
+/// An inode that is kept alive. It outlives its last name until its last reference is dropped.
+pub struct NodeRef {
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) node: Arc<Node>,
 }
 
-impl NodeUse {
-    /// The table that it is in.
-    pub(crate) fn nodes(&self) -> &Arc<Nodes> {
-        &self.nodes
-    }
-
-    /// The inode.
-    pub(crate) fn inode(&self) -> &Arc<Inode> {
-        &self.node.inode
-    }
-
-    /// The content, if the file was opened since the node is in the table.
-    pub(crate) fn content(&self) -> Option<Arc<Content>> {
-        self.node.content()
-    }
-
-    /// The content of a regular file, made if there is none yet.
-    pub(crate) fn open_content(&self) -> Result<Arc<Content>> {
-        if let Some(content) = self.content() {
-            return Ok(content);
-        }
-        // Another thread may do the same; the first content is kept.
-        let map = ExtMap::new(Arc::clone(&self.nodes.volume), Arc::clone(self.inode()));
-        let new = Content::new(Box::new(map), Arc::clone(&self.nodes.engine))?;
-        Ok(Arc::clone(self.node.content.get_or_init(|| new)))
-    }
-
-    /// The attributes, with the sizes and times of cached data.
-    pub(crate) fn attributes(&self) -> Attributes {
-        let mut attributes = self.inode().attributes();
-        if let Some(content) = self.content() {
-            attributes.size = content.store.size();
-            // A mapping that cannot be read is the error of the read or the write that needs it.
-            let blocks = content.cache.blocks_to_allocate().unwrap_or(0);
-            attributes.sectors += blocks * (content.store.map.block_size() / 512);
-            if let Some(modified) = content.store.time.get() {
-                // As writeback will record it: an operation on the inode since the write has changed it later.
-                attributes.modified = self.inode().time_as_stored(modified);
-                attributes.changed = attributes.changed.max(attributes.modified);
-            }
-        }
-        attributes
+impl Clone for NodeRef {
+    fn clone(&self) -> Self {
+        self.node.users.fetch_add(1, Ordering::AcqRel);
+        self.nodes.reference(Arc::clone(&self.node))
     }
 }
 
-impl fmt::Debug for NodeUse {
+impl fmt::Debug for NodeRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeUse").field("inode", &self.node.inode.number()).finish_non_exhaustive()
+        f.debug_struct("NodeRef").field("inode", &self.node.inode.number()).finish_non_exhaustive()
     }
 }
 
-impl Drop for NodeUse {
+impl Drop for NodeRef {
     fn drop(&mut self) {
         // A forked child ends no use of its parent.
         if self.nodes.volume.check_process().is_ok() {

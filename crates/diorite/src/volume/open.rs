@@ -7,8 +7,7 @@ use diorite_ext::ContentUse;
 use crate::error::AtPath;
 use crate::handle::file::FileOwner;
 use crate::handle::options::{Creates, Opening, sealed};
-use crate::volume::node::NodeRef;
-use crate::volume::nodes::while_stale;
+use crate::volume::nodes::{NodeRef, while_stale};
 use crate::{DirectIo, File, FileKind, Filesystem, NodeSpec, OpenOptions, Owner, Result};
 
 impl Creates for Filesystem {}
@@ -80,11 +79,11 @@ impl Filesystem {
     /// `Stale` if the path has changed meanwhile.
     fn find_or_make(&self, path: &Path, options: &Opening) -> Result<NodeRef> {
         if !options.create && !options.create_new {
-            return self.find(path, true);
+            return self.nodes().find(path, true);
         }
-        let found = if options.create_new { self.search_new(path)? } else { self.search_to_make(path)? };
+        let found = if options.create_new { self.nodes().search_new(path)? } else { self.nodes().search_to_make(path)? };
         if let Some(inode) = found.inode {
-            return self.nodes().acquire(inode).map(NodeRef::new);
+            return self.nodes().acquire(inode);
         }
         if found.has_slash {
             return Err(diorite_ext::Error::IsADirectory.into());
@@ -105,7 +104,7 @@ impl Filesystem {
             {
                 Err(diorite_ext::Error::Stale.into())
             }
-            node => node.map(NodeRef::new),
+            node => node,
         }
     }
 }

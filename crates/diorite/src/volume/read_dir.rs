@@ -8,8 +8,7 @@ use std::sync::Arc;
 use diorite_ext::EntryBatch;
 
 use crate::error::AtPath;
-use crate::volume::node::NodeRef;
-use crate::volume::nodes::while_stale;
+use crate::volume::nodes::{NodeRef, while_stale};
 use crate::{Attributes, FileKind, Filesystem, InodeNumber, Result, os_name};
 
 /// The directory that is listed.
@@ -146,6 +145,6 @@ impl Filesystem {
     /// There is no directory at `path`, or its first block cannot be read.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        self.find(path, true).and_then(|node| node.read_dir_at(path.to_owned())).at_path(path)
+        self.nodes().find(path, true).and_then(|node| node.read_dir_at(path.to_owned())).at_path(path)
     }
 }

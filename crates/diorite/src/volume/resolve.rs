@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use diorite_ext::Inode;
 
-use crate::volume::node::NodeRef;
-use crate::volume::nodes::while_stale;
-use crate::{Error, FileKind, Filesystem, Result};
+use crate::volume::nodes::{NodeRef, Nodes, while_stale};
+use crate::{Error, FileKind, Result};
 
 /// As many links as Linux follows.
 const LINKS_MAX: u32 = 40;
@@ -90,10 +89,10 @@ fn skip_slashes(path: &[u8]) -> &[u8] {
     &path[slashes..]
 }
 
-impl Filesystem {
+impl Nodes {
     /// The node at a path.
-    pub(crate) fn find(&self, path: &Path, follow_last: bool) -> Result<NodeRef> {
-        while_stale(|| self.nodes().acquire(self.find_inode(path, follow_last)?).map(NodeRef::new))
+    pub(crate) fn find(self: &Arc<Self>, path: &Path, follow_last: bool) -> Result<NodeRef> {
+        while_stale(|| self.acquire(self.find_inode(path, follow_last)?))
     }
 
     /// The inode at a path, which only the reference keeps in memory.
@@ -114,6 +113,22 @@ impl Filesystem {
         self.search(path, AtLast::Leave)
     }
 
+    /// The directory for a new name, and the name.
+    pub(crate) fn search_new<'p>(&self, path: &'p Path) -> Result<Resolved<'p>> {
+        let found = self.search_parent(path)?;
+        if found.last == LastName::Name { Ok(found) } else { Err(diorite_ext::Error::Exists.into()) }
+    }
+
+    /// The same for a file that is no directory: a trailing slash is an error.
+    pub(crate) fn search_new_file<'p>(&self, path: &'p Path) -> Result<Resolved<'p>> {
+        let found = self.search_new(path)?;
+        if found.has_slash {
+            self.volume.names.lookup(&found.directory, &found.name)?;
+            return Err(diorite_ext::Error::Exists.into());
+        }
+        Ok(found)
+    }
+
     fn search<'p>(&self, path: &'p Path, at_last: AtLast) -> Result<Resolved<'p>> {
         if path.as_os_str().is_empty() {
             // The empty path names nothing.
@@ -123,7 +138,7 @@ impl Filesystem {
     }
 
     fn search_once<'p>(&self, path: &'p [u8], at_last: AtLast) -> Result<Resolved<'p>> {
-        let (mut directory, mut rest) = match self.walk_names(self.nodes().root()?, path, at_last)? {
+        let (mut directory, mut rest) = match self.walk_names(self.root()?, path, at_last)? {
             Step::End(found) => return Ok(found),
             Step::Link(directory, rest) => (directory, rest),
         };
@@ -166,14 +181,14 @@ impl Filesystem {
             if ends_here && is_left {
                 return end(directory, None);
             }
-            let inode = match self.volume().names.lookup(&directory, name) {
+            let inode = match self.volume.names.lookup(&directory, name) {
                 Ok(inode) => inode,
                 Err(diorite_ext::Error::NotFound) if ends_here => return end(directory, None),
                 Err(error) => return Err(error.into()),
             };
             if inode.kind() == FileKind::Symlink && (!is_last || has_slash || at_last != AtLast::LookUp) {
-                let mut path = self.volume().names.read_link(&inode)?;
-                let start = if path.starts_with(b"/") { self.nodes().root()? } else { directory };
+                let mut path = self.volume.names.read_link(&inode)?;
+                let start = if path.starts_with(b"/") { self.root()? } else { directory };
                 path.extend_from_slice(rest);
                 return Ok(Step::Link(start, path));
             }

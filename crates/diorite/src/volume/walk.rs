@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use std::vec;
 
 use crate::error::AtPath;
-use crate::volume::node::NodeRef;
-use crate::volume::nodes::while_stale;
+use crate::volume::nodes::{NodeRef, while_stale};
 use crate::volume::read_dir::{DirEntry, ReadDir};
 use crate::{Attributes, Error, FileKind, Filesystem, InodeNumber, Result};
 
@@ -298,14 +297,14 @@ impl Filesystem {
     ) -> Result<()> {
         let path = path.as_ref();
         let node = while_stale(|| {
-            let at = self.search_parent(path)?;
+            let at = self.nodes().search_parent(path)?;
             at.last.check_removable()?;
             // The entry itself: a slash after a link would follow it.
             let inode = self.volume().names.lookup(&at.directory, &at.name)?;
             if inode.kind() != FileKind::Directory {
                 return Err(diorite_ext::Error::NotADirectory.into());
             }
-            self.nodes().acquire(inode).map(NodeRef::new)
+            self.nodes().acquire(inode)
         })
         .at_path(path)?;
         let mut removal = Removal {

@@ -13,7 +13,7 @@ use diorite::{
     AlignedBuf, AsyncQueue, BlockDevice, DirectIo, DirectQueue, DirectReader, DirectWriter, Filesystem,
     HostFile, SchedulerKind,
 };
-use diorite_block::{BatchQueue, Bio, IoCounters, Plug, Sector};
+use diorite_block::{Bio, IoCounters, Plug, Sector};
 use diorite_device::OpenOptions as DeviceOptions;
 use diorite_device::{FileDevice, JoinedDevice, MemoryDevice, PartitionDevice, RegisteredBuffers};
 use diorite_scheduler::Histogram;
@@ -128,7 +128,6 @@ fn devices_bios_and_schedulers() {
         plug.write(Sector(part.0 as u64 * 100), part.1);
     }
     assert_short("Plug", &plug);
-    assert_short("BatchQueue", &BatchQueue::new(Arc::clone(&memory), 32));
     assert_short("AlignedBuf", &AlignedBuf::zeroed(1 << 20, 4096));
     assert_short("RegisteredBuffers", &RegisteredBuffers::new(64 << 10, 64).unwrap());
     assert_short("Deadline", &Deadline::default());

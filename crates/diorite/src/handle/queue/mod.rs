@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use diorite_block::sync::{Work, work};
 use diorite_block::{
-    BatchQueue, BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
+    BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
 };
 
 use crate::content::Content;
@@ -195,9 +195,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         Self::of_kind(depth, false)
     }
 
-    /// A queue that runs its transfers, at most `depth`, together when [`reap`](DirectQueue::reap) or
-    /// [`next_finished`](DirectQueue::next_finished) is called. This costs the least processor time, since transfers share system calls and
-    /// wake-ups, but the device is idle between two batches. For background work such as writeback.
+    /// A queue that waits for all its transfers when [`reap`](DirectQueue::reap) or
+    /// [`next_finished`](DirectQueue::next_finished) waits for one. This costs the least processor time, since transfers share a wake-up,
+    /// but the device is idle between two batches. For background work such as writeback.
     pub fn batched(depth: u32) -> Self {
         Self::of_kind(depth, true)
     }
@@ -297,11 +297,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         if let Some(at) = self.lanes.iter().position(same) {
             return Ok(at);
         }
-        let mut queue: Box<dyn IoQueue> = if self.is_batched {
-            Box::new(BatchQueue::new(Arc::clone(device), self.depth))
-        } else {
-            Arc::clone(device).open_queue(self.depth)?
-        };
+        let mut queue = Arc::clone(device).open_queue(self.depth)?;
         if let Some(readiness) = &mut self.readiness {
             watch::add(readiness, &mut *queue)?;
         }
@@ -507,7 +503,10 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let mut result = Ok(0);
         for lane in &mut self.lanes {
             if lane.queue.in_flight() > 0 {
-                let wait_for = wait_for.saturating_sub(self.batch.len() as u32);
+                let wait_for = match wait_for {
+                    1.. if self.is_batched => lane.queue.in_flight(),
+                    _ => wait_for.saturating_sub(self.batch.len() as u32),
+                };
                 result = result.and(lane.queue.reap(wait_for, &mut self.batch));
             }
         }
