@@ -1,5 +1,6 @@
 //! Many transfers in flight: a transfer owns its memory, and the completion returns it.
 
+use std::any::Any;
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -16,13 +17,11 @@ use crate::{Bio, BioFlags, BioMemory, BlockDevice, IoError, IoErrorKind, IoOwner
 /// Every call must return the same address. The memory must stay valid, and must not be accessed otherwise, from the first call until the
 /// value is dropped, also if the value is moved.
 #[allow(unsafe_code, reason = "a promise that implementors make; this crate has no unsafe block")]
-pub unsafe trait IoMemory: Send + fmt::Debug {
+pub unsafe trait IoMemory: Any + Send + fmt::Debug {
     /// The memory, for a write.
     fn as_slice(&self) -> &[u8];
     /// The memory, for a read.
     fn as_mut_slice(&mut self) -> &mut [u8];
-    /// The submitted value, for a downcast to the submitter's type.
-    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
 /// A part of a queued transfer: one contiguous device range and its part of the memory.
@@ -62,8 +61,8 @@ impl QueuedMemory {
         }
     }
 
-    /// The owned memory, as a value.
-    pub fn into_owned(self) -> Option<Box<dyn IoMemory>> {
+    /// The owned memory, for a downcast to the submitter's type.
+    pub fn into_owned(self) -> Option<Box<dyn Any>> {
         match self {
             Self::Owned(memory) => Some(memory),
             Self::None | Self::Lent(_) => None,

@@ -21,7 +21,6 @@
 //! Safety policy: the C program promises that the memory of a `Transfer` stays valid and unused until the transfer is reaped. This module makes
 //! references to the memory only in the methods of `TransferMemory`.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
@@ -76,10 +75,6 @@ unsafe impl TransferMemory for Transfer {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above. It is called only for reads, whose memory is writable.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

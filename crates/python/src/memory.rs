@@ -10,7 +10,6 @@
 //!    changes bytes and nothing else. A [`Buffer`] is stricter: during a read into it, it cannot be exported or used by another transfer.
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::ffi::c_int;
 use std::fmt;
 use std::sync::Arc;
@@ -191,10 +190,6 @@ unsafe impl TransferMemory for QueueMemory {
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
         self.lease.bytes_mut()
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

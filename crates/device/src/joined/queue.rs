@@ -11,7 +11,6 @@
 //! not move, and the parts of a transfer do not overlap.
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,6 +22,7 @@ use diorite_block::{
 
 use crate::ring::layout::Layout;
 use crate::watched::Watched;
+use slab::Slab;
 
 /// Least depth of the queue of a child: a transfer may have several parts on it.
 const CHILD_DEPTH_MIN: u32 = 32;
@@ -32,8 +32,7 @@ const CHILD_DEPTH_MIN: u32 = 32;
 pub(crate) struct JoinedQueue {
     /// Before `slots`, because their parts refer to the memory of the slots.
     children: Vec<Child>,
-    slots: Vec<Option<Whole>>,
-    free: Vec<usize>,
+    slots: Slab<Whole>,
     /// Slots in the order of submission.
     order: VecDeque<usize>,
     ended: Vec<Completed>,
@@ -85,10 +84,6 @@ unsafe impl IoMemory for Part {
         // SAFETY: as above, and no other part has the range.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
     }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
 impl JoinedQueue {
@@ -108,8 +103,7 @@ impl JoinedQueue {
         let children = children.iter().map(open).collect::<Result<_, IoError>>()?;
         Ok(Self {
             children,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
             order: VecDeque::new(),
             ended: Vec::new(),
             in_flight: 0,
@@ -135,10 +129,7 @@ impl JoinedQueue {
 
     /// Submit the parts of a transfer to the children.
     fn start(&mut self, mut io: QueuedIo) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
+        let slot = self.slots.vacant_key();
         let mut left = vec![0; self.children.len()];
         let base = io.memory.as_owned_mut().map(|memory| NonNull::from(memory.as_mut_slice()).cast::<u8>());
         let base = base.expect("it has memory");
@@ -159,7 +150,7 @@ impl JoinedQueue {
                 (offset, at) = (offset + len as u64, at + len);
             }
         }
-        self.slots[slot] = Some(Whole { io, left, error: None });
+        self.slots.insert(Whole { io, left, error: None });
         self.order.push_back(slot);
         self.children.iter_mut().for_each(Child::submit);
     }
@@ -170,15 +161,13 @@ impl JoinedQueue {
         let reaped = self.children[child].queue.reap(wait_for, &mut batch);
         for Completed { io: part, result } in batch.drain(..) {
             let slot = part.tag as usize;
-            let whole = self.slots[slot].as_mut().expect("a slot lasts until its last part is completed");
+            let whole = &mut self.slots[slot];
             whole.left[child] -= 1;
             if let Err(error) = result {
                 whole.error.get_or_insert(error);
             }
-            if whole.left.iter().all(|left| *left == 0)
-                && let Some(Whole { io, error, .. }) = self.slots[slot].take()
-            {
-                self.free.push(slot);
+            if whole.left.iter().all(|left| *left == 0) {
+                let Whole { io, error, .. } = self.slots.remove(slot);
                 self.order.retain(|other| *other != slot);
                 self.ended.push(Completed { io, result: error.map_or(Ok(()), Err) });
             }
@@ -190,7 +179,7 @@ impl JoinedQueue {
 
     /// The child that the oldest transfer waits for.
     fn slowest(&self) -> Option<usize> {
-        let oldest = self.slots[*self.order.front()?].as_ref()?;
+        let oldest = &self.slots[*self.order.front()?];
         oldest.left.iter().position(|left| *left > 0)
     }
 }

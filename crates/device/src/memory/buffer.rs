@@ -4,7 +4,6 @@
 //! for its bytes.
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -135,10 +134,6 @@ unsafe impl IoMemory for AlignedBuf {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         self
     }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
 /// Read `len` bytes at any byte offset. The device reads whole blocks.
@@ -184,7 +179,7 @@ mod tests {
         let address = buffer.as_slice().as_ptr();
         let boxed: Box<dyn IoMemory> = Box::new(buffer);
         assert_eq!(boxed.as_slice().as_ptr(), address);
-        let buffer = *boxed.into_any().downcast::<AlignedBuf>().expect("the same type");
+        let buffer = *(boxed as Box<dyn std::any::Any>).downcast::<AlignedBuf>().expect("the same type");
         assert_eq!((buffer.as_ptr(), buffer[0]), (address, 1));
     }
 

@@ -2,7 +2,6 @@
 //!
 //! Locking: one leaf lock around the free list.
 
-use std::any::Any;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -127,10 +126,6 @@ unsafe impl IoMemory for RegisteredBuf {
     }
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
-        self
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
 }

@@ -40,6 +40,7 @@ use super::transfer::{Step, Transfer};
 use super::uring::{Ring, RingWait};
 use crate::options::Polling;
 use crate::watched::Watched;
+use slab::Slab;
 
 /// Most entries of a ring. More depth would not make a device busier.
 const RING_ENTRIES_MAX: u32 = 1024;
@@ -107,8 +108,7 @@ struct RingQueue {
     /// Reads that wait for adjacent reads to merge with.
     held: Held,
     /// Merged transfers in flight by number, and free numbers.
-    merged: Vec<Option<Merged>>,
-    merged_free: Vec<u32>,
+    merged: Slab<Merged>,
     /// Entries without space in the ring: slot and part.
     waiting: VecDeque<(u32, u32)>,
     /// Completed without the ring.
@@ -134,8 +134,7 @@ impl RingQueue {
             slots: Vec::new(),
             free: Vec::new(),
             held: Held::new(route.front.geometry()),
-            merged: Vec::new(),
-            merged_free: Vec::new(),
+            merged: Slab::new(),
             waiting: VecDeque::new(),
             ended: Vec::new(),
             in_flight: 0,
@@ -167,7 +166,6 @@ impl RingQueue {
         self.free.clear();
         self.held = Held::new(self.route.front.geometry());
         self.merged.clear();
-        self.merged_free.clear();
         self.waiting.clear();
         if let Ok(ring) = ring_for(&self.route, self.depth, self.make_ring) {
             self.waiter = self.waiter.take().and_then(|_| ring.waiter().ok());
@@ -232,11 +230,7 @@ impl RingQueue {
         // SAFETY: each slot owns the memory of its read, and keeps it until the merged transfer has ended (invariant 1).
         let transfer = unsafe { Transfer::joined(reads) };
         self.route.targets[target].file_device().counters().count(Op::Read, transfer.len());
-        let number = self.merged_free.pop().unwrap_or_else(|| {
-            self.merged.push(None);
-            self.merged.len() as u32 - 1
-        });
-        self.merged[number as usize] = Some(Merged { transfer, target, slots });
+        let number = self.merged.insert(Merged { transfer, target, slots }) as u32;
         self.push(number, MERGED);
     }
 
@@ -285,8 +279,7 @@ impl RingQueue {
             return;
         }
         let (transfer, target) = if part == MERGED {
-            let Merged { transfer, target, .. } =
-                self.merged[index as usize].as_ref().expect("it is in flight until its entry was popped");
+            let Merged { transfer, target, .. } = &self.merged[index as usize];
             (transfer, *target)
         } else {
             let PartOf { transfer, target, .. } = &self.slots[index as usize].parts[part as usize];
@@ -307,15 +300,12 @@ impl RingQueue {
 
     /// Record the result of a merged transfer. If it failed, its reads are pushed one by one.
     fn handle_merged(&mut self, number: u32, result: i32, done: &mut Vec<Completed>) {
-        let merged = self.merged[number as usize].as_mut().expect("it was in flight");
-        let step = merged.transfer.record(i64::from(result));
+        let step = self.merged[number as usize].transfer.record(i64::from(result));
         if matches!(step, Step::Again) {
             self.push(number, MERGED);
             return;
         }
-        let slots = self.merged[number as usize].take().map(|merged| merged.slots);
-        self.merged_free.push(number);
-        for index in slots.into_iter().flatten() {
+        for index in self.merged.remove(number as usize).slots {
             if matches!(step, Step::Done) {
                 self.slots[index as usize].outstanding = 0;
                 done.extend(self.stage_ended(index));
@@ -371,8 +361,7 @@ impl RingQueue {
 
     /// Completions to wait for until so many transfers complete: one each, but a merged transfer completes several.
     fn completions_of(&self, transfers: usize) -> u32 {
-        let has_merged = self.merged_free.len() < self.merged.len();
-        if has_merged { transfers.min(1) as u32 } else { transfers as u32 }
+        if !self.merged.is_empty() { transfers.min(1) as u32 } else { transfers as u32 }
     }
 
     /// Submit all entries, and wait for completions of so many transfers.

@@ -103,7 +103,7 @@ impl Model {
         if op != Op::Read {
             return;
         }
-        let memory = completed.io.memory.into_owned().unwrap();
+        let memory = completed.io.memory.as_owned().unwrap();
         let mut rest = memory.as_slice();
         for range in ranges {
             let (found, later) = rest.split_at((range.end - range.start) as usize);

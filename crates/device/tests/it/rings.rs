@@ -266,7 +266,7 @@ fn reads_in_flight_survive_a_fork() {
         assert_eq!(done.len(), 8);
         for completed in done {
             completed.result.unwrap();
-            let (mark, memory) = (completed.io.tag as u8 + 1, completed.io.memory.into_owned().unwrap());
+            let (mark, memory) = (completed.io.tag as u8 + 1, completed.io.memory.as_owned().unwrap());
             assert!(memory.as_slice().iter().all(|byte| *byte == mark), "round {round}, read {mark}");
         }
         let mut status = 0;

@@ -80,7 +80,7 @@ fn queued(device: &Arc<dyn BlockDevice>, task: u64, depth: u32) {
         for completed in done.drain(..) {
             completed.result.unwrap();
             let memory =
-                *completed.io.memory.into_owned().unwrap().into_any().downcast::<AlignedBuf>().unwrap();
+                *completed.io.memory.into_owned().unwrap().downcast::<AlignedBuf>().unwrap();
             assert_eq!(memory[0], mark(task, completed.io.tag));
         }
     }

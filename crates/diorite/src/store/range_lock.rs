@@ -318,7 +318,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::thread;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -343,7 +343,9 @@ mod tests {
             let lock = Arc::clone(&lock);
             thread::spawn(move || drop(lock.exclusive(5..15)))
         };
+        let limit = Instant::now() + Duration::from_secs(60);
         while lock.lists.lock().waiting.is_empty() {
+            assert!(Instant::now() < limit, "the writer does not come to wait");
             thread::sleep(Duration::from_millis(1));
         }
         assert!(lock.try_shared(12..13).is_none(), "after the writer");

@@ -2,11 +2,9 @@
 //!
 //! Where it sits: at the top, over the handles and contents of its files.
 
-pub(crate) mod commit_timer;
 pub(crate) mod create;
 pub(crate) mod ext_map;
 pub(crate) mod filesystem;
-pub(crate) mod mmp_heartbeat;
 mod names;
 pub(crate) mod node;
 pub(crate) mod nodes;
@@ -14,6 +12,7 @@ mod open;
 pub(crate) mod read_dir;
 pub(crate) mod removals;
 pub(crate) mod resolve;
+pub(crate) mod service;
 pub(crate) mod status;
 pub(crate) mod volume_target;
 pub(crate) mod walk;

@@ -28,9 +28,8 @@ use diorite_ext::{Inode, Volume};
 use crate::cache::engine::Engine;
 use crate::content::Content;
 use crate::store::map::SyncKind;
-use crate::volume::commit_timer::CommitTimer;
-use crate::volume::mmp_heartbeat::MmpHeartbeat;
 use crate::volume::removals::Removals;
+use crate::volume::service::Service;
 use crate::{Attributes, Error, InodeNumber, NodeSpec, RenameMode, Result};
 
 /// Parts of the table, each with a lock of its own.
@@ -50,9 +49,9 @@ pub(crate) struct Nodes {
     pub(crate) volume: Arc<Volume>,
     pub(crate) engine: Arc<Engine>,
     shards: [Mutex<Shard>; SHARDS],
-    mark: MmpHeartbeat,
+    mark: Service,
     root: OnceLock<Arc<Inode>>,
-    timer: CommitTimer,
+    timer: Service,
     removals: Removals,
     is_closed: AtomicBool,
 }
@@ -171,9 +170,9 @@ impl Shard {
 
 impl Nodes {
     pub(crate) fn new(volume: Arc<Volume>, engine: Arc<Engine>) -> Arc<Self> {
-        let mark = MmpHeartbeat::keep(&volume);
+        let mark = Service::mmp_heartbeat(&volume);
         Arc::new(Self {
-            timer: CommitTimer::start(&volume),
+            timer: Service::commit_timer(&volume),
             volume,
             engine,
             shards: std::array::from_fn(|_| Mutex::ranked(Rank::NodeTable, Shard::default())),

@@ -1,6 +1,5 @@
 //! Holds: access to the bytes of a page while its latch is held.
 
-use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -148,10 +147,6 @@ unsafe impl TransferMemory for SharedHold<Arc<Mapping>> {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         unreachable!("a page that is held shared is written out, never read into")
     }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
 // SAFETY: the page keeps its address while the mapping lives, which the hold does, and is accessed through the hold alone.
@@ -162,10 +157,6 @@ unsafe impl TransferMemory for ExclusiveHold<Arc<Mapping>> {
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
         self.bytes_mut()
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 

@@ -2,7 +2,6 @@
 #![allow(unsafe_code, reason = "one implementation of IoMemory, on a vector that never grows")]
 
 use crate::common;
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -137,9 +136,6 @@ unsafe impl IoMemory for Memory {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.0
     }
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
 #[test]
@@ -169,7 +165,7 @@ fn queued_transfers_keep_tags_and_data() {
             for completed in done.drain(..) {
                 completed.result.unwrap();
                 let memory =
-                    completed.io.memory.into_owned().unwrap().into_any().downcast::<Memory>().unwrap();
+                    completed.io.memory.into_owned().unwrap().downcast::<Memory>().unwrap();
                 assert!(
                     memory.0.iter().all(|byte| u64::from(*byte) + 1000 == completed.io.tag),
                     "{name} {op}"

@@ -5,7 +5,6 @@
 #![allow(unsafe_code, reason = "one implementation of IoMemory, on a vector that never grows")]
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
-use std::any::Any;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,9 +31,6 @@ unsafe impl IoMemory for Memory {
     }
     fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.0
-    }
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 
@@ -134,7 +130,7 @@ impl Actor {
 
     fn check(completed: Completed) {
         completed.result.unwrap();
-        let memory = completed.io.memory.into_owned().unwrap().into_any().downcast::<Memory>().unwrap();
+        let memory = completed.io.memory.into_owned().unwrap().downcast::<Memory>().unwrap();
         assert_eq!(memory.0[0], completed.io.tag as u8 + 1, "a transfer comes back with its own memory");
     }
 

@@ -1,7 +1,6 @@
 //! Memory that panics when it is asked for its bytes, for tests of this crate and of those above it, which name what it is made of.
 #![allow(unsafe_code, reason = "memory of a transfer is a promise")]
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -32,9 +31,5 @@ unsafe impl IoMemory for Panicking {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         self.count();
         &mut self.0
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }

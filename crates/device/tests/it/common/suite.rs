@@ -268,7 +268,6 @@ fn memory_of(io: QueuedIo) -> AlignedBuf {
     *io.memory
         .into_owned()
         .expect("it is given back")
-        .into_any()
         .downcast()
         .expect("the type that was submitted")
 }

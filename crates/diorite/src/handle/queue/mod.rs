@@ -22,7 +22,6 @@ use diorite_block::{
 
 use crate::content::Content;
 use crate::content::direct::check_alignment;
-use crate::content::write::bounce::fill_block;
 use crate::content::write::{LockedRange, Position, Step, WantedRange, WriteOp};
 use crate::store::range_lock::{LockId, LockMode};
 use crate::store::reservation::Reservation;
@@ -124,9 +123,6 @@ impl Pending {
 pub(crate) enum TransferKind {
     Read,
     Write,
-    /// Write bytes of one logical block at any offset in it. They lie in the memory where they lie in the block, and the rest of the block is
-    /// read into the memory first.
-    WriteInBlock,
 }
 
 /// A transfer to submit: the first `len` bytes of `memory`.
@@ -329,7 +325,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
     fn start_write(
         &mut self,
-        mut transfer: Submission<'_, M>,
+        transfer: Submission<'_, M>,
         position: Position,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), Refused<M>> {
@@ -338,7 +334,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             self.ready.push_back(Finished { tag, memory, result: Ok(0) });
             return Ok(());
         }
-        let (pending, pieces, exclusive) = match self.prepare_write(&mut transfer, position, acquire) {
+        let (pending, pieces, exclusive) = match self.prepare_write(&transfer, position, acquire) {
             Ok(prepared) => prepared,
             Err(error) => return Err((transfer.memory, error)),
         };
@@ -379,7 +375,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     /// Begin a write, up to its submission. Also the reservation, where it is exclusive and must be held until the write is recorded.
     fn prepare_write<'f>(
         &mut self,
-        transfer: &mut Submission<'f, M>,
+        transfer: &Submission<'f, M>,
         position: Position,
         acquire: &mut Acquire<'_>,
     ) -> Result<(Pending, Vec<Piece>, Option<Reservation<'f>>)> {
@@ -388,9 +384,6 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let locked = self.lock_write(file, position, transfer.len as u64, acquire)?;
         let step = Step { bytes: u64::MAX, alignment: 1 };
         let mut op = WriteOp::begin_locked(Arc::clone(content), locked, file.sync_mode().into(), step)?;
-        if transfer.kind == TransferKind::WriteInBlock {
-            fill_block(&content.store, transfer.memory.as_mut_slice(), op.range())?;
-        }
         let mut reservation = Reservation::new(&content.store.shared);
         match op.place(&mut reservation) {
             Err(error) if error.is_no_space() => {
@@ -477,7 +470,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
     fn memory_of(io: QueuedIo) -> M {
         let memory = io.memory.into_owned().expect("a queue gives back what it was given");
-        *memory.into_any().downcast::<M>().expect("the memory that was submitted")
+        *memory.downcast::<M>().expect("the memory that was submitted")
     }
 
     /// Whether a transfer is in flight on a device.
