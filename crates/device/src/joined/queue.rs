@@ -16,8 +16,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use diorite_block::{
-    BioFlags, BlockDevice, Completed, IoError, IoMemory, IoQueue, Notify, Op, Piece, QueuedIo,
-    QueuedMemory, Sector, Watch,
+    BioFlags, BlockDevice, Completed, IoError, IoMemory, IoQueue, Notify, Op, Piece, QueuedIo, QueuedMemory,
+    Sector, Watch,
 };
 
 use crate::ring::layout::Layout;

@@ -20,8 +20,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use diorite_block::{
-    Bio, BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Notify, Op, QueueWait,
-    QueuedIo, Sector, SharedQueue, WaitOnQueue, Watch, sync,
+    Bio, BioFlags, BlockDevice, Completed, IoError, IoErrorKind, IoQueue, Notify, Op, QueueWait, QueuedIo,
+    Sector, SharedQueue, WaitOnQueue, Watch, sync,
 };
 
 use super::workers;

@@ -43,7 +43,10 @@ fn gpt_of_both_block_sizes_is_read() {
         assert_eq!(facts, [(1, "boot", 1 << 20), (2, "data", 8 << 20)]);
         assert_eq!(found[1].kind.to_string(), "Linux filesystem");
         let data = PartitionDevice::open(device.clone(), 2).unwrap();
-        assert_eq!((data.geometry().capacity_bytes, data.part_of().expect("a window").1), (8 << 20, found[1].start));
+        assert_eq!(
+            (data.geometry().capacity_bytes, data.part_of().expect("a window").1),
+            (8 << 20, found[1].start)
+        );
         assert_eq!(data.name(), "disk?partition=2");
     }
 }
@@ -260,7 +263,10 @@ fn partitions_before_a_cut_chain_are_opened() {
     assert!(partitions(&*device).unwrap_err().to_string().contains("sector 12288 has no signature"));
     assert!(has_partitions(&*device) && !has_partitions(&*device_of(&vec![0; DISK], 512)));
     for (number, start) in [(1, 63), (4, 30000), (5, 4160), (6, 8256)] {
-        assert_eq!(PartitionDevice::open(device.clone(), number).unwrap().part_of().expect("a window").1, Sector(start));
+        assert_eq!(
+            PartitionDevice::open(device.clone(), number).unwrap().part_of().expect("a window").1,
+            Sector(start)
+        );
     }
     let text = PartitionDevice::open(device, 7).unwrap_err().to_string();
     assert!(text.contains("sector 12288 has no signature") && text.contains("6 (Linux"), "{text}");

@@ -79,8 +79,7 @@ fn queued(device: &Arc<dyn BlockDevice>, task: u64, depth: u32) {
         seen += done.len();
         for completed in done.drain(..) {
             completed.result.unwrap();
-            let memory =
-                *completed.io.memory.into_owned().unwrap().downcast::<AlignedBuf>().unwrap();
+            let memory = *completed.io.memory.into_owned().unwrap().downcast::<AlignedBuf>().unwrap();
             assert_eq!(memory[0], mark(task, completed.io.tag));
         }
     }

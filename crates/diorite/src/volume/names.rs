@@ -68,7 +68,8 @@ impl Filesystem {
         let path = path.as_ref();
         let create = |at: Resolved<'_>| self.nodes().create(&at.directory, &at.name, spec);
         let is_directory = spec.kind == FileKind::Directory;
-        let parent = if is_directory { self.nodes().search_new(path) } else { self.nodes().search_new_file(path) };
+        let parent =
+            if is_directory { self.nodes().search_new(path) } else { self.nodes().search_new_file(path) };
         parent.and_then(create).at_path(path)
     }
 

@@ -263,11 +263,7 @@ impl Nodes {
     }
 
     /// Make a file without a name, and refer to it.
-    pub(crate) fn create_nameless(
-        self: &Arc<Self>,
-        directory: &Inode,
-        spec: &NodeSpec,
-    ) -> Result<NodeRef> {
+    pub(crate) fn create_nameless(self: &Arc<Self>, directory: &Inode, spec: &NodeSpec) -> Result<NodeRef> {
         let inode = self.with_space(|volume| volume.names.create_nameless(directory, spec))?;
         let shard = self.shard(inode.number());
         Ok(self.insert(shard, inode))

@@ -81,7 +81,11 @@ impl Filesystem {
         if !options.create && !options.create_new {
             return self.nodes().find(path, true);
         }
-        let found = if options.create_new { self.nodes().search_new(path)? } else { self.nodes().search_to_make(path)? };
+        let found = if options.create_new {
+            self.nodes().search_new(path)?
+        } else {
+            self.nodes().search_to_make(path)?
+        };
         if let Some(inode) = found.inode {
             return self.nodes().acquire(inode);
         }

@@ -164,8 +164,7 @@ fn queued_transfers_keep_tags_and_data() {
             assert_eq!(done.len(), 40, "{name}");
             for completed in done.drain(..) {
                 completed.result.unwrap();
-                let memory =
-                    completed.io.memory.into_owned().unwrap().downcast::<Memory>().unwrap();
+                let memory = completed.io.memory.into_owned().unwrap().downcast::<Memory>().unwrap();
                 assert!(
                     memory.0.iter().all(|byte| u64::from(*byte) + 1000 == completed.io.tag),
                     "{name} {op}"

@@ -265,11 +265,7 @@ fn transfer(op: Op, offset: u64, memory: AlignedBuf, tag: u64) -> QueuedIo {
 }
 
 fn memory_of(io: QueuedIo) -> AlignedBuf {
-    *io.memory
-        .into_owned()
-        .expect("it is given back")
-        .downcast()
-        .expect("the type that was submitted")
+    *io.memory.into_owned().expect("it is given back").downcast().expect("the type that was submitted")
 }
 
 fn queue_moves_data(device: &Device) {

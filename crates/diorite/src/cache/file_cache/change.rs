@@ -34,12 +34,7 @@ pub(crate) struct PinnedPages<'c> {
 impl<'c> PinnedPages<'c> {
     /// Bring all of `pages` into the cache and pin them. Pages that a write of the bytes `covered` covers in part are
     /// read; the bytes that it covers are not initialised in the others. The caller has the range `held` locked.
-    fn pin(
-        cache: &'c FileCache,
-        pages: Range<u64>,
-        held: &Range<u64>,
-        covered: &Range<u64>,
-    ) -> Result<Self> {
+    fn pin(cache: &'c FileCache, pages: Range<u64>, held: &Range<u64>, covered: &Range<u64>) -> Result<Self> {
         let size = cache.store.size();
         let must_read = |page: u64| {
             let (start, stop) = (page * PAGE_SIZE, (page + 1) * PAGE_SIZE);

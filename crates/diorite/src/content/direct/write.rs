@@ -3,8 +3,8 @@
 use std::io::IoSlice;
 
 use crate::content::Content;
-use crate::content::no_wait::check_direct_write;
 use crate::content::direct::{WINDOW, check_alignment};
+use crate::content::no_wait::check_direct_write;
 use crate::content::write::{Position, Step, WriteMode, WriteOp, Written, bytes_from, len_of};
 use crate::store::reservation::Reservation;
 use crate::{IoFlags, Result};

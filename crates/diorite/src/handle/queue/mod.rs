@@ -16,9 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use diorite_block::sync::{Work, work};
-use diorite_block::{
-    BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
-};
+use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piece, QueuedIo, QueuedMemory};
 
 use crate::content::Content;
 use crate::content::direct::check_alignment;
