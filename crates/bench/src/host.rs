@@ -12,21 +12,21 @@ use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 
 use crate::error::Error;
 
-/// Whether a host file goes through the host's page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostIo {
-    /// Through the page cache.
+/// Whether I/O uses a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileIo {
+    /// Through the cache of the host or of Diorite.
     Buffered,
-    /// `O_DIRECT`: offset, length and memory must be aligned.
+    /// Between the disk and the caller's memory: offset, length and memory must be aligned.
     Direct,
 }
 
-/// Whether a host file must exist.
+/// The file at the start of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostCreate {
-    /// It must exist.
+pub enum Start {
+    /// The file of an earlier test.
     Existing,
-    /// It must not exist.
+    /// A new file.
     New,
 }
 
@@ -39,19 +39,19 @@ pub struct HostFile {
 
 impl HostFile {
     /// Open `path` for reading and writing.
-    pub fn open(path: &Path, io: HostIo, create: HostCreate) -> Result<Self, Error> {
+    pub fn open(path: &Path, io: FileIo, create: Start) -> Result<Self, Error> {
         let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
-        if io == HostIo::Direct {
+        if io == FileIo::Direct {
             flags |= OFlags::DIRECT;
         }
         let what = match create {
-            HostCreate::Existing => "open",
-            HostCreate::New => {
+            Start::Existing => "open",
+            Start::New => {
                 flags |= OFlags::CREATE | OFlags::EXCL;
                 "create"
             }
         };
-        let what = if io == HostIo::Direct { "open with O_DIRECT" } else { what };
+        let what = if io == FileIo::Direct { "open with O_DIRECT" } else { what };
         let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH)
             .map_err(|errno| Error::host(path, what, errno))?;
         Ok(Self { path: path.to_owned(), fd })

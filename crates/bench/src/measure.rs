@@ -213,18 +213,7 @@ impl Latencies {
 
     /// Mean and percentiles; `None` without operations.
     pub fn summary(&self) -> Option<LatencyUs> {
-        if self.nanoseconds.is_empty() {
-            return None;
-        }
-        let at = |quantile| self.nanoseconds.value_at_quantile(quantile) as f64 / 1000.0;
-        Some(LatencyUs {
-            mean: self.nanoseconds.mean() / 1000.0,
-            p50: at(0.5),
-            p99: at(0.99),
-            p99_9: at(0.999),
-            p99_99: at(0.9999),
-            max: self.nanoseconds.max() as f64 / 1000.0,
-        })
+        (!self.nanoseconds.is_empty()).then(|| LatencyUs::of(&self.nanoseconds))
     }
 }
 

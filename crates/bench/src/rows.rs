@@ -4,6 +4,7 @@
 //! 1. A figure that does not apply to a row is absent from its JSON, never zero.
 //! 2. A row that is too short to be accurate has no rates and no CPU figures ([`Row::is_too_short`]).
 
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
@@ -86,6 +87,21 @@ pub struct LatencyUs {
     pub p99_99: f64,
     /// Maximum.
     pub max: f64,
+}
+
+impl LatencyUs {
+    /// Of times in nanoseconds.
+    pub fn of(nanoseconds: &Histogram<u64>) -> Self {
+        let at = |quantile| nanoseconds.value_at_quantile(quantile) as f64 / 1000.0;
+        Self {
+            mean: nanoseconds.mean() / 1000.0,
+            p50: at(0.5),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: nanoseconds.max() as f64 / 1000.0,
+        }
+    }
 }
 
 /// One test of one engine in one mode.
@@ -197,26 +213,14 @@ pub struct Verdict {
 impl Verdict {
     /// `measured` must be at least `target`.
     pub fn at_least(name: impl Into<String>, target: f64, measured: f64) -> Self {
-        Self {
-            name: name.into(),
-            target,
-            measured,
-            better: Better::Higher,
-            holds: measured >= target,
-            reason: None,
-        }
+        let (better, holds) = (Better::Higher, measured >= target);
+        Self { name: name.into(), target, measured, better, holds, reason: None }
     }
 
     /// `measured` must be at most `target`.
     pub fn at_most(name: impl Into<String>, target: f64, measured: f64) -> Self {
-        Self {
-            name: name.into(),
-            target,
-            measured,
-            better: Better::Lower,
-            holds: measured <= target,
-            reason: None,
-        }
+        let (better, holds) = (Better::Lower, measured <= target);
+        Self { name: name.into(), target, measured, better, holds, reason: None }
     }
 }
 

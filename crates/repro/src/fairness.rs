@@ -272,7 +272,7 @@ impl Outcome {
             let mut row = Row::new(Engine::Sim, mode, format!("fairness {who}, {name}"), bytes, seconds);
             row.mb_per_s = Some(bytes as f64 / 1e6 / seconds.max(1e-9));
             row.ops_per_s = Some(latency.len() as f64 / seconds.max(1e-9));
-            row.latency_us = Some(latency_us(latency));
+            row.latency_us = Some(LatencyUs::of(latency));
             self.rows.push(row);
         }
     }
@@ -287,18 +287,6 @@ impl Outcome {
                 ms(inject.writer().latency_ns.max()),
             ),
         ]);
-    }
-}
-
-fn latency_us(latency: &Histogram<u64>) -> LatencyUs {
-    let at = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
-    LatencyUs {
-        mean: latency.mean() / 1e3,
-        p50: at(0.5),
-        p99: at(0.99),
-        p99_9: at(0.999),
-        p99_99: at(0.9999),
-        max: latency.max() as f64 / 1e3,
     }
 }
 

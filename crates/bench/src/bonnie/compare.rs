@@ -23,10 +23,11 @@ use diorite_block::sync::now;
 
 use super::advice::{advice, ratio};
 use super::series::Series;
-use super::target::{FileIo, Target};
+use super::target::Target;
 use super::workload::{Seeking, Workload};
 use super::{CHUNK_BYTES, Test};
 use crate::error::Error;
+use crate::host::FileIo;
 use crate::measure::OtherPrograms;
 use crate::published::{BonnieCell, Odirect2001, mean};
 use crate::rows::{CpuScope, Engine, Mode, Report, Row, Verdict};

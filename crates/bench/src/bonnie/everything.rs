@@ -12,11 +12,11 @@ use diorite_device::{AlignedBuf, DirectIo, FileDevice, OpenOptions};
 
 use super::chunks::{IN_FLIGHT, huge_buffer};
 use super::compare::{Contender, Plan, measure};
-use super::target::{FileIo, HostTarget, Target};
+use super::target::{HostTarget, Target};
 use super::workload::Seeking;
 use super::{CHUNK_BYTES, ImageTarget};
 use crate::error::Error;
-use crate::host::{HostCreate, HostFile, HostIo, TemporaryFile, free_bytes};
+use crate::host::{FileIo, HostFile, Start, TemporaryFile, free_bytes};
 use crate::machine::Machine;
 use crate::machine::available_memory_bytes;
 use crate::measure::background_cpu_percent;
@@ -104,7 +104,7 @@ pub fn compare_all(
     need_space(directory, 2 * PROBE_BYTES)?;
     let host = Arc::new(HostTarget::new(directory, "")?);
     let queued = Arc::new(HostTarget::new(directory, "q")?.in_flight());
-    let io = if supports_direct(host.path())? { HostIo::Direct } else { HostIo::Buffered };
+    let io = if supports_direct(host.path())? { FileIo::Direct } else { FileIo::Buffered };
     let mib = match effort.size {
         FileSize::Mib(mib) => mib,
         FileSize::Affordable { least, most } => {
@@ -150,7 +150,7 @@ fn contenders(
     [host, queued]: [&Arc<HostTarget>; 2],
     filesystem: &Filesystem,
     image: &Path,
-    io: HostIo,
+    io: FileIo,
     per_byte: bool,
 ) -> Vec<Contender> {
     let contender = |target: &Arc<dyn Target>, io, per_byte| Contender {
@@ -164,7 +164,7 @@ fn contenders(
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let ours: Arc<dyn Target> = Arc::new(ImageTarget::new(filesystem.clone(), name, "/"));
     let mut contenders = vec![contender(&host, FileIo::Buffered, per_byte)];
-    if io == HostIo::Direct {
+    if io == FileIo::Direct {
         contenders.push(contender(&host, FileIo::Direct, false));
         contenders.push(contender(&queued, FileIo::Direct, false));
     }
@@ -173,7 +173,7 @@ fn contenders(
     contenders
 }
 
-fn notes(report: &mut Report, io: HostIo) {
+fn notes(report: &mut Report, io: FileIo) {
     report.notes.push(format!(
         "Method: all ways run each test in turn on one disk; figures are medians over the rounds. Writes are synced before the \
          clock stops, and reads begin with a cold cache. Each block write makes a new file; a rewrite overwrites allocated blocks. In \
@@ -181,7 +181,7 @@ fn notes(report: &mut Report, io: HostIo) {
          buffered file. The host's direct I/O waits for each chunk, as in 2001, and so does each rewrite. The host's row with \
          {IN_FLIGHT} in flight has {IN_FLIGHT} threads."
     ));
-    if io == HostIo::Buffered {
+    if io == FileIo::Buffered {
         report.notes.push(
             "This filesystem has no O_DIRECT: the image itself used the host's page cache. Choose another directory to \
              measure direct I/O."
@@ -199,10 +199,10 @@ fn image_bytes_for(size: u64) -> u64 {
     (size + size / 12 + (32 << 20)).next_multiple_of(CHUNK_BYTES as u64)
 }
 
-fn make_filesystem(image: &Path, size: u64, io: HostIo) -> Result<Filesystem, Error> {
+fn make_filesystem(image: &Path, size: u64, io: FileIo) -> Result<Filesystem, Error> {
     let direct = match io {
-        HostIo::Direct => DirectIo::Required,
-        HostIo::Buffered => DirectIo::Off,
+        FileIo::Direct => DirectIo::Required,
+        FileIo::Buffered => DirectIo::Off,
     };
     let device = FileDevice::open(image, &OpenOptions::read_write().direct(direct))
         .map_err(|error| diorite_error(image, error.into()))?;
@@ -226,7 +226,7 @@ fn make_filesystem(image: &Path, size: u64, io: HostIo) -> Result<Filesystem, Er
 
 /// Whether a direct write works.
 fn supports_direct(path: &Path) -> Result<bool, Error> {
-    let file = match HostFile::open(path, HostIo::Direct, HostCreate::New) {
+    let file = match HostFile::open(path, FileIo::Direct, Start::New) {
         Ok(file) => file,
         Err(Error::Host { source: rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP, .. }) => {
             return Ok(false);
@@ -238,7 +238,7 @@ fn supports_direct(path: &Path) -> Result<bool, Error> {
 }
 
 /// Rate of writing a new file, in 2^20 bytes a second.
-fn mib_a_second(path: &Path, io: HostIo, cancel: &Cancel) -> Result<f64, Error> {
+fn mib_a_second(path: &Path, io: FileIo, cancel: &Cancel) -> Result<f64, Error> {
     let started = diorite_block::sync::now();
     write_all(path, io, PROBE_BYTES, cancel, &crate::watch::Silent)?;
     let seconds = diorite_block::sync::now().saturating_sub(started).as_secs_f64().max(1e-3);
@@ -254,7 +254,7 @@ fn free_mib(directory: &Path) -> Result<u32, Error> {
 /// Allocate and write all blocks of a file before the tests.
 fn fill(
     path: &Path,
-    io: HostIo,
+    io: FileIo,
     bytes: u64,
     what: &str,
     cancel: &Cancel,
@@ -268,12 +268,12 @@ fn fill(
 
 fn write_all(
     path: &Path,
-    io: HostIo,
+    io: FileIo,
     bytes: u64,
     cancel: &Cancel,
     observer: &dyn Observer,
 ) -> Result<(), Error> {
-    let create = if PathBuf::from(path).exists() { HostCreate::Existing } else { HostCreate::New };
+    let create = if PathBuf::from(path).exists() { Start::Existing } else { Start::New };
     let file = HostFile::open(path, io, create)?;
     file.preallocate(bytes)?;
     let mut buffer = huge_buffer(CHUNK_BYTES, AlignedBuf::try_zeroed)?;

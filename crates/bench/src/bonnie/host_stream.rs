@@ -145,22 +145,22 @@ impl ChunkWriter for HostStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::{HostCreate, HostIo};
+    use crate::host::{FileIo, Start};
 
     #[test]
     fn chunks_keep_their_order() {
         const CHUNKS: u8 = 2 * IN_FLIGHT as u8 + 3;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
-        let open = |create| HostFile::open(&path, HostIo::Buffered, create).unwrap();
+        let open = |create| HostFile::open(&path, FileIo::Buffered, create).unwrap();
         let mut writer: Box<dyn ChunkWriter> =
-            Box::new(HostStream::new(open(HostCreate::New), Direction::Write).unwrap());
+            Box::new(HostStream::new(open(Start::New), Direction::Write).unwrap());
         for number in 0..CHUNKS {
             writer.buffer().unwrap().fill(number);
             writer.submit().unwrap();
         }
         writer.finish().unwrap();
-        let mut reader = HostStream::new(open(HostCreate::Existing), Direction::Read).unwrap();
+        let mut reader = HostStream::new(open(Start::Existing), Direction::Read).unwrap();
         for number in 0..CHUNKS {
             let chunk = reader.next_chunk().unwrap().expect("all written chunks");
             assert!(chunk.len() == CHUNK_BYTES && chunk.iter().all(|byte| *byte == number), "{number}");

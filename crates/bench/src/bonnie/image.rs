@@ -9,8 +9,9 @@ use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
 use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, Streamed, WorkFile, huge_buffer};
-use super::target::{FileIo, Start, Target, TargetCounts, one_at_a_time};
+use super::target::{Target, TargetCounts, one_at_a_time};
 use crate::error::Error;
+use crate::host::{FileIo, Start};
 use crate::rows::Engine;
 
 /// A file in an open filesystem, which the caller closes.

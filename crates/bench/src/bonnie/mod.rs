@@ -18,6 +18,7 @@ mod table;
 mod target;
 mod workload;
 
+pub use crate::host::{FileIo, Start};
 pub use advice::advice;
 pub use chunks::{ChunkReader, ChunkWriter, WorkFile};
 pub use compare::{Contender, Plan, measure};
@@ -28,7 +29,7 @@ pub use render::{comparison_text, verdict_line};
 pub use series::{Sample, Series};
 pub use single::{Settings, run};
 pub use table::{table_line, table_text};
-pub use target::{FileIo, HostTarget, Start, Target, TargetCounts};
+pub use target::{HostTarget, Target, TargetCounts};
 pub use workload::{Seeking, Workload};
 
 /// Size of a block transfer, as in the patch, so that the disk gets large requests.

@@ -1,10 +1,11 @@
 //! Bonnie on one target, as the seeds' program.
 
 use super::series::Series;
-use super::target::{FileIo, Target};
+use super::target::Target;
 use super::workload::{Seeking, Workload};
 use super::{CHUNK_BYTES, Test};
 use crate::error::Error;
+use crate::host::FileIo;
 use crate::rows::{CpuScope, Mode, Row};
 use crate::watch::{Cancel, Observer};
 

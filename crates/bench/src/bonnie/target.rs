@@ -10,26 +10,8 @@ use super::CHUNK_BYTES;
 use super::chunks::{ChunkReader, ChunkWriter, OneAtATime, WorkFile, huge_buffer};
 use super::host_stream::{Direction, HostStream};
 use crate::error::Error;
-use crate::host::{HostCreate, HostFile, HostIo, remove_file, sync_filesystem};
+use crate::host::{FileIo, HostFile, Start, remove_file, sync_filesystem};
 use crate::rows::{Engine, Mode};
-
-/// Whether I/O uses a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileIo {
-    /// Through the cache of the host or of Diorite.
-    Buffered,
-    /// Between the disk and the caller's memory.
-    Direct,
-}
-
-/// The file at the start of a test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// The file of an earlier test.
-    Existing,
-    /// A new file; an existing file is removed.
-    New,
-}
 
 /// Counters of the layers below. The kernel does not report them for a host file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,20 +99,12 @@ impl HostTarget {
     }
 
     fn open_file(&self, io: FileIo, start: Start) -> Result<HostFile, Error> {
-        let io = match io {
-            FileIo::Buffered => HostIo::Buffered,
-            FileIo::Direct => HostIo::Direct,
-        };
-        let create = match start {
-            Start::New => {
-                remove_file(&self.path)?;
-                // Otherwise the journal would free the old blocks while another contender is measured.
-                sync_filesystem(self.path.parent().unwrap_or(Path::new(".")))?;
-                HostCreate::New
-            }
-            Start::Existing => HostCreate::Existing,
-        };
-        HostFile::open(&self.path, io, create)
+        if start == Start::New {
+            remove_file(&self.path)?;
+            // Otherwise the journal would free the old blocks while another contender is measured.
+            sync_filesystem(self.path.parent().unwrap_or(Path::new(".")))?;
+        }
+        HostFile::open(&self.path, io, start)
     }
 
     /// The file.
@@ -178,7 +152,7 @@ impl Target for HostTarget {
     }
 
     fn forget_cached(&self) -> Result<(), Error> {
-        HostFile::open(&self.path, HostIo::Buffered, HostCreate::Existing)?.forget_cached()
+        HostFile::open(&self.path, FileIo::Buffered, Start::Existing)?.forget_cached()
     }
 
     fn remove(&self) -> Result<(), Error> {

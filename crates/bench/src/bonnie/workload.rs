@@ -14,9 +14,10 @@ use diorite_device::AlignedBuf;
 
 use super::chunks::WorkFile;
 use super::series::Sample;
-use super::target::{FileIo, Start, Target, TargetCounts};
+use super::target::{Target, TargetCounts};
 use super::{CHUNK_BYTES, Test};
 use crate::error::Error;
+use crate::host::{FileIo, Start};
 use crate::measure::{Latencies, Snapshot};
 use crate::watch::{Cancel, Observer};
 
