@@ -79,8 +79,6 @@ pub enum Rank {
     Orphans,
     /// Inodes whose access time is in memory alone.
     LazyTimes,
-    /// Cached blocks and names of a directory: across reads.
-    DirectoryCache,
     /// Cached inodes by number: for a look-up or an insertion.
     InodeShard,
     /// Reserved quota: across reads.
@@ -117,8 +115,6 @@ pub enum Rank {
     // Leaves of the volume (`diorite-ext`).
     /// A set of the dentry cache.
     DentryCache,
-    /// Directory caches by inode.
-    DirectoryMap,
     /// Free memory of metadata blocks.
     BlockMemory,
 

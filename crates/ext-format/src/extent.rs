@@ -114,11 +114,6 @@ impl Extent {
         }
     }
 
-    /// Store as entry `index` of a leaf.
-    pub fn write_into(&self, node: &mut [u8], index: usize) {
-        put(node, entry_offset(index), &self.to_entry());
-    }
-
     /// As it is stored.
     pub fn to_entry(&self) -> [u8; ENTRY_SIZE] {
         let most = if self.unwritten { MAX_UNWRITTEN } else { MAX_WRITTEN };
@@ -159,11 +154,6 @@ impl Index {
             start: FileBlock(u64::from(le32(entry, 0))),
             block: FsBlock(u64::from(le32(entry, 4)) | u64::from(le16(entry, 8)) << 32),
         }
-    }
-
-    /// Store as entry `index` of an inner node.
-    pub fn write_into(&self, node: &mut [u8], index: usize) {
-        put(node, entry_offset(index), &self.to_entry());
     }
 
     /// As it is stored.
@@ -209,12 +199,12 @@ mod tests {
             for blocks in [1, MAX_UNWRITTEN] {
                 let extent =
                     Extent { start: FileBlock(9), blocks, block: FsBlock(0x1234_5678_9abc), unwritten };
-                extent.write_into(&mut node, 1);
+                put(&mut node, entry_offset(1), &extent.to_entry());
                 assert_eq!(Extent::parse(&node, 1), extent);
             }
         }
         let index = Index { start: FileBlock(7), block: FsBlock(0xffff_0000_0001) };
-        index.write_into(&mut node, 83);
+        put(&mut node, entry_offset(83), &index.to_entry());
         assert_eq!(Index::parse(&node, 83), index);
         set_checksum(&mut node, ChecksumSeed(1));
         assert!(has_valid_checksum(&node, ChecksumSeed(1)));

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::checksum::{crc16, crc32c};
 use crate::{Corrupt, FsBlock, GroupNumber, Result};
-use crate::{RoCompat, Superblock};
+use crate::{Layout, RoCompat, Superblock};
 
 bitflags! {
     /// Parts of a group that have never been written. They only mean something on a volume whose descriptors have checksums, as the kernel
@@ -178,7 +178,8 @@ impl GroupDescriptor {
     /// `Corrupt`, with the group and what is wrong.
     pub fn validate(&self, group: GroupNumber, superblock: &Superblock) -> Result<()> {
         let fail = |what| Err(Corrupt::Group { group: group.0, what }.into());
-        let (first, end) = (superblock.first_data_block().0, superblock.blocks_count());
+        let layout = Layout::new(superblock);
+        let (first, end) = (layout.first_data_block, layout.blocks_count);
         let on_volume = |block: FsBlock, blocks: u64| {
             block.0 > first && block.0.checked_add(blocks).is_some_and(|after| after <= end)
         };
@@ -188,19 +189,19 @@ impl GroupDescriptor {
         if !on_volume(self.inode_bitmap, 1) {
             return fail("the inode bitmap is not on the volume");
         }
-        if !on_volume(self.inode_table, u64::from(superblock.inode_table_blocks())) {
+        if !on_volume(self.inode_table, u64::from(layout.inode_table_blocks())) {
             return fail("the inode table is not on the volume");
         }
-        if self.free_clusters > superblock.clusters_per_group() {
+        if self.free_clusters > layout.clusters_per_group {
             return fail("more blocks are free than the group has");
         }
-        if self.free_inodes > superblock.inodes_per_group() {
+        if self.free_inodes > layout.inodes_per_group {
             return fail("more inodes are free than the group has");
         }
-        if self.used_directories > superblock.inodes_per_group() {
+        if self.used_directories > layout.inodes_per_group {
             return fail("more directories than the group has inodes");
         }
-        if self.unused_inodes > superblock.inodes_per_group() {
+        if self.unused_inodes > layout.inodes_per_group {
             return fail("more inodes are unused than the group has");
         }
         Ok(())

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::checksum::crc32c;
 use crate::xattr::{self, Attributes, INODE_HEADER};
-use crate::{Corrupt, FileKind, FsBlock, InodeNumber, Result, Timestamp};
+use crate::{Corrupt, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
 use crate::{Incompat, RoCompat, Superblock, le16, le32, put};
 
 pub use crate::inode_flags::InodeFlags;
@@ -71,10 +71,8 @@ const CHECKSUM_HI: usize = 0x82;
 pub struct DiskInode {
     /// Kind (upper four bits) and permissions.
     pub mode: u16,
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
+    /// User and group.
+    pub owner: Owner,
     /// Size in bytes.
     pub size: u64,
     /// Last access.
@@ -86,7 +84,7 @@ pub struct DiskInode {
     /// Creation, where there is space for it.
     pub created: Option<Timestamp>,
     /// When it was removed; for an orphan, the next one of the list.
-    pub deleted: u32,
+    pub deletion_time: u32,
     /// Hard links.
     pub links: u16,
     /// Sectors of 512 bytes.
@@ -98,7 +96,7 @@ pub struct DiskInode {
     /// Generation.
     pub generation: u32,
     /// The block of extended attributes; 0 if there is none.
-    pub file_acl: FsBlock,
+    pub xattr_block: FsBlock,
     /// Bytes in use beyond the first 128.
     pub extra_isize: u16,
     /// Version, for NFS; for an `EA_INODE` the lower half holds a part of the reference count.
@@ -112,20 +110,19 @@ impl Default for DiskInode {
     fn default() -> Self {
         Self {
             mode: 0,
-            uid: 0,
-            gid: 0,
+            owner: Owner::default(),
             size: 0,
             accessed: Timestamp::default(),
             changed: Timestamp::default(),
             modified: Timestamp::default(),
             created: None,
-            deleted: 0,
+            deletion_time: 0,
             links: 0,
             sectors: 0,
             flags: InodeFlags::empty(),
             block: [0; BLOCK_AREA_SIZE],
             generation: 0,
-            file_acl: FsBlock(0),
+            xattr_block: FsBlock(0),
             extra_isize: 0,
             version: 0,
             project: 0,
@@ -162,23 +159,23 @@ impl DiskInode {
         let size_hi = if wide_size { u64::from(raw.size_hi.get()) } else { 0 };
         let wide = features.has_incompat(Incompat::SIXTY_FOUR_BIT);
         let acl_hi = if wide { u64::from(raw.file_acl_hi.get()) } else { 0 };
+        let half = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
         Ok(Self {
             mode,
-            uid: u32::from(raw.uid_lo.get()) | u32::from(raw.uid_hi.get()) << 16,
-            gid: u32::from(raw.gid_lo.get()) | u32::from(raw.gid_hi.get()) << 16,
+            owner: Owner { uid: half(raw.uid_lo, raw.uid_hi), gid: half(raw.gid_lo, raw.gid_hi) },
             size: u64::from(raw.size_lo.get()) | size_hi << 32,
             accessed: decode_time(raw.atime.get(), has(16).then(|| extra.atime_extra.get())),
             changed: decode_time(raw.ctime.get(), has(8).then(|| extra.ctime_extra.get())),
             modified: decode_time(raw.mtime.get(), has(12).then(|| extra.mtime_extra.get())),
             created: has(20)
                 .then(|| decode_time(extra.crtime.get(), has(24).then(|| extra.crtime_extra.get()))),
-            deleted: raw.dtime.get(),
+            deletion_time: raw.dtime.get(),
             links: raw.links.get(),
             sectors: decode_sectors(&raw, flags, superblock),
             flags,
             block: raw.block,
             generation: raw.generation.get(),
-            file_acl: FsBlock(u64::from(raw.file_acl_lo.get()) | acl_hi << 32),
+            xattr_block: FsBlock(u64::from(raw.file_acl_lo.get()) | acl_hi << 32),
             extra_isize,
             version: u64::from(raw.version_lo.get())
                 | if has(28) { u64::from(extra.version_hi.get()) << 32 } else { 0 },
@@ -221,20 +218,20 @@ impl DiskInode {
     fn write_fixed(&self, raw: &mut RawInode, superblock: &Superblock) {
         let features = superblock.features();
         raw.mode = U16::new(self.mode);
-        raw.uid_lo = U16::new(self.uid as u16);
-        raw.uid_hi = U16::new((self.uid >> 16) as u16);
-        raw.gid_lo = U16::new(self.gid as u16);
-        raw.gid_hi = U16::new((self.gid >> 16) as u16);
+        raw.uid_lo = U16::new(self.owner.uid as u16);
+        raw.uid_hi = U16::new((self.owner.uid >> 16) as u16);
+        raw.gid_lo = U16::new(self.owner.gid as u16);
+        raw.gid_hi = U16::new((self.owner.gid >> 16) as u16);
         raw.size_lo = U32::new(self.size as u32);
         raw.size_hi = U32::new((self.size >> 32) as u32);
-        raw.dtime = U32::new(self.deleted);
+        raw.dtime = U32::new(self.deletion_time);
         raw.links = U16::new(self.links);
         raw.version_lo = U32::new(self.version as u32);
         raw.block = self.block;
         raw.generation = U32::new(self.generation);
-        raw.file_acl_lo = U32::new(self.file_acl.0 as u32);
+        raw.file_acl_lo = U32::new(self.xattr_block.0 as u32);
         if features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
-            raw.file_acl_hi = U16::new((self.file_acl.0 >> 32) as u16);
+            raw.file_acl_hi = U16::new((self.xattr_block.0 >> 32) as u16);
         }
         let mut flags = self.flags - InodeFlags::HUGE_FILE;
         let mut count = self.sectors;
@@ -491,8 +488,7 @@ mod tests {
         let number = InodeNumber(12);
         let inode = DiskInode {
             mode: 0o100_644,
-            uid: 0x1234_5678,
-            gid: 0x9abc_def0,
+            owner: Owner { uid: 0x1234_5678, gid: 0x9abc_def0 },
             size: 0x1_2345_6789,
             created: Some(Timestamp { seconds: 1, nanoseconds: 2 }),
             links: 3,
@@ -500,7 +496,7 @@ mod tests {
             flags: InodeFlags::EXTENTS,
             block: [7; BLOCK_AREA_SIZE],
             generation: 9,
-            file_acl: FsBlock(77),
+            xattr_block: FsBlock(77),
             extra_isize: 32,
             version: 0x1_0000_0002,
             project: 5,

@@ -174,7 +174,8 @@ pub(crate) fn encode_block(block: &mut [u8], attributes: &[Attribute]) {
     BlockHeader { references: 1, hash: block_hash(hashes) }.write_into(block);
 }
 
-fn decode<'a>(
+/// The attributes of an area.
+pub(crate) fn decode<'a>(
     attributes: impl Iterator<Item = Result<RawAttribute<'a>, &'static str>>,
 ) -> Result<Vec<Attribute>, &'static str> {
     attributes.map(|raw| raw.map(|raw| Attribute::from_raw(&raw))).collect()

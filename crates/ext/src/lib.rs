@@ -23,6 +23,7 @@
 mod allocate;
 mod attribute_areas;
 mod base;
+mod block_map;
 mod buffer;
 mod dentry_cache;
 mod directory;
@@ -43,6 +44,7 @@ mod volume;
 mod xattr;
 
 pub use allocate::{ReservedBlocks, ReservedBlocksGuard, Trim};
+pub use block_map::{BlockReader, MapSink, walk_map};
 pub use diorite_ext_format as layout;
 pub use diorite_ext_format::{
     BlockSize, Corrupt, DataMode, FileBlock, FileKind, FsBlock, GroupNumber, Incompatible, InodeNumber,

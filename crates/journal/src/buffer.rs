@@ -12,13 +12,12 @@
 //! own lock held for writing.
 
 use std::fmt;
-use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use diorite_block::sync::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
-use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice, Sector};
+use diorite_block::{Bio, BioFlags, BlockDevice, Plug, Sector};
 use hashbrown::HashMap;
 
 use crate::memory::{BlockMemory, BlockPool};
@@ -359,7 +358,6 @@ impl BufferCache {
 
     /// As [`BufferCache::read_ahead`], for blocks in several places: all are asked for at once.
     pub fn read_ahead_each(&self, blocks: impl Iterator<Item = (FsBlock, impl Into<BlockKind>)>) {
-        let size = self.block_size.bytes() as usize;
         let inside = blocks.filter(|(block, _)| block.0 < self.blocks).take(READ_AHEAD_BLOCKS_MAX);
         let buffers: Vec<_> = inside
             .map(|(block, kind)| Arc::new(Buffer::new(block, self.memory.zeroed(), kind.into(), false)))
@@ -371,30 +369,12 @@ impl BufferCache {
                 self.insert_if_absent(buffer).then_some((buffer, content))
             })
             .collect();
-        let geometry = self.device.geometry();
-        let per_bio =
-            (geometry.max_transfer_bytes as usize / size).clamp(1, geometry.max_segments.max(1).into());
-        let mut bios: Vec<Bio<'_>> = Vec::new();
-        let mut next = None;
+        let mut plug = Plug::new(self.device.geometry(), BioFlags::META);
         for (buffer, content) in &mut loading {
             let bytes = Arc::get_mut(&mut content.bytes).expect("not in the cache yet");
-            match bios.last_mut() {
-                Some(Bio { memory: BioMemory::Read(segments), .. })
-                    if next == Some(buffer.block.0) && segments.len() < per_bio =>
-                {
-                    segments.push(IoSliceMut::new(bytes));
-                }
-                _ => {
-                    let mut bio =
-                        Bio::read(Sector::containing(self.block_size.address_of(buffer.block)), bytes);
-                    bio.flags |= BioFlags::META;
-                    bios.push(bio);
-                }
-            }
-            next = Some(buffer.block.0 + 1);
+            plug.read(Sector::containing(self.block_size.address_of(buffer.block)), bytes);
         }
-        let read = bios.is_empty() || self.device.execute(&mut bios).is_ok();
-        drop(bios);
+        let read = plug.unplug(&*self.device).is_ok();
         for (buffer, mut content) in loading {
             let verified = self
                 .checksums

@@ -7,7 +7,7 @@
 
 pub mod tree;
 
-use crate::{le16, le32, put};
+use crate::{Owner, le16, le32, put};
 
 /// Bytes of a block of the file.
 pub const BLOCK_SIZE: usize = 1024;
@@ -61,6 +61,15 @@ impl QuotaKind {
             Self::User => "user",
             Self::Group => "group",
             Self::Project => "project",
+        }
+    }
+
+    /// The number of the user, group or project that an inode is charged to.
+    pub const fn id(self, owner: Owner, project: u32) -> u32 {
+        match self {
+            Self::User => owner.uid,
+            Self::Group => owner.gid,
+            Self::Project => project,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Where groups, their superblock backups and descriptors, and inodes are: arithmetic on a superblock's numbers.
 
+use zerocopy::byteorder::little_endian::U32;
+
 use super::{SUPERBLOCK_OFFSET, Superblock};
 use crate::{BlockSize, Corrupt, FsBlock, GroupNumber, InodeNumber, Result};
 use crate::{Compat, Incompat, RoCompat};
@@ -75,29 +77,37 @@ pub fn is_sparse_backup(group: u64) -> bool {
 impl Layout {
     /// The layout of a volume.
     pub fn new(superblock: &Superblock) -> Self {
-        let features = superblock.features();
+        let (raw, features) = (superblock.raw(), superblock.features());
+        let block_size = superblock.block_size();
+        let (first_data_block, blocks_count) = (raw.first_data_block.get().into(), superblock.blocks_count());
+        let has_clusters = features.has_ro_compat(RoCompat::BIGALLOC);
+        let cluster_shift = raw.log_cluster_size.get().saturating_sub(raw.log_block_size.get()).min(20);
+        let blocks_per_group = raw.blocks_per_group.get();
+        let groups =
+            blocks_count.saturating_sub(first_data_block).div_ceil(u64::from(blocks_per_group.max(1)));
+        let log_flex = u32::from(raw.log_groups_per_flex).min(31);
         Self {
-            block_size: superblock.block_size(),
-            blocks_count: superblock.blocks_count(),
-            first_data_block: superblock.first_data_block().0,
-            blocks_per_group: superblock.blocks_per_group(),
-            blocks_per_cluster: superblock.blocks_per_cluster(),
-            clusters_per_group: superblock.clusters_per_group(),
-            inodes_per_group: superblock.inodes_per_group(),
+            block_size,
+            blocks_count,
+            first_data_block,
+            blocks_per_group,
+            blocks_per_cluster: if has_clusters { 1 << cluster_shift } else { 1 },
+            clusters_per_group: if has_clusters { raw.clusters_per_group.get() } else { blocks_per_group },
+            inodes_per_group: raw.inodes_per_group.get(),
             inode_size: superblock.inode_size(),
             inodes_count: superblock.inodes_count(),
-            group_count: superblock.group_count(),
+            group_count: u32::try_from(groups).unwrap_or(u32::MAX),
             desc_size: superblock.desc_size(),
-            reserved_gdt_blocks: superblock.reserved_gdt_blocks(),
+            reserved_gdt_blocks: raw.reserved_gdt_blocks.get(),
             backups: if features.has_compat(Compat::SPARSE_SUPER2) {
-                BackupRule::Named(superblock.backup_groups())
+                BackupRule::Named(raw.backup_bgs.map(U32::get))
             } else if features.has_ro_compat(RoCompat::SPARSE_SUPER) {
                 BackupRule::Sparse
             } else {
                 BackupRule::Every
             },
-            first_meta_group: features.has_incompat(Incompat::META_BG).then(|| superblock.first_meta_group()),
-            groups_per_flex: superblock.groups_per_flex(),
+            first_meta_group: features.has_incompat(Incompat::META_BG).then(|| raw.first_meta_bg.get()),
+            groups_per_flex: if features.has_incompat(Incompat::FLEX_BG) { 1 << log_flex } else { 1 },
         }
     }
 

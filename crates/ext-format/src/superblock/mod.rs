@@ -40,7 +40,6 @@ pub struct Superblock {
     raw: RawSuperblock,
     block_size: BlockSize,
     features: Features,
-    group_count: u32,
 }
 
 impl fmt::Debug for Superblock {
@@ -123,7 +122,7 @@ impl Superblock {
         if features.has_incompat(Incompat::JOURNAL_DEV) {
             return Err(Incompatible::JournalDevice { uuid: raw.uuid }.into());
         }
-        let mut superblock = Self { raw: *raw, block_size, features, group_count: 0 };
+        let superblock = Self { raw: *raw, block_size, features };
         superblock.validate_sizes()?;
         superblock.validate_groups()?;
         superblock.validate_descriptors()?;
@@ -271,53 +270,9 @@ impl Superblock {
         self.raw.inodes_count.get()
     }
 
-    /// The block that holds the first superblock: 1 with blocks of 1 KiB, else 0. Groups are counted from here.
-    pub fn first_data_block(&self) -> FsBlock {
-        FsBlock(u64::from(self.raw.first_data_block.get()))
-    }
-
-    /// Blocks of every group but the last.
-    pub fn blocks_per_group(&self) -> u32 {
-        self.raw.blocks_per_group.get()
-    }
-
     /// Clusters that the filesystem's own structures take, the journal too; 0 if they were not counted.
     pub fn overhead_clusters(&self) -> u64 {
         u64::from(self.raw.overhead_blocks.get())
-    }
-
-    /// Clusters of every group but the last: bits of the block bitmap.
-    pub fn clusters_per_group(&self) -> u32 {
-        if self.features.has_ro_compat(RoCompat::BIGALLOC) {
-            self.raw.clusters_per_group.get()
-        } else {
-            self.raw.blocks_per_group.get()
-        }
-    }
-
-    /// Blocks of an allocation unit: 1 without `bigalloc`.
-    pub fn blocks_per_cluster(&self) -> u32 {
-        if self.features.has_ro_compat(RoCompat::BIGALLOC) {
-            1 << self.raw.log_cluster_size.get().saturating_sub(self.raw.log_block_size.get()).min(20)
-        } else {
-            1
-        }
-    }
-
-    /// Inodes of every group.
-    pub fn inodes_per_group(&self) -> u32 {
-        self.raw.inodes_per_group.get()
-    }
-
-    /// Blocks of a group's inode table.
-    pub fn inode_table_blocks(&self) -> u32 {
-        (u64::from(self.inodes_per_group()) * u64::from(self.inode_size())).div_ceil(self.block_size.bytes())
-            as u32
-    }
-
-    /// Number of groups.
-    pub fn group_count(&self) -> u32 {
-        self.group_count
     }
 
     /// Bytes of an inode.
@@ -333,35 +288,6 @@ impl Superblock {
     /// Bytes of a group descriptor.
     pub fn desc_size(&self) -> u16 {
         if self.features.has_incompat(Incompat::SIXTY_FOUR_BIT) { self.raw.desc_size.get() } else { 32 }
-    }
-
-    /// Group descriptors in a block.
-    pub fn descriptors_per_block(&self) -> u32 {
-        (self.block_size.bytes() / u64::from(self.desc_size())) as u32
-    }
-
-    /// Blocks of the table of all group descriptors.
-    pub fn descriptor_blocks(&self) -> u32 {
-        self.group_count.div_ceil(self.descriptors_per_block())
-    }
-
-    /// Blocks kept after the descriptors for growth.
-    pub fn reserved_gdt_blocks(&self) -> u16 {
-        self.raw.reserved_gdt_blocks.get()
-    }
-
-    /// With `meta_bg`: the first meta group, that is the first descriptor block inside its own groups.
-    pub fn first_meta_group(&self) -> u32 {
-        self.raw.first_meta_bg.get()
-    }
-
-    /// Groups whose bitmaps and tables are packed together: 1 without `flex_bg`.
-    pub fn groups_per_flex(&self) -> u32 {
-        if self.features.has_incompat(Incompat::FLEX_BG) {
-            1 << u32::from(self.raw.log_groups_per_flex).min(31)
-        } else {
-            1
-        }
     }
 
     /// The part of a bitmap's checksum that a descriptor can hold.
@@ -486,11 +412,6 @@ impl Superblock {
     /// Whether names that are not valid in the encoding are refused in directories that ignore case.
     pub fn strict_encoding(&self) -> bool {
         self.encoding().is_some() && self.raw.encoding_flags.get() & ENCODING_STRICT != 0
-    }
-
-    /// Groups that hold backups, with `sparse_super2`.
-    pub fn backup_groups(&self) -> [u32; 2] {
-        [self.raw.backup_bgs[0].get(), self.raw.backup_bgs[1].get()]
     }
 
     /// Extra bytes that new inodes get beyond the first 128.

@@ -6,7 +6,7 @@
 
 use super::{Layout, Superblock, bad};
 use crate::{Compat, Incompat, RoCompat};
-use crate::{Corrupt, Result};
+use crate::{Corrupt, FsBlock, Result};
 
 /// The last hash of names that can be the default: TEA of unsigned characters.
 const HASH_VERSION_MAX: u8 = 5;
@@ -20,7 +20,11 @@ impl Superblock {
             return bad("s_checksum_type", self.raw.checksum_type, "the only known one is 1 (CRC-32C)");
         }
         if self.raw.checksum.get() != self.right_checksum() {
-            return Err(Corrupt::Checksum { block: self.first_data_block(), what: "superblock" }.into());
+            return Err(Corrupt::Checksum {
+                block: FsBlock(self.raw.first_data_block.get().into()),
+                what: "superblock",
+            }
+            .into());
         }
         Ok(())
     }
@@ -35,9 +39,10 @@ impl Superblock {
         } else if cluster != block {
             return bad("s_log_cluster_size", cluster, "without bigalloc it is s_log_block_size");
         }
-        let per_cluster = u64::from(self.blocks_per_cluster());
+        let layout = Layout::new(self);
+        let per_cluster = u64::from(layout.blocks_per_cluster);
         let bits = self.block_size.bytes() * 8;
-        let (blocks, clusters) = (u64::from(self.blocks_per_group()), u64::from(self.clusters_per_group()));
+        let (blocks, clusters) = (u64::from(layout.blocks_per_group), u64::from(layout.clusters_per_group));
         if blocks < 256 || clusters > bits || clusters * per_cluster != blocks || !blocks.is_multiple_of(8) {
             return bad(
                 "s_blocks_per_group",
@@ -65,19 +70,18 @@ impl Superblock {
         Ok(())
     }
 
-    pub(super) fn validate_groups(&mut self) -> Result<()> {
-        let data_blocks = self.blocks_count() - self.first_data_block().0;
-        let groups = data_blocks.div_ceil(u64::from(self.blocks_per_group()));
-        let Ok(groups) = u32::try_from(groups) else {
+    pub(super) fn validate_groups(&self) -> Result<()> {
+        let layout = Layout::new(self);
+        let groups = layout.group_count;
+        if groups == u32::MAX {
             return bad("s_blocks_count", self.blocks_count(), "that makes too many groups");
-        };
-        self.group_count = groups;
+        }
         let inode_size = u64::from(self.inode_size());
         let block = self.block_size.bytes();
         if !inode_size.is_power_of_two() || inode_size < 128 || inode_size > block {
             return bad("s_inode_size", inode_size, "it must be a power of two from 128 to the block size");
         }
-        let per_group = u64::from(self.inodes_per_group());
+        let per_group = u64::from(layout.inodes_per_group);
         if per_group == 0 || per_group > block * 8 || !per_group.is_multiple_of(8) {
             return bad(
                 "s_inodes_per_group",
@@ -88,7 +92,7 @@ impl Superblock {
         if !per_group.is_multiple_of(block / inode_size) && per_group < block / inode_size {
             return bad("s_inodes_per_group", per_group, "they must fill a block of the inode table");
         }
-        if u64::from(self.inode_table_blocks()) >= u64::from(self.blocks_per_group()) {
+        if layout.inode_table_blocks() >= layout.blocks_per_group {
             return bad("s_inodes_per_group", per_group, "the inode table is larger than a group");
         }
         let inodes = u64::from(groups) * per_group;
@@ -119,20 +123,18 @@ impl Superblock {
         if reserved > self.block_size.bytes() / 4 {
             return bad("s_reserved_gdt_blocks", reserved, "one indirect block must hold them");
         }
-        let table = u64::from(self.descriptor_blocks());
+        let layout = Layout::new(self);
+        let table = u64::from(layout.descriptor_blocks());
         if self.features.has_incompat(Incompat::META_BG) {
-            if u64::from(self.first_meta_group()) > table {
-                return bad("s_first_meta_bg", self.first_meta_group(), "it lies past the last group");
+            let first = self.raw.first_meta_bg.get();
+            if u64::from(first) > table {
+                return bad("s_first_meta_bg", first, "it lies past the last group");
             }
-        } else if self.first_data_block().0 + 1 + table >= self.blocks_count() {
+        } else if layout.first_data_block + 1 + table >= self.blocks_count() {
             return bad("s_blocks_count", self.blocks_count(), "the group descriptors do not fit");
         }
-        let plain = if self.features.has_incompat(Incompat::META_BG) {
-            table.min(u64::from(self.first_meta_group()))
-        } else {
-            table
-        };
-        if 1 + plain + reserved > u64::from(self.blocks_per_group()) {
+        let plain = u64::from(layout.plain_descriptor_blocks());
+        if 1 + plain + reserved > u64::from(layout.blocks_per_group) {
             return bad(
                 "s_reserved_gdt_blocks",
                 reserved,
@@ -140,7 +142,6 @@ impl Superblock {
             );
         }
         // Those of the last meta group may lie past the end, and so may plain ones after a superblock that is not in block 0.
-        let layout = Layout::new(self);
         let lasts = [layout.plain_descriptor_blocks(), layout.descriptor_blocks()];
         let mut lasts = lasts.into_iter().filter_map(|count| count.checked_sub(1));
         if lasts.any(|last| layout.descriptor_block(last).0 >= self.blocks_count()) {
@@ -194,7 +195,7 @@ impl Superblock {
         }
         if self.features.has_incompat(Incompat::MMP) {
             let block = self.raw.mmp_block.get();
-            if block <= self.first_data_block().0 || block >= self.blocks_count() {
+            if block <= u64::from(self.raw.first_data_block.get()) || block >= self.blocks_count() {
                 return bad("s_mmp_block", block, "it is not on the volume");
             }
         }

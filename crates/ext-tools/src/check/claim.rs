@@ -1,15 +1,14 @@
 //! Blocks that an inode maps, taken for it: each cluster once.
 //!
-//! Where it sits: between the walks of `mapping.rs`, which find mapped blocks, and `inodes.rs`, which compares the sum with the
+//! Where it sits: between [`walk_map`], which finds mapped blocks, and `inodes.rs`, which compares the sum with the
 //! inode's fields. Blocks that are in use already are noted for `shared.rs`.
 
 use crate::check::ProblemKind;
-use crate::check::mapping::{MapSink, walk_map};
 use crate::check::report::{Findings, Location};
 use crate::check::shared::SharedRuns;
 use crate::check::used::UsedClusters;
 use crate::check::volume::Volume;
-use diorite_ext::Result;
+use diorite_ext::{MapSink, Result, walk_map};
 use diorite_ext_format::{DiskInode, RoCompat};
 use diorite_ext_format::{FileKind, FsBlock};
 

@@ -25,9 +25,9 @@ struct BlockPlace<'i> {
     index: Option<&'i Index>,
 }
 
-impl BlockPlace<'_> {
-    fn place(&self) -> Location {
-        Location::inode(self.directory).and_block(self.at)
+impl From<BlockPlace<'_>> for Location {
+    fn from(place: BlockPlace<'_>) -> Self {
+        Self::inode(place.directory).and_block(place.at)
     }
 }
 
@@ -42,6 +42,10 @@ pub(super) struct DirectoryCheck<'c, 'd> {
 }
 
 impl DirectoryCheck<'_, '_> {
+    fn wrong(&mut self, place: impl Into<Location>, what: impl Into<String>) {
+        self.findings.add(ProblemKind::Directory, place.into(), what);
+    }
+
     /// All directories that the inode scan found.
     pub(super) fn run(&mut self, directories: &[DirectoryWork]) -> Result<()> {
         let total = directories.len() as u64;
@@ -73,11 +77,7 @@ impl DirectoryCheck<'_, '_> {
                 },
             )?;
             for (at, what) in wrong {
-                self.findings.add(
-                    ProblemKind::Directory,
-                    Location::inode(directory.inode).and_block(at),
-                    what,
-                );
+                self.wrong(Location::inode(directory.inode).and_block(at), what);
             }
         }
         let size = self.volume.layout.block_size.bytes();
@@ -85,8 +85,7 @@ impl DirectoryCheck<'_, '_> {
         let mut next = 0;
         for &(start, block, count) in &directory.runs {
             if start > next && next < blocks {
-                let what = format!("the directory has no blocks {next} to {}", start - 1);
-                self.findings.add(ProblemKind::Directory, Location::inode(directory.inode), what);
+                self.wrong(directory.inode, format!("the directory has no blocks {next} to {}", start - 1));
             }
             let mut done = 0;
             while done < count {
@@ -110,11 +109,7 @@ impl DirectoryCheck<'_, '_> {
             let unknown = (1..next).find(|at| !index.nodes.contains(at) && !index.leaves.contains_key(at));
             if let Some(at) = unknown {
                 let what = "the index has no entry for this block";
-                self.findings.add(
-                    ProblemKind::Directory,
-                    Location::inode(directory.inode).and_block(at),
-                    what,
-                );
+                self.wrong(Location::inode(directory.inode).and_block(at), what);
             }
         }
         Ok(())
@@ -124,17 +119,9 @@ impl DirectoryCheck<'_, '_> {
         let is_node = place.index.is_some_and(|index| index.nodes.contains(&place.at));
         if let Some(seed) = seed.filter(|_| !is_node) {
             if !is_tail(bytes) {
-                self.findings.add(
-                    ProblemKind::Directory,
-                    place.place(),
-                    "the directory block has no checksum",
-                );
+                self.wrong(place, "the directory block has no checksum");
             } else if !has_valid_checksum(bytes, seed) {
-                self.findings.add(
-                    ProblemKind::Directory,
-                    place.place(),
-                    "the checksum of the directory block does not match",
-                );
+                self.wrong(place, "the checksum of the directory block does not match");
             }
         }
         if place.at == 0 {
@@ -153,8 +140,7 @@ impl DirectoryCheck<'_, '_> {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(bad) => {
-                    let what = format!("byte {}: {}", bad.offset, bad.what);
-                    self.findings.add(ProblemKind::Directory, place.place(), what);
+                    self.wrong(place, format!("byte {}: {}", bad.offset, bad.what));
                     continue;
                 }
             };
@@ -167,14 +153,13 @@ impl DirectoryCheck<'_, '_> {
                 continue;
             }
             if !names.insert(place.names.key(entry.name)) {
-                let what = format!("duplicate entry {:?}", text(entry.name));
-                self.findings.add(ProblemKind::Directory, place.place(), what);
+                self.wrong(place, format!("duplicate entry {:?}", text(entry.name)));
             }
             self.check_hash(place, &entry);
             self.check_entry(place, &entry);
         }
         if has_dots && place.at == 0 && last < 1 {
-            self.findings.add(ProblemKind::Directory, place.place(), "the entry '..' is missing");
+            self.wrong(place, "the entry '..' is missing");
         }
     }
 
@@ -182,13 +167,11 @@ impl DirectoryCheck<'_, '_> {
     fn check_dots(&mut self, place: BlockPlace<'_>, position: usize, entry: &RawEntry<'_>) {
         let due: &[u8] = if position == 0 { b"." } else { b".." };
         if entry.is_free() || entry.name != due {
-            let what = format!("the entry {:?} is missing", text(due));
-            self.findings.add(ProblemKind::Directory, place.place(), what);
+            self.wrong(place, format!("the entry {:?} is missing", text(due)));
             return;
         }
         if position == 0 && entry.inode.0 != place.directory {
-            let what = format!("the entry '.' points to inode {}", entry.inode);
-            self.findings.add(ProblemKind::Directory, place.place(), what);
+            self.wrong(place, format!("the entry '.' points to inode {}", entry.inode));
         }
         self.check_kind(place, entry, Some(FileKind::Directory));
         if position == 1 {
@@ -207,8 +190,7 @@ impl DirectoryCheck<'_, '_> {
                 && found == name
                 && *end != 0
             {
-                let what = format!("the name of the entry {:?} does not end with a NUL", text(name));
-                self.findings.add(ProblemKind::Directory, place.place(), what);
+                self.wrong(place, format!("the name of the entry {:?} does not end with a NUL", text(name)));
             }
         }
     }
@@ -220,14 +202,14 @@ impl DirectoryCheck<'_, '_> {
             && !bounds.holds(hash.hash(&place.names.key(entry.name)).0)
         {
             let what = format!("entry {:?} is in the wrong leaf block for its hash", text(entry.name));
-            self.findings.add(ProblemKind::Directory, place.place(), what);
+            self.wrong(place, what);
         }
     }
 
     fn check_entry(&mut self, place: BlockPlace<'_>, entry: &RawEntry<'_>) {
         let wrong = |check: &mut Self, what: &str| {
             let what = format!("entry {:?} {what}", text(entry.name));
-            check.findings.add(ProblemKind::Directory, place.place(), what);
+            check.wrong(place, what);
         };
         if entry.name == b"." || entry.name == b".." {
             return wrong(self, "is a duplicate");
@@ -283,7 +265,7 @@ impl DirectoryCheck<'_, '_> {
         if entry.kind_code != due && entry.kind_code != 0 {
             let what =
                 format!("entry {:?} has file type {}, should be {due}", text(entry.name), entry.kind_code);
-            self.findings.add(ProblemKind::Directory, place.place(), what);
+            self.wrong(place, what);
         }
     }
 

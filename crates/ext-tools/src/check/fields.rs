@@ -21,13 +21,16 @@ pub(super) struct FieldCheck<'c, 'd> {
 }
 
 impl FieldCheck<'_, '_> {
+    fn wrong(&mut self, place: impl Into<Location>, what: impl Into<String>) {
+        self.findings.add(ProblemKind::Inode, place.into(), what);
+    }
+
     /// Inode 1 has a map and nothing else.
     pub(super) fn check_bad_blocks_inode(&mut self, raw: &[u8], fields: &DiskInode) {
         let owner = le16(raw, 0x02) != 0 || le16(raw, 0x18) != 0;
         let inline = fields.flags.contains(InodeFlags::INLINE_DATA);
-        if fields.mode != 0 || fields.links != 0 || owner || fields.file_acl.0 != 0 || inline {
-            let what = "the inode of bad blocks has a mode, links, an owner, attributes or inline data";
-            self.findings.add(ProblemKind::Inode, Location::inode(1), what);
+        if fields.mode != 0 || fields.links != 0 || owner || fields.xattr_block.0 != 0 || inline {
+            self.wrong(1, "the inode of bad blocks has a mode, links, an owner, attributes or inline data");
         }
     }
 
@@ -61,8 +64,7 @@ impl FieldCheck<'_, '_> {
             _ => fields.mode == 0 || number >= self.volume.superblock.first_inode().0,
         };
         if !is_right {
-            let what = format!("a reserved inode has mode {:o}", fields.mode);
-            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+            self.wrong(number, format!("a reserved inode has mode {:o}", fields.mode));
         }
     }
 
@@ -131,8 +133,7 @@ impl FieldCheck<'_, '_> {
         // As e2fsck: the Hurd counts in its own way.
         let is_counted = summary.shared_runs == 0 && !self.volume.superblock.is_hurd();
         if fields.sectors != sectors && is_counted {
-            let what = format!("sector count is {}, should be {sectors}", fields.sectors);
-            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+            self.wrong(number, format!("sector count is {}, should be {sectors}", fields.sectors));
         }
     }
 
@@ -148,27 +149,24 @@ impl FieldCheck<'_, '_> {
                     "the directory's size of {} bytes is not a multiple of the block size",
                     fields.size
                 );
-                self.findings.add(ProblemKind::Inode, place, what);
+                self.wrong(place, what);
             } else if due > mapped
                 || mapped - due > u64::from(self.volume.superblock.raw().prealloc_dir_blocks)
             {
-                let what = format!("the directory's size is {due} blocks, but {mapped} are mapped");
-                self.findings.add(ProblemKind::Inode, place, what);
+                self.wrong(place, format!("the directory's size is {due} blocks, but {mapped} are mapped"));
             }
         } else if fields.kind() == Some(FileKind::Symlink) && (fields.size == 0 || fields.size >= block) {
-            let what = format!("a symbolic link has an invalid size of {} bytes", fields.size);
-            self.findings.add(ProblemKind::Inode, place, what);
+            self.wrong(place, format!("a symbolic link has an invalid size of {} bytes", fields.size));
         } else {
             let beyond = summary.last_written.is_some_and(|last| last.saturating_mul(block) > fields.size);
             // An orphan with a name is a file that was being cut: it has its size already, and may have all its blocks.
             if beyond && !fields.flags.contains(InodeFlags::VERITY) && !self.orphans.contains(&number) {
-                let what = format!("blocks are mapped after its size of {} bytes", fields.size);
-                self.findings.add(ProblemKind::Inode, place, what);
+                self.wrong(place, format!("blocks are mapped after its size of {} bytes", fields.size));
             }
             if fields.size > self.largest_size(fields) {
                 let what =
                     format!("the size of {} bytes is larger than its block map can address", fields.size);
-                self.findings.add(ProblemKind::Inode, place, what);
+                self.wrong(place, what);
             }
         }
     }
@@ -191,7 +189,7 @@ impl FieldCheck<'_, '_> {
         let is_right = fields.flags.contains(InodeFlags::ENCRYPTED) || len == Some(fields.size);
         if fields.size == 0 || !is_right {
             let what = "the target of a symbolic link is missing, or its length is not the inode's size";
-            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+            self.wrong(number, what);
         }
     }
 
@@ -206,8 +204,7 @@ impl FieldCheck<'_, '_> {
         let target = block.map(|block| self.volume.reader.block(block)).transpose()?;
         let len = target.and_then(|target| target.iter().position(|byte| *byte == 0));
         if len.is_none_or(|len| len as u64 != fields.size) {
-            let what = "the length of the target of a symbolic link is not the inode's size";
-            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+            self.wrong(number, "the length of the target of a symbolic link is not the inode's size");
         }
         Ok(())
     }
@@ -216,8 +213,7 @@ impl FieldCheck<'_, '_> {
     pub(super) fn check_inline_symlink(&mut self, number: u32, fields: &DiskInode, rest: Option<&[u8]>) {
         let Some(rest) = rest else { return };
         if fields.size != (fields.block.len() + rest.len()) as u64 {
-            let what = "the length of the target of a symbolic link is not the inode's size";
-            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+            self.wrong(number, "the length of the target of a symbolic link is not the inode's size");
         }
     }
 
@@ -234,8 +230,7 @@ impl FieldCheck<'_, '_> {
             .filter_map(std::result::Result::ok)
             .find(|attribute| attribute.name_index == 7 && attribute.name == b"data");
         if rest.is_none() {
-            let what = "the inline data flag is set, but the attribute system.data is missing";
-            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+            self.wrong(number, "the inline data flag is set, but the attribute system.data is missing");
         }
         rest.map(|rest| rest.value)
     }

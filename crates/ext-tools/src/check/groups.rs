@@ -19,6 +19,10 @@ pub(super) struct GroupCheck<'c, 'd> {
 }
 
 impl<'c, 'd> GroupCheck<'c, 'd> {
+    fn wrong(&mut self, place: impl Into<Location>, what: impl Into<String>) {
+        self.findings.add(ProblemKind::GroupDescriptor, place.into(), what);
+    }
+
     pub(super) fn new(
         volume: &'c mut Volume<'d>,
         used: &'c mut UsedClusters,
@@ -53,7 +57,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
             let table = u64::from(self.volume.layout.inode_table_blocks());
             let place = Location::group(group.0);
             if let Err(error) = descriptor.validate(group, &self.volume.superblock) {
-                self.findings.add(ProblemKind::GroupDescriptor, Location::VOLUME, error.to_string());
+                self.wrong(Location::VOLUME, error.to_string());
                 sound = false;
                 continue;
             }
@@ -82,11 +86,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
             blocks.into_iter().find(|block| self.volume.layout.group_of(*block) != Some(group))
         {
             let what = "a bitmap or the inode table is in another group, which needs flex_bg";
-            self.findings.add(
-                ProblemKind::GroupDescriptor,
-                Location::group(group.0).and_block(block.0),
-                what,
-            );
+            self.wrong(Location::group(group.0).and_block(block.0), what);
         }
     }
 
@@ -122,7 +122,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
                 let descriptor = GroupDescriptor::parse(chunk, &self.volume.superblock);
                 if !GroupDescriptor::has_valid_checksum(chunk, group, &self.volume.superblock) {
                     let what = "the checksum of the group descriptor does not match";
-                    self.findings.add(ProblemKind::GroupDescriptor, Location::group(group.0), what);
+                    self.wrong(Location::group(group.0), what);
                     sound &= descriptor.validate(group, &self.volume.superblock).is_ok();
                 }
                 self.volume.descriptors.push(descriptor);
@@ -165,7 +165,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
 
     fn report_twice(&mut self, place: Location, block: u64, count: u64) {
         let what = format!("{count} blocks of the group's metadata overlap other metadata");
-        self.findings.add(ProblemKind::GroupDescriptor, place.and_block(block), what);
+        self.wrong(place.and_block(block), what);
     }
 
     /// Backups may be old: their problems are notes.

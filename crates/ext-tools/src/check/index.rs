@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::check::mapping::Reader;
 use crate::check::{DirectoryWork, NameForm};
-use diorite_ext::Result;
+use diorite_ext::{BlockReader, Result};
 use diorite_ext_format::FsBlock;
 use diorite_ext_format::hash::DirectoryHash;
 use diorite_ext_format::htree::{
@@ -48,7 +47,7 @@ pub(super) fn block_of(directory: &DirectoryWork, at: u64) -> Option<FsBlock> {
 
 /// Read the whole index. `wrong` receives each problem, with the block of the directory.
 pub(super) fn read(
-    reader: &Reader<'_>,
+    reader: &BlockReader<'_>,
     superblock: &Superblock,
     directory: &DirectoryWork,
     seed: Option<ChecksumSeed>,
@@ -87,7 +86,7 @@ pub(super) fn read(
 }
 
 struct Walk<'w, 'd> {
-    reader: &'w Reader<'d>,
+    reader: &'w BlockReader<'d>,
     directory: &'w DirectoryWork,
     seed: Option<ChecksumSeed>,
     wrong: &'w mut dyn FnMut(u64, &str),

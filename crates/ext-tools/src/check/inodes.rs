@@ -34,6 +34,10 @@ pub(super) struct InodeCheck<'c, 'd> {
 }
 
 impl<'d> InodeCheck<'_, 'd> {
+    fn wrong(&mut self, place: impl Into<Location>, what: impl Into<String>) {
+        self.findings.add(ProblemKind::Inode, place.into(), what);
+    }
+
     fn fields(&mut self) -> FieldCheck<'_, 'd> {
         FieldCheck { volume: self.volume, orphans: self.orphans, findings: &mut *self.findings }
     }
@@ -93,13 +97,13 @@ impl<'d> InodeCheck<'_, 'd> {
         let fields = match DiskInode::parse(InodeNumber(number), raw, &self.volume.superblock) {
             Ok(fields) => fields,
             Err(error) => {
-                self.findings.add(ProblemKind::Inode, place, error.to_string());
+                self.wrong(place, error.to_string());
                 return Ok(());
             }
         };
         let orphan = self.orphans.contains(&number);
         if !DiskInode::has_valid_checksum(InodeNumber(number), raw, &self.volume.superblock) {
-            self.findings.add(ProblemKind::Inode, place, "the checksum of the inode does not match");
+            self.wrong(place, "the checksum of the inode does not match");
         }
         if self.volume.is_reserved(number) {
             self.note_used(number, &fields, true);
@@ -118,13 +122,13 @@ impl<'d> InodeCheck<'_, 'd> {
             return self.check_map(number, raw, &fields, ValueUse::default()).map(drop);
         }
         if fields.links == 0 && !orphan {
-            if fields.mode != 0 && fields.deleted == 0 {
-                self.findings.add(ProblemKind::Inode, place, "a removed inode has no deletion time");
+            if fields.mode != 0 && fields.deletion_time == 0 {
+                self.wrong(place, "a removed inode has no deletion time");
             }
             return Ok(());
         }
-        if fields.deleted != 0 && !orphan {
-            self.findings.add(ProblemKind::Inode, place, "the deletion time of an inode in use is set");
+        if fields.deletion_time != 0 && !orphan {
+            self.wrong(place, "the deletion time of an inode in use is set");
         }
         let value = fields.flags.contains(InodeFlags::EA_INODE);
         if value && fields.links > 0 {
@@ -149,11 +153,10 @@ impl<'d> InodeCheck<'_, 'd> {
 
     /// An encrypted inode has an encryption policy in its attributes, which have been read.
     fn check_encryption(&mut self, number: u32, fields: &DiskInode) {
-        let shared = self.xattrs.is_shared(fields.file_acl);
+        let shared = self.xattrs.is_shared(fields.xattr_block);
         let encrypted = fields.flags.contains(InodeFlags::ENCRYPTED);
         if encrypted && fields.links != 0 && !shared && !self.xattrs.policies.contains_key(&number) {
-            let what = "the encrypt flag is set, but the encryption policy is missing or not valid";
-            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+            self.wrong(number, "the encrypt flag is set, but the encryption policy is missing or not valid");
         }
     }
 
@@ -186,9 +189,8 @@ impl<'d> InodeCheck<'_, 'd> {
     /// A reserved inode that nothing uses must not have anything.
     fn check_unused_reserved(&mut self, number: u32, fields: &DiskInode) {
         let place = Location::inode(number);
-        if self.volume.layout.is_data_range(fields.file_acl, 1) {
-            let what = "an unused reserved inode has extended attributes";
-            self.findings.add(ProblemKind::Inode, place, what);
+        if self.volume.layout.is_data_range(fields.xattr_block, 1) {
+            self.wrong(place, "an unused reserved inode has extended attributes");
         }
         let nothing = MapSummary::default();
         self.fields().check_length(number, fields, &nothing);
@@ -226,10 +228,14 @@ impl<'d> InodeCheck<'_, 'd> {
         let kind = fields.kind();
         let is_removed = self.is_removed(number, fields);
         let mut acl_clusters = 0;
-        if fields.file_acl.0 != 0 && !self.volume.superblock.features().has_compat(Compat::EXT_ATTR) {
+        if fields.xattr_block.0 != 0 && !self.volume.superblock.features().has_compat(Compat::EXT_ATTR) {
             let what = "an attribute block is set, but the volume does not have the feature ext_attr";
-            self.findings.add(ProblemKind::Xattr, Location::inode(number).and_block(fields.file_acl.0), what);
-        } else if fields.file_acl.0 != 0 {
+            self.findings.add(
+                ProblemKind::Xattr,
+                Location::inode(number).and_block(fields.xattr_block.0),
+                what,
+            );
+        } else if fields.xattr_block.0 != 0 {
             let (clusters, in_block) = self.attributes().take_block(number, fields)?;
             values = values + in_block;
             acl_clusters = clusters;
@@ -274,7 +280,7 @@ impl<'d> InodeCheck<'_, 'd> {
                     "the target of a symbolic link is in a block, but its {} bytes fit in the inode",
                     fields.size
                 );
-                self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+                self.wrong(number, what);
             }
             self.fields().check_slow_symlink(number, fields)?;
         }
@@ -321,11 +327,10 @@ impl<'d> InodeCheck<'_, 'd> {
     fn check_special_file(&mut self, number: u32, fields: &DiskInode, acl_clusters: u64) {
         let place = Location::inode(number);
         if fields.size != 0 {
-            let what = format!("the size of a special file is {} bytes, should be 0", fields.size);
-            self.findings.add(ProblemKind::Inode, place, what);
+            self.wrong(place, format!("the size of a special file is {} bytes, should be 0", fields.size));
         }
         if fields.flags.contains(InodeFlags::EXTENTS) {
-            self.findings.add(ProblemKind::Inode, place, "the extents flag of a special file is set");
+            self.wrong(place, "the extents flag of a special file is set");
         }
         self.fields().check_sectors(number, fields, &MapSummary::default(), acl_clusters);
     }
@@ -340,7 +345,7 @@ impl<'d> InodeCheck<'_, 'd> {
                 fields.size,
                 content.len()
             );
-            self.findings.add(ProblemKind::Inode, Location::inode(number), what);
+            self.wrong(number, what);
         }
         content.truncate(usize::try_from(fields.size).unwrap_or(usize::MAX));
         self.directories.push(DirectoryWork {

@@ -1,7 +1,7 @@
 //! Checks a volume without writing to it, and reports problems with their location.
 //!
 //! The order is that of e2fsck: first the group descriptors (`groups`), then each inode and its blocks
-//! (`inodes`, `mapping`, `xattrs`), then each directory (`directories`, `index`), then whether names lead everywhere (`links`), then
+//! (`inodes`, `claim`, `xattrs`), then each directory (`directories`, `index`), then whether names lead everywhere (`links`), then
 //! bitmaps and counts (`bitmaps`). Each part relies only on structures that the parts before it verified.
 //!
 //! Invariants:
@@ -17,7 +17,6 @@ mod groups;
 mod index;
 mod inodes;
 mod links;
-mod mapping;
 mod orphans;
 mod quota;
 mod report;
@@ -37,7 +36,7 @@ pub use report::{CheckOptions, CheckPhase, CheckProgress, CheckReport, Problem, 
 
 use bitmaps::BitmapCheck;
 use claim::FileBlocks;
-use diorite_ext::{Error, Result, find_superblock, replay_in_memory};
+use diorite_ext::{BlockReader, Error, Result, find_superblock, replay_in_memory};
 use diorite_ext_format::superblock::ENCODING_UTF8;
 use diorite_ext_format::{Compat, FsBlock, Incompatible, RoCompat, Superblock};
 use diorite_ext_format::{Incompat, InodeFlags, Layout, casefold};
@@ -45,7 +44,6 @@ use directories::DirectoryCheck;
 use groups::GroupCheck;
 use inodes::InodeCheck;
 use links::LinkCheck;
-use mapping::Reader;
 use orphans::OrphanCheck;
 use quota::{QuotaCheck, Usage};
 use report::{Findings, Location};
@@ -204,7 +202,7 @@ fn check_as(
         findings.report.incomplete = true;
         return Ok(findings.report);
     }
-    let reader = Reader { device, layout };
+    let reader = BlockReader { device, layout };
     run(Volume { reader, superblock, layout, descriptors: Vec::new() }, journal, &mut findings)?;
     Ok(findings.report)
 }

@@ -17,12 +17,16 @@ pub(super) struct OrphanCheck<'c, 'd> {
 }
 
 impl OrphanCheck<'_, '_> {
+    fn wrong(&mut self, place: impl Into<Location>, what: impl Into<String>) {
+        self.findings.add(ProblemKind::Orphan, place.into(), what);
+    }
+
     /// Files that were removed while open: they are in use until the volume is opened for writing.
     pub(super) fn run(&mut self) -> Result<()> {
         let mut next = self.volume.superblock.last_orphan().map_or(0, |inode| inode.0);
         while next != 0 {
             if self.orphans.contains(&next) {
-                self.findings.add(ProblemKind::Orphan, Location::inode(next), "the orphan list has a loop");
+                self.wrong(next, "the orphan list has a loop");
                 break;
             }
             let Some(following) = self.take_orphan(next)? else { break };
@@ -45,11 +49,10 @@ impl OrphanCheck<'_, '_> {
         match orphan::check_inode(InodeNumber(number), fields, &self.volume.superblock) {
             Ok(fields) => {
                 self.orphans.insert(number);
-                Ok(Some(fields.deleted))
+                Ok(Some(fields.deletion_time))
             }
             Err(what) => {
-                let what = format!("invalid orphan: {what}");
-                self.findings.add(ProblemKind::Orphan, Location::inode(number), what);
+                self.wrong(number, format!("invalid orphan: {what}"));
                 Ok(None)
             }
         }
@@ -58,16 +61,15 @@ impl OrphanCheck<'_, '_> {
     fn read_orphan_file(&mut self, number: u32) -> Result<()> {
         let place = Location::inode(number);
         let Some((_, fields)) = self.volume.read_inode(number)? else {
-            self.findings.add(ProblemKind::Orphan, place, "the orphan file's inode cannot be read");
+            self.wrong(place, "the orphan file's inode cannot be read");
             return Ok(());
         };
         if fields.kind() != Some(FileKind::Regular) {
-            self.findings.add(ProblemKind::Orphan, place, "the orphan file is not a regular file");
+            self.wrong(place, "the orphan file is not a regular file");
             return Ok(());
         }
         if fields.size > orphan::MAX_FILE_BYTES {
-            let what = format!("the orphan file's size of {} bytes is not valid", fields.size);
-            self.findings.add(ProblemKind::Orphan, place, what);
+            self.wrong(place, format!("the orphan file's size of {} bytes is not valid", fields.size));
         }
         let blocks = self.volume.layout.block_size.blocks_for(fields.size.min(orphan::MAX_FILE_BYTES));
         let seed = self.volume.inode_seed(number, fields.generation);
@@ -89,17 +91,16 @@ impl OrphanCheck<'_, '_> {
         let may_have_entries = self.volume.superblock.features().has_ro_compat(RoCompat::ORPHAN_PRESENT);
         let bytes = self.volume.reader.block(block)?;
         if !orphan::has_magic(&bytes) {
-            self.findings.add(ProblemKind::Orphan, place, "the orphan file has no magic number");
+            self.wrong(place, "the orphan file has no magic number");
             return Ok(());
         }
         if seed.is_some_and(|seed| !orphan::has_valid_checksum(&bytes, block, seed)) {
-            self.findings.add(ProblemKind::Orphan, place, "the checksum of the orphan file does not match");
+            self.wrong(place, "the checksum of the orphan file does not match");
             return Ok(());
         }
         for (_, inode) in orphan::entries(&bytes) {
             if !may_have_entries {
-                let what = format!("the orphan file has an entry for inode {inode}");
-                self.findings.add(ProblemKind::Orphan, place, what);
+                self.wrong(place, format!("the orphan file has an entry for inode {inode}"));
             } else if !self.orphans.contains(&inode.0) {
                 self.take_orphan(inode.0)?;
             }

@@ -38,12 +38,7 @@ impl Usage {
     /// An inode in use, with all that is charged for it.
     pub(super) fn count(&mut self, fields: &DiskInode, bytes: u64, inodes: u64) {
         for (kind, _, used) in &mut self.kinds {
-            let id = match kind {
-                QuotaKind::User => fields.uid,
-                QuotaKind::Group => fields.gid,
-                QuotaKind::Project => fields.project,
-            };
-            let used = used.entry(id).or_default();
+            let used = used.entry(kind.id(fields.owner, fields.project)).or_default();
             used.bytes = used.bytes.saturating_add(bytes);
             used.inodes = used.inodes.saturating_add(inodes);
         }
@@ -66,13 +61,16 @@ pub(super) struct QuotaCheck<'c, 'd> {
 }
 
 impl QuotaCheck<'_, '_> {
+    fn wrong(&mut self, place: impl Into<Location>, what: impl Into<String>) {
+        self.findings.add(ProblemKind::Quota, place.into(), what);
+    }
+
     /// All quota files against the counted usage.
     pub(super) fn run(&mut self, usage: Usage) -> Result<()> {
         for (kind, inode, used) in usage.kinds {
             let place = Location::inode(inode.0);
             let Some(entries) = self.read_quota_file(kind, inode)? else {
-                let what = format!("the {} quota file cannot be read", kind.word());
-                self.findings.add(ProblemKind::Quota, place, what);
+                self.wrong(place, format!("the {} quota file cannot be read", kind.word()));
                 continue;
             };
             let mut missing = used.clone();
@@ -89,7 +87,7 @@ impl QuotaCheck<'_, '_> {
                         entry.space,
                         entry.inodes
                     );
-                    self.findings.add(ProblemKind::Quota, place, what);
+                    self.wrong(place, what);
                 }
             }
             for (id, used) in missing {
@@ -99,7 +97,7 @@ impl QuotaCheck<'_, '_> {
                     used.bytes,
                     used.inodes
                 );
-                self.findings.add(ProblemKind::Quota, place, what);
+                self.wrong(place, what);
             }
         }
         Ok(())
@@ -146,7 +144,7 @@ impl QuotaCheck<'_, '_> {
         let bytes = if file.seen.insert(block) { self.quota_block(file, block)? } else { None };
         let Some(bytes) = bytes else {
             let what = format!("block {block} of the quota tree is outside the file, or linked twice");
-            self.findings.add(ProblemKind::Quota, file.place, what);
+            self.wrong(file.place, what);
             return Ok(());
         };
         if level == DEPTH {
@@ -156,8 +154,7 @@ impl QuotaCheck<'_, '_> {
         for next in (0..BLOCK_SIZE).step_by(4).map(|offset| le32(&bytes, offset)).filter(|next| *next != 0) {
             let is_shared_leaf = level + 1 == DEPTH && file.seen.contains(&next);
             if !file.header.has(next) {
-                let what = "the quota tree points after the end of the file";
-                self.findings.add(ProblemKind::Quota, file.place, what);
+                self.wrong(file.place, "the quota tree points after the end of the file");
             } else if !is_shared_leaf {
                 self.read_quota_tree(file, next, level + 1)?;
             }

@@ -194,6 +194,13 @@ impl Location {
     }
 }
 
+/// An inode.
+impl From<u32> for Location {
+    fn from(inode: u32) -> Self {
+        Self::inode(inode)
+    }
+}
+
 impl<'p> Findings<'p> {
     pub(super) fn new(options: &CheckOptions, progress: &'p mut dyn FnMut(CheckProgress)) -> Self {
         Self { report: CheckReport::default(), max: options.max_problems, progress }

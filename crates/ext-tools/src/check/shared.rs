@@ -4,14 +4,13 @@
 //! with a second pass over all files.
 
 use crate::check::ProblemKind;
-use crate::check::mapping::{MapSink, walk_map};
 use crate::check::report::{Findings, Location};
 use crate::check::used::{InodeNotes, UsedClusters};
 use crate::check::volume::Volume;
 use std::collections::BTreeSet;
 
-use diorite_ext::Result;
 use diorite_ext::memory::BlockMemory;
+use diorite_ext::{MapSink, Result, walk_map};
 use diorite_ext_format::{DiskInode, InodeFlags};
 use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
@@ -105,8 +104,8 @@ fn look_at_map(
     fields: &DiskInode,
     mut search: OwnerSearch<'_>,
 ) -> Result<()> {
-    if fields.file_acl.0 != 0 {
-        search.look(fields.file_acl.0, 1);
+    if fields.xattr_block.0 != 0 {
+        search.look(fields.xattr_block.0, 1);
     }
     if fields.flags.contains(InodeFlags::INLINE_DATA) || number == InodeNumber::RESIZE {
         return Ok(());

@@ -20,6 +20,14 @@ pub(super) struct SpecialFiles<'c, 'd> {
 }
 
 impl SpecialFiles<'_, '_> {
+    fn journal(&mut self, place: impl Into<Location>, what: impl Into<String>) {
+        self.findings.add(ProblemKind::Journal, place.into(), what);
+    }
+
+    fn resize(&mut self, place: impl Into<Location>, what: impl Into<String>) {
+        self.findings.add(ProblemKind::Resize, place.into(), what);
+    }
+
     /// Journal and space for growth.
     pub(super) fn run(&mut self) -> Result<()> {
         let features = self.volume.superblock.features();
@@ -28,7 +36,7 @@ impl SpecialFiles<'_, '_> {
         } else if self.names_a_journal() {
             let what =
                 "the superblock has a journal inode, but the volume does not have the feature has_journal";
-            self.findings.add(ProblemKind::Journal, Location::VOLUME, what);
+            self.journal(Location::VOLUME, what);
         }
         if features.has_compat(Compat::RESIZE_INODE) {
             self.check_resize_inode()?;
@@ -80,13 +88,13 @@ impl SpecialFiles<'_, '_> {
         let place = Location::inode(number.0);
         let found = self.volume.read_inode(number.0)?;
         let Some((_, fields)) = found.filter(|(_, fields)| fields.kind() == Some(FileKind::Regular)) else {
-            self.findings.add(ProblemKind::Journal, place, "the journal is not a regular file");
+            self.journal(place, "the journal is not a regular file");
             return Ok(());
         };
         let first =
             self.volume.runs_of(&fields, 1)?.first().filter(|(file_block, _, _)| *file_block == 0).copied();
         let Some((_, block, _)) = first else {
-            self.findings.add(ProblemKind::Journal, place, "the first block of the journal is not mapped");
+            self.journal(place, "the first block of the journal is not mapped");
             return Ok(());
         };
         let bytes = self.volume.reader.block(block)?;
@@ -99,17 +107,15 @@ impl SpecialFiles<'_, '_> {
                 return Ok(());
             }
             Err(error) => {
-                self.findings.add(ProblemKind::Journal, place, error.to_string());
+                self.journal(place, error.to_string());
                 return Ok(());
             }
         };
         if journal.start != 0 && !needs_recovery {
-            let what = "the journal has transactions, but the superblock does not request a replay";
-            self.findings.add(ProblemKind::Journal, place, what);
+            self.journal(place, "the journal has transactions, but the superblock does not request a replay");
         }
         if journal.users() > 1 {
-            let what = format!("the internal journal has {} users", journal.users());
-            self.findings.add(ProblemKind::Journal, place, what);
+            self.journal(place, format!("the internal journal has {} users", journal.users()));
         }
         if journal.errno != 0 {
             self.findings.note(format!("the journal was aborted with error {}", journal.errno));
@@ -126,7 +132,7 @@ impl SpecialFiles<'_, '_> {
         let regular = fields.kind() == Some(FileKind::Regular) && fields.links > 0;
         let extents = fields.flags.contains(InodeFlags::EXTENTS);
         if !regular || extents || others || !self.volume.layout.is_data_range(root, 1) {
-            self.findings.add(ProblemKind::Resize, place, "the resize inode is not valid");
+            self.resize(place, "the resize inode is not valid");
             return Ok(());
         }
         let has_large_files = self.volume.superblock.features().has_ro_compat(RoCompat::LARGE_FILE);
@@ -148,17 +154,12 @@ impl SpecialFiles<'_, '_> {
             let due = first + u64::from(index);
             let slot = (layout.descriptor_blocks() + index) as usize % per_block;
             if u64::from(le32(&bytes, slot * 4)) != due || !layout.is_data_range(FsBlock(due), 1) {
-                let what = format!("it does not reserve block {due} after the descriptors");
-                self.findings.add(ProblemKind::Resize, place, what);
+                self.resize(place, format!("it does not reserve block {due} after the descriptors"));
                 return Ok(());
             }
             let copies = self.volume.reader.block(FsBlock(due))?;
             if !names_copies(&copies, due, &backups, layout.blocks_per_group) {
-                self.findings.add(
-                    ProblemKind::Resize,
-                    place.and_block(due),
-                    "it does not map its copies in other groups",
-                );
+                self.resize(place.and_block(due), "it does not map its copies in other groups");
                 return Ok(());
             }
         }
@@ -188,7 +189,7 @@ impl SpecialFiles<'_, '_> {
             }
             if let Some(block) = beyond {
                 let what = format!("it maps block {block}, which is outside the volume");
-                self.findings.add(ProblemKind::Resize, Location::inode(InodeNumber::RESIZE.0), what);
+                self.resize(InodeNumber::RESIZE.0, what);
                 return Ok(());
             }
         }
@@ -197,13 +198,13 @@ impl SpecialFiles<'_, '_> {
         let block_bytes = self.volume.layout.block_size.bytes();
         if last * block_bytes > fields.size || fields.size > reach * block_bytes {
             let what = format!("its size of {} bytes does not match its blocks", fields.size);
-            self.findings.add(ProblemKind::Resize, Location::inode(InodeNumber::RESIZE.0), what);
+            self.resize(InodeNumber::RESIZE.0, what);
         }
         // As the kernel and mke2fs count: each block is a cluster.
         let sectors = self.volume.sectors(blocks);
         if fields.sectors != sectors {
             let what = format!("sector count is {}, should be {sectors}", fields.sectors);
-            self.findings.add(ProblemKind::Resize, Location::inode(InodeNumber::RESIZE.0), what);
+            self.resize(InodeNumber::RESIZE.0, what);
         }
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! The volume as a check reads it: nothing is cached, nothing is written.
 
-use diorite_ext::Result;
+use diorite_ext::{BlockReader, MapSink, Result, walk_map};
 
-use crate::check::mapping::{MapSink, Reader, walk_map};
 use diorite_ext_format::{
     ChecksumSeed, DiskInode, FsBlock, GroupDescriptor, InodeNumber, Layout, RoCompat, Superblock,
 };
@@ -33,7 +32,7 @@ impl MapSink for Blocks {
 
 /// The volume and its numbers.
 pub(super) struct Volume<'d> {
-    pub(super) reader: Reader<'d>,
+    pub(super) reader: BlockReader<'d>,
     pub(super) superblock: Superblock,
     pub(super) layout: Layout,
     /// Empty until the groups were checked.

@@ -75,6 +75,10 @@ pub(super) struct XattrCheck<'c, 'd> {
 }
 
 impl XattrCheck<'_, '_> {
+    fn wrong(&mut self, place: impl Into<Location>, what: impl Into<String>) {
+        self.findings.add(ProblemKind::Xattr, place.into(), what);
+    }
+
     /// The attributes in an inode; returns the space of their value inodes.
     pub(super) fn check_inside(&mut self, number: u32, raw: &[u8], fields: &DiskInode) -> ValueUse {
         let mut values = ValueUse::default();
@@ -89,17 +93,12 @@ impl XattrCheck<'_, '_> {
                 Ok(entry) => {
                     if entry.value_inode.is_none() && entry.hash != 0 && !has_right_hash(&entry, entry.value)
                     {
-                        let what = "the hash of an extended attribute in the inode does not match";
-                        self.findings.add(ProblemKind::Xattr, Location::inode(number), what);
+                        self.wrong(number, "the hash of an extended attribute in the inode does not match");
                     }
                     values = values + self.count_value_inode(number, fields, &entry);
                     self.note_policy(number, fields, &entry);
                 }
-                Err(what) => self.findings.add(
-                    ProblemKind::Xattr,
-                    Location::inode(number),
-                    format!("extended attributes: {what}"),
-                ),
+                Err(what) => self.wrong(number, format!("extended attributes: {what}")),
             }
         }
         values
@@ -107,10 +106,10 @@ impl XattrCheck<'_, '_> {
 
     /// Take the attribute block of an inode; returns the number of clusters that the inode counts for it, and the space of its value inodes.
     pub(super) fn take_block(&mut self, number: u32, fields: &DiskInode) -> Result<(u64, ValueUse)> {
-        let block = fields.file_acl;
+        let block = fields.xattr_block;
         let place = Location::inode(number).and_block(block.0);
         if !self.volume.layout.is_data_range(block, 1) {
-            self.findings.add(ProblemKind::Xattr, place, "the attribute block is outside the volume");
+            self.wrong(place, "the attribute block is outside the volume");
             return Ok((0, ValueUse::default()));
         }
         if let Some(known) = self.xattrs.blocks.get_mut(&block.0) {
@@ -144,23 +143,19 @@ impl XattrCheck<'_, '_> {
         number: u32,
         fields: &DiskInode,
     ) -> Result<Option<(u32, ValueUse)>> {
-        let bytes = self.volume.reader.block(fields.file_acl)?;
+        let bytes = self.volume.reader.block(fields.xattr_block)?;
         let header = match BlockHeader::parse(&bytes) {
             Ok(header) => header,
             Err(what) => {
-                self.findings.add(ProblemKind::Xattr, place, what);
+                self.wrong(place, what);
                 return Ok(None);
             }
         };
         let seed = self.volume.superblock.checksum_seed();
         if self.volume.superblock.features().metadata_csum()
-            && !has_valid_checksum(&bytes, fields.file_acl, seed)
+            && !has_valid_checksum(&bytes, fields.xattr_block, seed)
         {
-            self.findings.add(
-                ProblemKind::Xattr,
-                place,
-                "the checksum of the attribute block does not match",
-            );
+            self.wrong(place, "the checksum of the attribute block does not match");
         }
         let entries: Vec<_> = Attributes::in_block(&bytes, self.volume.layout.inodes_count).collect();
         let mut values = ValueUse::default();
@@ -168,25 +163,16 @@ impl XattrCheck<'_, '_> {
             match entry {
                 Ok(entry) => {
                     if entry.name_index == 0 {
-                        self.findings.add(
-                            ProblemKind::Xattr,
-                            place,
-                            "an extended attribute has an unknown namespace",
-                        );
+                        self.wrong(place, "an extended attribute has an unknown namespace");
                     }
                     if entry.value_inode.is_none() && !has_right_hash(&entry, entry.value) {
-                        let what = "the hash of an extended attribute does not match";
-                        self.findings.add(ProblemKind::Xattr, place, what);
+                        self.wrong(place, "the hash of an extended attribute does not match");
                     }
                     values = values + self.count_value_inode(number, fields, &entry);
                     self.note_policy(number, fields, &entry);
                 }
                 Err(what) => {
-                    self.findings.add(
-                        ProblemKind::Xattr,
-                        Location::inode(number).and_block(fields.file_acl.0),
-                        what,
-                    );
+                    self.wrong(Location::inode(number).and_block(fields.xattr_block.0), what);
                     return Ok(None);
                 }
             }
@@ -226,7 +212,7 @@ impl XattrCheck<'_, '_> {
                 let what = format!(
                     "the hash of an extended attribute with the value in inode {number} does not match"
                 );
-                self.findings.add(ProblemKind::Xattr, Location::inode(owner), what);
+                self.wrong(owner, what);
             }
         }
         *self.xattrs.value_inodes.entry(number.0).or_default() += 1;

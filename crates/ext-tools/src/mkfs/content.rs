@@ -144,7 +144,7 @@ impl Maker<'_> {
     fn directories(&mut self) -> Result<(), MkfsError> {
         let root = self.space.take_runs(0, 1).ok_or(MkfsError::NoSpace)?;
         let mut inode = self.new_inode(FileKind::Directory, 0o755, 3);
-        (inode.uid, inode.gid) = (self.options.root_owner.uid, self.options.root_owner.gid);
+        inode.owner = self.options.root_owner;
         self.map(InodeNumber::ROOT, &mut inode, &root)?;
         self.content.inodes.push((InodeNumber::ROOT, inode));
         let names: [(InodeNumber, &[u8]); 3] =

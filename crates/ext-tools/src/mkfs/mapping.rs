@@ -2,7 +2,9 @@
 
 use crate::mkfs::MkfsError;
 use crate::mkfs::space::Space;
-use diorite_ext_format::extent::{Extent, Header, Index, MAX_WRITTEN, set_checksum};
+use diorite_ext_format::extent::{
+    ENTRY_SIZE, Extent, Header, Index, MAX_WRITTEN, entry_offset, set_checksum,
+};
 use diorite_ext_format::inode::BLOCK_AREA_SIZE;
 use diorite_ext_format::{BlockSize, FileBlock, FsBlock};
 use diorite_ext_format::{ChecksumSeed, put};
@@ -17,8 +19,11 @@ pub(super) struct Mapped {
     pub(super) blocks: Vec<(FsBlock, Vec<u8>)>,
 }
 
+/// The first block of the file that an entry of an extent node is for, and the entry.
+type Entry = (FileBlock, [u8; ENTRY_SIZE]);
+
 /// The runs as extents of at most the longest length.
-fn extents_of(runs: &[(FsBlock, u64)]) -> Vec<Extent> {
+fn extents_of(runs: &[(FsBlock, u64)]) -> Vec<Entry> {
     let mut extents = Vec::new();
     let mut at = 0;
     for &(block, count) in runs {
@@ -26,7 +31,7 @@ fn extents_of(runs: &[(FsBlock, u64)]) -> Vec<Extent> {
         while done < count {
             let blocks = (count - done).min(u64::from(MAX_WRITTEN)) as u32;
             let (start, block) = (FileBlock(at + done), FsBlock(block.0 + done));
-            extents.push(Extent { start, blocks, block, unwritten: false });
+            extents.push((start, Extent { start, blocks, block, unwritten: false }.to_entry()));
             done += u64::from(blocks);
         }
         at += count;
@@ -42,59 +47,33 @@ pub(super) fn by_extents(
     space: &mut Space,
 ) -> Result<Mapped, MkfsError> {
     let mut mapped = Mapped { block_area: [0; BLOCK_AREA_SIZE], blocks: Vec::new() };
-    let in_inode = usize::from(Header::capacity_of(BLOCK_AREA_SIZE));
+    let in_inode = Header::capacity_of(BLOCK_AREA_SIZE);
     let size = block_size.bytes() as usize;
     let capacity = Header::capacity_of(size);
-    let extents = extents_of(runs);
-    let header =
-        |entries: usize, capacity, depth| Header { entries: entries as u16, capacity, depth, generation: 0 };
-    if extents.len() <= in_inode {
-        header(extents.len(), in_inode as u16, 0).write_into(&mut mapped.block_area);
-        for (index, extent) in extents.iter().enumerate() {
-            extent.write_into(&mut mapped.block_area, index);
+    let write = |entries: &[Entry], node: &mut [u8], capacity, depth| {
+        Header { entries: entries.len() as u16, capacity, depth, generation: 0 }.write_into(node);
+        for (index, (_, entry)) in entries.iter().enumerate() {
+            put(node, entry_offset(index), entry);
         }
-        return Ok(mapped);
-    }
-    let mut node = |fill: &dyn Fn(&mut [u8]), start| {
-        let (block, _) =
-            space.take_runs(0, 1).and_then(|runs| runs.first().copied()).ok_or(MkfsError::NoSpace)?;
-        let mut bytes = vec![0; size];
-        fill(&mut bytes);
-        if let Some(seed) = seed {
-            set_checksum(&mut bytes, seed);
-        }
-        mapped.blocks.push((block, bytes));
-        Ok::<_, MkfsError>(Index { start, block })
     };
-    let mut children = Vec::new();
-    for leaf in extents.chunks(usize::from(capacity)) {
-        let fill = |bytes: &mut [u8]| {
-            header(leaf.len(), capacity, 0).write_into(bytes);
-            for (index, extent) in leaf.iter().enumerate() {
-                extent.write_into(bytes, index);
-            }
-        };
-        children.push(node(&fill, leaf[0].start)?);
-    }
-    let mut depth = 1;
-    while children.len() > in_inode {
+    let (mut entries, mut depth) = (extents_of(runs), 0);
+    while entries.len() > usize::from(in_inode) {
         let mut parents = Vec::new();
-        for below in children.chunks(usize::from(capacity)) {
-            let fill = |bytes: &mut [u8]| {
-                header(below.len(), capacity, depth).write_into(bytes);
-                for (index, child) in below.iter().enumerate() {
-                    child.write_into(bytes, index);
-                }
-            };
-            parents.push(node(&fill, below[0].start)?);
+        for below in entries.chunks(usize::from(capacity)) {
+            let block = space.take_runs(0, 1).ok_or(MkfsError::NoSpace)?[0].0;
+            let mut bytes = vec![0; size];
+            write(below, &mut bytes, capacity, depth);
+            if let Some(seed) = seed {
+                set_checksum(&mut bytes, seed);
+            }
+            mapped.blocks.push((block, bytes));
+            let start = below[0].0;
+            parents.push((start, Index { start, block }.to_entry()));
         }
-        children = parents;
+        entries = parents;
         depth += 1;
     }
-    header(children.len(), in_inode as u16, depth).write_into(&mut mapped.block_area);
-    for (index, child) in children.iter().enumerate() {
-        child.write_into(&mut mapped.block_area, index);
-    }
+    write(&entries, &mut mapped.block_area, in_inode, depth);
     Ok(mapped)
 }
 
@@ -134,8 +113,7 @@ fn tree(
     space: &mut Space,
     blocks: &mut Vec<(FsBlock, Vec<u8>)>,
 ) -> Result<u32, MkfsError> {
-    let (block, _) =
-        space.take_runs(0, 1).and_then(|runs| runs.first().copied()).ok_or(MkfsError::NoSpace)?;
+    let block = space.take_runs(0, 1).ok_or(MkfsError::NoSpace)?[0].0;
     let number = u32::try_from(block.0).map_err(|_| MkfsError::NoSpace)?;
     let mut bytes = vec![0; per_block * 4];
     for (index, below) in numbers.chunks(per_block.pow(level - 1)).enumerate() {

@@ -4,9 +4,9 @@ use zerocopy::byteorder::little_endian::U32;
 
 use crate::mkfs::MkfsError;
 use crate::mkfs::content::{LOST_FOUND, Maker};
+use diorite_ext_format::InodeFlags;
 use diorite_ext_format::quota::tree::{self, MemoryBlocks, QuotaBlocks};
 use diorite_ext_format::quota::{BLOCK_SIZE, QuotaEntry, QuotaHeader, QuotaKind};
-use diorite_ext_format::{DiskInode, InodeFlags};
 use diorite_ext_format::{FileKind, InodeNumber};
 
 const USERS: InodeNumber = InodeNumber(3);
@@ -46,7 +46,7 @@ impl Maker<'_> {
         let (mut blocks, mut header) = (MemoryBlocks::default(), QuotaHeader::new(2));
         let is_counted = |number: InodeNumber| number == InodeNumber::ROOT || number == LOST_FOUND;
         for (_, inode) in self.content.inodes.iter().filter(|(number, _)| is_counted(*number)) {
-            let id = id_of(inode, kind);
+            let id = kind.id(inode.owner, inode.project);
             let slot = tree::find_or_insert(&mut blocks, &mut header, id)?;
             let mut bytes = blocks.read(slot.block)?;
             let mut entry = QuotaEntry::parse(&bytes, slot.index).unwrap_or_default();
@@ -59,13 +59,5 @@ impl Maker<'_> {
         }
         header.write_into(kind, &mut blocks.bytes[..BLOCK_SIZE]);
         Ok(blocks.bytes)
-    }
-}
-
-fn id_of(inode: &DiskInode, kind: QuotaKind) -> u32 {
-    match kind {
-        QuotaKind::User => inode.uid,
-        QuotaKind::Group => inode.gid,
-        QuotaKind::Project => inode.project,
     }
 }

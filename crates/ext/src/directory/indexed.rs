@@ -184,7 +184,6 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             Ok((root, leaf))
         })?;
         // From now on the index finds names.
-        self.cache.clear();
         let number = self.blocks.append(|block| block.copy_from_slice(&leaf))?;
         if number != 1 {
             return self.bad_index(number, "the second block of a directory is not block 1");

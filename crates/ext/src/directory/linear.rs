@@ -1,12 +1,11 @@
 //! Search and change of a directory as a whole.
 //!
-//! A directory without index is searched once from end to end; from then on the cache knows every name and the space
-//! of every block, and no look-up depends on the size of the directory. With an index the cache
-//! is not used. In both kinds an entry, once found, is changed the same way.
+//! A directory without index is searched block by block, from the block of the last found name on. In both kinds an entry,
+//! once found, is changed the same way.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 
-use super::cache::tag;
 use super::entries::{BadEntry, DirectoryFormat, NewEntry, RawEntry, record_len};
 use super::{Blocks, ChangeBlocks, Directory, EntryLocation, EntrySpace, NameForm, htree};
 use crate::{Error, InodeNumber, Result};
@@ -48,7 +47,7 @@ pub(super) fn for_each_record<'a>(
 
 impl<B: Blocks> Directory<'_, B> {
     /// The entry of that name.
-    pub(crate) fn find(&mut self, name: &[u8]) -> Result<Option<EntryLocation>> {
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<EntryLocation>> {
         if matches!(self.form, NameForm::Encrypted(_)) {
             return self.search(name);
         }
@@ -59,40 +58,12 @@ impl<B: Blocks> Directory<'_, B> {
                 found => found,
             };
         }
-        let tag = tag(&self.form.key(name));
-        if let Some(found) = self.find_cached(tag, name)? {
-            return Ok(Some(found));
-        }
-        if self.cache.is_complete() {
-            return Ok(None);
-        }
-        if !self.cache.may_be_complete() {
-            return self.search(name);
-        }
-        // Damage hides no name that was read, but any other name may be the damaged one.
-        let remembered = self.remember_all();
-        let found = self.find_cached(tag, name)?;
-        if found.is_none() { remembered.map(|()| None) } else { Ok(found) }
+        self.search(name)
     }
 
     /// Whether names are found by an index: a directory of one block has none, whatever its flag says.
     pub(super) fn uses_index(&self) -> bool {
         self.blocks.is_indexed() && self.blocks.count() > 1
-    }
-
-    fn find_cached(&self, tag: u32, name: &[u8]) -> Result<Option<EntryLocation>> {
-        let format = self.rules.format;
-        for (block, offset) in self.cache.candidates(tag) {
-            let record = self.blocks.read(block, |bytes| {
-                let record = self.format_of(block, &format).record(bytes, offset)?;
-                let is_it = !record.is_free() && self.form.is_shown_as(record.name, name);
-                Ok(is_it.then(|| EntryLocation::new(block, &record)))
-            })?;
-            if record.is_some() {
-                return Ok(record);
-            }
-        }
-        Ok(None)
     }
 
     /// The format of a block: the root of an index has no tail of the usual form.
@@ -103,9 +74,10 @@ impl<B: Blocks> Directory<'_, B> {
 
     /// Look through all blocks for the name, as users see it.
     pub(crate) fn search(&self, name: &[u8]) -> Result<Option<EntryLocation>> {
-        let indexed = self.blocks.is_indexed();
+        let (indexed, count) = (self.uses_index(), self.blocks.count());
+        let start = self.start.load(Ordering::Relaxed).min(count);
         let mut sound = Ok(None);
-        for number in 0..self.blocks.count() {
+        for number in (start..count).chain(0..start) {
             let mut found = None;
             let read = self.blocks.read(number, |block| {
                 for_each_record(&self.rules.format, indexed, number, block, |record| {
@@ -115,6 +87,7 @@ impl<B: Blocks> Directory<'_, B> {
                 })
             });
             if found.is_some() {
+                self.start.store(number, Ordering::Relaxed);
                 return Ok(found);
             }
             match read {
@@ -125,34 +98,9 @@ impl<B: Blocks> Directory<'_, B> {
         sound
     }
 
-    /// Read the whole directory, which has no index, and remember every name and gap. In a damaged directory, which is an error, the
-    /// names are remembered, but not that there are no others.
-    fn remember_all(&mut self) -> Result<()> {
-        self.cache.clear();
-        let mut gaps = Vec::new();
-        let (format, form, cache) = (&self.rules.format, self.form, &mut *self.cache);
-        let mut sound = Ok(());
-        for number in 0..self.blocks.count() {
-            let gap = self.blocks.read(number, |block| {
-                cache.insert_block(format, form, number, block)?;
-                format.largest_gap(block)
-            });
-            match gap {
-                Ok(gap) => gaps.push(gap),
-                Err(Error::Corrupt(damage)) => sound = sound.and(Err(Error::Corrupt(damage))),
-                Err(error) => return Err(error),
-            }
-        }
-        if sound.is_ok() {
-            cache.set_gaps(gaps);
-            cache.set_complete();
-        }
-        sound
-    }
-
     /// The first damage that hides an entry, as an error.
     pub(crate) fn check_entries(&self) -> Result<()> {
-        let indexed = self.blocks.is_indexed();
+        let indexed = self.uses_index();
         (0..self.blocks.count()).try_for_each(|number| {
             self.blocks.read(number, |block| {
                 let mut nth = 0;
@@ -181,7 +129,7 @@ impl<B: Blocks> Directory<'_, B> {
 
     /// Whether there is nothing but the dots.
     pub(crate) fn is_empty(&self) -> Result<bool> {
-        let indexed = self.blocks.is_indexed();
+        let indexed = self.uses_index();
         for number in 0..self.blocks.count() {
             let mut empty = true;
             self.blocks.read(number, |block| {
@@ -201,15 +149,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     /// Make the first block of a new directory, which has none yet.
     pub(crate) fn create(&mut self, parent: InodeNumber) -> Result<()> {
         let (format, own) = (self.rules.format, self.blocks.inode().0);
-        self.cache.clear();
-        self.blocks.append(|block| format.fill_first(block, own, parent.0))?;
-        let gap = self.blocks.read(0, |block| {
-            self.cache.insert_block(&format, self.form, 0, block)?;
-            format.largest_gap(block)
-        })?;
-        self.cache.set_gaps(vec![gap]);
-        self.cache.set_complete();
-        Ok(())
+        self.blocks.append(|block| format.fill_first(block, own, parent.0)).map(drop)
     }
 
     /// Space for a new name: the changes are consistent by themselves, also after an error.
@@ -218,29 +158,17 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         if self.uses_index() {
             return self.make_space_indexed(name, need);
         }
-        if !self.cache.has_gaps() {
-            if self.cache.may_be_complete() { self.remember_all() } else { self.remember_gaps() }?;
-        }
-        if let Some(block) = self.cache.first_gap(need) {
-            let format = self.rules.format;
-            let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
-            return gap.map(|gap| EntrySpace { block, gap }).ok_or_else(|| {
-                let what = "the directory changed under its memory";
-                super::corrupt(self.blocks.inode(), block, BadEntry { offset: 0, what })
-            });
+        let format = self.rules.format;
+        for block in 0..self.blocks.count() {
+            if let Some(gap) = self.blocks.read(block, |bytes| format.find_gap(bytes, need))? {
+                return Ok(EntrySpace { block, gap });
+            }
         }
         if self.blocks.count() == 1 && self.rules.make_index {
             self.make_index()?;
             return self.make_space_indexed(name, need);
         }
         self.append_leaf(need)
-    }
-
-    fn remember_gaps(&mut self) -> Result<()> {
-        let gap = |number| self.blocks.read(number, |block| self.rules.format.largest_gap(block));
-        let gaps = (0..self.blocks.count()).map(gap).collect::<Result<_>>()?;
-        self.cache.set_gaps(gaps);
-        Ok(())
     }
 
     /// A new block without entries, at the end.
@@ -253,7 +181,6 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             let filled = format.fill(bytes, std::iter::empty());
             assert!(filled.is_some(), "nothing fits");
         })?;
-        self.cache.set_gap(block, format.area());
         let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
         let gap = gap.expect("a name fits an empty block");
         Ok(EntrySpace { block, gap })
@@ -263,22 +190,13 @@ impl<B: ChangeBlocks> Directory<'_, B> {
     pub(crate) fn put(&mut self, place: &EntrySpace, new: &NewEntry<'_>) -> Result<EntryLocation> {
         let format = self.rules.format;
         let offset = self.blocks.change(place.block, |bytes| Ok(format.put(bytes, &place.gap, new)))?;
-        if !self.uses_index() {
-            self.cache.insert(tag(&self.form.key(new.name)), place.block, offset);
-            self.cache.set_gap(place.block, place.gap.largest_after);
-        }
         Ok(EntryLocation { block: place.block, offset, inode: InodeNumber(new.inode), kind: new.kind })
     }
 
     /// Remove an entry that was found.
-    pub(crate) fn remove(&mut self, name: &[u8], found: &EntryLocation) -> Result<()> {
+    pub(crate) fn remove(&mut self, found: &EntryLocation) -> Result<()> {
         let format = self.rules.format;
-        let gap = self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset))?;
-        if !self.uses_index() {
-            self.cache.remove(tag(&self.form.key(name)), found.block, found.offset);
-            self.cache.set_gap(found.block, gap);
-        }
-        Ok(())
+        self.blocks.change(found.block, |bytes| format.remove(bytes, found.offset))
     }
 
     /// Point an entry that was found to another inode.

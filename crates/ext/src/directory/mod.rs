@@ -8,7 +8,6 @@
 //! - `indexed`: walk and growth of the hash index
 //! - `listing`, `batch`: every entry once, with a cursor
 //! - `form`, `nokey`: names as users see them: plain, case-insensitive, or encrypted
-//! - `cache`: where names are, in memory
 //!
 //! Interface:
 //! - Adding a name is two steps. [`Directory::make_space`] may append and split blocks and can fail; it leaves the
@@ -17,7 +16,6 @@
 //!   failed write, changes may be committed.
 
 mod batch;
-mod cache;
 pub(crate) mod entries;
 mod form;
 mod htree;
@@ -29,9 +27,10 @@ mod model;
 mod nokey;
 
 pub use batch::EntryBatch;
-pub(crate) use cache::{DirectoryCache, NameCaches};
 pub(crate) use entries::{BadEntry, DirectoryFormat, NAME_MAX, NewEntry, kind_code};
 pub(crate) use form::NameForm;
+
+use std::sync::atomic::AtomicU32;
 
 use crate::layout::checksum::crc32c;
 use crate::layout::hash::{Characters, DirectoryHash, HashVersion};
@@ -124,7 +123,8 @@ pub(crate) struct Directory<'a, B> {
     pub(crate) blocks: B,
     pub(crate) rules: &'a DirectoryRules,
     pub(crate) form: NameForm,
-    pub(crate) cache: &'a mut DirectoryCache,
+    /// Block where a search without an index begins: names are often looked up in the order of a listing.
+    pub(crate) start: &'a AtomicU32,
 }
 
 /// Location of an entry.

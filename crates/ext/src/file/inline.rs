@@ -6,11 +6,13 @@
 use std::ops::Range;
 
 use crate::BlockRun;
+use crate::attribute_areas::{corrupt, decode, encode_inside};
 use crate::base::Handle;
 use crate::file::Files;
 use crate::inode::{Inode, InodeState, RawInode};
-use crate::layout::xattr::{self, Attributes, INODE_HEADER};
-use crate::map::{EXTENTS_FLAG, INLINE_FLAG, node};
+use crate::layout::InodeFlags;
+use crate::layout::xattr::{Attributes, INODE_HEADER};
+use crate::map::node;
 use crate::memory::BlockMemory;
 use crate::{Corrupt, Error, FileBlock, FileKind, Mapping, MappingKind, Result};
 
@@ -144,7 +146,7 @@ impl Files {
     fn system_data(&self, inode: &Inode, area: &[u8]) -> Result<Range<usize>> {
         let mut value = 0..0;
         for entry in Attributes::in_inode(area, self.core.layout.inodes_count) {
-            let entry = entry.map_err(|what| Corrupt::Xattr { inode: inode.number(), what })?;
+            let entry = entry.map_err(|what| corrupt(inode, what))?;
             let is_it = (entry.name_index, entry.name) == SYSTEM_DATA;
             // The offset of an empty value, or of one in another inode, means nothing.
             if is_it && value.is_empty() && !entry.value.is_empty() {
@@ -180,20 +182,18 @@ impl Files {
     ) -> Result<()> {
         let raw = self.inodes.raw(inode.number())?;
         let mut bytes = handle.modify(&raw.buffer)?;
-        let max_inode = self.core.layout.inodes_count;
         let area = attribute_area(&raw, &bytes, state);
-        if let Some(rebuilt) = without_system_data(area, max_inode)
-            .map_err(|what| Corrupt::Xattr { inode: inode.number(), what })?
-        {
-            let start = raw.offset + raw.len - area.len();
-            bytes[start..start + rebuilt.len()].copy_from_slice(&rebuilt);
-        }
+        let mut attributes = decode(Attributes::in_inode(area, self.core.layout.inodes_count))
+            .map_err(|what| corrupt(inode, what))?;
+        attributes.retain(|attribute| (attribute.index, &attribute.name[..]) != SYSTEM_DATA);
+        let start = raw.offset + raw.len - area.len();
+        encode_inside(&mut bytes[start..raw.offset + raw.len], &attributes);
         drop(bytes);
         inode.runs.forget(0, u64::MAX);
-        state.flags &= !INLINE_FLAG;
+        state.flags -= InodeFlags::INLINE_DATA;
         state.block = [0; 60];
         if self.core.features().has_incompat(crate::layout::Incompat::EXTENTS) {
-            state.flags |= EXTENTS_FLAG;
+            state.flags |= InodeFlags::EXTENTS;
             node::write_empty_root(&mut state.block);
         }
         Ok(())
@@ -213,31 +213,4 @@ fn zero_within(bytes: &mut [u8], range: &Range<usize>) {
 fn attribute_area<'a>(raw: &RawInode, bytes: &'a [u8], state: &InodeState) -> &'a [u8] {
     let start = raw.offset + 128 + usize::from(state.extra_isize);
     bytes.get(start..raw.offset + raw.len).unwrap_or_default()
-}
-
-/// The area with every entry but `system.data`; `None` if that is not there.
-fn without_system_data(area: &[u8], max_inode: u32) -> Result<Option<Vec<u8>>, &'static str> {
-    let entries = Attributes::in_inode(area, max_inode).collect::<Result<Vec<_>, _>>()?;
-    let kept: Vec<_> = entries.iter().filter(|entry| (entry.name_index, entry.name) != SYSTEM_DATA).collect();
-    if kept.len() == entries.len() {
-        return Ok(None);
-    }
-    let mut rebuilt = vec![0; area.len()];
-    if kept.is_empty() {
-        return Ok(Some(rebuilt));
-    }
-    rebuilt[..4].copy_from_slice(&xattr::MAGIC.to_le_bytes());
-    let (mut at, mut values) = (INODE_HEADER, area.len());
-    for entry in kept {
-        let size = xattr::entry_size(entry.name.len());
-        rebuilt[at..at + size].copy_from_slice(&area[entry.offset..entry.offset + size]);
-        if entry.value_inode.is_none() && !entry.value.is_empty() {
-            values -= xattr::padded_value(entry.value.len());
-            rebuilt[values..values + entry.value.len()].copy_from_slice(entry.value);
-            let offset = (values - INODE_HEADER) as u16;
-            rebuilt[at + 2..at + 4].copy_from_slice(&offset.to_le_bytes());
-        }
-        at += size;
-    }
-    Ok(Some(rebuilt))
 }

@@ -67,7 +67,7 @@ impl Files {
 
     /// Whether an inode's data must go through the journal: by the mode of the volume, or by the inode's flag (`chattr +j`).
     pub fn wants_journalled_data(&self, inode: &Inode) -> bool {
-        let flags = InodeFlags::from_bits_retain(inode.state.read().flags);
+        let flags = inode.state.read().flags;
         let wanted = self.data_mode() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
         wanted && self.core.has_journal() && inode.kind() == FileKind::Regular
     }

@@ -47,7 +47,7 @@ impl Files {
     /// Refuse a size that the file cannot be given.
     pub(crate) fn check_resize(&self, inode: &Inode, state: &InodeState, size: u64) -> Result<()> {
         self.check_data_change(inode, state)?;
-        if InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::APPEND) {
+        if state.flags.contains(InodeFlags::APPEND) {
             return Err(Error::NotPermitted("append-only"));
         }
         let max_bytes = self.maps.max_size(state);

@@ -7,7 +7,6 @@
 use crate::base::Handle;
 use crate::file::Files;
 use crate::inode::{InodeState, check_change, check_encrypted, check_verity};
-use crate::layout::InodeFlags;
 use crate::{
     Error, FileBlock, FileKind, FsBlock, Inode, Mapping, MappingKind, ReservedRun, Result, SetTime,
     WriteCommit,
@@ -20,7 +19,7 @@ impl Files {
     /// Refuse a change of data that this file does not allow.
     pub(super) fn check_data_change(&self, inode: &Inode, state: &InodeState) -> Result<()> {
         self.check_holds_data(inode, state)?;
-        check_change(InodeFlags::from_bits_retain(state.flags))
+        check_change(state.flags)
     }
 
     /// Refuse an inode that has no data that users write. Whether it is immutable does not matter here: data that is written back may have been
@@ -32,7 +31,7 @@ impl Files {
         if state.freed {
             return Err(Error::Stale);
         }
-        let flags = InodeFlags::from_bits_retain(state.flags);
+        let flags = state.flags;
         check_encrypted(inode, flags)?;
         check_verity(flags)?;
         let is_own = self.core.format.is_own_inode(inode.number());

@@ -12,6 +12,9 @@ const MODIFIED_EXTRA_END: u16 = 12;
 const ACCESSED_EXTRA_END: u16 = 16;
 const CREATED_EXTRA_END: u16 = 24;
 
+/// Permission bits of a mode.
+const PERMISSIONS: u16 = 0xfff;
+
 /// Blocks that storing an inode joins: its table block, and the superblock if a flag must be set there.
 pub(crate) const STORE_CREDITS: u32 = 2;
 
@@ -22,8 +25,8 @@ impl Inode {
         Attributes {
             inode: self.number(),
             kind: self.kind(),
-            permissions: state.permissions,
-            links: state.links,
+            permissions: state.mode & PERMISSIONS,
+            links: state.links.into(),
             owner: state.owner,
             size: state.size,
             sectors: state.sectors,
@@ -32,7 +35,7 @@ impl Inode {
             changed: state.changed,
             created: state.created,
             device: device_numbers(self.kind(), &state),
-            flags: state.flags,
+            flags: state.flags.bits(),
             generation: state.generation,
             project: state.project,
         }
@@ -100,9 +103,9 @@ impl SetAttributes {
 
     /// Whether other flags or the project of an inode would change that is immutable and stays so.
     pub(crate) fn change_what_stays_immutable(&self, state: &InodeState) -> bool {
-        let Some(flags) = self.flags else { return false };
-        let stays = state.flags & flags & InodeFlags::IMMUTABLE.bits() != 0;
-        let others = (state.flags ^ flags) & InodeFlags::USER_SETTABLE.bits() != 0;
+        let Some(flags) = self.flags.map(InodeFlags::from_bits_retain) else { return false };
+        let stays = (state.flags & flags).contains(InodeFlags::IMMUTABLE);
+        let others = (state.flags ^ flags).intersects(InodeFlags::USER_SETTABLE);
         stays && (others || self.project.is_some_and(|project| project != state.project))
     }
 
@@ -111,16 +114,18 @@ impl SetAttributes {
         if !self.clear_privileges || inode.kind() == FileKind::Directory {
             return None;
         }
-        let set_group = if state.permissions & 0o010 != 0 { 0o2000 } else { 0 };
-        let left = state.permissions & !(0o4000 | set_group);
-        (left != state.permissions).then_some(left)
+        let permissions = state.mode & PERMISSIONS;
+        let set_group = if permissions & 0o010 != 0 { 0o2000 } else { 0 };
+        let left = permissions & !(0o4000 | set_group);
+        (left != permissions).then_some(left)
     }
 }
 
 impl InodeState {
     /// Round all times to the resolution of the inode, so that they do not change when it is read again.
     pub(crate) fn round_times(&mut self) {
-        let has = |end: u16| self.extra_isize >= end;
+        let extra_isize = self.extra_isize;
+        let has = |end: u16| extra_isize >= end;
         self.changed = time_as_stored(self.changed, has(CHANGED_EXTRA_END));
         self.modified = time_as_stored(self.modified, has(MODIFIED_EXTRA_END));
         self.accessed = time_as_stored(self.accessed, has(ACCESSED_EXTRA_END));
@@ -134,7 +139,7 @@ impl InodeState {
             SetTime::Observed(time) | SetTime::To(time) => time,
         };
         if let Some(permissions) = permissions {
-            self.permissions = permissions & 0xfff;
+            self.mode = self.mode & !PERMISSIONS | permissions & PERMISSIONS;
         }
         if let Some(accessed) = changes.accessed {
             self.accessed = time(accessed);
@@ -143,8 +148,8 @@ impl InodeState {
             self.modified = changes.modified.map_or(now, time);
         }
         if let Some(flags) = changes.flags {
-            let settable = InodeFlags::USER_SETTABLE.bits();
-            self.flags = self.flags & !settable | flags & settable;
+            let settable = InodeFlags::USER_SETTABLE;
+            self.flags = (self.flags - settable) | InodeFlags::from_bits_retain(flags) & settable;
         }
         self.changed = changes.changed.map_or(now, time);
     }

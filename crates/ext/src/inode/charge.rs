@@ -15,19 +15,14 @@ pub(crate) struct Charge {
 impl Charge {
     /// The number under which a kind of quota file counts it.
     pub(crate) fn id(&self, kind: QuotaKind) -> u32 {
-        match kind {
-            QuotaKind::User => self.owner.uid,
-            QuotaKind::Group => self.owner.gid,
-            QuotaKind::Project => self.project,
-        }
+        kind.id(self.owner, self.project)
     }
 }
 
 impl InodeState {
     /// The charge of an inode with this state.
     pub(crate) fn charge(&self) -> Option<Charge> {
-        let is_value = InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::EA_INODE);
-        if self.freed || is_value {
+        if self.freed || self.flags.contains(InodeFlags::EA_INODE) {
             return None;
         }
         Some(Charge { owner: self.owner, project: self.project, sectors: self.sectors })

@@ -14,6 +14,7 @@ mod change;
 mod charge;
 mod content_use;
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
@@ -21,10 +22,11 @@ use std::time::SystemTime;
 use diorite_block::sync::{Rank, ReadGuard, RwLock, WriteGuard};
 
 use crate::buffer::Buffer;
+use crate::layout::{DiskInode, InodeFlags};
 use crate::runs::Runs;
 use crate::transaction::TransactionId;
 use crate::types::SetTime;
-use crate::{Error, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
+use crate::{Error, FileKind, InodeNumber, Owner, Result, Timestamp};
 
 pub(crate) use attributes::{STORE_CREDITS, encode_device};
 pub(crate) use change::InodeChange;
@@ -46,6 +48,8 @@ pub struct Inode {
     pub(crate) data_transaction: AtomicU64,
     /// Changes of the names of a directory.
     pub(crate) names_changes: AtomicU64,
+    /// Block of a directory without index where a search for a name begins.
+    pub(crate) search_start: AtomicU32,
     /// Damage hid entries when the directory was listed.
     pub(crate) damaged_names: AtomicBool,
     /// Used since the cache's hand passed.
@@ -54,8 +58,6 @@ pub struct Inode {
     pub(crate) has_lazy_time: AtomicBool,
     /// Distinguishes it from every other inode in memory, also from one that had its number before.
     pub(crate) identity: u64,
-    /// The hash of the name by which it was found last, 0 for none: that name is forgotten when it leaves memory.
-    pub(crate) dentry_hash: AtomicU64,
 }
 
 diorite_block::short_debug!(Inode, number, kind);
@@ -102,11 +104,11 @@ impl Inode {
             sync_transaction: AtomicU64::new(0),
             data_transaction: AtomicU64::new(0),
             names_changes: AtomicU64::new(0),
+            search_start: AtomicU32::new(0),
             damaged_names: AtomicBool::new(false),
             used: AtomicBool::new(true),
             has_lazy_time: AtomicBool::new(false),
             identity,
-            dentry_hash: AtomicU64::new(0),
         }
     }
 
@@ -230,11 +232,6 @@ impl Inode {
         self.damaged_names.load(Ordering::Relaxed)
     }
 
-    /// A name by which it is found is remembered under this hash.
-    pub(crate) fn set_dentry_hash(&self, hash: u64) {
-        self.dentry_hash.store(hash, Ordering::Relaxed);
-    }
-
     /// It was used: the cache keeps it a while longer.
     pub(crate) fn note_use(&self) {
         // Most find it so; a store would take the cache line from other processors.
@@ -272,32 +269,10 @@ impl Inode {
 /// The changing fields of an inode, parsed.
 #[derive(Clone, Debug)]
 pub(crate) struct InodeState {
-    /// Permission bits: 12 bits.
-    pub(crate) permissions: u16,
-    pub(crate) owner: Owner,
-    pub(crate) links: u32,
-    pub(crate) size: u64,
-    /// Allocated sectors of 512 bytes.
-    pub(crate) sectors: u64,
-    pub(crate) accessed: Timestamp,
-    pub(crate) modified: Timestamp,
-    pub(crate) changed: Timestamp,
-    pub(crate) created: Option<Timestamp>,
-    /// `EXT4_*_FL`.
-    pub(crate) flags: u32,
-    pub(crate) generation: u32,
-    pub(crate) project: u32,
-    /// The 60 bytes `i_block`: mapping, symbolic link target, device number or inline data.
-    pub(crate) block: [u8; 60],
-    /// The extended attribute block; 0 for none.
-    pub(crate) xattr_block: FsBlock,
-    /// Bytes of the fixed fields beyond byte 128: in-inode attributes begin at `128 + extra_isize`.
-    pub(crate) extra_isize: u16,
+    /// The fields that are stored. The deletion time of an inode on the orphan list is the next one's number.
+    pub(crate) disk: DiskInode,
     /// Value of `extra_isize` for the next store.
     pub(crate) widened_extra: u16,
-    /// Deletion time, or the next inode of the orphan list.
-    pub(crate) deletion_time: u32,
-    pub(crate) version: u64,
     /// The inode was freed; see the module's head.
     pub(crate) freed: bool,
     /// Where the orphan file has it, if it does: block of that file and slot.
@@ -310,6 +285,20 @@ pub(crate) struct InodeState {
     pub(crate) value_inodes_change: i32,
     /// The block of the inode table that has it, while that is in memory.
     pub(crate) table_block: Weak<Buffer>,
+}
+
+impl Deref for InodeState {
+    type Target = DiskInode;
+
+    fn deref(&self) -> &DiskInode {
+        &self.disk
+    }
+}
+
+impl DerefMut for InodeState {
+    fn deref_mut(&mut self) -> &mut DiskInode {
+        &mut self.disk
+    }
 }
 
 /// Where an inode is stored.
@@ -404,23 +393,23 @@ impl Attributes {
 
     /// Whether nothing of the inode may be changed (`chattr +i`).
     pub fn is_immutable(&self) -> bool {
-        crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::IMMUTABLE)
+        InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::IMMUTABLE)
     }
 
     /// Whether data is written at the end of the file only (`chattr +a`).
     pub fn is_append_only(&self) -> bool {
-        crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::APPEND)
+        InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::APPEND)
     }
 
     /// Whether each change must be durable when it returns (`chattr +S`); for a directory, changes of its names.
     pub fn is_synchronous(&self) -> bool {
-        crate::layout::InodeFlags::from_bits_retain(self.flags).contains(crate::layout::InodeFlags::SYNC)
+        InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::SYNC)
     }
 
     /// Whether each change of a directory's names must be durable when it returns (`chattr +D` or `+S`).
     pub fn has_synchronous_names(&self) -> bool {
-        let flags = crate::layout::InodeFlags::SYNC | crate::layout::InodeFlags::DIR_SYNC;
-        crate::layout::InodeFlags::from_bits_retain(self.flags).intersects(flags)
+        let flags = InodeFlags::SYNC | InodeFlags::DIR_SYNC;
+        InodeFlags::from_bits_retain(self.flags).intersects(flags)
     }
 }
 

@@ -1,22 +1,22 @@
 //! New inodes.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use crate::base::Handle;
 use crate::inode::encode_device;
 use crate::inode::{Inode, InodeState};
 use crate::inodes::InodeStore;
-use crate::layout::{Incompat, InodeFlags, put};
+use crate::layout::{DiskInode, Incompat, InodeFlags, put};
 use crate::map::node;
-use crate::{FileKind, FsBlock, InodeNumber, NodeSpec, Owner, Result};
+use crate::{FileKind, InodeNumber, NodeSpec, Owner, Result};
 
 impl InodeState {
     /// Owner and project of an inode that `owner` makes in this directory: with the set-group-ID bit it has the directory's
     /// group (and gives the bit to directories), with the flag for it its project.
     pub(crate) fn owner_within(&self, owner: Owner) -> (Owner, u32) {
-        let from_group = self.permissions & 0o2000 != 0;
-        let inherits = InodeFlags::from_bits_retain(self.flags).contains(InodeFlags::PROJECT_INHERIT);
+        let from_group = self.mode & 0o2000 != 0;
+        let inherits = self.flags.contains(InodeFlags::PROJECT_INHERIT);
         let gid = if from_group { self.owner.gid } else { owner.gid };
         (Owner { uid: owner.uid, gid }, if inherits { self.project } else { 0 })
     }
@@ -42,7 +42,7 @@ impl InodeStore {
             place.fill(0);
         }
         let inode = Arc::new(Inode::new(number, spec.kind, state));
-        self.insert_new(&inode);
+        self.cache.replace(&inode);
         inode.note_change(handle.transaction());
         inode.note_data_change(handle.changes_data());
         Ok(inode)
@@ -51,7 +51,7 @@ impl InodeStore {
     fn new_state(&self, parent: &InodeState, spec: &NodeSpec) -> Result<InodeState> {
         let now = self.core.now();
         let extra_isize = self.core.format.want_extra_isize();
-        let inherited = InodeFlags::from_bits_retain(parent.flags) & InodeFlags::INHERITED;
+        let inherited = parent.flags & InodeFlags::INHERITED;
         let mut flags = match spec.kind {
             FileKind::Directory => inherited,
             FileKind::Regular => {
@@ -69,34 +69,22 @@ impl InodeStore {
         if matches!(spec.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
             put(&mut block, 0, &encode_device(spec.device)?);
         }
-        let from_group = parent.permissions & 0o2000 != 0;
+        let from_group = parent.mode & 0o2000 != 0;
         let (owner, project) = parent.owner_within(spec.owner);
-        Ok(InodeState {
-            permissions: spec.permissions & 0xfff
-                | if from_group && spec.kind == FileKind::Directory { 0o2000 } else { 0 },
+        let inherits_group = from_group && spec.kind == FileKind::Directory;
+        Ok(InodeState::new(DiskInode {
+            mode: spec.kind.mode_bits() | spec.permissions & 0xfff | if inherits_group { 0o2000 } else { 0 },
             owner,
-            links: 0,
-            size: 0,
-            sectors: 0,
             accessed: now,
             modified: now,
             changed: now,
             created: (extra_isize >= 24).then_some(now),
-            flags: flags.bits(),
+            flags,
             generation: self.generations.fetch_add(0x9e37_79b1, Ordering::Relaxed),
             project,
             block,
-            xattr_block: FsBlock(0),
             extra_isize,
-            widened_extra: extra_isize,
-            deletion_time: 0,
-            version: 0,
-            freed: false,
-            orphan_slot: None,
-            on_orphan_list: false,
-            charged: None,
-            value_inodes_change: 0,
-            table_block: Weak::new(),
-        })
+            ..DiskInode::default()
+        }))
     }
 }

@@ -21,6 +21,9 @@ use crate::{Corrupt, Error, FileKind, InodeNumber, Result};
 const SHARDS: usize = 64;
 /// Inodes that the hand passes for one new inode.
 const LOOKS: usize = 16;
+/// Inodes that leave for one that comes: where many are held, two leave as soon as they can, so that the number of those
+/// that are not held comes down again.
+const EVICTED_MAX: usize = 2;
 
 /// All inodes in memory.
 #[derive(Debug)]
@@ -56,36 +59,29 @@ impl InodeCache {
     }
 
     /// The inode if it is in memory.
-    fn peek(&self, number: InodeNumber) -> Option<Arc<Inode>> {
+    pub(crate) fn peek(&self, number: InodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(number).lock();
         let inode = &shard.map.get(&number.0)?.inode;
         inode.note_use();
         Some(inode.clone())
     }
 
-    /// The inode in memory, or the one that `load` makes; and the evicted inodes.
-    fn get_or_insert(
-        &self,
-        number: InodeNumber,
-        load: impl FnOnce() -> Result<Inode>,
-    ) -> Result<(Arc<Inode>, Evicted)> {
+    /// The inode in memory, or the one that `load` makes.
+    fn get_or_insert(&self, number: InodeNumber, load: impl FnOnce() -> Result<Inode>) -> Result<Arc<Inode>> {
         let mut shard = self.shard(number).lock();
         if let Some(slot) = shard.map.get(&number.0) {
-            return Ok((slot.inode.clone(), Evicted::default()));
+            return Ok(slot.inode.clone());
         }
         let inode = Arc::new(load()?);
-        let evicted = shard.insert(&inode, self.shard_capacity);
-        Ok((inode, evicted))
+        shard.insert(&inode, self.shard_capacity);
+        Ok(inode)
     }
 
-    /// Insert a new inode in place of an older one with its number; returns the evicted inodes.
-    fn replace(&self, inode: &Arc<Inode>) -> Evicted {
+    /// Insert a new inode in place of an older one with its number.
+    pub(super) fn replace(&self, inode: &Arc<Inode>) {
         let mut shard = self.shard(inode.number()).lock();
         match shard.map.get_mut(&inode.number().0) {
-            Some(slot) => {
-                slot.inode = inode.clone();
-                Evicted::default()
-            }
+            Some(slot) => slot.inode = inode.clone(),
             None => shard.insert(inode, self.shard_capacity),
         }
     }
@@ -113,25 +109,14 @@ impl InodeCache {
     }
 }
 
-/// The remembered names of inodes that have just left memory.
-#[derive(Debug, Default)]
-struct Evicted {
-    dentry_hashes: [Option<u64>; Self::MAX],
-}
-
-impl Evicted {
-    /// Inodes that leave for one that comes: where many are held, two leave as soon as they can, so that the number of those
-    /// that are not held comes down again.
-    const MAX: usize = 2;
-}
-
 impl Shard {
-    fn insert(&mut self, inode: &Arc<Inode>, capacity: usize) -> Evicted {
-        let evicted = if self.ring.len() >= capacity { self.evict() } else { Evicted::default() };
+    fn insert(&mut self, inode: &Arc<Inode>, capacity: usize) {
+        if self.ring.len() >= capacity {
+            self.evict();
+        }
         let slot = Slot { inode: inode.clone(), place: Some(self.ring.len()) };
         self.ring.push(inode.number().0);
         self.map.insert(inode.number().0, slot);
-        evicted
     }
 
     fn remove(&mut self, number: u32) {
@@ -148,26 +133,10 @@ impl Shard {
         }
     }
 
-    /// Take an inode out unless there is a reference to it: a weak one may become one at any moment, and there must
-    /// never be two inodes of one number.
-    fn take_unused(&mut self, number: u32) -> Option<Inode> {
-        let Slot { inode, place } = self.map.remove(&number)?;
-        match Arc::try_unwrap(inode) {
-            Ok(inode) => {
-                self.leave_ring(place);
-                Some(inode)
-            }
-            Err(inode) => {
-                self.map.insert(number, Slot { inode, place });
-                None
-            }
-        }
-    }
-
-    /// Evict inodes that have no references and were not used lately, if any are found soon.
-    fn evict(&mut self) -> Evicted {
-        let mut evicted = Evicted::default();
-        let mut count = 0;
+    /// Evict inodes that have no references and were not used lately, if any are found soon. All references come from this shard,
+    /// which is locked.
+    fn evict(&mut self) {
+        let mut evicted = 0;
         for _ in 0..LOOKS.min(self.ring.len()) {
             if self.hand >= self.ring.len() {
                 self.hand = 0;
@@ -177,20 +146,16 @@ impl Shard {
             if slot.inode.is_open() {
                 let place = slot.place.take();
                 self.leave_ring(place);
-                continue;
-            }
-            let may_leave = Arc::strong_count(&slot.inode) == 1 && !slot.inode.was_used();
-            let Some(inode) = may_leave.then(|| self.take_unused(number)).flatten() else {
+            } else if Arc::strong_count(&slot.inode) == 1 && !slot.inode.was_used() {
+                self.remove(number);
+                evicted += 1;
+                if evicted == EVICTED_MAX {
+                    break;
+                }
+            } else {
                 self.hand += 1;
-                continue;
-            };
-            evicted.dentry_hashes[count] = Some(inode.dentry_hash.into_inner()).filter(|hash| *hash != 0);
-            count += 1;
-            if count == Evicted::MAX {
-                break;
             }
         }
-        evicted
     }
 }
 
@@ -205,16 +170,6 @@ impl InodeStore {
             return Err(Error::NotFound);
         }
         Ok(inode)
-    }
-
-    /// Put a new inode in the place of whatever had its number.
-    pub(crate) fn insert_new(&self, inode: &Arc<Inode>) {
-        self.forget_names(&self.cache.replace(inode));
-    }
-
-    /// Forget the names of evicted inodes.
-    fn forget_names(&self, evicted: &Evicted) {
-        evicted.dentry_hashes.iter().flatten().for_each(|hash| self.dentries.forget_evicted(*hash));
     }
 
     /// As [`InodeStore::get`], for the volume's own inodes as well (journal, resize, orphan file).
@@ -232,7 +187,7 @@ impl InodeStore {
             return Ok(inode);
         }
         let raw = self.raw(number)?;
-        let (inode, evicted) = self.cache.get_or_insert(number, || {
+        self.cache.get_or_insert(number, || {
             let bytes = raw.buffer.read();
             let bytes = bytes.get(raw.offset..raw.offset + raw.len).unwrap_or_default();
             let format = &*self.core.format;
@@ -250,12 +205,13 @@ impl InodeStore {
             else {
                 return Err(Corrupt::Inode { inode: number, what: "its mode is of no kind" }.into());
             };
-            let mut state = InodeState::from_disk(&disk);
+            let mut state = InodeState::new(disk);
+            state.charged = state.charge();
             if raw.len > GOOD_OLD_SIZE {
                 state.widened_extra = widened_extra(bytes, format.want_extra_isize());
             }
             self.check_inode(number, kind, &state)?;
-            let is_value = InodeFlags::from_bits_retain(state.flags).contains(InodeFlags::EA_INODE);
+            let is_value = state.flags.contains(InodeFlags::EA_INODE);
             let mut inode = Inode::new(number, kind, state);
             if is_value {
                 inode.note_value();
@@ -269,9 +225,7 @@ impl InodeStore {
             inode.note_change(running);
             inode.note_data_change(running);
             Ok(inode)
-        })?;
-        self.forget_names(&evicted);
-        Ok(inode)
+        })
     }
 
     /// Numbers that later code relies on.
@@ -325,8 +279,6 @@ mod tests {
         }
         let in_memory = volume.inodes.cache.len();
         assert!((500..=2500).contains(&in_memory), "{in_memory} inodes for 1 MiB");
-        // The name of an inode that left memory would keep its memory.
-        assert_eq!(volume.inodes.dentries.of_evicted(), 0);
         assert!(std::sync::Arc::ptr_eq(&held, &volume.names.lookup(&root, &name(0)).unwrap()));
         volume.sync().unwrap();
 

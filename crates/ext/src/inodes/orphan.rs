@@ -179,7 +179,7 @@ impl InodeStore {
         } else if self.core.allocator.is_free_inode(number)? {
             Err("it is free in the bitmap")
         } else {
-            Ok(disk.deleted)
+            Ok(disk.deletion_time)
         })
     }
 

@@ -6,63 +6,25 @@ use crate::base::Handle;
 use crate::buffer::{BlockKind, READ_AHEAD_BLOCKS_MAX};
 use crate::inode::{Inode, InodeState, RawInode};
 use crate::inodes::InodeStore;
-use crate::inodes::table_readahead::{InodeTable, with_gaps};
 use crate::layout::inode::widen_extra;
-use crate::layout::{DiskInode, InodeFlags, InodeLocation};
-use crate::{Corrupt, FsBlock, InodeNumber, Owner, Result};
+use crate::layout::{DiskInode, InodeLocation};
+use crate::{Corrupt, FsBlock, InodeNumber, Result};
+
+/// Bytes of the inode table that are read for one inode: those before and after it are often used next. The kernel reads as much.
+const TABLE_BYTES_AT_ONCE: u64 = 128 << 10;
 
 impl InodeState {
-    pub(crate) fn from_disk(disk: &DiskInode) -> Self {
-        let mut state = Self {
-            permissions: disk.mode & 0xfff,
-            owner: Owner { uid: disk.uid, gid: disk.gid },
-            links: u32::from(disk.links),
-            size: disk.size,
-            sectors: disk.sectors,
-            accessed: disk.accessed,
-            modified: disk.modified,
-            changed: disk.changed,
-            created: disk.created,
-            flags: disk.flags.bits(),
-            generation: disk.generation,
-            project: disk.project,
-            block: disk.block,
-            xattr_block: disk.file_acl,
-            extra_isize: disk.extra_isize,
+    /// The state of an inode that is not charged to its owner yet.
+    pub(crate) fn new(disk: DiskInode) -> Self {
+        Self {
             widened_extra: disk.extra_isize,
-            deletion_time: disk.deleted,
-            version: disk.version,
+            disk,
             freed: false,
             orphan_slot: None,
             on_orphan_list: false,
             charged: None,
             value_inodes_change: 0,
             table_block: Weak::new(),
-        };
-        state.charged = state.charge();
-        state
-    }
-
-    fn to_disk(&self, mode_bits: u16) -> DiskInode {
-        DiskInode {
-            mode: mode_bits | self.permissions & 0xfff,
-            uid: self.owner.uid,
-            gid: self.owner.gid,
-            size: self.size,
-            accessed: self.accessed,
-            changed: self.changed,
-            modified: self.modified,
-            created: self.created,
-            deleted: self.deletion_time,
-            links: u16::try_from(self.links).unwrap_or(u16::MAX),
-            sectors: self.sectors,
-            flags: InodeFlags::from_bits_retain(self.flags),
-            block: self.block,
-            generation: self.generation,
-            file_acl: self.xattr_block,
-            extra_isize: self.extra_isize,
-            version: self.version,
-            project: self.project,
         }
     }
 }
@@ -90,10 +52,10 @@ impl InodeStore {
             // The use of a single one reads those around it as well.
             return;
         }
-        let most = buffers.capacity_blocks() / 8;
-        let wanted: Vec<_> = with_gaps(&blocks, self.core.block_size().bytes()).take(most).collect();
-        for some in wanted.chunks(READ_AHEAD_BLOCKS_MAX) {
-            buffers.read_ahead_each(some.iter().map(|&block| (FsBlock(block), BlockKind::InodeTable)));
+        blocks.truncate(buffers.capacity_blocks() / 8);
+        for some in blocks.chunks(READ_AHEAD_BLOCKS_MAX) {
+            let places = some.iter().map(|(table, block)| FsBlock(table + block));
+            buffers.read_ahead_each(places.map(|block| (block, BlockKind::InodeTable)));
         }
     }
 
@@ -104,13 +66,12 @@ impl InodeStore {
         let buffer = if let Some(buffer) = self.core.buffers.get_cached(block, BlockKind::InodeTable)? {
             buffer
         } else {
-            let blocks = u64::from(self.core.layout.inode_table_blocks());
-            let whole = InodeTable { start: table, blocks, block_bytes: self.core.block_size().bytes() };
             // Read-ahead must not evict inodes in use.
             let most = self.core.buffers.capacity_blocks() as u64 / 32;
-            let wanted = self.table_readahead.blocks_for(&whole, place.table_block.into(), most);
-            let first = FsBlock(table + wanted.start);
-            self.core.buffers.read_ahead(first, wanted.end - wanted.start, |_| BlockKind::InodeTable);
+            let step = (TABLE_BYTES_AT_ONCE / self.core.block_size().bytes()).min(most).max(1);
+            let first = u64::from(place.table_block) / step * step;
+            let count = step.min(u64::from(self.core.layout.inode_table_blocks()) - first);
+            self.core.buffers.read_ahead(FsBlock(table + first), count, |_| BlockKind::InodeTable);
             self.core.buffers.get(block, BlockKind::InodeTable)?
         };
         Ok(RawInode { buffer, offset: place.offset as usize, len: usize::from(self.core.layout.inode_size) })
@@ -143,7 +104,7 @@ impl InodeStore {
                 state.widened_extra = state.extra_isize;
             }
             state.round_times();
-            state.to_disk(inode.kind().mode_bits()).write_into(inode.number(), place, &self.core.format);
+            state.disk.write_into(inode.number(), place, &self.core.format);
         }
         inode.note_change(handle.transaction());
         Ok(())

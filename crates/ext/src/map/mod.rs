@@ -34,15 +34,10 @@ use indirect::IndirectTree;
 pub(crate) use need::insertions;
 pub(crate) use tree::{Change, MappingTree, RUNS_PER_STEP, Removed};
 
-/// `EXT4_EXTENTS_FL`.
-pub(crate) const EXTENTS_FLAG: u32 = 0x8_0000;
-/// `EXT4_INLINE_DATA_FL`.
-pub(crate) const INLINE_FLAG: u32 = 0x1000_0000;
-
 impl InodeState {
     /// Whether the mapping is an extent tree.
     pub(crate) fn has_extents(&self) -> bool {
-        self.flags & EXTENTS_FLAG != 0
+        self.flags.contains(InodeFlags::EXTENTS)
     }
 
     /// Where its blocks may be, those of its mapping and of its attributes included.
@@ -52,7 +47,7 @@ impl InodeState {
 
     /// Whether the content is in the inode.
     pub(crate) fn is_inline(&self) -> bool {
-        self.flags & INLINE_FLAG != 0
+        self.flags.contains(InodeFlags::INLINE_DATA)
     }
 }
 
@@ -157,7 +152,7 @@ impl Mappings {
 
     /// Free blocks, in file order, that are mapped no longer.
     fn free_data(&self, on: &mut InodeChange<'_, '_>, removed: &[Removed]) -> Result<()> {
-        let is_value = InodeFlags::from_bits_retain(on.state.flags).contains(InodeFlags::EA_INODE);
+        let is_value = on.state.flags.contains(InodeFlags::EA_INODE);
         if is_value || on.inode.kind() != FileKind::Regular {
             // Blocks of directories, symbolic links and values of attributes went through the journal.
             let blocks = |run: BlockRun| run.start.0..run.start.0 + run.blocks;

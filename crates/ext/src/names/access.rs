@@ -114,7 +114,7 @@ impl ChangeBlocks for ChangingBlocks<'_, '_> {
     }
 
     fn set_indexed(&mut self) -> Result<()> {
-        self.state.flags |= InodeFlags::INDEX.bits();
+        self.state.flags |= InodeFlags::INDEX;
         Ok(())
     }
 }
@@ -129,10 +129,8 @@ impl Names {
     ) -> Result<R> {
         let (rules, form) = (&self.rules.directory, self.name_form(state));
         let inline = if state.is_inline() { Some(self.inline_as_block(inode, state)?) } else { None };
-        self.caches.with(inode.number(), |cache| {
-            let blocks = DirectoryBlocks { names: self, inode, state, inline };
-            work(&mut Directory { blocks, rules, form, cache })
-        })
+        let blocks = DirectoryBlocks { names: self, inode, state, inline };
+        work(&mut Directory { blocks, rules, form, start: &inode.search_start })
     }
 
     /// Whether a directory has no names but the dots. Its state is locked.
@@ -152,12 +150,10 @@ impl Names {
         inode.note_names_change();
         if has(state, InodeFlags::INDEX) && !rules.make_index {
             // As on ext2: where the index is not maintained, its flag goes.
-            state.flags &= !InodeFlags::INDEX.bits();
+            state.flags -= InodeFlags::INDEX;
             self.files.store(handle, inode, state)?;
         }
-        self.caches.with(inode.number(), |cache| {
-            let blocks = ChangingBlocks { names: self, inode, state, handle };
-            work(&mut Directory { blocks, rules, form, cache })
-        })
+        let blocks = ChangingBlocks { names: self, inode, state, handle };
+        work(&mut Directory { blocks, rules, form, start: &inode.search_start })
     }
 }

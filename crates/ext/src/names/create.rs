@@ -184,7 +184,6 @@ impl Names {
         state: &mut InodeState,
         parent: InodeNumber,
     ) -> Result<()> {
-        self.caches.forget(inode.number());
         self.change_directory(handle, inode, state, |entries| entries.create(parent))
     }
 

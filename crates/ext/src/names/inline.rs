@@ -40,7 +40,6 @@ impl Names {
             .map_err(|bad| crate::directory::corrupt(inode.number(), 0, bad))?;
         inode.note_names_change();
         // It is small: its names are read again.
-        self.caches.forget(inode.number());
         self.files.write_inline_content(handle, inode, state, &content)?;
         self.files.store(handle, inode, state)
     }

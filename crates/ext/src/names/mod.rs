@@ -29,9 +29,7 @@ use diorite_block::sync::{Mutex, Rank};
 use crate::base::Core;
 use crate::base::{Handle, finish};
 use crate::dentry_cache::DentryCache;
-use crate::directory::{
-    DirectoryFormat, DirectoryRules, EntryLocation, HashRules, NAME_MAX, NameCaches, NameForm,
-};
+use crate::directory::{DirectoryFormat, DirectoryRules, EntryLocation, HashRules, NAME_MAX, NameForm};
 use crate::file::Files;
 use crate::inode::InodeState;
 use crate::inodes::InodeStore;
@@ -48,9 +46,9 @@ pub(crate) use create::ADD_NAME_CREDITS;
 use locked::Locked;
 
 /// Links that anything on ext4 can have.
-const LINKS_MAX_EXT4: u32 = 65_000;
+const LINKS_MAX_EXT4: u16 = 65_000;
 /// The same on ext2 and ext3.
-const LINKS_MAX: u32 = 32_000;
+const LINKS_MAX: u16 = 32_000;
 /// How long a directory keeps the time of a change when others follow: the kernel's tick where it is shortest.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -63,10 +61,8 @@ pub struct Names {
     quotas: Arc<Quotas>,
     xattrs: Arc<Xattrs>,
     lifecycle: Arc<Lifecycle>,
-    /// Where entries are in directories.
-    caches: NameCaches,
     /// The dentry cache.
-    dentries: Arc<DentryCache>,
+    dentries: DentryCache,
     rules: NameRules,
     /// Serialises renames of directories.
     rename_lock: Mutex<()>,
@@ -78,7 +74,7 @@ diorite_block::short_debug!(Names);
 #[derive(Clone, Copy, Debug)]
 struct NameRules {
     directory: DirectoryRules,
-    links_max: u32,
+    links_max: u16,
     /// Directories with more links than that have the count 1 (`dir_nlink`).
     directory_links_unbounded: bool,
 }
@@ -122,7 +118,7 @@ impl NameRules {
 
 /// Whether an inode has a flag.
 pub(crate) fn has(state: &InodeState, flag: InodeFlags) -> bool {
-    state.flags & flag.bits() != 0
+    state.flags.intersects(flag)
 }
 
 pub(crate) fn is_directory(inode: &Inode) -> bool {
@@ -148,8 +144,7 @@ pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
 }
 
 impl Names {
-    /// Remembers the places of `slots` names in directories.
-    pub(crate) fn new(lifecycle: Arc<Lifecycle>, dentries: Arc<DentryCache>, slots: usize) -> Self {
+    pub(crate) fn new(lifecycle: Arc<Lifecycle>, dentries: DentryCache) -> Self {
         let Lifecycle { core, inodes, files, xattrs } = &*lifecycle;
         Self {
             core: core.clone(),
@@ -158,7 +153,6 @@ impl Names {
             files: files.clone(),
             quotas: files.quotas.clone(),
             xattrs: xattrs.clone(),
-            caches: NameCaches::new(slots),
             dentries,
             rules: NameRules::new(&core.format),
             rename_lock: Mutex::ranked(Rank::Rename, ()),
@@ -225,7 +219,12 @@ impl Names {
 
     /// The inode of `name` in `directory`; `.` and `..` are entries like others.
     pub fn lookup(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        if let Some(inode) = self.dentries.find(directory, name) {
+        if let Some(known) = self.dentries.find(directory, name)
+            && let Some(inode) = self.inodes.cache.peek(known.number)
+            // On a damaged volume an inode may have more names than links.
+            && inode.identity() == known.identity
+            && !inode.is_freed()
+        {
             return Ok(inode);
         }
         let state = directory.state.read();
@@ -295,8 +294,9 @@ impl Names {
     pub(crate) fn add_link(&self, inode: &Inode, state: &mut InodeState) {
         let rules = self.rules;
         // Once a directory had more links than can be counted, its count is 1 and stays so.
-        let uncounted = is_directory(inode) && (state.links == 1 || state.links + 1 >= rules.links_max);
-        state.links = if uncounted && rules.directory_links_unbounded { 1 } else { state.links + 1 };
+        let uncounted = is_directory(inode) && (state.links == 1 || state.links >= rules.links_max - 1);
+        state.links =
+            if uncounted && rules.directory_links_unbounded { 1 } else { state.links.saturating_add(1) };
     }
 
     /// Count a link less.

@@ -81,7 +81,7 @@ impl Names {
                 format.remove_inline(content, found.offset)
             });
         }
-        self.change_directory(handle, directory, state, |entries| entries.remove(name, found))
+        self.change_directory(handle, directory, state, |entries| entries.remove(found))
     }
 
     /// A name of an inode that is not a directory was removed.
@@ -109,9 +109,7 @@ impl Names {
         state.links = 0;
         inode.note_nameless();
         self.inodes.add_orphan(handle, inode, state)?;
-        self.store_touched(handle, inode, state)?;
-        self.caches.forget(inode.number());
-        Ok(())
+        self.store_touched(handle, inode, state)
     }
 
     /// Remove an empty directory.

@@ -32,7 +32,7 @@ impl Names {
         let spec = NodeSpec { kind: FileKind::Symlink, permissions: 0o777, umask: 0, owner, device: (0, 0) };
         self.create_with(directory, name, &spec, Opening::Closed, &|names, handle, inode, state| {
             if target.len() < FAST_MAX {
-                state.flags &= !InodeFlags::EXTENTS.bits();
+                state.flags -= InodeFlags::EXTENTS;
                 state.block = [0; 60];
                 state.block[..target.len()].copy_from_slice(target);
             } else {

@@ -61,7 +61,7 @@ impl Volume {
 
     /// Refuse changes that the inode's flags, its kind or the volume do not allow.
     fn check_changes(&self, inode: &Inode, state: &InodeState, changes: &SetAttributes) -> Result<()> {
-        let flags = InodeFlags::from_bits_retain(state.flags);
+        let flags = state.flags;
         if let Some(wanted) = changes.flags {
             check_flags(inode.kind(), flags, InodeFlags::from_bits_retain(wanted))?;
         }
@@ -90,7 +90,9 @@ impl Volume {
 
     /// Whether names ignore case is changed in empty directories only, of volumes that know of it.
     fn check_folding(&self, inode: &Inode, state: &InodeState, flags: Option<u32>) -> Result<()> {
-        let changes = flags.is_some_and(|flags| (flags ^ state.flags) & InodeFlags::CASEFOLD.bits() != 0);
+        let changes = flags.is_some_and(|flags| {
+            (InodeFlags::from_bits_retain(flags) ^ state.flags).contains(InodeFlags::CASEFOLD)
+        });
         if !changes {
             return Ok(());
         }

@@ -1,14 +1,13 @@
 //! Uses of a file's content that its flags and the volume's state allow.
 
 use crate::inode::{check_change, check_encrypted, check_no_append_only};
-use crate::layout::InodeFlags;
 use crate::{ContentUse, Error, Inode, Result, Volume};
 
 impl Volume {
     /// Refuse what the volume or the flags of the inode forbid; ciphertext is no content ([`Error::Encrypted`]). Asked when a
     /// file is opened, and not for what is written through it afterwards: data that was cached before a flag was set could only be lost.
     pub fn check_content_use(&self, inode: &Inode, wanted: ContentUse) -> Result<()> {
-        let flags = InodeFlags::from_bits_retain(inode.state.read().flags);
+        let flags = inode.state.read().flags;
         check_encrypted(inode, flags)?;
         if wanted == ContentUse::Read {
             return Ok(());
@@ -23,7 +22,7 @@ impl Volume {
     /// Refuse a change of what a file has already where its flags forbid that now: holes, zeros and moved ranges, which are asked for when
     /// they are made.
     pub fn check_range_change(&self, inode: &Inode) -> Result<()> {
-        let flags = InodeFlags::from_bits_retain(inode.state.read().flags);
+        let flags = inode.state.read().flags;
         check_change(flags).and_then(|()| check_no_append_only(flags))
     }
 }

@@ -42,8 +42,6 @@ const _: () = assert!(
     size_of::<crate::Inode>() < METADATA_BYTES_PER_INODE - 150,
     "with its places in tables, and a name"
 );
-/// The place of one name in its directory is remembered for so many bytes of metadata buffers; it takes 13 to 26.
-const METADATA_BYTES_PER_SLOT: usize = 64;
 
 impl Volume {
     /// Open the volume on `device`, with all checks; replays the journal where there is one.
@@ -91,7 +89,6 @@ impl Volume {
         // No more than there are, however much memory there may be for them.
         let inodes = options.metadata_cache_bytes / METADATA_BYTES_PER_INODE;
         let inodes = inodes.min(layout.inodes_count as usize);
-        let slots = options.metadata_cache_bytes / METADATA_BYTES_PER_SLOT;
         let store = MetadataStore {
             buffers: cache.clone(),
             transactions: transactions.clone(),
@@ -118,14 +115,14 @@ impl Volume {
             mmp,
         });
         // Twice as many: sets do not fill evenly.
-        let dentries = Arc::new(DentryCache::new(2 * inodes));
+        let dentries = DentryCache::new(2 * inodes);
         let maps = Arc::new(Mappings::new(&core));
-        let inodes = Arc::new(InodeStore::new(maps.clone(), dentries.clone(), inodes));
+        let inodes = Arc::new(InodeStore::new(maps.clone(), inodes));
         let quotas = Arc::new(open_quotas(&inodes)?);
         let files = Arc::new(Files::new(inodes.clone(), quotas.clone()));
         let xattrs = Arc::new(Xattrs::new(files.clone()));
         let lifecycle = Arc::new(Lifecycle::new(files.clone(), xattrs.clone()));
-        let names = Names::new(lifecycle.clone(), dentries, slots);
+        let names = Names::new(lifecycle.clone(), dentries);
         defects.extend(finish_recovery(&lifecycle, was_in_use)?);
         Ok(Arc::new(Self {
             core,

@@ -21,19 +21,7 @@ impl Volume {
         Ok(self.core.transactions.sync_through(inode.last_change(kind))?)
     }
 
-    /// As [`Volume::sync_inode`], for an inode whose data is durable already (written with FUA, or a directory): the device
-    /// is flushed only if a transaction must be written.
-    pub fn sync_inode_metadata(&self, inode: &Inode, kind: SyncKind) -> Result<()> {
-        if !self.core.can_sync()? {
-            return Ok(());
-        }
-        if kind == SyncKind::All {
-            self.store_lazy_time(inode)?;
-        }
-        Ok(self.core.transactions.commit_through(inode.last_change(kind))?)
-    }
-
-    /// Whether [`Volume::sync_inode_metadata`] would have nothing to write. It holds for the changes whose calls have returned.
+    /// Whether [`Volume::sync_inode`] would have nothing to write. It holds for the changes whose calls have returned.
     /// After a failed write nothing is known to be durable: the sync reports it.
     pub fn is_inode_durable(&self, inode: &Inode, kind: SyncKind) -> bool {
         let can_change = self.core.read_only.get().is_none();

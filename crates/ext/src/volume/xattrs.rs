@@ -65,7 +65,7 @@ impl Volume {
         let result =
             self.xattrs.apply_attribute(&mut handle.on(inode, state), change, &mut unused).and_then(|()| {
                 if let Some(permissions) = permissions {
-                    state.permissions = state.permissions & !0o777 | permissions;
+                    state.mode = state.mode & !0o777 | permissions;
                 }
                 state.changed = self.core.now();
                 self.files.store(&mut handle, inode, state)

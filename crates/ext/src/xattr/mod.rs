@@ -128,12 +128,12 @@ impl Xattrs {
         }
         let areas = Areas::load(&self.inodes, directory.0, directory.1)?;
         let Some(default) = areas.find(ACL_DEFAULT, b"") else {
-            state.permissions &= !(umask & 0o777);
+            state.mode &= !(umask & 0o777);
             return Ok(());
         };
         let bytes = self.value_of(directory.0, default)?;
         let default = acl::Acl::from_disk(&bytes).map_err(|what| corrupt(directory.0, what))?;
-        let access = default.inherited(state.permissions);
+        let access = default.inherited(state.mode);
         let before = Areas::load(&self.inodes, inode, state)?;
         let mut after = before.clone();
         let mut add = |index, list: &acl::Acl| {
@@ -147,7 +147,7 @@ impl Xattrs {
         if !access.is_minimal() {
             add(ACL_ACCESS, &access)?;
         }
-        state.permissions = state.permissions & !0o777 | access.permissions();
+        state.mode = state.mode & !0o777 | access.permissions();
         self.store_areas(&mut handle.on(inode, state), &before, &after).map(drop)
     }
 
@@ -158,7 +158,7 @@ impl Xattrs {
 }
 
 pub(crate) fn check_may_change(inode: &Inode, state: &InodeState, index: u8) -> Result<()> {
-    let flags = InodeFlags::from_bits_retain(state.flags);
+    let flags = state.flags;
     if flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted("immutable"));
     }

@@ -194,7 +194,7 @@ impl Xattrs {
         on: &mut InodeChange<'_, '_>,
         unused: &mut Vec<Arc<Inode>>,
     ) -> Result<()> {
-        let is_value = InodeFlags::from_bits_retain(on.state.flags).contains(InodeFlags::EA_INODE);
+        let is_value = on.state.flags.contains(InodeFlags::EA_INODE);
         if self.has_value_inodes() && !is_value {
             let areas = Areas::load(&self.inodes, on.inode, on.state)?;
             let in_inodes = areas.all().filter(|attribute| matches!(attribute.value, Value::Inode { .. }));

@@ -80,7 +80,7 @@ impl Xattrs {
         let inode = self.inodes.allocate(handle, owner.number(), owner_state, &spec)?;
         inode.note_value();
         let mut state = inode.state.write();
-        state.flags = state.flags & InodeFlags::EXTENTS.bits() | InodeFlags::EA_INODE.bits();
+        state.flags = state.flags & InodeFlags::EXTENTS | InodeFlags::EA_INODE;
         let written = self.write_value(handle, &inode, &mut state, value);
         let hash = crc32c(self.core.format.checksum_seed().0, value);
         if let Err(error) = written {
@@ -121,7 +121,7 @@ impl Xattrs {
     /// Count the space of a value, in whole clusters, as if it were the owner's own.
     pub(super) fn count_value(&self, owner_state: &mut InodeState, value: &Value, users: Users) {
         let Value::Inode { size, .. } = value else { return };
-        let cluster = self.core.block_size().bytes() * u64::from(self.core.format.blocks_per_cluster());
+        let cluster = self.core.block_size().bytes() * self.core.blocks_per_cluster();
         let sectors = u64::from(*size).next_multiple_of(cluster) / 512;
         match users {
             Users::More => {

@@ -7,6 +7,7 @@ use crate::common;
 use std::sync::Arc;
 
 use common::{Bench, MemoryDevice, Mount, have, inode_of, pattern, read_file, run, shell, write_blocks};
+use diorite_ext::layout::Layout;
 use diorite_ext::{Error, FileBlock, FileKind, InodeNumber, NodeSpec, Owner, Volume, VolumeOptions};
 
 const ARGUMENTS: [&str; 3] = [
@@ -33,7 +34,7 @@ fn reservations_share_clusters() {
         let (device, volume) = bench.open(&bench.image(arguments, "64M"));
         let inode = file(&volume, "file");
         let free = volume.space().blocks_free;
-        let per_cluster = volume.superblock().blocks_per_cluster();
+        let per_cluster = Layout::new(volume.superblock()).blocks_per_cluster;
         let block = volume.block_size().bytes();
         volume.files.make_not_inline(&inode).unwrap();
         let reserve = |at, blocks| volume.files.reserve(&inode, FileBlock(at), blocks).unwrap();
@@ -150,7 +151,7 @@ fn full_volume_says_so_and_gives_everything_back() {
             }
         };
         assert!(matches!(full, Error::NoSpace), "{full:?}");
-        assert!(volume.space().blocks_available < 40 * u64::from(volume.superblock().blocks_per_cluster()));
+        assert!(volume.space().blocks_available < 40 * u64::from(Layout::new(volume.superblock()).blocks_per_cluster));
         volume.files.truncate(&inode, 0).unwrap();
         volume.sync().unwrap();
         assert_eq!(volume.space().blocks_free, free);

@@ -32,14 +32,14 @@ fn holds_for(arguments: &str) {
     let block = volume.block_size().bytes();
     write_blocks(&volume, &inode, 0, &vec![1; block as usize], Some(block)).unwrap();
     assert!(!volume.is_inode_durable(&inode, SyncKind::Data), "mapped and sized, and not on the disk");
-    volume.sync_inode_metadata(&inode, SyncKind::Data).unwrap();
+    volume.sync_inode(&inode, SyncKind::Data).unwrap();
     assert!(
         volume.is_inode_durable(&inode, SyncKind::Data) && volume.is_inode_durable(&inode, SyncKind::All)
     );
 
     // Nothing to write: no I/O for metadata, and exactly one flush for data that was overwritten in place.
     let (flushes, writes) = (recorder.flush_count(), recorder.recording().write_count());
-    volume.sync_inode_metadata(&inode, SyncKind::All).unwrap();
+    volume.sync_inode(&inode, SyncKind::All).unwrap();
     assert_eq!((recorder.flush_count(), recorder.recording().write_count()), (flushes, writes));
     volume.sync_inode(&inode, SyncKind::Data).unwrap();
     assert_eq!((recorder.flush_count(), recorder.recording().write_count()), (flushes + 1, writes));

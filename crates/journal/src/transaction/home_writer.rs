@@ -3,10 +3,9 @@
 //! The settings in the superblock belong to the administrator. `tune2fs` and `e2label` change them on the device while the volume is in use.
 //! So a superblock is written with the settings that the device has at that moment, as with a kernel mount, which shares the device's buffer.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
-use diorite_block::{Bio, BioFlags, BioMemory, BlockDevice, Sector};
+use diorite_block::{BioFlags, BlockDevice, Plug, Sector};
 
 use crate::memory::BlockMemory;
 use crate::{BlockSize, FsBlock, Result};
@@ -34,29 +33,11 @@ impl HomeWriter {
             let at = (SUPERBLOCK_OFFSET - self.block_size.address_of(first)) as usize;
             self.keep_settings(&mut Arc::make_mut(bytes)[at..]);
         }
-        let geometry = self.device.geometry();
-        let size = self.block_size.bytes() as usize;
-        let per_bio =
-            (geometry.max_transfer_bytes as usize / size).clamp(1, geometry.max_segments.max(1).into());
-        let mut bios: Vec<Bio<'_>> = Vec::new();
-        let mut next = None;
+        let mut plug = Plug::new(self.device.geometry(), BioFlags::META | BioFlags::SYNC);
         for (block, bytes) in &blocks {
-            match bios.last_mut() {
-                Some(Bio { memory: BioMemory::Write(segments), .. })
-                    if next == Some(block.0) && segments.len() < per_bio =>
-                {
-                    segments.push(IoSlice::new(bytes));
-                }
-                _ => {
-                    let sector = Sector::containing(self.block_size.address_of(*block));
-                    bios.push(Bio::write(sector, bytes, BioFlags::META | BioFlags::SYNC));
-                }
-            }
-            next = Some(block.0 + 1);
+            plug.write(Sector::containing(self.block_size.address_of(*block)), bytes);
         }
-        if !bios.is_empty() {
-            self.device.execute(&mut bios)?;
-        }
+        plug.unplug(&*self.device)?;
         Ok(())
     }
 

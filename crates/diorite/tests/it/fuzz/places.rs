@@ -108,9 +108,9 @@ impl Finder<'_> {
             self.add_block(Kind::Bitmap, descriptor.block_bitmap.0);
             self.add_block(Kind::Bitmap, descriptor.inode_bitmap.0);
             let size = usize::from(superblock.inode_size());
-            for index in 0..superblock.inodes_per_group() {
+            for index in 0..layout.inodes_per_group {
                 let at = descriptor.inode_table.0 as usize * self.block_size + index as usize * size;
-                let number = group.0 * superblock.inodes_per_group() + index + 1;
+                let number = group.0 * layout.inodes_per_group + index + 1;
                 if self.bytes[at..at + size].iter().any(|byte| *byte != 0) {
                     self.inode(number, at, size, superblock);
                 }

@@ -4,21 +4,17 @@
 //! directly: until replay is done, nothing that is read may stay in a cache. The journal's own inode and mapping never
 //! change while the volume is in use, so they are right whatever else is half written.
 //!
-//! Cost: bounded by the size of the volume, whatever the fields claim: every leaf must go on where the last one ended, and no
-//! indirect block may be met twice.
+//! Cost: bounded by the size of the volume, whatever the fields claim: every run must go on where the last one ended, and no
+//! block of the mapping may be met twice.
 
 use std::collections::HashSet;
 
 use diorite_block::BlockDevice;
 
-use crate::layout::extent::{self, Extent, Index};
-use crate::layout::{DiskInode, GroupDescriptor, InodeFlags, Layout, Superblock, le32};
+use crate::layout::{DiskInode, GroupDescriptor, Layout, Superblock};
 use crate::memory::BlockMemory;
-use crate::{Corrupt, FileKind, FsBlock, InodeNumber, Result};
+use crate::{BlockReader, Corrupt, FileKind, FsBlock, InodeNumber, MapSink, Result, walk_map};
 use diorite_journal::log::LogMap;
-
-/// Block pointers in an inode before the first indirect block.
-const DIRECT: usize = 12;
 
 /// Backups of the group descriptors that are tried.
 const BACKUPS_TRIED: usize = 4;
@@ -30,70 +26,106 @@ pub(crate) fn locate(
     number: InodeNumber,
 ) -> Result<LogMap> {
     let layout = Layout::new(superblock);
-    let mut walk = Walk { device, layout, number, map: LogMap::new(), wanted: 0, met: HashSet::new() };
-    let inode = walk.read_inode(superblock)?;
-    walk.wanted = (inode.size / layout.block_size.bytes()).min(u64::from(u32::MAX));
-    if inode.flags.contains(InodeFlags::EXTENTS) {
-        walk.extents(&inode.block, None)?;
-    } else {
-        walk.indirect(&inode.block)?;
+    let reader = BlockReader { device, layout };
+    let search = Search { reader, number };
+    let inode = search.read_inode(superblock)?;
+    let wanted = (inode.size / layout.block_size.bytes()).min(u64::from(u32::MAX));
+    let mut found = LogBlocks { layout, map: LogMap::new(), wanted, met: HashSet::new(), result: Ok(()) };
+    walk_map(&reader, &inode, None, &mut found)?;
+    found.result.map_err(|what| search.corrupt(what))?;
+    if found.map.blocks() < wanted {
+        return Err(search.corrupt("the journal's mapping ends before its size"));
     }
-    if walk.map.blocks() < walk.wanted {
-        return Err(walk.corrupt("the journal's mapping ends before its size"));
-    }
-    Ok(walk.map.finish()?)
+    Ok(found.map.finish()?)
 }
 
-struct Walk<'a> {
-    device: &'a dyn BlockDevice,
+/// The blocks of the journal, in order.
+struct LogBlocks {
     layout: Layout,
-    number: InodeNumber,
     map: LogMap,
     /// Blocks that the file must have.
     wanted: u64,
-    /// Indirect blocks seen.
+    /// Blocks of the mapping itself that were seen.
     met: HashSet<FsBlock>,
+    result: Result<(), &'static str>,
 }
 
-impl Walk<'_> {
+impl LogBlocks {
+    fn check(&mut self, is_right: bool, what: &'static str) -> bool {
+        if !is_right && self.result.is_ok() {
+            self.result = Err(what);
+        }
+        self.result.is_ok()
+    }
+}
+
+impl MapSink for LogBlocks {
+    fn node(&mut self, block: FsBlock) -> bool {
+        let is_new = self.met.insert(block);
+        self.check(is_new, "a block of the journal's mapping is used twice")
+    }
+
+    fn data(&mut self, file_block: u64, block: FsBlock, count: u64, unwritten: bool) -> bool {
+        if self.map.blocks() >= self.wanted {
+            return false;
+        }
+        let follows = file_block == self.map.blocks() && !unwritten;
+        let count = count.min(self.wanted - self.map.blocks());
+        if self.check(follows, "the journal has a hole") {
+            let is_pushed = self.map.push(block, count, self.layout.blocks_count).is_ok();
+            self.check(is_pushed, "the journal's mapping points outside the volume");
+        }
+        self.result.is_ok() && self.map.blocks() < self.wanted
+    }
+
+    fn problem(&mut self, _file_block: u64, _what: String) {
+        self.check(false, "the journal's mapping is damaged");
+    }
+}
+
+struct Search<'a> {
+    reader: BlockReader<'a>,
+    number: InodeNumber,
+}
+
+impl Search<'_> {
     fn corrupt(&self, what: &'static str) -> crate::Error {
         Corrupt::Inode { inode: self.number, what }.into()
     }
 
     fn read(&self, block: FsBlock) -> Result<BlockMemory> {
-        if block.0 == 0 || block.0 >= self.layout.blocks_count {
-            return Err(self.corrupt("the journal's mapping points outside the volume"));
+        if block.0 == 0 || block.0 >= self.reader.layout.blocks_count {
+            return Err(self.corrupt("the journal's inode is outside the volume"));
         }
-        let size = self.layout.block_size.bytes();
-        let mut memory = BlockMemory::zeroed(size as usize);
-        self.device.read_bytes(block.0 * size, &mut memory)?;
-        Ok(memory)
+        self.reader.block(block)
     }
 
     /// The journal's inode, by a backup of the group descriptors if the first one leads nowhere.
     fn read_inode(&self, superblock: &Superblock) -> Result<DiskInode> {
-        let place = self.layout.locate_inode(self.number)?;
-        let (first, offset) = self.layout.descriptor_place(place.group);
-        let index = place.group.0 / self.layout.descriptors_per_block();
+        let place = self.reader.layout.locate_inode(self.number)?;
+        let (first, offset) = self.reader.layout.descriptor_place(place.group);
+        let index = place.group.0 / self.reader.layout.descriptors_per_block();
         let found = self.read_inode_by(superblock, first, offset);
-        if found.is_ok() || index >= self.layout.plain_descriptor_blocks() {
+        if found.is_ok() || index >= self.reader.layout.plain_descriptor_blocks() {
             return found;
         }
-        let backups = self.layout.superblock_backups().into_iter().take(BACKUPS_TRIED);
+        let backups = self.reader.layout.superblock_backups().into_iter().take(BACKUPS_TRIED);
         let mut backups = backups.map(|backup| FsBlock(backup + 1 + u64::from(index)));
         backups.find_map(|block| self.read_inode_by(superblock, block, offset).ok()).map_or(found, Ok)
     }
 
     fn read_inode_by(&self, superblock: &Superblock, descriptors: FsBlock, offset: u32) -> Result<DiskInode> {
-        let place = self.layout.locate_inode(self.number)?;
+        let place = self.reader.layout.locate_inode(self.number)?;
         let descriptors = self.read(descriptors)?;
-        let bytes =
-            descriptors.get(offset as usize..).and_then(|rest| rest.get(..self.layout.desc_size.into()));
+        let bytes = descriptors
+            .get(offset as usize..)
+            .and_then(|rest| rest.get(..self.reader.layout.desc_size.into()));
         let outside = || self.corrupt("it lies outside its block");
         let group = GroupDescriptor::parse(bytes.ok_or_else(outside)?, superblock);
         let table = self.read(FsBlock(group.inode_table.0.saturating_add(place.table_block.into())))?;
-        let bytes =
-            table.get(place.offset as usize..).and_then(|rest| rest.get(..self.layout.inode_size.into()));
+        let bytes = table
+            .get(place.offset as usize..)
+            .and_then(|rest| rest.get(..self.reader.layout.inode_size.into()));
         let bytes = bytes.ok_or_else(outside)?;
         if !DiskInode::has_valid_checksum(self.number, bytes, superblock) {
             return Err(self.corrupt("the checksum of the journal's inode does not match"));
@@ -103,71 +135,5 @@ impl Walk<'_> {
             return Err(self.corrupt("the journal is not a regular file"));
         }
         Ok(inode)
-    }
-
-    fn is_complete(&self) -> bool {
-        self.map.blocks() >= self.wanted
-    }
-
-    fn push(&mut self, block: FsBlock, blocks: u64) -> Result<()> {
-        let blocks = blocks.min(self.wanted - self.map.blocks());
-        Ok(self.map.push(block, blocks, self.layout.blocks_count)?)
-    }
-
-    /// Walk a node of the extent tree; `depth` is the depth that its parent requires.
-    fn extents(&mut self, node: &[u8], depth: Option<u16>) -> Result<()> {
-        let header = extent::Header::parse(node).map_err(|what| self.corrupt(what))?;
-        if depth.is_some_and(|depth| depth != header.depth) || header.entries == 0 {
-            return Err(self.corrupt("a node of the journal's extent tree is out of place"));
-        }
-        for entry in 0..usize::from(header.entries) {
-            if self.is_complete() {
-                return Ok(());
-            }
-            if header.depth > 0 {
-                let child = self.read(Index::parse(node, entry).block)?;
-                self.extents(&child, Some(header.depth - 1))?;
-                continue;
-            }
-            let extent = Extent::parse(node, entry);
-            if extent.start.0 != self.map.blocks() || extent.blocks == 0 || extent.unwritten {
-                return Err(self.corrupt("the journal has a hole"));
-            }
-            self.push(extent.block, extent.blocks.into())?;
-        }
-        Ok(())
-    }
-
-    fn indirect(&mut self, area: &[u8]) -> Result<()> {
-        self.pointers(&area[..DIRECT * 4], 0)?;
-        for level in 1..=3 {
-            let at = (DIRECT + level as usize - 1) * 4;
-            if !self.is_complete() {
-                self.pointers(&area[at..at + 4], level)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Walk block pointers; at level 0 they point to blocks of the journal.
-    fn pointers(&mut self, pointers: &[u8], level: u32) -> Result<()> {
-        for at in (0..pointers.len()).step_by(4) {
-            if self.is_complete() {
-                return Ok(());
-            }
-            let block = FsBlock(le32(pointers, at).into());
-            if block.0 == 0 {
-                return Err(self.corrupt("the journal has a hole"));
-            }
-            if level == 0 {
-                self.push(block, 1)?;
-            } else if self.met.insert(block) {
-                let child = self.read(block)?;
-                self.pointers(&child, level - 1)?;
-            } else {
-                return Err(self.corrupt("an indirect block of the journal is used twice"));
-            }
-        }
-        Ok(())
     }
 }

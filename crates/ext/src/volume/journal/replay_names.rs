@@ -71,7 +71,7 @@ impl FastReplay<'_> {
             });
         let result = result.and_then(|()| {
             let mut state = inode.state.write();
-            state.links += u32::from(counts);
+            state.links = state.links.saturating_add(counts.into());
             self.volume.files.store(&mut handle, inode, &mut state)
         });
         finish(handle, result)
@@ -85,7 +85,7 @@ impl FastReplay<'_> {
             return Err(Corrupt::Inode { inode: inode.number(), what }.into());
         }
         (state.size, state.links) = (0, 2);
-        state.flags &= !InodeFlags::INDEX.bits();
+        state.flags -= InodeFlags::INDEX;
         let mut handle = self.volume.core.begin(APPEND_BLOCK_CREDITS + 4)?;
         let parent = parent.number();
         let result = self

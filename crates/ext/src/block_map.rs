@@ -1,19 +1,20 @@
 //! Walks the blocks of an inode, by extents or by block numbers, and checks the mapping on the way.
 //!
+//! Where it sits: beside the open volume, for readers that use no cache: a check, and the search for the journal.
+//!
 //! Invariants:
 //! 1. Nothing outside of the volume is read or given to the sink.
 //! 2. The sink decides whether a node is entered; it refuses nodes seen before, so each block is read at most once.
 
 use diorite_block::BlockDevice;
 
-use diorite_ext::Result;
-use diorite_ext::memory::BlockMemory;
-use diorite_ext_format::FsBlock;
-use diorite_ext_format::extent::{Extent, Header, Index, has_valid_checksum};
-use diorite_ext_format::{ChecksumSeed, DiskInode, InodeFlags, Layout, le32};
+use crate::layout::extent::{Extent, Header, Index, has_valid_checksum};
+use crate::layout::{ChecksumSeed, DiskInode, InodeFlags, Layout, le32};
+use crate::memory::BlockMemory;
+use crate::{FsBlock, Result};
 
 /// Receives the result of a walk.
-pub(super) trait MapSink {
+pub trait MapSink {
     /// A block of the map itself; whether to go into it.
     fn node(&mut self, block: FsBlock) -> bool;
     /// A run of data; whether to go on.
@@ -24,19 +25,21 @@ pub(super) trait MapSink {
 
 /// Reads blocks of a volume that was found to fit on its device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'d> {
-    pub(super) device: &'d dyn BlockDevice,
-    pub(super) layout: Layout,
+pub struct BlockReader<'d> {
+    /// The device.
+    pub device: &'d dyn BlockDevice,
+    /// The layout of its volume.
+    pub layout: Layout,
 }
 
-impl Reader<'_> {
+impl BlockReader<'_> {
     /// One block.
-    pub(super) fn block(&self, block: FsBlock) -> Result<BlockMemory> {
+    pub fn block(&self, block: FsBlock) -> Result<BlockMemory> {
         self.run(block, 1)
     }
 
     /// A few blocks in a row.
-    pub(super) fn run(&self, block: FsBlock, count: u64) -> Result<BlockMemory> {
+    pub fn run(&self, block: FsBlock, count: u64) -> Result<BlockMemory> {
         let size = self.layout.block_size;
         let mut memory = BlockMemory::zeroed((count * size.bytes()) as usize);
         self.device.read_bytes(size.address_of(block), &mut memory)?;
@@ -45,8 +48,8 @@ impl Reader<'_> {
 }
 
 /// Walks the blocks of an inode. `seed` verifies the nodes of an extent tree.
-pub(super) fn walk_map(
-    reader: &Reader<'_>,
+pub fn walk_map(
+    reader: &BlockReader<'_>,
     fields: &DiskInode,
     seed: Option<ChecksumSeed>,
     sink: &mut dyn MapSink,
@@ -60,7 +63,7 @@ pub(super) fn walk_map(
 
 /// Walks the extent tree whose root is the 60 bytes `i_block`. `seed` verifies the nodes in blocks.
 fn walk_extents(
-    reader: &Reader<'_>,
+    reader: &BlockReader<'_>,
     root: &[u8],
     seed: Option<ChecksumSeed>,
     sink: &mut dyn MapSink,
@@ -76,7 +79,7 @@ fn walk_extents(
 }
 
 struct ExtentWalk<'w, 'd> {
-    reader: &'w Reader<'d>,
+    reader: &'w BlockReader<'d>,
     seed: Option<ChecksumSeed>,
     /// First file block not covered yet: extents come in order and do not overlap.
     next: u64,
@@ -173,7 +176,7 @@ impl ExtentWalk<'_, '_> {
 }
 
 /// Walks the 15 block numbers of `i_block` and the blocks of numbers after them.
-fn walk_numbers(reader: &Reader<'_>, root: &[u8], sink: &mut dyn MapSink) -> Result<()> {
+fn walk_numbers(reader: &BlockReader<'_>, root: &[u8], sink: &mut dyn MapSink) -> Result<()> {
     let per_block = reader.layout.block_size.bytes() / 4;
     let mut walk = NumberWalk { reader, per_block, run: None, sink, stopped: false };
     for index in 0..12 {
@@ -189,7 +192,7 @@ fn walk_numbers(reader: &Reader<'_>, root: &[u8], sink: &mut dyn MapSink) -> Res
 }
 
 struct NumberWalk<'w, 'd> {
-    reader: &'w Reader<'d>,
+    reader: &'w BlockReader<'d>,
     per_block: u64,
     /// Data blocks that follow each other: file block, block, count.
     run: Option<(u64, u64, u64)>,
