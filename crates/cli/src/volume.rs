@@ -22,6 +22,8 @@ use crate::location::name_of_image;
 use crate::output::{Output, json_name, json_time, local_time};
 use crate::size::human;
 
+use diorite_ext::layout::Incompat;
+use diorite_ext::layout::superblock::STATE_ORPHANS;
 pub(crate) use diorite_ext::layout::uuid_text;
 
 pub(crate) fn trim(arguments: &Trim, images: &mut Images, output: &mut Output) -> Result<()> {
@@ -41,14 +43,14 @@ pub(crate) fn trim(arguments: &Trim, images: &mut Images, output: &mut Output) -
 
 fn state(info: &VolumeInfo) -> String {
     let mut words = Vec::new();
-    words.push(if info.clean { "clean" } else { "not cleanly closed" });
-    if info.needs_recovery {
+    words.push(if info.is_clean() { "clean" } else { "not cleanly closed" });
+    if info.features().has_incompat(Incompat::RECOVER) {
         words.push("the journal will be replayed when it is opened for writing");
     }
-    if info.has_errors {
+    if info.has_errors() {
         words.push("has errors");
     }
-    if info.has_orphans {
+    if info.state() & STATE_ORPHANS != 0 {
         words.push("has orphaned inodes");
     }
     words.join(", ")
@@ -74,7 +76,10 @@ pub(crate) fn info(arguments: &Info, output: &mut Output) -> Result<()> {
         found => found.map_err(Failure::map(image.display(), "read the superblock"))?,
     };
     let geometry = device.geometry();
-    let missing = info.blocks.saturating_mul(info.block_size).saturating_sub(geometry.capacity_bytes);
+    let missing = info
+        .blocks_count()
+        .saturating_mul(info.layout.block_size.bytes())
+        .saturating_sub(geometry.capacity_bytes);
     // The device ends with a whole logical block; the filesystem may end within it.
     let missing = if missing < u64::from(geometry.logical_block_size) { 0 } else { missing };
     let journal_defect = VolumeInfo::journal_defect(device.as_ref());
@@ -111,8 +116,8 @@ fn show_partitions(
         }
         if let Some(volume) = volume {
             let _ = write!(what, ": {}", volume.flavor());
-            if !volume.label.is_empty() {
-                let _ = write!(what, " \"{}\"", visible(&String::from_utf8_lossy(&volume.label)));
+            if !volume.label().is_empty() {
+                let _ = write!(what, " \"{}\"", visible(&String::from_utf8_lossy(volume.label())));
             }
         }
         output.line(format!(
@@ -133,8 +138,8 @@ fn json_partition((partition, volume): &(Partition, Option<VolumeInfo>)) -> serd
         "start": partition.start.to_bytes(),
         "bytes": partition.len_bytes,
         "type": volume.as_ref().map(VolumeInfo::flavor),
-        "label": volume.as_ref().map(|volume| json_name(&volume.label)),
-        "uuid": volume.as_ref().map(|volume| uuid_text(&volume.uuid)),
+        "label": volume.as_ref().map(|volume| json_name(volume.label())),
+        "uuid": volume.as_ref().map(|volume| uuid_text(&volume.uuid())),
     })
 }
 
@@ -154,18 +159,26 @@ fn show_info(image: &Path, found: &Found, output: &mut Output) -> Result<()> {
     let missing = *missing;
     let text = |bytes: &[u8]| visible(&String::from_utf8_lossy(bytes));
     let mut line = |name: &str, value: String| output.line(format!("{name:<16} {value}"));
-    let bytes = |blocks: u64| human(blocks.saturating_mul(info.block_size));
+    let bytes = |blocks: u64| human(blocks.saturating_mul(info.layout.block_size.bytes()));
     line("Image", visible(&image.display().to_string()))?;
     if let Some(SuperblockBackup { block, damage }) = backup {
         line("Damaged", format!("{damage}; this is the backup in block {block}"))?;
     }
-    line("Type", format!("{}, revision {}", info.flavor(), info.revision))?;
-    if !info.label.is_empty() {
-        line("Label", text(&info.label))?;
+    line("Type", format!("{}, revision {}", info.flavor(), info.raw().rev_level.get()))?;
+    if !info.label().is_empty() {
+        line("Label", text(info.label()))?;
     }
-    line("UUID", uuid_text(&info.uuid))?;
+    line("UUID", uuid_text(&info.uuid()))?;
     line("State", state(info))?;
-    line("Size", format!("{} in {} blocks of {}", bytes(info.blocks), info.blocks, human(info.block_size)))?;
+    line(
+        "Size",
+        format!(
+            "{} in {} blocks of {}",
+            bytes(info.blocks_count()),
+            info.blocks_count(),
+            human(info.layout.block_size.bytes())
+        ),
+    )?;
     if missing > 0 {
         line("Cut off", format!("the last {} ({missing} bytes) are missing", human(missing)))?;
     }
@@ -173,25 +186,36 @@ fn show_info(image: &Path, found: &Found, output: &mut Output) -> Result<()> {
         "Free",
         format!(
             "{} in {} blocks, {} of them only for root",
-            bytes(info.free_blocks),
-            info.free_blocks,
-            info.reserved_blocks
+            bytes(info.free_blocks_count()),
+            info.free_blocks_count(),
+            info.reserved_blocks_count()
         ),
     )?;
-    line("Inodes", format!("{} of {} bytes, {} free", info.inodes, info.inode_size, info.free_inodes))?;
+    line(
+        "Inodes",
+        format!(
+            "{} of {} bytes, {} free",
+            info.inodes_count(),
+            info.layout.inode_size,
+            info.free_inodes_count()
+        ),
+    )?;
     line(
         "Groups",
-        format!("{} of {} blocks and {} inodes", info.groups, info.blocks_per_group, info.inodes_per_group),
+        format!(
+            "{} of {} blocks and {} inodes",
+            info.layout.group_count, info.layout.blocks_per_group, info.layout.inodes_per_group
+        ),
     )?;
-    line("Features", info.features.names().join(" "))?;
-    if !info.unreadable_features.is_empty() {
-        line("Cannot be read", format!("because of {}", info.unreadable_features.join(" ")))?;
-    } else if !info.unwritable_features.is_empty() {
-        line("Read only", format!("because of {}", info.unwritable_features.join(" ")))?;
+    line("Features", info.features().names().join(" "))?;
+    if !info.features().unreadable().is_empty() {
+        line("Cannot be read", format!("because of {}", info.features().unreadable().join(" ")))?;
+    } else if !info.features().unwritable().is_empty() {
+        line("Read only", format!("because of {}", info.features().unwritable().join(" ")))?;
     }
-    if let Some(journal) = info.journal_inode {
+    if let Some(journal) = info.journal_inode() {
         line("Journal", format!("in inode {journal}"))?;
-    } else if let Some(uuid) = info.journal_uuid {
+    } else if let Some(uuid) = info.external_journal() {
         line("Journal", format!("on another device, {}", uuid_text(&uuid)))?;
     }
     for reason in [journal_defect, array_reason].into_iter().flatten() {
@@ -200,19 +224,19 @@ fn show_info(image: &Path, found: &Found, output: &mut Output) -> Result<()> {
     let time = |time: Timestamp| {
         if time.seconds == 0 { "never".to_owned() } else { local_time(time, "%Y-%m-%d %H:%M:%S") }
     };
-    line("Created", time(info.created))?;
+    line("Created", time(info.created()))?;
     line("Last mounted", {
-        let place = text(&info.last_mounted);
+        let place = text(info.last_mounted());
         let on = if place.is_empty() { String::new() } else { format!(" on {place}") };
-        format!("{}{on}", time(info.mounted))
+        format!("{}{on}", time(info.mounted()))
     })?;
-    line("Last written", time(info.written))?;
-    line("Last checked", time(info.checked))?;
-    if info.lifetime_kib > 0 {
-        line("Written so far", human(info.lifetime_kib.saturating_mul(1024)))?;
+    line("Last written", time(info.written()))?;
+    line("Last checked", time(info.checked()))?;
+    if info.kib_written() > 0 {
+        line("Written so far", human(info.kib_written().saturating_mul(1024)))?;
     }
-    if info.error_count > 0 {
-        line("Errors found", info.error_count.to_string())?;
+    if info.raw().error_count.get() > 0 {
+        line("Errors found", info.raw().error_count.get().to_string())?;
     }
     Ok(())
 }
@@ -223,38 +247,38 @@ fn json_info(image: &Path, found: &Found) -> serde_json::Value {
         "command": "info",
         "image": json_name(image.as_os_str().as_bytes()),
         "type": info.flavor(),
-        "revision": info.revision,
-        "label": json_name(&info.label),
-        "uuid": uuid_text(&info.uuid),
-        "clean": info.clean,
-        "has_errors": info.has_errors,
-        "needs_recovery": info.needs_recovery,
-        "features": info.features.names(),
-        "unreadable_features": info.unreadable_features,
-        "unwritable_features": info.unwritable_features,
-        "block_size": info.block_size,
-        "cluster_size": info.cluster_size,
-        "blocks": info.blocks,
+        "revision": info.raw().rev_level.get(),
+        "label": json_name(info.label()),
+        "uuid": uuid_text(&info.uuid()),
+        "clean": info.is_clean(),
+        "has_errors": info.has_errors(),
+        "needs_recovery": info.features().has_incompat(Incompat::RECOVER),
+        "features": info.features().names(),
+        "unreadable_features": info.features().unreadable(),
+        "unwritable_features": info.features().unwritable(),
+        "block_size": info.layout.block_size.bytes(),
+        "cluster_size": info.layout.cluster_bytes(),
+        "blocks": info.blocks_count(),
         "bytes_missing": missing,
         "superblock_backup": backup.as_ref().map(|backup| backup.block.0),
-        "blocks_free": info.free_blocks,
-        "blocks_reserved": info.reserved_blocks,
-        "inodes": info.inodes,
-        "inodes_free": info.free_inodes,
-        "inode_size": info.inode_size,
-        "groups": info.groups,
-        "blocks_per_group": info.blocks_per_group,
-        "inodes_per_group": info.inodes_per_group,
-        "backups": info.backups,
-        "journal_inode": info.journal_inode.map(|inode| inode.0),
+        "blocks_free": info.free_blocks_count(),
+        "blocks_reserved": info.reserved_blocks_count(),
+        "inodes": info.inodes_count(),
+        "inodes_free": info.free_inodes_count(),
+        "inode_size": info.layout.inode_size,
+        "groups": info.layout.group_count,
+        "blocks_per_group": info.layout.blocks_per_group,
+        "inodes_per_group": info.layout.inodes_per_group,
+        "backups": info.layout.superblock_backups(),
+        "journal_inode": info.journal_inode().map(|inode| inode.0),
         "journal_defect": journal_defect,
         "array_read_only_reason": array_reason,
-        "created": json_time(info.created),
-        "mounted": json_time(info.mounted),
-        "written": json_time(info.written),
-        "checked": json_time(info.checked),
-        "mount_count": info.mount_count,
-        "written_kib": info.lifetime_kib,
+        "created": json_time(info.created()),
+        "mounted": json_time(info.mounted()),
+        "written": json_time(info.written()),
+        "checked": json_time(info.checked()),
+        "mount_count": info.raw().mnt_count.get(),
+        "written_kib": info.kib_written(),
     })
 }
 

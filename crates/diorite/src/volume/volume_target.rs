@@ -100,5 +100,5 @@ fn no_mirror_member(device: Arc<dyn BlockDevice>, access: Access) -> Result<Arc<
 fn smaller_block(device: &dyn BlockDevice) -> Option<u64> {
     let logical = device.geometry().logical_block_size;
     let info = (logical > SMALLEST_BLOCK).then(|| VolumeInfo::read(device).ok()).flatten()?;
-    Some(info.block_size).filter(|block_size| *block_size < u64::from(logical))
+    Some(info.block_size().bytes()).filter(|block_size| *block_size < u64::from(logical))
 }

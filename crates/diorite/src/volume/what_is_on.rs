@@ -42,10 +42,10 @@ pub fn what_is_on(target: &str) -> Option<FoundContent> {
 /// The content of a device, apart from partitions.
 fn content_of(device: &dyn BlockDevice) -> Option<String> {
     match VolumeInfo::read(device) {
-        Ok(info) if info.label.is_empty() => {
-            Some(format!("a filesystem already, UUID {}", uuid_text(&info.uuid)))
+        Ok(info) if info.label().is_empty() => {
+            Some(format!("a filesystem already, UUID {}", uuid_text(&info.uuid())))
         }
-        Ok(info) => Some(format!("a filesystem already, `{}`", String::from_utf8_lossy(&info.label))),
+        Ok(info) => Some(format!("a filesystem already, `{}`", String::from_utf8_lossy(info.label()))),
         Err(_) => VolumeInfo::external_journal(device)
             .map(|uuid| format!("the journal of a filesystem elsewhere, UUID {}", uuid_text(&uuid)))
             .or_else(|| array_of(device))

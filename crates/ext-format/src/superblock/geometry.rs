@@ -151,6 +151,11 @@ impl Layout {
         FsBlock(block.0 - in_volume % u64::from(self.blocks_per_cluster))
     }
 
+    /// Bytes of a cluster.
+    pub fn cluster_bytes(&self) -> u64 {
+        self.block_size.bytes() * u64::from(self.blocks_per_cluster)
+    }
+
     /// Clusters that `blocks` need, rounded up.
     pub fn clusters_for(&self, blocks: u64) -> u64 {
         blocks.div_ceil(u64::from(self.blocks_per_cluster))

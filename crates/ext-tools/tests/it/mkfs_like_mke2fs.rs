@@ -62,24 +62,24 @@ fn header(path: &Path) -> String {
 /// `VolumeInfo` says what dumpe2fs says.
 fn info_says(path: &Path, header: &str) -> Result<(), String> {
     let info = VolumeInfo::read(&*open(path)).map_err(|error| error.to_string())?;
-    let label = String::from_utf8_lossy(&info.label).into_owned();
+    let label = String::from_utf8_lossy(info.label()).into_owned();
     let facts = [
         ("Filesystem volume name", if label.is_empty() { "<none>".to_owned() } else { label }),
-        ("Filesystem features", info.features.to_string()),
+        ("Filesystem features", info.features().to_string()),
         ("Filesystem revision #", "1 (dynamic)".to_owned()),
-        ("Inode count", info.inodes.to_string()),
-        ("Block count", info.blocks.to_string()),
-        ("Reserved block count", info.reserved_blocks.to_string()),
-        ("Overhead clusters", info.overhead.to_string()),
-        ("Free blocks", info.free_blocks.to_string()),
-        ("Free inodes", info.free_inodes.to_string()),
-        ("First block", info.first_block.to_string()),
-        ("Block size", info.block_size.to_string()),
-        ("Blocks per group", info.blocks_per_group.to_string()),
-        ("Inodes per group", info.inodes_per_group.to_string()),
-        ("Inode blocks per group", info.inode_table_blocks.to_string()),
-        ("First inode", info.first_inode.to_string()),
-        ("Inode size", info.inode_size.to_string()),
+        ("Inode count", info.inodes_count().to_string()),
+        ("Block count", info.blocks_count().to_string()),
+        ("Reserved block count", info.reserved_blocks_count().to_string()),
+        ("Overhead clusters", info.overhead_clusters().to_string()),
+        ("Free blocks", info.free_blocks_count().to_string()),
+        ("Free inodes", info.free_inodes_count().to_string()),
+        ("First block", info.layout.first_data_block.to_string()),
+        ("Block size", info.block_size().bytes().to_string()),
+        ("Blocks per group", info.layout.blocks_per_group.to_string()),
+        ("Inodes per group", info.layout.inodes_per_group.to_string()),
+        ("Inode blocks per group", info.layout.inode_table_blocks().to_string()),
+        ("First inode", info.first_inode().to_string()),
+        ("Inode size", info.inode_size().to_string()),
     ];
     for (name, value) in facts {
         let line = header.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -346,7 +346,7 @@ fn a_volume_of_16_tib_costs_what_is_on_it() {
     // The device keeps chunks of 64 KiB: the 8192 flex groups have one block of bitmap each.
     assert!(memory.allocated_bytes() < 1 << 30, "{} bytes kept", memory.allocated_bytes());
     let info = VolumeInfo::read(&*device).unwrap();
-    assert_eq!((info.blocks, info.inodes), (1 << 32, 1 << 28));
+    assert_eq!((info.blocks_count(), info.inodes_count()), (1 << 32, 1 << 28));
 }
 
 /// The kernel mounts what was made, fills it and leaves it sound; resize2fs uses the space for growth.

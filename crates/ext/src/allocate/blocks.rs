@@ -306,7 +306,7 @@ impl Allocator {
     ) -> Result<FsBlock> {
         let mut found = self.reserve(goal, 1, reach)?;
         if found.is_none() {
-            self.windows.release_all(self);
+            self.release_windows();
             found = self.reserve(goal, 1, reach)?;
         }
         let run = found.ok_or(Error::NoSpace)?;

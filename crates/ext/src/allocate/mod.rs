@@ -139,7 +139,7 @@ impl Allocator {
             free_inodes: AtomicI64::new(free_inodes),
             held_inodes: AtomicI64::new(0),
             kept: (kept.0 / per_cluster, kept.1),
-            windows: Windows::default(),
+            windows: window::no_windows(),
             holds: Holds::default(),
             next_spread: AtomicU32::new(0),
         }
@@ -167,11 +167,6 @@ impl Allocator {
     /// Blocks of a cluster: 1 without clusters.
     pub(crate) fn blocks_per_cluster(&self) -> u64 {
         u64::from(self.layout.blocks_per_cluster)
-    }
-
-    /// Clusters in all windows.
-    fn window_clusters(&self) -> i64 {
-        (self.windows.total() / u64::from(self.layout.blocks_per_cluster)) as i64
     }
 
     /// Blocks of the clusters that hold the filesystem's own blocks.

@@ -39,13 +39,6 @@ pub(crate) struct Index {
     pub(crate) count: usize,
 }
 
-/// Result of a leaf split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeafSplit {
-    /// The new leaf's hash as its index entry stores it: bit 0 set if that hash is in both leaves.
-    pub(crate) index_hash: u32,
-}
-
 impl Index {
     /// The entries at byte `start`, with the count checked against the limit.
     fn parse(format: &DirectoryFormat, block: &[u8], start: usize) -> Result<Self, BadEntry> {
@@ -245,7 +238,7 @@ pub(crate) fn split_leaf(
     leaf: &mut [u8],
     new: &mut [u8],
     hash_of: &dyn Fn(&[u8]) -> u32,
-) -> Result<LeafSplit, BadEntry> {
+) -> Result<u32, BadEntry> {
     let old = leaf.to_vec();
     let mut entries = Vec::new();
     for record in format.records(&old) {
@@ -271,7 +264,7 @@ pub(crate) fn split_leaf(
     let lower = format.fill(leaf, entries[..split].iter().map(|(_, entry)| *entry));
     let upper = format.fill(new, entries[split..].iter().map(|(_, entry)| *entry));
     assert!(lower.is_some() && upper.is_some(), "the entries of a block fit two");
-    Ok(LeafSplit { index_hash: (hash & !1) | continued })
+    Ok((hash & !1) | continued)
 }
 
 #[cfg(test)]
@@ -337,15 +330,15 @@ mod tests {
         let entries = || names.iter().map(|name| NewEntry { inode: 12, kind: 1, name });
         FORMAT.fill(&mut leaf, entries()).unwrap();
         let split = split_leaf(&FORMAT, &mut leaf, &mut new, &|_| 42).unwrap();
-        assert_eq!(split.index_hash, 43);
+        assert_eq!(split, 43);
         FORMAT.fill(&mut leaf, entries()).unwrap();
         let hash = |name: &[u8]| u32::from(name[name.len() - 1] - b'0') * 100;
         let split = split_leaf(&FORMAT, &mut leaf, &mut new, &hash).unwrap();
         for record in FORMAT.records(&leaf) {
-            assert!(hash(record.unwrap().name) <= split.index_hash & !1);
+            assert!(hash(record.unwrap().name) <= split & !1);
         }
         for record in FORMAT.records(&new) {
-            assert!(hash(record.unwrap().name) >= split.index_hash & !1);
+            assert!(hash(record.unwrap().name) >= split & !1);
         }
         let gap = |block: &[u8]| FORMAT.records(block).map(|record| record.unwrap().slack()).max().unwrap();
         let sizes = [gap(&leaf), gap(&new)];

@@ -256,13 +256,13 @@ impl<B: ChangeBlocks> Directory<'_, B> {
         })?;
         let mut new = vec![0; old.len()];
         let hash_of = |name: &[u8]| self.hash(&way.root, name);
-        let split = htree::split_leaf(&format, &mut old, &mut new, &hash_of)
+        let index_hash = htree::split_leaf(&format, &mut old, &mut new, &hash_of)
             .map_err(|bad| super::corrupt(self.blocks.inode(), way.leaf, bad))?;
         let number = self.blocks.count();
         self.append_as(number, &new)?;
         self.overwrite(way.leaf, &old)?;
         self.blocks.change(lowest.block, |block| {
-            lowest.index.insert_after(block, lowest.at, split.index_hash, number);
+            lowest.index.insert_after(block, lowest.at, index_hash, number);
             Ok(())
         })
     }

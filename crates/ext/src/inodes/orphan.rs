@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 
 use crate::base::Handle;
 use crate::buffer::{BlockKind, Buffer};
@@ -23,46 +23,9 @@ const DELETION_TIME: usize = 0x14;
 /// The orphans of a volume, as recorded on disk.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
-    list: OrphanList,
+    /// The list that begins in the superblock, its head last.
+    list: Vec<InodeNumber>,
     file: Option<OrphanFile>,
-}
-
-/// The list that begins in the superblock.
-#[derive(Debug, Default)]
-struct OrphanList {
-    head: Option<InodeNumber>,
-    links: HashMap<InodeNumber, Neighbours>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Neighbours {
-    /// Towards the head.
-    previous: Option<InodeNumber>,
-    next: Option<InodeNumber>,
-}
-
-impl OrphanList {
-    /// Put an inode that is not on the list before its head.
-    fn push(&mut self, inode: InodeNumber) {
-        let next = self.head.replace(inode);
-        self.links.insert(inode, Neighbours { previous: None, next });
-        if let Some(links) = next.and_then(|next| self.links.get_mut(&next)) {
-            links.previous = Some(inode);
-        }
-    }
-
-    /// Take an inode off the list; returns its neighbours.
-    fn remove(&mut self, inode: InodeNumber) -> Option<Neighbours> {
-        let removed = self.links.remove(&inode)?;
-        if let Some(links) = removed.next.and_then(|next| self.links.get_mut(&next)) {
-            links.previous = removed.previous;
-        }
-        match removed.previous.and_then(|previous| self.links.get_mut(&previous)) {
-            Some(links) => links.next = removed.next,
-            None => self.head = removed.next,
-        }
-        Some(removed)
-    }
 }
 
 #[derive(Debug)]
@@ -114,13 +77,14 @@ impl LoadedOrphans {
 impl Orphans {
     /// The next inode of the list, from the deletion time of this one.
     pub(crate) fn next_of(&self, inode: InodeNumber) -> u32 {
-        self.list.links.get(&inode).and_then(|links| links.next).map_or(0, |next| next.0)
+        let place = self.list.iter().rposition(|other| *other == inode);
+        place.and_then(|place| place.checked_sub(1)).map_or(0, |next| self.list[next].0)
     }
 
     /// Whether nothing is recorded.
     pub(crate) fn is_empty(&self, entries_per_block: usize) -> bool {
         let all_free = |file: &OrphanFile| file.free.iter().all(|free| *free == entries_per_block);
-        self.list.head.is_none() && self.file.as_ref().is_none_or(all_free)
+        self.list.is_empty() && self.file.as_ref().is_none_or(all_free)
     }
 }
 
@@ -148,8 +112,7 @@ impl InodeStore {
             loaded.found.push(FoundOrphan { inode: number, slot: None });
             next = (following != 0).then_some(InodeNumber(following));
         }
-        let mut list = OrphanList::default();
-        loaded.found.iter().rev().for_each(|orphan| list.push(orphan.inode));
+        let list = loaded.found.iter().rev().map(|orphan| orphan.inode).collect();
         let file = match self.core.format.orphan_file() {
             Some(number) => self.load_orphan_file(number, &mut loaded)?,
             None => None,
@@ -271,7 +234,7 @@ impl InodeStore {
         self.core.record_errors()?;
         if loaded.is_list_cut {
             let mut handle = self.core.begin(2)?;
-            let head = self.orphans.lock().list.head;
+            let head = self.orphans.lock().list.last().copied();
             self.core.superblock.lock().set_last_orphan(head);
             let last = loaded.found.iter().rev().find(|orphan| orphan.slot.is_none());
             if let Some(last) = last {
@@ -324,7 +287,7 @@ impl InodeStore {
             }
             file.free[index] = 0;
         }
-        state.deletion_time = orphans.list.head.map_or(0, |head| head.0);
+        state.deletion_time = orphans.list.last().map_or(0, |head| head.0);
         state.on_orphan_list = true;
         orphans.list.push(inode.number());
         self.core.superblock.lock().set_last_orphan(Some(inode.number()));
@@ -357,11 +320,13 @@ impl InodeStore {
         }
         state.deletion_time = 0;
         let mut orphans = self.orphans.lock();
-        let Some(Neighbours { previous, next }) = orphans.list.remove(inode.number()) else {
+        let Some(place) = orphans.list.iter().rposition(|other| *other == inode.number()) else {
             return Ok(());
         };
-        if let Some(previous) = previous {
-            return self.set_next_orphan(handle, previous, next.map_or(0, |next| next.0));
+        orphans.list.remove(place);
+        let next = place.checked_sub(1).map(|next| orphans.list[next]);
+        if let Some(previous) = orphans.list.get(place) {
+            return self.set_next_orphan(handle, *previous, next.map_or(0, |next| next.0));
         }
         self.core.superblock.lock().set_last_orphan(next);
         drop(orphans);
@@ -381,33 +346,5 @@ impl InodeStore {
     pub(crate) fn adopt_orphan(orphan: FoundOrphan, state: &mut InodeState) {
         state.on_orphan_list = orphan.slot.is_none();
         state.orphan_slot = orphan.slot;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_list_is_what_was_pushed_whatever_is_removed() {
-        let mut random = fastrand::Rng::with_seed(5);
-        let (mut list, mut model) = (OrphanList::default(), Vec::<InodeNumber>::new());
-        for _ in 0..2000 {
-            let number = InodeNumber(random.u32(1..30));
-            if let Some(place) = model.iter().position(|other| *other == number) {
-                model.remove(place);
-                let removed = list.remove(number).unwrap();
-                assert_eq!(removed.next, model.get(place).copied());
-                assert_eq!(removed.previous, place.checked_sub(1).map(|before| model[before]));
-            } else {
-                assert!(list.remove(number).is_none());
-                list.push(number);
-                model.insert(0, number);
-            }
-            let next = |at: &InodeNumber| list.links[at].next;
-            let listed: Vec<_> = std::iter::successors(list.head, next).collect();
-            assert_eq!(listed, model);
-            assert_eq!(list.links.len(), model.len());
-        }
     }
 }

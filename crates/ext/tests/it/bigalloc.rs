@@ -277,5 +277,5 @@ fn without_extents_a_volume_is_only_read() {
     let reason = volume.read_only_reason().unwrap();
     assert!(reason.contains("bigalloc without extent"), "{reason}");
     let info = diorite_ext::VolumeInfo::new(volume.superblock());
-    assert_eq!(info.unwritable_features, ["bigalloc without extent"]);
+    assert_eq!(info.features().unwritable(), ["bigalloc without extent"]);
 }

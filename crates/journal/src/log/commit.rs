@@ -5,16 +5,17 @@
 //! Order on the disk: data of files was written before its handle began; log blocks; flush; **the commit block with FUA,
 //! which is the moment at which the transaction exists**. Devices that have no FUA of their own write and flush.
 
-use diorite_block::{BioFlags, Plug, Sector};
+use diorite_block::{BioFlags, BlockDevice, Plug, Sector};
 use hashbrown::HashSet;
 
 use super::durable::write_durably;
+use super::log_map::LogMap;
 use super::state::Journal;
-use crate::format::{CommitTime, MAGIC, Tag, TagFlags};
+use crate::format::{CommitTime, MAGIC, RecordLayout, Tag, TagFlags};
 use crate::memory::BlockMemory;
 use crate::transaction::LogUse;
 use crate::transaction::{Closed, CommitStore, TransactionId};
-use crate::{Error, FsBlock, Result};
+use crate::{BlockSize, Error, FsBlock, Result};
 
 impl CommitStore for Journal {
     fn blocks_max(&self) -> u64 {
@@ -109,89 +110,20 @@ impl Journal {
     fn write_log(&self, closed: &Closed) -> Result<()> {
         let (start, end) = self.place_of_writing();
         self.mark_log_used(closed, start)?;
-        let size = self.block_size.bytes() as usize;
-        let sequence = closed.id.0 as u32;
-        let escaped: Vec<Option<BlockMemory>> =
-            closed.blocks.iter().map(|block| escape(&block.content)).collect();
-        let logged: Vec<&[u8]> = closed
-            .blocks
-            .iter()
-            .zip(&escaped)
-            .map(|(block, escaped)| escaped.as_ref().unwrap_or(&block.content).as_ref())
-            .collect();
-        let tags = self.tags(closed, sequence, &escaped, &logged);
-        let own = self.own_blocks(closed, sequence, &tags);
-
-        let mut plug = Plug::new(self.device.geometry(), BioFlags::META | BioFlags::SYNC | BioFlags::NO_IDLE);
-        let mut place = start;
-        let mut put = |content| -> Result<()> {
-            plug.write(
-                Sector::containing(self.block_size.address_of(self.map.place_of(self.log_block(place))?.0)),
-                content,
-            );
-            place += 1;
-            Ok(())
-        };
-        let (revokes, descriptors) = own.split_at(own.len() - self.descriptors_for(logged.len()));
-        for block in revokes {
-            put(block)?;
-        }
-        for (descriptor, blocks) in descriptors.iter().zip(logged.chunks(self.layout.tags_per_descriptor())) {
-            put(descriptor)?;
-            for block in blocks {
-                put(block)?;
-            }
-        }
-        assert!(place + 1 == end, "a transaction fills exactly the space set aside for it");
-        plug.unplug(&*self.device)?;
-
-        let mut commit = BlockMemory::zeroed(size);
-        let time = self.clock.now();
-        let time = CommitTime { seconds: time.seconds.max(0) as u64, nanoseconds: time.nanoseconds };
-        self.layout.put_commit(&mut commit, sequence, time);
-        let place = self.map.place_of(self.log_block(place))?.0;
-        let offset = place.0 * self.block_size.bytes();
-        // The transaction exists from here on.
-        write_durably(&*self.device, offset, &commit, BioFlags::PREFLUSH)
-    }
-
-    fn descriptors_for(&self, blocks: usize) -> usize {
-        blocks.div_ceil(self.layout.tags_per_descriptor())
-    }
-
-    fn tags(
-        &self,
-        closed: &Closed,
-        sequence: u32,
-        escaped: &[Option<BlockMemory>],
-        logged: &[&[u8]],
-    ) -> Vec<Tag> {
-        let blocks = closed.blocks.iter().zip(escaped).zip(logged);
-        blocks
-            .map(|((block, escaped), logged)| Tag {
-                target: block.buffer.block(),
-                flags: if escaped.is_some() { TagFlags::ESCAPED } else { TagFlags::empty() },
-                checksum: self.layout.data_checksum(sequence, logged),
-            })
-            .collect()
-    }
-
-    /// The log's own blocks before the commit block: revoke blocks, then descriptors.
-    fn own_blocks(&self, closed: &Closed, sequence: u32, tags: &[Tag]) -> Vec<BlockMemory> {
-        let size = self.block_size.bytes() as usize;
         let mut revoked: Vec<_> = closed.revoked.iter().copied().collect();
         revoked.sort_unstable();
-        let revokes = revoked.chunks(self.layout.revokes_per_block()).map(|revoked| {
-            let mut block = BlockMemory::zeroed(size);
-            self.layout.put_revoke(&mut block, sequence, revoked);
-            block
-        });
-        let descriptors = tags.chunks(self.layout.tags_per_descriptor()).map(|tags| {
-            let mut block = BlockMemory::zeroed(size);
-            self.layout.put_descriptor(&mut block, sequence, tags);
-            block
-        });
-        revokes.chain(descriptors).collect()
+        let blocks = closed.blocks.iter().map(|block| (block.buffer.block(), &*block.content));
+        let time = self.clock.now();
+        let transaction = LoggedTransaction {
+            sequence: closed.id.0 as u32,
+            time: CommitTime { seconds: time.seconds.max(0) as u64, nanoseconds: time.nanoseconds },
+            revoked,
+            blocks: blocks.collect(),
+        };
+        let mut places = (start..end).map(|place| self.log_block(place));
+        transaction.write(&*self.device, &self.map, &self.layout, self.block_size, &mut places)?;
+        assert!(places.next().is_none(), "a transaction fills exactly the space set aside for it");
+        Ok(())
     }
 
     /// Before the first transaction goes into an empty log: the disk must say where it starts.
@@ -206,8 +138,72 @@ impl Journal {
     }
 }
 
+/// A transaction as it goes into the log.
+pub(super) struct LoggedTransaction<'a> {
+    pub(super) sequence: u32,
+    pub(super) time: CommitTime,
+    /// In order.
+    pub(super) revoked: Vec<FsBlock>,
+    pub(super) blocks: Vec<(FsBlock, &'a BlockMemory)>,
+}
+
+impl LoggedTransaction<'_> {
+    /// Write revoke blocks, descriptors with their blocks, and, once these are durable, the commit block, to the next `places` of the log.
+    pub(super) fn write(
+        &self,
+        device: &dyn BlockDevice,
+        map: &LogMap,
+        layout: &RecordLayout,
+        block_size: BlockSize,
+        places: &mut dyn Iterator<Item = u32>,
+    ) -> Result<()> {
+        let mut next_offset = || -> Result<u64> {
+            let place = places.next().ok_or(Error::TooLarge)?;
+            Ok(block_size.address_of(map.place_of(place)?.0))
+        };
+        let own_block = || BlockMemory::zeroed(block_size.bytes() as usize);
+        let mut revokes = Vec::new();
+        for revoked in self.revoked.chunks(layout.revokes_per_block()) {
+            let mut block = own_block();
+            layout.put_revoke(&mut block, self.sequence, revoked);
+            revokes.push(block);
+        }
+        let escaped: Vec<_> = self.blocks.iter().map(|(_, content)| escape(content)).collect();
+        let logged: Vec<&BlockMemory> = self
+            .blocks
+            .iter()
+            .zip(&escaped)
+            .map(|((_, content), escaped)| escaped.as_ref().unwrap_or(content))
+            .collect();
+        let tag = |((target, _), (escaped, logged)): (&(FsBlock, _), (&Option<_>, &&BlockMemory))| Tag {
+            target: *target,
+            flags: if escaped.is_some() { TagFlags::ESCAPED } else { TagFlags::empty() },
+            checksum: layout.data_checksum(self.sequence, logged),
+        };
+        let tags: Vec<Tag> = self.blocks.iter().zip(escaped.iter().zip(&logged)).map(tag).collect();
+        let mut descriptors = Vec::new();
+        for tags in tags.chunks(layout.tags_per_descriptor()) {
+            let mut block = own_block();
+            layout.put_descriptor(&mut block, self.sequence, tags);
+            descriptors.push(block);
+        }
+        let described = descriptors.iter().zip(logged.chunks(layout.tags_per_descriptor()));
+        let described = described
+            .flat_map(|(descriptor, blocks)| std::iter::once(descriptor).chain(blocks.iter().copied()));
+        let mut plug = Plug::new(device.geometry(), BioFlags::META | BioFlags::SYNC | BioFlags::NO_IDLE);
+        for block in revokes.iter().chain(described) {
+            plug.write(Sector::containing(next_offset()?), block);
+        }
+        plug.unplug(device)?;
+        let mut commit = own_block();
+        layout.put_commit(&mut commit, self.sequence, self.time);
+        // The transaction exists from here on.
+        write_durably(device, next_offset()?, &commit, BioFlags::PREFLUSH)
+    }
+}
+
 /// A block that begins like one of the log's own is logged with its first four bytes taken out.
-pub(super) fn escape(content: &BlockMemory) -> Option<BlockMemory> {
+fn escape(content: &BlockMemory) -> Option<BlockMemory> {
     (content[..4] == MAGIC.to_be_bytes()).then(|| {
         let mut escaped = content.clone();
         escaped[..4].fill(0);

@@ -69,9 +69,9 @@ impl ScratchDevice {
         self.blocks.lock().clear();
     }
 
-    /// Call `each` for the blocks written, by number.
-    pub fn for_each(&self, mut each: impl FnMut(FsBlock, &BlockMemory) -> Result<()>) -> Result<()> {
-        self.blocks.lock().iter().try_for_each(|(block, content)| each(FsBlock(*block), content))
+    /// Look at the written blocks, which are in order.
+    pub(super) fn with_blocks<R>(&self, look: impl FnOnce(&Blocks) -> R) -> R {
+        look(&self.blocks.lock())
     }
 
     /// Blocks written.

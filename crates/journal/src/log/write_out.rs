@@ -9,14 +9,14 @@
 
 use diorite_block::{BioFlags, BlockDevice};
 
-use super::commit::escape;
-use super::durable::{write_durably, write_superblock};
+use super::commit::LoggedTransaction;
+use super::durable::write_superblock;
 use super::log_map::LogMap;
 use super::replay::Replay;
 use super::scratch::ScratchDevice;
-use crate::format::{CommitTime, CompatFeatures, JournalSuperblock, Tag, TagFlags};
+use crate::format::{CommitTime, CompatFeatures, JournalSuperblock};
 use crate::memory::BlockMemory;
-use crate::{BlockSize, Incompatible, Result};
+use crate::{BlockSize, FsBlock, Incompatible, Result};
 
 /// A log to be written.
 pub(super) struct Log<'a> {
@@ -27,7 +27,7 @@ pub(super) struct Log<'a> {
 }
 
 /// Write the changes of `scratch` on top of `replay`, whose blocks are in their places.
-pub(super) fn write_out(mut log: Log<'_>, replay: &Replay, scratch: &ScratchDevice) -> Result<()> {
+pub(super) fn write_out(log: Log<'_>, replay: &Replay, scratch: &ScratchDevice) -> Result<()> {
     // Checksums of the first generation are not made here. The log is as good as empty.
     log.superblock.start = 0;
     log.superblock.set_features(CompatFeatures::empty(), log.superblock.incompat);
@@ -44,66 +44,29 @@ pub(super) fn write_out(mut log: Log<'_>, replay: &Replay, scratch: &ScratchDevi
     (log.superblock.start, log.superblock.sequence) = (replay.head, sequence);
     write_superblock(log.device, log.map, log.block_size, log.superblock)?;
     log.clear(replay.head, blocks + descriptors + 1)?;
-    let commit = log.put_blocks(replay.head, sequence, scratch)?;
-    log.device.flush()?;
-    log.put_commit(commit, sequence)?;
+    scratch.with_blocks(|blocks| {
+        let (time, revoked) = (CommitTime::default(), Vec::new());
+        let blocks = blocks.iter().map(|(block, content)| (FsBlock(*block), content)).collect();
+        let transaction = LoggedTransaction { sequence, time, revoked, blocks };
+        let next = |at: &u32| Some(log.superblock.next(*at));
+        let mut places = std::iter::successors(Some(replay.head), next);
+        transaction.write(log.device, log.map, &layout, log.block_size, &mut places)
+    })?;
     scratch.write_out(log.device)?;
     log.device.flush()?;
     Ok(())
 }
 
 impl Log<'_> {
-    fn write(&self, at: u32, content: &[u8]) -> Result<()> {
-        let offset = self.map.place_of(at)?.0.0 * self.block_size.bytes();
-        Ok(self.device.write_bytes(offset, content, BioFlags::META | BioFlags::SYNC)?)
-    }
-
     /// Nothing of a transaction that was cut off, which has the same number, may pass for a part of the new one.
     fn clear(&self, from: u32, blocks: u64) -> Result<()> {
         let zeros = BlockMemory::zeroed(self.block_size.bytes() as usize);
         let mut at = from;
         for _ in 0..blocks {
-            self.write(at, &zeros)?;
+            let offset = self.block_size.address_of(self.map.place_of(at)?.0);
+            self.device.write_bytes(offset, &zeros, BioFlags::META | BioFlags::SYNC)?;
             at = self.superblock.next(at);
         }
         Ok(self.device.flush()?)
-    }
-
-    /// Descriptors and blocks, from `at` on; returns the place of the commit block.
-    fn put_blocks(&mut self, at: u32, sequence: u32, scratch: &ScratchDevice) -> Result<u32> {
-        let layout = self.superblock.layout(self.block_size.bytes());
-        let size = self.block_size.bytes() as usize;
-        let mut tags = Vec::with_capacity(scratch.count());
-        scratch.for_each(|target, content| {
-            let escaped = escape(content);
-            let logged = escaped.as_ref().unwrap_or(content);
-            let flags = if escaped.is_some() { TagFlags::ESCAPED } else { TagFlags::empty() };
-            tags.push(Tag { target, flags, checksum: layout.data_checksum(sequence, logged) });
-            Ok(())
-        })?;
-        let mut descriptors = tags.chunks(layout.tags_per_descriptor());
-        let (mut at, mut left) = (at, 0);
-        scratch.for_each(|_, content| {
-            if left == 0 {
-                let tags = descriptors.next().unwrap_or_default();
-                let mut block = BlockMemory::zeroed(size);
-                layout.put_descriptor(&mut block, sequence, tags);
-                self.write(at, &block)?;
-                (at, left) = (self.superblock.next(at), tags.len());
-            }
-            left -= 1;
-            self.write(at, escape(content).as_ref().unwrap_or(content))?;
-            at = self.superblock.next(at);
-            Ok(())
-        })?;
-        Ok(at)
-    }
-
-    fn put_commit(&self, at: u32, sequence: u32) -> Result<()> {
-        let layout = self.superblock.layout(self.block_size.bytes());
-        let mut block = BlockMemory::zeroed(self.block_size.bytes() as usize);
-        layout.put_commit(&mut block, sequence, CommitTime::default());
-        let offset = self.map.place_of(at)?.0.0 * self.block_size.bytes();
-        write_durably(self.device, offset, &block, BioFlags::PREFLUSH)
     }
 }

@@ -64,7 +64,6 @@ fn replay(scratch: &Arc<ScratchDevice>, changes: &[FastChange]) -> Result<()> {
         plain.incompat -= Incompat::RECOVER | Incompat::MMP;
         plain.ro_compat -= RoCompat::ORPHAN_PRESENT;
         superblock.set_features(plain);
-        Ok(())
     })?;
     let options = VolumeOptions {
         access: Access::ReadWrite,
@@ -89,7 +88,6 @@ fn replay(scratch: &Arc<ScratchDevice>, changes: &[FastChange]) -> Result<()> {
     change_superblock(&**scratch, |superblock| {
         superblock.set_features(original.features());
         superblock.set_state(original.state());
-        Ok(())
     })?;
     Ok(())
 }
@@ -179,10 +177,7 @@ fn replay_nameless(on: &FastReplay<'_>, inode: InodeNumber, bytes: &[u8]) -> Res
 }
 
 /// Change the superblock on the device; returns the old one.
-fn change_superblock(
-    device: &dyn BlockDevice,
-    edit: impl FnOnce(&mut Superblock) -> Result<()>,
-) -> Result<Superblock> {
+fn change_superblock(device: &dyn BlockDevice, edit: impl FnOnce(&mut Superblock)) -> Result<Superblock> {
     let edited = edit_superblock(device, edit)?;
     device.write_bytes(edited.start, &edited.memory, BioFlags::META)?;
     Ok(edited.original)

@@ -19,7 +19,7 @@ pub(super) struct EditedSuperblock {
 /// Read the superblock and change it in memory; the caller writes it where it was.
 pub(super) fn edit_superblock(
     device: &dyn BlockDevice,
-    edit: impl FnOnce(&mut Superblock) -> Result<()>,
+    edit: impl FnOnce(&mut Superblock),
 ) -> Result<EditedSuperblock> {
     let logical = u64::from(device.geometry().logical_block_size);
     let start = SUPERBLOCK_OFFSET / logical * logical;
@@ -29,7 +29,7 @@ pub(super) fn edit_superblock(
     let bytes = &mut memory[(SUPERBLOCK_OFFSET - start) as usize..][..SUPERBLOCK_SIZE];
     let original = Superblock::parse(bytes)?;
     let mut superblock = original.clone();
-    edit(&mut superblock)?;
+    edit(&mut superblock);
     superblock.write_into(bytes);
     Ok(EditedSuperblock { start, memory, original })
 }

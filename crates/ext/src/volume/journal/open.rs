@@ -187,9 +187,6 @@ pub(crate) fn clear_needs_recovery(device: &dyn BlockDevice) -> Result<()> {
 
 /// Change the superblock where it is.
 fn edit(device: &dyn BlockDevice, change: impl FnOnce(&mut Superblock)) -> Result<()> {
-    let edited = edit_superblock(device, |superblock| {
-        change(superblock);
-        Ok(())
-    })?;
+    let edited = edit_superblock(device, change)?;
     Ok(write_durably(device, edited.start, &edited.memory, BioFlags::PREFLUSH)?)
 }

@@ -3,19 +3,12 @@
 use super::FastReplay;
 use crate::inode::Charge;
 use crate::inode::STORE_CREDITS;
-use crate::layout::inode::{BLOCK_AREA_SIZE, GOOD_OLD_SIZE, LINKS};
+use crate::layout::inode::{GOOD_OLD_SIZE, LINKS};
 use crate::layout::{DiskInode, InodeFlags, le16};
 use crate::map::node;
 use crate::{Corrupt, Error, FileKind, Incompatible, InodeNumber, Result};
 
-/// Where the mapping, and what follows it, is in an inode; and the count of sectors, in two parts.
-const MAPPING: usize = 0x28;
-const MAPPING_END: usize = MAPPING + BLOCK_AREA_SIZE;
-const SIZE: std::ops::Range<usize> = 0x04..0x08;
-const SIZE_HIGH: std::ops::Range<usize> = 0x6c..0x70;
 const FLAGS: std::ops::Range<usize> = 0x20..0x24;
-const SECTORS: std::ops::Range<usize> = 0x1c..0x20;
-const SECTORS_HIGH: std::ops::Range<usize> = 0x74..0x76;
 
 impl FastReplay<'_> {
     /// Charge a replayed inode to its owners.
@@ -80,26 +73,21 @@ impl FastReplay<'_> {
             if is_new {
                 place.fill(0);
             }
-            let kept = place.to_vec();
+            let format = &self.volume.core.format;
+            let kept = DiskInode::parse(number, place, format)?;
             place[..bytes.len()].copy_from_slice(bytes);
+            let mut disk = DiskInode::parse(number, place, format)?;
             if has_extents {
-                place[MAPPING..MAPPING_END].copy_from_slice(&kept[MAPPING..MAPPING_END]);
-                if node::header_of(&kept[MAPPING..MAPPING_END], None).is_err() {
-                    let mut root = [0; BLOCK_AREA_SIZE];
-                    node::write_empty_root(&mut root);
-                    place[MAPPING..MAPPING_END].copy_from_slice(&root);
-                }
-                for part in [SECTORS, SECTORS_HIGH] {
-                    place[part.clone()].copy_from_slice(&kept[part]);
+                (disk.block, disk.sectors) = (kept.block, kept.sectors);
+                if node::header_of(&disk.block, None).is_err() {
+                    node::write_empty_root(&mut disk.block);
                 }
             }
             if kind == FileKind::Directory && !is_new {
                 // They follow from its names.
-                for part in [SIZE, LINKS, FLAGS, SIZE_HIGH] {
-                    place[part.clone()].copy_from_slice(&kept[part]);
-                }
+                (disk.size, disk.links, disk.flags) = (kept.size, kept.links, kept.flags);
             }
-            DiskInode::set_checksum(number, place, &self.volume.core.format);
+            disk.write_into(number, place, format);
         }
         self.volume.inodes.cache.remove(number);
         handle.commit()?;
