@@ -20,7 +20,8 @@ pub(crate) fn check(image: &Path, from: &Path, geometry: &Geometry, options: &Mk
         return Ok(());
     }
     // No size is proposed: the space for indexes and mappings is known only after the tree is written.
-    let cure = match (needed.inodes > u64::from(volume.free_inodes), needed.bytes > volume.free_bytes()) {
+    let free_inodes = volume.superblock.free_inodes_count();
+    let cure = match (needed.inodes > u64::from(free_inodes), needed.bytes > volume.free_bytes()) {
         (true, true) => "make the image larger, with more inodes (-N)",
         (true, false) => "use more inodes (-N)",
         _ => "make the image larger",
@@ -31,7 +32,7 @@ pub(crate) fn check(image: &Path, from: &Path, geometry: &Geometry, options: &Mk
         from.display(),
         needed.inodes,
         human(needed.bytes),
-        volume.free_inodes,
+        free_inodes,
         human(volume.free_bytes())
     )))
 }

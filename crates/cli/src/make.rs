@@ -254,7 +254,10 @@ fn set_journal(
 ) -> Result<()> {
     let chosen = preview(options, geometry.capacity_bytes, geometry.logical_block_size);
     // Invalid options are reported when the volume is made.
-    let block = chosen.map_or_else(|_| options.block_size.unwrap_or(4096).into(), |volume| volume.block_size);
+    let block = chosen.map_or_else(
+        |_| options.block_size.unwrap_or(4096).into(),
+        |volume| volume.layout.block_size.bytes(),
+    );
     let too_large =
         |what| move |_| Failure::Failed(format!("{}: not made: {what} is too large", image.display()));
     let blocks = |size: Option<Size>, what| {
@@ -290,19 +293,21 @@ fn show(
     summary: Option<&Summary>,
     output: &mut Output,
 ) -> Result<()> {
+    let (superblock, layout) = (&report.superblock, &report.layout);
+    let uuid = superblock.uuid();
     if arguments.reporting.json {
         let mut value = json!({
             "command": "mkfs",
             "image": json_name(image.as_os_str().as_bytes()),
-            "uuid": uuid_text(&report.uuid),
-            "features": report.features.names(),
-            "block_size": report.block_size,
-            "blocks": report.blocks,
-            "blocks_free": report.free_blocks,
-            "blocks_reserved": report.reserved_blocks,
-            "inodes": report.inodes,
-            "inode_size": report.inode_size,
-            "groups": report.groups,
+            "uuid": uuid_text(&uuid),
+            "features": superblock.features().names(),
+            "block_size": layout.block_size.bytes(),
+            "blocks": layout.blocks_count,
+            "blocks_free": superblock.free_blocks_count(),
+            "blocks_reserved": superblock.reserved_blocks_count(),
+            "inodes": layout.inodes_count,
+            "inode_size": layout.inode_size,
+            "groups": layout.group_count,
             "journal_blocks": report.journal_blocks,
             "bytes_discarded": report.discarded_bytes,
         });
@@ -319,11 +324,11 @@ fn show(
     output.line(format!(
         "{}: {kind}, {} in {} blocks of {}, {} inodes, UUID {}",
         image.display(),
-        human(report.blocks.saturating_mul(report.block_size)),
-        report.blocks,
-        human(report.block_size),
-        report.inodes,
-        uuid_text(&report.uuid)
+        human(layout.blocks_count.saturating_mul(layout.block_size.bytes())),
+        layout.blocks_count,
+        human(layout.block_size.bytes()),
+        layout.inodes_count,
+        uuid_text(&uuid)
     ))?;
     if report.journal_left_out {
         output.line("It is too small for a journal, so it has none.")?;

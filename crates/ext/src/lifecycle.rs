@@ -37,7 +37,6 @@ impl Lifecycle {
         if !inode.close() {
             return Ok(());
         }
-        self.inodes.cache.note_closed(inode);
         self.core.allocator.release_window(inode.number());
         inode.runs.shrink();
         self.release_if_unused(inode)

@@ -18,7 +18,8 @@ use std::sync::{Arc, OnceLock};
 
 use diorite_block::sync::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 use diorite_block::{Bio, BioFlags, BlockDevice, Plug, Sector};
-use hashbrown::HashMap;
+use hashbrown::DefaultHashBuilder;
+use indexmap::IndexMap;
 
 use crate::memory::{BlockMemory, BlockPool};
 use crate::{BlockSize, Corrupt, Error, FsBlock, Result};
@@ -210,8 +211,8 @@ pub const READ_AHEAD_BLOCKS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 struct Shard {
-    map: HashMap<u64, Arc<Buffer>>,
-    ring: Vec<u64>,
+    map: IndexMap<u64, Arc<Buffer>, DefaultHashBuilder>,
+    /// Index of the buffer that [`Self::evict`] looks at next.
     hand: usize,
 }
 
@@ -423,7 +424,7 @@ impl BufferCache {
 
     /// Drop a block that is metadata no longer. References to the buffer stay valid, and are not found by its address.
     pub fn discard(&self, block: FsBlock) {
-        self.shard(block).lock().remove(block.0);
+        self.shard(block).lock().map.swap_remove(&block.0);
     }
 
     /// An address from disk, checked.
@@ -458,7 +459,6 @@ impl BufferCache {
             shard.evict();
         }
         shard.map.insert(buffer.block.0, buffer.clone());
-        shard.ring.push(buffer.block.0);
         drop(shard);
         self.trim();
         true
@@ -481,45 +481,27 @@ impl BufferCache {
     fn remove(&self, buffer: &Arc<Buffer>) {
         let mut shard = self.shard(buffer.block).lock();
         if shard.map.get(&buffer.block.0).is_some_and(|found| Arc::ptr_eq(found, buffer)) {
-            shard.remove(buffer.block.0);
+            shard.map.swap_remove(&buffer.block.0);
         }
     }
 }
 
 impl Shard {
-    fn remove(&mut self, block: u64) {
-        if self.map.remove(&block).is_some()
-            && let Some(index) = self.ring.iter().position(|&other| other == block)
-        {
-            self.ring.swap_remove(index);
-        }
-    }
-
-    /// Drop a buffer from the map unless it is referenced: a weak reference may become one at any moment, and a
-    /// block must never have two buffers.
-    fn remove_unreferenced(&mut self, block: u64) -> bool {
-        match self.map.remove(&block).map(Arc::try_unwrap) {
-            Some(Err(held)) => {
-                self.map.insert(block, held);
-                false
-            }
-            Some(Ok(_)) | None => true,
-        }
-    }
-
     /// Evict one buffer without references that was not used lately (CLOCK). Looks at each at most twice.
     fn evict(&mut self) {
-        for _ in 0..(2 * self.ring.len()).min(64) {
-            if self.hand >= self.ring.len() {
+        for _ in 0..(2 * self.map.len()).min(64) {
+            if self.hand >= self.map.len() {
                 self.hand = 0;
             }
-            let Some(&block) = self.ring.get(self.hand) else { return };
-            let Some(buffer) = self.map.get(&block) else { return };
-            let can_leave =
-                Arc::strong_count(buffer) == 1 && !buffer.referenced.swap(false, Ordering::Relaxed);
-            if can_leave && self.remove_unreferenced(block) {
-                self.ring.swap_remove(self.hand);
-                return;
+            let Some((_, buffer)) = self.map.get_index(self.hand) else { return };
+            let was_used = buffer.referenced.swap(false, Ordering::Relaxed);
+            if Arc::strong_count(buffer) == 1 && !was_used {
+                let Some((block, buffer)) = self.map.swap_remove_index(self.hand) else { return };
+                // A weak reference may become one at any moment, and a block must never have two buffers.
+                match Arc::try_unwrap(buffer) {
+                    Ok(_) => return,
+                    Err(held) => self.map.insert(block, held),
+                };
             }
             self.hand += 1;
         }

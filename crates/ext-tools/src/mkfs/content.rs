@@ -72,6 +72,12 @@ pub(super) fn make(
     if maker.superblock.features().has_compat(Compat::ORPHAN_FILE) {
         maker.orphan_file()?;
     }
+    // Reserved inodes that nothing uses are in use all the same.
+    for number in (1..=maker.content.used_inodes).map(InodeNumber) {
+        if maker.content.inodes.iter().all(|(made, _)| *made != number) {
+            maker.content.inodes.push((number, DiskInode::default()));
+        }
+    }
     maker.content.inodes.sort_by_key(|(number, _)| *number);
     maker.mark_large_files();
     Ok(maker.content)
@@ -363,7 +369,7 @@ mod tests {
                 ..MkfsOptions::default()
             };
             let arranged = arrange(&options, 200 << 30, 512).unwrap();
-            let number = arranged.superblock.orphan_file().unwrap();
+            let number = arranged.report.superblock.orphan_file().unwrap();
             let file = arranged.content.inodes.iter().find(|(other, _)| *other == number).unwrap();
             let due = orphan::MAX_FILE_BYTES.min(512 * u64::from(block_size));
             assert_eq!(file.1.size, due, "{block_size}");

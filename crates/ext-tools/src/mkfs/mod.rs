@@ -29,7 +29,7 @@ pub use options::{Flavor, MkfsOptions};
 
 use content::Content;
 use diorite_ext_format::{
-    Compat, Features, GroupDescriptor, GroupFlags, Layout, Superblock, superblock::SUPERBLOCK_OFFSET,
+    Compat, GroupDescriptor, GroupFlags, Layout, Superblock, superblock::SUPERBLOCK_OFFSET,
 };
 use diorite_ext_format::{Corrupt, FsBlock, GroupNumber, InodeNumber};
 use space::Space;
@@ -140,44 +140,18 @@ pub enum MkfsError {
 }
 
 /// The result of [`mkfs`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MkfsReport {
-    /// UUID.
-    pub uuid: [u8; 16],
-    /// Features.
-    pub features: Features,
-    /// Bytes of a block.
-    pub block_size: u64,
-    /// Bytes of an allocation unit.
-    pub cluster_size: u64,
-    /// Blocks of the volume.
-    pub blocks: u64,
-    /// Of these, free.
-    pub free_blocks: u64,
-    /// Of these, kept for the reserved user.
-    pub reserved_blocks: u64,
-    /// Inodes.
-    pub inodes: u32,
-    /// Of these, free.
-    pub free_inodes: u32,
-    /// Bytes of an inode.
-    pub inode_size: u16,
-    /// Groups.
-    pub groups: u32,
-    /// Blocks of a group.
-    pub blocks_per_group: u32,
-    /// Inodes of a group.
-    pub inodes_per_group: u32,
-    /// First blocks of the groups with backups of the superblock.
-    pub backups: Vec<u64>,
+    /// The superblock.
+    pub superblock: Superblock,
+    /// The layout that follows from it.
+    pub layout: Layout,
     /// Blocks of the journal; 0 without.
     pub journal_blocks: u32,
     /// Whether a journal was requested but the volume is too small for one.
     pub journal_left_out: bool,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Bytes zeroed.
-    pub zeroed_bytes: u64,
     /// Bytes discarded before: 0 if discard was not requested, or the device does not support it.
     pub discarded_bytes: u64,
 }
@@ -189,7 +163,8 @@ pub struct MkfsReport {
 pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsReport, MkfsError> {
     let geometry = device.geometry();
     let arranged = arrange(options, geometry.capacity_bytes, geometry.logical_block_size)?;
-    let Arranged { superblock, layout, descriptors, space, content, report } = arranged;
+    let Arranged { descriptors, space, content, report } = arranged;
+    let (superblock, layout) = (report.superblock.clone(), report.layout);
     let mut image =
         Image { superblock, layout, descriptors, space, writer: Writer::new(device, layout.block_size) };
     // A given size ends the volume; otherwise the last blocks may be too few for a group.
@@ -201,8 +176,8 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<MkfsRepor
         image.discard(tail)?;
     }
     image.write(&content)?;
-    let Writer { written_bytes, zeroed_bytes, discarded_bytes, .. } = image.writer;
-    Ok(MkfsReport { written_bytes, zeroed_bytes, discarded_bytes, ..report })
+    let Writer { written_bytes, discarded_bytes, .. } = image.writer;
+    Ok(MkfsReport { written_bytes, discarded_bytes, ..report })
 }
 
 /// The result of [`mkfs`] on a device of `capacity_bytes` with logical blocks of `logical_block_size` bytes. Nothing is written.
@@ -220,8 +195,6 @@ pub fn preview(
 /// A volume with the place of everything on it, before anything is written.
 #[derive(Debug)]
 struct Arranged {
-    superblock: Superblock,
-    layout: Layout,
     descriptors: Vec<GroupDescriptor>,
     space: Space,
     content: Content,
@@ -249,38 +222,12 @@ fn arrange(
     superblock.set_free_inodes_count(layout.inodes_count - content.used_inodes);
     let overhead = structures / per_cluster + layout.clusters_for(u64::from(content.journal_blocks));
     superblock.raw_mut().overhead_blocks = U32::new(u32::try_from(overhead).unwrap_or(0));
-    let journal_left_out = wanted_journal && content.journal_blocks == 0;
-    let report = report(&superblock, &layout, content.journal_blocks, journal_left_out);
-    Ok(Arranged { superblock, layout, descriptors, space, content, report })
-}
-
-fn report(
-    superblock: &Superblock,
-    layout: &Layout,
-    journal_blocks: u32,
-    journal_left_out: bool,
-) -> MkfsReport {
-    MkfsReport {
-        uuid: superblock.uuid(),
-        features: superblock.features(),
-        block_size: layout.block_size.bytes(),
-        cluster_size: layout.block_size.bytes() * u64::from(layout.blocks_per_cluster),
-        blocks: layout.blocks_count,
-        free_blocks: superblock.free_blocks_count(),
-        reserved_blocks: superblock.reserved_blocks_count(),
-        inodes: layout.inodes_count,
-        free_inodes: superblock.free_inodes_count(),
-        inode_size: layout.inode_size,
-        groups: layout.group_count,
-        blocks_per_group: layout.blocks_per_group,
-        inodes_per_group: layout.inodes_per_group,
-        backups: layout.superblock_backups(),
-        journal_blocks,
-        journal_left_out,
-        written_bytes: 0,
-        zeroed_bytes: 0,
-        discarded_bytes: 0,
-    }
+    let journal_blocks = content.journal_blocks;
+    let journal_left_out = wanted_journal && journal_blocks == 0;
+    let (written_bytes, discarded_bytes) = (0, 0);
+    let report =
+        MkfsReport { superblock, layout, journal_blocks, journal_left_out, written_bytes, discarded_bytes };
+    Ok(Arranged { descriptors, space, content, report })
 }
 
 /// The volume while it is written.
@@ -356,26 +303,7 @@ impl Image<'_> {
                 inode.write_into(*number, &mut bytes[at..at + size], &self.superblock);
             }
         }
-        self.seal_unused_inodes(&mut blocks, content);
         blocks.iter().try_for_each(|(block, bytes)| self.writer.write(*block, bytes))
-    }
-
-    /// Reserved inodes that nothing uses are in use all the same, so their checksums must be right.
-    fn seal_unused_inodes(&self, blocks: &mut [(FsBlock, Vec<u8>)], content: &Content) {
-        let size = usize::from(self.layout.inode_size);
-        for number in (1..=content.used_inodes).map(InodeNumber) {
-            let Ok(place) = self.layout.locate_inode(number) else { continue };
-            let table = self.descriptors[place.group.0 as usize].inode_table;
-            let block = FsBlock(table.0 + u64::from(place.table_block));
-            if let Some((_, bytes)) = blocks.iter_mut().find(|(found, _)| *found == block) {
-                let at = place.offset as usize;
-                diorite_ext_format::DiskInode::set_checksum(
-                    number,
-                    &mut bytes[at..at + size],
-                    &self.superblock,
-                );
-            }
-        }
     }
 
     fn write_bitmaps(&mut self, used_inodes: u32) -> Result<(), MkfsError> {
@@ -464,13 +392,6 @@ impl Image<'_> {
 /// Set bits `[first, end)` of a bitmap.
 fn set_bits(bitmap: &mut [u8], first: usize, end: usize) {
     for bit in first..end {
-        if bit.is_multiple_of(8) && bit + 8 <= end {
-            bitmap[bit / 8..end / 8].fill(0xff);
-            for rest in end / 8 * 8..end {
-                bitmap[rest / 8] |= 1 << (rest % 8);
-            }
-            return;
-        }
         bitmap[bit / 8] |= 1 << (bit % 8);
     }
 }

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use diorite_ext_format::Incompat;
 use diorite_ext_format::directory::entry_size;
 
 use super::MkfsReport;
@@ -20,12 +21,12 @@ pub struct Needs {
 impl MkfsReport {
     /// Whether a tree can fit.
     pub fn holds(&self, needs: Needs) -> bool {
-        needs.inodes <= u64::from(self.free_inodes) && needs.bytes <= self.free_bytes()
+        needs.inodes <= u64::from(self.superblock.free_inodes_count()) && needs.bytes <= self.free_bytes()
     }
 
     /// Bytes of the free blocks.
-    pub const fn free_bytes(&self) -> u64 {
-        self.free_blocks * self.block_size
+    pub fn free_bytes(&self) -> u64 {
+        self.superblock.free_blocks_count() * self.layout.block_size.bytes()
     }
 
     /// Bytes that a file of `size` bytes takes, whose data is in the ascending ranges `data`; the rest are holes.
@@ -33,25 +34,26 @@ impl MkfsReport {
         if size < self.inline_below() {
             return 0;
         }
+        let cluster = self.layout.cluster_bytes();
         // Clusters before this one were counted.
         let mut counted = 0;
         let clusters = data.into_iter().map(|range| {
-            let first = (range.start / self.cluster_size).max(counted);
-            counted = range.end.div_ceil(self.cluster_size).max(first);
+            let first = (range.start / cluster).max(counted);
+            counted = range.end.div_ceil(cluster).max(first);
             counted - first
         });
-        clusters.sum::<u64>() * self.cluster_size
+        clusters.sum::<u64>() * cluster
     }
 
     /// Bytes that a directory takes, whose names have these lengths.
     pub fn directory_bytes(&self, name_lengths: impl IntoIterator<Item = usize>) -> u64 {
         let entries = name_lengths.into_iter().map(|len| entry_size(len) as u64).sum::<u64>();
-        if entries < self.inline_below() { 0 } else { entries.next_multiple_of(self.cluster_size) }
+        if entries < self.inline_below() { 0 } else { entries.next_multiple_of(self.layout.cluster_bytes()) }
     }
 
     /// Files and directories below this size may lie in their inodes.
     fn inline_below(&self) -> u64 {
-        let has_inline_data = self.features.names().iter().any(|name| name == "inline_data");
-        if has_inline_data { u64::from(self.inode_size) } else { 0 }
+        let has_inline_data = self.superblock.features().has_incompat(Incompat::INLINE_DATA);
+        if has_inline_data { u64::from(self.layout.inode_size) } else { 0 }
     }
 }

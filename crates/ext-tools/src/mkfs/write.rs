@@ -23,7 +23,6 @@ pub(super) struct Writer<'d> {
     /// A run of zeros that may still grow.
     zeros: (FsBlock, u64),
     pub(super) written_bytes: u64,
-    pub(super) zeroed_bytes: u64,
     pub(super) discarded_bytes: u64,
 }
 
@@ -31,16 +30,7 @@ impl<'d> Writer<'d> {
     pub(super) fn new(device: &'d dyn BlockDevice, block_size: BlockSize) -> Self {
         let zeros = (FsBlock(0), 0);
         let memory = BlockPool::new(block_size.bytes() as usize, device.geometry().memory_alignment as usize);
-        Self {
-            device,
-            block_size,
-            memory,
-            pending: Vec::new(),
-            zeros,
-            written_bytes: 0,
-            zeroed_bytes: 0,
-            discarded_bytes: 0,
-        }
+        Self { device, block_size, memory, pending: Vec::new(), zeros, written_bytes: 0, discarded_bytes: 0 }
     }
 
     /// Write one block.
@@ -108,7 +98,6 @@ impl<'d> Writer<'d> {
 
     /// Make bytes read as zeros, at once: whole logical blocks, anywhere on the device.
     pub(super) fn zero_bytes(&mut self, start: u64, bytes: u64) -> Result<(), MkfsError> {
-        self.zeroed_bytes += bytes;
         for (offset, len) in operations(start, bytes) {
             let sector = Sector::containing(offset);
             let done = self.device.execute(&mut [Bio::without_memory(Op::WriteZeroes, sector, len)]);

@@ -341,7 +341,7 @@ fn a_volume_of_16_tib_costs_what_is_on_it() {
     let options =
         MkfsOptions { flavor: Flavor::Ext4, features, ..MkfsOptions::default() }.reproducible(1, TIME);
     let report = mkfs(&*device, &options).unwrap();
-    assert_eq!(report.blocks, 1 << 32);
+    assert_eq!(report.layout.blocks_count, 1 << 32);
     assert!(report.written_bytes < 256 << 20, "{} bytes written", report.written_bytes);
     // The device keeps chunks of 64 KiB: the 8192 flex groups have one block of bitmap each.
     assert!(memory.allocated_bytes() < 1 << 30, "{} bytes kept", memory.allocated_bytes());

@@ -190,8 +190,8 @@ impl Allocator {
 
     /// Whether that many clusters are free, or in windows, and not promised.
     pub(crate) fn has_unclaimed(&self, clusters: u64) -> bool {
-        let free = self.free.load(Ordering::Relaxed) + self.window_clusters();
-        free - self.claimed.load(Ordering::Relaxed) >= clusters as i64
+        let free = self.free.load(Ordering::Relaxed) - self.claimed.load(Ordering::Relaxed);
+        free >= clusters as i64 || free + self.window_clusters() >= clusters as i64
     }
 
     /// Clusters that file data of this thread leaves free.

@@ -1,16 +1,15 @@
 //! The inode cache: one [`Inode`] per number for as long as there is a reference to it.
 //!
-//! Inodes without references stay, up to a number; each new one beyond it evicts one that was not used since the
-//! clock's hand passed it. All of an inode is in its table block's buffer too, so eviction costs no I/O. An open inode
-//! leaves the ring when the hand meets it, and comes back when it is closed: so the hand finds what can be evicted at
-//! once, however many inodes are open.
+//! Inodes without references stay, up to a number; each new one beyond it evicts up to two that were not used since the
+//! clock's hand passed them. All of an inode is in its table block's buffer too, so eviction costs no I/O.
 //!
 //! Locking: a shard's lock is held while an inode is parsed from its buffer, so two never exist for one number.
 
 use std::sync::Arc;
 
 use diorite_block::sync::{Mutex, Rank, RwLock};
-use hashbrown::HashMap;
+use hashbrown::DefaultHashBuilder;
+use indexmap::IndexMap;
 
 use crate::inode::{Inode, InodeState};
 use crate::inodes::InodeStore;
@@ -34,17 +33,9 @@ pub(crate) struct InodeCache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    map: HashMap<u32, Slot>,
-    /// Those that may be evicted, in the order in which the hand meets them.
-    ring: Vec<u32>,
+    map: IndexMap<u32, Arc<Inode>, DefaultHashBuilder>,
+    /// Index of the inode that [`Self::evict`] looks at next.
     hand: usize,
-}
-
-#[derive(Debug)]
-struct Slot {
-    inode: Arc<Inode>,
-    /// Its place in the ring, if it is there.
-    place: Option<usize>,
 }
 
 impl InodeCache {
@@ -61,7 +52,7 @@ impl InodeCache {
     /// The inode if it is in memory.
     pub(crate) fn peek(&self, number: InodeNumber) -> Option<Arc<Inode>> {
         let shard = self.shard(number).lock();
-        let inode = &shard.map.get(&number.0)?.inode;
+        let inode = shard.map.get(&number.0)?;
         inode.note_use();
         Some(inode.clone())
     }
@@ -69,8 +60,8 @@ impl InodeCache {
     /// The inode in memory, or the one that `load` makes.
     fn get_or_insert(&self, number: InodeNumber, load: impl FnOnce() -> Result<Inode>) -> Result<Arc<Inode>> {
         let mut shard = self.shard(number).lock();
-        if let Some(slot) = shard.map.get(&number.0) {
-            return Ok(slot.inode.clone());
+        if let Some(inode) = shard.map.get(&number.0) {
+            return Ok(inode.clone());
         }
         let inode = Arc::new(load()?);
         shard.insert(&inode, self.shard_capacity);
@@ -79,28 +70,12 @@ impl InodeCache {
 
     /// Insert a new inode in place of an older one with its number.
     pub(super) fn replace(&self, inode: &Arc<Inode>) {
-        let mut shard = self.shard(inode.number()).lock();
-        match shard.map.get_mut(&inode.number().0) {
-            Some(slot) => slot.inode = inode.clone(),
-            None => shard.insert(inode, self.shard_capacity),
-        }
-    }
-
-    /// An inode has no user any more: it may be evicted.
-    pub(crate) fn note_closed(&self, inode: &Arc<Inode>) {
-        let mut shard = self.shard(inode.number()).lock();
-        let shard = &mut *shard;
-        if let Some(slot) = shard.map.get_mut(&inode.number().0)
-            && slot.place.is_none()
-        {
-            slot.place = Some(shard.ring.len());
-            shard.ring.push(inode.number().0);
-        }
+        self.shard(inode.number()).lock().insert(inode, self.shard_capacity);
     }
 
     /// Forget a freed inode.
     pub(crate) fn remove(&self, number: InodeNumber) {
-        self.shard(number).lock().remove(number.0);
+        self.shard(number).lock().map.swap_remove(&number.0);
     }
 
     #[cfg(test)]
@@ -111,49 +86,29 @@ impl InodeCache {
 
 impl Shard {
     fn insert(&mut self, inode: &Arc<Inode>, capacity: usize) {
-        if self.ring.len() >= capacity {
+        if self.map.len() >= capacity {
             self.evict();
         }
-        let slot = Slot { inode: inode.clone(), place: Some(self.ring.len()) };
-        self.ring.push(inode.number().0);
-        self.map.insert(inode.number().0, slot);
+        self.map.insert(inode.number().0, inode.clone());
     }
 
-    fn remove(&mut self, number: u32) {
-        if let Some(slot) = self.map.remove(&number) {
-            self.leave_ring(slot.place);
-        }
-    }
-
-    fn leave_ring(&mut self, place: Option<usize>) {
-        let Some(place) = place else { return };
-        self.ring.swap_remove(place);
-        if let Some(moved) = self.ring.get(place).and_then(|number| self.map.get_mut(number)) {
-            moved.place = Some(place);
-        }
-    }
-
-    /// Evict inodes that have no references and were not used lately, if any are found soon. All references come from this shard,
+    /// Evict inodes that are not open, have no references and were not used lately, if any are found soon. All references come from this shard,
     /// which is locked.
     fn evict(&mut self) {
         let mut evicted = 0;
-        for _ in 0..LOOKS.min(self.ring.len()) {
-            if self.hand >= self.ring.len() {
+        for _ in 0..LOOKS.min(self.map.len()) {
+            if self.hand >= self.map.len() {
                 self.hand = 0;
             }
-            let Some(&number) = self.ring.get(self.hand) else { break };
-            let Some(slot) = self.map.get_mut(&number) else { break };
-            if slot.inode.is_open() {
-                let place = slot.place.take();
-                self.leave_ring(place);
-            } else if Arc::strong_count(&slot.inode) == 1 && !slot.inode.was_used() {
-                self.remove(number);
-                evicted += 1;
-                if evicted == EVICTED_MAX {
-                    break;
-                }
-            } else {
+            let Some((_, inode)) = self.map.get_index(self.hand) else { break };
+            if inode.is_open() || Arc::strong_count(inode) > 1 || inode.was_used() {
                 self.hand += 1;
+                continue;
+            }
+            self.map.swap_remove_index(self.hand);
+            evicted += 1;
+            if evicted == EVICTED_MAX {
+                break;
             }
         }
     }

@@ -151,7 +151,10 @@ fn full_volume_says_so_and_gives_everything_back() {
             }
         };
         assert!(matches!(full, Error::NoSpace), "{full:?}");
-        assert!(volume.space().blocks_available < 40 * u64::from(Layout::new(volume.superblock()).blocks_per_cluster));
+        assert!(
+            volume.space().blocks_available
+                < 40 * u64::from(Layout::new(volume.superblock()).blocks_per_cluster)
+        );
         volume.files.truncate(&inode, 0).unwrap();
         volume.sync().unwrap();
         assert_eq!(volume.space().blocks_free, free);
@@ -276,6 +279,5 @@ fn without_extents_a_volume_is_only_read() {
     let (_, volume) = bench.open(&image);
     let reason = volume.read_only_reason().unwrap();
     assert!(reason.contains("bigalloc without extent"), "{reason}");
-    let info = diorite_ext::VolumeInfo::new(volume.superblock());
-    assert_eq!(info.features().unwritable(), ["bigalloc without extent"]);
+    assert_eq!(volume.superblock().features().unwritable(), ["bigalloc without extent"]);
 }

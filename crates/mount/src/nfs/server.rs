@@ -143,7 +143,7 @@ impl NfsServer {
         let listener = TcpListener::bind(address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (filesystem, log) = opened::open(target, options, options.served_filesystem())?;
-        let uuid = VolumeInfo::read(&**filesystem.device()).map_err(diorite::Error::from)?.uuid;
+        let uuid = VolumeInfo::read(&**filesystem.device()).map_err(diorite::Error::from)?.uuid();
         let operations = Operations::new(filesystem, options.settings());
         let export = Export::new(operations, uuid, nfs.squash, log);
         let shared = Shared {
