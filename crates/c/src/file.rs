@@ -32,19 +32,9 @@ pub struct diorite_file {
     pub(crate) uses: Arc<()>,
 }
 
-/// The flags of an open, checked.
-#[allow(clippy::struct_excessive_bools, reason = "one for each flag")]
-struct Flags {
-    read: bool,
-    write: bool,
-    append: bool,
-    create: bool,
-    exclusive: bool,
-    truncate: bool,
-    sync: bool,
-    dsync: bool,
-    direct: bool,
-}
+/// The flags of an open, which are known and do not contradict each other.
+#[derive(Clone, Copy)]
+struct Flags(c_int);
 
 impl Flags {
     fn of(flags: c_int) -> Outcome<Self> {
@@ -63,46 +53,45 @@ impl Flags {
         if flags & !KNOWN != 0 {
             return Err(invalid("an unsupported flag of open"));
         }
-        let has = |flag| flags & flag == flag;
-        let (read, write) = match flags & libc::O_ACCMODE {
-            libc::O_RDONLY => (true, false),
-            libc::O_WRONLY => (false, true),
-            libc::O_RDWR => (true, true),
-            _ => return Err(invalid("the flags need one of O_RDONLY, O_WRONLY and O_RDWR")),
-        };
-        if has(libc::O_EXCL) && !has(libc::O_CREAT) {
+        let all = Self(flags);
+        if all.has(libc::O_ACCMODE) {
+            return Err(invalid("the flags need one of O_RDONLY, O_WRONLY and O_RDWR"));
+        }
+        if all.has(libc::O_EXCL) && !all.has(libc::O_CREAT) {
             return Err(invalid("O_EXCL needs O_CREAT"));
         }
-        Ok(Self {
-            read,
-            write,
-            append: has(libc::O_APPEND),
-            create: has(libc::O_CREAT),
-            exclusive: has(libc::O_EXCL),
-            truncate: has(libc::O_TRUNC),
-            sync: has(libc::O_SYNC),
-            dsync: has(libc::O_DSYNC),
-            direct: has(libc::O_DIRECT),
-        })
+        Ok(all)
+    }
+
+    fn has(self, flag: c_int) -> bool {
+        self.0 & flag == flag
     }
 
     /// Whether the file is truncated after the open: `O_APPEND` with `O_TRUNC`.
-    fn truncates_later(&self) -> bool {
-        self.truncate && self.append
+    fn truncates_later(self) -> bool {
+        self.has(libc::O_TRUNC | libc::O_APPEND)
     }
 
-    fn apply<P>(&self, options: OpenOptions<P>) -> OpenOptions<P> {
-        let options = options.read(self.read).write(self.write).append(self.append && self.write);
-        let options = if self.sync { options.sync(true) } else { options.dsync(self.dsync) };
-        if self.direct { options.direct(DirectIo::Required) } else { options }
+    fn apply<P>(self, options: OpenOptions<P>) -> OpenOptions<P> {
+        let reads = self.0 & libc::O_ACCMODE != libc::O_WRONLY;
+        let writes = self.0 & libc::O_ACCMODE != libc::O_RDONLY;
+        let options = options.read(reads).write(writes).append(self.has(libc::O_APPEND) && writes);
+        let options =
+            if self.has(libc::O_SYNC) { options.sync(true) } else { options.dsync(self.has(libc::O_DSYNC)) };
+        if self.has(libc::O_DIRECT) { options.direct(DirectIo::Required) } else { options }
     }
 
-    fn apply_creating<P: diorite::Creates>(&self, options: OpenOptions<P>) -> OpenOptions<P> {
-        let options = self.apply(options).truncate(self.truncate && !self.append);
-        if self.exclusive { options.create_new(true) } else { options.create(self.create) }
+    fn apply_creating<P: diorite::Creates>(self, options: OpenOptions<P>) -> OpenOptions<P> {
+        let truncates = self.has(libc::O_TRUNC) && !self.has(libc::O_APPEND);
+        let options = self.apply(options).truncate(truncates);
+        if self.has(libc::O_EXCL) {
+            options.create_new(true)
+        } else {
+            options.create(self.has(libc::O_CREAT))
+        }
     }
 
-    fn opened(&self, file: File) -> Outcome<diorite_file> {
+    fn opened(self, file: File) -> Outcome<diorite_file> {
         if self.truncates_later() {
             file.set_len(0)?;
         }
@@ -125,7 +114,7 @@ pub unsafe extern "C" fn diorite_file_open(
         open(output!(file), || {
             let flags = Flags::of(flags)?;
             let options = flags.apply_creating(handle!(filesystem).filesystem.open_options());
-            let options = if flags.create { options.mode(permissions(mode)) } else { options };
+            let options = if flags.has(libc::O_CREAT) { options.mode(permissions(mode)) } else { options };
             flags.opened(options.open(path_of!(path))?)
         })
     })
@@ -160,7 +149,7 @@ pub unsafe extern "C" fn diorite_raw_open(
     status(|| {
         open(output!(file), || {
             let flags = Flags::of(flags)?;
-            if flags.create || flags.truncate {
+            if flags.has(libc::O_CREAT) || flags.has(libc::O_TRUNC) {
                 return Err(invalid("a device cannot be created or truncated"));
             }
             let options = flags.apply(RawFile::options());

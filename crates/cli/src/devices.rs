@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::front_end::open_target;
-use diorite::front_end::what_is_on;
-use diorite::front_end::{TargetKind, host_paths, kind_of_target};
+use diorite::front_end::{TargetKind, host_paths, kind_of_target, open_target, what_is_on};
 use diorite::{BlockDevice, FoundContent, SchedulerKind};
 use diorite_device::OpenOptions as DeviceOptions;
 

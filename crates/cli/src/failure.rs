@@ -10,12 +10,8 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use diorite::ErrorKind;
-use diorite::front_end::VolumeInfo;
-use diorite::front_end::array_of;
-use diorite::front_end::open_target;
-use diorite::front_end::partitions_with_volumes;
-use diorite_device::{LockHolder, Partition};
-use diorite_device::{OpenError, OpenOptions as DeviceOptions};
+use diorite::front_end::{VolumeInfo, array_of, open_target, partitions_with_volumes};
+use diorite_device::{LockHolder, OpenError, OpenOptions as DeviceOptions, Partition};
 
 use diorite_mount::MountOptions;
 use diorite_mount::status::{Location, location_of};
@@ -77,24 +73,9 @@ impl Failure {
         }
         let object = object.to_string();
         if error.is_no_volume()
-            && let Some(reported) = foreign::describe(Path::new(&object))
+            && let Some(found) = content_of(&object)
         {
-            return Self::Failed(format!(
-                "{object}: cannot {what}: not an ext2, ext3 or ext4 volume: {reported}"
-            ));
-        }
-        if error.is_no_volume()
-            && let Some(array) = array_text(&object)
-        {
-            return Self::Failed(format!("{object}: cannot {what}: it is {}", visible(&array)));
-        }
-        if error.is_no_volume() {
-            let part = object.rsplit_once("?partition=");
-            let chosen = part.and_then(|(disk, number)| Some((disk, Some(number.parse().ok()?))));
-            let (disk, number) = chosen.unwrap_or((&object, None));
-            if let Some(found) = partitions_text(disk, number, "add ?partition=N to the name of the disk") {
-                return Self::Failed(format!("{object}: cannot {what}: {found}"));
-            }
+            return Self::Failed(format!("{object}: cannot {what}: {found}"));
         }
         let cure = if error.is_no_volume() && object.contains('?') { "" } else { cure(error) };
         Self::Failed(format!("{object}: cannot {what}: {bare}{cure}"))
@@ -221,9 +202,19 @@ pub(crate) fn reason(error: &io::Error) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// The array or volume group of the member `name`, and the name that opens it.
-fn array_text(name: &str) -> Option<String> {
-    array_of(&*open_target(name, &DeviceOptions::read_only()).ok()?)
+/// The content of a target without a volume, if it is known.
+fn content_of(name: &str) -> Option<String> {
+    if let Some(format) = foreign::describe(Path::new(name)) {
+        return Some(format!("not an ext2, ext3 or ext4 volume: {format}"));
+    }
+    let device = open_target(name, &DeviceOptions::read_only()).ok();
+    if let Some(array) = device.and_then(|device| array_of(&*device)) {
+        return Some(format!("it is {}", visible(&array)));
+    }
+    let part = name.rsplit_once("?partition=");
+    let chosen = part.and_then(|(disk, number)| Some((disk, Some(number.parse().ok()?))));
+    let (disk, number) = chosen.unwrap_or((name, None));
+    partitions_text(disk, number, "add ?partition=N to the name of the disk")
 }
 
 /// The partitions of the disk `name`, which has no volume in the `chosen` partition or outside of partitions. `cure` says how to choose one.

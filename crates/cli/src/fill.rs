@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diorite::front_end::host_paths;
-use diorite::front_end::open_target;
-use diorite::front_end::{Clock, ReservedBlocks, VolumeInfo};
+use diorite::front_end::{Clock, ReservedBlocks, VolumeInfo, host_paths, open_target};
 use diorite::{Access, BlockDevice, DirectIo, Filesystem, Owner, SetAttributes, Timestamp};
 use diorite_copy::{
     Copier, CopyOptions, Depth, HostTree, ImageTree, ReadStream, START_BYTES, StandardInput, Summary, Sync,

@@ -6,8 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use diorite::front_end::MmpWait;
-use diorite::front_end::ReservedBlocks;
+use diorite::front_end::{MmpWait, ReservedBlocks};
 use diorite::{Access, DirectIo, Filesystem, Timestamp};
 
 use crate::args::Opening;

@@ -4,8 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::front_end::open_target;
-use diorite::front_end::{host_paths, is_new_file};
+use diorite::front_end::{host_paths, is_new_file, open_target};
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{BlockDevice, DirectIo, Owner, Timestamp};
 use diorite_block::Geometry;

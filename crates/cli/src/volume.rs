@@ -4,13 +4,11 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use diorite::front_end::VolumeInfo;
-use diorite::front_end::array_read_only_reason;
-use diorite::front_end::open_target;
+use diorite::front_end::{
+    SuperblockBackup, VolumeInfo, array_read_only_reason, open_target, partitions_with_volumes,
+};
 use diorite::{Access, Timestamp};
-use diorite::{front_end::SuperblockBackup, front_end::partitions_with_volumes};
-use diorite_device::OpenOptions as DeviceOptions;
-use diorite_device::{Partition, has_partitions};
+use diorite_device::{OpenOptions as DeviceOptions, Partition, has_partitions};
 use serde_json::json;
 
 use crate::args::{Df, Info, Trim};

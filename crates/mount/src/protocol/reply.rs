@@ -1,11 +1,10 @@
 //! Replies: the library's types as structures of the protocol.
 
-use diorite::{Attributes, FileKind, Timestamp};
+use diorite::{Attributes, FileKind, InodeNumber, Timestamp};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::abi::{Attr, AttrOut, EntryOut, OutHeader, ROOT_NODE, Statx, StatxTime};
-use diorite::InodeNumber;
 
 /// Names and attributes change through the kernel only, which knows it: seconds for which it may use its copy.
 pub(crate) const VALID_SECONDS: u64 = 24 * 60 * 60;

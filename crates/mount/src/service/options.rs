@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use diorite::front_end::ContentTimes;
-use diorite::front_end::UnknownScheduler;
+use diorite::front_end::{ContentTimes, UnknownScheduler};
 use diorite::{Access, DataMode, Filesystem, FilesystemOptions, SchedulerKind};
 use rustix::mount::MountFlags;
 
