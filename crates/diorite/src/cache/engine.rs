@@ -11,7 +11,6 @@ use diorite_block::sync::{Mutex, Rank};
 use diorite_ext::{Clock, SystemClock};
 
 use crate::cache::Cache;
-use crate::cache::errors::ErrorLatch;
 use crate::cache::file_cache::FileCache;
 use crate::cache::read_ahead::WINDOW_MIN;
 use crate::cache::workers::Workers;
@@ -59,8 +58,6 @@ impl Default for EngineOptions {
 pub(crate) struct Engine {
     pub(crate) cache: Cache,
     pub(crate) shared: Arc<SharedStore>,
-    /// Unreported errors of files that are no longer in memory.
-    pub(crate) errors: ErrorLatch,
     read_ahead_pages: u64,
     dirty_files: Mutex<BTreeMap<u64, Weak<FileCache>>>,
     pub(crate) workers: Workers,
@@ -79,7 +76,6 @@ impl Engine {
         Ok(Arc::new(Self {
             cache,
             shared,
-            errors: ErrorLatch::default(),
             read_ahead_pages,
             dirty_files: Mutex::ranked(Rank::DirtyFiles, BTreeMap::new()),
             workers: Workers::new(options.dirty_age),

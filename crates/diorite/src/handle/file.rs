@@ -14,7 +14,6 @@ use std::sync::Arc;
 use diorite_block::BioFlags;
 use diorite_block::sync::{Mutex, Rank};
 
-use crate::cache::errors::ErrorsSeen;
 use crate::content::no_wait::{check_cached_read, check_cached_write, pages_to_make};
 use crate::content::shift::Shift;
 use crate::content::write::{Position, Written, len_of};
@@ -73,7 +72,6 @@ pub(crate) struct Handle {
     position: Mutex<u64>,
     ahead: ReadAhead,
     uncached: ReadAhead,
-    errors_seen: ErrorsSeen,
     path: Option<PathBuf>,
 }
 
@@ -109,7 +107,6 @@ impl File {
         options: Opening,
         path: Option<PathBuf>,
     ) -> Self {
-        let errors_seen = content.cache.errors.seen();
         let handle = Handle {
             content,
             owner,
@@ -118,7 +115,6 @@ impl File {
             position: Mutex::ranked(Rank::FilePosition, 0),
             ahead: ReadAhead::default(),
             uncached: ReadAhead::uncached(),
-            errors_seen,
             path,
         };
         Self { handle: Arc::new(handle) }
@@ -359,8 +355,7 @@ impl File {
     ///
     /// # Errors
     /// The device failed ([`Error::WriteBack`]): data that is not on it stays in the cache, and the next sync
-    /// retries. The volume is
-    /// read-only since an earlier write failed.
+    /// retries. The volume is read-only since an earlier write failed.
     pub fn sync_data(&self) -> Result<()> {
         self.sync(SyncKind::Data)
     }
@@ -374,22 +369,18 @@ impl File {
     }
 
     fn sync(&self, kind: SyncKind) -> Result<()> {
-        let result = self.content().sync(kind);
-        // A writeback that failed earlier is reported first, and the one of this sync is among them.
-        let result = self.content().cache.errors.check(&self.handle.errors_seen).and(result);
-        self.named(result)
+        self.named(self.content().sync(kind))
     }
 
     /// Close this handle. A file of the host and a [`RawFile`](crate::RawFile) are written back, as when the last
     /// handle is dropped; cached data of a file of a filesystem is written back later. A close makes nothing durable.
     ///
     /// # Errors
-    /// Cached data could not be written back, now or earlier ([`Error::WriteBack`]). The handle is closed all the
+    /// Cached data could not be written back ([`Error::WriteBack`]). The handle is closed all the
     /// same.
     pub fn close(self) -> Result<()> {
         let written = self.handle.owner.write_back();
-        let earlier = self.content().cache.errors.check(&self.handle.errors_seen);
-        self.named(earlier.and(written))
+        self.named(written)
     }
 
     /// Set the size.

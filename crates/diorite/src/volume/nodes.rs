@@ -288,9 +288,6 @@ impl Nodes {
     /// A node that left the table drops its pages and closes its inode.
     fn close_node(&self, node: &Node) -> Result<()> {
         if let Some(content) = node.content() {
-            if node.inode.is_nameless() {
-                let _ = content.cache.errors.take_unreported();
-            }
             content.discard();
         }
         Ok(self.volume.lifecycle.close(&node.inode)?)
@@ -392,13 +389,11 @@ impl Nodes {
         for node in nodes {
             if let Some(content) = node.content() {
                 let written = content.cache.write_back_all();
-                // Among the failures that were reported to no caller is the one of this moment.
-                let unreported = content.cache.errors.report_unreported();
-                result = result.and(written).and(unreported).and(content.store.record(SyncKind::All));
+                result = result.and(written).and(content.store.record(SyncKind::All));
             }
             self.release(&node);
         }
-        result.and(self.engine.errors.report_unreported()).and(self.volume.sync().map_err(Error::from))
+        result.and(self.volume.sync().map_err(Error::from))
     }
 
     /// Sync, evict everything and close the volume, unless a node is in use. Removals of other threads end first.

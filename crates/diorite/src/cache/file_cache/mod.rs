@@ -22,7 +22,7 @@ use diorite_block::{BioFlags, BlockDevice};
 
 use crate::Result;
 use crate::cache::engine::Engine;
-use crate::cache::errors::{ErrorLatch, Retry};
+use crate::cache::errors::Retry;
 use crate::cache::pages::{PageState, Pages};
 use crate::cache::pages_of;
 use crate::store::PAGE_SIZE;
@@ -34,7 +34,6 @@ pub(crate) use write_back::{BATCH_PAGES, Writeback};
 /// See the module's head.
 pub(crate) struct FileCache {
     pub(crate) pages: Arc<Pages>,
-    pub(crate) errors: ErrorLatch,
     pub(crate) retry: Retry,
     pub(crate) one_write_back: Mutex<()>,
     pub(crate) store: Arc<BackingStore>,
@@ -48,7 +47,6 @@ impl FileCache {
     pub(crate) fn new(store: Arc<BackingStore>, engine: Arc<Engine>) -> Arc<Self> {
         Arc::new(Self {
             pages: Arc::new(Pages::new(Arc::clone(&engine.cache.dirty_total))),
-            errors: ErrorLatch::default(),
             retry: Retry::default(),
             one_write_back: Mutex::ranked(Rank::WritingBack, ()),
             store,
@@ -141,9 +139,6 @@ fn dirty_runs(pages: &[(u64, PageState)], part: u64) -> Vec<Range<u64>> {
 
 impl Drop for FileCache {
     fn drop(&mut self) {
-        if let Some(error) = self.errors.take_unreported() {
-            self.engine.errors.set(error);
-        }
         self.discard();
     }
 }
