@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Bio, BioFlags, BioMemory, Counter, IoError, IoErrorKind, IoQueue, Op, Sector, SharedQueue};
+use crate::{
+    Bio, BioFlags, BioMemory, Counter, IoError, IoErrorKind, IoQueue, Op, Piece, QueuedIo, QueuedMemory,
+    Sector, SharedQueue,
+};
 
 /// Access of an open device or volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,5 +301,32 @@ impl IoCounts {
             flushes: self.flushes - earlier.flushes,
             discards: self.discards - earlier.discards,
         }
+    }
+}
+
+impl QueuedIo {
+    /// Check the pieces against owned memory and the geometry of `device`.
+    ///
+    /// # Errors
+    /// A piece is outside the memory, or the device cannot transfer it.
+    pub fn check(&self, device: &dyn BlockDevice) -> Result<(), IoError> {
+        let memory = match &self.memory {
+            QueuedMemory::Owned(memory) => memory.as_slice(),
+            QueuedMemory::None => &[],
+            QueuedMemory::Lent(_) => return Ok(()),
+        };
+        for Piece { sector, memory: range } in &self.pieces {
+            let (op, sector, len) = (self.op, *sector, range.len() as u64);
+            let outside = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
+            let slice = memory.get(range.clone()).ok_or(outside);
+            let geometry = device.geometry();
+            slice
+                .and_then(|slice| {
+                    geometry.check_range(op, sector, len)?;
+                    geometry.check_segment(slice.as_ptr().addr(), slice.len())
+                })
+                .map_err(|kind| IoError { device: device.name(), op, sector, len, kind })?;
+        }
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lent::LentMemory;
-use crate::{Bio, BioFlags, BioMemory, BlockDevice, IoError, IoErrorKind, IoOwner, Op, Sector};
+use crate::{Bio, BioFlags, BioMemory, IoError, IoErrorKind, IoOwner, Op, Sector};
 
 /// Memory that a queue may keep while a transfer runs.
 ///
@@ -112,33 +112,6 @@ impl QueuedIo {
                 each(&mut Bio { sector, memory, op, flags, owner })
             }),
         }
-    }
-}
-
-impl QueuedIo {
-    /// Check the pieces against owned memory and the geometry of `device`.
-    ///
-    /// # Errors
-    /// A piece is outside the memory, or the device cannot transfer it.
-    pub fn check(&self, device: &dyn BlockDevice) -> Result<(), IoError> {
-        let memory = match &self.memory {
-            QueuedMemory::Owned(memory) => memory.as_slice(),
-            QueuedMemory::None => &[],
-            QueuedMemory::Lent(_) => return Ok(()),
-        };
-        for Piece { sector, memory: range } in &self.pieces {
-            let (op, sector, len) = (self.op, *sector, range.len() as u64);
-            let outside = IoErrorKind::Device(std::io::Error::from_raw_os_error(libc::EFAULT));
-            let slice = memory.get(range.clone()).ok_or(outside);
-            let geometry = device.geometry();
-            slice
-                .and_then(|slice| {
-                    geometry.check_range(op, sector, len)?;
-                    geometry.check_segment(slice.as_ptr().addr(), slice.len())
-                })
-                .map_err(|kind| IoError { device: device.name(), op, sector, len, kind })?;
-        }
-        Ok(())
     }
 }
 
