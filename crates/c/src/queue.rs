@@ -102,7 +102,7 @@ pub unsafe extern "C" fn diorite_queue_open(depth: u32, flags: u32, queue: *mut 
 }
 
 impl Queue {
-    fn memory(&mut self, file: &diorite_file, address: *mut u8, len: usize) -> Outcome<Transfer> {
+    fn memory(file: &diorite_file, address: *mut u8, len: usize) -> Outcome<Transfer> {
         check_range(address, len)?;
         let address = NonNull::new(address).unwrap_or(NonNull::dangling());
         let buffer = find(address.as_ptr().addr(), len);
@@ -116,7 +116,7 @@ impl Queue {
         offset: u64,
         tag: u64,
     ) -> Outcome<()> {
-        let memory = self.memory(file, address, len)?;
+        let memory = Self::memory(file, address, len)?;
         accepted(self.transfers.read(&file.file, offset, memory, len, tag))
     }
 
@@ -127,7 +127,7 @@ impl Queue {
         offset: u64,
         tag: u64,
     ) -> Outcome<()> {
-        let memory = self.memory(file, address, len)?;
+        let memory = Self::memory(file, address, len)?;
         accepted(self.transfers.write(&file.file, offset, memory, len, tag))
     }
 }

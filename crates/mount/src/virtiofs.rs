@@ -281,7 +281,7 @@ impl Drop for NotifyOnDrop {
 }
 
 fn session(target: &str, options: &MountOptions) -> diorite::Result<Session> {
-    let (filesystem, log) = opened::open(target, options, options.served_filesystem())?;
+    let (filesystem, log) = opened::open(target, options, &options.served_filesystem())?;
     // The guest's kernel always checks permissions of virtio-fs.
     let behavior = Behavior { uncached: options.direct, checks_permissions: true, ..Behavior::default() };
     let operations = Operations::new(filesystem, options.settings());

@@ -182,13 +182,14 @@ impl Volume {
     ) -> PyResult<Self> {
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
         let mut options = FilesystemOptions::new().access(access);
-        let sizes: [(_, fn(FilesystemOptions, usize) -> FilesystemOptions); 3] = [
-            (cache_bytes, FilesystemOptions::cache_bytes),
-            (metadata_cache_bytes, FilesystemOptions::metadata_cache_bytes),
-            (read_ahead_bytes, FilesystemOptions::read_ahead_bytes),
-        ];
-        for (bytes, set) in sizes.into_iter().filter_map(|(bytes, set)| Some((bytes?, set))) {
-            options = set(options, bytes);
+        if let Some(bytes) = cache_bytes {
+            options = options.cache_bytes(bytes);
+        }
+        if let Some(bytes) = metadata_cache_bytes {
+            options = options.metadata_cache_bytes(bytes);
+        }
+        if let Some(bytes) = read_ahead_bytes {
+            options = options.read_ahead_bytes(bytes);
         }
         if let Some(age) = dirty_age {
             options = options.dirty_age(seconds(age)?);

@@ -151,7 +151,9 @@ impl JoinedDevice {
 }
 
 /// The devices under a joined device or a window, their layout, and the offset of the first byte in it.
-fn parts_of(front: &dyn BlockDevice) -> Option<(&[Arc<dyn BlockDevice>], &Layout, u64)> {
+type Parts<'a> = (&'a [Arc<dyn BlockDevice>], &'a Layout, u64);
+
+fn parts_of(front: &dyn BlockDevice) -> Option<Parts<'_>> {
     if let Some(joined) = front.as_any().and_then(|any| any.downcast_ref::<JoinedDevice>()) {
         return Some((&joined.children, &joined.layout, 0));
     }

@@ -361,7 +361,7 @@ impl RingQueue {
 
     /// Completions to wait for until so many transfers complete: one each, but a merged transfer completes several.
     fn completions_of(&self, transfers: usize) -> u32 {
-        if !self.merged.is_empty() { transfers.min(1) as u32 } else { transfers as u32 }
+        if self.merged.is_empty() { transfers as u32 } else { transfers.min(1) as u32 }
     }
 
     /// Submit all entries, and wait for completions of so many transfers.

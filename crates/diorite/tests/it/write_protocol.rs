@@ -81,7 +81,7 @@ impl BlockDevice for Gate {
 }
 
 fn recorded(options: &MkfsOptions, megabytes: u64) -> Arc<RecordingDevice> {
-    RecordingDevice::new(memory_volume(megabytes, options), true).unwrap()
+    RecordingDevice::new(&*memory_volume(megabytes, options), true).unwrap()
 }
 
 fn with_flavor(flavor: Flavor, block_size: u32) -> MkfsOptions {

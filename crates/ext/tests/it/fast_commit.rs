@@ -262,7 +262,7 @@ fn replay_that_is_cut_off_anywhere_is_done_again() {
         let Some((copy, synced)) = copy_of_live(&bench, &image, &work) else { return };
         let mut image = SparseImage::new(std::fs::metadata(&copy).unwrap().len());
         image.write(0, &std::fs::read(&copy).unwrap());
-        let recorder = RecordingDevice::new(ImageDevice::new(image), true).unwrap();
+        let recorder = RecordingDevice::new(&*ImageDevice::new(image), true).unwrap();
         Volume::open(recorder.clone(), VolumeOptions::default()).unwrap().close().unwrap();
         let recording = recorder.recording();
         let limit = (60 / recording.crash_points().count()).max(4);

@@ -89,8 +89,8 @@ pub fn recover<E: From<Error>>(
         replay.apply(&**device, map, block_size)?;
         device.flush().map_err(Error::from)?;
         if scratch.count() > 0 {
-            let log = Log { device: &**device, map, block_size, superblock: &mut superblock };
-            write_out(log, &replay, &scratch)?;
+            let mut log = Log { device: &**device, map, block_size, superblock: &mut superblock };
+            write_out(&mut log, &replay, &scratch)?;
         }
         (superblock.start, superblock.sequence) = (0, replay.next_sequence);
         write_superblock(&**device, map, block_size, &superblock)?;

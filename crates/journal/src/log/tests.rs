@@ -149,7 +149,7 @@ fn crash_leaves_a_prefix_with_everything_synced() {
     for (seed, checksums, fua) in [(1, true, true), (2, false, true), (3, true, false)] {
         let log_blocks = 80;
         let mut random = fastrand::Rng::with_seed(seed);
-        let recorder = RecordingDevice::new(ImageDevice::new(image(log_blocks)), fua).unwrap();
+        let recorder = RecordingDevice::new(&*ImageDevice::new(image(log_blocks)), fua).unwrap();
         let device: Arc<dyn BlockDevice> = recorder.clone();
         let world = open(&device, log_blocks, checksums);
         let mut states = vec![BTreeMap::new()];

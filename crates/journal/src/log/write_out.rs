@@ -27,7 +27,7 @@ pub(super) struct Log<'a> {
 }
 
 /// Write the changes of `scratch` on top of `replay`, whose blocks are in their places.
-pub(super) fn write_out(log: Log<'_>, replay: &Replay, scratch: &ScratchDevice) -> Result<()> {
+pub(super) fn write_out(log: &mut Log<'_>, replay: &Replay, scratch: &ScratchDevice) -> Result<()> {
     // Checksums of the first generation are not made here. The log is as good as empty.
     log.superblock.start = 0;
     log.superblock.set_features(CompatFeatures::empty(), log.superblock.incompat);

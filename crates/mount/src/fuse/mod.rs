@@ -127,7 +127,7 @@ impl Mount {
     /// # Errors
     /// The volume cannot be opened, or the kernel does not mount it.
     pub fn new(target: &str, directory: &Path, options: &MountOptions) -> Result<Self, MountError> {
-        let (filesystem, log) = opened::open(target, options, options.filesystem())?;
+        let (filesystem, log) = opened::open(target, options, &options.filesystem())?;
         Self::attach(filesystem, target, directory, options, log)
     }
 

@@ -142,7 +142,7 @@ impl NfsServer {
         let listen = |source| ServeError::Listen { address: address.to_string(), source };
         let listener = TcpListener::bind(address).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let (filesystem, log) = opened::open(target, options, options.served_filesystem())?;
+        let (filesystem, log) = opened::open(target, options, &options.served_filesystem())?;
         let uuid = VolumeInfo::read(&**filesystem.device()).map_err(diorite::Error::from)?.uuid();
         let operations = Operations::new(filesystem, options.settings());
         let export = Export::new(operations, uuid, nfs.squash, log);

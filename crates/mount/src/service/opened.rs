@@ -14,7 +14,7 @@ use super::options::MountOptions;
 pub(crate) fn open(
     target: &str,
     options: &MountOptions,
-    how: FilesystemOptions,
+    how: &FilesystemOptions,
 ) -> diorite::Result<(Filesystem, LimitedLog)> {
     let filesystem = how.open(options.target(target))?;
     for note in &options.ignored {

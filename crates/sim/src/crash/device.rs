@@ -124,8 +124,8 @@ type Issued = Result<Option<Event>, IoError>;
 
 impl RecordingDevice {
     /// A disk with the present content of `device`, with or without FUA.
-    pub fn new(device: Arc<dyn BlockDevice>, fua: bool) -> Result<Arc<Self>, IoError> {
-        let image = SparseImage::copy_of(&*device)?;
+    pub fn new(device: &dyn BlockDevice, fua: bool) -> Result<Arc<Self>, IoError> {
+        let image = SparseImage::copy_of(device)?;
         Ok(Self::with_geometry(image, None, |geometry| geometry.fua = fua))
     }
 

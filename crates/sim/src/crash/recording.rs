@@ -141,7 +141,9 @@ impl<'a> Replay<'a> {
                 Event::FlushEnded(flush) => {
                     let issued = self.flush_issued.remove(&flush).expect("a flush is issued first");
                     let sectors: Vec<u64> = self.volatile.keys().copied().collect();
-                    sectors.into_iter().for_each(|sector| self.settle(sector, issued));
+                    for sector in sectors {
+                        self.settle(sector, issued);
+                    }
                 }
                 Event::Mark(mark) => self.marks.push(mark),
             }

@@ -63,11 +63,11 @@ fn run(disk: &str, scheduler: &str, seed: u64) -> Fairness {
         let (device, results) = (Arc::clone(&device), Arc::clone(&results));
         simulation.spawn("job", owner, move || {
             let result = transfer(&*device, number == 0, start);
-            results.lock().unwrap()[number] = result;
+            results.lock().expect("no thread panicked")[number] = result;
         });
     }
     let report = simulation.run().expect("no deadlock");
-    let [writer, one, other] = *results.lock().unwrap();
+    let [writer, one, other] = *results.lock().expect("no thread panicked");
     let seconds = LENGTH.as_secs_f64();
     Fairness {
         writer_kb_per_s: writer.0 as f64 / 1024.0 / seconds,

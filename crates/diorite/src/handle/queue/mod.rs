@@ -140,7 +140,7 @@ impl<M: TransferMemory> Submission<'_, M> {
     fn check(&self) -> Result<Position> {
         let position = match self.kind {
             TransferKind::Read => self.file.check_read().map(|()| Position::At(self.offset))?,
-            _ => self.file.check_write_at(self.offset)?,
+            TransferKind::Write => self.file.check_write_at(self.offset)?,
         };
         if self.len > self.memory.as_slice().len() {
             return Err(Error::InvalidArgument("the transfer is longer than its memory"));

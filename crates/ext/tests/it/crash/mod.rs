@@ -148,7 +148,7 @@ impl Workload {
     }
 
     fn with_options(image: SparseImage, fua: bool, seed: u64, options: VolumeOptions) -> Self {
-        let recorder = RecordingDevice::new(ImageDevice::new(image), fua).unwrap();
+        let recorder = RecordingDevice::new(&*ImageDevice::new(image), fua).unwrap();
         let volume = Volume::open(recorder.clone(), options).unwrap();
         let states = vec![tree_of(&volume)];
         Self { volume, recorder, random: fastrand::Rng::with_seed(seed), states, written: 0 }
