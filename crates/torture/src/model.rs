@@ -367,8 +367,9 @@ impl Subject {
             3 => random.below(block),
             _ => random.below(LARGEST),
         };
+        let to = to.min(LARGEST);
         let (_, file) = self.handle();
-        let done = file.set_len(to.min(LARGEST));
+        let done = file.set_len(to);
         if self.is_raw() {
             return match done {
                 Ok(()) if to == size => Ok(()),
@@ -377,7 +378,7 @@ impl Subject {
             };
         }
         if allow(done, format_args!("set_len to {to}"), &[FULL])?.is_some() {
-            self.model.resize(to.min(LARGEST) as usize, 0);
+            self.model.resize(to as usize, 0);
         }
         Ok(())
     }
