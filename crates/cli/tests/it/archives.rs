@@ -86,7 +86,7 @@ fn members_of_unknown_types_are_files_and_reported() {
     assert_eq!(bench.json("stat o.img:/old")["files"][0]["kind"], "directory");
     bench.write("e.tar", &archive(&[member("", b'0', "", b"content")]));
     let said = bench.fail("mkfs -d e.tar e.img 20M", 1);
-    assert!(said.contains("e.tar: cannot unpack ``: its name is that of the root"), "{said}");
+    assert!(said.contains("e.tar: cannot unpack ``: it has the name of the root"), "{said}");
 }
 
 /// A label has no numbers in its header. The name of a global header was created as directories.
@@ -170,7 +170,7 @@ fn what_is_wrong_with_an_archive_is_said() {
     sum(&mut rest[..512]);
     let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0];
     for (bytes, parts) in [
-        (whole[..3000].to_vec(), &["ends in the middle of `second`", "not complete"][..]),
+        (whole[..3000].to_vec(), &["ends in the middle of `second`", "copy the archive again"][..]),
         (archive(&[member("l", b'1', "missing", b"")]), &["`l`", "another name of `missing`"]),
         (archive(&[file.clone(), directory.clone()]), &["`g/`", "both a directory and something else"]),
         (archive(&[directory, file]), &["`g`", "both a directory and something else"]),

@@ -10,8 +10,8 @@ use crate::layout::inode::widen_extra;
 use crate::layout::{DiskInode, InodeLocation};
 use crate::{Corrupt, FsBlock, InodeNumber, Result};
 
-/// Bytes of the inode table that are read for one inode: those before and after it are often used next. The kernel reads as much.
-const TABLE_BYTES_AT_ONCE: u64 = 128 << 10;
+/// Bytes of the inode table that are read for one inode: those before and after it are often used next. (The kernel reads 32 blocks.)
+const TABLE_BYTES_AT_ONCE: u64 = 64 << 10;
 
 impl InodeState {
     /// The state of an inode that is not charged to its owner yet.

@@ -49,15 +49,15 @@ impl Run {
         }
     }
 
-    /// Try again after an error: one request failed.
-    fn twice<T>(&mut self, act: impl Fn(&Self) -> Result<T, Error>) -> T {
-        match act(self) {
-            Ok(value) => value,
-            Err(error) => {
-                self.note(&error);
-                act(self).expect("the second try succeeds")
+    /// Try again after an error. At most two requests fail in a row.
+    fn retried<T>(&mut self, act: impl Fn(&Self) -> Result<T, Error>) -> T {
+        for _ in 0..2 {
+            match act(self) {
+                Ok(value) => return value,
+                Err(error) => self.note(&error),
             }
         }
+        act(self).expect("the third try succeeds")
     }
 
     fn step(&mut self) {
@@ -65,12 +65,12 @@ impl Run {
         let (file, fill) = (self.file, self.random.u8(1..));
         match self.random.u32(..20) {
             0..4 => {
-                self.twice(|run| run.pool.create_page(file.page(number)).map(|mut page| page.fill(fill)));
+                self.retried(|run| run.pool.create_page(file.page(number)).map(|mut page| page.fill(fill)));
                 self.expected.insert(number, fill);
             }
             4..8 => {
                 let before = self.expected_of(number);
-                self.twice(|run| {
+                self.retried(|run| {
                     let mut page = run.pool.fetch_exclusive(file.page(number))?;
                     assert!(page.iter().all(|byte| *byte == before), "page {number}");
                     page.fill(fill);
@@ -79,7 +79,7 @@ impl Run {
                 self.expected.insert(number, fill);
             }
             8..18 => self.check_page(number),
-            18 => self.twice(|run| run.pool.flush(file)),
+            18 => self.retried(|run| run.pool.flush(file)),
             _ => {
                 let first = number.min(PAGES - 4);
                 self.pool.prefetch((first..first + 4).map(|number| file.page(number))).unwrap();
@@ -93,7 +93,7 @@ impl Run {
 
     fn check_page(&mut self, number: u64) {
         let (file, expected) = (self.file, self.expected_of(number));
-        self.twice(|run| {
+        self.retried(|run| {
             let page = run.pool.fetch(file.page(number))?;
             assert!(page.iter().all(|byte| *byte == expected), "page {number}");
             Ok(())
@@ -113,7 +113,7 @@ impl Run {
     fn finish(&mut self) {
         let file = self.file;
         self.device.clear();
-        self.twice(|run| run.pool.flush(file));
+        self.retried(|run| run.pool.flush(file));
         self.pool.check(file).expect("reported already");
         for number in 0..PAGES {
             self.check_page(number);

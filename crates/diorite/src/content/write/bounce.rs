@@ -112,6 +112,19 @@ impl<'s> BounceBuffer<'s> {
     }
 }
 
+/// Fill the rest of the one logical block that has `written` in it, and that `memory` begins with. The caller has it exclusively.
+pub(crate) fn fill_block(store: &BackingStore, memory: &mut [u8], written: Range<u64>) -> Result<()> {
+    let start = written.start / store.logical() * store.logical();
+    let (before, after) = ((written.start - start) as usize, (written.end - start) as usize);
+    let mut buffer = BounceBuffer::new(store, 0)?;
+    buffer.read_edges(start..start + store.logical(), written)?;
+    let block = &buffer.memory[..store.logical() as usize];
+    memory[..before].copy_from_slice(&block[..before]);
+    memory[after..block.len()].copy_from_slice(&block[after..]);
+    count_bounce(store, (after - before) as u64);
+    Ok(())
+}
+
 /// Read whole logical blocks.
 fn read_blocks(store: &BackingStore, at: u64, memory: &mut [u8]) -> Result<()> {
     let range = at..at + memory.len() as u64;

@@ -20,6 +20,7 @@ use diorite_block::{BioFlags, BlockDevice, Completed, IoOwner, IoQueue, Op, Piec
 
 use crate::content::Content;
 use crate::content::direct::check_alignment;
+use crate::content::write::bounce::fill_block;
 use crate::content::write::{LockedRange, Position, Step, WantedRange, WriteOp};
 use crate::store::range_lock::{LockId, LockMode};
 use crate::store::reservation::Reservation;
@@ -121,6 +122,9 @@ impl Pending {
 pub(crate) enum TransferKind {
     Read,
     Write,
+    /// Write bytes of one logical block at any offset in it. They lie in the memory where they lie in the block, and the rest of the block is
+    /// read into the memory first.
+    WriteInBlock,
 }
 
 /// A transfer to submit: the first `len` bytes of `memory`.
@@ -140,7 +144,7 @@ impl<M: TransferMemory> Submission<'_, M> {
     fn check(&self) -> Result<Position> {
         let position = match self.kind {
             TransferKind::Read => self.file.check_read().map(|()| Position::At(self.offset))?,
-            TransferKind::Write => self.file.check_write_at(self.offset)?,
+            TransferKind::Write | TransferKind::WriteInBlock => self.file.check_write_at(self.offset)?,
         };
         if self.len > self.memory.as_slice().len() {
             return Err(Error::InvalidArgument("the transfer is longer than its memory"));
@@ -323,7 +327,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
 
     fn start_write(
         &mut self,
-        transfer: Submission<'_, M>,
+        mut transfer: Submission<'_, M>,
         position: Position,
         acquire: &mut Acquire<'_>,
     ) -> Result<(), Refused<M>> {
@@ -332,7 +336,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
             self.ready.push_back(Finished { tag, memory, result: Ok(0) });
             return Ok(());
         }
-        let (pending, pieces, exclusive) = match self.prepare_write(&transfer, position, acquire) {
+        let (pending, pieces, exclusive) = match self.prepare_write(&mut transfer, position, acquire) {
             Ok(prepared) => prepared,
             Err(error) => return Err((transfer.memory, error)),
         };
@@ -373,7 +377,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     /// Begin a write, up to its submission. Also the reservation, where it is exclusive and must be held until the write is recorded.
     fn prepare_write<'f>(
         &mut self,
-        transfer: &Submission<'f, M>,
+        transfer: &mut Submission<'f, M>,
         position: Position,
         acquire: &mut Acquire<'_>,
     ) -> Result<(Pending, Vec<Piece>, Option<Reservation<'f>>)> {
@@ -382,6 +386,9 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         let locked = self.lock_write(file, position, transfer.len as u64, acquire)?;
         let step = Step { bytes: u64::MAX, alignment: 1 };
         let mut op = WriteOp::begin_locked(Arc::clone(content), locked, file.sync_mode().into(), step)?;
+        if transfer.kind == TransferKind::WriteInBlock {
+            fill_block(&content.store, transfer.memory.as_mut_slice(), op.range())?;
+        }
         let mut reservation = Reservation::new(&content.store.shared);
         match op.place(&mut reservation) {
             Err(error) if error.is_no_space() => {

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::{Unsubmitted, writer_pool};
+use crate::handle::queue::TransferKind;
 use crate::{AsyncQueue, Error, File, RegisteredBuf, RegisteredBuffers, Result, Transfer};
 
 /// [`DirectWriter`](crate::DirectWriter) for async code: write-behind without a cache.
@@ -177,25 +177,29 @@ impl AsyncWriter {
     fn submit_whole_blocks(&mut self) {
         let unit = self.file.alignment().offset as usize;
         if let Some((memory, whole)) = self.unsubmitted.take_whole_blocks(unit) {
-            self.submit_transfer(self.next, memory, whole);
+            self.submit_transfer(TransferKind::Write, self.next, memory, whole);
             self.next += whole as u64;
         }
     }
 
-    /// Write the rest of the stream after its last whole logical block. Nothing is in flight.
-    fn write_rest(&mut self) -> Result<()> {
-        let rest = self.unsubmitted.take_rest();
+    /// Begin the transfer of the rest of the stream in one logical block; returns whether there was any. Nothing is
+    /// in flight.
+    fn submit_rest(&mut self) -> bool {
+        let unit = self.file.alignment().offset as usize;
+        let at = (self.next % unit as u64) as usize;
+        let rest = self.unsubmitted.take_rest(unit - at);
         if rest.is_empty() {
-            return Ok(());
+            return false;
         }
-        let file = &self.file;
-        let position = file.check_write_at(self.next)?;
-        let written = file.content().write_bounced(&[IoSlice::new(&rest)], position, file.sync_mode());
-        file.named(written.and_then(|written| written.stopped.map_or(Ok(()), Err)))
+        let mut memory = self.pool.try_take().expect("a buffer is free where nothing is in flight");
+        memory[at..at + rest.len()].copy_from_slice(&rest);
+        self.submit_transfer(TransferKind::WriteInBlock, self.next, memory, rest.len());
+        self.next += rest.len() as u64;
+        true
     }
 
-    fn submit_transfer(&mut self, offset: u64, memory: RegisteredBuf, len: usize) {
-        let mut transfer = self.queue.write(&self.file, offset, memory, len);
+    fn submit_transfer(&mut self, kind: TransferKind, offset: u64, memory: RegisteredBuf, len: usize) {
+        let mut transfer = Transfer::new(self.queue.clone(), kind, self.file.clone(), offset, memory, len);
         transfer.submit();
         self.flying.push_back(Flying { offset, len, transfer });
     }
@@ -219,7 +223,7 @@ impl AsyncWriter {
     fn submit_short(&mut self) -> bool {
         for (offset, mut memory, range) in std::mem::take(&mut self.short) {
             memory.copy_within(range.clone(), 0);
-            self.submit_transfer(offset, memory, range.len());
+            self.submit_transfer(TransferKind::Write, offset, memory, range.len());
         }
         !self.flying.is_empty()
     }
@@ -240,10 +244,12 @@ impl AsyncWriter {
         }
         self.submit_whole_blocks();
         self.unsubmitted.end();
-        ready!(self.attempt(context, |writer, context| {
-            ready!(writer.poll_all(context))?;
-            Poll::Ready(writer.write_rest())
-        }))?;
+        loop {
+            ready!(self.attempt(context, Self::poll_all))?;
+            if !self.submit_rest() {
+                break;
+            }
+        }
         self.is_finished = true;
         Poll::Ready(Ok(()))
     }

@@ -62,8 +62,9 @@ impl Unsubmitted {
         (whole > 0).then_some((memory, whole))
     }
 
-    /// Take the rest, once the buffer was taken.
-    pub(crate) fn take_rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.rest)
+    /// Take at most `max` bytes of the rest, once the buffer was taken.
+    pub(crate) fn take_rest(&mut self, max: usize) -> Vec<u8> {
+        let len = max.min(self.rest.len());
+        self.rest.drain(..len).collect()
     }
 }
