@@ -306,6 +306,10 @@ impl Nodes {
             let content = node.content().filter(recorded_here);
             let recorded = content.map_or(Ok(()), |content| content.store.record(SyncKind::All));
             let shard = self.shard(node.inode.number());
+            // Another user may write until it ends its use. A new use needs the shard.
+            if recorded.is_ok() && node.users.load(Ordering::Acquire) > 1 {
+                continue;
+            }
             let has_time = |content: Arc<Content>| content.store.time.get().is_some();
             // The volume latches failures.
             if recorded.is_err() || !node.content().filter(recorded_here).is_some_and(has_time) {
