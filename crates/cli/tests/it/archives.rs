@@ -171,7 +171,10 @@ fn what_is_wrong_with_an_archive_is_said() {
     let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0];
     for (bytes, parts) in [
         (whole[..3000].to_vec(), &["ends in the middle of `second`", "copy the archive again"][..]),
-        (archive(&[member("l", b'1', "missing", b"")]), &["`l`", "its original `missing` does not precede it"]),
+        (
+            archive(&[member("l", b'1', "missing", b"")]),
+            &["`l`", "its original `missing` does not precede it"],
+        ),
         (archive(&[file.clone(), directory.clone()]), &["`g/`", "both a directory and something else"]),
         (archive(&[directory, file]), &["`g`", "both a directory and something else"]),
         (archive(&[rest]), &["earlier volume", "tar -xM"]),
