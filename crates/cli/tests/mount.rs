@@ -548,7 +548,7 @@ fn an_access_list_changes_permission_bits() {
     }
 }
 
-/// Times are those of the calls, whenever the data is written back, and are the same after the next mount.
+/// A file has the time of the call, not of the writeback. The next mount shows the same time.
 fn times_are_those_of_the_calls() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
     let path = served.path("file");

@@ -161,7 +161,7 @@ impl RateSuite {
         text
     }
 
-    /// This suite with a twin of each runner whose commands name a program built here. The only ratios are those of both.
+    /// This suite with two runners per program built here: this build and the other checkout's. Peers do not run.
     fn with_twins(&self, before: &Path) -> Result<Self, String> {
         let here =
             target::directory().canonicalize().map_err(|error| format!("the target directory: {error}"))?;

@@ -197,7 +197,7 @@ impl Checker {
     }
 }
 
-/// Sectors that are not torn: those of the primary superblock, unless the volume has a copy of it.
+/// Sectors that no power cut tears: the primary superblock of a volume without a backup.
 fn whole_sectors(format: &Format) -> Range<u64> {
     if format.has_backup() { 0..0 } else { judge::SUPERBLOCK }
 }
