@@ -18,8 +18,8 @@ mod open;
 mod options;
 mod partition;
 mod readiness;
-mod ring;
 mod sys;
+mod transfers;
 mod watched;
 
 pub use error::{LockHolder, OpenError};
@@ -34,6 +34,6 @@ pub use options::{Access, Backend, Create, DirectIo, Growth, OpenOptions, Pollin
 pub use partition::PartitionDevice;
 pub use partition::table::{Partition, PartitionKind, has_partitions, partitions};
 pub use readiness::{Readiness, Wakeup};
-pub use ring::thread_queue::ThreadQueue;
-pub use ring::thread_ring::registered_memory;
 pub use sys::host_name;
+pub use transfers::thread_queue::ThreadQueue;
+pub use transfers::thread_ring::registered_memory;

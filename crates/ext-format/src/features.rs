@@ -165,7 +165,7 @@ pub struct Features {
 
 impl Features {
     /// The features that this crate can read.
-    pub const READABLE: Incompat = Incompat::FILETYPE
+    pub const READABLE_INCOMPAT: Incompat = Incompat::FILETYPE
         .union(Incompat::RECOVER)
         .union(Incompat::META_BG)
         .union(Incompat::EXTENTS)
@@ -202,7 +202,7 @@ impl Features {
 
     /// Names of the features that keep this volume from being read; empty if none does.
     pub fn unreadable(&self) -> Vec<String> {
-        let bad = Self { incompat: self.incompat.difference(Self::READABLE), ..Self::default() };
+        let bad = Self { incompat: self.incompat.difference(Self::READABLE_INCOMPAT), ..Self::default() };
         bad.names()
     }
 
@@ -210,7 +210,7 @@ impl Features {
     pub fn unwritable(&self) -> Vec<String> {
         let bad = Self {
             compat: Compat::empty(),
-            incompat: self.incompat.difference(Self::READABLE),
+            incompat: self.incompat.difference(Self::READABLE_INCOMPAT),
             ro_compat: self.ro_compat.difference(Self::WRITABLE_RO_COMPAT),
         };
         let mut names = bad.names();

@@ -19,10 +19,10 @@ use diorite_block::{
 
 use self::queue::JoinedQueue;
 use crate::error::OpenError;
-use crate::ring;
-use crate::ring::batch::{self, Part};
-use crate::ring::layout::Layout;
-use crate::ring::route::{Route, Target, file_under};
+use crate::transfers;
+use crate::transfers::batch::{self, Part};
+use crate::transfers::layout::Layout;
+use crate::transfers::route::{Route, Target, file_under};
 
 /// Largest bio of a joined device.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
@@ -176,7 +176,7 @@ pub(crate) fn open_queue(front: Arc<dyn BlockDevice>, depth: u32) -> Result<Box<
     let (parts, layout, base) = parts_of(&*front).expect("a joined device or a window");
     if parts.iter().any(|part| file_under(&**part).is_some()) {
         let route = route_of(&front);
-        return Ok(ring::queue::open(front, route, depth));
+        return Ok(transfers::queue::open(front, route, depth));
     }
     Ok(Box::new(JoinedQueue::open(&front, parts, (layout, base), depth)?))
 }
@@ -184,7 +184,7 @@ pub(crate) fn open_queue(front: Arc<dyn BlockDevice>, depth: u32) -> Result<Box<
 /// As [`open_queue`], for many threads.
 pub(crate) fn open_shared_queue(front: Arc<dyn BlockDevice>, depth: u32) -> Option<Box<dyn SharedQueue>> {
     let route = route_of(&front);
-    ring::queue::open_shared(front, route, depth)
+    transfers::queue::open_shared(front, route, depth)
 }
 
 /// Run a list of bios on each child: on files at once, on other devices in turn.

@@ -20,7 +20,7 @@ use diorite_block::{
     Sector, Watch,
 };
 
-use crate::ring::layout::Layout;
+use crate::transfers::layout::Layout;
 use crate::watched::Watched;
 use slab::Slab;
 

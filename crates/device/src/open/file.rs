@@ -1,7 +1,7 @@
 //! An image file or a block device of the host.
 //!
 //! Where it sits: the device that a filesystem usually lives on. This module has the open file, and the calls that one
-//! thread makes on it. `ring/device.rs` is the file as a block device, above the batches and queues that know this file.
+//! thread makes on it. `transfers/device.rs` is the file as a block device, above the batches and queues that know this file.
 //!
 //! Interface:
 //! - Exclusive while it is open for writing, shared among readers otherwise (`open/mod.rs`).

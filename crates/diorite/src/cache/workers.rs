@@ -117,7 +117,7 @@ impl Workers {
             drop(state);
             if needs_thread {
                 let shared = Arc::clone(&self.shared);
-                if !self.start("diorite-read-ahead", move || shared.run_reader()) {
+                if !self.start("diorite-read-ahead", move || shared.run_read_ahead()) {
                     self.shared.lose_reader();
                 }
             }
@@ -137,7 +137,7 @@ impl Workers {
         let too_many = engine.cache.dirty() > engine.dirty_background();
         if !self.writer_started.swap(true, Ordering::AcqRel) {
             let (shared, engine, age) = (Arc::clone(&self.shared), Arc::downgrade(engine), self.dirty_age);
-            if !self.start("diorite-write-back", move || shared.run_writer(&engine, age)) {
+            if !self.start("diorite-write-back", move || shared.run_write_back(&engine, age)) {
                 self.writer_started.store(false, Ordering::Release);
             }
         }
@@ -194,7 +194,7 @@ impl Shared {
         self.pages_ahead.fetch_sub(pages, Ordering::Relaxed);
     }
 
-    fn run_reader(&self) {
+    fn run_read_ahead(&self) {
         let mut state = self.state.lock();
         while !state.stop {
             if let Some((file, ahead, owner)) = state.jobs.pop_front() {
@@ -212,7 +212,7 @@ impl Shared {
         }
     }
 
-    fn run_writer(&self, engine: &Weak<Engine>, age: Duration) {
+    fn run_write_back(&self, engine: &Weak<Engine>, age: Duration) {
         let mut state = self.state.lock();
         while !state.stop {
             let due = state.dirty_since.is_some_and(|since| now().saturating_sub(since) >= age);

@@ -12,7 +12,7 @@ use diorite_block::{BioFlags, Plug};
 
 use crate::cache::engine::Engine;
 use crate::cache::file_cache::FileCache;
-use crate::store::placement::submit;
+use crate::store::placement::execute;
 
 /// Most dirty pages of a small file: 256 KiB.
 const SMALL_PAGES: usize = 64;
@@ -78,7 +78,7 @@ impl Engine {
         for (op, _) in &held {
             all.append(op.plug()?);
         }
-        let bios = submit(all, device).ok()?;
+        let bios = execute(all, device).ok()?;
         self.shared.counters.bios.add(bios);
         self.shared.counters.writeback_bios.add(bios);
         let mut clean = 0;

@@ -5,7 +5,7 @@
 //!
 //! | calls | where |
 //! | --- | --- |
-//! | buffered | `cached_read.rs`, `cached_write.rs` |
+//! | buffered | `cached/` |
 //! | direct | `direct/`; what all writes share: `write/` |
 //! | without waiting, without leaving pages | `no_wait.rs` |
 //! | sizes, holes, moved ranges | `resize.rs`, `shift.rs`, `seek.rs` |
@@ -13,8 +13,7 @@
 //! Locking: in the order of [`Rank`]. Ranges are locked in units of [`BackingStore::unit`]: whole pages and whole blocks. No thread that
 //! holds a range waits for a range of another file.
 
-mod cached_read;
-mod cached_write;
+mod cached;
 pub(crate) mod direct;
 pub(crate) mod io_flags;
 #[cfg(test)]
@@ -106,14 +105,14 @@ impl Content {
         if sets_modified {
             return self.engine.with_space(|| self.store.time.record(|_| set()));
         }
-        self.store.record(SyncKind::All)?;
+        self.store.record_metadata(SyncKind::All)?;
         self.engine.with_space(set)
     }
 
     /// Write back everything and make it durable.
     pub(crate) fn sync(&self, kind: SyncKind) -> Result<()> {
         let written = self.cache.write_back_all();
-        self.store.record(kind)?;
+        self.store.record_metadata(kind)?;
         self.store.sync(kind)?;
         written
     }

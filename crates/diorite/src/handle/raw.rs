@@ -149,7 +149,7 @@ impl OwnedContent {
     }
 
     pub(crate) fn write_back(&self) -> Result<()> {
-        self.content.cache.write_back_all().and(self.content.store.record(SyncKind::All))
+        self.content.cache.write_back_all().and(self.content.store.record_metadata(SyncKind::All))
     }
 }
 

@@ -16,7 +16,7 @@ use diorite_block::{BioFlags, BlockDevice, Geometry};
 use crate::store::PAGE_SIZE;
 use crate::store::map::{MapBlocks, WriteCommit};
 use crate::store::pending_time::{ContentTimes, PendingTime};
-use crate::store::placement::{Segments, place_read, submit};
+use crate::store::placement::{Segments, execute, place_read};
 use crate::store::range_lock::RangeLock;
 use crate::store::shared::SharedStore;
 use crate::{Error, Result, SetTime};
@@ -116,7 +116,7 @@ impl BackingStore {
         flags: BioFlags,
     ) -> Result<(Vec<Range<u64>>, u64)> {
         let placed = place_read(&*self.map, parts)?;
-        let bios = submit(segments.plug(&placed, self.geometry(), flags), self.device())?;
+        let bios = execute(segments.plug(&placed, self.geometry(), flags), self.device())?;
         self.shared.counters.bytes_copied.add(placed.inline_bytes());
         self.shared.counters.bios.add(bios);
         Ok((placed.unmapped, bios))

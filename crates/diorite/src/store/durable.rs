@@ -19,7 +19,7 @@ pub(crate) enum Durable {
 
 impl BackingStore {
     /// Record the size and the modification time, if they are newer than the recorded ones.
-    pub(crate) fn record(&self, kind: SyncKind) -> Result<()> {
+    pub(crate) fn record_metadata(&self, kind: SyncKind) -> Result<()> {
         let size = self.size();
         let size_at_least = (size > self.map.recorded_size()).then_some(size);
         let modified = if kind == SyncKind::All { self.time.get().map(SetTime::To) } else { None };
@@ -58,7 +58,7 @@ impl BackingStore {
     pub(crate) fn make_durable(&self, sync: Option<SyncKind>, durable: Durable) -> Result<()> {
         let Some(kind) = sync else { return Ok(()) };
         if kind == SyncKind::All {
-            self.record(kind)?;
+            self.record_metadata(kind)?;
         }
         if !self.map.is_durable(kind) {
             return self.sync(kind);

@@ -13,7 +13,7 @@ pub(crate) mod reservation;
 pub(crate) mod shared;
 #[cfg(test)]
 pub(crate) mod toy_map;
-mod transfer;
+mod write;
 
 /// Bytes of a page of the cache, and the smallest unit in which ranges are locked.
 pub(crate) const PAGE_SIZE: u64 = 4096;

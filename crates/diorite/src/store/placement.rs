@@ -39,7 +39,7 @@ pub(crate) struct PlacedRead {
     pub(crate) unmapped: Vec<Range<u64>>,
 }
 
-/// The source of the bytes of a [`Transfer`].
+/// The source of the bytes of a [`PlacedPart`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The next bytes of the caller's memory.
@@ -50,7 +50,7 @@ pub(crate) enum Source {
 
 /// A range of the device that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transfer {
+pub(crate) struct PlacedPart {
     pub(crate) sector: Sector,
     pub(crate) len: u64,
     pub(crate) source: Source,
@@ -60,7 +60,7 @@ pub(crate) struct Transfer {
 #[derive(Debug)]
 pub(crate) struct Placed {
     /// In file order.
-    pub(crate) transfers: Vec<Transfer>,
+    pub(crate) parts: Vec<PlacedPart>,
     /// To record once the data has been written.
     pub(crate) commit: WriteCommit,
     /// The offset of the first block.
@@ -177,7 +177,7 @@ pub(crate) fn place_write(
     map.check_process()?;
     let begin = parts.first().map_or(0, |part| part.start) / map.block_size() * map.block_size();
     let end = parts.last().map_or(0, |part| part.end);
-    let mut placed = Placed { transfers: Vec::new(), commit: WriteCommit::default(), begin, end };
+    let mut placed = Placed { parts: Vec::new(), commit: WriteCommit::default(), begin, end };
     let mut cursor = Cursor { parts, used: 0 };
     while let Some(region) = cursor.region(map.block_size()) {
         placed.commit.reserved.extend(map.reserve_past_end(region.end)?);
@@ -272,27 +272,25 @@ impl Placed {
     /// An overwrite of mapped blocks within the recorded size: one transfer, nothing to record.
     pub(crate) fn overwrite(window: &Range<u64>, sector: Sector) -> Self {
         let len = window.end - window.start;
-        let transfers = vec![Transfer { sector, len, source: Source::Data }];
-        Self { transfers, commit: WriteCommit::default(), begin: window.start, end: window.end }
+        let parts = vec![PlacedPart { sector, len, source: Source::Data }];
+        Self { parts, commit: WriteCommit::default(), begin: window.start, end: window.end }
     }
 
     fn data(&mut self, sector: Sector, len: u64) {
-        self.push(Transfer { sector, len, source: Source::Data });
+        self.push(PlacedPart { sector, len, source: Source::Data });
     }
 
     fn zeros(&mut self, sector: Sector, len: u64) {
-        self.push(Transfer { sector, len, source: Source::Zeros });
+        self.push(PlacedPart { sector, len, source: Source::Zeros });
     }
 
-    fn push(&mut self, transfer: Transfer) {
-        match self.transfers.last_mut() {
-            _ if transfer.len == 0 => {}
-            Some(last)
-                if last.source == transfer.source && last.sector.after_bytes(last.len) == transfer.sector =>
-            {
-                last.len += transfer.len;
+    fn push(&mut self, part: PlacedPart) {
+        match self.parts.last_mut() {
+            _ if part.len == 0 => {}
+            Some(last) if last.source == part.source && last.sector.after_bytes(last.len) == part.sector => {
+                last.len += part.len;
             }
-            _ => self.transfers.push(transfer),
+            _ => self.parts.push(part),
         }
     }
 
@@ -318,9 +316,9 @@ impl Placed {
     ) -> Plug<'a> {
         let mut plug = Plug::new(geometry, flags);
         let mut rest: &'s [u8] = &[];
-        for transfer in &self.transfers {
-            let (mut to, mut len) = (transfer.sector, transfer.len);
-            if transfer.source == Source::Zeros {
+        for part in &self.parts {
+            let (mut to, mut len) = (part.sector, part.len);
+            if part.source == Source::Zeros {
                 write_zeros(&mut plug, zeros, to, len);
                 continue;
             }
@@ -341,8 +339,8 @@ impl Placed {
     /// The bios of the zeros alone.
     pub(crate) fn plug_of_zeros<'a>(&self, geometry: &Geometry, zeros: &'a [u8]) -> Plug<'a> {
         let mut plug = Plug::new(geometry, BioFlags::SYNC);
-        for transfer in self.transfers.iter().filter(|transfer| transfer.source == Source::Zeros) {
-            write_zeros(&mut plug, zeros, transfer.sector, transfer.len);
+        for part in self.parts.iter().filter(|part| part.source == Source::Zeros) {
+            write_zeros(&mut plug, zeros, part.sector, part.len);
         }
         plug
     }
@@ -350,9 +348,9 @@ impl Placed {
     /// The data as pieces of one memory, each at most `max` bytes.
     pub(crate) fn pieces(&self, mut list: Vec<Piece>, max: usize) -> Vec<Piece> {
         let mut at = 0;
-        for transfer in self.transfers.iter().filter(|transfer| transfer.source == Source::Data) {
-            let end = at + transfer.len as usize;
-            push_pieces(&mut list, max, at..end, transfer.sector);
+        for part in self.parts.iter().filter(|part| part.source == Source::Data) {
+            let end = at + part.len as usize;
+            push_pieces(&mut list, max, at..end, part.sector);
             at = end;
         }
         list
@@ -439,7 +437,7 @@ impl<'a, I: Iterator<Item = &'a mut [u8]>> Segments<'a, I> {
 }
 
 /// Submit bios, and wait for them.
-pub(crate) fn submit(plug: Plug<'_>, device: &dyn BlockDevice) -> Result<u64> {
+pub(crate) fn execute(plug: Plug<'_>, device: &dyn BlockDevice) -> Result<u64> {
     work(Work::Submit(plug.bios().len() as u64));
     Ok(plug.unplug(device)?)
 }

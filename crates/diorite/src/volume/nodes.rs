@@ -304,7 +304,7 @@ impl Nodes {
                 return None;
             }
             let content = node.content().filter(recorded_here);
-            let recorded = content.map_or(Ok(()), |content| content.store.record(SyncKind::All));
+            let recorded = content.map_or(Ok(()), |content| content.store.record_metadata(SyncKind::All));
             let shard = self.shard(node.inode.number());
             // Another user may write until it ends its use. A new use needs the shard.
             if recorded.is_ok() && node.users.load(Ordering::Acquire) > 1 {
@@ -393,7 +393,7 @@ impl Nodes {
         for node in nodes {
             if let Some(content) = node.content() {
                 let written = content.cache.write_back_all();
-                result = result.and(written).and(content.store.record(SyncKind::All));
+                result = result.and(written).and(content.store.record_metadata(SyncKind::All));
             }
             self.release(&node);
         }

@@ -92,12 +92,12 @@ impl JournalSuperblock {
         if u64::from(be32(&superblock.raw, 0x0c)) != block_size {
             return Err(corrupt("the journal's block size is not the volume's").into());
         }
-        superblock.check_features(v2(0x2c))?;
+        superblock.check_incompat(v2(0x2c))?;
         superblock.check_area(file_blocks)?;
         Ok(superblock)
     }
 
-    fn check_features(&self, ro_compat: u32) -> Result<()> {
+    fn check_incompat(&self, ro_compat: u32) -> Result<()> {
         let corrupt = |what| Err(Corrupt::Journal { block: 0, what }.into());
         let known = IncompatFeatures::REVOKE
             | IncompatFeatures::BLOCKS_64BIT

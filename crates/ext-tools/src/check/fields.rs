@@ -183,6 +183,7 @@ impl FieldCheck<'_, '_> {
         let most = if huge { u64::MAX } else { 512 << 32 };
         addressed.saturating_mul(block).min(most)
     }
+
     pub(super) fn check_fast_symlink(&mut self, number: u32, fields: &DiskInode) {
         // The target ends with the first NUL, and that is the link's size; an encrypted target may have any bytes.
         let len = fields.block.iter().position(|byte| *byte == 0).map(|len| len as u64);

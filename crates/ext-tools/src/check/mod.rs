@@ -142,12 +142,10 @@ pub fn check_replayed(
     Ok(report)
 }
 
-/// Check the volume on `device`, as it stands there. `progress` receives the phase. An error means that the check could not be made (the
-/// device failed, there is no volume, or it uses unknown features); problems of the volume
-/// is in the report.
+/// Check the volume on `device` without its journal. `progress` receives the phase. The report has the problems of the volume.
 ///
 /// # Errors
-/// The device failed, or there is no superblock at all. Problems of the volume are in the report.
+/// The check cannot be made: the device failed, there is no superblock, or the volume has features that Diorite does not know.
 pub fn check(
     device: &dyn BlockDevice,
     options: &CheckOptions,
@@ -189,7 +187,7 @@ fn check_as(
         unknown.dedup();
         return Err(Incompatible::Features { names: unknown.join(", ") }.into());
     }
-    check_features(&superblock, &mut findings);
+    check_dependencies(&superblock, &mut findings);
     let layout = Layout::new(&superblock);
     let capacity = device.geometry().capacity_bytes;
     if layout.blocks_count > capacity / layout.block_size.bytes() {
@@ -208,7 +206,7 @@ fn check_as(
 }
 
 /// Features that need another feature, or a field.
-fn check_features(superblock: &Superblock, findings: &mut Findings<'_>) {
+fn check_dependencies(superblock: &Superblock, findings: &mut Findings<'_>) {
     let features = superblock.features();
     let has_journal = features.has_compat(Compat::HAS_JOURNAL);
     let rules = [
@@ -270,4 +268,31 @@ fn run<'d>(mut volume: Volume<'d>, journal: JournalState, findings: &mut Finding
     xattrs.check_value_inodes(volume, &notes, findings)?;
     BitmapCheck { volume, used: &blocks.used, notes: &notes, findings }.run()?;
     QuotaCheck { volume, findings }.run(usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use diorite_ext_format::{Features, Incompat};
+
+    /// The check accepts each readable feature: a new one needs a rule here. The second column is the module of its rules.
+    #[test]
+    fn each_readable_feature_has_a_rule() {
+        let rules = [
+            (Incompat::FILETYPE, "directories"),
+            (Incompat::RECOVER, "mod: check_dependencies"),
+            (Incompat::META_BG, "groups"),
+            (Incompat::EXTENTS, "claim"),
+            (Incompat::SIXTY_FOUR_BIT, "groups"),
+            (Incompat::MMP, "groups"),
+            (Incompat::FLEX_BG, "groups"),
+            (Incompat::EA_INODE, "xattrs"),
+            (Incompat::CSUM_SEED, "volume"),
+            (Incompat::LARGE_DIR, "fields"),
+            (Incompat::INLINE_DATA, "fields"),
+            (Incompat::ENCRYPT, "xattrs"),
+            (Incompat::CASEFOLD, "directories"),
+        ];
+        let checked = rules.iter().fold(Incompat::empty(), |all, (feature, _)| all | *feature);
+        assert_eq!(checked, Features::READABLE_INCOMPAT);
+    }
 }

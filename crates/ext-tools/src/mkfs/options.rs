@@ -238,11 +238,11 @@ impl MkfsOptions {
         if features.metadata_csum() {
             features.ro_compat -= RoCompat::GDT_CSUM;
         }
-        self.check_features(features)?;
+        self.check_conflicts(features)?;
         Ok(features)
     }
 
-    fn check_features(&self, features: Features) -> Result<(), MkfsError> {
+    fn check_conflicts(&self, features: Features) -> Result<(), MkfsError> {
         let resize = features.has_compat(Compat::RESIZE_INODE);
         let sparse =
             features.has_ro_compat(RoCompat::SPARSE_SUPER) || features.has_compat(Compat::SPARSE_SUPER2);

@@ -21,7 +21,7 @@ use crate::cache::file_cache::{FileCache, dirty_runs};
 use crate::cache::pages::PageState;
 use crate::cache::pages_of;
 use crate::store::PAGE_SIZE;
-use crate::store::placement::{Placed, place_write, submit};
+use crate::store::placement::{Placed, execute, place_write};
 use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
@@ -104,10 +104,10 @@ impl<'c> PlacedPages<'c> {
         Some(placed.plug(store.geometry(), self.flags, segments, &store.shared.zeros))
     }
 
-    fn submit(&self) -> Result<()> {
+    fn execute(&self) -> Result<()> {
         let Some(plug) = self.plug() else { return Ok(()) };
         let store = &self.cache.store;
-        let bios = submit(plug, store.device())?;
+        let bios = execute(plug, store.device())?;
         store.shared.counters.bios.add(bios);
         store.shared.counters.writeback_bios.add(bios);
         Ok(())
@@ -143,7 +143,7 @@ impl<'c> PlacedPages<'c> {
         let mut result = Ok(());
         for pages in batch.chunk_by(|(a, _), (b, _)| a / per_block == b / per_block) {
             let pages = PlacedPages::new(cache, pages.to_vec(), flags);
-            let moved = pages.submit();
+            let moved = pages.execute();
             result = result.and(pages.record(moved).1);
         }
         result
@@ -179,7 +179,7 @@ impl FileCache {
             let Some((last, _)) = batch.last() else { return Ok(written) };
             pages.start = last + 1;
             let op = Writeback::begin(self, batch, flags, one_at_a_time);
-            let moved = op.pages.submit();
+            let moved = op.pages.execute();
             written += op.complete(moved)?;
         }
     }

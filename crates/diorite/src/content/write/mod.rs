@@ -1,6 +1,6 @@
 //! The common part of all writes to the device: positions, ranges, and the steps of a write ([`WriteOp`]).
 //!
-//! Where it sits: below the ways to write (`direct/`, `cached_write.rs`, queues), above the transfers of the backing store.
+//! Where it sits: below the ways to write (`direct/`, `cached/`, queues), above the transfers of the backing store.
 
 mod atomic;
 pub(crate) mod bounce;

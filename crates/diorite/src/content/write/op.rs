@@ -145,7 +145,7 @@ impl<C: Deref<Target = Content>> WriteOp<C> {
     pub(crate) fn execute<'m>(&self, memory: impl Iterator<Item = &'m [u8]> + Clone) -> Result<()> {
         let Some(placed) = &self.placed else { return Ok(()) };
         let store = &self.content.store;
-        let bios = store.submit_placed(placed, memory, store.write_flags(self.mode))?;
+        let bios = store.execute_placed(placed, memory, store.write_flags(self.mode))?;
         self.content.store.shared.counters.direct_bios.add(bios);
         Ok(())
     }

@@ -9,7 +9,7 @@
 
 use diorite_block::Geometry;
 
-use super::transfer::Transfer;
+use super::raw::RawTransfer;
 
 /// Largest merged transfer: a stream keeps several in flight.
 const MERGED_BYTES_MAX: u64 = 256 << 10;
@@ -47,7 +47,7 @@ impl Held {
     }
 
     /// Hold a read if it continues where the last one ends and there is space. Returns whether it is held.
-    pub(crate) fn join(&mut self, slot: u32, target: usize, transfer: &Transfer) -> bool {
+    pub(crate) fn join(&mut self, slot: u32, target: usize, transfer: &RawTransfer) -> bool {
         let segments = transfer.segments.as_slice().len();
         let fits = self.target == target
             && self.end == transfer.offset
@@ -82,7 +82,7 @@ impl Held {
 /// Reads in flight as one transfer. Their slots keep the memory until the entry is popped.
 #[derive(Debug)]
 pub(crate) struct Merged {
-    pub(crate) transfer: Transfer,
+    pub(crate) transfer: RawTransfer,
     pub(crate) target: usize,
     pub(crate) slots: Vec<u32>,
 }

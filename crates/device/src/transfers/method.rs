@@ -3,7 +3,7 @@
 //! Where it sits: under `execute` and the queues. The choice is static, by the kind of file, the direction, the size, and whether the thread
 //! has other transfers. The first matching rule of [`RULES`] decides. Each rule states its reason and the stored run that shows it.
 
-use super::transfer::Direction;
+use super::raw::Direction;
 use crate::open::file::{FileDevice, HostIo};
 
 /// See the module's head.

@@ -79,7 +79,12 @@ impl Content {
 
     /// Write the next segment of a write, whose whole range the caller has exclusively. `at` is the end of the
     /// written bytes.
-    pub(super) fn write_locked(&self, mut data: &[u8], range: &WriteRange, at: &mut u64) -> Result<()> {
+    pub(in crate::content) fn write_locked(
+        &self,
+        mut data: &[u8],
+        range: &WriteRange,
+        at: &mut u64,
+    ) -> Result<()> {
         while !data.is_empty() {
             let pages = pages_of(*at, *at + data.len() as u64);
             let last = pages.end.min(pages.start + self.engine.pages_per_step());

@@ -17,8 +17,8 @@ use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Sector
 
 use super::method::{Company, Method};
 use super::polling::{self, Wait};
+use super::raw::{RawTransfer, Step};
 use super::thread_ring;
-use super::transfer::{Step, Transfer};
 use super::uring::Ring;
 use super::workers;
 use crate::open::file::FileDevice;
@@ -149,7 +149,7 @@ fn flush_all(devices: &[&FileDevice]) -> Vec<Result<(), IoError>> {
 /// The work of a job.
 #[derive(Debug)]
 enum Work {
-    Move(Transfer),
+    Move(RawTransfer),
     Flush,
 }
 
@@ -172,7 +172,7 @@ impl<'d> Job<'d> {
     unsafe fn of_bio(device: &'d FileDevice, bio: &mut Bio<'_>) -> Option<Self> {
         let (op, sector) = (bio.op, bio.sector);
         // SAFETY: promised by the caller.
-        let transfer = unsafe { Transfer::from_bio(bio, device.granularity()) }?;
+        let transfer = unsafe { RawTransfer::from_bio(bio, device.granularity()) }?;
         let len = transfer.len();
         let result = (len == 0).then_some(Ok(()));
         Some(Self { device, work: Work::Move(transfer), op, sector, len, result })

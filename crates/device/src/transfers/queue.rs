@@ -8,7 +8,7 @@
 //!
 //! A short transfer of a file in memory is a copy: the submitter runs it by a call at once ([`super::method`]).
 //!
-//! Reads that continue where the last one ends become one entry ([`crate::ring::merged`]).
+//! Reads that continue where the last one ends become one entry ([`crate::transfers::merged`]).
 //!
 //! States of a transfer: submitted -> (flush before it, for `PREFLUSH`) -> its parts, all at once -> (flush after it, for `FUA`) ->
 //! completed. An invalid transfer (misaligned, beyond the end) completes without an entry.
@@ -18,7 +18,7 @@
 //! 2. Dropping a queue waits for everything in flight.
 //! 3. In a forked child the queue makes a new ring. The parent's transfers fail in the child with `ECANCELED`.
 //!
-//! Safety policy: pieces become raw transfers ([`crate::ring::route`]) into memory that the slot owns. `IoMemory` promises that the
+//! Safety policy: pieces become raw transfers ([`crate::transfers::route`]) into memory that the slot owns. `IoMemory` promises that the
 //! memory does not move. The slot releases it only when no entry is outstanding, and the ring is drained before the slots are
 //! dropped.
 #![allow(unsafe_code)]
@@ -34,9 +34,9 @@ use diorite_block::{
 };
 
 use super::merged::{Held, Merged};
+use super::raw::{RawTransfer, Step};
 use super::route::{PartOf, Route, prepare, run_by_calls};
 use super::thread_queue::ThreadQueue;
-use super::transfer::{Step, Transfer};
 use super::uring::{Ring, RingWait};
 use crate::options::Polling;
 use crate::watched::Watched;
@@ -228,7 +228,7 @@ impl RingQueue {
         let (slots, target) = self.held.take();
         let reads = slots.iter().map(|&index| &self.slots[index as usize].parts[0].transfer);
         // SAFETY: each slot owns the memory of its read, and keeps it until the merged transfer has ended (invariant 1).
-        let transfer = unsafe { Transfer::joined(reads) };
+        let transfer = unsafe { RawTransfer::joined(reads) };
         self.route.targets[target].file_device().counters().count(Op::Read, transfer.len());
         let number = self.merged.insert(Merged { transfer, target, slots }) as u32;
         self.push(number, MERGED);

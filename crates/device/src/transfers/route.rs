@@ -12,7 +12,7 @@ use diorite_block::{
 };
 
 use super::layout::Layout;
-use super::transfer::{Direction, Transfer};
+use super::raw::{Direction, RawTransfer};
 use crate::open::file::FileDevice;
 
 /// The file under a device, and the offset of the device in it in sectors; none for other devices.
@@ -85,7 +85,7 @@ impl Route {
 /// One raw transfer of a slot, and its file.
 #[derive(Debug)]
 pub(crate) struct PartOf {
-    pub(crate) transfer: Transfer,
+    pub(crate) transfer: RawTransfer,
     pub(crate) target: usize,
     /// Offset on the file in bytes, for messages.
     pub(crate) start: u64,
@@ -209,7 +209,8 @@ unsafe fn cut(
             if !adjacent.is_some_and(|part| unsafe { part.transfer.append(start, address, len) }) {
                 let granularity = target.file_device().granularity();
                 // SAFETY: as above.
-                let transfer = unsafe { Transfer::from_range(direction, start, address, len, granularity) };
+                let transfer =
+                    unsafe { RawTransfer::from_range(direction, start, address, len, granularity) };
                 parts.push(PartOf { transfer, target: run.child, start });
             }
             address = address.wrapping_add(len);

@@ -41,7 +41,7 @@ impl Segments {
     pub(crate) fn as_slice(&self) -> &[libc::iovec] {
         match self {
             Self::One(segment) => std::slice::from_ref(segment),
-            // SAFETY: the list of a bio that outlives the transfer (see `Transfer::from_bio`).
+            // SAFETY: the list of a bio that outlives the transfer (see `RawTransfer::from_bio`).
             Self::Borrowed { first, count } => unsafe { std::slice::from_raw_parts(*first, *count) },
             Self::Owned(segments) => segments,
         }
@@ -92,7 +92,7 @@ impl Step {
 
 /// See the module's head.
 #[derive(Debug)]
-pub(crate) struct Transfer {
+pub(crate) struct RawTransfer {
     pub(crate) direction: Direction,
     /// Whether a write must be durable when it completes (`RWF_DSYNC`).
     pub(crate) durable: bool,
@@ -109,9 +109,9 @@ pub(crate) struct Transfer {
 }
 
 // SAFETY: the memory is lent to the transfer alone, whichever thread runs it.
-unsafe impl Send for Transfer {}
+unsafe impl Send for RawTransfer {}
 
-impl Transfer {
+impl RawTransfer {
     /// The transfer of a read or write bio; none for other operations.
     ///
     /// # Safety
@@ -160,7 +160,7 @@ impl Transfer {
     /// Append memory for the adjacent bytes at `offset`, before the transfer is submitted. Returns whether it was appended.
     ///
     /// # Safety
-    /// As for [`Transfer::from_range`], for the memory added.
+    /// As for [`RawTransfer::from_range`], for the memory added.
     pub(crate) unsafe fn append(&mut self, offset: u64, memory: *mut u8, len: usize) -> bool {
         let count = self.segments.as_slice().len();
         if offset != self.offset + self.len || count >= libc::UIO_MAXIOV as usize || self.done > 0 {
@@ -182,7 +182,7 @@ impl Transfer {
     /// Merge adjacent transfers that are not submitted yet.
     ///
     /// # Safety
-    /// As for [`Transfer::from_range`], for the memory of all of them.
+    /// As for [`RawTransfer::from_range`], for the memory of all of them.
     pub(crate) unsafe fn joined<'a>(transfers: impl Iterator<Item = &'a Self>) -> Self {
         let mut all: Option<Self> = None;
         for transfer in transfers {
@@ -286,9 +286,9 @@ fn contiguous(first: *const libc::iovec, count: usize, len: u64) -> Option<Segme
 mod tests {
     use super::*;
 
-    fn transfer(len: usize, granularity: u32) -> Transfer {
+    fn transfer(len: usize, granularity: u32) -> RawTransfer {
         // SAFETY: the tests record results and never run the transfer, so no thread touches the memory.
-        unsafe { Transfer::from_range(Direction::Read, 4096, std::ptr::null_mut(), len, granularity) }
+        unsafe { RawTransfer::from_range(Direction::Read, 4096, std::ptr::null_mut(), len, granularity) }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use diorite_block::{WaitOnQueue, sync};
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::polling::{self, MeanLatency, Wait};
-use super::transfer::{Direction, Segments, Transfer};
+use super::raw::{Direction, RawTransfer, Segments};
 use crate::fork::forks;
 use crate::memory::registered::{Registered, RegisteredMemory};
 use crate::open::abilities::abilities;
@@ -136,7 +136,7 @@ impl Ring {
     ///
     /// # Safety
     /// The transfer's memory and list of segments must stay valid and untouched until `user_data` was popped.
-    pub(crate) unsafe fn push(&mut self, file: RawFd, transfer: &Transfer, user_data: u64) {
+    pub(crate) unsafe fn push(&mut self, file: RawFd, transfer: &RawTransfer, user_data: u64) {
         self.is_short_read = polling::is_short_read(transfer);
         let entry = self.entry(types::Fd(file), transfer);
         // SAFETY: promised by the caller.
@@ -151,7 +151,7 @@ impl Ring {
         unsafe { self.push_entry(&flush.build().user_data(user_data)) };
     }
 
-    fn entry(&mut self, fd: types::Fd, transfer: &Transfer) -> squeue::Entry {
+    fn entry(&mut self, fd: types::Fd, transfer: &RawTransfer) -> squeue::Entry {
         let offset = transfer.offset;
         let flags = transfer.write_flags();
         let list = transfer.segments.as_slice();

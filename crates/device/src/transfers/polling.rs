@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::transfer::{Direction, Transfer};
+use super::raw::{Direction, RawTransfer};
 
 /// Larger reads take longer than polling is worth.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
@@ -68,7 +68,7 @@ impl Drop for Wait<'_> {
 }
 
 /// Whether a transfer may be worth polling for. Writes are not: the host may complete them in a thread that needs the CPU.
-pub(crate) fn is_short_read(transfer: &Transfer) -> bool {
+pub(crate) fn is_short_read(transfer: &RawTransfer) -> bool {
     transfer.direction == Direction::Read && transfer.len() <= SHORT_BYTES_MAX
 }
 

@@ -1,4 +1,4 @@
-//! Writes of the backing store: placed, submitted, recorded. No other module moves data to the device.
+//! The write half of the backing store: a write is placed, executed and recorded.
 //!
 //! The caller holds the range. The order of the steps is that of [`WriteOp`](crate::content::write::WriteOp).
 
@@ -9,7 +9,7 @@ use diorite_block::{Bio, BioFlags, Sector};
 
 use crate::store::backing::BackingStore;
 use crate::store::map::{MappingKind, WriteCommit};
-use crate::store::placement::{Placed, Source, Transfer, place_write, submit};
+use crate::store::placement::{Placed, PlacedPart, Source, execute, place_write};
 use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
@@ -41,15 +41,15 @@ impl BackingStore {
     }
 
     /// Write a placed write from `memory`, and wait. Returns the number of bios.
-    pub(crate) fn submit_placed<'m>(
+    pub(crate) fn execute_placed<'m>(
         &self,
         placed: &Placed,
         memory: impl Iterator<Item = &'m [u8]> + Clone,
         flags: BioFlags,
     ) -> Result<u64> {
         let largest = u64::from(self.geometry().max_transfer_bytes);
-        let bios = match (&placed.transfers[..], memory.clone().next()) {
-            ([Transfer { sector, len, source: Source::Data }], Some(first))
+        let bios = match (&placed.parts[..], memory.clone().next()) {
+            ([PlacedPart { sector, len, source: Source::Data }], Some(first))
                 if first.len() as u64 >= *len && *len <= largest =>
             {
                 work(Work::Submit(1));
@@ -64,7 +64,7 @@ impl BackingStore {
                         "the memory of an atomic write has too many segments for one transfer",
                     ));
                 }
-                submit(plug, self.device())?
+                execute(plug, self.device())?
             }
         };
         self.shared.counters.bios.add(bios);
@@ -107,7 +107,7 @@ impl BackingStore {
         reservation: &mut Reservation<'_>,
     ) -> Result<u64> {
         let placed = self.place(window, reservation)?;
-        let bios = self.submit_placed(&placed, std::iter::repeat(&self.shared.zeros[..]), BioFlags::SYNC)?;
+        let bios = self.execute_placed(&placed, std::iter::repeat(&self.shared.zeros[..]), BioFlags::SYNC)?;
         self.shared.counters.direct_bios.add(bios);
         let end = placed.end.min(end);
         self.commit_written(placed.commit, end)?;

@@ -1,0 +1,4 @@
+//! Buffered reads and writes: through the page cache.
+
+mod read;
+mod write;
