@@ -1,7 +1,7 @@
 //! A volume's journal: its location, its replay when the volume is opened, and fast commits. The log itself is
 //! [`diorite_journal::log`].
 //!
-//! Modes: file data is written to its place before the handle that records it begins (ARCHITECTURE, "The path of a direct
+//! Modes: file data is written to its place before the handle that records it begins (ARCHITECTURE, "A
 //! write"), so the promise of `data=ordered` always holds, and `data=writeback` would be no faster. With `data=journal`, and in
 //! files with the flag for it, data is written the same way: data that a kernel left in the log is replayed when the volume is
 //! opened, and nothing is added to it; direct I/O falls back to the page cache ([`crate::DataMode`]). Fast commits are replayed
