@@ -21,7 +21,7 @@ pub use figures::result::{DirectionResult, JobOutcome, JobResult};
 pub use figures::usage::Usage;
 pub use language::check::{Check, Verify};
 pub use language::parse::{JobFileError, parse, parse_with};
-pub use language::spec::{BlockSizes, Distribution, Engine, Filling, Job, JobFile, Pattern, Size, Tolerance};
+pub use language::spec::{BlockSizes, Engine, Job, JobFile, Pattern, Size, Tolerance};
 pub use run::run;
 pub use simulate::{LaidOut, Simulated, SimulatedError, run_simulated};
 pub use target::handle::Handle;

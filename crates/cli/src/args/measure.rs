@@ -51,15 +51,12 @@ Simulated devices:
 pub(super) const JOB_OPTIONS: &str = "\
 Options of a job file:
   what      rw (also rw=read:STEP, rw=randread:COUNT, trim), bs, bsrange,
-            bssplit, bs_unaligned, blockalign, size, io_size, number_ios,
+            bssplit, bs_unaligned, size, io_size, number_ios,
             offset, offset_increment, rwmixread, rwmixwrite, loops,
-            norandommap, random_distribution (zipf),
-            randseed, randrepeat
+            norandommap, randseed, randrepeat
   where     filename, filename_format, directory, nrfiles, filesize,
-            fill_device, fallocate, overwrite, create_on_open,
-            allow_file_create, unlink
-  content   verify and verify_*, do_verify, buffer_pattern, zero_buffers,
-            refill_buffers
+            fill_device, fallocate, overwrite, allow_file_create, unlink
+  content   verify and verify_*, do_verify
   how       direct, buffered, ioengine, iodepth, numjobs, thread, invalidate,
             fsync, fdatasync, end_fsync, continue_on_error
   when      runtime, time_based, startdelay, ramp_time, thinktime, rate,
@@ -68,8 +65,7 @@ Options of a job file:
   report    group_reporting, new_group, name, description
   include FILE, and ${VARIABLE} of the environment
 Options without an effect here, such as gtod_reduce, are accepted. For latency
-targets, steady states, zones, other distributions and log files, run fio on a
-mount.
+targets, steady states, zones, distributions and log files, run fio on a mount.
 Buffered files of the host (direct=0) use the kernel's page cache.
 On a simulated disk the files exist before the run; with overwrite=0 the jobs
 create the files that they write. Simulated disks:

@@ -176,7 +176,7 @@ fn options_of_fios_examples_do_what_they_say() {
     bench.write("zeros", &[0; 8192]);
     assert!(bench.fail("job bad.fio --on .", 1).contains("verify failed at byte 0: no job wrote this block"));
     bench.write("none.fio", b"[v]\nfilename=absent\n[w]\nnuma_cpu_nodes=0\nsize=1m\n");
-    assert!(bench.fail("job none.fio", 1).contains("none.fio:4: numa_cpu_nodes: threads are not bound"));
+    assert!(bench.fail("job none.fio", 1).contains("none.fio:4: numa_cpu_nodes: not supported; remove it"));
     bench.write("none.fio", b"[v]\nfilename=absent\n");
     assert!(bench.fail("job none.fio", 1).contains("absent: no size"));
 }
@@ -304,6 +304,8 @@ fn jobs_do_as_much_as_fio() {
     );
     let moved = |job: &serde_json::Value, side: &str| job[side]["io_bytes"].as_u64();
     assert_eq!(moved(&job("rw=write\nsize=4m\nfilesize=1m\nnrfiles=2\n"), "write"), Some(2 << 20));
+    assert_eq!(moved(&job("rw=write\nsize=50%\nfilesize=64k\nnrfiles=2\n"), "write"), Some(64 << 10));
+    assert_eq!(moved(&job("rw=write:8k\nbs=4k\nsize=64k\nloops=2\n"), "write"), Some(12 * 4096));
     assert_eq!(moved(&job("rw=write\nsize=1m\nnumber_ios=10\nloops=3\n"), "write"), Some(30 * 4096));
     assert_eq!(
         moved(&job("rw=write\nsize=64k\nverify_pattern=0xff\n"), "read"),
@@ -392,13 +394,13 @@ fn a_simulated_job_says_the_same_twice() {
 fn a_job_runs_below_a_directory_of_the_host() {
     let bench = Bench::new();
     let text = "[global]\nsize=1m\nbs=4k\n[j]\nrw=randrw\nrwmixread=70\nverify=crc32c\nthinktime=10\nfsync=32\n\n\
-                [k]\nrw=write\ndirectory=/deep/er\nfilename=k\n";
+                [k]\nrw=write\ndirectory=/deep/er\nfilename=made/k\n";
     bench.write("j.fio", text.as_bytes());
     std::fs::create_dir(bench.path("host")).expect("a directory");
     let json = bench.json("job j.fio --on host");
     let ios = |job: usize, side: &str| json["jobs"][job][side]["total_ios"].as_u64().expect("a number");
     assert_eq!((ios(0, "read"), ios(1, "write")), (256, 256), "each block is moved once, or read back");
-    assert_eq!(bench.read("host/deep/er/k").len(), 1 << 20);
+    assert_eq!(bench.read("host/deep/er/made/k").len(), 1 << 20);
     assert_eq!(bench.names(), ["host", "j.fio"]);
     assert!(bench.fail("job j.fio --on nowhere", 1).contains("nowhere: cannot open: no such file"));
 }

@@ -1,6 +1,5 @@
 //! Where transfers go and what writes hold.
 
-pub(crate) mod content;
 pub(crate) mod offsets;
 pub(crate) mod random;
 pub(crate) mod verify;

@@ -1,34 +1,7 @@
 //! The offset of the next transfer.
 
-use rand_distr::{Distribution as _, Zipf};
-
-use super::random::{Permutation, Random, mix};
-use crate::language::spec::{Distribution, Job};
-
-/// Random offsets that may repeat.
-#[derive(Clone, Debug)]
-enum Spread {
-    Uniform,
-    Zipf(Zipf<f64>),
-}
-
-impl Spread {
-    fn of(distribution: Distribution, slots: u64) -> Self {
-        match distribution {
-            Distribution::Uniform => Self::Uniform,
-            Distribution::Zipf(theta) => Zipf::new(slots as f64, theta).map_or(Self::Uniform, Self::Zipf),
-        }
-    }
-
-    /// One of `slots` blocks.
-    fn slot(&self, slots: u64, random: &mut Random) -> u64 {
-        match self {
-            Self::Uniform => random.below(slots),
-            // Popular blocks are spread over the file, and are the same in each job.
-            Self::Zipf(zipf) => mix(zipf.sample(random) as u64 - 1) % slots,
-        }
-    }
-}
+use super::random::{Permutation, Random};
+use crate::language::spec::Job;
 
 /// fio's random map: each block of a range once in a pass, in random order.
 #[derive(Clone, Debug)]
@@ -85,11 +58,11 @@ impl Map {
 #[derive(Clone, Debug)]
 enum Order {
     /// Each transfer begins `step` after the end of the last one.
-    Sequential { end: Option<u64>, step: i64 },
+    Sequential { end: Option<u64>, step: i64, passes: u32 },
     /// Each block once in a pass, in random order.
     Mapped(Map),
     /// Any block, with repetitions.
-    Random { spread: Spread, random: Random },
+    Random(Random),
 }
 
 /// Offsets of one pass after another over a range of bytes.
@@ -98,9 +71,7 @@ pub(crate) struct Offsets {
     order: Order,
     /// Bytes of the range.
     len: u64,
-    /// Random offsets are multiples of it.
-    unit: u64,
-    /// The smallest transfer.
+    /// The smallest transfer. Random offsets are multiples of it.
     least: u64,
     /// Sequential transfers at each random offset.
     run_length: u32,
@@ -112,16 +83,15 @@ impl Offsets {
     /// Offsets of the job's transfers of one direction (0: reads, 1: writes, 2: holes) in a range of `len` bytes.
     pub(crate) fn new(job: &Job, direction: usize, len: u64, seed: u64) -> Self {
         let least = job.blocks[direction].least();
-        let unit = job.block_align.unwrap_or(least).max(1);
-        let slots = (len / unit).max(1);
         let order = if !job.pattern.is_random() {
-            Order::Sequential { end: None, step: job.step }
+            Order::Sequential { end: None, step: job.step, passes: 0 }
         } else if job.has_random_map() {
-            Order::Mapped(Map::new(slots, seed, job.blocks[direction].is_one() && job.run_length == 1))
+            let is_one_block = job.blocks[direction].is_one() && job.run_length == 1;
+            Order::Mapped(Map::new((len / least).max(1), seed, is_one_block))
         } else {
-            Order::Random { spread: Spread::of(job.distribution, slots), random: Random::new(seed) }
+            Order::Random(Random::new(seed))
         };
-        Self { order, len, unit, least, run_length: job.run_length, run: (0, 0) }
+        Self { order, len, least, run_length: job.run_length, run: (0, 0) }
     }
 
     /// Offset and length of the next transfer of `wanted` bytes; it may be shorter. Starts over after the last one.
@@ -130,35 +100,38 @@ impl Offsets {
         let len = if space >= wanted { wanted } else { space - space % self.least };
         let (start, mut len) = if len == 0 { (0, wanted.min(self.len)) } else { (start, len) };
         match &mut self.order {
-            Order::Sequential { end, .. } => *end = Some(start + len),
+            Order::Sequential { end, passes, .. } => {
+                *end = Some(start + len);
+                *passes += u32::from(start + len == self.len);
+            }
             // A transfer ends before a block that this pass has used.
             Order::Mapped(map) => {
-                len = len.min(map.take(start / self.unit, len.div_ceil(self.unit)) * self.unit);
+                len = len.min(map.take(start / self.least, len.div_ceil(self.least)) * self.least);
             }
-            Order::Random { .. } => {}
+            Order::Random(_) => {}
         }
         self.run.1 = start + len;
         (start, len)
     }
 
-    /// Whether passes end by the map and not by the bytes moved, and `passes` of them have ended.
+    /// Whether `passes` passes have ended: by the map, or by transfers at the end of the range.
     pub(crate) fn has_ended(&self, passes: u32) -> bool {
         match &self.order {
+            Order::Sequential { passes: ended, .. } => *ended >= passes,
             Order::Mapped(map) => map.passes + u32::from(!map.has_next()) >= passes,
-            _ => false,
+            Order::Random(_) => false,
         }
     }
 
     /// An offset, and the bytes from there to the end of the range.
     fn next_start(&mut self) -> (u64, u64) {
-        let slots = (self.len / self.unit).max(1);
         let continues = self.run.0 > 0 && self.run.1 + self.least <= self.len;
-        if continues && !matches!(&self.order, Order::Mapped(map) if map.is_used(self.run.1 / self.unit)) {
+        if continues && !matches!(&self.order, Order::Mapped(map) if map.is_used(self.run.1 / self.least)) {
             self.run.0 -= 1;
             return (self.run.1, self.len - self.run.1);
         }
         let start = match &mut self.order {
-            Order::Sequential { end, step } => {
+            Order::Sequential { end, step, .. } => {
                 let from = end.unwrap_or(if *step < 0 { self.len } else { 0 });
                 let step = if end.is_none() && *step >= 0 { 0 } else { *step };
                 match from.checked_add_signed(step) {
@@ -168,8 +141,8 @@ impl Offsets {
                     None => self.len.checked_add_signed(step).unwrap_or(0),
                 }
             }
-            Order::Mapped(map) => map.next() * self.unit,
-            Order::Random { spread, random } => spread.slot(slots, random) * self.unit,
+            Order::Mapped(map) => map.next() * self.least,
+            Order::Random(random) => random.below((self.len / self.least).max(1)) * self.least,
         };
         self.run.0 = self.run_length - 1;
         (start, self.len.saturating_sub(start))
@@ -228,15 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn ranks_follow_their_law() {
-        let (_, mut offsets) = offsets_of("rw=randread\nrandom_distribution=zipf:1.2", 4096 * 1000);
-        let mut counts = std::collections::BTreeMap::<u64, u32>::new();
-        for _ in 0..20_000 {
-            *counts.entry(offsets.next(4096).0 / 4096).or_default() += 1;
-        }
-        assert!(counts.values().max().unwrap() > &1000, "the most popular block is drawn often");
-        assert!(counts.keys().all(|at| *at < 1000));
+    fn random_runs_are_sequential() {
         let runs = positions::<4>("rw=randread:2", 4096);
         assert_eq!(runs.windows(2).filter(|pair| pair[1] == pair[0] + 4).count(), 2);
+    }
+
+    /// A pass with steps moved as many bytes as one without, and so went over the file again.
+    #[test]
+    fn a_pass_with_steps_ends_where_a_transfer_ends_the_range() {
+        let (_, mut offsets) = offsets_of("rw=write:8k", 64 << 10);
+        let next = || (!offsets.has_ended(1)).then(|| offsets.next(4096).0 >> 10);
+        assert_eq!(std::iter::from_fn(next).collect::<Vec<_>>(), [0, 12, 24, 36, 48, 60]);
     }
 }

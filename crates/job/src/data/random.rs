@@ -1,9 +1,5 @@
 //! Random numbers that a seed repeats.
 
-use std::convert::Infallible;
-
-use rand_core::TryRng;
-
 /// A generator of random numbers (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -30,27 +26,8 @@ impl Random {
     }
 }
 
-impl TryRng for Random {
-    type Error = Infallible;
-
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok((self.next() >> 32) as u32)
-    }
-
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.next())
-    }
-
-    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
-        }
-        Ok(())
-    }
-}
-
 /// Spread a number over all bits.
-pub(super) fn mix(mut value: u64) -> u64 {
+fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)

@@ -9,11 +9,10 @@ use std::fmt;
 
 use super::check::{Check, Verify};
 use super::sections::{Complaints, Origin, Reader, Section, Setting, Settings, canonical};
-use super::spec::{BlockSizes, Engine, Filling, Job, JobFile, Pattern, Size};
+use super::spec::{BlockSizes, Engine, Job, JobFile, Pattern, Size};
 use super::values::{
-    block_ranges, block_sizes, block_splits, byte_pattern, distribution, duration, engine, file_sizes,
-    microseconds, pattern, preallocate, priority, rates, size, size_or_share, tolerance, verify,
-    whole_number,
+    block_ranges, block_sizes, block_splits, byte_pattern, duration, engine, file_sizes, microseconds,
+    pattern, preallocate, priority, rates, size, size_or_share, tolerance, verify, whole_number,
 };
 
 /// All errors of a job file.
@@ -36,51 +35,15 @@ impl fmt::Display for JobFileError {
     }
 }
 
-/// Options of fio that are not supported, and why.
-const REFUSED: &[(&str, &str)] = &[
-    ("numa_cpu_nodes numa_mem_policy", "threads are not bound to NUMA nodes here"),
-    ("cpus_allowed cpumask cpus_allowed_policy", "threads are not bound to processors here"),
-    ("max_open_zones read_beyond_wp", "zoned block devices are not supported"),
-    ("read_iolog write_iolog replay_redirect", "recorded I/O is not supported; run the file with fio"),
-    ("exec_prerun exec_postrun", "a job file starts no programs here"),
-    ("uid gid", "jobs run as the calling user"),
-    ("ioscheduler", "choose the scheduler with --scheduler"),
-    (
-        "latency_target latency_window latency_percentile latency_run max_latency",
-        "latency targets are not supported; run the file with fio on a mount",
-    ),
-    (
-        "ss ss_dur ss_ramp steadystate steadystate_duration steadystate_ramp_time",
-        "detection of a steady state is not supported; run the file with fio on a mount",
-    ),
-    (
-        "zonemode zonesize zonerange zoneskip zonecapacity",
-        "zones are not supported; run the file with fio on a mount",
-    ),
-    (
-        "write_bw_log write_iops_log write_lat_log write_hist_log log_avg_msec log_offset log_prio log_hist_msec log_max_value \
-         log_unix_epoch log_compression",
-        "log files are not supported, and --json has percentiles; for logs run the file with fio on a mount",
-    ),
-    (
-        "flow flow_id flow_sleep",
-        "shares between jobs are not supported; use rate, or run the file with fio on a mount",
-    ),
-    (
-        "cmdprio cmdprio_percentage cmdprio_class cmdprio_bssplit",
-        "priorities of single requests are not supported; use prio and prioclass",
-    ),
-    (
-        "rate_min rate_iops_min ratecycle rate_process",
-        "least rates and random intervals are not supported; use rate and rate_iops, or run the file with fio on a mount",
-    ),
-    (
-        "dedupe_percentage dedupe_mode dedupe_working_set_percentage dedupe_global buffer_compress_percentage \
-         buffer_compress_chunk",
-        "shares of equal data are not supported; use buffer_pattern or zero_buffers",
-    ),
-    ("exit_what", "exitall ends the jobs of its group; for others run the file with fio on a mount"),
-    ("ignore_error", "single error numbers are not supported; use continue_on_error"),
+/// Options of fio that are not supported, and what can replace them here.
+const REPLACED: &[(&str, &str)] = &[
+    ("ioscheduler", "--scheduler"),
+    ("cmdprio cmdprio_percentage cmdprio_class cmdprio_bssplit", "prio and prioclass"),
+    ("flow flow_id flow_sleep rate_min rate_iops_min ratecycle rate_process", "rate and rate_iops"),
+    ("write_bw_log write_iops_log write_lat_log write_hist_log", "--json"),
+    ("zero_buffers buffer_pattern", "verify_pattern"),
+    ("ignore_error", "continue_on_error"),
+    ("exit_what", "exitall"),
 ];
 
 /// Options that change nothing here. Any value is accepted.
@@ -260,8 +223,6 @@ fn understand(section: &Section, complaints: &mut Complaints) -> Job {
         run_length,
         blocks,
         blocks_unaligned: options.is_on("bs_unaligned"),
-        block_align: options.take("blockalign", size).filter(|align| *align > 0),
-        distribution: options.take("random_distribution", distribution).unwrap_or_default(),
         size: options.take("size", size_or_share),
         file_bytes: options.take("filesize", file_sizes),
         io_bytes: options.take("io_size", size_or_share).filter(|bytes| *bytes != Size::Bytes(0)),
@@ -296,10 +257,8 @@ fn understand(section: &Section, complaints: &mut Complaints) -> Job {
         priority: priority(class, level),
         group_reporting: options.is_on("group_reporting"),
         verify: verification(&mut options),
-        filling: filling(&mut options),
         preallocate: options.take("fallocate", preallocate),
         overwrite: options.flag("overwrite"),
-        create_on_open: options.is_on("create_on_open"),
         must_exist: !options.flag("allow_file_create").unwrap_or(true),
         unlink: options.is_on("unlink"),
         invalidate: options.flag("invalidate").unwrap_or(true),
@@ -316,11 +275,11 @@ fn understand(section: &Section, complaints: &mut Complaints) -> Job {
     let unknown: Vec<_> =
         options.settings.iter().map(|(option, setting)| (setting.at.clone(), option.clone())).collect();
     for (at, option) in unknown {
-        let why = REFUSED
-            .iter()
-            .find(|(refused, _)| refused.split(' ').any(|refused| refused == option))
-            .map_or("unknown option; remove it, or run this file with fio", |(_, why)| why);
-        options.complaints.push((at, format!("{option}: {why}")));
+        let is_it = |(names, _): &&(&str, &str)| names.split(' ').any(|name| name == option);
+        let instead = REPLACED.iter().find(is_it);
+        let instead = instead.map_or("remove it".to_owned(), |(_, instead)| format!("use {instead}"));
+        let what = format!("{option}: not supported; {instead}, or run the file with fio on a mount");
+        options.complaints.push((at, what));
     }
     check(&job, &mut options);
     job
@@ -331,6 +290,11 @@ fn accept_without_effect(options: &mut Taker<'_>) {
     for option in NO_EFFECT.iter().flat_map(|options| options.split(' ')) {
         options.settings.remove(option);
     }
+    options.only(
+        "random_distribution",
+        &["random"],
+        "expected random; for others run the file with fio on a mount",
+    );
     options.only("random_generator", &["lfsr", "tausworthe", "tausworthe64"], "expected lfsr or tausworthe");
     options.only("io_submit_mode", &["inline", "offload"], "expected inline or offload");
     options.only("file_service_type", &["roundrobin", "roundrobin:1"], "expected roundrobin");
@@ -375,14 +339,6 @@ fn verification(options: &mut Taker<'_>) -> Verify {
     }
 }
 
-fn filling(options: &mut Taker<'_>) -> Filling {
-    Filling {
-        zeros: options.is_on("zero_buffers"),
-        refill: options.is_on("refill_buffers"),
-        pattern: options.take("buffer_pattern", byte_pattern).unwrap_or_default(),
-    }
-}
-
 /// Combinations of options that are errors.
 fn check(job: &Job, options: &mut Taker<'_>) {
     let largest = job.largest_block();
@@ -410,9 +366,9 @@ fn check(job: &Job, options: &mut Taker<'_>) {
     }
     let offsets =
         [job.offset, job.offset_step].map(|size| if let Size::Bytes(bytes) = size { bytes } else { 0 });
-    let steps = [job.step.unsigned_abs(), job.block_align.unwrap_or(0)];
-    if job.direct && !offsets.iter().chain(&steps).all(|bytes| bytes.is_multiple_of(512)) {
-        let spelled = ["offset", "offset_increment", "blockalign"];
+    let step = job.step.unsigned_abs();
+    if job.direct && !offsets.iter().chain(&[step]).all(|bytes| bytes.is_multiple_of(512)) {
+        let spelled = ["offset", "offset_increment", "rw"];
         options.complain(&spelled, "direct=1 needs an offset that is a multiple of 512");
     }
     let least = job.blocks[0].least().min(job.blocks[1].least());
@@ -458,7 +414,7 @@ mod tests {
         assert!(error.to_string().contains("\nx.fio:6: bs=0: expected a block size"), "{error}");
         let lines: Vec<_> = error.complaints.iter().map(|(_, line, _)| *line).collect();
         assert_eq!(lines, [2, 4, 5, 6, 8, 9]);
-        assert!(error.to_string().starts_with("x.fio:2: zoned: unknown option"), "{error}");
+        assert!(error.to_string().starts_with("x.fio:2: zoned: not supported"), "{error}");
     }
 
     #[test]
@@ -492,13 +448,16 @@ mod tests {
             ("[a]\nsize=1m\ndirect=1\nbs_unaligned\n", "x.fio:4: [a]: direct=1 needs a bs"),
             (
                 "[a]\nsize=1m\nlatency_target=500\n",
-                "x.fio:3: latency_target: latency targets are not supported; run the file with fio on a mount",
+                "x.fio:3: latency_target: not supported; remove it, or run the file with fio on a mount",
             ),
-            ("[a]\nsize=1m\nsteadystate=iops:1%\n", "x.fio:3: steadystate: detection of a steady state"),
-            ("[a]\nsize=1m\nwrite_bw_log=x\n", "x.fio:3: write_bw_log: log files are not supported"),
+            (
+                "[a]\nsize=1m\nrate_min=1m\n",
+                "x.fio:3: rate_min: not supported; use rate and rate_iops, or run",
+            ),
+            ("[a]\nsize=1m\nwrite_bw_log=x\n", "x.fio:3: write_bw_log: not supported; use --json, or run"),
             (
                 "[a]\nsize=1m\nrandom_distribution=zoned:50/5:50/95\n",
-                "x.fio:3: random_distribution=zoned:50/5:50/95: not supported: use random or zipf",
+                "x.fio:3: random_distribution=zoned:50/5:50/95: expected random; for others run the file with fio",
             ),
         ];
         for (text, expected) in cases {
@@ -542,12 +501,15 @@ mod tests {
         let error = parse_with("x.fio", "[a]\nsize=1q\n", &[set("size", "1m")]).unwrap_err();
         assert!(error.to_string().starts_with("x.fio:2: size=1q"), "{error}");
         let error = parse_with("x.fio", "[a]\nnuma_mem_policy=bind:0\n", &[set("size", "1m")]).unwrap_err();
-        assert_eq!(error.to_string(), "x.fio:2: numa_mem_policy: threads are not bound to NUMA nodes here");
+        assert_eq!(
+            error.to_string(),
+            "x.fio:2: numa_mem_policy: not supported; remove it, or run the file with fio on a mount"
+        );
         assert!(
             parse_with("x.fio", text, &[set("colour", "red")])
                 .unwrap_err()
                 .to_string()
-                .starts_with("--set colour: colour: unknown option")
+                .starts_with("--set colour: colour: not supported; remove it")
         );
     }
 

@@ -141,16 +141,6 @@ impl BlockSizes {
     }
 }
 
-/// Which blocks random I/O prefers: `random_distribution`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Distribution {
-    /// No block.
-    #[default]
-    Uniform,
-    /// Zipf's law with this exponent.
-    Zipf(f64),
-}
-
 /// A number of bytes, or a share of the file: `size`, `offset`, `io_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
@@ -187,17 +177,6 @@ pub struct Tolerance {
     pub verify: bool,
 }
 
-/// Content of writes without `verify`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filling {
-    /// `zero_buffers`.
-    pub zeros: bool,
-    /// `refill_buffers`: new content for each write.
-    pub refill: bool,
-    /// `buffer_pattern`.
-    pub pattern: Vec<u8>,
-}
-
 /// How transfers are issued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
@@ -228,10 +207,6 @@ pub struct Job {
     pub blocks: [BlockSizes; 3],
     /// `bs_unaligned`: sizes need not be multiples of the smallest one.
     pub blocks_unaligned: bool,
-    /// `blockalign`: random offsets are multiples of it.
-    pub block_align: Option<u64>,
-    /// `random_distribution`.
-    pub distribution: Distribution,
     /// `size`: bytes of all files together; by default their present size.
     pub size: Option<Size>,
     /// `filesize`: least and most bytes of each file.
@@ -300,14 +275,10 @@ pub struct Job {
     pub group_reporting: bool,
     /// `verify`.
     pub verify: Verify,
-    /// Content of writes.
-    pub filling: Filling,
     /// `fallocate`: written files get size and blocks before the job; the default depends on the place of the files.
     pub preallocate: Option<bool>,
     /// `overwrite`: written files are laid out like read ones; the default depends on the place of the files.
     pub overwrite: Option<bool>,
-    /// `create_on_open`: no file is laid out.
-    pub create_on_open: bool,
     /// `allow_file_create=0`: files must exist.
     pub must_exist: bool,
     /// `unlink`: remove the files at the end.
@@ -383,12 +354,7 @@ impl Job {
 
     /// Whether each random block comes once in a pass: fio's random map.
     pub(crate) fn has_random_map(&self) -> bool {
-        // As in fio, an alignment other than the smallest block turns the map off.
-        let is_aligned = self.block_align.is_none_or(|align| align == self.blocks[0].least());
-        self.pattern.is_random()
-            && !self.random_may_repeat
-            && self.distribution == Distribution::Uniform
-            && is_aligned
+        self.pattern.is_random() && !self.random_may_repeat
     }
 }
 

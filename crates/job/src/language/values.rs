@@ -5,7 +5,7 @@ use std::time::Duration;
 use diorite_block::IoPriority;
 
 use super::check::Check;
-use super::spec::{BlockSizes, Distribution, Engine, Pattern, Size, Tolerance};
+use super::spec::{BlockSizes, Engine, Pattern, Size, Tolerance};
 
 pub(super) fn priority(class: Option<u64>, level: Option<u8>) -> IoPriority {
     match class {
@@ -120,23 +120,6 @@ pub(super) fn block_splits(value: &str) -> Result<[BlockSizes; 3], &'static str>
         BlockSizes::split(&sizes).ok_or(EXPECTED)
     };
     by_direction(value, &BlockSizes::fixed(4096), split, EXPECTED)
-}
-
-/// `random` or `zipf:1.2`.
-pub(super) fn distribution(value: &str) -> Result<Distribution, &'static str> {
-    let (name, rest) = value.split_once(':').unwrap_or((value, "1.1"));
-    let is_theta = |theta: &f64| *theta > 0.0 && (theta - 1.0).abs() > 1e-9 && *theta < 100.0;
-    match name {
-        "random" => Ok(Distribution::Uniform),
-        "zipf" => {
-            let theta = rest.parse().ok().filter(is_theta);
-            theta.map(Distribution::Zipf).ok_or("the exponent is out of range")
-        }
-        "pareto" | "normal" | "gauss" | "zoned" | "zoned_abs" => {
-            Err("not supported: use random or zipf, or run the file with fio on a mount")
-        }
-        _ => Err("expected random or zipf:N"),
-    }
 }
 
 /// `size=10g` or `size=50%`.
@@ -293,13 +276,6 @@ mod tests {
         let [range, ..] = block_ranges("4k-16k").unwrap();
         assert_eq!([0.0, 0.3, 0.6, 0.99].map(|at| range.pick(at, false) >> 10), [4, 8, 12, 16]);
         assert_eq!(range.pick(0.3, true), 4096 + 4915);
-    }
-
-    #[test]
-    fn distributions_have_numbers_in_range() {
-        assert_eq!(distribution("zipf:0.5").unwrap(), Distribution::Zipf(0.5));
-        assert!(distribution("zipf:1").is_err() && distribution("pareto:0.2").is_err());
-        assert!(distribution("zoned:50/5:50/95").unwrap_err().contains("fio on a mount"));
     }
 
     /// fio takes them, and job files that were made for it have them.

@@ -4,7 +4,7 @@
 //! before.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use diorite::AlignedBuf;
 
@@ -27,7 +27,11 @@ pub(crate) fn lay_out_all(
     cancel: &Cancel,
 ) -> Result<(), JobError> {
     for worker in &*workers {
-        target.prepare(worker.job.directory(worker.clone)).map_err(worker.blame_first())?;
+        let directory = worker.job.directory(worker.clone).map_or(Path::new(""), Path::new);
+        for path in &worker.paths {
+            let parent = path.parent().unwrap_or(directory);
+            target.prepare(directory, parent).map_err(worker.blame(path))?;
+        }
     }
     check_space(workers, target)?;
     let mut written: Vec<PathBuf> = Vec::new();
@@ -59,7 +63,7 @@ fn lay_out_file(
 ) -> Result<(), JobError> {
     let (job, path) = (&worker.job, &range.path);
     let size = target.size_of(path);
-    if size.is_some_and(|size| size >= range.end()) || job.create_on_open || job.fills_device {
+    if size.is_some_and(|size| size >= range.end()) || job.fills_device {
         return Ok(());
     }
     if job.must_exist {

@@ -401,7 +401,7 @@ mod tests {
     /// Reads came from the offsets of the job's writes, in the same order: from the cache, whatever its size.
     #[test]
     fn random_reads_of_a_mix_do_not_follow_its_writes() {
-        for options in ["", "norandommap\n", "random_distribution=zipf:0.5\n"] {
+        for options in ["", "norandommap\n"] {
             let text = format!("[j]\nrw=randrw\nbs=4k\nsize=4m\ndirect=1\n{options}");
             let device = RecordingDevice::new(MemoryDevice::new(4 << 20));
             on_device(&text, device.clone()).complete().expect("it is done");

@@ -10,7 +10,6 @@ use super::pace::Pace;
 use super::ranges::FileRange;
 use super::shared::Shared;
 use super::worker::Worker;
-use crate::data::content::Contents;
 use crate::data::offsets::Offsets;
 use crate::data::random::Random;
 use crate::data::verify::{Mismatch, Stamp};
@@ -57,7 +56,6 @@ pub(super) struct Run<'a> {
     pub(super) files: Vec<OpenFile>,
     pub(super) shared: &'a Shared,
     pub(super) account: Account<'a>,
-    pub(super) contents: Contents,
     pub(super) written: Written,
     /// Stamp of the last write.
     stamp: Stamp,
@@ -68,8 +66,8 @@ pub(super) struct Run<'a> {
     bytes: u64,
     /// As in fio, reads and writes of a mix share one random map: each block is read or written.
     shares_map: bool,
-    /// Passes over the random map until the end.
-    map_passes: u32,
+    /// Passes until the end.
+    passes_due: u32,
     /// Bytes to move; `None` if only time ends the job.
     left: Option<u64>,
     ios_left: Option<u64>,
@@ -87,8 +85,8 @@ impl<'a> Run<'a> {
         let seed = seed_of(worker);
         let all: u64 = files.iter().map(|file| file.range.len).fold(0, u64::saturating_add);
         let stated = match job.size {
-            // Files with `filesize` are moved once.
-            Some(Size::Bytes(bytes)) if job.file_bytes.is_some() => bytes.min(all),
+            // Files with `filesize` are moved once, or in part.
+            Some(size) if job.file_bytes.is_some() => size.of(all).min(all),
             Some(Size::Bytes(bytes)) => bytes,
             _ => all,
         };
@@ -99,7 +97,6 @@ impl<'a> Run<'a> {
             files,
             shared,
             account: Account::new(worker, start),
-            contents: Contents::new(&job.filling, seed ^ 0xf1),
             written: Written::default(),
             // Blocks of an earlier run have other numbers, so they are detected.
             stamp: Stamp { seed: job.seed.unwrap_or(0), number: entropy() },
@@ -108,7 +105,7 @@ impl<'a> Run<'a> {
             deadline: job.runtime.map(|runtime| start + job.ramp_time + runtime),
             bytes,
             shares_map: job.has_random_map() && job.blocks[0] == job.blocks[1],
-            map_passes: 0,
+            passes_due: 0,
             left: None,
             ios_left: None,
             file: 0,
@@ -128,7 +125,7 @@ impl<'a> Run<'a> {
         let job = &self.worker.job;
         self.left = (!job.time_based).then(|| self.bytes.saturating_mul(u64::from(passes)));
         self.ios_left = job.ios.map(|ios| ios.saturating_mul(u64::from(passes)));
-        self.map_passes += passes;
+        self.passes_due += passes;
     }
 
     /// Sync and drop cached pages, so that verification reads the disk. As in fio this sync is not counted.
@@ -162,7 +159,7 @@ impl<'a> Run<'a> {
         let least = sizes.least();
         let wanted =
             if sizes.is_one() { least } else { sizes.pick(self.random.fraction(), job.blocks_unaligned) };
-        if self.left.is_some_and(|left| left < least) || self.has_ended_by_map() {
+        if self.left.is_some_and(|left| left < least) || self.has_ended_by_pass() {
             return Step::Over;
         }
         let due = self.pace.due(direction);
@@ -192,14 +189,14 @@ impl<'a> Run<'a> {
         if self.shares_map && direction == 1 { 0 } else { direction }
     }
 
-    /// Whether all passes over the maps have ended. With unaligned sizes a pass moves fewer bytes than its range has.
-    fn has_ended_by_map(&self) -> bool {
+    /// Whether all passes have ended. With unaligned sizes, or steps, a pass moves fewer bytes than its range has.
+    fn has_ended_by_pass(&self) -> bool {
         let job = &self.worker.job;
-        let counts =
-            job.blocks_unaligned && job.has_random_map() && job.io_bytes.is_none() && !job.time_based;
+        let moves_less = job.blocks_unaligned && job.has_random_map() || job.step > 0;
+        let counts = moves_less && job.io_bytes.is_none() && !job.time_based;
         let direction = usize::from(job.pattern.writes()) + 2 * usize::from(job.pattern.trims());
         let map = self.map_of(direction);
-        counts && self.files.iter().all(|file| file.offsets[map].has_ended(self.map_passes))
+        counts && self.files.iter().all(|file| file.offsets[map].has_ended(self.passes_due))
     }
 
     /// Fill the block of a write. The transfer starts after that.
@@ -214,10 +211,6 @@ impl<'a> Run<'a> {
                     let Transfer { file, offset, len, .. } = *transfer;
                     self.written.insert(Block { file, offset, len, number: self.stamp.number });
                 }
-                transfer.start = now();
-            }
-            1 if job.filling.refill => {
-                self.contents.refill(memory);
                 transfer.start = now();
             }
             _ => {}

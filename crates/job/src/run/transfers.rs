@@ -4,7 +4,8 @@ use diorite::{DirectQueue, Error, Finished, RegisteredBuf, RegisteredBuffers};
 use diorite_block::sync::now;
 
 use super::account::Transfer;
-use super::steps::{Run, Step};
+use super::steps::{Run, Step, seed_of};
+use crate::data::verify::randomize;
 use crate::error::JobError;
 use crate::target::handle::Handle;
 
@@ -14,7 +15,7 @@ impl Run<'_> {
     /// One transfer after the other.
     pub(super) fn synchronous(&mut self) -> Result<(), JobError> {
         let mut memory = self.pool(1)?.take();
-        self.contents.begin(&mut memory);
+        randomize(&mut memory, seed_of(self.worker));
         loop {
             let mut transfer = match self.next(now()) {
                 Step::Over => return Ok(()),
@@ -48,7 +49,7 @@ impl Run<'_> {
         let mut idle = Vec::new();
         for tag in 0..u64::from(depth) {
             let mut memory = pool.take();
-            self.contents.begin(&mut memory);
+            randomize(&mut memory, seed_of(self.worker).wrapping_add(tag));
             idle.push((memory, tag));
         }
         let mut over = false;

@@ -41,8 +41,8 @@ fn below(root: &Path, path: &Path) -> PathBuf {
 
 /// Opens files by name.
 pub trait Target: Send + Sync {
-    /// Make the directory of the job's files if this target may.
-    fn prepare(&self, directory: Option<&str>) -> Result<(), Error>;
+    /// Make the directory of a file of a job, which is `directory` or below. As in fio, `directory` itself must exist on the host.
+    fn prepare(&self, directory: &Path, parent: &Path) -> Result<(), Error>;
 
     /// Open a file.
     fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error>;
@@ -106,9 +106,12 @@ impl HostTarget {
 }
 
 impl Target for HostTarget {
-    fn prepare(&self, directory: Option<&str>) -> Result<(), Error> {
-        let (Some(root), Some(directory)) = (&self.root, directory) else { return Ok(()) };
-        let made = std::fs::create_dir_all(below(root, Path::new(directory)));
+    fn prepare(&self, directory: &Path, parent: &Path) -> Result<(), Error> {
+        if self.root.is_none() && !directory.as_os_str().is_empty() {
+            let found = std::fs::metadata(directory);
+            found.map_err(|source| Error::Os { what: "cannot open the directory of the job", source })?;
+        }
+        let made = std::fs::create_dir_all(self.on_host(parent));
         made.map_err(|source| Error::Os { what: "cannot make its directory", source })
     }
 
@@ -204,8 +207,8 @@ impl VolumeTarget {
 }
 
 impl Target for VolumeTarget {
-    fn prepare(&self, directory: Option<&str>) -> Result<(), Error> {
-        self.filesystem.create_dir_all(self.inside(Path::new(directory.unwrap_or(""))))
+    fn prepare(&self, _directory: &Path, parent: &Path) -> Result<(), Error> {
+        self.filesystem.create_dir_all(self.inside(parent))
     }
 
     fn open(&self, path: &Path, purpose: FileUse) -> Result<File, Error> {
@@ -262,7 +265,7 @@ impl RawTarget {
 }
 
 impl Target for RawTarget {
-    fn prepare(&self, _directory: Option<&str>) -> Result<(), Error> {
+    fn prepare(&self, _directory: &Path, _parent: &Path) -> Result<(), Error> {
         Ok(())
     }
 
