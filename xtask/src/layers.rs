@@ -1,10 +1,12 @@
 //! Layers: a crate imports crates below it, and the modules of a crate have no cycle (`cargo xtask layers`).
 //!
-//! The check reads `use` lines and paths in `src`, without tests. A module is a file or a folder of `src`; the root of a crate may import all
+//! The check reads the paths in `src`, without tests. A module is a file or a folder of `src`; the root of a crate may import all
 //! of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use proc_macro2::{Spacing, TokenStream, TokenTree};
 
 use crate::source::{Source, sources};
 
@@ -75,11 +77,11 @@ fn upward(name: &str, sources: &[Source]) -> Vec<String> {
     };
     let mut wrong = BTreeSet::new();
     for source in sources {
-        for word in words(&source.code).filter(|word| word.followed_by_path).map(|word| word.text) {
-            let other = match word.strip_prefix("diorite_") {
-                Some(other) => other.replace('_', "-"),
-                None if word == "diorite" => word.to_owned(),
-                None => continue,
+        for path in paths(&source.code) {
+            let other = match path[0].strip_prefix("diorite_") {
+                Some(other) if path.len() > 1 => other.replace('_', "-"),
+                None if path.len() > 1 && path[0] == "diorite" => path[0].clone(),
+                _ => continue,
             };
             if other != name && height(&other).is_some_and(|height| height > own) {
                 wrong.insert(format!("{name}: {} imports {other}, which is above", source.path.display()));
@@ -100,7 +102,7 @@ fn imports(sources: &[Source]) -> Imports {
     // A name that the root re-exports stands for its module.
     let mut exported = BTreeMap::new();
     for source in sources.iter().filter(|source| module(&source.path).is_none()) {
-        for path in paths(&source.code, &[]) {
+        for path in paths(&source.code) {
             if let [first, .., last] = &path[..]
                 && modules.contains(first)
             {
@@ -115,98 +117,54 @@ fn imports(sources: &[Source]) -> Imports {
             source.path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
         at.pop_if(|last| last == "mod");
         let found = imports.entry(own.clone()).or_default();
-        for path in paths(&source.code, &at) {
-            let first = path.first().map_or("", String::as_str);
-            let target = modules.get(first).or_else(|| exported.get(first));
+        for path in paths(&source.code).iter().filter(|path| matches!(path[0].as_str(), "crate" | "super")) {
+            let first = first_from_root(path, &at);
+            let target = first.and_then(|first| modules.get(&first).or_else(|| exported.get(&first)));
             found.extend(target.filter(|target| **target != own).cloned());
         }
     }
     imports
 }
 
-/// The paths in code relative to the crate's root. In the root of a crate, `use` lines that begin with a module count too. `at` is the
-/// module of the code.
-fn paths(code: &str, at: &[String]) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    for word in words(code) {
-        let is_start = match word.text {
-            "crate" | "super" => word.followed_by_path && !word.follows_path,
-            "use" => at.is_empty(),
-            _ => false,
-        };
-        if is_start {
-            let start = if word.text == "use" { word.end } else { word.end - word.text.len() };
-            tree(&mut code[start..].trim_start(), at, &mut found);
+/// The first name of a path from the root of the crate. The path is in the module `at`.
+fn first_from_root(path: &[String], at: &[String]) -> Option<String> {
+    let mut full = at.to_vec();
+    for part in path {
+        match part.as_str() {
+            "crate" => full.clear(),
+            "super" => drop(full.pop()),
+            "self" => {}
+            name => full.push(name.to_owned()),
+        }
+    }
+    full.into_iter().next()
+}
+
+/// All paths in code; a tree of `use` is several.
+fn paths(code: &TokenStream) -> Vec<Vec<String>> {
+    let (mut found, mut trees) = (Vec::new(), code.clone().into_iter().peekable());
+    while let Some(tree) = trees.next() {
+        match tree {
+            TokenTree::Group(group) => found.extend(paths(&group.stream())),
+            TokenTree::Ident(first) => {
+                let mut path = vec![first.to_string()];
+                let mut below = Vec::new();
+                let is_colon = |tree: &TokenTree| matches!(tree, TokenTree::Punct(colon) if colon.as_char() == ':' && colon.spacing() == Spacing::Joint);
+                while below.is_empty() && trees.next_if(is_colon).is_some() {
+                    trees.next();
+                    match trees.next_if(|tree| !matches!(tree, TokenTree::Punct(_))) {
+                        Some(TokenTree::Ident(name)) => path.push(name.to_string()),
+                        Some(TokenTree::Group(group)) => below = paths(&group.stream()),
+                        _ => break,
+                    }
+                }
+                found.extend(below.iter().map(|below| [&path[..], below].concat()));
+                found.push(path);
+            }
+            _ => {}
         }
     }
     found
-}
-
-/// Parse a path or a tree of paths at the start of `text`.
-fn tree(text: &mut &str, base: &[String], found: &mut Vec<Vec<String>>) {
-    let mut path = base.to_vec();
-    loop {
-        *text = text.trim_start();
-        if let Some(inside) = text.strip_prefix('{') {
-            *text = inside;
-            loop {
-                *text = text.trim_start();
-                if text.is_empty() {
-                    return;
-                }
-                if let Some(rest) = text.strip_prefix('}') {
-                    *text = rest;
-                    return;
-                }
-                let before = text.len();
-                tree(text, &path, found);
-                // The comma, or text that is not a path.
-                let skipped = text.find([',', '}']).unwrap_or(text.len());
-                *text = text[skipped..].trim_start_matches(',');
-                if text.len() == before {
-                    return;
-                }
-            }
-        }
-        let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
-        match &text[..end] {
-            "" => break,
-            "crate" => path.clear(),
-            "super" => drop(path.pop()),
-            "self" => {}
-            name => path.push(name.to_owned()),
-        }
-        *text = &text[end..];
-        match text.strip_prefix("::") {
-            Some(rest) => *text = rest,
-            None => break,
-        }
-    }
-    found.push(path);
-}
-
-/// A word of code.
-struct Word<'a> {
-    text: &'a str,
-    end: usize,
-    follows_path: bool,
-    followed_by_path: bool,
-}
-
-fn words(code: &str) -> impl Iterator<Item = Word<'_>> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let start = at + code[at..].find(is_part)?;
-        let end = start + code[start..].find(|c| !is_part(c)).unwrap_or(code.len() - start);
-        at = end;
-        Some(Word {
-            text: &code[start..end],
-            end,
-            follows_path: code[..start].ends_with("::"),
-            followed_by_path: code[end..].starts_with("::"),
-        })
-    })
 }
 
 /// Modules that import each other directly or indirectly.
@@ -235,7 +193,7 @@ mod tests {
     use super::*;
 
     fn source(path: &str, code: &str) -> Source {
-        Source { path: path.into(), code: code.to_owned() }
+        Source::parse(path.into(), code).expect("Rust").0
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(crate) fn print() -> Result<(), String> {
     let mut total = 0;
     for path in crates {
         let sources = sources(&path.join("src"))?;
-        let lines: usize = sources.iter().map(|source| code_lines(&source.code)).sum();
+        let lines: usize = sources.iter().map(|source| source.lines).sum();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         println!("{lines:>7}  {name}");
         total += lines;
@@ -23,10 +23,6 @@ pub(crate) fn print() -> Result<(), String> {
     let lines: usize = scripts.map(|path| python_lines(&path)).sum();
     println!("{lines:>7}  python, in Python\n{:>7}", total + lines);
     Ok(())
-}
-
-fn code_lines(code: &str) -> usize {
-    code.lines().filter(|line| !line.trim().is_empty()).count()
 }
 
 /// Lines of Python without comments and blank lines; documentation counts.
