@@ -1,6 +1,7 @@
 //! Checks and tests of the workspace: `cargo xtask help`.
 
 mod bench;
+mod command;
 mod guests;
 mod layers;
 mod lines;
@@ -125,21 +126,12 @@ const FUZZ_ADDRESS_SPACE_KIB: u32 = 6 << 20;
 fn fuzz(arguments: &[String]) -> Result<(), String> {
     cargo(&["build", "--release", "--package", "diorite", "--example", "fuzz"], &[])?;
     let script = format!("ulimit -v {FUZZ_ADDRESS_SPACE_KIB} && exec \"$0\" \"$@\"");
-    let status = Command::new("sh")
-        .args(["-c", &script, &target::file("release/examples/fuzz")])
-        .args(arguments)
-        .status()
-        .map_err(|error| format!("sh: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("fuzz: {status}")) }
+    let fuzz = target::file("release/examples/fuzz");
+    command::run(Command::new("sh").args(["-c", &script, &fuzz]).args(arguments))
 }
 
 /// Print and run a command of cargo.
 fn cargo(arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
     println!("--- cargo {}", arguments.join(" "));
-    let status = Command::new(env!("CARGO"))
-        .args(arguments)
-        .envs(environment.iter().copied())
-        .status()
-        .map_err(|error| format!("cargo: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("cargo {}: {status}", arguments.join(" "))) }
+    command::run(Command::new(env!("CARGO")).args(arguments).envs(environment.iter().copied()))
 }

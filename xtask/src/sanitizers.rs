@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::target;
+use crate::{command, target};
 
 const TOOLCHAIN: &str = "rustup toolchain install nightly --component miri --component rust-src";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -80,7 +80,5 @@ fn need(arguments: &[&str]) -> Result<(), String> {
 
 fn run(arguments: &[&str], flags: &[(&str, &str)]) -> Result<(), String> {
     println!("--- cargo +nightly {}", arguments.join(" "));
-    let status = nightly(arguments).envs(flags.iter().copied()).status();
-    let status = status.map_err(|error| format!("cargo +nightly: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("cargo +nightly {}: {status}", arguments.join(" "))) }
+    command::run(nightly(arguments).envs(flags.iter().copied()))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::target;
+use crate::{command, target};
 
 /// A program that tests call, and its Debian package.
 struct Tool {
@@ -89,10 +89,13 @@ fn install<'a>(tools: impl Iterator<Item = &'a Tool>) -> Result<(), String> {
         return Ok(());
     }
     println!("--- apt-get install {}", packages.join(" "));
-    run("apt-get", &["update", "-qq"])?;
-    let mut arguments = vec!["install", "-y", "-qq", "--no-install-recommends"];
-    arguments.extend(&packages);
-    run("apt-get", &arguments)
+    let apt_get = || {
+        let mut apt_get = Command::new("apt-get");
+        apt_get.env("DEBIAN_FRONTEND", "noninteractive");
+        apt_get
+    };
+    command::run(apt_get().args(["update", "-qq"]))?;
+    command::run(apt_get().args(["install", "-y", "-qq", "--no-install-recommends"]).args(packages))
 }
 
 /// Whether `program` is in the search path or where Debian keeps system programs.
@@ -107,13 +110,4 @@ pub(crate) fn is_installed(program: &str) -> bool {
 pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
-    let status = Command::new(program)
-        .args(arguments)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .status()
-        .map_err(|error| format!("{program}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{program} {}: {status}", arguments.join(" "))) }
 }

@@ -155,14 +155,10 @@ impl DiskPerfOutcome {
             Direction::Write => "diskperf_write",
         };
         let seconds = self.spent.seconds;
-        let mut row = Row::new(engine, self.options.mode.row_mode(), test, self.bytes, seconds);
-        let gigabytes = self.bytes as f64 / 1e9;
-        row.mb_per_s = Some(self.bytes as f64 / 1e6 / seconds.max(1e-9));
+        let row = Row::new(engine, self.options.mode.row_mode(), test, self.bytes, seconds);
+        let mut row = row.with_rates(self.spent.cpu_s_process);
         row.ops_per_s = Some(self.latencies.count() as f64 / seconds.max(1e-9));
-        row.cpu_percent = Some(100.0 * self.spent.cpu_s_process / seconds.max(1e-9));
-        row.cpu_s_per_gb = Some(self.spent.cpu_s_process / gigabytes.max(1e-9));
         row.cpu_scope = Some(CpuScope::Process);
-        row.cpu_s_process = Some(self.spent.cpu_s_process);
         row.cpu_s_machine = Some(self.spent.cpu_s_machine());
         row.latency_us = self.latencies.summary();
         row.bios = Some(self.bios);

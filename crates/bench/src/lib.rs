@@ -18,7 +18,7 @@ pub mod world_time;
 pub use diorite_sim::WorldOptions;
 pub use error::{Error, named};
 pub use host::{HostFile, TemporaryFile, free_bytes, remove_file};
-pub use machine::{Machine, disk_of};
+pub use machine::Machine;
 pub use measure::{Latencies, Snapshot, Spent, background_cpu_percent, median, resident_bytes};
 pub use rows::{Better, CpuScope, Engine, LatencyUs, Mode, Report, Row, SHORTEST_SECONDS, Verdict};
 pub use scheduling::{OwnerShare, SchedulerReport};

@@ -1,6 +1,6 @@
 //! The machine of a measurement, for the head of a report.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -69,22 +69,6 @@ fn memory_bytes(meminfo: &str, name: &str) -> Option<u64> {
     let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes.saturating_mul(1024))
-}
-
-/// The directory in `/sys` of the disk under a file or device of the host; for a partition, that of the whole disk.
-pub fn disk_of(file: &Path) -> Option<PathBuf> {
-    // A file that does not exist yet will be on the disk of its directory.
-    let near =
-        [Some(file), file.parent().filter(|parent| !parent.as_os_str().is_empty()), Some(Path::new("."))];
-    let stat = near.into_iter().flatten().find_map(|path| rustix::fs::stat(path).ok())?;
-    let is_device = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::BlockDevice;
-    let device = if is_device { stat.st_rdev } else { stat.st_dev };
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let directory = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    if directory.join("partition").exists() {
-        return directory.parent().map(Path::to_owned);
-    }
-    Some(directory)
 }
 
 /// The mount of `directory`, as `ext4 on /dev/vda (rw,relatime)`.

@@ -174,6 +174,17 @@ impl Row {
         Self { engine, mode, test: test.into(), bytes, seconds, ..Self::default() }
     }
 
+    /// The row with its throughput, and with the CPU figures of this process.
+    #[must_use]
+    pub fn with_rates(mut self, cpu_s: f64) -> Self {
+        let seconds = self.seconds.max(1e-9);
+        self.mb_per_s = Some(self.bytes as f64 / 1e6 / seconds);
+        self.cpu_percent = Some(100.0 * cpu_s / seconds);
+        self.cpu_s_per_gb = Some(cpu_s * 1e9 / self.bytes.max(1) as f64);
+        self.cpu_s_process = Some(cpu_s);
+        self
+    }
+
     /// Whether it is too short for accurate rates.
     pub fn is_too_short(&self) -> bool {
         self.seconds < SHORTEST_SECONDS

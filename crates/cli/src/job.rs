@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use diorite::Access;
-use diorite::front_end::host_paths;
 use diorite_job::{
     HostTarget, JobError, JobFile, JobFileError, JobOutcome, RawTarget, Simulated, Target, VolumeTarget,
     parse_with, run, run_simulated,
@@ -55,7 +54,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
                 }
                 let device = crate::devices::open(path, writes)?;
                 let kind = crate::devices::scheduler(&*device, arguments.queueing)?;
-                let target: Arc<dyn Target> = Arc::new(RawTarget::new(device, kind, host_paths(path)));
+                let target: Arc<dyn Target> = Arc::new(RawTarget::new(device, kind));
                 on_target(arguments, &file, &target, output)
             }
             None if Path::new(target).is_dir() => {
@@ -106,8 +105,7 @@ fn on_image(arguments: &Job, file: &JobFile, image: &Path, output: &mut Output) 
         Images::new(Opening { stats: arguments.stats, queueing: arguments.queueing, ..Opening::default() })
             .read_ahead(read_ahead_bytes(arguments));
     let filesystem = images.open(image, Access::ReadWrite)?;
-    let files = host_paths(&image.to_string_lossy());
-    let target: Arc<dyn Target> = Arc::new(VolumeTarget::new(filesystem, "/").on_host(files));
+    let target: Arc<dyn Target> = Arc::new(VolumeTarget::new(filesystem, "/"));
     let done = on_target(arguments, file, &target, output);
     drop(target);
     let closed = images.close();

@@ -128,12 +128,8 @@ impl Outcome {
             line("bios of a pass", "bios", None, run.bios as f64 / rounds),
         ]);
         let bytes = run.rounds * BODY;
-        let mut row = Row::new(Engine::Sim, Mode::Direct, format!("boundary {name}"), bytes, run.seconds);
-        row.mb_per_s = Some(bytes as f64 / 1e6 / run.seconds.max(1e-9));
-        (row.cpu_percent, row.cpu_s_process) = (Some(cpu_percent), Some(run.cpu_s));
-        row.cpu_s_per_gb = Some(run.cpu_s / (bytes as f64 / 1e9));
-        row.bios = Some(run.bios);
-        self.rows.push(row);
+        let row = Row::new(Engine::Sim, Mode::Direct, format!("boundary {name}"), bytes, run.seconds);
+        self.rows.push(Row { bios: Some(run.bios), ..row.with_rates(run.cpu_s) });
     }
 }
 

@@ -103,33 +103,17 @@ struct Method {
     in_flight: u32,
 }
 
-/// Time and CPU time of the three tests.
-#[derive(Clone, Copy, Debug)]
+/// The three tests as rows without names.
+#[derive(Clone, Debug)]
 struct Run {
-    write: Spent,
-    rewrite: Spent,
-    read: Spent,
+    write: Row,
+    rewrite: Row,
+    read: Row,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Spent {
-    seconds: f64,
-    cpu_s: f64,
-    bytes: u64,
-}
-
-impl Spent {
-    fn kps(self) -> f64 {
-        self.bytes as f64 / 1024.0 / self.seconds.max(1e-9)
-    }
-
-    fn cpu_percent(self) -> f64 {
-        100.0 * self.cpu_s / self.seconds.max(1e-9)
-    }
-
-    fn cpu_s_per_gb(self) -> f64 {
-        self.cpu_s * 1e9 / self.bytes.max(1) as f64
-    }
+/// The rate in the unit of the publication.
+fn kps(row: &Row) -> f64 {
+    row.mb_per_s.unwrap_or(0.0) * 1e6 / 1024.0
 }
 
 /// The table.
@@ -168,31 +152,32 @@ pub fn odirect(options: &Options) -> Result<Outcome, ReproError> {
         &quadratic,
         [None, Some(rewrite), None],
     );
-    let cut = |of: fn(&Run) -> Spent| of(&buffered).cpu_s_per_gb() / of(&direct).cpu_s_per_gb().max(1e-9);
-    let pace = |of: fn(&Run) -> Spent| of(&direct).kps() / of(&buffered).kps().max(1e-9);
+    let cost = |row: &Row| row.cpu_s_per_gb.unwrap_or(0.0).max(1e-9);
+    let cut = |of: fn(&Run) -> &Row| cost(of(&buffered)) / cost(of(&direct));
+    let pace = |of: fn(&Run) -> &Row| kps(of(&direct)) / kps(of(&buffered)).max(1e-9);
     outcome.verdicts.extend([
         // All three are the cost of a copied page against the cost of a bio: one verdict, on the smallest ratio.
         Verdict::at_least(
             "odirect: CPU of buffered / direct, the least of the three tests",
             6.6,
-            cut(|run| run.write).min(cut(|run| run.rewrite)).min(cut(|run| run.read)),
+            cut(|run| &run.write).min(cut(|run| &run.rewrite)).min(cut(|run| &run.read)),
         ),
-        Verdict::at_least("odirect: rate of direct / buffered, block write", 0.985, pace(|run| run.write)),
+        Verdict::at_least("odirect: rate of direct / buffered, block write", 0.985, pace(|run| &run.write)),
         Verdict::at_least(
             format!("odirect: rate of direct with {IN_FLIGHT} in flight / buffered, rewrite"),
             0.985,
-            pipelined.rewrite.kps() / buffered.rewrite.kps().max(1e-9),
+            kps(&pipelined.rewrite) / kps(&buffered.rewrite).max(1e-9),
         ),
-        Verdict::at_least("odirect: rate of direct / buffered, block read", 0.985, pace(|run| run.read)),
+        Verdict::at_least("odirect: rate of direct / buffered, block read", 0.985, pace(|run| &run.read)),
         Verdict::at_most(
             "odirect: flushing metadata with the data loses write rate (as published: 0.87)",
             0.95,
-            flushing.write.kps() / direct.write.kps().max(1e-9),
+            kps(&flushing.write) / kps(&direct.write).max(1e-9),
         ),
         Verdict::at_least(
             "odirect: looking at the whole file costs CPU in rewrite",
             3.0,
-            quadratic.rewrite.cpu_s_per_gb() / direct.rewrite.cpu_s_per_gb().max(1e-9),
+            cost(&quadratic.rewrite) / cost(&direct.rewrite),
         ),
     ]);
     outcome.judge_published("odirect", &FITTED, options);
@@ -208,33 +193,30 @@ pub fn odirect(options: &Options) -> Result<Outcome, ReproError> {
         "Rewrite: 2001 measured one direct transfer at a time ({:.0} K/s here), and {:.0} K/s buffered. Diorite\u{2019}s buffered rewrite \
          ({:.0} K/s) is faster than both: its writeback has larger batches, so the disk seeks less. The seed says that the difference \
          \u{201c}can be covered by using async-io\u{201d}: the row with {IN_FLIGHT} transfers in flight ({:.0} K/s), compared with Diorite\u{2019}s buffered rate.",
-        direct.rewrite.kps(),
+        kps(&direct.rewrite),
         mean(&table.buffered.rewrite).kps,
-        buffered.rewrite.kps(),
-        pipelined.rewrite.kps()
+        kps(&buffered.rewrite),
+        kps(&pipelined.rewrite)
     ));
     outcome.headline = format!(
         "Direct I/O keeps the rate ({:.0} K/s of {:.0} in block writes) at {:.0} times less CPU.",
-        direct.write.kps(),
-        buffered.write.kps(),
-        cut(|run| run.write)
+        kps(&direct.write),
+        kps(&buffered.write),
+        cut(|run| &run.write)
     );
     Ok(outcome)
 }
 
 impl Outcome {
     fn add_bonnie(&mut self, name: &str, mode: Mode, run: &Run, published: [Option<BonnieCell>; 3]) {
-        let tests = [("block_write", run.write), ("rewrite", run.rewrite), ("block_read", run.read)];
-        for ((test, spent), cell) in tests.into_iter().zip(published) {
+        let tests = [("block_write", &run.write), ("rewrite", &run.rewrite), ("block_read", &run.read)];
+        for ((test, row), cell) in tests.into_iter().zip(published) {
             let title = format!("{name}, {test}");
-            let kps = cell.map(|cell| cell.kps).filter(|kps| *kps > 0.0);
-            self.lines.push(Line::new(&title, "rate", "K/s", kps, spent.kps()));
-            self.lines.push(Line::new(&title, "CPU", "%", cell.map(|cell| cell.cpu), spent.cpu_percent()));
-            let mut row = Row::new(Engine::Sim, mode, format!("odirect {title}"), spent.bytes, spent.seconds);
-            row.mb_per_s = Some(spent.bytes as f64 / 1e6 / spent.seconds.max(1e-9));
-            (row.cpu_percent, row.cpu_s_per_gb) = (Some(spent.cpu_percent()), Some(spent.cpu_s_per_gb()));
-            row.cpu_s_process = Some(spent.cpu_s);
-            self.rows.push(row);
+            let rate = cell.map(|cell| cell.kps).filter(|kps| *kps > 0.0);
+            let cpu_percent = row.cpu_percent.unwrap_or(0.0);
+            self.lines.push(Line::new(&title, "rate", "K/s", rate, kps(row)));
+            self.lines.push(Line::new(&title, "CPU", "%", cell.map(|cell| cell.cpu), cpu_percent));
+            self.rows.push(Row { mode, test: format!("odirect {title}"), ..row.clone() });
         }
     }
 }
@@ -288,7 +270,7 @@ fn fail(source: diorite::Error) -> ReproError {
 
 impl Bonnie {
     /// Run one test with a cold cache.
-    fn timed(&self, test: fn(&Self, &File) -> Result<(), ReproError>) -> Result<Spent, ReproError> {
+    fn timed(&self, test: fn(&Self, &File) -> Result<(), ReproError>) -> Result<Row, ReproError> {
         self.filesystem.drop_caches().map_err(fail)?;
         let options =
             self.filesystem.open_options().read(true).write(true).create(true).direct(self.method.direct);
@@ -301,7 +283,8 @@ impl Bonnie {
         file.sync_all().map_err(fail)?;
         let (ended, cpu_after) = clocks();
         let seconds = ended.saturating_sub(begun).as_secs_f64();
-        Ok(Spent { seconds, cpu_s: cpu_after - cpu, bytes: self.size })
+        let row = Row::new(Engine::Sim, Mode::default(), "", self.size, seconds);
+        Ok(row.with_rates(cpu_after - cpu))
     }
 
     fn chunks(&self) -> impl Iterator<Item = u64> + use<> {

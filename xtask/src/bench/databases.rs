@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::Options;
-use super::measure::{build, call, shell, words};
+use super::measure::{build, words};
 use super::mounts::{ours, transports};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, loop_mount, make_image};
-use crate::mount::databases::{Database, Mariadb, Memory, Postgresql, stop, succeed};
+use crate::command::{call, output_of, shell};
+use crate::mount::databases::{Database, Mariadb, Memory, Postgresql, stop};
 use crate::setup;
 
 const CLIENTS: u32 = 8;
@@ -88,7 +89,7 @@ fn fill(at: &Path) -> Result<(), String> {
     let postgresql = postgresql()?;
     postgresql.create(at)?;
     let server = postgresql.start(at)?;
-    let filled = succeed(&mut postgresql.pgbench(at, &["-i", "-q", "-s", &SCALE.to_string()]));
+    let filled = output_of(&mut postgresql.pgbench(at, &["-i", "-q", "-s", &SCALE.to_string()]));
     stop(server)?;
     filled?;
     MARIADB.create(at)?;
@@ -114,7 +115,7 @@ pub(crate) fn run_in(arguments: &[String]) -> Result<(), String> {
     let database = postgresql()?;
     let server = database.start(at)?;
     let (clients, seconds) = (CLIENTS.to_string(), SECONDS.to_string());
-    let said = succeed(&mut database.pgbench(at, &["-n", "-c", &clients, "-j", "2", "-T", &seconds]));
+    let said = output_of(&mut database.pgbench(at, &["-n", "-c", &clients, "-j", "2", "-T", &seconds]));
     stop(server)?;
     let postgresql = number_after(&said?, "tps = ").ok_or("pgbench says no rate")?;
     let server = MARIADB.start(at)?;
@@ -141,7 +142,7 @@ fn transactions(at: &Path) -> Result<f64, String> {
         slap.arg(format!("--socket={}", Mariadb::socket(at).display()));
         slap.arg(format!("--concurrency={CLIENTS}"));
         slap.arg(format!("--number-of-queries={}", COUNT * 5)).arg(format!("--query={transaction}"));
-        succeed(&mut slap)?;
+        output_of(&mut slap)?;
         done += COUNT;
     }
     Ok(f64::from(done) / start.elapsed().as_secs_f64())

@@ -7,8 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use super::Options;
-use super::measure::{build, build_peers, call, shell, words};
+use super::measure::{build, build_peers, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount};
+use crate::command::{call, shell};
 use crate::target;
 
 const DEVICES: u64 = 8;

@@ -1,8 +1,8 @@
 //! Running one command, and the CPU time of the whole machine during the run.
 
-use std::process::Command;
 use std::time::Instant;
 
+use crate::command::call;
 use crate::target;
 
 /// The result of one run.
@@ -22,24 +22,6 @@ pub(crate) fn run<S: AsRef<str>>(command: &[S]) -> Result<Run, String> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
     let cpu_s = (seconds * cpus - (idle_seconds()? - idle)).max(0.0);
     Ok(Run { stdout, cpu_s })
-}
-
-/// Run a command line and return its output. If it fails, the error has its standard error.
-pub(crate) fn call<S: AsRef<str>>(command: &[S]) -> Result<String, String> {
-    let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
-    let (program, arguments) = words.split_first().ok_or("an empty command")?;
-    let output =
-        Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{}: {}: {}", words.join(" "), output.status, said.trim()))
-}
-
-/// Run a line of the shell.
-pub(crate) fn shell(line: &str) -> Result<String, String> {
-    call(&["sh", "-c", line])
 }
 
 /// Build programs in release mode; `what` are arguments of cargo.

@@ -9,10 +9,11 @@ use std::time::Instant;
 use serde_json::{Map, Value, json};
 
 use super::Options;
-use super::measure::{build, call, run as run_command, shell, words};
+use super::measure::{build, run as run_command, words};
 use super::rates::{
     Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, figures, fuse2fs, kernel, make_image,
 };
+use crate::command::{call, shell};
 use crate::target;
 
 /// Size of fio's file: larger than the range that a job of 4 KiB transfers touches.

@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use super::Options;
-use super::measure::{build, build_peers, call, shell, words};
+use super::measure::{build, build_peers, words};
 use super::rates::{
     Bound, RateSuite, Runner, TargetRatio, can_mount, loop_mount, make_image, pinned, read_directly,
     unmount_after_fio,
 };
+use crate::command::{call, shell};
 use crate::target;
 
 use Engine::{Psync, Ring};

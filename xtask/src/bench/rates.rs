@@ -10,8 +10,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Options;
-use super::measure::{Run, build, median, range, run as run_command, shell};
+use super::measure::{Run, build, median, range, run as run_command};
 use super::store;
+use crate::command::shell;
 pub(super) use crate::setup::is_root as can_mount;
 use crate::target;
 

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::Options;
-use super::measure::{build, build_peers, call, shell, words};
+use super::measure::{build, build_peers, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount};
+use crate::command::{call, shell};
 use crate::target;
 
 const FILES: u32 = 5000;

@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use super::Options;
-use super::measure::{build, shell, words};
+use super::measure::{build, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, pinned};
 use super::store;
+use crate::command::shell;
 use crate::target;
 
 const WORKLOADS: &[(&str, &str)] = &[

@@ -1,8 +1,7 @@
 //! The store of runs: `bench/runs/DATE-HOST/SUITE/`.
 
+use crate::command::call;
 use std::path::{Path, PathBuf};
-
-use super::measure::call;
 
 /// Make a suite's directory in the store.
 pub(crate) fn directory(suite: &str) -> Result<PathBuf, String> {

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::Options;
-use super::measure::{build, call, words};
+use super::measure::{build, words};
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, make_image};
+use crate::command::call;
 use crate::target;
 
 /// Files of the two trees of small files, whose CPU time per file is compared.

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::command::output_of;
 use crate::{setup, target};
 
 /// The time limit of a guest.
@@ -118,12 +119,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn shell(directory: &Path, script: &str) -> Result<String, String> {
-    let output = Command::new("sh").args(["-e", "-c", script]).current_dir(directory).output();
-    let output = output.map_err(|error| error.to_string())?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(format!("{script}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
+    output_of(Command::new("sh").args(["-ec", script]).current_dir(directory))
 }
 
 /// Install Debian's kernel for virtual machines and make an initial file tree. Returns the version of the kernel.

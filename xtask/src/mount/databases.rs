@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) use super::served::succeed;
-use super::served::{Replay, run, shell, text};
+use super::served::Replay;
 use super::{Served, Settings};
+use crate::command::{call, output_of, shell, text};
 
 const CLIENTS: usize = 3;
 const START_LIMIT: Duration = Duration::from_secs(90);
@@ -204,7 +204,7 @@ struct Sqlite;
 impl Database for Sqlite {
     fn create(&self, at: &Path) -> Result<(), String> {
         let make = "PRAGMA journal_mode=WAL; CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT);";
-        shell(&format!("sqlite3 {}/db '{make}'", at.display()))
+        shell(&format!("sqlite3 {}/db '{make}'", at.display())).map(drop)
     }
 
     fn start(&self, _: &Path) -> Result<Option<Child>, String> {
@@ -228,8 +228,8 @@ impl Database for Sqlite {
     }
 
     fn is_sound(&self, at: &Path) -> Result<(), String> {
-        let output = run("sqlite3", &[&at.join("db").to_string_lossy(), "PRAGMA integrity_check"])?;
-        if output.stdout.trim_ascii() == b"ok" { Ok(()) } else { Err(text(&output)) }
+        let said = call(&["sqlite3", &at.join("db").to_string_lossy(), "PRAGMA integrity_check"])?;
+        if said.trim() == "ok" { Ok(()) } else { Err(said) }
     }
 }
 
@@ -249,9 +249,8 @@ pub(crate) struct Postgresql {
 
 impl Postgresql {
     pub(crate) fn new(memory: Memory) -> Result<Self, String> {
-        let initdb = run("sh", &["-c", "ls -d /usr/lib/postgresql/*/bin | tail -1"])?;
-        let programs = PathBuf::from(String::from_utf8_lossy(&initdb.stdout).trim());
-        Ok(Self { programs, memory })
+        let programs = shell("ls -d /usr/lib/postgresql/*/bin | tail -1")?;
+        Ok(Self { programs: programs.trim().into(), memory })
     }
 
     /// The benchmark of `PostgreSQL`.
@@ -276,9 +275,10 @@ impl Database for Postgresql {
             at.display(),
             log_of(at, "socket").display()
         ))?;
-        succeed(self.as_user("initdb").arg("-D").arg(at.join("pg")).args(["-A", "trust"]))?;
+        output_of(self.as_user("initdb").arg("-D").arg(at.join("pg")).args(["-A", "trust"]))?;
         let server = self.start(at)?;
-        let made = succeed(self.client(at).args(["-c", "CREATE TABLE t (n bigint PRIMARY KEY, text text)"]));
+        let made =
+            output_of(self.client(at).args(["-c", "CREATE TABLE t (n bigint PRIMARY KEY, text text)"]));
         end(server);
         made.map(drop)
     }
@@ -311,7 +311,7 @@ impl Database for Postgresql {
 
     fn is_sound(&self, at: &Path) -> Result<(), String> {
         let scan = "SET enable_indexscan=off; SET enable_bitmapscan=off; SET enable_indexonlyscan=off; SELECT count(text) FROM t";
-        succeed(self.client(at).args(["-c", scan])).map(drop)
+        output_of(self.client(at).args(["-c", scan])).map(drop)
     }
 }
 
@@ -330,7 +330,7 @@ impl Mariadb {
     }
 
     pub(crate) fn query(&self, at: &Path, statements: &str) -> Result<String, String> {
-        succeed(self.client(at).args(["-e", statements]))
+        output_of(self.client(at).args(["-e", statements]))
     }
 }
 

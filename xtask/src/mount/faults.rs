@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Served, Settings};
-use crate::mount::served::shell;
+use crate::command::shell;
 
 const LOAD: &str = "i=0; while :; do i=$((i+1)); mkdir d$i && cp /bin/ls d$i/a && mv d$i/a d$i/b && ln d$i/b d$i/c && rm d$i/b; [ $i -gt 50 ] && rm -r d$((i-50)); done";
 
@@ -87,7 +87,7 @@ pub(crate) fn unmount_under_load(settings: &Settings) -> Result<String, String> 
             0 => shell(&format!("kill -TERM {}", served.pid()))?,
             1 => shell(&format!("umount -l {}", served.at().display()))?,
             _ => shell(&format!("{} umount -l {}", settings.diorite.display(), served.at().display()))?,
-        }
+        };
         let gone = Instant::now();
         while served.is_mounted() && gone.elapsed() < Duration::from_secs(30) {
             std::thread::sleep(Duration::from_millis(5));

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::{Served, Settings};
-use crate::mount::served::text;
+use crate::command::output_of;
 use crate::{setup, target};
 
 /// A program as a script in the directory of the mount. The script gets `$SECONDS_TO_RUN`, `$SEED`, `$TOOLS` (programs of registries) and
@@ -131,11 +131,7 @@ pub(crate) fn run(program: &Program, settings: &Settings) -> Result<String, Stri
         .env("TOOLS", here.join(target::directory()).join("tools"))
         .env("REPOSITORY", &here)
         .env("OUTSIDE", served.directory());
-    let output = command.output().map_err(|error| format!("sh: {error}"))?;
-    let said = text(&output);
-    if !output.status.success() {
-        return Err(format!("{}: {said}", output.status));
-    }
+    let said = output_of(&mut command)?;
     served.end()?;
-    Ok(said.rsplit(" | ").next().unwrap_or_default().to_owned())
+    Ok(said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().to_owned())
 }

@@ -1,11 +1,12 @@
 //! A volume that the program serves, in a temporary directory, in memory if possible.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Settings, Transport};
+use crate::command::shell;
 
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
@@ -134,10 +135,8 @@ impl Served {
                 self.unmount()?;
             }
             Replay::E2fsck => {
-                let output = run("e2fsck", &["-fp", &image.to_string_lossy()])?;
-                if output.status.code().is_none_or(|code| code > 1) {
-                    return Err(format!("e2fsck -fp: {}", text(&output)));
-                }
+                // It exits with 1 after a repair.
+                shell(&format!("e2fsck -fp {} || [ $? = 1 ]", image.display()))?;
             }
             Replay::Kernel => {
                 // The loop device of the previous mount may still exist.
@@ -150,7 +149,7 @@ impl Served {
     }
 
     pub(crate) fn must_be_clean(&self) -> Result<(), String> {
-        shell(&format!("e2fsck -fn {}", self.image().display()))
+        shell(&format!("e2fsck -fn {}", self.image().display())).map(drop)
     }
 
     /// Unmount, and check that the volume is clean.
@@ -179,41 +178,7 @@ fn until_done(script: &str) -> Result<(), String> {
         match shell(script) {
             Err(error) if start.elapsed() > TIME_LIMIT => return Err(error),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
-            done => return done,
+            done => return done.map(drop),
         }
     }
-}
-
-/// Run a script. The error has its output.
-pub(crate) fn shell(script: &str) -> Result<(), String> {
-    let output = run("sh", &["-ec", script])?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(format!("{script}: {}: {}", output.status, text(&output)))
-    }
-}
-
-pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<Output, String> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).env("LC_ALL", "C");
-    command.output().map_err(|error| format!("{program}: {error}"))
-}
-
-/// Run a command and return its output. If it fails, the error has the output.
-pub(crate) fn succeed(command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(format!("{command:?}: {}", text(&output)))
-}
-
-/// The last lines of a program's output.
-pub(crate) fn text(output: &Output) -> String {
-    const LINES: usize = 12;
-    let all = [&output.stdout[..], &output.stderr[..]].concat();
-    let all = String::from_utf8_lossy(&all).into_owned();
-    let lines: Vec<_> = all.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(LINES)..].join(" | ")
 }

@@ -204,7 +204,7 @@ impl Workload<'_> {
             seekers.push(Seeker {
                 file: self.target.open(self.io, Start::Existing)?,
                 buffer: self.buffer()?,
-                random: Random(u64::from(number)),
+                random: fastrand::Rng::with_seed(number.into()),
                 chunks,
                 update_every: u64::from(self.seeking.update_every.max(1)),
                 tickets: Arc::clone(&tickets),
@@ -272,7 +272,8 @@ fn change_word(chunk: &mut [u8], index: usize, by: i32) {
 struct Seeker {
     file: Arc<dyn WorkFile>,
     buffer: AlignedBuf,
-    random: Random,
+    /// The same numbers in every run, so that runs compare.
+    random: fastrand::Rng,
     chunks: u64,
     update_every: u64,
     tickets: Arc<Mutex<VecDeque<u32>>>,
@@ -288,30 +289,17 @@ impl Seeker {
             if ticket.is_none() || self.cancel.is_cancelled() {
                 return Ok((latencies, bytes));
             }
-            let offset = self.random.next() % self.chunks * CHUNK_BYTES as u64;
+            let offset = self.random.u64(..self.chunks) * CHUNK_BYTES as u64;
             let started = now();
             let chunk = &mut self.buffer[..CHUNK_BYTES];
             let count = self.file.read_at(chunk, offset)?;
             bytes += count as u64;
             if latencies.count().is_multiple_of(self.update_every) {
-                change_word(&mut chunk[..count], self.random.next() as usize % (CHUNK_BYTES / 4), -1);
+                change_word(&mut chunk[..count], self.random.usize(..CHUNK_BYTES / 4), -1);
                 self.file.write_all_at(&chunk[..count], offset)?;
                 bytes += count as u64;
             }
             latencies.record(now().saturating_sub(started));
         }
-    }
-}
-
-/// Random numbers that are the same in every run, so that runs compare (the generator `SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

@@ -156,7 +156,7 @@ pub struct JobOutcome {
     pub groups: Vec<JobResult>,
     /// Service of each job by the I/O scheduler, where there is one.
     pub scheduler: Option<SchedulerReport>,
-    /// Activity of the disks under the files.
+    /// Activity of the simulated drive under the files.
     pub disks: Vec<DiskUse>,
     /// Options of `[global]` as the file spells them.
     pub global_options: Vec<(String, String)>,

@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Replaces `${NAME}` by an environment variable, and `$pagesize`, `$mb_memory` and `$ncpus` by this machine's values.
+/// Replaces `${NAME}` by an environment variable.
 fn substitute(value: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut text = String::new();
     let mut rest = value;
@@ -150,18 +150,6 @@ fn substitute(value: &str, variable: impl Fn(&str) -> Option<String>) -> Result<
         rest = end;
     }
     text.push_str(rest);
-    if text.contains("$pagesize") {
-        text = text.replace("$pagesize", &rustix::param::page_size().to_string());
-    }
-    if text.contains("$mb_memory") {
-        let memory = rustix::system::sysinfo();
-        let bytes = memory.totalram as u64 * u64::from(memory.mem_unit);
-        text = text.replace("$mb_memory", &(bytes >> 20).to_string());
-    }
-    if text.contains("$ncpus") {
-        let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        text = text.replace("$ncpus", &count.to_string());
-    }
     Ok(text)
 }
 
@@ -192,6 +180,5 @@ mod tests {
         assert_eq!(substitute("plain", variable).unwrap(), "plain");
         assert!(substitute("a${DEPTH}", variable).unwrap_err().contains("DEPTH is not set"));
         assert!(substitute("${RW", variable).is_err());
-        assert!(substitute("$ncpus", variable).unwrap().parse::<u32>().unwrap() > 0);
     }
 }

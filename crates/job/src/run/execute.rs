@@ -1,6 +1,5 @@
 //! One worker on its thread, from opening its files to its result.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use diorite_block::IoOwner;
@@ -117,9 +116,4 @@ fn open_files(worker: &Worker, target: &dyn Target, shared: &Shared) -> Result<V
         Ok(OpenFile { handle, range, offsets })
     };
     ranges(worker, target)?.into_iter().enumerate().map(open).collect()
-}
-
-/// The paths of all files that lie on the host.
-pub(super) fn host_files(workers: &[Worker], target: &dyn Target) -> Vec<PathBuf> {
-    workers.iter().flat_map(|worker| &worker.paths).flat_map(|path| target.host_files(path)).collect()
 }

@@ -16,12 +16,11 @@ use diorite::front_end::TaskId;
 use diorite_bench::{Cancel, Observer, SchedulerReport, world_time};
 use diorite_block::sync::{Mutex, spawn};
 
-use self::execute::{host_files, run_worker};
+use self::execute::run_worker;
 use self::layout::lay_out_all;
 use self::shared::Shared;
 use self::worker::{Worker, workers_of};
 use crate::error::JobError;
-use crate::figures::disks::DiskProbe;
 use crate::figures::result::{JobOutcome, JobResult};
 use crate::language::spec::JobFile;
 use crate::target::Target;
@@ -40,7 +39,6 @@ pub fn run(
     let mut workers = workers_of(file);
     lay_out_all(&mut workers, &**target, observer, cancel)?;
     let shared = Shared::new(&workers, &**target, cancel);
-    let disks = DiskProbe::start(&host_files(&workers, &**target));
     let (mut singles, mut failures) = (Vec::new(), Vec::new());
     let mut rest = workers.as_slice();
     while !rest.is_empty() {
@@ -71,9 +69,9 @@ pub fn run(
         })
     };
     let scheduler = target.scheduler().map(|device| SchedulerReport::of(&device, name_of));
-    let (disks, global_options) = (disks.finish(), file.global_options.clone());
+    let global_options = file.global_options.clone();
     let ended = world_time::date();
-    Ok(JobOutcome { scheduler, disks, global_options, failures, ended, ..JobOutcome::collect(singles) })
+    Ok(JobOutcome { scheduler, global_options, failures, ended, ..JobOutcome::collect(singles) })
 }
 
 /// Run workers at once; their results in order.
@@ -183,7 +181,7 @@ mod tests {
     }
 
     fn on_device(text: &str, device: Arc<dyn BlockDevice>) -> JobOutcome {
-        outcome_of(text, Arc::new(RawTarget::new(device, SchedulerKind::None, Vec::new())))
+        outcome_of(text, Arc::new(RawTarget::new(device, SchedulerKind::None)))
     }
 
     fn failure(outcome: JobOutcome) -> String {
@@ -297,8 +295,7 @@ mod tests {
             let asked = cancel.clone();
             std::thread::spawn(move || {
                 let device = MemoryDevice::new(1 << 20);
-                let target: Arc<dyn Target> =
-                    Arc::new(RawTarget::new(device, SchedulerKind::None, Vec::new()));
+                let target: Arc<dyn Target> = Arc::new(RawTarget::new(device, SchedulerKind::None));
                 let done = run(&file, &target, &Silent, &cancel).map(|outcome| outcome.failures.len());
                 // It is not taken where it came too late.
                 let _ = sender.send(done);

@@ -76,9 +76,6 @@ pub trait Target: Send + Sync {
     /// Remove a file.
     fn remove(&self, path: &Path) -> Result<(), Error>;
 
-    /// The files or block devices of the host under a file.
-    fn host_files(&self, path: &Path) -> Vec<PathBuf>;
-
     /// Whether the disk is simulated. Its files hold zeros, which need no memory. It has the files of an earlier run of the jobs:
     /// written files exist unless a job says otherwise.
     fn is_simulated(&self) -> bool {
@@ -166,10 +163,6 @@ impl Target for HostTarget {
         self.shared.lock().remove(&path);
         std::fs::remove_file(path).map_err(|source| Error::Os { what: "cannot remove", source })
     }
-
-    fn host_files(&self, path: &Path) -> Vec<PathBuf> {
-        vec![self.on_host(path)]
-    }
 }
 
 /// Files of a volume, below `root`. Directories of jobs are made.
@@ -178,26 +171,18 @@ pub struct VolumeTarget {
     filesystem: Filesystem,
     root: PathBuf,
     simulated: bool,
-    host_files: Vec<PathBuf>,
 }
 
 impl VolumeTarget {
     /// Files of `filesystem`, under `root`.
     pub fn new(filesystem: Filesystem, root: impl Into<PathBuf>) -> Self {
-        Self { filesystem, root: root.into(), simulated: false, host_files: Vec::new() }
+        Self { filesystem, root: root.into(), simulated: false }
     }
 
     /// The volume is on a simulated disk.
     #[must_use]
     pub(crate) fn simulated(mut self) -> Self {
         self.simulated = true;
-        self
-    }
-
-    /// The volume is on these files or devices of the host.
-    #[must_use]
-    pub fn on_host(mut self, files: Vec<PathBuf>) -> Self {
-        self.host_files = files;
         self
     }
 
@@ -236,10 +221,6 @@ impl Target for VolumeTarget {
         self.filesystem.scheduler().cloned()
     }
 
-    fn host_files(&self, _path: &Path) -> Vec<PathBuf> {
-        self.host_files.clone()
-    }
-
     fn is_simulated(&self) -> bool {
         self.simulated
     }
@@ -250,17 +231,16 @@ impl Target for VolumeTarget {
 pub struct RawTarget {
     device: Arc<dyn BlockDevice>,
     scheduler: Option<Arc<ScheduledDevice>>,
-    host_files: Vec<PathBuf>,
 }
 
 impl RawTarget {
     /// Page cache of each open buffered file.
     const CACHE_BYTES: usize = 64 << 20;
 
-    /// All of `device`, which is on these files or devices of the host, through a scheduler of this kind.
-    pub fn new(device: Arc<dyn BlockDevice>, kind: SchedulerKind, host_files: Vec<PathBuf>) -> Self {
+    /// All of `device`, through a scheduler of this kind.
+    pub fn new(device: Arc<dyn BlockDevice>, kind: SchedulerKind) -> Self {
         let scheduler = ScheduledDevice::of_kind(&device, kind);
-        Self { device: scheduler.clone().map_or(device, |scheduled| scheduled), scheduler, host_files }
+        Self { device: scheduler.clone().map_or(device, |scheduled| scheduled), scheduler }
     }
 }
 
@@ -293,9 +273,5 @@ impl Target for RawTarget {
 
     fn scheduler(&self) -> Option<Arc<ScheduledDevice>> {
         self.scheduler.clone()
-    }
-
-    fn host_files(&self, _path: &Path) -> Vec<PathBuf> {
-        self.host_files.clone()
     }
 }
