@@ -16,9 +16,9 @@
 //! Threads: only one thread at a time may use a queue. A concurrent call fails with -EBUSY.
 //!
 //! Invariants:
-//! 1. The memory of a transfer in the queue is a `Transfer`, which keeps its buffer allocated and its file open.
+//! 1. The memory of a transfer in the queue is a `CallerMemory`, which keeps its buffer allocated and its file open.
 //!
-//! Safety policy: the C program promises that the memory of a `Transfer` stays valid and unused until the transfer is reaped. This module makes
+//! Safety policy: the C program promises that the memory of a `CallerMemory` stays valid and unused until the transfer is reaped. This module makes
 //! references to the memory only in the methods of `TransferMemory`.
 
 use std::collections::VecDeque;
@@ -44,16 +44,16 @@ pub struct diorite_queue {
 
 #[derive(Debug)]
 struct Queue {
-    transfers: DirectQueue<Transfer>,
+    transfers: DirectQueue<CallerMemory>,
     /// Completed transfers that did not fit into the caller's array.
-    rest: VecDeque<Finished<Transfer>>,
+    rest: VecDeque<Finished<CallerMemory>>,
     /// Scratch space for completed transfers.
-    ended: Vec<Finished<Transfer>>,
+    ended: Vec<Finished<CallerMemory>>,
 }
 
 /// Memory of the caller in a queue (see the module's head).
 #[derive(Debug)]
-struct Transfer {
+struct CallerMemory {
     address: NonNull<u8>,
     len: usize,
     _buffer: Option<Arc<Buffer>>,
@@ -62,11 +62,11 @@ struct Transfer {
 }
 
 // SAFETY: an address and counts, which any thread may drop. The memory is used by the thread or device that has the transfer.
-unsafe impl Send for Transfer {}
+unsafe impl Send for CallerMemory {}
 
 // SAFETY: the address does not change. The caller promises that the memory is valid and unused until the transfer is reaped, and the value is
 // dropped at that time.
-unsafe impl TransferMemory for Transfer {
+unsafe impl TransferMemory for CallerMemory {
     fn as_slice(&self) -> &[u8] {
         // SAFETY: as above; the range was checked at submission.
         unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.len) }
@@ -102,11 +102,11 @@ pub unsafe extern "C" fn diorite_queue_open(depth: u32, flags: u32, queue: *mut 
 }
 
 impl Queue {
-    fn memory(file: &diorite_file, address: *mut u8, len: usize) -> Outcome<Transfer> {
+    fn memory(file: &diorite_file, address: *mut u8, len: usize) -> Outcome<CallerMemory> {
         check_range(address, len)?;
         let address = NonNull::new(address).unwrap_or(NonNull::dangling());
         let buffer = find(address.as_ptr().addr(), len);
-        Ok(Transfer { address, len, _buffer: buffer, _file: Arc::clone(&file.uses) })
+        Ok(CallerMemory { address, len, _buffer: buffer, _file: Arc::clone(&file.uses) })
     }
 
     fn read(
@@ -132,7 +132,7 @@ impl Queue {
     }
 }
 
-fn accepted(submitted: Result<(), SubmitError<Transfer>>) -> Outcome<()> {
+fn accepted(submitted: Result<(), SubmitError<CallerMemory>>) -> Outcome<()> {
     submitted.map_err(|refused| Failure::Library(refused.error))
 }
 
@@ -230,7 +230,7 @@ impl Queue {
     }
 
     /// The next completed transfer. `waits` waits for one; otherwise `looks` polls the devices.
-    fn next(&mut self, waits: bool, looks: bool) -> Outcome<Option<Finished<Transfer>>> {
+    fn next(&mut self, waits: bool, looks: bool) -> Outcome<Option<Finished<CallerMemory>>> {
         if let Some(finished) = self.rest.pop_front() {
             return Ok(Some(finished));
         }
@@ -247,7 +247,7 @@ impl Queue {
     }
 }
 
-fn completion(finished: Finished<Transfer>) -> diorite_completion {
+fn completion(finished: Finished<CallerMemory>) -> diorite_completion {
     let result = match finished.result {
         Ok(len) => len as i64,
         Err(error) => {

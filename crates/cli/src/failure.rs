@@ -55,6 +55,11 @@ impl Failure {
                         path.display(),
                         directory = directory.display()
                     ),
+                    Some(Location::Detached) => format!(
+                        "{}: locked by {holder}: its mount is detached: programs have files of it open, or it is in another mount \
+                         namespace; end those programs, or that process",
+                        path.display()
+                    ),
                     Some(Location::Server(address)) => format!(
                         "{}: locked by {holder}: it is served, {address}; use it there, or end that process",
                         path.display()

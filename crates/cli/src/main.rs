@@ -69,9 +69,11 @@ fn show(said: &clap::Error) -> ExitCode {
     match print() {
         Err(error) if !said.use_stderr() => Failure::from(error).report(),
         _ if said.use_stderr() => {
+            // The names of missing arguments follow in lines of their own.
             let text = said.to_string();
-            let line = text.lines().next().unwrap_or_default();
-            let wrong = Failure::Usage(line.trim_start_matches("error: ").to_owned());
+            let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+            let text = lines.collect::<Vec<_>>().join(" ");
+            let wrong = Failure::Usage(text.trim_start_matches("error: ").to_owned());
             // The message is on standard error already.
             let _ = Output::new().finish(&Err(wrong));
             ExitCode::from(said.exit_code() as u8)

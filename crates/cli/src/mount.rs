@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use diorite_mount::fuse::{detach, detach_own, keep_descriptors_here, keep_few_arenas, leave_namespace};
 use diorite_mount::mounted::{self, Mounted};
+use diorite_mount::status::StatusError;
 use diorite_mount::{MountError, MountOptions, option_words, users_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -173,7 +174,7 @@ fn unmount(directory: &Path, lazily: bool) -> Result<()> {
             directory.display()
         )));
     }
-    let daemon = if lazily { None } else { daemon_of(directory) };
+    let daemon = if lazily { None } else { daemon_of(directory)? };
     // Errors of the daemon's last writes are in its log only.
     let written = if daemon.is_some() { write_back(directory) } else { Ok(()) };
     detach(directory, lazily).map_err(|error| not_unmounted(directory, &error))?;
@@ -241,11 +242,19 @@ fn write_back(directory: &Path) -> rustix::io::Result<()> {
     rustix::fs::fsync(&opened)
 }
 
-/// The process of a mount's daemon, if it answers.
-fn daemon_of(directory: &Path) -> Option<OwnedFd> {
-    let status = diorite_mount::status::ask(directory).ok()?;
-    let pid = Pid::from_raw(i32::try_from(status.daemon).ok()?)?;
-    pidfd_open(pid, PidfdFlags::empty()).ok()
+/// The process of a mount's daemon, if it answers. A stopped daemon would never answer the unmount.
+fn daemon_of(directory: &Path) -> Result<Option<OwnedFd>> {
+    let daemon = match diorite_mount::status::ask(directory) {
+        Err(StatusError::Stopped { directory, daemon }) => {
+            let directory = directory.display();
+            return Err(Failure::Failed(format!(
+                "{directory}: cannot unmount: its daemon, process {daemon}, is stopped; let it continue: kill -CONT {daemon}, \
+                 or have it unmounted then: diorite umount -l {directory}"
+            )));
+        }
+        status => status.ok().and_then(|status| i32::try_from(status.daemon).ok()).and_then(Pid::from_raw),
+    };
+    Ok(daemon.and_then(|daemon| pidfd_open(daemon, PidfdFlags::empty()).ok()))
 }
 
 fn wait_for_end(directory: &Path, daemon: &OwnedFd) -> Result<()> {

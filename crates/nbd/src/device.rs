@@ -34,7 +34,7 @@ use diorite_device::{Access, LockHolder, OpenError, OpenOptions, Sharing, Thread
 
 use crate::claim::Claim;
 use crate::handshake::{self, Export};
-use crate::session::{BATCH, Lost, Session, Transfer};
+use crate::session::{BATCH, Lost, Session, Operation};
 use crate::uri::{NbdUri, parse};
 use crate::wire::{self, Command};
 
@@ -217,7 +217,7 @@ impl NbdDevice {
     }
 
     /// Run transfers of one command, with reconnects.
-    fn run(&self, transfers: &mut [Transfer<'_, '_>]) -> Result<(), IoErrorKind> {
+    fn run(&self, transfers: &mut [Operation<'_, '_>]) -> Result<(), IoErrorKind> {
         for batch in transfers.chunks_mut(BATCH) {
             let mut tries = 0;
             loop {
@@ -247,7 +247,7 @@ impl NbdDevice {
         }
         let covered = self.acknowledged.load(Ordering::SeqCst);
         let mut transfer =
-            [Transfer { command: Command::Flush, fua: false, offset: 0, len: 0, bio: None, result: None }];
+            [Operation { command: Command::Flush, fua: false, offset: 0, len: 0, bio: None, result: None }];
         self.run(&mut transfer)?;
         let [transfer] = transfer;
         transfer.result.unwrap_or(Ok(()))?;
@@ -269,7 +269,7 @@ impl NbdDevice {
         let flush_after = !self.geometry.fua && bios.iter().any(|(_, bio)| bio.flags.contains(BioFlags::FUA));
         let mut transfers: Vec<_> = bios
             .iter_mut()
-            .map(|(_, bio)| Transfer {
+            .map(|(_, bio)| Operation {
                 command,
                 fua: self.geometry.fua && command == Command::Write && bio.flags.contains(BioFlags::FUA),
                 offset: bio.sector.to_bytes(),
@@ -308,7 +308,7 @@ impl NbdDevice {
             .step_by(RANGE_MAX as usize)
             .map(|offset| {
                 let len = (end - offset).min(RANGE_MAX) as u32;
-                Transfer { command, fua: false, offset, len, bio: None, result: None }
+                Operation { command, fua: false, offset, len, bio: None, result: None }
             })
             .collect();
         self.run(&mut transfers)?;

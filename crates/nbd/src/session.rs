@@ -30,7 +30,7 @@ use crate::wire::{self, Command, Reply, Request};
 pub(crate) const BATCH: usize = 64;
 
 /// A request of the calling thread.
-pub(crate) struct Transfer<'a, 'b> {
+pub(crate) struct Operation<'a, 'b> {
     pub(crate) command: Command,
     pub(crate) fua: bool,
     pub(crate) offset: u64,
@@ -189,7 +189,7 @@ impl Session {
     /// Send up to [`BATCH`] transfers of one command and wait for all answers. `acknowledged` counts writes that need a flush.
     pub(crate) fn run(
         &self,
-        transfers: &mut [Transfer<'_, '_>],
+        transfers: &mut [Operation<'_, '_>],
         acknowledged: &AtomicU64,
     ) -> Result<(), Lost> {
         let first = self.next_cookie.fetch_add(transfers.len() as u64, Ordering::Relaxed);
@@ -203,7 +203,7 @@ impl Session {
     }
 
     /// Send requests. An error of the connection ends the session.
-    fn send(&self, first: u64, transfers: &[Transfer<'_, '_>]) -> Result<(), Lost> {
+    fn send(&self, first: u64, transfers: &[Operation<'_, '_>]) -> Result<(), Lost> {
         let heads: Vec<_> =
             (first..).zip(transfers).map(|(cookie, transfer)| transfer.head(cookie)).collect();
         let mut buffers = Vec::new();
@@ -225,7 +225,7 @@ impl Session {
     }
 
     /// Record the requests as pending.
-    fn expect_answers(&self, first: u64, transfers: &[Transfer<'_, '_>], sent: Instant) -> Result<(), Lost> {
+    fn expect_answers(&self, first: u64, transfers: &[Operation<'_, '_>], sent: Instant) -> Result<(), Lost> {
         let mut state = self.state();
         if let Some(lost) = &state.lost {
             return Err(lost.clone());
@@ -258,7 +258,7 @@ impl Session {
     fn wait(
         &self,
         first: u64,
-        transfers: &mut [Transfer<'_, '_>],
+        transfers: &mut [Operation<'_, '_>],
         acknowledged: &AtomicU64,
     ) -> Result<(), Lost> {
         let count = transfers.len();
@@ -380,7 +380,7 @@ impl State {
     }
 }
 
-impl Transfer<'_, '_> {
+impl Operation<'_, '_> {
     fn head(&self, cookie: u64) -> [u8; Request::BYTES] {
         let flags = if self.fua { wire::COMMAND_FUA } else { 0 };
         Request { command: self.command, flags, cookie, offset: self.offset, len: self.len }.to_bytes()

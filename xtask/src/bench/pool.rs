@@ -26,8 +26,9 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
     let suite = RateSuite {
         name: "pool",
         title: "The buffer pool",
-        about: "hit: nanoseconds of a fetch and release by the number of pages in use (target: at most 60). work: four page changes for each \
-                operation, one of them in 320 MiB. Memory: 40 MiB, of which the pool has 32; limited 0: no permission to limit it by a cgroup.\n"
+        about: "`hit`: nanoseconds of a fetch and a release, by the number of pages in use (target: at most 60). `work`: an operation changes \
+                four pages, one of them at a random offset in 320 MiB. A cgroup limits the memory to 40 MiB, of which the pool has 32; `limited` \
+                is 0 if there is no permission for that.\n"
             .to_owned(),
         rounds: None,
         runners: std::iter::once(hit).chain(ENGINES.map(engine)).collect(),

@@ -32,6 +32,39 @@ fn a_directory_has_one_name() {
     bench.must_be_clean("a.img");
 }
 
+/// `umount` waited for ever.
+#[test]
+fn umount_of_a_stopped_daemon_names_its_process() {
+    let Some((bench, _alone)) = bench() else { return };
+    bench.run("mount a.img one");
+    let status: serde_json::Value = serde_json::from_str(&bench.run("status one")).expect("JSON");
+    let daemon = status["daemon"].to_string();
+    let signal = |signal: &str| Command::new("kill").args([signal, &daemon]).status().expect("kill");
+    assert!(signal("-STOP").success());
+    for command in ["umount one", "status one"] {
+        let said = bench.fail(command, 1);
+        assert!(
+            said.contains("is stopped; let it continue: kill -CONT ") && said.contains(&daemon),
+            "{said}"
+        );
+    }
+    assert!(signal("-CONT").success());
+    bench.run("umount one");
+    bench.must_be_clean("a.img");
+}
+
+/// The lock was that of "another process".
+#[test]
+fn a_detached_mount_is_named_by_the_error_of_its_image() {
+    let Some((bench, _alone)) = bench() else { return };
+    bench.run("mount a.img one");
+    let open = fs::File::create(bench.path("one/file")).expect("create");
+    bench.run("umount -l one");
+    let said = bench.fail("ls a.img", 1);
+    assert!(said.contains("its mount is detached: programs have files of it open"), "{said}");
+    drop(open);
+}
+
 #[test]
 fn umount_goes_on_after_one_that_fails() {
     let Some((bench, _alone)) = bench() else { return };

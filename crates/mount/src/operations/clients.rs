@@ -120,7 +120,7 @@ impl Clients {
     }
 
     /// Data of a client's cache could not be written. Its program has written on meanwhile, and gets the error at a later write
-    /// ([`Files::lost_write`](super::Files::lost_write)).
+    /// ([`OpenHandles::lost_write`](super::OpenHandles::lost_write)).
     pub fn note_lost_write(&self, number: InodeNumber, error: Error) {
         if let Some(writers) = self.state.lock().writers.get_mut(&number) {
             (writers.has_lost, writers.lost_write) = (true, Some(error));

@@ -179,12 +179,12 @@ impl OpenFile {
 
 /// The open files of all clients.
 #[derive(Debug)]
-pub struct Files {
+pub struct OpenHandles {
     pub(super) view: Arc<View>,
     table: Table<OpenFile>,
 }
 
-impl Files {
+impl OpenHandles {
     pub(super) fn new(view: Arc<View>) -> Self {
         Self { view, table: Table::new(OPEN_MAX) }
     }

@@ -3,7 +3,7 @@
 //! Where it sits: between a front end, which speaks a protocol, and the library. It translates.
 //!
 //! Interface:
-//! - [`Operations`] works on inodes by number, [`Files`] on open files by handle, and [`Clients`] keeps the state of clients.
+//! - [`Operations`] works on inodes by number, [`OpenHandles`] on open files by handle, and [`Clients`] keeps the state of clients.
 //! - Permission bits and access control lists are not checked here: the kernel does it for FUSE, and `permissions` for NFS.
 //! - Errors are the library's; a front end sends [`diorite::Error::errno`].
 
@@ -28,7 +28,7 @@ use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Result
 pub use access_time::AccessTimes;
 pub use clients::Clients;
 pub use directories::Listed;
-pub use files::{Closed, FileHandle, Files, OpenFlags, Opened, Source, Whence, Written};
+pub use files::{Closed, FileHandle, OpenFlags, OpenHandles, Opened, Source, Whence, Written};
 pub use nodes::FileFlags;
 pub(crate) use nodes::XATTR_ACCESS_LIST;
 pub use privileges::Privileges;
@@ -125,14 +125,14 @@ pub struct LiveSettings {
 #[derive(Debug)]
 pub struct Operations {
     view: Arc<View>,
-    files: Files,
+    files: OpenHandles,
 }
 
 impl Operations {
     /// Serve this volume.
     pub fn new(filesystem: Filesystem, settings: Settings) -> Self {
         let view = Arc::new(View::new(filesystem, settings));
-        Self { files: Files::new(Arc::clone(&view)), view }
+        Self { files: OpenHandles::new(Arc::clone(&view)), view }
     }
 
     /// Change the live settings. Files that are open stay as durable as they were opened.
@@ -146,7 +146,7 @@ impl Operations {
     }
 
     /// The open files.
-    pub fn files(&self) -> &Files {
+    pub fn files(&self) -> &OpenHandles {
         &self.files
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use diorite::{ErrorKind, File, Result, SetAttributes, SetTime};
 
 use super::privileges::{Privileges, clear_for_content};
-use super::{Caller, FileHandle, Files, interrupted};
+use super::{Caller, FileHandle, OpenHandles, interrupted};
 
 /// Bytes that a copy has in memory.
 const COPY_STEP: usize = 1 << 20;
@@ -32,7 +32,7 @@ pub enum Allocation {
     },
 }
 
-impl Files {
+impl OpenHandles {
     /// Change where a file has blocks.
     ///
     /// # Errors

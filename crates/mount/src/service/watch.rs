@@ -60,6 +60,14 @@ pub enum StatusError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The daemon is stopped, as by SIGSTOP.
+    #[error("{}: the daemon is stopped; let it continue: kill -CONT {daemon}", directory.display())]
+    Stopped {
+        /// The mount or the image.
+        directory: PathBuf,
+        /// Its process.
+        daemon: u32,
+    },
     /// It is the mount of another user.
     #[error("{}: belongs to {}: only that user and the superuser can ask", directory.display(), user_name(*user))]
     OfAnother {
@@ -185,14 +193,26 @@ impl Name {
         if peer != 0 && peer != user {
             return Err(strange(format!("user {peer} has taken the name of the daemon's socket")));
         }
+        let daemon = credentials.pid.as_raw_nonzero().get().unsigned_abs();
+        if is_stopped(daemon) {
+            return Err(StatusError::Stopped { directory: of.to_owned(), daemon });
+        }
         // It fits into the buffer of the connection, so this does not wait. If the daemon has ended, there is no answer.
         let _ = send(stream, request.as_bytes(), SendFlags::NOSIGNAL);
         let answer = read_within(stream, limit, ANSWER_MAX, |_| false).map_err(no_answer)?;
         if answer.is_empty() {
             return Err(strange("it is empty".to_owned()));
         }
-        Ok((answer, credentials.pid.as_raw_nonzero().get().unsigned_abs()))
+        Ok((answer, daemon))
     }
+}
+
+/// Whether a process is stopped (`proc_pid_stat(5)`): by a signal, or by a debugger.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+fn is_stopped(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    state.starts_with(['T', 't'])
 }
 
 /// Connect without a wait: where another user listens and accepts no connections, it would have no end.
@@ -274,8 +294,23 @@ pub fn location_of(process: u32, image: &Path) -> Option<Location> {
     }
     let is_of_process = |mounted: &Mounted| ask(&mounted.directory).is_ok_and(|status| is_it(&status));
     let mounted = mounted::of_image(image)
-        .or_else(|| mounted::all().into_iter().filter(Mounted::is_own).find(is_of_process))?;
-    Some(Location::Mount(mounted.directory))
+        .or_else(|| mounted::all().into_iter().filter(Mounted::is_own).find(is_of_process));
+    match mounted {
+        Some(mounted) => Some(Location::Mount(mounted.directory)),
+        None => is_daemon_of_mount(process).then_some(Location::Detached),
+    }
+}
+
+/// Whether a process is a daemon of `diorite mount`, by its arguments.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+fn is_daemon_of_mount(process: u32) -> bool {
+    let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let mut words = arguments.split(|byte| *byte == 0);
+    let program = words.next().and_then(|program| program.rsplit(|byte| *byte == b'/').next());
+    match program {
+        Some(b"diorite") => words.next() == Some(b"mount"),
+        program => program.is_some_and(|name| name.starts_with(b"mount.")),
+    }
 }
 
 /// The location of a volume in use.
@@ -283,6 +318,8 @@ pub fn location_of(process: u32, image: &Path) -> Option<Location> {
 pub enum Location {
     /// A directory.
     Mount(PathBuf),
+    /// A mount that is on no directory here: it was unmounted lazily, or is in another mount namespace.
+    Detached,
     /// A protocol and an address, or a socket.
     Server(String),
 }

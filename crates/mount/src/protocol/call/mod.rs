@@ -24,7 +24,9 @@ use super::reply::{
 };
 use super::request::{Arguments, Message};
 use super::session::{MAX_TRANSFER, PAGE, Session, Transport};
-use crate::operations::{Caller, Clients, Entry, FileHandle, Files, Listed, Operations, XATTR_ACCESS_LIST};
+use crate::operations::{
+    Caller, Clients, Entry, FileHandle, Listed, OpenHandles, Operations, XATTR_ACCESS_LIST,
+};
 
 /// Flags of `renameat2`.
 const RENAME_NOREPLACE: u32 = 1;
@@ -181,7 +183,7 @@ impl<'a> Call<'a> {
         &self.session.operations
     }
 
-    fn files(&self) -> &'a Files {
+    fn files(&self) -> &'a OpenHandles {
         self.session.operations.files()
     }
 
