@@ -59,6 +59,20 @@ const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "pg_ctlcluster", package: "postgresql" },
 ];
 
+/// Programs of `cargo xtask guests` only.
+const GUEST_TOOLS: &[Tool] = &[
+    Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" },
+    Tool { program: "busybox", package: "busybox-static" },
+    Tool { program: "cpio", package: "cpio" },
+    Tool { program: "depmod", package: "kmod" },
+    Tool { program: "mdadm", package: "mdadm" },
+];
+
+/// As [`install_packages`], with the packages of `cargo xtask guests`.
+pub(crate) fn install_guest_packages() -> Result<(), String> {
+    install(TOOLS.iter().chain(GUEST_TOOLS))
+}
+
 /// As [`install_packages`], with the packages of `cargo xtask mount`.
 pub(crate) fn install_mount_packages() -> Result<(), String> {
     install(TOOLS.iter().chain(MOUNT_TOOLS))

@@ -30,6 +30,18 @@ pub enum Start {
     New,
 }
 
+/// An open file of the tests, on the host or in an image.
+pub trait WorkFile: Send + Sync {
+    /// Read at `offset`; fewer bytes only at the end of the file.
+    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
+
+    /// Write all of `memory` at `offset`.
+    fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error>;
+
+    /// Make written data durable (`fsync`).
+    fn sync(&self) -> Result<(), Error>;
+}
+
 /// An open file of the host.
 #[derive(Debug)]
 pub struct HostFile {
@@ -57,39 +69,6 @@ impl HostFile {
         Ok(Self { path: path.to_owned(), fd })
     }
 
-    /// Read at `offset`; fewer bytes only at the end of the file.
-    pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let mut done = 0;
-        while done < memory.len() {
-            match rustix::io::pread(&self.fd, &mut memory[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(Error::host(&self.path, "read", errno)),
-            }
-        }
-        Ok(done)
-    }
-
-    /// Write all of `memory` at `offset`.
-    pub fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error> {
-        let mut done = 0;
-        while done < memory.len() {
-            match rustix::io::pwrite(&self.fd, &memory[done..], offset + done as u64) {
-                Ok(0) => return Err(Error::host(&self.path, "write", rustix::io::Errno::NOSPC)),
-                Ok(count) => done += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(Error::host(&self.path, "write", errno)),
-            }
-        }
-        Ok(())
-    }
-
-    /// `fsync`.
-    pub fn sync(&self) -> Result<(), Error> {
-        rustix::fs::fsync(&self.fd).map_err(|errno| Error::host(&self.path, "sync", errno))
-    }
-
     /// Drop the host's clean cached pages of the file.
     pub fn forget_cached(&self) -> Result<(), Error> {
         rustix::fs::fadvise(&self.fd, 0, None, Advice::DontNeed)
@@ -103,11 +82,37 @@ impl HostFile {
             Err(errno) => Err(Error::host(&self.path, "preallocate", errno)),
         }
     }
+}
 
-    /// Size in bytes.
-    pub fn size(&self) -> Result<u64, Error> {
-        let stat = rustix::fs::fstat(&self.fd).map_err(|errno| Error::host(&self.path, "look up", errno))?;
-        Ok(stat.st_size as u64)
+impl WorkFile for HostFile {
+    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let mut done = 0;
+        while done < memory.len() {
+            match rustix::io::pread(&self.fd, &mut memory[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::host(&self.path, "read", errno)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error> {
+        let mut done = 0;
+        while done < memory.len() {
+            match rustix::io::pwrite(&self.fd, &memory[done..], offset + done as u64) {
+                Ok(0) => return Err(Error::host(&self.path, "write", rustix::io::Errno::NOSPC)),
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::host(&self.path, "write", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        rustix::fs::fsync(&self.fd).map_err(|errno| Error::host(&self.path, "sync", errno))
     }
 }
 

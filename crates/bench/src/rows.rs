@@ -4,6 +4,8 @@
 //! 1. A figure that does not apply to a row is absent from its JSON, never zero.
 //! 2. A row that is too short to be accurate has no rates and no CPU figures ([`Row::is_too_short`]).
 
+use std::fmt;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -46,29 +48,17 @@ pub enum Mode {
     Nocopy,
 }
 
-impl Engine {
-    /// The word in a report.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Diorite => "diorite",
-            Self::Raw => "raw",
-            Self::Sim => "sim",
-        }
+/// As in JSON.
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
-impl Mode {
-    /// The word in a report.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Buffered => "buffered",
-            Self::BufferedWarm => "buffered-warm",
-            Self::Direct => "direct",
-            Self::DirectInFlight => "direct-in-flight",
-            Self::Raw => "raw",
-            Self::Nocopy => "nocopy",
-        }
+/// As in JSON.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn job(arguments: &Job, output: &mut Output) -> Result<()> {
         Some(target) if target.starts_with("sim:") => on_simulated(arguments, &file, target, output),
         Some(target) => match target.strip_prefix("raw:") {
             Some(path) => {
-                let writes = file.jobs.iter().any(|job| job.pattern.changes());
+                let writes = file.jobs.iter().any(|job| job.pattern.writes());
                 if writes && !arguments.force {
                     crate::devices::refuse_to_destroy(path, "the job")?;
                 }
@@ -72,7 +72,7 @@ fn refuse_to_destroy(arguments: &Job, file: &JobFile, below: &Path) -> Result<()
     if arguments.force {
         return Ok(());
     }
-    for name in file.jobs.iter().filter(|job| job.pattern.changes()).flat_map(diorite_job::Job::named_files) {
+    for name in file.jobs.iter().filter(|job| job.pattern.writes()).flat_map(diorite_job::Job::named_files) {
         let inside =
             if below.as_os_str().is_empty() { &name } else { name.strip_prefix("/").unwrap_or(&name) };
         let path = below.join(inside);

@@ -34,7 +34,7 @@ use diorite_device::{Access, LockHolder, OpenError, OpenOptions, Sharing, Thread
 
 use crate::claim::Claim;
 use crate::handshake::{self, Export};
-use crate::session::{BATCH, Lost, Session, Operation};
+use crate::session::{BATCH, Lost, Operation, Session};
 use crate::uri::{NbdUri, parse};
 use crate::wire::{self, Command};
 

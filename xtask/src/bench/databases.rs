@@ -12,10 +12,11 @@ use serde_json::json;
 
 use super::Options;
 use super::measure::{build, words};
-use super::mounts::{ours, transports};
+use super::mounts::ours;
 use super::rates::{Bound, RateSuite, Runner, TargetRatio, can_mount, loop_mount, make_image};
 use crate::command::{call, output_of, shell};
 use crate::mount::databases::{Database, Mariadb, Memory, Postgresql, stop};
+use crate::mount::transport::Transport;
 use crate::setup;
 
 const CLIENTS: u32 = 8;
@@ -55,9 +56,9 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         ..Runner::default()
     };
     let mut runners = Vec::new();
-    for &(name, io_uring) in transports() {
-        let (before, after) = ours(&image, &mount, &format!("allow_other,io_uring={io_uring}"))?;
-        runners.push(runner(name, before, after));
+    for transport in Transport::enabled() {
+        let (before, after) = ours(&image, &mount, &format!("allow_other,{}", transport.option()))?;
+        runners.push(runner(transport.runner(), before, after));
     }
     runners.push(runner("kernel", loop_mount(&image, &mount), vec![format!("umount {mount}")]));
     let about = format!(

@@ -14,6 +14,7 @@ use super::rates::{
     Bound, RateSuite, Runner, TargetRatio, build_worker, can_mount, figures, fuse2fs, kernel, make_image,
 };
 use crate::command::{call, shell};
+use crate::mount::transport::Transport;
 use crate::target;
 
 /// Size of fio's file: larger than the range that a job of 4 KiB transfers touches.
@@ -114,9 +115,9 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     };
     let on = |runner: Runner, files, daemon: &str| Runner { command: command(files, daemon), ..runner };
     let mut runners = Vec::new();
-    for &(name, io_uring) in transports() {
-        let (before, after) = ours(&image, &mount, &format!("io_uring={io_uring}"))?;
-        let runner = Runner { name, before: vec![before], after, ..Runner::default() };
+    for transport in Transport::enabled() {
+        let (before, after) = ours(&image, &mount, transport.option())?;
+        let runner = Runner { name: transport.runner(), before: vec![before], after, ..Runner::default() };
         runners.push(on(runner, FILES, "diorite mount"));
     }
     let names: Vec<&'static str> = runners.iter().map(|runner| runner.name).collect();
@@ -138,17 +139,6 @@ fn suite(name: &'static str, place: &str, directory: &Path, options: &Options) -
     let result = suite.run(options);
     let _ = (std::fs::remove_file(&image), std::fs::remove_file(&archive));
     result
-}
-
-/// The names of the transports, with the value of the mount option `io_uring`.
-pub(super) fn transports() -> &'static [(&'static str, &'static str)] {
-    let both = &[("diorite", "off"), ("diorite-uring", "on")];
-    let is_on = |text: String| text.starts_with('Y');
-    let has_uring = std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(is_on);
-    if !has_uring {
-        println!("SKIPPED: diorite-uring: /sys/module/fuse/parameters/enable_uring is not Y");
-    }
-    if has_uring { both } else { &both[..1] }
 }
 
 /// The shell commands that start `diorite mount`, and those that end it and check the image.

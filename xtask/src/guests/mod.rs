@@ -83,18 +83,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if !setup::is_root() {
         return Err("guests: this needs root".to_owned());
     }
-    for (program, package) in [
-        ("qemu-system-x86_64", "qemu-system-x86"),
-        ("busybox", "busybox-static"),
-        ("cpio", "cpio"),
-        ("depmod", "kmod"),
-        ("mdadm", "mdadm"),
-        ("lvm", "lvm2"),
-    ] {
-        if !setup::is_installed(program) {
-            shell(Path::new("."), &format!("apt-get install -y -qq --no-install-recommends {package}"))?;
-        }
-    }
+    setup::install_guest_packages()?;
     super::cargo(&["build", "--quiet", "--package", "diorite-cli"], &[])?;
     let diorite =
         fs::canonicalize(target::directory().join("debug/diorite")).map_err(|error| error.to_string())?;

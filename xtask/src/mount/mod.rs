@@ -5,7 +5,7 @@ pub(crate) mod databases;
 mod faults;
 mod programs;
 mod served;
-mod transport;
+pub(crate) mod transport;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

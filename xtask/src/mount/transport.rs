@@ -17,6 +17,21 @@ pub(crate) enum Transport {
 impl Transport {
     pub(crate) const ALL: [Self; 2] = [Self::DevFuse, Self::IoUring];
 
+    /// The transports that the kernel offers now.
+    pub(crate) fn enabled() -> &'static [Self] {
+        let is_on = |text: String| text.starts_with('Y');
+        let has_both = std::fs::read_to_string(ENABLE_IO_URING).is_ok_and(is_on);
+        if !has_both {
+            println!("SKIPPED: diorite-uring: {ENABLE_IO_URING} is not Y");
+        }
+        if has_both { &Self::ALL } else { &Self::ALL[..1] }
+    }
+
+    /// The name of a runner of the benchmarks.
+    pub(crate) fn runner(self) -> &'static str {
+        if self == Self::IoUring { "diorite-uring" } else { "diorite" }
+    }
+
     /// The suffix of the names of parts.
     pub(crate) fn suffix(self) -> &'static str {
         match self {

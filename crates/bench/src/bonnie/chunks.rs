@@ -11,6 +11,7 @@ use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
 use crate::error::Error;
+use crate::host::WorkFile;
 
 /// Chunks in flight of a stream. The device gets the next request before the last completion, and one interrupt and one
 /// wake-up serve several chunks.
@@ -26,18 +27,6 @@ pub(super) fn huge_buffer(
 ) -> Result<AlignedBuf, Error> {
     let bytes = len.max(1).next_multiple_of(HUGE_BYTES);
     allocate(bytes, HUGE_BYTES).map_err(|source| Error::Memory { bytes, source })
-}
-
-/// An open file of a [`super::Target`].
-pub trait WorkFile: Send + Sync {
-    /// Read at `offset`; fewer bytes only at the end of the file.
-    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error>;
-
-    /// Write all of `memory` at `offset`.
-    fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error>;
-
-    /// Make written data durable (`fsync`).
-    fn sync(&self) -> Result<(), Error>;
 }
 
 /// Writes a file chunk by chunk from its start.

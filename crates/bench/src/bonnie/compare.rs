@@ -169,13 +169,12 @@ fn one_test(
     warm: Option<&mut Column>,
 ) -> Result<(), Error> {
     let Progress { round, observer } = *progress;
-    let (target, mode) = (workload.target, column.mode.name());
+    let (target, mode) = (workload.target, column.mode);
     let bytes = match test {
         Test::Seeks => u64::from(workload.seeking.seeks) * CHUNK_BYTES as u64,
         _ => workload.size,
     };
-    observer
-        .begin(&format!("round {}: {} {mode}: {}", round + 1, target.engine().name(), test.doing()), bytes);
+    observer.begin(&format!("round {}: {} {mode}: {}", round + 1, target.engine(), test.doing()), bytes);
     let done = workload.run(test, observer).map(|sample| column.push(sample));
     observer.end();
     let done = done.and_then(|()| match warm {
@@ -188,11 +187,11 @@ fn one_test(
 /// Read from the cache several times: one reading is too short to measure.
 fn read_warm(workload: &Workload<'_>, progress: &Progress<'_>, warm: &mut Column) -> Result<(), Error> {
     let Progress { round, observer } = *progress;
-    let engine = workload.target.engine().name();
+    let engine = workload.target.engine();
     let mut seconds = 0.0;
     for _ in 0..WARM_READINGS_MAX {
         // Each reading is a stage of its own: its bar ends at the size of the file.
-        let what = format!("round {}: {engine} {}: {}", round + 1, warm.mode.name(), Test::BlockRead.doing());
+        let what = format!("round {}: {engine} {}: {}", round + 1, warm.mode, Test::BlockRead.doing());
         observer.begin(&what, workload.size);
         let sample = workload.run(Test::BlockRead, observer);
         observer.end();

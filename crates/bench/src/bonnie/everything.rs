@@ -16,7 +16,7 @@ use super::target::{HostTarget, Target};
 use super::workload::Seeking;
 use super::{CHUNK_BYTES, ImageTarget};
 use crate::error::Error;
-use crate::host::{FileIo, HostFile, Start, TemporaryFile, free_bytes};
+use crate::host::{FileIo, HostFile, Start, TemporaryFile, WorkFile, free_bytes};
 use crate::machine::Machine;
 use crate::machine::available_memory_bytes;
 use crate::measure::background_cpu_percent;

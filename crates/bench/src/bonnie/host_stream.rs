@@ -8,7 +8,7 @@ use diorite_device::AlignedBuf;
 use super::CHUNK_BYTES;
 use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, huge_buffer};
 use crate::error::Error;
-use crate::host::HostFile;
+use crate::host::{HostFile, WorkFile};
 
 /// Read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

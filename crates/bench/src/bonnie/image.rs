@@ -8,10 +8,10 @@ use diorite::{DirectIo, DirectReader, DirectWriter, File, Filesystem};
 use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
-use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, Streamed, WorkFile, huge_buffer};
+use super::chunks::{ChunkReader, ChunkWriter, IN_FLIGHT, Streamed, huge_buffer};
 use super::target::{Target, TargetCounts, one_at_a_time};
 use crate::error::Error;
-use crate::host::{FileIo, Start};
+use crate::host::{FileIo, Start, WorkFile};
 use crate::rows::Engine;
 
 /// A file in an open filesystem, which the caller closes.

@@ -18,9 +18,9 @@ mod table;
 mod target;
 mod workload;
 
-pub use crate::host::{FileIo, Start};
+pub use crate::host::{FileIo, Start, WorkFile};
 pub use advice::advice;
-pub use chunks::{ChunkReader, ChunkWriter, WorkFile};
+pub use chunks::{ChunkReader, ChunkWriter};
 pub use compare::{Contender, Plan, measure};
 pub use csv::csv_line;
 pub use everything::{Comparison, Effort, FileSize, compare_all, need_space};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use diorite_device::AlignedBuf;
 
 use super::CHUNK_BYTES;
-use super::chunks::{ChunkReader, ChunkWriter, OneAtATime, WorkFile, huge_buffer};
+use super::chunks::{ChunkReader, ChunkWriter, OneAtATime, huge_buffer};
 use super::host_stream::{Direction, HostStream};
 use crate::error::Error;
-use crate::host::{FileIo, HostFile, Start, remove_file, sync_filesystem};
+use crate::host::{FileIo, HostFile, Start, WorkFile, remove_file, sync_filesystem};
 use crate::rows::{Engine, Mode};
 
 /// Counters of the layers below. The kernel does not report them for a host file.
@@ -165,19 +165,5 @@ impl Target for HostTarget {
 
     fn name(&self) -> String {
         self.path.display().to_string()
-    }
-}
-
-impl WorkFile for HostFile {
-    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
-        Self::read_at(self, memory, offset)
-    }
-
-    fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), Error> {
-        Self::write_all_at(self, memory, offset)
-    }
-
-    fn sync(&self) -> Result<(), Error> {
-        Self::sync(self)
     }
 }

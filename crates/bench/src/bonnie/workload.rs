@@ -12,12 +12,11 @@ use std::sync::Arc;
 use diorite_block::sync::{Mutex, now, spawn};
 use diorite_device::AlignedBuf;
 
-use super::chunks::WorkFile;
 use super::series::Sample;
 use super::target::{Target, TargetCounts};
 use super::{CHUNK_BYTES, Test};
 use crate::error::Error;
-use crate::host::{FileIo, Start};
+use crate::host::{FileIo, Start, WorkFile};
 use crate::measure::{Latencies, Snapshot};
 use crate::watch::{Cancel, Observer};
 

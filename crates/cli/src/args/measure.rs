@@ -50,7 +50,7 @@ Simulated devices:
 /// After the help of job.
 pub(super) const JOB_OPTIONS: &str = "\
 Options of a job file:
-  what      rw (also rw=read:STEP, rw=randread:COUNT, trim), bs, bsrange,
+  what      rw (also rw=read:STEP, rw=randread:COUNT), bs, bsrange,
             bssplit, bs_unaligned, size, io_size, number_ios,
             offset, offset_increment, rwmixread, rwmixwrite, loops,
             norandommap, randseed, randrepeat

@@ -80,7 +80,7 @@ pub(crate) struct Offsets {
 }
 
 impl Offsets {
-    /// Offsets of the job's transfers of one direction (0: reads, 1: writes, 2: holes) in a range of `len` bytes.
+    /// Offsets of the job's transfers of one direction (0: reads, 1: writes) in a range of `len` bytes.
     pub(crate) fn new(job: &Job, direction: usize, len: u64, seed: u64) -> Self {
         let least = job.blocks[direction].least();
         let order = if !job.pattern.is_random() {

@@ -39,7 +39,6 @@ impl JobOutcome {
     fn job_json(&self, result: &JobResult) -> Value {
         let mut json = result.json();
         json["read"]["bw_agg"] = self.share_of_group(result, |result| &result.read).into();
-        json["trim"]["bw_agg"] = self.share_of_group(result, |result| &result.trim).into();
         json["write"]["bw_agg"] = self.share_of_group(result, |result| &result.write).into();
         json
     }
@@ -61,7 +60,7 @@ impl JobResult {
             "job options": options(&self.options),
             "read": self.read.json(),
             "write": self.write.json(),
-            "trim": self.trim.json(),
+            "trim": DirectionResult::default().json(),
             "sync": { "total_ios": self.sync_ns.ios, "lat_ns": latency(&self.sync_ns.latency_ns) },
             "job_runtime": self.elapsed.as_millis() as u64,
             "usr_cpu": user,

@@ -91,8 +91,6 @@ pub struct JobResult {
     pub read: DirectionResult,
     /// Writes.
     pub write: DirectionResult,
-    /// Holes.
-    pub trim: DirectionResult,
     /// Failed transfers after which the job continued.
     pub errors: u64,
     /// The `errno` of the first of them.
@@ -115,7 +113,6 @@ impl JobResult {
         self.depth = self.depth.max(other.depth);
         self.read.add(&other.read);
         self.write.add(&other.write);
-        self.trim.add(&other.trim);
         self.errors += other.errors;
         self.first_error = self.first_error.or(other.first_error);
         self.sync_ns.add(&other.sync_ns);
@@ -126,15 +123,14 @@ impl JobResult {
 
     /// Transfers of all directions.
     pub fn total_ios(&self) -> u64 {
-        self.read.ios + self.write.ios + self.trim.ios
+        self.read.ios + self.write.ios
     }
 
-    /// Reads (0), writes (1) or holes.
+    /// Reads (0) or writes (1).
     pub(crate) fn direction_mut(&mut self, direction: usize) -> &mut DirectionResult {
         match direction {
             0 => &mut self.read,
-            1 => &mut self.write,
-            _ => &mut self.trim,
+            _ => &mut self.write,
         }
     }
 

@@ -29,7 +29,7 @@ impl JobOutcome {
         }
         for group in &self.groups {
             let _ = writeln!(text, "\nRun status group {} (all jobs):", group.group);
-            for (name, direction) in [("READ", &group.read), ("WRITE", &group.write), ("TRIM", &group.trim)] {
+            for (name, direction) in [("READ", &group.read), ("WRITE", &group.write)] {
                 self.write_group_line(&mut text, name, group.group, direction);
             }
         }
@@ -58,7 +58,6 @@ impl JobOutcome {
         );
         result.read.write_text(text, "read");
         result.write.write_text(text, "write");
-        result.trim.write_text(text, "trim");
         result.write_text(text);
     }
 
@@ -71,8 +70,7 @@ impl JobOutcome {
             of_group()
                 .map(|result| match name {
                     "READ" => &result.read,
-                    "WRITE" => &result.write,
-                    _ => &result.trim,
+                    _ => &result.write,
                 })
                 .filter(|d| d.ios > 0)
         };
@@ -110,8 +108,8 @@ impl JobResult {
         );
         let _ = writeln!(
             text,
-            "     issued rwts: total={},{},{},{} short={},{},0,0 dropped=0,0,0,0",
-            self.read.ios, self.write.ios, self.trim.ios, self.sync_ns.ios, self.read.short, self.write.short
+            "     issued rwts: total={},{},0,{} short={},{},0,0 dropped=0,0,0,0",
+            self.read.ios, self.write.ios, self.sync_ns.ios, self.read.short, self.write.short
         );
         if self.errors > 0 {
             let _ = writeln!(

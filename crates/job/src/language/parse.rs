@@ -316,7 +316,7 @@ fn split_names(names: &str) -> Vec<String> {
     kept.split(':').map(|name| name.replace('\0', ":")).collect()
 }
 
-fn blocks(options: &mut Taker<'_>) -> [BlockSizes; 3] {
+fn blocks(options: &mut Taker<'_>) -> [BlockSizes; 2] {
     let fixed = options.take("bs", block_sizes);
     let range = options.take("bsrange", block_ranges);
     let split = options.take("bssplit", block_splits);
@@ -422,7 +422,7 @@ mod tests {
         let text = "[global]\nsize=1m\n[a]\n[global]\nbs=8k,64k\n[b]\nrw=randrw\nrwmixwrite=30\n";
         let file = parse("x.fio", text).unwrap();
         assert_eq!(file.jobs[0].blocks[0], BlockSizes::fixed(4096));
-        assert_eq!(file.jobs[1].blocks[..2], [8192, 65536].map(BlockSizes::fixed));
+        assert_eq!(file.jobs[1].blocks, [8192, 65536].map(BlockSizes::fixed));
         assert_eq!(file.jobs[1].read_percent, 70);
     }
 

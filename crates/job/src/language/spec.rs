@@ -23,10 +23,6 @@ pub enum Pattern {
     Mixed,
     /// Random reads and writes.
     RandomMixed,
-    /// Sequential holes.
-    Trim,
-    /// Random holes.
-    RandomTrim,
 }
 
 impl Pattern {
@@ -39,14 +35,12 @@ impl Pattern {
             Self::RandomWrite => "randwrite",
             Self::Mixed => "rw",
             Self::RandomMixed => "randrw",
-            Self::Trim => "trim",
-            Self::RandomTrim => "randtrim",
         }
     }
 
     /// Whether offsets are random.
     pub fn is_random(self) -> bool {
-        matches!(self, Self::RandomRead | Self::RandomWrite | Self::RandomMixed | Self::RandomTrim)
+        matches!(self, Self::RandomRead | Self::RandomWrite | Self::RandomMixed)
     }
 
     /// Whether it reads.
@@ -57,16 +51,6 @@ impl Pattern {
     /// Whether it writes.
     pub fn writes(self) -> bool {
         matches!(self, Self::Write | Self::RandomWrite | Self::Mixed | Self::RandomMixed)
-    }
-
-    /// Whether it punches holes.
-    pub fn trims(self) -> bool {
-        matches!(self, Self::Trim | Self::RandomTrim)
-    }
-
-    /// Whether it changes its files.
-    pub fn changes(self) -> bool {
-        self.writes() || self.trims()
     }
 }
 
@@ -171,7 +155,7 @@ impl Default for Size {
 pub struct Tolerance {
     /// Errors of reads.
     pub reads: bool,
-    /// Errors of writes and holes.
+    /// Errors of writes.
     pub writes: bool,
     /// Blocks with wrong content.
     pub verify: bool,
@@ -203,8 +187,8 @@ pub struct Job {
     pub step: i64,
     /// `rw=PATTERN:COUNT`: sequential transfers at each random offset.
     pub run_length: u32,
-    /// `bs`, `bsrange` or `bssplit`: of reads, writes and holes.
-    pub blocks: [BlockSizes; 3],
+    /// `bs`, `bsrange` or `bssplit`: of reads and writes.
+    pub blocks: [BlockSizes; 2],
     /// `bs_unaligned`: sizes need not be multiples of the smallest one.
     pub blocks_unaligned: bool,
     /// `size`: bytes of all files together; by default their present size.
@@ -261,10 +245,10 @@ pub struct Job {
     pub think_time: Duration,
     /// `thinktime_blocks`: blocks between two pauses.
     pub think_every: u32,
-    /// `rate`: bytes a second of reads, writes and holes.
-    pub rate_bytes: [Option<u64>; 3],
+    /// `rate`: bytes a second of reads and writes.
+    pub rate_bytes: [Option<u64>; 2],
     /// `rate_iops`: transfers a second.
-    pub rate_iops: [Option<u64>; 3],
+    pub rate_iops: [Option<u64>; 2],
     /// `exitall`: the jobs of its reporting group end with it.
     pub ends_group: bool,
     /// `continue_on_error`.

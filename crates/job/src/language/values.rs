@@ -25,9 +25,10 @@ pub(super) fn pattern(value: &str) -> Result<(Pattern, i64, u32), &'static str> 
         "randwrite" => Pattern::RandomWrite,
         "rw" | "readwrite" => Pattern::Mixed,
         "randrw" => Pattern::RandomMixed,
-        "trim" => Pattern::Trim,
-        "randtrim" => Pattern::RandomTrim,
-        _ => return Err("expected read, write, randread, randwrite, rw, randrw, trim or randtrim"),
+        "trim" | "randtrim" | "trimwrite" => {
+            return Err("not supported; use read or write, or run the file with fio on a mount");
+        }
+        _ => return Err("expected read, write, randread, randwrite, rw or randrw"),
     };
     let Some(modifier) = modifier else { return Ok((pattern, 0, 1)) };
     if pattern.is_random() {
@@ -69,32 +70,32 @@ fn block(text: &str) -> Result<u64, &'static str> {
     }
 }
 
-/// Up to three values, separated by commas: reads, writes, holes. A missing value repeats the last one; an empty one is `empty`.
+/// Values of reads and writes, separated by a comma. A missing value repeats the last one; an empty one is `empty`. A third value, of fio's
+/// trims, has no effect.
 fn by_direction<T: Clone, E>(
     value: &str,
     empty: &T,
     read: impl Fn(&str) -> Result<T, E>,
     too_many: E,
-) -> Result<[T; 3], E> {
+) -> Result<[T; 2], E> {
     let mut values = Vec::new();
     for part in value.split(',') {
         values.push(if part.is_empty() { empty.clone() } else { read(part)? });
     }
     match values.as_slice() {
-        [all] => Ok([all.clone(), all.clone(), all.clone()]),
-        [reads, writes] => Ok([reads.clone(), writes.clone(), writes.clone()]),
-        [reads, writes, holes] => Ok([reads.clone(), writes.clone(), holes.clone()]),
+        [all] => Ok([all.clone(), all.clone()]),
+        [reads, writes] | [reads, writes, _] => Ok([reads.clone(), writes.clone()]),
         _ => Err(too_many),
     }
 }
 
 /// `bs=4k` or `bs=4k,64k` (reads, writes).
-pub(super) fn block_sizes(value: &str) -> Result<[BlockSizes; 3], &'static str> {
+pub(super) fn block_sizes(value: &str) -> Result<[BlockSizes; 2], &'static str> {
     by_direction(value, &BlockSizes::fixed(4096), |text| block(text).map(BlockSizes::fixed), BLOCK)
 }
 
 /// `bsrange=1k-4k` or `bsrange=1k-4k,2k-8k`.
-pub(super) fn block_ranges(value: &str) -> Result<[BlockSizes; 3], &'static str> {
+pub(super) fn block_ranges(value: &str) -> Result<[BlockSizes; 2], &'static str> {
     const EXPECTED: &str = "expected a range of block sizes such as 1k-4k";
     let range = |text: &str| {
         let (least, most) = text.split_once(['-', ':']).ok_or(EXPECTED)?;
@@ -105,7 +106,7 @@ pub(super) fn block_ranges(value: &str) -> Result<[BlockSizes; 3], &'static str>
 }
 
 /// `bssplit=4k/10:64k/50:32k/40` or one for reads and one for writes.
-pub(super) fn block_splits(value: &str) -> Result<[BlockSizes; 3], &'static str> {
+pub(super) fn block_splits(value: &str) -> Result<[BlockSizes; 2], &'static str> {
     const EXPECTED: &str = "expected a list such as 4k/60:64k/40 with at most 100 percent";
     let split = |text: &str| {
         let mut sizes = Vec::new();
@@ -145,7 +146,7 @@ pub(super) fn file_sizes(value: &str) -> Result<(u64, u64), &'static str> {
 }
 
 /// `rate=1m`, or `rate=1m,500k` (reads, writes), or `rate=,500k`.
-pub(super) fn rates(value: &str) -> Result<[Option<u64>; 3], &'static str> {
+pub(super) fn rates(value: &str) -> Result<[Option<u64>; 2], &'static str> {
     let rate = |text: &str| size(text).map(|rate| Some(rate).filter(|rate| *rate > 0));
     by_direction(value, &None, rate, "expected at most three rates")
 }
@@ -262,14 +263,14 @@ mod tests {
 
     #[test]
     fn directions_have_values_of_their_own() {
-        assert_eq!(rates("300").unwrap(), [Some(300); 3]);
-        assert_eq!(rates(",500k").unwrap(), [None, Some(500 << 10), Some(500 << 10)]);
+        assert_eq!(rates("300").unwrap(), [Some(300); 2]);
+        assert_eq!(rates(",500k").unwrap(), [None, Some(500 << 10)]);
         assert!(rates("1,2,3,4").is_err());
     }
 
     #[test]
     fn splits_are_shares_and_what_is_left() {
-        let [reads, writes, _] = block_splits("4k/10:64k/50:32k,2k/50:4k:8k").unwrap();
+        let [reads, writes] = block_splits("4k/10:64k/50:32k,2k/50:4k:8k").unwrap();
         assert_eq!([0.05, 0.15, 0.59, 0.65, 0.99].map(|at| reads.pick(at, false) >> 10), [4, 64, 64, 32, 32]);
         assert_eq!([0.4, 0.6, 0.9].map(|at| writes.pick(at, false) >> 10), [2, 4, 8]);
         assert!(block_splits("4k/60:8k/60").is_err());

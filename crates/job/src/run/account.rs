@@ -11,7 +11,7 @@ use crate::language::spec::{BlockSizes, Engine, Job};
 /// A transfer, due or in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
-    /// 0: read, 1: write, 2: hole.
+    /// 0: read, 1: write.
     pub(super) direction: usize,
     pub(super) file: usize,
     pub(super) offset: u64,
@@ -26,8 +26,8 @@ pub(super) struct Transfer {
 pub(super) struct Account<'a> {
     job: &'a Job,
     pub(super) result: JobResult,
-    /// Start of the counted time of reads, writes and holes: after the ramp, with the first transfer.
-    counted_from: [Option<Duration>; 3],
+    /// Start of the counted time of reads and writes: after the ramp, with the first transfer.
+    counted_from: [Option<Duration>; 2],
     /// Start of the running verification.
     verifies_since: Option<Duration>,
     /// Time of earlier verifications.
@@ -53,7 +53,7 @@ impl<'a> Account<'a> {
         Self {
             job,
             result,
-            counted_from: [None; 3],
+            counted_from: [None; 2],
             verifies_since: None,
             verified: Duration::ZERO,
             ramp_end,
@@ -145,12 +145,12 @@ fn record(times: &mut Histogram<u64>, time: Duration) {
 
 /// fio's line about a job before it starts.
 fn heading_of(job: &Job) -> String {
-    let [reads, writes, holes] = [0, 1, 2].map(|side| {
+    let [reads, writes] = [0, 1].map(|side| {
         let sizes: &BlockSizes = &job.blocks[side];
         format!("{}B-{}B", sizes.least(), sizes.most())
     });
     format!(
-        "rw={}, bs=(R) {reads}, (W) {writes}, (T) {holes}, ioengine={}, iodepth={}, direct={}",
+        "rw={}, bs=(R) {reads}, (W) {writes}, ioengine={}, iodepth={}, direct={}",
         job.pattern.name(),
         job.engine_name,
         job.depth,

@@ -69,7 +69,7 @@ fn work(run: &mut Run<'_>) -> Result<(), JobError> {
 fn work_once(run: &mut Run<'_>) -> Result<(), JobError> {
     let job = &run.worker.job;
     // One transfer at a time needs no queue: one call submits and waits.
-    if job.engine == Engine::Queue && job.direct && job.depth > 1 && !job.pattern.trims() {
+    if job.engine == Engine::Queue && job.direct && job.depth > 1 {
         run.queued()?;
     } else {
         run.synchronous()?;
@@ -101,7 +101,7 @@ fn open_files(worker: &Worker, target: &dyn Target, shared: &Shared) -> Result<V
     let seed = seed_of(worker);
     let open = |(index, range): (usize, FileRange)| {
         // Jobs that share a file share its open mode.
-        let write = job.pattern.changes() || job.direct && shared.is_written(&range.path);
+        let write = job.pattern.writes() || job.direct && shared.is_written(&range.path);
         let purpose = FileUse { write, create: !job.must_exist, direct: job.direct };
         let handle = target.open_handle(&range.path, purpose).map_err(worker.blame(&range.path))?;
         if job.invalidate {

@@ -118,7 +118,7 @@ fn check_space(workers: &[Worker], target: &dyn Target) -> Result<(), JobError> 
 
 /// Allocate the blocks of a written file, so that the writes need not.
 fn preallocate(worker: &Worker, range: &FileRange, target: &dyn Target) -> Result<(), JobError> {
-    if !worker.job.pattern.changes() || !worker.job.preallocate.unwrap_or(target.preallocates()) {
+    if !worker.job.pattern.writes() || !worker.job.preallocate.unwrap_or(target.preallocates()) {
         return Ok(());
     }
     let purpose = FileUse { write: true, create: true, direct: false };

@@ -8,7 +8,7 @@ use crate::language::spec::Job;
 #[derive(Debug)]
 pub(super) struct Pace {
     /// Due time of the next transfer of each direction.
-    due: [Duration; 3],
+    due: [Duration; 2],
     think_until: Duration,
     /// Transfers started since the last pause, and those in flight.
     started: u32,
@@ -17,7 +17,7 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(start: Duration) -> Self {
-        Self { due: [start; 3], think_until: start, started: 0, in_flight: 0 }
+        Self { due: [start; 2], think_until: start, started: 0, in_flight: 0 }
     }
 
     /// Due time of a transfer of this direction.

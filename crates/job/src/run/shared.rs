@@ -44,7 +44,7 @@ impl Shared {
         for worker in workers {
             for path in &worker.paths {
                 // Two names may be one file.
-                *writers.entry(target.file_of(path)).or_default() += u32::from(worker.job.pattern.changes());
+                *writers.entry(target.file_of(path)).or_default() += u32::from(worker.job.pattern.writes());
             }
         }
         let paths = workers.iter().flat_map(|worker| &worker.paths);

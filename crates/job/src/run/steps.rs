@@ -36,8 +36,8 @@ fn entropy() -> u64 {
 pub(super) struct OpenFile {
     pub(super) handle: Handle,
     pub(super) range: FileRange,
-    /// Of reads, writes and holes.
-    pub(super) offsets: [Offsets; 3],
+    /// Of reads and writes.
+    pub(super) offsets: [Offsets; 2],
 }
 
 /// The next step of a worker.
@@ -151,9 +151,7 @@ impl<'a> Run<'a> {
                 let (due, other) = (self.pace.due(drawn), self.pace.due(1 - drawn));
                 if due > at && other < due { 1 - drawn } else { drawn }
             }
-            (false, true) => 1,
-            (true, false) => 0,
-            (false, false) => 2,
+            (_, writes) => usize::from(writes),
         };
         let sizes = &job.blocks[direction];
         let least = sizes.least();
@@ -194,7 +192,7 @@ impl<'a> Run<'a> {
         let job = &self.worker.job;
         let moves_less = job.blocks_unaligned && job.has_random_map() || job.step > 0;
         let counts = moves_less && job.io_bytes.is_none() && !job.time_based;
-        let direction = usize::from(job.pattern.writes()) + 2 * usize::from(job.pattern.trims());
+        let direction = usize::from(job.pattern.writes());
         let map = self.map_of(direction);
         counts && self.files.iter().all(|file| file.offsets[map].has_ended(self.passes_due))
     }
@@ -237,9 +235,8 @@ impl<'a> Run<'a> {
                 let Transfer { file, offset, len, .. } = *transfer;
                 self.check_block((file, offset, len), &memory[..moved], None)
             }
-            // The content after a short write or a hole is not verified.
-            1 if moved == transfer.len => Ok(()),
-            1 | 2 => {
+            // The content after a short write is not verified.
+            1 if moved < transfer.len => {
                 self.written.remove(transfer.file, transfer.offset, transfer.len);
                 Ok(())
             }
@@ -254,15 +251,14 @@ impl<'a> Run<'a> {
         let job = &self.worker.job;
         self.pace.finished(job, now());
         let number = error.errno();
-        if transfer.direction > 0 {
+        if transfer.direction == 1 {
             self.written.remove(transfer.file, transfer.offset, transfer.len);
         }
         if transfer.direction == 1 && job.fills_device && FULL.contains(&number) {
             self.is_full = true;
             return Ok(());
         }
-        let side = usize::from(transfer.direction > 0);
-        if [job.tolerance.reads, job.tolerance.writes][side] {
+        if [job.tolerance.reads, job.tolerance.writes][transfer.direction] {
             self.account.failed(number);
             return Ok(());
         }

@@ -30,8 +30,7 @@ impl Run<'_> {
             let handle = &self.files[file].handle;
             let done = match direction {
                 0 => handle.read_at(&mut memory[..len], offset),
-                1 => handle.write_at(&memory[..len], offset),
-                _ => handle.punch_hole(offset, len as u64).map(|()| len),
+                _ => handle.write_at(&memory[..len], offset),
             };
             self.ended(&transfer, done, &memory)?;
             if self.must_settle() {

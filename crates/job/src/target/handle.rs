@@ -36,17 +36,6 @@ impl Handle {
         }
     }
 
-    pub(crate) fn punch_hole(&self, offset: u64, len: u64) -> Result<(), Error> {
-        match self {
-            Self::Stack(file) => file.punch_hole(offset, len),
-            Self::Kernel(file) => {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(file, flags, offset, len)
-                    .map_err(|source| os("cannot punch a hole", source))
-            }
-        }
-    }
-
     pub(crate) fn sync_all(&self) -> Result<(), Error> {
         match self {
             Self::Stack(file) => file.sync_all(),
