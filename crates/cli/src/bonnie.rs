@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use diorite_bench::bonnie::{
-    Effort, FileIo, HostTarget, ImageTarget, Seeking, Settings, comparison_text, csv_line, need_space, run,
+    FileIo, HostTarget, ImageTarget, Seeking, Settings, comparison_text, csv_line, need_space, run,
     table_text,
 };
 use diorite_bench::{Machine, Report, Row};
@@ -106,7 +106,7 @@ fn compare_all(arguments: &Bonnie, output: &mut Output) -> Result<()> {
     let directory = Path::new(".");
     let comparison = diorite_bench::bonnie::compare_all(
         directory,
-        &Effort::of_a_minute(arguments.size_mib),
+        arguments.size_mib,
         command_line(),
         &interrupt::cancel(),
         &progress,

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use diorite_bench::{Better, Machine, Observer, Report, Verdict};
+use diorite_bench::bonnie::verdict_line;
+use diorite_bench::{Machine, Observer, Report};
 use diorite_repro::{Options, Outcome, ReproError, boundary, fairness, matrix, odirect, page, raw};
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -110,21 +111,6 @@ fn print(outcome: &Outcome, output: &mut Output) -> Result<()> {
         output.paragraph(&format!("  {note}"), "  ")?;
     }
     output.line("")
-}
-
-fn verdict_line(verdict: &Verdict) -> String {
-    let (word, sign) = match (verdict.holds, verdict.better) {
-        (true, Better::Higher) => ("holds ", ">="),
-        (true, Better::Lower) => ("holds ", "<="),
-        (false, Better::Higher) => ("MISSED", ">="),
-        (false, Better::Lower) => ("MISSED", "<="),
-    };
-    format!(
-        "{word} {}: {} (target {sign} {})",
-        verdict.name,
-        figure(verdict.measured),
-        figure(verdict.target)
-    )
 }
 
 fn figure(value: f64) -> String {

@@ -32,9 +32,6 @@ pub enum ReproError {
         /// The error of the system.
         source: std::io::Error,
     },
-    /// Bonnie on this machine failed.
-    #[error(transparent)]
-    Bonnie(#[from] diorite_bench::Error),
     /// The disk test failed.
     #[error(transparent)]
     DiskPerf(#[from] diorite_bench::diskperf::DiskPerfError),

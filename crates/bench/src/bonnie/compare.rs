@@ -30,7 +30,7 @@ use crate::error::Error;
 use crate::host::FileIo;
 use crate::measure::OtherPrograms;
 use crate::published::{BonnieCell, Odirect2001, mean};
-use crate::rows::{CpuScope, Engine, Mode, Report, Row, Verdict};
+use crate::rows::{Engine, Mode, Report, Row, Verdict};
 use crate::watch::{Cancel, Observer};
 
 /// Most CPU use of other programs, in percent of a CPU, for a verdict on CPU time.
@@ -136,7 +136,7 @@ pub fn measure(
         for test in Test::ALL {
             let Some((_, series)) = column.series.iter().find(|(known, _)| *known == test) else { continue };
             let mode = if test.is_per_byte() { Mode::Buffered } else { column.mode };
-            report.rows.extend(series.row(column.engine, mode, CpuScope::Machine));
+            report.rows.extend(series.row(column.engine, mode));
         }
     }
     let seconds = now().saturating_sub(start).as_secs_f64();

@@ -2,6 +2,7 @@
 //!
 //! The files are removed at the end, also after an error or an interrupt.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,45 +28,10 @@ use crate::watch::{Cancel, Observer};
 const PROBE_BYTES: u64 = 64 << 20;
 /// Approximate passes over a file in a round of all contenders.
 const PASSES_OF_A_ROUND: f64 = 24.0;
-
-/// Size of each file, in units of 2^20 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileSize {
-    /// A given size.
-    Mib(u32),
-    /// A size for which the least rounds fit into the time, if this disk is fast enough for `least`.
-    Affordable {
-        /// Least size.
-        least: u32,
-        /// Largest size, which is also limited to a quarter of the free space and of the available memory.
-        most: u32,
-    },
-}
-
-/// Size and length of a comparison.
-#[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// Size of each file.
-    pub size: FileSize,
-    /// Least rounds.
-    pub rounds_min: u32,
-    /// After this time and the least rounds, no round begins.
-    pub budget: Duration,
-    /// Whether the per-byte tests run.
-    pub per_byte: bool,
-}
-
-impl Effort {
-    /// All tests within a minute, on files of this size, or as large as the time allows, up to the working set of 2001.
-    pub fn of_a_minute(size_mib: Option<u32>) -> Self {
-        Self {
-            size: size_mib.map_or(FileSize::Affordable { least: 16, most: 400 }, FileSize::Mib),
-            rounds_min: if size_mib.is_some() { 3 } else { 5 },
-            budget: Duration::from_secs(36),
-            per_byte: true,
-        }
-    }
-}
+/// After this time and the least rounds, no round begins: the whole run takes less than a minute.
+const BUDGET: Duration = Duration::from_secs(36);
+/// Least and largest size of the files in units of 2^20 bytes, if none is given: the largest is the working set of 2001.
+const MIB: RangeInclusive<u32> = 16..=400;
 
 /// A comparison and the size of its files.
 #[derive(Clone, Debug)]
@@ -92,10 +58,11 @@ pub fn need_space(directory: &Path, bytes: u64) -> Result<(), Error> {
 }
 
 /// Compare buffered and direct I/O of the host and of Diorite on files in `directory`: host direct with one chunk and several chunks in
-/// flight, Diorite buffered with cold and warm cache.
+/// flight, Diorite buffered with cold and warm cache. The files have `size_mib` units of 2^20 bytes, or as many as this disk writes in the time,
+/// and at most a quarter of the free space and of the available memory.
 pub fn compare_all(
     directory: &Path,
-    effort: &Effort,
+    size_mib: Option<u32>,
     command: String,
     cancel: &Cancel,
     observer: &dyn Observer,
@@ -105,13 +72,13 @@ pub fn compare_all(
     let host = Arc::new(HostTarget::new(directory, "")?);
     let queued = Arc::new(HostTarget::new(directory, "q")?.in_flight());
     let io = if supports_direct(host.path())? { FileIo::Direct } else { FileIo::Buffered };
-    let mib = match effort.size {
-        FileSize::Mib(mib) => mib,
-        FileSize::Affordable { least, most } => {
-            let most = most.min(free_mib(directory)?).max(least);
-            let wanted = mib_a_second(host.path(), io, cancel)? * effort.budget.as_secs_f64();
-            let passes = PASSES_OF_A_ROUND * f64::from(effort.rounds_min);
-            ((wanted / passes) as u32).clamp(least, most)
+    let rounds_min = if size_mib.is_some() { 3 } else { 5 };
+    let mib = match size_mib {
+        Some(mib) => mib,
+        None => {
+            let most = free_mib(directory)?.clamp(*MIB.start(), *MIB.end());
+            let wanted = mib_a_second(host.path(), io, cancel)? * BUDGET.as_secs_f64();
+            ((wanted / (PASSES_OF_A_ROUND * f64::from(rounds_min))) as u32).clamp(*MIB.start(), most)
         }
     };
     let size = u64::from(mib) * CHUNK_BYTES as u64;
@@ -122,9 +89,11 @@ pub fn compare_all(
     let filesystem = make_filesystem(image.path(), size, io)?;
     report.host.background_cpu_percent = Some(background_cpu_percent(Duration::from_millis(400)));
 
+    let seeking = Seeking { seeks: 192, ..Seeking::default() };
+    let plan = Plan { size, rounds_min, rounds_max: 15, budget: BUDGET, seeking };
     let result = measure(
-        &contenders([&host, &queued], &filesystem, image.path(), io, effort.per_byte),
-        &plan(size, effort),
+        &contenders([&host, &queued], &filesystem, image.path(), io),
+        &plan,
         cancel,
         observer,
         &mut report,
@@ -136,22 +105,11 @@ pub fn compare_all(
     Ok(Comparison { report, size_mib: mib })
 }
 
-fn plan(size: u64, effort: &Effort) -> Plan {
-    Plan {
-        size,
-        rounds_min: effort.rounds_min,
-        rounds_max: 15,
-        budget: effort.budget,
-        seeking: Seeking { seeks: 192, ..Seeking::default() },
-    }
-}
-
 fn contenders(
     [host, queued]: [&Arc<HostTarget>; 2],
     filesystem: &Filesystem,
     image: &Path,
     io: FileIo,
-    per_byte: bool,
 ) -> Vec<Contender> {
     let contender = |target: &Arc<dyn Target>, io, per_byte| Contender {
         target: Arc::clone(target),
@@ -163,12 +121,12 @@ fn contenders(
     let queued: Arc<dyn Target> = Arc::<HostTarget>::clone(queued);
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let ours: Arc<dyn Target> = Arc::new(ImageTarget::new(filesystem.clone(), name, "/"));
-    let mut contenders = vec![contender(&host, FileIo::Buffered, per_byte)];
+    let mut contenders = vec![contender(&host, FileIo::Buffered, true)];
     if io == FileIo::Direct {
         contenders.push(contender(&host, FileIo::Direct, false));
         contenders.push(contender(&queued, FileIo::Direct, false));
     }
-    contenders.push(Contender { warm: true, ..contender(&ours, FileIo::Buffered, per_byte) });
+    contenders.push(Contender { warm: true, ..contender(&ours, FileIo::Buffered, true) });
     contenders.push(contender(&ours, FileIo::Direct, false));
     contenders
 }

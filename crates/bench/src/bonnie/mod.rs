@@ -23,7 +23,7 @@ pub use advice::advice;
 pub use chunks::{ChunkReader, ChunkWriter};
 pub use compare::{Contender, Plan, measure};
 pub use csv::csv_line;
-pub use everything::{Comparison, Effort, FileSize, compare_all, need_space};
+pub use everything::{Comparison, compare_all, need_space};
 pub use image::ImageTarget;
 pub use render::{comparison_text, verdict_line};
 pub use series::{Sample, Series};

@@ -50,7 +50,7 @@ impl Series {
 
     /// All runs as one row; `None` without a run. Rates are medians over the runs. The machine's CPU time is too coarse for
     /// one run, so its figures are sums over all.
-    pub fn row(&self, engine: Engine, mode: Mode, scope: CpuScope) -> Option<Row> {
+    pub fn row(&self, engine: Engine, mode: Mode) -> Option<Row> {
         let first = self.samples.first()?;
         let mut spent = Spent::default();
         let mut latencies = Latencies::default();
@@ -71,10 +71,7 @@ impl Series {
             return Some(row);
         }
         let rates: Vec<f64> = self.samples.iter().map(Sample::mb_per_s).collect();
-        let cpu = match scope {
-            CpuScope::Process => spent.cpu_s_process,
-            CpuScope::Machine => spent.cpu_s_machine(),
-        };
+        let cpu = spent.cpu_s_machine();
         row.mb_per_s = Some(median(&rates));
         if rates.len() > 1 {
             let low = rates.iter().copied().fold(f64::INFINITY, f64::min);
@@ -84,11 +81,11 @@ impl Series {
         row.ops_per_s = Some(median(
             &self.samples.iter().map(|s| s.operations as f64 / s.spent.seconds.max(1e-9)).collect::<Vec<_>>(),
         ));
-        row.cpu_scope = Some(scope);
+        row.cpu_scope = Some(CpuScope::Machine);
         row.cpu_percent = Some(100.0 * cpu / spent.seconds);
         row.cpu_s_per_gb = Some(cpu * 1e9 / bytes as f64);
         row.cpu_s_process = Some(spent.cpu_s_process);
-        row.cpu_s_machine = Some(spent.cpu_s_machine());
+        row.cpu_s_machine = Some(cpu);
         Some(row)
     }
 
@@ -126,7 +123,7 @@ mod tests {
         for seconds in [1.0, 2.0, 10.0] {
             series.push(sample(seconds, 100_000_000));
         }
-        let row = series.row(Engine::Host, Mode::Direct, CpuScope::Machine).unwrap();
+        let row = series.row(Engine::Host, Mode::Direct).unwrap();
         assert_eq!(
             (row.rounds, row.bytes, row.bios, row.bytes_copied),
             (Some(3), 300_000_000, Some(9), Some(0))
@@ -141,7 +138,7 @@ mod tests {
     fn short_row_has_no_rates() {
         let mut series = Series::default();
         series.push(sample(0.4, 100_000_000));
-        let row = series.row(Engine::Host, Mode::Direct, CpuScope::Process).unwrap();
+        let row = series.row(Engine::Host, Mode::Direct).unwrap();
         assert!(row.is_too_short());
         assert_eq!(
             (row.mb_per_s, row.ops_per_s, row.cpu_percent, row.cpu_s_per_gb),

@@ -6,7 +6,7 @@ use super::workload::{Seeking, Workload};
 use super::{CHUNK_BYTES, Test};
 use crate::error::Error;
 use crate::host::FileIo;
-use crate::rows::{CpuScope, Mode, Row};
+use crate::rows::{Mode, Row};
 use crate::watch::{Cancel, Observer};
 
 /// Options of a run.
@@ -67,7 +67,7 @@ fn rows(workload: &Workload<'_>, settings: &Settings, observer: &dyn Observer) -
         let mut series = Series::default();
         series.push(sample?);
         let mode = if test.is_per_byte() { Mode::Buffered } else { workload.target.mode(settings.io) };
-        rows.extend(series.row(workload.target.engine(), mode, CpuScope::Machine));
+        rows.extend(series.row(workload.target.engine(), mode));
     }
     Ok(rows)
 }

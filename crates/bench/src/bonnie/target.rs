@@ -1,7 +1,7 @@
 //! The file of a test, in a directory of the host or of an image.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use diorite_device::AlignedBuf;
@@ -10,7 +10,7 @@ use super::CHUNK_BYTES;
 use super::chunks::{ChunkReader, ChunkWriter, OneAtATime, huge_buffer};
 use super::host_stream::{Direction, HostStream};
 use crate::error::Error;
-use crate::host::{FileIo, HostFile, Start, WorkFile, remove_file, sync_filesystem};
+use crate::host::{FileIo, HostFile, Start, TemporaryFile, WorkFile, remove_file, sync_filesystem};
 use crate::rows::{Engine, Mode};
 
 /// Counters of the layers below. The kernel does not report them for a host file.
@@ -79,16 +79,15 @@ pub(super) fn one_at_a_time<P: Target + ?Sized>(
 /// A file in a directory of the host; removed when this is dropped.
 #[derive(Debug)]
 pub struct HostTarget {
-    path: PathBuf,
+    file: TemporaryFile,
     in_flight: bool,
 }
 
 impl HostTarget {
     /// A file with a name of this process in `directory`. `label` distinguishes files of one process.
     pub fn new(directory: &Path, label: &str) -> Result<Self, Error> {
-        let path = directory.join(format!("Bonnie.{}{label}", std::process::id()));
-        remove_file(&path)?;
-        Ok(Self { path, in_flight: false })
+        let name = format!("Bonnie.{}{label}", std::process::id());
+        Ok(Self { file: TemporaryFile::new(directory, name.as_ref())?, in_flight: false })
     }
 
     /// Direct block writes and reads keep eight chunks in flight.
@@ -100,23 +99,16 @@ impl HostTarget {
 
     fn open_file(&self, io: FileIo, start: Start) -> Result<HostFile, Error> {
         if start == Start::New {
-            remove_file(&self.path)?;
+            remove_file(self.path())?;
             // Otherwise the journal would free the old blocks while another contender is measured.
-            sync_filesystem(self.path.parent().unwrap_or(Path::new(".")))?;
+            sync_filesystem(self.path().parent().unwrap_or(Path::new(".")))?;
         }
-        HostFile::open(&self.path, io, start)
+        HostFile::open(self.path(), io, start)
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for HostTarget {
-    fn drop(&mut self) {
-        // A destructor cannot report an error.
-        let _ = remove_file(&self.path);
+        self.file.path()
     }
 }
 
@@ -152,11 +144,11 @@ impl Target for HostTarget {
     }
 
     fn forget_cached(&self) -> Result<(), Error> {
-        HostFile::open(&self.path, FileIo::Buffered, Start::Existing)?.forget_cached()
+        HostFile::open(self.path(), FileIo::Buffered, Start::Existing)?.forget_cached()
     }
 
     fn remove(&self) -> Result<(), Error> {
-        remove_file(&self.path)
+        remove_file(self.path())
     }
 
     fn counts(&self) -> Option<TargetCounts> {
@@ -164,6 +156,6 @@ impl Target for HostTarget {
     }
 
     fn name(&self) -> String {
-        self.path.display().to_string()
+        self.path().display().to_string()
     }
 }

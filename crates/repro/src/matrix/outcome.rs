@@ -30,6 +30,18 @@ pub struct Summary {
     pub worst_max_ms: f64,
 }
 
+impl Summary {
+    fn key(&self) -> (&str, &str, &str) {
+        (self.workload, &self.disk, &self.scheduler)
+    }
+}
+
+impl Cell {
+    fn key(&self) -> (&str, &str, &str) {
+        (self.workload, &self.disk, &self.scheduler)
+    }
+}
+
 /// A scheduler on one workload and disk beside another one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
@@ -86,17 +98,10 @@ impl Matrix {
     pub fn summaries(&self) -> Vec<Summary> {
         let mut summaries: Vec<Summary> = Vec::new();
         for cell in &self.cells {
-            let is_it = |other: &&Cell| {
-                (other.workload, &other.disk, &other.scheduler)
-                    == (cell.workload, &cell.disk, &cell.scheduler)
-            };
-            let is_known = summaries.iter().any(|known| {
-                (known.workload, &known.disk, &known.scheduler)
-                    == (cell.workload, &cell.disk, &cell.scheduler)
-            });
-            if is_known {
+            if summaries.iter().any(|known| known.key() == cell.key()) {
                 continue;
             }
+            let is_it = |other: &&Cell| other.key() == cell.key();
             let of = |figure: fn(&Cell) -> f64| {
                 median(&self.cells.iter().filter(is_it).map(figure).collect::<Vec<_>>())
             };
@@ -152,9 +157,8 @@ impl Matrix {
             for workload in distinct(summaries.iter().map(|summary| summary.workload)) {
                 let _ = write!(text, "{workload:<24}");
                 for (scheduler, verdicts) in schedulers.iter().zip(&verdicts) {
-                    let cell = summaries.iter().find(|summary| {
-                        (summary.workload, &summary.disk, &summary.scheduler) == (workload, &disk, scheduler)
-                    });
+                    let key = (workload, &*disk, &**scheduler);
+                    let cell = summaries.iter().find(|summary| summary.key() == key);
                     let Some(cell) = cell else { continue };
                     let is_it = |it: &&Comparison| it.workload == workload && it.disk == disk;
                     let is_behind = verdicts.iter().find(is_it).is_some_and(Comparison::is_behind);
