@@ -339,6 +339,7 @@ impl Whole {
 mod tests {
     use super::*;
     use crate::lvm_group::Logical;
+    use diorite_sim::image::ImageDevice;
 
     /// The list of a group's volumes was empty in the message.
     #[test]
@@ -361,11 +362,9 @@ mod tests {
     #[test]
     fn segments_that_are_not_of_whole_blocks_are_refused() {
         let volume = |logical_block_size, extents: [u64; 2]| {
-            let geometry = diorite_block::Geometry {
-                logical_block_size,
-                ..diorite_device::MemoryDevice::geometry_for(1 << 20)
-            };
-            let device: Arc<dyn BlockDevice> = diorite_device::MemoryDevice::with_geometry("disk", geometry);
+            let geometry =
+                diorite_block::Geometry { logical_block_size, ..ImageDevice::geometry_for(1 << 20) };
+            let device: Arc<dyn BlockDevice> = ImageDevice::zeroed_with(geometry);
             let mut content = diorite_device::AlignedBuf::zeroed(1 << 20, 4096);
             content.chunks_mut(1024).zip(0..).for_each(|(extent, number)| extent.fill(number as u8));
             device.write_bytes(0, &content, diorite_block::BioFlags::SYNC).expect("written");

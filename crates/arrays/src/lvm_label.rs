@@ -141,7 +141,8 @@ fn text(device: &dyn BlockDevice, start: u64, size: u64) -> Result<Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_device::{AlignedBuf, MemoryDevice};
+    use diorite_device::AlignedBuf;
+    use diorite_sim::image::ImageDevice;
 
     fn labelled(number_in_it: u64) -> [u8; SECTOR] {
         let mut sector = [0; SECTOR];
@@ -160,7 +161,7 @@ mod tests {
         for (at, sector) in sectors {
             start[at * SECTOR..][..SECTOR].copy_from_slice(sector);
         }
-        let device: std::sync::Arc<dyn BlockDevice> = MemoryDevice::new(1 << 20);
+        let device: std::sync::Arc<dyn BlockDevice> = ImageDevice::zeroed(1 << 20);
         device.write_bytes(0, &start, diorite_block::BioFlags::NONE).expect("written");
         device
     }

@@ -207,12 +207,12 @@ mod tests {
 
     use super::*;
     use diorite_block::IoErrorKind;
-    use diorite_device::MemoryDevice;
     use diorite_device::PartitionDevice;
+    use diorite_sim::image::ImageDevice;
 
     /// All that has this operation fails.
     #[derive(Debug)]
-    struct Failing(Arc<MemoryDevice>, Op);
+    struct Failing(Arc<ImageDevice>, Op);
 
     impl BlockDevice for Failing {
         fn geometry(&self) -> &Geometry {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_one_child_cannot_read_another_does() {
-        let (bad, good) = (MemoryDevice::new(1 << 20), MemoryDevice::new(1 << 20));
+        let (bad, good) = (ImageDevice::zeroed(1 << 20), ImageDevice::zeroed(1 << 20));
         (&*good as &dyn BlockDevice)
             .write_bytes(4096, &[7; 4096], diorite_block::BioFlags::SYNC)
             .expect("written");
@@ -258,8 +258,8 @@ mod tests {
     #[test]
     fn no_larger_write_is_atomic_than_on_every_child() {
         let child = |atomic_write_bytes| {
-            let geometry = Geometry { atomic_write_bytes, ..MemoryDevice::geometry_for(1 << 20) };
-            MemoryDevice::with_geometry("child", geometry)
+            let geometry = Geometry { atomic_write_bytes, ..ImageDevice::geometry_for(1 << 20) };
+            ImageDevice::zeroed_with(geometry)
         };
         let children: Vec<Arc<dyn BlockDevice>> = vec![child(64 << 10), child(0)];
         let marks = Some(Box::new(NoMarks) as Box<dyn WriteMarks>);
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn after_a_failed_write_all_reads_go_to_the_first_child() {
         let children: Vec<Arc<dyn BlockDevice>> =
-            vec![MemoryDevice::new(1 << 20), Arc::new(Failing(MemoryDevice::new(1 << 20), Op::Write))];
+            vec![ImageDevice::zeroed(1 << 20), Arc::new(Failing(ImageDevice::zeroed(1 << 20), Op::Write))];
         let marks = Some(Box::new(NoMarks) as Box<dyn WriteMarks>);
         let mirror = MirrorDevice::new("mirror".to_owned(), children, true, marks).expect("a mirror");
         let mirror = &mirror;

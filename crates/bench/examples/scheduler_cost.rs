@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use diorite::front_end::ScheduledDevice;
 use diorite::{BlockDevice, DirectIo, File, RawFile, SchedulerKind};
-use diorite_device::MemoryDevice;
+use diorite_sim::image::ImageDevice;
 
 const BLOCK: usize = 4096;
 const CAPACITY: u64 = 8 << 20;
@@ -19,7 +19,7 @@ const NAMES: [&str; 5] = ["bare", "none", "deadline", "cfq", "inject"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds = std::env::args().nth(1).map_or(Ok(31), |text| text.parse())?;
-    let device: Arc<dyn BlockDevice> = MemoryDevice::new(CAPACITY);
+    let device: Arc<dyn BlockDevice> = ImageDevice::zeroed(CAPACITY);
     let files: Vec<File> = NAMES.iter().map(|name| open(&device, name)).collect::<Result<_, _>>()?;
     let mut taken = vec![Vec::new(); NAMES.len()];
     for round in 0..=rounds {

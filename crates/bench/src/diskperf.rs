@@ -471,7 +471,7 @@ impl Test<'_> {
 
 #[cfg(test)]
 mod tests {
-    use diorite_device::MemoryDevice;
+    use diorite_sim::image::ImageDevice;
 
     use super::*;
     use crate::watch::Silent;
@@ -490,7 +490,7 @@ mod tests {
     /// The time of allocating memory was part of the rate.
     #[test]
     fn the_time_is_that_of_the_transfers() {
-        let targets: [Arc<dyn BlockDevice>; 1] = [MemoryDevice::new(4 << 20)];
+        let targets: [Arc<dyn BlockDevice>; 1] = [ImageDevice::zeroed(4 << 20)];
         let options = DiskPerf {
             blocks: 1,
             block_bytes: 4 << 20,
@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn a_test_that_is_interrupted_has_the_figures_of_what_it_did() {
         for direction in [Direction::Read, Direction::Write] {
-            let device = MemoryDevice::new(1 << 20);
+            let device = ImageDevice::zeroed(1 << 20);
             let targets: [Arc<dyn BlockDevice>; 1] = [device.clone()];
             let options = DiskPerf { blocks: 8, block_bytes: 64 << 10, direction, ..DiskPerf::default() };
             let cancel = Cancel::default();

@@ -138,13 +138,13 @@ mod tests {
 
     use diorite::front_end::{IoOwner, IoPriority};
     use diorite::{BlockDevice, SchedulerKind};
-    use diorite_device::MemoryDevice;
+    use diorite_sim::image::ImageDevice;
 
     use super::*;
 
     #[test]
     fn owners_are_told_apart_by_name_bytes_and_times() {
-        let memory: Arc<dyn BlockDevice> = MemoryDevice::new(1 << 20);
+        let memory: Arc<dyn BlockDevice> = ImageDevice::zeroed(1 << 20);
         let device = ScheduledDevice::of_kind(&memory, SchedulerKind::Inject).expect("a scheduler");
         for (task, count) in [(1, 3), (2, 1)] {
             let _charged = IoOwner { task: TaskId(task), priority: IoPriority::default() }.enter();

@@ -30,6 +30,7 @@
 //! ```
 #![warn(clippy::missing_errors_doc)]
 
+mod block_kind;
 pub mod casefold;
 pub mod checksum;
 pub mod directory;
@@ -49,6 +50,7 @@ pub mod superblock;
 mod types;
 pub mod xattr;
 
+pub use block_kind::{BlockKind, Role};
 pub use checksum::ChecksumSeed;
 pub use error::{Corrupt, Error, Incompatible, Result, elsewhere, uuid_text};
 pub use features::{Compat, Features, Incompat, RoCompat};

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use diorite_device::MemoryDevice;
 use diorite_ext::{FileKind, InodeNumber, NodeSpec, Owner, Volume, VolumeOptions};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite_sim::image::ImageDevice;
 
 /// CPU time of this thread: other work on the machine does not count.
 fn cpu_time() -> Duration {
@@ -17,7 +17,7 @@ fn main() {
     let count: u32 = std::env::args().find_map(|argument| argument.parse().ok()).unwrap_or(100_000);
     for (flavor, name) in [(Flavor::Ext2, "ext2"), (Flavor::Ext4, "ext4")] {
         let size = (u64::from(count) * 2048).max(256 << 20);
-        let device = MemoryDevice::new(size);
+        let device = ImageDevice::zeroed(size);
         let inodes = count + count / 4 + 1000;
         let options = MkfsOptions {
             inodes: Some(inodes),

@@ -22,38 +22,14 @@ use hashbrown::DefaultHashBuilder;
 use indexmap::IndexMap;
 
 use crate::memory::{BlockMemory, BlockPool};
+pub use diorite_ext_format::BlockKind;
+use diorite_ext_format::Role;
+
 use crate::{BlockSize, Corrupt, Error, FsBlock, Result};
 
-/// Kind of a metadata block for the log and the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It refers to other blocks, or to none.
-    Node,
-    /// All blocks are found through it, as through a table of inodes: in place it is written after the blocks that it refers to.
-    Table,
-    /// As [`Role::Table`], with checksums or counts of other blocks in it: it is completed last.
-    Summary,
-    /// As [`Role::Summary`], and its content is made of memory, under locks of the filesystem's that are taken after the block's own.
-    Derived,
-}
-
-/// Kind of a metadata block: how it is verified after a read and completed before a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockKind {
-    /// When it is completed and written.
-    pub role: Role,
-    /// The filesystem's identity of the block: compared, and handed to its [`Checksums`]. Zeros are for blocks without anything to verify.
-    pub tag: [u32; 3],
-}
-
-impl BlockKind {
-    /// A block without anything to verify, which may be found to be of another kind.
-    pub const PLAIN: Self = Self { role: Role::Node, tag: [0; 3] };
-
-    /// Whether blocks of this kind have checksums of other blocks in them: freeze them last.
-    pub(crate) fn is_completed_last(self) -> bool {
-        matches!(self.role, Role::Summary | Role::Derived)
-    }
+/// Whether blocks of this kind have checksums of other blocks in them: freeze them last.
+pub(crate) fn is_completed_last(kind: BlockKind) -> bool {
+    matches!(kind.role(), Role::Summary | Role::Derived)
 }
 
 /// Verifies blocks after a read and completes them before a write; made by the volume.
@@ -92,7 +68,7 @@ diorite_block::short_debug!(Buffer, block);
 
 impl Buffer {
     fn new(block: FsBlock, bytes: BlockMemory, kind: BlockKind, loaded: bool) -> Self {
-        let is_derived = kind.role == Role::Derived;
+        let is_derived = kind.role() == Role::Derived;
         let rank = if is_derived { Rank::DescriptorContent } else { Rank::BufferContent };
         Self {
             block,
@@ -115,7 +91,7 @@ impl Buffer {
     /// Before its content is waited for as that of a block of this kind. On a damaged volume a group's bitmap may be a block of
     /// descriptors: a thread that has the group locked must not wait for the descriptors, which are completed under the locks of their groups.
     fn check_order(&self, kind: BlockKind) -> Result<()> {
-        if self.is_derived == (kind.role == Role::Derived) {
+        if self.is_derived == (kind.role() == Role::Derived) {
             Ok(())
         } else {
             Err(Corrupt::SharedBlock { block: self.block }.into())
@@ -157,7 +133,7 @@ impl Buffer {
         let mut guard = self.content.write();
         self.joined.store(0, Ordering::Release);
         // Descriptors and superblock are made of memory that changes without their buffer.
-        if guard.needs_checksum || guard.kind.is_completed_last() {
+        if guard.needs_checksum || is_completed_last(guard.kind) {
             guard.needs_checksum = false;
             let kind = guard.kind;
             let bytes: &mut BlockMemory = Arc::make_mut(&mut guard.bytes);
@@ -184,8 +160,8 @@ pub struct BufferMut<'a>(WriteGuard<'a, Content>);
 
 impl BufferMut<'_> {
     /// Make the block another kind, when its content becomes that.
-    pub fn set_kind(&mut self, kind: impl Into<BlockKind>) {
-        self.0.kind = kind.into();
+    pub fn set_kind(&mut self, kind: BlockKind) {
+        self.0.kind = kind;
     }
 }
 
@@ -280,8 +256,7 @@ impl BufferCache {
     }
 
     /// The block's buffer, read and verified if it is not in memory.
-    pub fn get(&self, block: FsBlock, kind: impl Into<BlockKind>) -> Result<Arc<Buffer>> {
-        let kind = kind.into();
+    pub fn get(&self, block: FsBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
         loop {
             if let Some(buffer) = self.get_cached(block, kind)? {
                 return Ok(buffer);
@@ -293,8 +268,7 @@ impl BufferCache {
     }
 
     /// The block's buffer if it is in memory, verified as a block of this kind.
-    pub fn get_cached(&self, block: FsBlock, kind: impl Into<BlockKind>) -> Result<Option<Arc<Buffer>>> {
-        let kind = kind.into();
+    pub fn get_cached(&self, block: FsBlock, kind: BlockKind) -> Result<Option<Arc<Buffer>>> {
         let Some(buffer) = self.shard(block).lock().map.get(&block.0).cloned() else { return Ok(None) };
         buffer.check_order(kind)?;
         if !buffer.loaded.load(Ordering::Acquire) && buffer.content.read().failed {
@@ -308,7 +282,7 @@ impl BufferCache {
     /// A block that is in memory as one kind and asked for as another is used twice on this volume.
     fn check_kind(&self, buffer: &Buffer, kind: BlockKind) -> Result<()> {
         let content = buffer.content.read();
-        if content.kind == kind || content.kind == BlockKind::PLAIN && !content.needs_checksum {
+        if content.kind == kind || content.kind == BlockKind::Plain && !content.needs_checksum {
             if content.kind != kind {
                 if let Some(checksums) = self.checksums.get() {
                     checksums.verify(buffer.block, kind, &content.bytes)?;
@@ -352,16 +326,16 @@ impl BufferCache {
 
     /// Read the missing blocks of a run, in as few transfers as possible; `kind_of` gives the kind of the block at an offset
     /// from the first one. Blocks that cannot be read or verified are left out: a later read gets the error.
-    pub fn read_ahead<K: Into<BlockKind>>(&self, first: FsBlock, count: u64, kind_of: impl Fn(u64) -> K) {
+    pub fn read_ahead(&self, first: FsBlock, count: u64, kind_of: impl Fn(u64) -> BlockKind) {
         let end = first.0.saturating_add(count.min(READ_AHEAD_BLOCKS_MAX as u64));
         self.read_ahead_each((first.0..end).map(|block| (FsBlock(block), kind_of(block - first.0))));
     }
 
     /// As [`BufferCache::read_ahead`], for blocks in several places: all are asked for at once.
-    pub fn read_ahead_each(&self, blocks: impl Iterator<Item = (FsBlock, impl Into<BlockKind>)>) {
+    pub fn read_ahead_each(&self, blocks: impl Iterator<Item = (FsBlock, BlockKind)>) {
         let inside = blocks.filter(|(block, _)| block.0 < self.blocks).take(READ_AHEAD_BLOCKS_MAX);
         let buffers: Vec<_> = inside
-            .map(|(block, kind)| Arc::new(Buffer::new(block, self.memory.zeroed(), kind.into(), false)))
+            .map(|(block, kind)| Arc::new(Buffer::new(block, self.memory.zeroed(), kind, false)))
             .collect();
         let mut loading: Vec<_> = buffers
             .iter()
@@ -400,8 +374,7 @@ impl BufferCache {
     }
 
     /// A buffer of zeros for a block that becomes metadata now: nothing is read. Only a transaction handle calls this.
-    pub fn create(&self, block: FsBlock, kind: impl Into<BlockKind>) -> Result<Arc<Buffer>> {
-        let kind = kind.into();
+    pub fn create(&self, block: FsBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
         self.check_address(block)?;
         let buffer = Arc::new(Buffer::new(block, self.memory.zeroed(), kind, true));
         loop {
@@ -523,19 +496,19 @@ impl Checksums for NoChecksums {
 
 #[cfg(test)]
 mod tests {
-    use diorite_device::MemoryDevice;
+    use diorite_sim::image::ImageDevice;
 
     use super::*;
     use crate::Error;
+    use diorite_ext_format::GroupNumber;
 
     /// A group whose bitmap is a block of descriptors gets an error at once, while another thread completes that block.
     #[test]
     fn a_block_of_descriptors_as_another_kind_is_an_error_without_a_wait() {
         let size = BlockSize::new(1024).unwrap();
-        let cache = BufferCache::new(MemoryDevice::new(64 << 10), size, 64, 1 << 20);
-        let kind = |role, tag| BlockKind { role, tag: [tag, 0, 0] };
-        let (block, bitmap) = (FsBlock(2), kind(Role::Node, 1));
-        let derived = |offset| kind(Role::Derived, 2 + offset as u32);
+        let cache = BufferCache::new(ImageDevice::zeroed(64 << 10), size, 64, 1 << 20);
+        let (block, bitmap) = (FsBlock(2), BlockKind::BlockBitmap(GroupNumber(1)));
+        let derived = |offset| BlockKind::GroupDescriptors(offset as u32);
         cache.read_ahead(block, 3, derived);
         let descriptors = cache.get(block, derived(0)).unwrap();
         let completing = descriptors.write();

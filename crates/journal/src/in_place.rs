@@ -20,10 +20,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::buffer::{BlockKind, BufferCache, Role};
+use crate::buffer::{BlockKind, BufferCache};
 use crate::memory::BlockMemory;
 use crate::transaction::{Closed, CommitStore, HomeWriter, Join, Moves, TransactionId};
 use crate::{FsBlock, Result};
+use diorite_ext_format::Role;
 
 /// The steps of a write-out; see the module's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,7 +103,7 @@ fn step_of_changed(moves: &Moves, block: FsBlock) -> Step {
 }
 
 fn step_of(kind: BlockKind, join: Join) -> Step {
-    match kind.role {
+    match kind.role() {
         _ if join == Join::Created => Step::Created,
         Role::Table | Role::Summary | Role::Derived => Step::Inodes,
         Role::Node => Step::Changed,

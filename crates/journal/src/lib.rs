@@ -1,6 +1,6 @@
 //! Metadata blocks in memory, the transactions that change them, and the commit of a transaction: by the jbd2 log, or by an order in which
-//! blocks are written in place. Over any block device, for any filesystem: the filesystem defines the kinds of blocks ([`BlockKind`](buffer::BlockKind)),
-//! and reports freed numbers.
+//! blocks are written in place. Over any block device. Of a kind of block it knows only the [`Role`](diorite_ext_format::Role); the filesystem
+//! verifies and completes blocks ([`Checksums`](buffer::Checksums)), and reports freed numbers.
 //!
 //! - [`memory`]: memory for blocks
 //! - [`buffer`]: the cache of metadata blocks

@@ -211,6 +211,22 @@ impl ImageDevice {
         Self::with_geometry(image, geometry)
     }
 
+    /// A device of `capacity_bytes` zeros, without a volatile cache.
+    pub fn zeroed(capacity_bytes: u64) -> Arc<Self> {
+        Self::zeroed_with(Self::geometry_for(capacity_bytes))
+    }
+
+    /// As [`ImageDevice::zeroed`], with the given geometry.
+    pub fn zeroed_with(geometry: Geometry) -> Arc<Self> {
+        Self::with_geometry(SparseImage::new(geometry.capacity_bytes), geometry)
+    }
+
+    /// The geometry of [`ImageDevice::zeroed`].
+    pub fn geometry_for(capacity_bytes: u64) -> Geometry {
+        let capacity_bytes = capacity_bytes / 512 * 512;
+        Geometry { capacity_bytes, physical_block_size: 512, volatile_cache: false, ..plain_geometry() }
+    }
+
     /// A device with the given geometry, whose capacity must not exceed the image.
     pub fn with_geometry(image: SparseImage, geometry: Geometry) -> Arc<Self> {
         assert!(geometry.capacity_bytes <= image.len(), "the image is smaller than the device");

@@ -115,7 +115,7 @@ impl<E: Fn(diorite::Error) -> Error> ChunkReader for Streamed<DirectReader, E> {
 #[cfg(test)]
 mod tests {
     use diorite::{BlockDevice, Filesystem, mkfs};
-    use diorite_device::MemoryDevice;
+    use diorite_sim::image::ImageDevice;
 
     use super::*;
     use crate::bonnie::{FileIo, ImageTarget, Target};
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn streams_keep_the_order_of_their_chunks() {
         const CHUNKS: u8 = 3 * IN_FLIGHT as u8 + 1;
-        let device: Arc<dyn BlockDevice> = MemoryDevice::new(32 << 20);
+        let device: Arc<dyn BlockDevice> = ImageDevice::zeroed(32 << 20);
         mkfs::mkfs(&*device, &mkfs::MkfsOptions::default()).unwrap();
         let target = ImageTarget::new(Filesystem::options().open_device(device).unwrap(), "memory", "/");
         let mut writer = target.writer(FileIo::Direct).unwrap();

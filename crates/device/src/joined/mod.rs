@@ -291,11 +291,11 @@ impl BlockDevice for JoinedDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryDevice;
+    use diorite_sim::image::ImageDevice;
 
     fn memory(bytes: u64, max_transfer_bytes: u32, max_segments: u16) -> Arc<dyn BlockDevice> {
-        let geometry = Geometry { max_transfer_bytes, max_segments, ..MemoryDevice::geometry_for(bytes) };
-        MemoryDevice::with_geometry("child", geometry)
+        let geometry = Geometry { max_transfer_bytes, max_segments, ..ImageDevice::geometry_for(bytes) };
+        ImageDevice::zeroed_with(geometry)
     }
 
     /// Invariant 1, and ARCHITECTURE invariant 8: adjacent chunks of a child are one bio.

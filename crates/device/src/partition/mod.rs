@@ -186,13 +186,13 @@ impl BlockDevice for PartitionDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryDevice;
     use diorite_block::IoErrorKind;
+    use diorite_sim::image::ImageDevice;
 
     /// Invariant 1.
     #[test]
     fn window_never_reaches_outside() {
-        let memory = MemoryDevice::new(1 << 20);
+        let memory = ImageDevice::zeroed(1 << 20);
         let window = PartitionDevice::window(memory.clone(), "w".into(), Sector(8), 4096).unwrap();
         let device: &dyn BlockDevice = &*window;
         device.write_bytes(0, &[1; 4096], diorite_block::BioFlags::SYNC).unwrap();
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn impossible_windows_are_refused() {
-        let memory = MemoryDevice::new(1 << 20);
+        let memory = ImageDevice::zeroed(1 << 20);
         let window = |start, len| PartitionDevice::window(memory.clone(), String::new(), Sector(start), len);
         assert!(window(2048, 512).is_err());
         assert!(window(u64::MAX / 512, 512).is_err());

@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use common::{LoopDevice, image, suite};
 use diorite_block::{BlockDevice, Geometry, Sector};
-use diorite_device::{
-    Backend, DirectIo, FileDevice, JoinedDevice, MemoryDevice, OpenOptions, PartitionDevice,
-};
+use diorite_device::{Backend, DirectIo, FileDevice, JoinedDevice, OpenOptions, PartitionDevice};
 use diorite_scheduler::ScheduledDevice;
+use diorite_sim::image::ImageDevice;
 
 const BYTES: u64 = 8 << 20;
 
@@ -95,7 +94,7 @@ fn block_device_buffered() {
 
 #[test]
 fn memory() {
-    suite::run(MemoryDevice::new(BYTES));
+    suite::run(ImageDevice::zeroed(BYTES));
 }
 
 #[test]
@@ -105,10 +104,10 @@ fn memory_with_4096_byte_blocks() {
         memory_alignment: 512,
         max_transfer_bytes: 64 << 10,
         max_segments: 4,
-        ..MemoryDevice::geometry_for(BYTES)
+        ..ImageDevice::geometry_for(BYTES)
     };
-    suite::run(MemoryDevice::with_geometry("memory-4k", geometry.clone()));
-    suite::read_only(MemoryDevice::with_geometry("memory-ro", Geometry { read_only: true, ..geometry }));
+    suite::run(ImageDevice::zeroed_with(geometry.clone()));
+    suite::read_only(ImageDevice::zeroed_with(Geometry { read_only: true, ..geometry }));
 }
 
 #[test]
@@ -119,7 +118,7 @@ fn partition() {
         let outer: Arc<dyn BlockDevice> = FileDevice::open(&path, &options).unwrap();
         suite::run(PartitionDevice::window(outer, "window".into(), Sector(2048), BYTES).unwrap());
     }
-    let memory = MemoryDevice::new(2 * BYTES);
+    let memory = ImageDevice::zeroed(2 * BYTES);
     suite::run(PartitionDevice::window(memory, "window".into(), Sector(63), BYTES).unwrap());
 }
 
@@ -142,10 +141,10 @@ fn joined() {
         suite::run(JoinedDevice::striped(children(), 4096).unwrap());
         suite::run(JoinedDevice::linear(children()).unwrap());
         let mut mixed = children();
-        mixed[1] = MemoryDevice::new(BYTES);
+        mixed[1] = ImageDevice::zeroed(BYTES);
         suite::run(JoinedDevice::striped(mixed, 16 << 10).unwrap());
     }
-    let memory = || -> Arc<dyn BlockDevice> { MemoryDevice::new(BYTES) };
+    let memory = || -> Arc<dyn BlockDevice> { ImageDevice::zeroed(BYTES) };
     let inner: Arc<dyn BlockDevice> = JoinedDevice::linear(vec![memory(), memory()]).unwrap();
     suite::run(JoinedDevice::striped(vec![inner, memory(), memory()], 1 << 20).unwrap());
 }

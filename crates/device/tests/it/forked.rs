@@ -15,9 +15,10 @@ use diorite_block::{
     Bio, BioFlags, BlockDevice, Geometry, IoCounters, IoError, IoOwner, IoQueue, Op, Piece, QueuedIo,
     QueuedMemory, Sector,
 };
-use diorite_device::{AlignedBuf, Backend, FileDevice, MemoryDevice, OpenOptions};
+use diorite_device::{AlignedBuf, Backend, FileDevice, OpenOptions};
 use diorite_scheduler::ScheduledDevice;
 use diorite_scheduler::SchedulerKind;
+use diorite_sim::image::ImageDevice;
 
 const LEN: usize = 1 << 20;
 
@@ -196,7 +197,7 @@ fn a_child_uses_a_watched_queue_with_a_scheduler() {
 /// Memory, the first sector of which is read only when the other end of a socket allows it.
 #[derive(Debug)]
 struct Gate {
-    memory: Arc<MemoryDevice>,
+    memory: Arc<ImageDevice>,
     socket: UnixStream,
 }
 
@@ -230,7 +231,7 @@ fn a_child_does_not_wait_for_what_a_thread_of_its_parent_executes() {
         return;
     }
     let (socket, other_end) = UnixStream::pair().unwrap();
-    let gate = Arc::new(Gate { memory: MemoryDevice::new(1 << 20), socket });
+    let gate = Arc::new(Gate { memory: ImageDevice::zeroed(1 << 20), socket });
     let device = ScheduledDevice::new(gate, SchedulerKind::Deadline.build().unwrap(), 1);
     let reads =
         |sector| device.execute(&mut [Bio::read(Sector(sector), &mut AlignedBuf::zeroed(4096, 4096))]);

@@ -5,16 +5,17 @@ use std::io::{Cursor, Write};
 use std::sync::Arc;
 
 use diorite_block::{Bio, BioFlags, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Sector};
-use diorite_device::{MemoryDevice, OpenError, PartitionDevice, PartitionKind, has_partitions, partitions};
+use diorite_device::{OpenError, PartitionDevice, PartitionKind, has_partitions, partitions};
+use diorite_sim::image::ImageDevice;
 use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;
 use gpt::{GptConfig, partition_types};
 
 const DISK: usize = 16 << 20;
 
-fn device_of(content: &[u8], logical_block_size: u32) -> Arc<MemoryDevice> {
-    let geometry = Geometry { logical_block_size, ..MemoryDevice::geometry_for(content.len() as u64) };
-    let device = MemoryDevice::with_geometry("disk", geometry);
+fn device_of(content: &[u8], logical_block_size: u32) -> Arc<ImageDevice> {
+    let geometry = Geometry { logical_block_size, ..ImageDevice::geometry_for(content.len() as u64) };
+    let device = ImageDevice::zeroed_with(geometry);
     (&*device as &dyn BlockDevice).write_bytes(0, content, BioFlags::SYNC).unwrap();
     device
 }
@@ -153,7 +154,7 @@ fn mbr_with_logical_partitions_is_read() {
 
 /// A disk with sectors of its own size.
 #[derive(Debug)]
-struct Disk(Arc<MemoryDevice>, u32);
+struct Disk(Arc<ImageDevice>, u32);
 
 impl BlockDevice for Disk {
     fn geometry(&self) -> &Geometry {

@@ -134,7 +134,8 @@ fn is_zfs(device: &dyn BlockDevice) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_device::{AlignedBuf, MemoryDevice};
+    use diorite_device::AlignedBuf;
+    use diorite_sim::image::ImageDevice;
 
     /// Each sign is found where it stands, and nothing in an empty device or one that is too small.
     #[test]
@@ -143,7 +144,7 @@ mod tests {
             format("a pool of ZFS", NOT_READ, &[((128 << 10) + 5 * 1024, &ZFS_MAGIC.to_le_bytes())]);
         for format in FORMATS.iter().chain([&ZFS]) {
             for (offset, magic) in format.signs {
-                let device: std::sync::Arc<dyn BlockDevice> = MemoryDevice::new(1 << 20);
+                let device: std::sync::Arc<dyn BlockDevice> = ImageDevice::zeroed(1 << 20);
                 assert_eq!(foreign_content(&*device), None);
                 let start = offset / 4096 * 4096;
                 let mut block = AlignedBuf::zeroed(8192, 4096);
@@ -152,6 +153,6 @@ mod tests {
                 assert_eq!(foreign_content(&*device), Some(format.name));
             }
         }
-        assert_eq!(foreign_content(&*MemoryDevice::new(4096)), None);
+        assert_eq!(foreign_content(&*ImageDevice::zeroed(4096)), None);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use diorite_block::sync::Mutex;
 use diorite_block::{BioFlags, BlockDevice, Sector};
-use diorite_device::MemoryDevice;
+use diorite_sim::image::ImageDevice;
 
 use crate::store::map::{
     MapBlocks, Mapping, MappingKind, ReservationToken, Reserved, ReservedRun, SyncKind, WriteCommit,
@@ -54,7 +54,7 @@ impl Drop for Token {
 impl ToyMap {
     /// A file of no bytes on a device of `blocks` blocks. With `unwritten`, blocks can be allocated and not written.
     pub(crate) fn new(block: u64, blocks: u64, unwritten: bool) -> Self {
-        let device: Arc<dyn BlockDevice> = MemoryDevice::new(block * blocks);
+        let device: Arc<dyn BlockDevice> = ImageDevice::zeroed(block * blocks);
         Self::on(device, block, unwritten)
     }
 

@@ -15,9 +15,10 @@ use diorite::{
 };
 use diorite_block::{Bio, IoCounters, Plug, Sector};
 use diorite_device::OpenOptions as DeviceOptions;
-use diorite_device::{FileDevice, JoinedDevice, MemoryDevice, PartitionDevice, RegisteredBuffers};
+use diorite_device::{FileDevice, JoinedDevice, PartitionDevice, RegisteredBuffers};
 use diorite_scheduler::Histogram;
 use diorite_scheduler::{Cfq, CfqRules, Deadline, Inject, Statistics};
+use diorite_sim::image::ImageDevice;
 
 /// Bytes of `{:?}`; `{:#?}`, with a line for each element, may take twice as many.
 const LONGEST: usize = 2048;
@@ -108,8 +109,8 @@ fn filesystems_files_and_queues() {
 
 #[test]
 fn devices_bios_and_schedulers() {
-    let memory: Arc<dyn BlockDevice> = MemoryDevice::new(64 << 20);
-    assert_short("MemoryDevice", &memory);
+    let memory: Arc<dyn BlockDevice> = ImageDevice::zeroed(64 << 20);
+    assert_short("ImageDevice", &memory);
     assert_short("Geometry", memory.geometry());
     for kind in [SchedulerKind::Deadline, SchedulerKind::Cfq(CfqRules::default()), SchedulerKind::Inject] {
         assert_short("ScheduledDevice", &ScheduledDevice::attach(Arc::clone(&memory), kind));

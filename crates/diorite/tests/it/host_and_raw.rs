@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{Random, Watched, aligned_pattern, pattern};
 use diorite::{AlignedBuf, BlockDevice, DirectIo, ErrorKind, HostFile, OpenOptions, RawFile, Unaligned};
 use diorite_block::Geometry;
-use diorite_device::MemoryDevice;
+use diorite_sim::image::ImageDevice;
 
 fn options<P>(options: OpenOptions<P>, kind: u64) -> OpenOptions<P> {
     let options = options.read(true).write(true);
@@ -52,7 +52,7 @@ fn a_host_file_is_what_the_host_reads() {
 
 #[test]
 fn a_raw_device_is_one_file_of_fixed_size() {
-    let device: Arc<dyn BlockDevice> = MemoryDevice::new((1 << 20) + 1536);
+    let device: Arc<dyn BlockDevice> = ImageDevice::zeroed((1 << 20) + 1536);
     for kind in 0..3 {
         let file = options(RawFile::options(), kind).open_device(device.clone(), 1 << 20).expect("open");
         assert_eq!(file.size(), (1 << 20) + 1536);
@@ -73,9 +73,8 @@ fn a_raw_device_is_one_file_of_fixed_size() {
 /// Segments of any multiples of a sector, at any sector, are one request: what buffers in a list were to raw devices of 2002.
 #[test]
 fn segments_of_any_sectors_are_one_request() {
-    let geometry =
-        Geometry { memory_alignment: 512, max_segments: 64, ..MemoryDevice::geometry_for(1 << 20) };
-    let device: Arc<dyn BlockDevice> = MemoryDevice::with_geometry("sectors", geometry);
+    let geometry = Geometry { memory_alignment: 512, max_segments: 64, ..ImageDevice::geometry_for(1 << 20) };
+    let device: Arc<dyn BlockDevice> = ImageDevice::zeroed_with(geometry);
     let file = options(RawFile::options(), 1)
         .direct(DirectIo::Required)
         .open_device(device.clone(), 0)
@@ -106,7 +105,7 @@ fn segments_of_any_sectors_are_one_request() {
 /// `close` says what could not be written back, which a drop keeps to itself.
 #[test]
 fn closing_reports_what_could_not_be_written() {
-    let device = Watched::new(MemoryDevice::new(1 << 20), |_| {});
+    let device = Watched::new(ImageDevice::zeroed(1 << 20), |_| {});
     let open = || {
         let shared: Arc<dyn BlockDevice> = device.clone();
         options(RawFile::options(), 0).open_device(shared, 1 << 20).expect("open")

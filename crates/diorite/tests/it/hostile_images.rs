@@ -6,9 +6,9 @@ use std::sync::Arc;
 use diorite::mkfs::{MkfsOptions, mkfs};
 use diorite::{Access, BlockDevice, ErrorKind, Filesystem};
 use diorite_block::BioFlags;
-use diorite_device::MemoryDevice;
 use diorite_ext::layout::{GroupDescriptor, Layout};
 use diorite_ext::read_superblock;
+use diorite_sim::image::ImageDevice;
 
 /// Cases of the campaign that were found to fail once, each with the fault that it showed.
 const ONCE_FAILED: &[u64] = &[
@@ -46,7 +46,7 @@ fn a_map_that_points_to_itself_has_no_list_of_extents() {
     }
     const BLOCK: u64 = 1024;
     let options = MkfsOptions { block_size: Some(BLOCK as u32), ..MkfsOptions::default() };
-    let device: Arc<dyn BlockDevice> = MemoryDevice::new(8 << 20);
+    let device: Arc<dyn BlockDevice> = ImageDevice::zeroed(8 << 20);
     mkfs(&*device, &options).expect("mkfs");
     let filesystem = Filesystem::options().open_device(Arc::clone(&device)).expect("open");
     let file = filesystem.create_file("/file").expect("create");

@@ -7,10 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use diorite_block::{BioFlags, BlockDevice};
-use diorite_device::{DirectIo, FileDevice, MemoryDevice, OpenOptions};
+use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext::{Owner, Timestamp, VolumeInfo};
 use diorite_ext_tools::check::{CheckOptions, check};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, QuotaKind, mkfs};
+use diorite_sim::image::ImageDevice;
 
 const TIME: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
 const UUID: &str = "01234567-89ab-4def-8123-456789abcdef";
@@ -335,7 +336,7 @@ fn the_same_seed_and_time_give_the_same_bytes() {
 /// Invariant 3 of mkfs: 16 TiB on a device that keeps what was written and nothing else.
 #[test]
 fn a_volume_of_16_tib_costs_what_is_on_it() {
-    let memory = MemoryDevice::new(1 << 44);
+    let memory = ImageDevice::zeroed(1 << 44);
     let device: Arc<dyn BlockDevice> = memory.clone();
     let features = "sparse_super2".to_owned();
     let options =
@@ -344,7 +345,7 @@ fn a_volume_of_16_tib_costs_what_is_on_it() {
     assert_eq!(report.layout.blocks_count, 1 << 32);
     assert!(report.written_bytes < 256 << 20, "{} bytes written", report.written_bytes);
     // The device keeps chunks of 64 KiB: the 8192 flex groups have one block of bitmap each.
-    assert!(memory.allocated_bytes() < 1 << 30, "{} bytes kept", memory.allocated_bytes());
+    assert!(memory.image().memory_bytes() < 1 << 30, "{} bytes kept", memory.image().memory_bytes());
     let info = VolumeInfo::read(&*device).unwrap();
     assert_eq!((info.blocks_count(), info.inodes_count()), (1 << 32, 1 << 28));
 }
@@ -406,9 +407,9 @@ fn the_kernel_uses_what_was_made() {
 fn what_was_on_the_device_is_discarded_if_that_is_asked_for() {
     const BYTES: u64 = 64 << 20;
     let full = |discards: bool| {
-        let mut geometry = MemoryDevice::geometry_for(BYTES);
+        let mut geometry = ImageDevice::geometry_for(BYTES);
         geometry.discard = discards;
-        let device = MemoryDevice::with_geometry("full", geometry);
+        let device = ImageDevice::zeroed_with(geometry);
         for at in (0..BYTES).step_by(1 << 20) {
             (&*device as &dyn BlockDevice).write_bytes(at, &vec![0xee; 1 << 20], BioFlags::NONE).unwrap();
         }
@@ -420,7 +421,12 @@ fn what_was_on_the_device_is_discarded_if_that_is_asked_for() {
         let report = mkfs(&*device, &options).unwrap();
         let is_discarded = asked && discards;
         assert_eq!(report.discarded_bytes > BYTES - (256 << 10), is_discarded, "{}", report.discarded_bytes);
-        assert_eq!(device.allocated_bytes() < BYTES / 4, is_discarded, "{}", device.allocated_bytes());
+        assert_eq!(
+            device.image().memory_bytes() < BYTES / 4,
+            is_discarded,
+            "{}",
+            device.image().memory_bytes()
+        );
         let found = check(&*device, &CheckOptions::default(), &mut |_| {}).unwrap();
         assert!(found.is_clean(), "{:?}", found.problems);
     }
@@ -438,7 +444,7 @@ fn superblocks_of_arrays_at_the_end_are_gone() {
         ((256 << 20) + (12 << 10), None, false),
         (64 << 20, Some(48 << 20), false),
     ] {
-        let memory = MemoryDevice::new(bytes);
+        let memory = ImageDevice::zeroed(bytes);
         let device: Arc<dyn BlockDevice> = memory.clone();
         let end = size_bytes.unwrap_or(bytes);
         let places = [(end - (64 << 10)) / (64 << 10) * (64 << 10), (end - (8 << 10)) / 4096 * 4096];

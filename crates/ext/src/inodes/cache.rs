@@ -211,7 +211,7 @@ impl InodeStore {
 
 #[cfg(test)]
 mod tests {
-    use diorite_device::MemoryDevice;
+    use diorite_sim::image::ImageDevice;
 
     use crate::{Access, FileKind, InodeNumber, NodeSpec, Owner, SyncKind, Volume, VolumeOptions};
     use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
@@ -220,7 +220,7 @@ mod tests {
     /// And the regression: an inode that left memory with its change uncommitted was taken for durable when it came back.
     #[test]
     fn inodes_leave_memory_but_not_their_unsynced_changes() {
-        let device = MemoryDevice::new(64 << 20);
+        let device = ImageDevice::zeroed(64 << 20);
         mkfs(&*device, &MkfsOptions { flavor: Flavor::Ext4, ..MkfsOptions::default() }).unwrap();
         let small = VolumeOptions { metadata_cache_bytes: 1 << 20, ..VolumeOptions::default() };
         let volume = Volume::open(device.clone(), small.clone()).unwrap();

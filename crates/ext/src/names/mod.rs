@@ -350,7 +350,7 @@ fn bad_entry<T>(directory: &Inode, found: &EntryLocation, what: &'static str) ->
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use diorite_device::MemoryDevice;
+    use diorite_sim::image::ImageDevice;
 
     use super::*;
     use crate::{Clock, NodeSpec, Owner, SetAttributes, SetTime, Timestamp, Volume, VolumeOptions};
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn times_of_a_directory_follow_its_changes_to_the_tick() {
         for flavor in [Flavor::Ext2, Flavor::Ext4] {
-            let device = MemoryDevice::new(16 << 20);
+            let device = ImageDevice::zeroed(16 << 20);
             mkfs(&*device, &MkfsOptions { flavor, ..MkfsOptions::default() }).unwrap();
             let clock = Arc::new(SetClock::default());
             let options = VolumeOptions { clock: clock.clone(), ..VolumeOptions::default() };

@@ -1,14 +1,14 @@
 //! The metadata cache stays within its budget.
 
-use diorite_device::MemoryDevice;
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, mkfs};
+use diorite_sim::image::ImageDevice;
 
 use crate::{FileKind, InodeNumber, NodeSpec, Owner, Volume, VolumeOptions};
 
 /// It ended the program: there was to be a place for each inode that the memory could hold.
 #[test]
 fn a_budget_without_a_limit_takes_what_the_volume_needs() {
-    let device = MemoryDevice::new(16 << 20);
+    let device = ImageDevice::zeroed(16 << 20);
     mkfs(&*device, &MkfsOptions::default()).unwrap();
     for budget in [1 << 50, usize::MAX] {
         let options = VolumeOptions { metadata_cache_bytes: budget, ..VolumeOptions::default() };
@@ -24,7 +24,7 @@ fn blocks_and_their_copies_stay_within_the_budget() {
     for (flavor, block_size, budget) in
         [(Flavor::Ext4, 4096, 3 << 20), (Flavor::Ext4, 1024, 1 << 20), (Flavor::Ext2, 4096, 3 << 20)]
     {
-        let device = MemoryDevice::new(128 << 20);
+        let device = ImageDevice::zeroed(128 << 20);
         let shape = MkfsOptions { flavor, block_size: Some(block_size), ..MkfsOptions::default() };
         mkfs(&*device, &shape).unwrap();
         let options = VolumeOptions { metadata_cache_bytes: budget, ..VolumeOptions::default() };

@@ -9,7 +9,6 @@ use crate::buffer::{BlockKind, Checksums};
 use crate::layout::superblock::SUPERBLOCK_SIZE;
 use crate::layout::{ChecksumSeed, Layout, Superblock, directory, extent, htree, le16, le32, orphan, xattr};
 use crate::{Corrupt, FsBlock};
-use diorite_journal::buffer;
 
 /// The block checksums of one volume.
 #[derive(Debug)]
@@ -22,8 +21,7 @@ pub(crate) struct VolumeChecksums {
 }
 
 impl Checksums for VolumeChecksums {
-    fn verify(&self, block: FsBlock, kind: buffer::BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
-        let kind = BlockKind::from(kind);
+    fn verify(&self, block: FsBlock, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
         if !self.format.features().metadata_csum() {
             return Ok(());
         }
@@ -69,8 +67,7 @@ impl Checksums for VolumeChecksums {
         if right { Ok(()) } else { Err(Corrupt::Checksum { block, what }) }
     }
 
-    fn complete(&self, block: FsBlock, kind: buffer::BlockKind, bytes: &mut [u8]) {
-        let kind = BlockKind::from(kind);
+    fn complete(&self, block: FsBlock, kind: BlockKind, bytes: &mut [u8]) {
         match kind {
             BlockKind::GroupDescriptors(index) => {
                 self.allocator().write_descriptors(index, &self.format, bytes);

@@ -122,8 +122,8 @@ mod tests {
     use diorite::{BlockDevice, SchedulerKind};
     use diorite_bench::Silent;
     use diorite_block::{Bio, Geometry, IoCounters, IoError, IoQueue, Op};
-    use diorite_device::MemoryDevice;
     use diorite_sim::faults::{Effect, Fault, FaultyDevice};
+    use diorite_sim::image::ImageDevice;
 
     use super::*;
     use crate::language::parse::parse;
@@ -132,10 +132,10 @@ mod tests {
 
     /// Records the offset of each transfer.
     #[derive(Debug)]
-    struct RecordingDevice(Arc<MemoryDevice>, std::sync::Mutex<Vec<(Op, u64)>>);
+    struct RecordingDevice(Arc<ImageDevice>, std::sync::Mutex<Vec<(Op, u64)>>);
 
     impl RecordingDevice {
-        fn new(lower: Arc<MemoryDevice>) -> Arc<Self> {
+        fn new(lower: Arc<ImageDevice>) -> Arc<Self> {
             Arc::new(Self(lower, std::sync::Mutex::default()))
         }
 
@@ -193,7 +193,7 @@ mod tests {
     fn a_lost_overwrite_is_found() {
         for engine in ["psync", "libaio\niodepth=4"] {
             for check in ["crc32c", "meta", "crc32c\nverify_interval=512"] {
-                let device = FaultyDevice::new(MemoryDevice::new(1 << 20));
+                let device = FaultyDevice::new(ImageDevice::zeroed(1 << 20));
                 device.add(Fault::on(Op::Write, Effect::Lost).at(64..65).after(1));
                 let text = format!(
                     "[j]\nrw=write\nbs=4k\nsize=64k\nloops=2\ndirect=1\nioengine={engine}\nverify={check}\n"
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_write_that_is_lost_after_the_cache_is_found() {
         for options in ["", "end_fsync=1\n", "fsync=4\n"] {
-            let device = FaultyDevice::new(MemoryDevice::new(1 << 20));
+            let device = FaultyDevice::new(ImageDevice::zeroed(1 << 20));
             device.add(Fault::on(Op::Write, Effect::Lost).at(64..65));
             let text = format!("[j]\nrw=write\nbs=4k\nsize=64k\nverify=crc32c\n{options}");
             let failed = failure(on_device(&text, device.clone()));
@@ -230,7 +230,7 @@ mod tests {
                  [b]\nstartdelay=100ms\n{second}\n"
             )
         };
-        on_device(&text(["", ""]), MemoryDevice::new(1 << 20))
+        on_device(&text(["", ""]), ImageDevice::zeroed(1 << 20))
             .complete()
             .expect("what either wrote is right");
         let directory = tempfile::tempdir().unwrap();
@@ -282,7 +282,7 @@ mod tests {
     fn a_backlog_that_is_not_verified_keeps_no_job() {
         let text = "[j]\nrw=write\nbs=4k\nsize=256k\ndirect=1\nioengine=libaio\niodepth=4\nverify=crc32c\n\
                     verify_backlog=8\ndo_verify=0\n";
-        let outcome = on_device(text, MemoryDevice::new(1 << 20)).complete().expect("it is written");
+        let outcome = on_device(text, ImageDevice::zeroed(1 << 20)).complete().expect("it is written");
         assert_eq!((outcome.results[0].write.bytes, outcome.results[0].read.bytes), (256 << 10, 0));
     }
 
@@ -294,7 +294,7 @@ mod tests {
                 (parse("x.fio", &text).unwrap(), Cancel::default(), channel());
             let asked = cancel.clone();
             std::thread::spawn(move || {
-                let device = MemoryDevice::new(1 << 20);
+                let device = ImageDevice::zeroed(1 << 20);
                 let target: Arc<dyn Target> = Arc::new(RawTarget::new(device, SchedulerKind::None));
                 let done = run(&file, &target, &Silent, &cancel).map(|outcome| outcome.failures.len());
                 // It is not taken where it came too late.
@@ -324,7 +324,7 @@ mod tests {
                 "[j]\nrw=randread\nbs=4k\nsize=64k\ndirect=1\nioengine=libaio\niodepth=8\nthinktime=20ms\n\
                  thinktime_blocks={blocks}\n"
             );
-            let outcome = on_device(&text, MemoryDevice::new(1 << 20)).complete().expect("it is read");
+            let outcome = on_device(&text, ImageDevice::zeroed(1 << 20)).complete().expect("it is read");
             let (result, least) = (&outcome.results[0], Duration::from_millis(20) * pauses);
             assert_eq!(result.read.ios, 16);
             assert!(result.elapsed >= least, "{blocks}: {:?} of {least:?}", result.elapsed);
@@ -357,7 +357,7 @@ mod tests {
     fn a_quota_ends_a_job_that_fills() {
         const EDQUOT: i32 = 122;
         for engine in ["psync", "libaio\niodepth=4"] {
-            let device = FaultyDevice::new(MemoryDevice::new(1 << 20));
+            let device = FaultyDevice::new(ImageDevice::zeroed(1 << 20));
             device.add(Fault::on(Op::Write, Effect::Error(EDQUOT)).at(64..65));
             let text =
                 format!("[j]\nrw=write\nbs=4k\nsize=64k\nfill_device=1\ndirect=1\nioengine={engine}\n");
@@ -387,7 +387,7 @@ mod tests {
         ];
         for jobs in cases {
             let text = format!("[global]\nrw=read\nsize=64k\n{jobs}");
-            let outcome = on_device(&text, MemoryDevice::new(1 << 20)).complete().expect("all are done");
+            let outcome = on_device(&text, ImageDevice::zeroed(1 << 20)).complete().expect("all are done");
             assert_eq!(outcome.groups.iter().map(|group| group.read.bytes >> 16).sum::<u64>() as usize, {
                 let count = |word: &str| text.matches(word).count();
                 count("[") - 1 + count("numjobs=2")
@@ -400,7 +400,7 @@ mod tests {
     fn random_reads_of_a_mix_do_not_follow_its_writes() {
         for options in ["", "norandommap\n"] {
             let text = format!("[j]\nrw=randrw\nbs=4k\nsize=4m\ndirect=1\n{options}");
-            let device = RecordingDevice::new(MemoryDevice::new(4 << 20));
+            let device = RecordingDevice::new(ImageDevice::zeroed(4 << 20));
             on_device(&text, device.clone()).complete().expect("it is done");
             let offsets = |op| device.offsets(op);
             let (reads, writes) = (offsets(Op::Read), offsets(Op::Write));

@@ -102,7 +102,7 @@ impl World {
     }
 
     fn fill(&self, id: TransactionId, block: u64, number: u64) {
-        let buffer = self.cache.get(FsBlock(block), BlockKind::PLAIN).unwrap();
+        let buffer = self.cache.get(FsBlock(block), BlockKind::Plain).unwrap();
         let mut content = buffer.write();
         self.log.join(id, &buffer, Join::Changed);
         content.copy_from_slice(&pattern(number));

@@ -89,7 +89,7 @@ impl Handle<'_> {
     }
 
     /// A zeroed buffer for a block that becomes metadata now.
-    pub fn create(&mut self, block: FsBlock, kind: impl Into<BlockKind>) -> Result<Arc<Buffer>> {
+    pub fn create(&mut self, block: FsBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
         let buffer = self.store.buffers.create(block, kind)?;
         self.join(&buffer, Join::Created)?;
         Ok(buffer)

@@ -30,7 +30,7 @@ use hashbrown::{HashMap, HashSet};
 use super::{
     AbortLatch, Closed, ClosedBlock, CommitStore, Freed, Join, LogUse, Moves, ReleaseFreed, TransactionId,
 };
-use crate::buffer::{Buffer, BufferCache};
+use crate::buffer::{Buffer, BufferCache, is_completed_last};
 use crate::{Error, FsBlock, Result};
 
 /// Transactions and the log at one moment.
@@ -584,7 +584,7 @@ impl Transactions {
 
     /// The content of all buffers, completed; in the order of their places.
     fn freeze(&self, mut buffers: Vec<(Arc<Buffer>, Join)>) -> Vec<ClosedBlock> {
-        buffers.sort_unstable_by_key(|(buffer, _)| (buffer.kind().is_completed_last(), buffer.block()));
+        buffers.sort_unstable_by_key(|(buffer, _)| (is_completed_last(buffer.kind()), buffer.block()));
         let checksums = self.buffers.checksums();
         let mut blocks: Vec<_> = buffers
             .into_iter()

@@ -286,7 +286,7 @@ mod tests {
 
     use diorite::Filesystem;
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
-    use diorite_device::MemoryDevice;
+    use diorite_sim::image::ImageDevice;
     use zerocopy::IntoBytes;
 
     use super::*;
@@ -299,7 +299,7 @@ mod tests {
     /// A kernel that was refused asks for nothing more, and the mount waited for that.
     #[test]
     fn a_kernel_that_is_too_old_is_an_error() {
-        let volume = MemoryDevice::new(16 << 20);
+        let volume = ImageDevice::zeroed(16 << 20);
         mkfs(&*volume, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
         let filesystem = Filesystem::options().open_device(volume).expect("open");
         let operations = Operations::new(filesystem, Settings::default());

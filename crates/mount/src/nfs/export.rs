@@ -325,8 +325,8 @@ mod tests {
     use diorite::Filesystem;
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
     use diorite_block::Op;
-    use diorite_device::MemoryDevice;
     use diorite_sim::faults::{Effect, Fault, FaultyDevice};
+    use diorite_sim::image::ImageDevice;
     use std::sync::Mutex;
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
     /// Each call to a device that is gone was a line in the system's log.
     #[test]
     fn a_device_that_fails_at_each_call_does_not_fill_the_log() {
-        let device = FaultyDevice::new(MemoryDevice::new(16 << 20));
+        let device = FaultyDevice::new(ImageDevice::zeroed(16 << 20));
         mkfs(&*device, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
         let volume = Filesystem::options().open_device(Arc::clone(&device) as _).expect("open");
         let (said, uuid) = (Arc::new(Mutex::new(Vec::new())), [1; 16]);

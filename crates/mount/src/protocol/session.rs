@@ -439,8 +439,8 @@ mod tests {
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
     use diorite::{FileKind, Filesystem, InodeNumber, NodeSpec, Owner};
     use diorite_block::Op;
-    use diorite_device::MemoryDevice;
     use diorite_sim::faults::{Effect, Fault, FaultyDevice};
+    use diorite_sim::image::ImageDevice;
 
     struct Alone;
 
@@ -467,7 +467,7 @@ mod tests {
     /// A machine that was reset could not mount a volume any more that had become read-only.
     #[test]
     fn a_client_that_starts_anew_is_served_a_volume_that_a_failed_write_left_read_only() {
-        let device = FaultyDevice::new(MemoryDevice::new(16 << 20));
+        let device = FaultyDevice::new(ImageDevice::zeroed(16 << 20));
         mkfs(&*device, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
         let volume = Filesystem::options().open_device(Arc::clone(&device) as _).expect("open");
         let operations = Operations::new(volume, Settings::default());

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{BlockDevice, DirectIo, File, Filesystem, FilesystemOptions, HostFile};
-use diorite_device::MemoryDevice;
 use diorite_pool::{BufferPool, Error, FileId, PageId};
+use diorite_sim::image::ImageDevice;
 use tempfile::TempDir;
 
 const PAGE: usize = 4096;
@@ -375,7 +375,7 @@ fn a_few_dirty_pages_do_not_block_the_pool() {
 #[test]
 fn pages_that_share_a_block_are_written() {
     let options = MkfsOptions { block_size: Some(65536), flavor: Flavor::Ext4, ..MkfsOptions::default() };
-    let device = MemoryDevice::new(256 << 20);
+    let device = ImageDevice::zeroed(256 << 20);
     diorite::mkfs::mkfs(&*device, &options).unwrap();
     let filesystem = FilesystemOptions::new().open_device(device as Arc<dyn BlockDevice>).unwrap();
     let file = filesystem.open_options().read(true).write(true).create(true).direct(DirectIo::Required);

@@ -114,7 +114,7 @@ fn what_cannot_be_promised_fails() {
     file.read_exact_at(&mut now, 0).expect("read");
     assert!(now.iter().all(|byte| *byte == 1), "nothing was written");
     assert_eq!(write(4096, 4096, &file), Ok(4096), "a block is always in one piece");
-    let plain = diorite_device::MemoryDevice::new(32 << 20);
+    let plain = diorite_sim::image::ImageDevice::zeroed(32 << 20);
     mkfs(&*plain, &diorite::mkfs::MkfsOptions::default()).expect("mkfs");
     let filesystem = FilesystemOptions::new().open_device(plain as Arc<dyn BlockDevice>).expect("open");
     let file = open(&filesystem);

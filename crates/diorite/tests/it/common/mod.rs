@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use diorite::{BlockDevice, Filesystem, FilesystemOptions};
-use diorite_device::{Create, FileDevice, MemoryDevice, OpenOptions};
+use diorite_device::{Create, FileDevice, OpenOptions};
 use diorite_ext_tools::mkfs::{MkfsOptions, mkfs};
+use diorite_sim::image::ImageDevice;
 
 /// Wait until `is_so`, for at most a minute.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -45,7 +46,7 @@ impl Observed {
 
 /// An empty ext2 volume in memory.
 pub fn memory_volume(megabytes: u64, options: &MkfsOptions) -> Arc<dyn BlockDevice> {
-    let device: Arc<dyn BlockDevice> = MemoryDevice::new(megabytes << 20);
+    let device: Arc<dyn BlockDevice> = ImageDevice::zeroed(megabytes << 20);
     mkfs(&*device, options).expect("mkfs");
     device
 }
@@ -258,7 +259,7 @@ impl BlockDevice for Watched {
 
 /// A volume on a device whose free blocks are full of garbage.
 pub fn garbage_volume(megabytes: u64, options: &MkfsOptions) -> Arc<dyn BlockDevice> {
-    let device: Arc<dyn BlockDevice> = MemoryDevice::new(megabytes << 20);
+    let device: Arc<dyn BlockDevice> = ImageDevice::zeroed(megabytes << 20);
     let mut garbage = diorite::AlignedBuf::zeroed(1 << 20, 4096);
     garbage.fill(0xa5);
     for at in 0..megabytes {

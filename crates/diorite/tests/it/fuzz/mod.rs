@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diorite_block::{BioFlags, BlockDevice};
-use diorite_device::MemoryDevice;
+use diorite_sim::image::ImageDevice;
 
 /// A sound image and where its structures are.
 struct Subject {
@@ -96,7 +96,7 @@ impl Subject {
 
 /// A device with that content.
 fn device_of(bytes: &[u8]) -> Arc<dyn BlockDevice> {
-    let device: Arc<dyn BlockDevice> = MemoryDevice::new(bytes.len() as u64);
+    let device: Arc<dyn BlockDevice> = ImageDevice::zeroed(bytes.len() as u64);
     for (index, chunk) in bytes.chunks(64 << 10).enumerate() {
         if chunk.iter().any(|byte| *byte != 0) {
             device.write_bytes(index as u64 * (64 << 10), chunk, BioFlags::NONE).expect("memory");

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use diorite_device::MemoryDevice;
+use diorite_sim::image::ImageDevice;
 
 use super::*;
 use crate::BlockSize;
@@ -46,7 +46,7 @@ impl ReleaseFreed for FailsAfterCommit {
 fn a_failed_checkpoint_does_not_hide_a_commit_that_waits_for_handles() {
     let size = BlockSize::new(1024).unwrap();
     let store = Arc::new(FailsAfterCommit::default());
-    let buffers = Arc::new(BufferCache::new(MemoryDevice::new(64 << 10), size, 64, 1 << 20));
+    let buffers = Arc::new(BufferCache::new(ImageDevice::zeroed(64 << 10), size, 64, 1 << 20));
     buffers.set_checksums(Arc::new(NoChecksums));
     let latch = Arc::new(AbortLatch::default());
     let transactions = Arc::new(Transactions::new(
