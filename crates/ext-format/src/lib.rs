@@ -62,14 +62,24 @@ pub use types::{
     BlockSize, DataMode, FileBlock, FileKind, FsBlock, GroupNumber, InodeNumber, Owner, Timestamp,
 };
 
+/// Little-endian 16-bit number at a byte offset, if it is inside.
+pub fn try_le16(bytes: &[u8], offset: usize) -> Option<u16> {
+    bytes.get(offset..)?.first_chunk().map(|b| u16::from_le_bytes(*b))
+}
+
+/// Little-endian 32-bit number at a byte offset, if it is inside.
+pub fn try_le32(bytes: &[u8], offset: usize) -> Option<u32> {
+    bytes.get(offset..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
+}
+
 /// Little-endian 16-bit number at a byte offset; 0 beyond the end.
 pub fn le16(bytes: &[u8], offset: usize) -> u16 {
-    bytes.get(offset..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
+    try_le16(bytes, offset).unwrap_or(0)
 }
 
 /// Little-endian 32-bit number at a byte offset; 0 beyond the end.
 pub fn le32(bytes: &[u8], offset: usize) -> u32 {
-    bytes.get(offset..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
+    try_le32(bytes, offset).unwrap_or(0)
 }
 
 /// Store bytes at an offset that the caller knows to be inside.

@@ -114,11 +114,6 @@ pub trait IoScheduler: Send + fmt::Debug {
         let _ = (task, now);
     }
 
-    /// Share of the disk that an owner gets against owners of the same priority; 100 by default.
-    fn set_weight(&mut self, task: TaskId, weight_percent: u32) {
-        let _ = (task, weight_percent);
-    }
-
     /// Service of each owner so far.
     fn statistics(&self) -> &Statistics;
 

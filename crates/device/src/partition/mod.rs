@@ -171,7 +171,7 @@ impl BlockDevice for PartitionDevice {
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-        joined::open_queue(self, depth)
+        Ok(joined::open_queue(self, depth))
     }
 
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {

@@ -12,4 +12,4 @@ pub(crate) mod route;
 pub(crate) mod thread_queue;
 pub(crate) mod thread_ring;
 mod uring;
-mod workers;
+pub(crate) mod workers;

@@ -49,10 +49,12 @@ const FLUSH: u32 = 1 << 31;
 /// As the number of a part: a merged transfer, whose number replaces that of the slot.
 const MERGED: u32 = 1 << 30;
 
-/// A queue on `front`. Without a ring for all files under it, a pool of threads runs the transfers.
+/// A queue on `front`. Without a ring for all files under it, a pool of threads runs the transfers. A simulation has no such pool: there
+/// the submission executes a transfer.
 pub(crate) fn open(front: Arc<dyn BlockDevice>, route: Option<Route>, depth: u32) -> Box<dyn IoQueue> {
     match route.and_then(|route| RingQueue::new(route, depth, Ring::new)) {
         Some(queue) => Box::new(queue),
+        None if is_simulated() => <dyn BlockDevice>::immediate_queue(front, depth),
         None => Box::new(ThreadQueue::open(front, depth)),
     }
 }

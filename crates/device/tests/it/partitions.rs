@@ -48,7 +48,7 @@ fn gpt_of_both_block_sizes_is_read() {
             (data.geometry().capacity_bytes, data.part_of().expect("a window").1),
             (8 << 20, found[1].start)
         );
-        assert_eq!(data.name(), "disk?partition=2");
+        assert_eq!(data.name(), "image in memory?partition=2");
     }
 }
 

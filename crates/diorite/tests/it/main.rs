@@ -18,7 +18,6 @@ mod create;
 mod data_modes;
 mod debug_is_short;
 mod direct_bugs;
-mod eight_devices;
 mod failed_writes;
 mod forked;
 mod front_end_calls;

@@ -45,7 +45,6 @@ fn owners_get_their_data_and_are_told_apart() {
             }
         });
         let scheduler = filesystem.scheduler().expect("a scheduler");
-        scheduler.set_weight(TaskId(2), 200);
         let statistics = scheduler.statistics();
         for task in 1..=2_u64 {
             let owner = statistics.owner(TaskId(task)).expect("an owner");

@@ -39,6 +39,11 @@ impl Allocator {
         self.claim_above(clusters, 0)
     }
 
+    /// As [`Self::claim_for_metadata`], for names and extended attributes.
+    pub(super) fn claim_for_names(&self, clusters: u64) -> bool {
+        self.claim_above(clusters, self.kept_from_names())
+    }
+
     fn claim_above(&self, clusters: u64, floor: u64) -> bool {
         if clusters == 0 {
             return true;

@@ -40,6 +40,18 @@ impl<'v> FreeSpace<'v> {
         Ok(Promise { allocator: self.allocator, blocks })
     }
 
+    /// As [`FreeSpace::promise_at_once`], for blocks of directories and extended attributes: the caller may have to leave some free.
+    pub(crate) fn promise_to_names(&self, clusters: u64) -> Result<Promise<'v>> {
+        let is_promised = || self.allocator.claim_for_names(clusters);
+        if !is_promised() {
+            self.allocator.release_windows();
+            if !is_promised() {
+                return Err(Error::NoSpace);
+            }
+        }
+        Ok(Promise { allocator: self.allocator, blocks: clusters })
+    }
+
     /// Promise clusters to data ([`Files::claim`](crate::Files::claim)).
     pub(crate) fn claim(&self, blocks: u64) -> Result<()> {
         self.retry(|| Ok(self.allocator.claim(blocks).then_some(())))

@@ -201,7 +201,7 @@ impl Allocator {
     }
 
     /// Clusters that a directory of this thread leaves free: none unless the thread says that it has no right to them.
-    pub(crate) fn kept_from_names(&self) -> u64 {
+    pub(super) fn kept_from_names(&self) -> u64 {
         if reserved_blocks::of_this_thread() == Some(ReservedBlocks::Kept) { self.kept.0 } else { 0 }
     }
 

@@ -23,7 +23,7 @@ pub(crate) use handle::{Handle, finish};
 
 use crate::{BlockSize, Corrupt, Error, FileBlock, FsBlock, InodeNumber, Result, Timestamp};
 
-/// Blocks that appending one block to a directory may take: itself and the mapping's own.
+/// Blocks that are left free for the next operation where a change in place does as well.
 const OPERATION_BLOCKS: u64 = 8;
 
 /// Blocks that settling inodes joins in one handle: a block of entries for each kind, of the owner before and after, of two inodes.
@@ -141,15 +141,9 @@ impl Core {
         checked.map_err(|what| Corrupt::map(inode, at, what).into())
     }
 
-    /// Refuse, before any change, an operation that would take blocks promised to others.
+    /// Refuse, before any change, to take more blocks than an operation needs.
     pub(crate) fn check_unclaimed(&self) -> Result<()> {
         if self.allocator.has_unclaimed(OPERATION_BLOCKS) { Ok(()) } else { Err(Error::NoSpace) }
-    }
-
-    /// As [`Self::check_unclaimed`], for a block of a directory or of extended attributes: the caller may have to leave some free.
-    pub(crate) fn check_unclaimed_by_names(&self) -> Result<()> {
-        let kept = self.allocator.kept_from_names();
-        if self.allocator.has_unclaimed(OPERATION_BLOCKS + kept) { Ok(()) } else { Err(Error::NoSpace) }
     }
 
     /// Blocks for an operation.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::buffer::{BlockKind, Buffer};
 use crate::inode::{Inode, InodeChange, InodeState};
 use crate::map::Mappings;
-use crate::{Corrupt, FileBlock, FsBlock, MappingKind, Result};
+use crate::map::tree::Change;
+use crate::{Corrupt, FileBlock, FsBlock, Mapping, MappingKind, Result};
 
 /// Read-ahead of a directory listing.
 const LISTED_BYTES: u64 = 128 << 10;
@@ -65,7 +66,9 @@ impl Mappings {
         at: FileBlock,
         kind: BlockKind,
     ) -> Result<Arc<Buffer>> {
-        self.core.check_unclaimed_by_names()?;
+        let new = Mapping { start: at, blocks: 1, kind: MappingKind::Mapped(FsBlock(0)) };
+        let of_tree = self.tree(on.state).need(on.inode, on.state, &[Change::Insert(new)])?;
+        let _promise = self.core.free_space().promise_to_names(1 + of_tree)?;
         let (mapping, block) = self.clusters().allocate_next(on, at)?;
         on.inode.runs.forget(at.0, at.0 + 1);
         self.tree(on.state).insert(on, mapping)?;
@@ -80,7 +83,7 @@ impl Mappings {
         on: &mut InodeChange<'_, '_>,
         kind: BlockKind,
     ) -> Result<Arc<Buffer>> {
-        self.core.check_unclaimed_by_names()?;
+        let _promise = self.core.free_space().promise_to_names(1)?;
         let goal = self.goal(on.inode, on.state, FileBlock(0))?;
         on.allocate_block(goal, kind)
     }

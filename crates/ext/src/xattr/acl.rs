@@ -3,6 +3,8 @@
 //! On disk: version 1 (4 bytes), then entries of tag (2), permissions (2), and for named users and groups only their
 //! number (4). As attribute of Linux: version 2 (4), then entries of tag, permissions and number (8), always.
 
+use crate::layout::{try_le16, try_le32};
+
 /// An entry: tag, permissions, and user or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
@@ -28,30 +30,22 @@ fn has_id(tag: u16) -> bool {
     matches!(tag, USER | GROUP)
 }
 
-fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
 /// Whether a list in the form of Linux is one without entries, which stands for none.
 pub(crate) fn is_empty_in_linux(bytes: &[u8]) -> bool {
-    bytes.is_empty() || bytes.len() == 4 && get_u32(bytes, 0) == Some(LINUX_VERSION)
+    bytes.is_empty() || bytes.len() == 4 && try_le32(bytes, 0) == Some(LINUX_VERSION)
 }
 
 impl Acl {
     /// From the form of Linux.
     pub(crate) fn from_linux(bytes: &[u8]) -> Result<Self, &'static str> {
         const BAD: &str = "not an access control list in the form of Linux";
-        if get_u32(bytes, 0) != Some(LINUX_VERSION) || !(bytes.len() - 4).is_multiple_of(8) {
+        if try_le32(bytes, 0) != Some(LINUX_VERSION) || !(bytes.len() - 4).is_multiple_of(8) {
             return Err(BAD);
         }
         let entry = |chunk: &[u8]| {
-            let tag = get_u16(chunk, 0)?;
-            let id = if has_id(tag) { get_u32(chunk, 4)? } else { u32::MAX };
-            Some(Entry { tag, permissions: get_u16(chunk, 2)?, id })
+            let tag = try_le16(chunk, 0)?;
+            let id = if has_id(tag) { try_le32(chunk, 4)? } else { u32::MAX };
+            Some(Entry { tag, permissions: try_le16(chunk, 2)?, id })
         };
         let entries: Option<Vec<Entry>> = bytes[4..].chunks_exact(8).map(entry).collect();
         Self(entries.ok_or(BAD)?).checked()
@@ -60,13 +54,13 @@ impl Acl {
     /// From the form on disk.
     pub(crate) fn from_disk(bytes: &[u8]) -> Result<Self, &'static str> {
         const BAD: &str = "an access control list is cut short or of another version";
-        if get_u32(bytes, 0) != Some(DISK_VERSION) {
+        if try_le32(bytes, 0) != Some(DISK_VERSION) {
             return Err(BAD);
         }
         let (mut at, mut entries) = (4, Vec::new());
         while at < bytes.len() {
-            let (tag, permissions) = (get_u16(bytes, at).ok_or(BAD)?, get_u16(bytes, at + 2).ok_or(BAD)?);
-            let id = if has_id(tag) { get_u32(bytes, at + 4).ok_or(BAD)? } else { u32::MAX };
+            let (tag, permissions) = (try_le16(bytes, at).ok_or(BAD)?, try_le16(bytes, at + 2).ok_or(BAD)?);
+            let id = if has_id(tag) { try_le32(bytes, at + 4).ok_or(BAD)? } else { u32::MAX };
             at += if has_id(tag) { 8 } else { 4 };
             entries.push(Entry { tag, permissions, id });
         }

@@ -319,6 +319,39 @@ fn full_volume_refuses_names_and_stays_sound() {
     }
 }
 
+/// A new directory takes one block, and the kernel gives it the last one. It was refused while less than eight were free.
+#[test]
+fn directories_take_the_last_free_blocks() {
+    if !have(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    for (arguments, size) in [
+        ("-t ext2 -b 1024 -N 4000 -m 0", "2M"),
+        ("-t ext4 -O ^has_journal -b 1024 -N 4000 -m 0", "2M"),
+        ("-t ext4 -b 1024 -N 9000 -J size=1 -m 0", "8M"),
+    ] {
+        let image = Image::new(arguments, size);
+        let volume = image.open();
+        let (top, names) = (root(&volume), &volume.names);
+        let fill = |n: u32| names.create(&top, format!("{n}").as_bytes(), &spec(FileKind::Directory));
+        let full = (0..20_000).map(fill).find_map(Result::err);
+        assert!(matches!(full, Some(Error::NoSpace)), "{arguments}: {full:?}");
+        assert!(
+            volume.space().blocks_free < 2,
+            "{arguments}: {} blocks are free",
+            volume.space().blocks_free
+        );
+        // These need no block.
+        let inner = at(&volume, "0").unwrap();
+        make(&volume, &inner, "file", FileKind::Regular);
+        names.rename(&inner, b"file", &at(&volume, "1").unwrap(), b"moved", RenameMode::Replace).unwrap();
+        names.unlink(&at(&volume, "1").unwrap(), b"moved").unwrap();
+        volume.close().unwrap();
+        drop(volume);
+        image.check();
+    }
+}
+
 /// Names leave directories that are in their inodes without a block, which a full volume does not have: a rename once added the new
 /// name and kept the old one.
 #[test]

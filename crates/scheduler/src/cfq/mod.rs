@@ -125,7 +125,6 @@ pub struct Cfq {
     by_task: NumberMap<TaskId, QueueIndex>,
     /// By class and level.
     async_queues: [Option<QueueIndex>; 24],
-    weights: NumberMap<TaskId, u32>,
     trees: ClassTrees,
     busy: u32,
     in_driver: u32,
@@ -298,7 +297,8 @@ impl Cfq {
     }
 
     /// Panics if a rule of the module head is broken; for tests and simulation.
-    pub fn check_invariants(&self) {
+    #[cfg(test)]
+    fn check_invariants(&self) {
         let mut on_trees = 0;
         for (index, queue) in self.queues.iter().enumerate() {
             if self.free_queues.contains(&QueueIndex(index)) {
@@ -376,10 +376,6 @@ impl IoScheduler for Cfq {
         if let Some(index) = self.by_task.get(&task).copied() {
             self.task_ended(index, ticks(now));
         }
-    }
-
-    fn set_weight(&mut self, task: TaskId, weight_percent: u32) {
-        self.weights.insert(task, weight_percent.clamp(10, 1000));
     }
 
     fn statistics(&self) -> &Statistics {

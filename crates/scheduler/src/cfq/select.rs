@@ -33,9 +33,7 @@ impl Cfq {
 
     fn slice_of(&self, index: QueueIndex) -> Ticks {
         let queue = &self.queues[index.0];
-        let slice = Self::base_slice(queue.sync, queue.level());
-        let weight = self.weights.get(&queue.task).filter(|_| queue.sync).copied().unwrap_or(100);
-        (slice * Ticks::from(weight) / 100).max(1)
+        Self::base_slice(queue.sync, queue.level())
     }
 
     /// The smoothed number of busy queues of a class.

@@ -109,16 +109,6 @@ fn priorities_scale_slices_and_realtime_goes_first() {
     }
 }
 
-#[test]
-fn weights_scale_slices() {
-    let tasks = [1, 2].map(|task| request(task, Op::Read, task * 1_000_000_000, task));
-    let mut scheduler = cfq(CfqRules::V2_6_32);
-    scheduler.set_weight(TaskId(1), 300);
-    let served = greedy(&mut scheduler, &tasks, 4000);
-    let ratio = share(&served, 1) / share(&served, 2);
-    assert!((2.5..3.5).contains(&ratio), "{ratio}");
-}
-
 /// A queue that comes back within the idle time keeps the disk; one that does not loses it after 8 ms.
 #[test]
 fn idling_waits_for_the_active_task_and_not_for_long() {

@@ -108,10 +108,10 @@ impl Flow {
     }
 
     /// The shares are CFQ's: 180 at level 0, 100 at level 4, 40 at level 7.
-    pub(super) fn set_priority(&mut self, priority: IoPriority, percent: u32) {
+    pub(super) fn set_priority(&mut self, priority: IoPriority) {
         let (class, level) = class_and_level(priority);
         self.class = class;
-        self.weight = (20 * (9 - u32::from(level)) * percent / 100).max(1);
+        self.weight = 20 * (9 - u32::from(level));
     }
 
     /// Account a new request.

@@ -126,7 +126,6 @@ pub struct Inject {
     flows: Vec<Flow>,
     unused: Vec<FlowIndex>,
     by_name: HashMap<FlowName, FlowIndex, BuildHasherDefault<NumberHasher>>,
-    weights: HashMap<TaskId, u32, BuildHasherDefault<NumberHasher>>,
     sets: [Filed; 4],
     device: Device,
     slice: Option<Slice>,
@@ -170,7 +169,8 @@ impl Inject {
     }
 
     /// Requests injected so far.
-    pub fn injection_count(&self) -> u64 {
+    #[cfg(test)]
+    fn injection_count(&self) -> u64 {
         self.injections
     }
 
@@ -193,17 +193,16 @@ impl Inject {
 
     fn flow_of(&mut self, request: &Request, now: Duration) -> FlowIndex {
         let name = FlowName::of(request);
-        let percent = self.weights.get(&request.owner.task).copied().unwrap_or(100);
         if let Some(index) = self.by_name.get(&name).copied() {
             let flow = self.flow_mut(index);
             if flow.filed.is_none() {
-                flow.set_priority(request.owner.priority, percent);
+                flow.set_priority(request.owner.priority);
             }
             return index;
         }
         self.forget_unused(now);
         let mut flow = Flow::new(name);
-        flow.set_priority(request.owner.priority, percent);
+        flow.set_priority(request.owner.priority);
         let index = match self.unused.pop() {
             Some(index) => index,
             None => FlowIndex(self.flows.len() as u32),
@@ -285,8 +284,9 @@ impl Inject {
         self.flow_mut(index).filed = place;
     }
 
-    /// Panics if a rule of the module head is broken; for tests and simulation.
-    pub fn check_invariants(&self) {
+    /// Panics if a rule of the module head is broken.
+    #[cfg(test)]
+    fn check_invariants(&self) {
         let mut filed = 0;
         for (number, flow) in self.flows.iter().enumerate() {
             let index = FlowIndex(number as u32);
@@ -384,10 +384,6 @@ impl IoScheduler for Inject {
                 self.slice = None;
             }
         }
-    }
-
-    fn set_weight(&mut self, task: TaskId, weight_percent: u32) {
-        self.weights.insert(task, weight_percent.clamp(10, 1000));
     }
 
     fn statistics(&self) -> &Statistics {

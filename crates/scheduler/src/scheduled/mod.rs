@@ -118,11 +118,6 @@ impl ScheduledDevice {
         self.core.turn(&mut state, now);
         Core::depart(&mut state);
     }
-
-    /// Share of the disk that an owner gets against owners of the same priority; 100 by default.
-    pub fn set_weight(&self, task: TaskId, weight_percent: u32) {
-        self.core.lock().scheduler.set_weight(task, weight_percent);
-    }
 }
 
 /// Whether an operation is scheduled. Operations without memory are not.

@@ -7,6 +7,7 @@
 use super::format::{IncompatFeatures, JournalSuperblock};
 use crate::layout::checksum::crc32c;
 use crate::layout::extent::Extent;
+use crate::layout::{try_le16, try_le32};
 use crate::{Corrupt, Incompatible, InodeNumber};
 use diorite_journal::Result;
 use diorite_journal::log::LogReader;
@@ -44,16 +45,18 @@ pub(crate) enum FastChange {
 impl FastChange {
     /// The change in a record; `None` for one of the wrong length.
     fn parse(tag: u16, value: &[u8]) -> Option<Self> {
-        let number = |at| le32(value, at).map(InodeNumber);
+        let number = |at| try_le32(value, at).map(InodeNumber);
         let name = || value.get(8..).filter(|name| !name.is_empty() && name.len() <= 255).map(<[u8]>::to_vec);
         Some(match tag {
             TAG_ADD_RANGE => {
                 let entry = value.get(4..16)?;
                 Self::AddRange { inode: number(0)?, extent: Extent::from_entry(entry) }
             }
-            TAG_DEL_RANGE => {
-                Self::RemoveRange { inode: number(0)?, start: le32(value, 4)?, blocks: le32(value, 8)? }
-            }
+            TAG_DEL_RANGE => Self::RemoveRange {
+                inode: number(0)?,
+                start: try_le32(value, 4)?,
+                blocks: try_le32(value, 8)?,
+            },
             TAG_CREATE => Self::Create { directory: number(0)?, inode: number(4)?, name: name()? },
             TAG_LINK => Self::Link { directory: number(0)?, inode: number(4)?, name: name()? },
             TAG_UNLINK => Self::Unlink { directory: number(0)?, inode: number(4)?, name: name()? },
@@ -61,14 +64,6 @@ impl FastChange {
             _ => return None,
         })
     }
-}
-
-fn le16(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map(u16::from_le_bytes)
-}
-
-fn le32(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
 }
 
 /// The changes of all complete fast commits on top of the transaction before `sequence`, and the first damage: a fast commit is written
@@ -119,7 +114,9 @@ impl Scan {
     fn block(&mut self, number: u32, block: &[u8], is_first: bool, sequence: u32) -> Result<bool> {
         let mut at = 0;
         while at + TAG_BYTES <= block.len() {
-            let (Some(tag), Some(len)) = (le16(block, at), le16(block, at + 2)) else { return Ok(false) };
+            let (Some(tag), Some(len)) = (try_le16(block, at), try_le16(block, at + 2)) else {
+                return Ok(false);
+            };
             let Some(value) = block.get(at + TAG_BYTES..at + TAG_BYTES + usize::from(len)) else {
                 return Ok(false);
             };
@@ -128,15 +125,15 @@ impl Scan {
             }
             let record = &block[at..at + TAG_BYTES + usize::from(len)];
             match tag {
-                TAG_HEAD if le32(value, 4) != Some(sequence) => return Ok(false),
-                TAG_HEAD if le32(value, 0) != Some(0) => {
+                TAG_HEAD if try_le32(value, 4) != Some(sequence) => return Ok(false),
+                TAG_HEAD if try_le32(value, 0) != Some(0) => {
                     return Err(
                         Incompatible::Other("the journal's fast commits have unknown features").into()
                     );
                 }
                 TAG_TAIL => {
                     let sum = crc32c(self.checksum, &record[..record.len().min(TAG_BYTES + 4)]);
-                    if le32(value, 0) != Some(sequence) || le32(value, 4) != Some(sum) {
+                    if try_le32(value, 0) != Some(sequence) || try_le32(value, 4) != Some(sum) {
                         return Ok(false);
                     }
                     self.complete.append(&mut self.open);

@@ -2,27 +2,26 @@
 //!
 //! Where it sits: on top of other devices. The bios of a call are cut along the layout, and adjacent parts on a child are merged. Parts on
 //! files are submitted with one system call on the calling thread's ring, so one thread keeps all files busy. Other children execute
-//! in turn.
+//! in threads of their own.
 //!
 //! Invariants:
 //! 1. A child never gets a bio that is larger, or has more segments, than its geometry allows.
 //! 2. A bio that must come after a flush comes after a flush of every child.
 
-mod queue;
-
 use std::sync::Arc;
 
+use diorite_block::sync::is_simulated;
 use diorite_block::{
     Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op, Plug, Sector,
     SharedQueue,
 };
 
-use self::queue::JoinedQueue;
 use crate::error::OpenError;
 use crate::transfers;
 use crate::transfers::batch::{self, Part};
 use crate::transfers::layout::Layout;
 use crate::transfers::route::{Route, Target, file_under};
+use crate::transfers::workers;
 
 /// Largest bio of a joined device.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
@@ -171,14 +170,10 @@ fn route_of(front: &Arc<dyn BlockDevice>) -> Option<Route> {
     Some(Route { front: Arc::clone(front), layout: layout.clone(), targets, base })
 }
 
-/// A queue on a joined device or a window.
-pub(crate) fn open_queue(front: Arc<dyn BlockDevice>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-    let (parts, layout, base) = parts_of(&*front).expect("a joined device or a window");
-    if parts.iter().any(|part| file_under(&**part).is_some()) {
-        let route = route_of(&front);
-        return Ok(transfers::queue::open(front, route, depth));
-    }
-    Ok(Box::new(JoinedQueue::open(&front, parts, (layout, base), depth)?))
+/// A queue on a joined device or a window: through one ring if all files under it use that.
+pub(crate) fn open_queue(front: Arc<dyn BlockDevice>, depth: u32) -> Box<dyn IoQueue> {
+    let route = route_of(&front);
+    transfers::queue::open(front, route, depth)
 }
 
 /// As [`open_queue`], for many threads.
@@ -187,7 +182,10 @@ pub(crate) fn open_shared_queue(front: Arc<dyn BlockDevice>, depth: u32) -> Opti
     transfers::queue::open_shared(front, route, depth)
 }
 
-/// Run a list of bios on each child: on files at once, on other devices in turn.
+/// Bios of a child that is no file, and its result.
+type Other<'a, 'b> = (&'a Arc<dyn BlockDevice>, &'a mut Vec<Bio<'b>>, Result<(), IoError>);
+
+/// Run a list of bios on each child: first on files, at once; then on the other devices, each in a thread (in a simulation in turn).
 ///
 /// # Errors
 /// The first error of a bio, after all have ended.
@@ -196,7 +194,7 @@ pub fn execute_on_each(
     mut lists: Vec<Vec<Bio<'_>>>,
 ) -> Result<(), IoError> {
     let mut parts = Vec::with_capacity(lists.len());
-    let mut others = Vec::new();
+    let mut others: Vec<Other<'_, '_>> = Vec::new();
     for (child, bios) in children.iter().zip(&mut lists).filter(|(_, bios)| !bios.is_empty()) {
         if let Some((device, shift)) = file_under(&**child) {
             if shift > 0 || !std::ptr::addr_eq(device, &raw const **child) {
@@ -207,15 +205,17 @@ pub fn execute_on_each(
             }
             parts.push(Part { device, bios });
         } else {
-            others.push((child, bios));
+            others.push((child, bios, Ok(())));
         }
     }
-    let mut result = if parts.is_empty() { Ok(()) } else { batch::execute_parts(&mut parts) };
-    for (child, bios) in others {
-        let ended = child.execute(bios);
-        result = result.and(ended);
+    let result = if parts.is_empty() { Ok(()) } else { batch::execute_parts(&mut parts) };
+    let execute = |(child, bios, ended): &mut Other<'_, '_>| *ended = child.execute(bios);
+    if is_simulated() {
+        others.iter_mut().for_each(execute);
+    } else {
+        workers::run_all(&mut others, execute);
     }
-    result
+    others.into_iter().fold(result, |result, (.., ended)| result.and(ended))
 }
 
 fn joined_name(kind: &str, children: &[Arc<dyn BlockDevice>]) -> String {
@@ -276,7 +276,7 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn open_queue(self: Arc<Self>, depth: u32) -> Result<Box<dyn IoQueue>, IoError> {
-        open_queue(self, depth)
+        Ok(open_queue(self, depth))
     }
 
     fn open_shared_queue(self: Arc<Self>, depth: u32) -> Option<Box<dyn SharedQueue>> {
