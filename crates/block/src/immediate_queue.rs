@@ -1,7 +1,6 @@
 //! A queue that executes each transfer at its submission: for devices that only execute.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::{BlockDevice, Completed, IoError, IoQueue, Notify, Op, QueuedIo, Watch};
@@ -58,11 +57,7 @@ impl IoQueue for ImmediateQueue {
     }
 }
 
-impl fmt::Debug for ImmediateQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ImmediateQueue({} ended on {:?})", self.done.len(), self.device)
-    }
-}
+crate::short_debug!(ImmediateQueue, depth);
 
 /// Execute a transfer on a device.
 fn execute(device: &dyn BlockDevice, io: &mut QueuedIo) -> Result<(), IoError> {

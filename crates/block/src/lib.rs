@@ -23,8 +23,8 @@ pub mod sync;
 /// them.
 #[macro_export]
 macro_rules! short_debug {
-    ($type:ident $(, $field:ident)*) => {
-        impl std::fmt::Debug for $type {
+    ($type:ident $(<$lifetime:lifetime>)? $(, $field:ident)*) => {
+        impl std::fmt::Debug for $type $(<$lifetime>)? {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.debug_struct(stringify!($type))
                     $(.field(stringify!($field), &self.$field))*

@@ -9,7 +9,6 @@
 //!    (unless it has more segments than a bio can have).
 //! 2. No bio is larger than the device's largest transfer or has more segments than it allows.
 
-use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 
 use crate::{Bio, BioFlags, BioMemory, BlockDevice, Geometry, IoError, IoOwner, Op, Sector};
@@ -24,11 +23,7 @@ pub struct Plug<'a> {
     max_segments: usize,
 }
 
-impl fmt::Debug for Plug<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Plug({} bios)", self.bios.len())
-    }
-}
+crate::short_debug!(Plug<'_>);
 
 impl<'a> Plug<'a> {
     /// An empty list for a device of this geometry; every bio gets `flags` and the current owner.

@@ -87,11 +87,7 @@ impl Drop for RuntimeGuard {
     }
 }
 
-impl fmt::Debug for RuntimeGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RuntimeGuard")
-    }
-}
+crate::short_debug!(RuntimeGuard);
 
 /// Monotonic time since an arbitrary start; virtual under a simulation.
 pub fn now() -> Duration {
@@ -160,11 +156,7 @@ impl JoinHandle {
     }
 }
 
-impl fmt::Debug for JoinHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JoinHandle")
-    }
-}
+crate::short_debug!(JoinHandle);
 
 fn key<T: ?Sized>(lock: &T) -> usize {
     (&raw const *lock).cast::<()>().addr()

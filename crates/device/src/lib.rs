@@ -19,7 +19,6 @@ mod partition;
 mod readiness;
 mod sys;
 mod transfers;
-mod watched;
 
 pub use error::{LockHolder, OpenError};
 pub use fork::forks;

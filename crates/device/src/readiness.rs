@@ -3,7 +3,6 @@
 //! Where it sits: under a queue of transfers on several devices, which adds the descriptors of their rings. Devices without a ring call
 //! the function of [`Readiness::notify`].
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,6 +24,7 @@ pub struct Readiness {
 ///
 /// States: not set -> being set -> set -> being cleared -> not set. Only the thread that began a step ends it. So the descriptor is never
 /// readable for long while the state is "not set", nor unreadable while it is "set". "Left" is final.
+#[derive(Debug)]
 struct Event {
     descriptor: OwnedFd,
     state: AtomicU8,
@@ -61,12 +61,6 @@ impl Event {
             let _ = rustix::io::read(&self.descriptor, &mut [0_u8; 8]);
             self.state.store(NOT_SET, Ordering::SeqCst);
         }
-    }
-}
-
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event({})", self.state.load(Ordering::Relaxed))
     }
 }
 

@@ -84,11 +84,7 @@ impl MmpWatch {
     }
 }
 
-impl std::fmt::Debug for MmpWatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("MmpWatch")
-    }
-}
+diorite_block::short_debug!(MmpWatch);
 
 impl Default for VolumeOptions {
     fn default() -> Self {

@@ -1,6 +1,5 @@
 //! Guards of pages.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
@@ -32,13 +31,7 @@ impl Deref for PageRef<'_> {
     }
 }
 
-impl fmt::Debug for PageRef<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageRef")
-            .field("page", &PageId::from_key(self.hold.frame().page()))
-            .finish_non_exhaustive()
-    }
-}
+diorite_block::short_debug!(PageRef<'_>, hold);
 
 /// An exclusive guard of a page. If bytes were borrowed mutably, the drop marks the page dirty and makes the change visible. A thread that
 /// panics with a guard keeps the bytes written so far.
@@ -128,13 +121,7 @@ impl Drop for PageMut<'_> {
     }
 }
 
-impl fmt::Debug for PageMut<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageMut")
-            .field("page", &PageId::from_key(self.hold.frame().page()))
-            .finish_non_exhaustive()
-    }
-}
+diorite_block::short_debug!(PageMut<'_>, hold);
 
 /// A page that stays in its frame. Its guards need no look-up.
 pub struct Pin<'p> {
@@ -186,12 +173,7 @@ impl Drop for Pin<'_> {
     }
 }
 
-impl fmt::Debug for Pin<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let page = self.core.mapping.frame(self.frame).page();
-        f.debug_struct("Pin").field("page", &PageId::from_key(page)).finish_non_exhaustive()
-    }
-}
+diorite_block::short_debug!(Pin<'_>, frame);
 
 impl Core {
     /// Count a dirty page, and wake the writer if there are many.

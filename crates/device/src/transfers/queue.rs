@@ -39,7 +39,6 @@ use super::route::{PartOf, Route, prepare, run_by_calls};
 use super::thread_queue::ThreadQueue;
 use super::uring::{Ring, RingWait};
 use crate::options::Polling;
-use crate::watched::Watched;
 use slab::Slab;
 
 /// Most entries of a ring. More depth would not make a device busier.
@@ -101,7 +100,6 @@ struct Slot {
 }
 
 /// See the module's head.
-#[derive(Debug)]
 struct RingQueue {
     /// Before `slots`, so that it is drained before their memory is freed.
     ring: Ring,
@@ -123,8 +121,10 @@ struct RingQueue {
     /// For a queue that many threads share.
     waiter: Option<Arc<RingWait>>,
     /// Called when a transfer completes without the ring.
-    notify: Watched,
+    notify: Option<Notify>,
 }
+
+diorite_block::short_debug!(RingQueue, depth);
 
 impl RingQueue {
     fn new(route: Route, depth: u32, make_ring: fn(u32) -> io::Result<Ring>) -> Option<Self> {
@@ -145,14 +145,16 @@ impl RingQueue {
             route,
             make_ring,
             waiter: None,
-            notify: Watched::default(),
+            notify: None,
         })
     }
 
     /// Complete a transfer without the ring.
     fn end(&mut self, io: QueuedIo, result: Result<(), IoError>) {
         self.ended.push(Completed { io, result });
-        self.notify.call();
+        if let Some(notify) = &self.notify {
+            notify();
+        }
     }
 
     /// Invariant 3. Without a ring, the transfers of the child fail, too.
@@ -485,7 +487,7 @@ impl IoQueue for RingQueue {
                 self.ring.enter(self.completions_of(wanted - (done.len() - before)), self.polling);
                 self.take_ended(done);
             }
-            if self.notify.is_set() && self.ring.unsubmitted() > 0 {
+            if self.notify.is_some() && self.ring.unsubmitted() > 0 {
                 // A thread that waits for the descriptor does not submit later stages.
                 self.ring.enter(0, Polling::Never);
             }
@@ -503,7 +505,7 @@ impl IoQueue for RingQueue {
         self.make_ring = Ring::for_many_threads;
         self.ring = ring_for(&self.route, self.depth, self.make_ring).ok()?;
         let descriptor = self.ring.descriptor().ok()?;
-        self.notify.set(&notify);
+        self.notify = Some(notify);
         Some(Watch::Descriptor(descriptor))
     }
 }

@@ -14,7 +14,6 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -59,11 +58,7 @@ struct Ended {
     notify: OnceLock<Notify>,
 }
 
-impl fmt::Debug for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ended").field("list", &self.list).finish_non_exhaustive()
-    }
-}
+diorite_block::short_debug!(Ended, list);
 
 impl Ended {
     fn lock(&self) -> MutexGuard<'_, Vec<Outcome>> {

@@ -100,11 +100,7 @@ impl Arena {
     }
 }
 
-impl std::fmt::Debug for Arena {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arena").field("frames", &self.len()).finish_non_exhaustive()
-    }
-}
+diorite_block::short_debug!(Arena);
 
 /// A frame that is read.
 #[derive(Debug)]

@@ -16,7 +16,6 @@
 //! recorded before a use ends, and discarded after its node has left the table.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -459,11 +458,7 @@ impl Clone for NodeRef {
     }
 }
 
-impl fmt::Debug for NodeRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeRef").field("inode", &self.node.inode.number()).finish_non_exhaustive()
-    }
-}
+diorite_block::short_debug!(NodeRef, node);
 
 impl Drop for NodeRef {
     fn drop(&mut self) {

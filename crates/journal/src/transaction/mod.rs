@@ -81,11 +81,7 @@ pub struct AbortLatch {
 /// Gets the reason of the first failure.
 pub type AbortWatch = Box<dyn Fn(&str) + Send + Sync>;
 
-impl fmt::Debug for AbortLatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AbortLatch").field("reason", &self.reason()).finish_non_exhaustive()
-    }
-}
+diorite_block::short_debug!(AbortLatch, reason);
 
 impl AbortLatch {
     /// From now on nothing is written.

@@ -96,6 +96,7 @@ impl ClassTrees {
         list
     }
 
+    #[cfg(test)]
     pub(super) fn holds(&self, place: TreePosition, queue: QueueIndex) -> bool {
         self.tree(place.tree).get(&(place.key, place.arrival)) == Some(&queue)
     }

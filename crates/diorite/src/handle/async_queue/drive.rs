@@ -1,7 +1,6 @@
 //! Threads that reap: a thread of its own, or the thread that runs a future. A runtime's reactor needs only the
 //! queue's descriptor.
 
-use std::fmt;
 use std::future::Future;
 use std::os::fd::AsFd;
 use std::pin::pin;
@@ -142,8 +141,4 @@ impl Drop for Driver {
     }
 }
 
-impl fmt::Debug for Driver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Driver")
-    }
-}
+diorite_block::short_debug!(Driver);
