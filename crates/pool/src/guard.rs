@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use crate::core::{Core, OwnedExclusive};
 use crate::error::Result;
-use crate::files::PageId;
 use crate::memory::{ExclusiveHold, FrameIndex, Mapping, SharedHold, Undo};
 
 /// The panic message for a forked child.

@@ -310,7 +310,7 @@ impl Image<'_> {
         let size = self.layout.block_size.bytes() as usize;
         let seed = self.superblock.checksum_seed();
         let has_checksum = self.superblock.features().metadata_csum();
-        let mask = self.superblock.bitmap_checksum_mask();
+        let mask = if has_checksum { self.superblock.bitmap_checksum_mask() } else { 0 };
         for group in self.layout.groups() {
             let flags = self.descriptors[group.0 as usize].flags;
             if !flags.contains(GroupFlags::BLOCK_UNINIT) {
@@ -323,10 +323,7 @@ impl Image<'_> {
                 }
                 set_bits(&mut bitmap, bit(start + blocks), size * 8);
                 let descriptor = &mut self.descriptors[group.0 as usize];
-                if has_checksum {
-                    let bits = self.layout.clusters_per_group;
-                    descriptor.block_bitmap_checksum = seed.bitmap(&bitmap, bits) & mask;
-                }
+                descriptor.block_bitmap_checksum = seed.bitmap(&bitmap, self.layout.clusters_per_group) & mask;
                 self.writer.write(descriptor.block_bitmap, &bitmap)?;
             }
             if !flags.contains(GroupFlags::INODE_UNINIT) {
@@ -336,10 +333,7 @@ impl Image<'_> {
                 set_bits(&mut bitmap, 0, used as usize);
                 set_bits(&mut bitmap, self.layout.inodes_per_group as usize, size * 8);
                 let descriptor = &mut self.descriptors[group.0 as usize];
-                if has_checksum {
-                    let bits = self.layout.inodes_per_group;
-                    descriptor.inode_bitmap_checksum = seed.bitmap(&bitmap, bits) & mask;
-                }
+                descriptor.inode_bitmap_checksum = seed.bitmap(&bitmap, self.layout.inodes_per_group) & mask;
                 self.writer.write(descriptor.inode_bitmap, &bitmap)?;
             }
         }
