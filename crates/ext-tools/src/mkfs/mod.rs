@@ -323,7 +323,8 @@ impl Image<'_> {
                 }
                 set_bits(&mut bitmap, bit(start + blocks), size * 8);
                 let descriptor = &mut self.descriptors[group.0 as usize];
-                descriptor.block_bitmap_checksum = seed.bitmap(&bitmap, self.layout.clusters_per_group) & mask;
+                descriptor.block_bitmap_checksum =
+                    seed.bitmap(&bitmap, self.layout.clusters_per_group) & mask;
                 self.writer.write(descriptor.block_bitmap, &bitmap)?;
             }
             if !flags.contains(GroupFlags::INODE_UNINIT) {
