@@ -102,38 +102,19 @@ pub unsafe extern "C" fn diorite_queue_open(depth: u32, flags: u32, queue: *mut 
 }
 
 impl Queue {
-    fn memory(file: &diorite_file, address: *mut u8, len: usize) -> Outcome<CallerMemory> {
+    /// Submit a transfer of `len` bytes of the caller's memory.
+    fn submit(
+        &mut self,
+        file: &diorite_file,
+        (address, len): (*mut u8, usize),
+        submit: impl FnOnce(&mut DirectQueue<CallerMemory>, CallerMemory) -> Result<(), SubmitError<CallerMemory>>,
+    ) -> Outcome<()> {
         check_range(address, len)?;
         let address = NonNull::new(address).unwrap_or(NonNull::dangling());
-        let buffer = find(address.as_ptr().addr(), len);
-        Ok(CallerMemory { address, len, _buffer: buffer, _file: Arc::clone(&file.uses) })
+        let (_buffer, _file) = (find(address.as_ptr().addr(), len), Arc::clone(&file.uses));
+        let memory = CallerMemory { address, len, _buffer, _file };
+        submit(&mut self.transfers, memory).map_err(|refused| Failure::Library(refused.error))
     }
-
-    fn read(
-        &mut self,
-        file: &diorite_file,
-        (address, len): (*mut u8, usize),
-        offset: u64,
-        tag: u64,
-    ) -> Outcome<()> {
-        let memory = Self::memory(file, address, len)?;
-        accepted(self.transfers.read(&file.file, offset, memory, len, tag))
-    }
-
-    fn write(
-        &mut self,
-        file: &diorite_file,
-        (address, len): (*mut u8, usize),
-        offset: u64,
-        tag: u64,
-    ) -> Outcome<()> {
-        let memory = Self::memory(file, address, len)?;
-        accepted(self.transfers.write(&file.file, offset, memory, len, tag))
-    }
-}
-
-fn accepted(submitted: Result<(), SubmitError<CallerMemory>>) -> Outcome<()> {
-    submitted.map_err(|refused| Failure::Library(refused.error))
 }
 
 /// Submit a read of `len` bytes from `offset` of the file. The file need not be open with O_DIRECT; the transfer is direct.
@@ -150,7 +131,10 @@ pub unsafe extern "C" fn diorite_queue_read(
 ) -> c_int {
     status(|| {
         let file = handle!(file);
-        handle!(queue).queue.with(|queue| queue.read(file, (memory.cast(), len), offset, user_data))
+        let range = (memory.cast(), len);
+        handle!(queue).queue.with(|queue| {
+            queue.submit(file, range, |queue, memory| queue.read(&file.file, offset, memory, len, user_data))
+        })
     })
 }
 
@@ -166,9 +150,10 @@ pub unsafe extern "C" fn diorite_queue_write(
 ) -> c_int {
     status(|| {
         let file = handle!(file);
-        handle!(queue)
-            .queue
-            .with(|queue| queue.write(file, (memory.cast_mut().cast(), len), offset, user_data))
+        let range = (memory.cast_mut().cast(), len);
+        handle!(queue).queue.with(|queue| {
+            queue.submit(file, range, |queue, memory| queue.write(&file.file, offset, memory, len, user_data))
+        })
     })
 }
 

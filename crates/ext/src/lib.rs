@@ -65,7 +65,7 @@ pub use types::{
     Access, Claim, DirectoryEntry, Mapping, MappingKind, MmpWait, MmpWatch, NodeSpec, QuotaLimits,
     RenameMode, Reservation, ReservedRun, SetTime, SpaceUse, SyncKind, VolumeOptions, WriteCommit, XattrMode,
 };
-pub use volume::journal::{ReplayedInMemory, replay_in_memory};
+pub use volume::journal::replay_in_memory;
 pub use volume::superblock::{SuperblockBackup, find_superblock, read_superblock};
 pub use volume::{LogUse, TransactionStatus, Volume, VolumeStatus};
 pub use xattr::Xattrs;

@@ -26,12 +26,6 @@ pub enum ReproError {
     /// The device failed.
     #[error(transparent)]
     Io(#[from] diorite_block::IoError),
-    /// A thread or memory is not available.
-    #[error("starting a job: {source}")]
-    Thread {
-        /// The error of the system.
-        source: std::io::Error,
-    },
     /// The disk test failed.
     #[error(transparent)]
     DiskPerf(#[from] diorite_bench::diskperf::DiskPerfError),

@@ -1,8 +1,10 @@
 //! Ways to open a file under test, volumes that are nearly full, and worlds that a seed decides.
 
 use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use diorite::{DirectIo, ErrorKind, Filesystem, OpenOptions, Unaligned};
+use diorite_block::sync;
 use diorite_sim::{Order, Simulation, WorldOptions};
 
 /// The result of a step; an error is a sentence.
@@ -55,4 +57,24 @@ pub(crate) fn simulate<T: Send + 'static>(
     let world = WorldOptions { seed, order: Order::Shuffled, ..WorldOptions::default() };
     let (value, _) = Simulation::run_one(world, body).map_err(|deadlock| deadlock.to_string())?;
     Ok(value)
+}
+
+/// Run bodies in threads with these names. Returns their results in the order of their ends.
+pub(crate) fn in_threads<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+    bodies: impl IntoIterator<Item = (&'static str, F)>,
+) -> Outcome<Vec<T>> {
+    let results: Arc<Mutex<Vec<T>>> = Arc::default();
+    let mut running = Vec::new();
+    for (name, body) in bodies {
+        let results = Arc::clone(&results);
+        let body = move || {
+            let done = body();
+            results.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+        };
+        running.push(sync::spawn(name, body).map_err(|error| error.to_string())?);
+    }
+    let count = running.len();
+    running.into_iter().for_each(sync::JoinHandle::join);
+    let results = std::mem::take(&mut *results.lock().unwrap_or_else(PoisonError::into_inner));
+    if results.len() < count { Err("a thread panicked".to_owned()) } else { Ok(results) }
 }

@@ -2,15 +2,15 @@
 //!
 //! A case is a number. It runs in a simulation in shuffled order, or on real threads.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use diorite::mkfs::{MkfsOptions, mkfs};
 use diorite::{AlignedBuf, DirectQueue, File, Filesystem, FilesystemOptions};
 use diorite_block::BlockDevice;
 use diorite_sim::crash::RecordingDevice;
 
-use crate::access::{Access, Outcome, fill, simulate, tell};
+use crate::access::{Access, Outcome, fill, in_threads, simulate, tell};
 use crate::disk::{disk, marked};
 use crate::formats::Format;
 use crate::linear::{Call, Entry, State, is_linearizable};
@@ -334,9 +334,6 @@ fn rounds_on(
     Ok(calls)
 }
 
-/// A call of a thread, and its outcome.
-type Called = (Vec<Entry>, Outcome);
-
 fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut Random) -> Outcome<u64> {
     let path = format!("/file-{}", round % 3);
     let open =
@@ -344,9 +341,7 @@ fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut 
     let handles = [open(Access::Cached)?, open(Access::Direct)?, open(Access::Bounced)?];
     handles[0].set_len(0).map_err(|error| format!("set_len: {error}"))?;
     let (clock, values) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(1)));
-    let entries: Arc<Mutex<Vec<Called>>> = Arc::default();
-    let mut running = Vec::new();
-    for thread in 0..threads {
+    let callers = (0..threads).map(|thread| {
         let mut caller = Caller {
             thread,
             handles: handles.to_vec(),
@@ -356,20 +351,14 @@ fn round_on(filesystem: &Filesystem, round: usize, threads: usize, random: &mut 
             entries: Vec::new(),
             calls: 3 + random.index(3),
         };
-        let entries = Arc::clone(&entries);
         let body = move || {
             let done = caller.run();
-            entries.lock().unwrap_or_else(PoisonError::into_inner).push((caller.entries, done));
+            (caller.entries, done)
         };
-        running.push(diorite_block::sync::spawn("caller", body).map_err(|error| error.to_string())?);
-    }
-    running.into_iter().for_each(diorite_block::sync::JoinHandle::join);
-    let results = std::mem::take(&mut *entries.lock().unwrap_or_else(PoisonError::into_inner));
-    if results.len() < threads {
-        return Err("a thread panicked".to_owned());
-    }
+        ("caller", body)
+    });
     let mut history = Vec::new();
-    for (entries, done) in results {
+    for (entries, done) in in_threads(callers)? {
         match done {
             Err(what) if what == "SPACE" => return Ok(0),
             done => done?,

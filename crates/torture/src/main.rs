@@ -34,6 +34,11 @@ impl Arguments {
             None => default,
         }
     }
+
+    fn format(&self) -> Option<Vec<Format>> {
+        let name = self.0.get("format")?;
+        Some(vec![Format::by_name(name).unwrap_or_else(|| panic!("no format {name}"))])
+    }
 }
 
 fn main() -> ExitCode {
@@ -59,16 +64,17 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments(arguments);
     match suite.as_str() {
-        "crash" => crash_suite(&arguments),
-        "faults" => {
-            let options = crash_options(&arguments);
+        "crash" | "faults" => {
+            let (options, faults) = (crash_options(&arguments), arguments.number("faults", 0));
+            let (is_crash, unit) = if suite == "crash" { (true, "images") } else { (false, "runs") };
             campaign(
                 &arguments,
-                "runs",
+                unit,
                 || crash::Checker::new(options.clone()).expect("a place for scratch files"),
                 |checker, case| {
-                    let runs = checker.run_with_faults(case, arguments.number("faults", 0));
-                    runs.map_err(|wrong| format!("{:?}: {}", wrong.class, wrong.what))
+                    let done =
+                        if is_crash { checker.run(case) } else { checker.run_with_faults(case, faults) };
+                    done.map_err(|wrong| format!("{:?}: {}", wrong.class, wrong.what))
                 },
             )
         }
@@ -108,9 +114,7 @@ fn main() -> ExitCode {
             let mut options = history::Options::default();
             options.rounds = arguments.number("rounds", options.rounds as u64) as usize;
             options.real_threads = arguments.number("real-threads", 0) != 0;
-            if let Some(name) = arguments.0.get("format") {
-                options.formats = vec![Format::by_name(name).unwrap_or_else(|| panic!("no format {name}"))];
-            }
+            options.formats = arguments.format().unwrap_or(options.formats);
             campaign(&arguments, "calls", || (), |(), case| history::run(&options, case))
         }
         "help" | "--help" => {
@@ -180,30 +184,13 @@ fn crash_options(arguments: &Arguments) -> crash::Options {
     options.images = arguments.number("images", options.images as u64) as usize;
     options.outside = arguments.number("outside", options.outside);
     options.real_threads = arguments.number("real-threads", 0) != 0;
-    let known = arguments.0.get("known").map_or("", String::as_str);
-    options.known = crash::Class::ALL
-        .into_iter()
-        .filter(|class| known.split(',').any(|name| name.eq_ignore_ascii_case(&format!("{class:?}"))))
-        .collect();
-    options.keep = arguments.0.get("keep").map(Into::into);
-    if let Some(name) = arguments.0.get("format") {
-        options.formats = vec![Format::by_name(name).unwrap_or_else(|| panic!("no format {name}"))];
+    if let Some(known) = arguments.0.get("known") {
+        options.known = known.split(',').map(str::to_owned).collect();
     }
+    options.keep = arguments.0.get("keep").map(Into::into);
+    options.formats = arguments.format().unwrap_or(options.formats);
     for format in &mut options.formats {
         format.megabytes = arguments.number("megabytes", format.megabytes);
     }
     options
-}
-
-fn crash_suite(arguments: &Arguments) -> ExitCode {
-    let options = crash_options(arguments);
-    campaign(
-        arguments,
-        "images",
-        || crash::Checker::new(options.clone()).expect("a place for scratch files"),
-        |checker, case| match checker.run(case) {
-            Ok(images) => Ok(images as u64),
-            Err(wrong) => Err(format!("{:?}: {}", wrong.class, wrong.what)),
-        },
-    )
 }

@@ -40,6 +40,15 @@ fn options<P>(way: Access, options: OpenOptions<P>, random: &mut Random) -> Open
     way.options(options).dsync(random.one_in(6))
 }
 
+/// A handle for each way.
+fn handles(filesystem: &Filesystem, path: &str, random: &mut Random) -> Outcome<Vec<(Access, File)>> {
+    let open = |way| {
+        let options = options(way, filesystem.open_options(), random).create(true);
+        Ok((way, tell(options.open(path), "open")?))
+    };
+    [Access::Cached, Access::Direct, Access::Bounced].into_iter().map(open).collect()
+}
+
 const FULL: ErrorKind = ErrorKind::StorageFull;
 const UNSUPPORTED: ErrorKind = ErrorKind::Unsupported;
 
@@ -181,16 +190,10 @@ impl Subject {
                 }
                 let opened = FilesystemOptions::new().cache_bytes(cache).open_device(Arc::clone(device));
                 let opened = filesystem.insert(tell(opened, "open the volume")?);
-                for way in [Access::Cached, Access::Direct, Access::Bounced] {
-                    let options = options(way, opened.open_options(), random).create(true);
-                    self.handles.push((way, tell(options.open("/file"), "open")?));
-                }
+                self.handles = handles(opened, "/file", random)?;
             }
             FileLocation::Shared { filesystem, path, .. } => {
-                for way in [Access::Cached, Access::Direct, Access::Bounced] {
-                    let options = options(way, filesystem.open_options(), random).create(true);
-                    self.handles.push((way, tell(options.open(&*path), "open")?));
-                }
+                self.handles = handles(filesystem, path, random)?
             }
             FileLocation::Host(path) => {
                 // Only one handle may be open on it at a time.
@@ -403,19 +406,12 @@ impl Subject {
     fn allocate(&mut self) -> Outcome {
         let (offset, len) = self.range(1);
         let (_, file) = self.handle();
-        if allow(
-            file.allocate(offset, len),
-            format_args!("allocate of {len} at {offset}"),
-            &[FULL, UNSUPPORTED],
-        )?
-        .is_none()
-        {
+        let what = format!("allocate of {len} at {offset}");
+        if allow(file.allocate(offset, len), what, &[FULL, UNSUPPORTED])?.is_none() {
             return self.adopt(self.size(), &vec![0; LARGEST as usize]);
         }
         let end = (offset + len) as usize;
-        if end > self.model.len() {
-            self.model.resize(end, 0);
-        }
+        self.model.resize(self.model.len().max(end), 0);
         Ok(())
     }
 
@@ -434,27 +430,16 @@ impl Subject {
         let count = self.random.within(1..(blocks - at).max(2));
         let (offset, len) = (at * self.block, count * self.block);
         let (_, file) = self.handle();
-        if self.random.one_in(2) {
-            if offset + len < self.size()
-                && allow(
-                    file.collapse_range(offset, len),
-                    format_args!("collapse {len} at {offset}"),
-                    &[FULL, ErrorKind::InvalidInput],
-                )?
-                .is_some()
-            {
-                self.model.drain(offset as usize..(offset + len) as usize);
-            }
-        } else if self.size() + len <= LARGEST
-            && allow(
-                file.insert_range(offset, len),
-                format_args!("insert {len} at {offset}"),
-                &[FULL, ErrorKind::InvalidInput],
-            )?
-            .is_some()
-        {
-            let zeros = vec![0; len as usize];
-            self.model.splice(offset as usize..offset as usize, zeros);
+        let collapse = self.random.one_in(2);
+        let is_possible = if collapse { offset + len < self.size() } else { self.size() + len <= LARGEST };
+        if !is_possible {
+            return Ok(());
+        }
+        let done = if collapse { file.collapse_range(offset, len) } else { file.insert_range(offset, len) };
+        let what = format!("{} {len} at {offset}", if collapse { "collapse" } else { "insert" });
+        if allow(done, what, &[FULL, ErrorKind::InvalidInput])?.is_some() {
+            let (range, new) = if collapse { (offset..offset + len, 0) } else { (offset..offset, len) };
+            self.model.splice(range.start as usize..range.end as usize, vec![0; new as usize]);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //!
 //! A case is a number; it decides the disk, the scheduler, the volume and the calls of each thread.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use diorite::check::{CheckOptions, check};
@@ -14,7 +14,7 @@ use diorite::{
 use diorite_block::{BlockDevice, IoOwner, IoPriority, TaskId, sync};
 use diorite_sim::SimDisk;
 
-use crate::access::{Outcome, simulate, tell};
+use crate::access::{Outcome, in_threads, simulate, tell};
 use crate::formats::Format;
 use crate::model;
 use crate::random::{Random, stamp_byte, stamp_bytes};
@@ -262,32 +262,20 @@ fn threads(
         ("second model", Actor::model),
         ("third model", Actor::model),
     ];
-    let failures: Arc<Mutex<Vec<String>>> = Arc::default();
-    let ended = Arc::new(Mutex::new(0));
-    let mut running = Vec::new();
     let count = bodies.len() as u64;
-    for (number, (name, body)) in (1..).zip(bodies) {
+    let actors = (1..).zip(bodies).map(|(number, (name, body))| {
         let priority = random.pick(&[4, 4, 7]);
         let owner = IoOwner { task: TaskId(number), priority: IoPriority::BestEffort(priority) };
         let actor = Actor { filesystem: filesystem.clone(), format, random: random.fork(), number, calls };
-        let (failures, ended) = (Arc::clone(&failures), Arc::clone(&ended));
-        let thread = sync::spawn(name, move || {
+        let act = move || {
             let _guard = owner.enter();
-            let done = body(actor);
-            *ended.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            if let Err(what) = done {
-                failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{name}: {what}"));
-            }
-        });
-        running.push(thread.map_err(|error| error.to_string())?);
-    }
-    running.into_iter().for_each(sync::JoinHandle::join);
-    let failures = std::mem::take(&mut *failures.lock().unwrap_or_else(PoisonError::into_inner));
+            body(actor).map_err(|what| format!("{name}: {what}"))
+        };
+        (name, act)
+    });
+    let failures: Vec<String> = in_threads(actors)?.into_iter().filter_map(Result::err).collect();
     if !failures.is_empty() {
         return Err(failures.join("\n"));
-    }
-    if *ended.lock().unwrap_or_else(PoisonError::into_inner) < count {
-        return Err("a thread panicked".to_owned());
     }
     tell(filesystem.close(), "close")?;
     Ok(calls * count)

@@ -19,7 +19,6 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         name: "cached",
         title: "Cached reads of 4 KiB",
         about: "Nanoseconds of a read, in a file of 256 KiB and of 32 MiB: medians of five interleaved measurements.\n".to_owned(),
-        rounds: None,
         runners: vec![Runner { name: "cached", command, ..Runner::default() }],
         targets: vec![
             ratio("diorite_ns_256_kib", "pread_ns_256_kib"),

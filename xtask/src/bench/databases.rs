@@ -72,8 +72,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         .flat_map(|runner| ["postgresql", "mariadb"].map(|figure| (runner.name, figure)))
         .map(|(ours, figure)| TargetRatio::of(figure, ours, "kernel", Bound::AtLeast(0.8)))
         .collect();
-    let suite =
-        RateSuite { name: "databases", title: "Databases on a mount", about, rounds: None, runners, targets };
+    let suite = RateSuite { name: "databases", title: "Databases on a mount", about, runners, targets };
     let result = suite.run(options);
     let _ = (std::fs::remove_file(&image), std::fs::remove_file(&template));
     result

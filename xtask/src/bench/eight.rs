@@ -74,7 +74,6 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
              on all at once, a process for each device with eight transfers of 512 KiB in flight. `one`: fio as one process on all, 32 \
              transfers in flight. `nocopy`: one thread reads the devices in turn into the kernel's page cache, without a copy to its memory.\n"
         ),
-        rounds: None,
         runners: vec![
             runner("reader", reader),
             runner("devices", fio),

@@ -39,7 +39,6 @@ pub(super) fn names(options: &Options) -> Result<(), String> {
              (`syncfs`, or `Filesystem::sync`); stat and lists (`first_list`; `readdir`: names counted again; `list`: kept in memory) follow with warm caches; mounting and \
              closing are not measured. The kernel's loop device and the library both bypass the host's page cache."
         ),
-        rounds: None,
         runners,
         targets,
     };
@@ -71,7 +70,6 @@ pub(super) fn appends(options: &Options) -> Result<(), String> {
                 image file (loop device: `fsync` of it; library: `fdatasync`). Writes and flushes per append are the \
                 library's, as issued to the image."
             .to_owned(),
-        rounds: None,
         runners,
         targets: vec![
             against("diorite-1", "kernel-1", Bound::AtLeast(1.0)),

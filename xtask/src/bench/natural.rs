@@ -70,27 +70,9 @@ const ROWS: &[Row] = &[
     row("randwrite-4k", "--rw=randwrite --bs=4k", 1, (Psync, 1.0), (Psync, 0.8)),
     row("randread-4k-qd32", "--rw=randread --bs=4k --iodepth=32", 1, (Ring, 0.97), (Ring, 0.9)),
     row("randwrite-4k-qd32", "--rw=randwrite --bs=4k --iodepth=32", 1, (Ring, 0.97), (Ring, 0.9)),
-    row(
-        "randread-4k-8x",
-        "--rw=randread --bs=4k --numjobs=8 --group_reporting",
-        8,
-        (Ring, 0.97),
-        (Psync, 0.9),
-    ),
-    row(
-        "randwrite-4k-8x",
-        "--rw=randwrite --bs=4k --numjobs=8 --group_reporting",
-        8,
-        (Ring, 0.97),
-        (Psync, 0.9),
-    ),
-    row(
-        "randread-4k-2x",
-        "--rw=randread --bs=4k --numjobs=2 --group_reporting",
-        2,
-        (Ring, 0.97),
-        (Psync, 0.9),
-    ),
+    row("randread-4k-8x", "--rw=randread --bs=4k", 8, (Ring, 0.97), (Psync, 0.9)),
+    row("randwrite-4k-8x", "--rw=randwrite --bs=4k", 8, (Ring, 0.97), (Psync, 0.9)),
+    row("randread-4k-2x", "--rw=randread --bs=4k", 2, (Ring, 0.97), (Psync, 0.9)),
 ];
 
 /// The storage that is measured.
@@ -188,7 +170,6 @@ fn suite(storage: Storage, image: &Path, bytes: &Bytes) -> RateSuite {
             "All runners use the same {} MiB of the image, which is read directly before each run.\n",
             bytes.len >> 20
         ),
-        rounds: None,
         runners,
         targets,
     }
@@ -208,9 +189,10 @@ fn runner(name: &'static str, row: &Row, engine: Engine, image: &Path, bytes: &B
         };
         let line = format!(
             "fio --name={} --filename={file} --offset={offset} --size={} --runtime={SECONDS} --direct=1 --time_based \
-             --norandommap --invalidate=0 --output-format=json {} {}",
+             --norandommap --invalidate=0 --output-format=json --numjobs={} --group_reporting {} {}",
             row.name,
             bytes.len,
+            row.threads,
             row.fio,
             engine.options()
         );

@@ -30,7 +30,6 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
                 four pages, one of them at a random offset in 320 MiB. A cgroup limits the memory to 40 MiB, of which the pool has 32; `limited` \
                 is 0 if there is no permission for that.\n"
             .to_owned(),
-        rounds: None,
         runners: std::iter::once(hit).chain(ENGINES.map(engine)).collect(),
         targets: ["pool-cached", "kernel"].map(above).into(),
     };

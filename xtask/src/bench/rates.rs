@@ -87,8 +87,6 @@ pub(super) struct RateSuite {
     pub(super) title: &'static str,
     /// The work done, and the time measured.
     pub(super) about: String,
-    /// Rounds, if the suite does not use the number of the command line.
-    pub(super) rounds: Option<u32>,
     pub(super) runners: Vec<Runner>,
     pub(super) targets: Vec<TargetRatio>,
 }
@@ -113,7 +111,7 @@ impl RateSuite {
         let mut rounds: Vec<Vec<Figures>> = self.runners.iter().map(|_| Vec::new()).collect();
         let mut start = 0;
         for group in self.runners.chunk_by(|a, b| a.workload == b.workload) {
-            for round in 0..self.rounds.unwrap_or(options.rounds) as usize {
+            for round in 0..options.rounds as usize {
                 // Another runner is the first one in each round.
                 for turn in 0..group.len() {
                     let index = (turn + round) % group.len();
@@ -149,14 +147,8 @@ impl RateSuite {
                 );
             }
             for figure in rounds[0].first().into_iter().flat_map(BTreeMap::keys) {
-                let ratios: Vec<f64> = series(&rounds[0], figure)
-                    .iter()
-                    .zip(series(&rounds[1], figure))
-                    .map(|(now, before)| now / before)
-                    .collect();
-                let (ratio, (least, most)) = (median(ratios.iter().copied()), range(&ratios));
-                let title = title(now.workload, now.name);
-                let _ = writeln!(text, "| {title} | {figure} | {ratio:.3} ({least:.3} to {most:.3}) |");
+                let (_, ratio) = ratio(&series(&rounds[0], figure), &series(&rounds[1], figure));
+                let _ = writeln!(text, "| {} | {figure} | {ratio} |", title(now.workload, now.name));
             }
         }
         text
@@ -220,17 +212,16 @@ impl RateSuite {
                 Some(series(&rounds[self.runners.iter().position(is_it)?], figure))
             };
             let (Some(measured), Some(of_peer)) = (of(*ours), of(*peer)) else { continue };
-            let ratios: Vec<f64> = measured.iter().zip(&of_peer).map(|(ours, peer)| ours / peer).collect();
-            let (ratio, (least, most)) = (median(ratios.iter().copied()), range(&ratios));
+            let (value, ratio) = ratio(&measured, &of_peer);
             let figure =
                 if ours.2 == peer.2 { ours.2.to_owned() } else { format!("{} / {}", ours.2, peer.2) };
             let _ = writeln!(
                 text,
-                "| {} / {} | {figure} | {} | {ratio:.3} ({least:.3} to {most:.3}) | {} |",
+                "| {} / {} | {figure} | {} | {ratio} | {} |",
                 title(ours.0, ours.1),
                 if ours.0 == peer.0 { peer.1.to_owned() } else { title(peer.0, peer.1) },
                 bound.text(),
-                if bound.holds(ratio) { "holds" } else { "MISSED" },
+                if bound.holds(value) { "holds" } else { "MISSED" },
             );
         }
         text
@@ -244,6 +235,13 @@ fn title(workload: &str, runner: &str) -> String {
 
 fn series(figures: &[Figures], name: &str) -> Vec<f64> {
     figures.iter().map(|round| round.get(name).copied().unwrap_or(f64::NAN)).collect()
+}
+
+/// The median of the ratios within a round; and with their range, as text.
+fn ratio(ours: &[f64], peer: &[f64]) -> (f64, String) {
+    let ratios: Vec<f64> = ours.iter().zip(peer).map(|(ours, peer)| ours / peer).collect();
+    let (ratio, (least, most)) = (median(ratios.iter().copied()), range(&ratios));
+    (ratio, format!("{ratio:.3} ({least:.3} to {most:.3})"))
 }
 
 fn number(value: f64) -> String {
@@ -395,7 +393,7 @@ mod tests {
             TargetRatio::of("rate", "absent", "peer", Bound::AtLeast(2.0)).on("one"),
         ];
         let runners = vec![runner("one", "ours"), runner("one", "peer"), runner("two", "ours")];
-        let suite = RateSuite { name: "x", title: "X", about: String::new(), rounds: None, runners, targets };
+        let suite = RateSuite { name: "x", title: "X", about: String::new(), runners, targets };
         let rounds = |rates: [f64; 2]| rates.map(|rate| Figures::from([("rate".to_owned(), rate)])).to_vec();
         let report = suite.report(&[rounds([2.0, 8.0]), rounds([1.0, 4.0]), rounds([3.0, 9.0])]);
         assert!(report.contains("| one ours | rate | 5.000 | 2.000 | 8.000 |"), "{report}");
@@ -416,14 +414,7 @@ mod tests {
         let runner = |name, command| Runner { name, command, ..Runner::default() };
         let ours = runner("ours", command(target::file("release/diorite")));
         let runners = vec![ours, runner("fio", command("fio".to_owned()))];
-        let suite = RateSuite {
-            name: "x",
-            title: "X",
-            about: String::new(),
-            rounds: None,
-            runners,
-            targets: Vec::new(),
-        };
+        let suite = RateSuite { name: "x", title: "X", about: String::new(), runners, targets: Vec::new() };
         std::fs::create_dir_all(target::directory()).expect("the target directory");
         let twins = suite.with_twins(Path::new("/old")).expect("twins");
         let names: Vec<&str> = twins.runners.iter().map(|runner| runner.name).collect();

@@ -166,7 +166,6 @@ fn suite(readers: &[Reader], at: &str) -> RateSuite {
         title: "Readers of one ext4 image",
         about: "Peers: `bench/peers/Cargo.lock`, dissect.extfs 3.15. One thread each. Ratios are the time of a reader / the time of Diorite.\n"
             .to_owned(),
-        rounds: None,
         runners,
         targets,
     }

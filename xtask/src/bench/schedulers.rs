@@ -94,7 +94,6 @@ fn direct_issue(options: &Options, store: &Path, file: &Path) -> Result<String, 
         name: "schedulers",
         title: "",
         about: String::new(),
-        rounds: None,
         runners,
         targets: WORKLOADS.iter().map(target).collect(),
     };

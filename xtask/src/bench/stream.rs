@@ -36,9 +36,8 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
          is then removed."
     );
     let title = "Sequential writes: fresh files on ext4, overwriting on ext2";
-    let rounds = Some(options.rounds.max(ROUNDS));
-    let suite = RateSuite { name: "stream", title, about, rounds, runners, targets };
-    let result = suite.run(options);
+    let suite = RateSuite { name: "stream", title, about, runners, targets };
+    let result = suite.run(&Options { rounds: options.rounds.max(ROUNDS), ..options.clone() });
     let _ = std::fs::remove_file(&image);
     result
 }

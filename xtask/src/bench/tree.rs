@@ -120,5 +120,5 @@ fn suite(directory: &Path, image: &str) -> RateSuite {
          includes all processes and the kernel, so the machine must be idle otherwise."
     );
     let title = "Trees of files copied into an image";
-    RateSuite { name: "tree", title, about, rounds: None, runners, targets }
+    RateSuite { name: "tree", title, about, runners, targets }
 }

@@ -85,7 +85,11 @@ pub fn compare_all(
     let image_bytes = image_bytes_for(size);
     need_space(directory, 2 * size + image_bytes)?;
     let image = TemporaryFile::new(directory, format!("Bonnie.{}.img", std::process::id()).as_ref())?;
-    fill(image.path(), io, image_bytes, "image", cancel, observer)?;
+    // All blocks are allocated and written before the tests.
+    observer.begin("Preparing the image", image_bytes);
+    let filled = write_all(image.path(), io, image_bytes, cancel, observer);
+    observer.end();
+    filled?;
     let filesystem = make_filesystem(image.path(), size, io)?;
     report.host.background_cpu_percent = Some(background_cpu_percent(Duration::from_millis(400)));
 
@@ -207,21 +211,6 @@ fn mib_a_second(path: &Path, io: FileIo, cancel: &Cancel) -> Result<f64, Error> 
 fn free_mib(directory: &Path) -> Result<u32, Error> {
     let bytes = free_bytes(directory)?.min(available_memory_bytes()) / 4;
     Ok(u32::try_from(bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX))
-}
-
-/// Allocate and write all blocks of a file before the tests.
-fn fill(
-    path: &Path,
-    io: FileIo,
-    bytes: u64,
-    what: &str,
-    cancel: &Cancel,
-    observer: &dyn Observer,
-) -> Result<(), Error> {
-    observer.begin(&format!("Preparing the {what}"), bytes);
-    let done = write_all(path, io, bytes, cancel, observer);
-    observer.end();
-    done
 }
 
 fn write_all(

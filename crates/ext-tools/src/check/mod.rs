@@ -122,13 +122,13 @@ pub fn check_replayed(
         return check(&**device, options, progress);
     }
     let (mut report, damage) = match replay_in_memory(device, &superblock, backup.is_some()) {
-        Ok(replayed) => {
-            let mut report = check_as(&*replayed.device, options, JournalState::Replayed, progress)?;
-            if replayed.blocks > 0 {
-                let what = format!("the journal was replayed in memory: {} blocks", replayed.blocks);
+        Ok((replayed, blocks, damage)) => {
+            let mut report = check_as(&*replayed, options, JournalState::Replayed, progress)?;
+            if blocks > 0 {
+                let what = format!("the journal was replayed in memory: {blocks} blocks");
                 report.notes.insert(0, what);
             }
-            (report, replayed.damage)
+            (report, damage)
         }
         Err(Error::Corrupt(damage)) => (check(&**device, options, progress)?, Some(damage)),
         Err(error) => return Err(error),

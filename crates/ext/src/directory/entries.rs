@@ -180,28 +180,27 @@ impl DirectoryFormat {
     }
 
     /// Write a block anew with these entries, packed, the free rest with the last. With none, one free record.
-    /// Returns the offset of each, or `None` if they do not fit.
+    /// Returns whether they fit.
     pub(crate) fn fill<'a>(
         &self,
         block: &mut [u8],
         entries: impl Iterator<Item = NewEntry<'a>> + Clone,
-    ) -> Option<Vec<usize>> {
+    ) -> bool {
         let area = self.area();
         if entries.clone().map(|entry| record_len(entry.name.len())).sum::<usize>() > area {
-            return None;
+            return false;
         }
         block.fill(0);
-        let (mut offset, mut offsets) = (0, Vec::new());
+        let (mut offset, mut last) = (0, 0);
         for entry in entries {
             let len = record_len(entry.name.len());
             self.write(block, offset, len, &entry);
-            offsets.push(offset);
+            last = offset;
             offset += len;
         }
-        let last = offsets.last().copied().unwrap_or(0);
         self.set_len(block, last, area - last);
         self.write_tail(block);
-        Some(offsets)
+        true
     }
 
     /// The first block of a new directory.
@@ -209,8 +208,7 @@ impl DirectoryFormat {
         let kind = kind_code(FileKind::Directory);
         let entries =
             [NewEntry { inode: own, kind, name: b"." }, NewEntry { inode: parent, kind, name: b".." }];
-        let filled = self.fill(block, entries.into_iter());
-        assert!(filled.is_some(), "two short names fit any block");
+        assert!(self.fill(block, entries.into_iter()), "two short names fit any block");
     }
 
     /// The block for a directory whose content is in its inode: the parent's number (4 bytes), then records that fill
@@ -355,7 +353,7 @@ mod tests {
             entries.push((name, inode));
         }
         let new = entries.iter().map(|(name, inode)| NewEntry { inode: *inode, kind: 1, name });
-        part.fill(&mut area, new).unwrap();
+        assert!(part.fill(&mut area, new));
         area
     }
 
@@ -477,11 +475,13 @@ mod tests {
         let mut block = vec![0; 1024];
         let name = [b'n'; 244];
         let entry = NewEntry { inode: 12, kind: 1, name: &name };
-        assert_eq!(format.fill(&mut block, std::iter::repeat_n(entry, 4)).unwrap(), [0, 252, 504, 756]);
+        assert!(format.fill(&mut block, std::iter::repeat_n(entry, 4)));
+        let offsets: Vec<_> = format.records(&block).map(|record| record.unwrap().offset).collect();
+        assert_eq!(offsets, [0, 252, 504, 756]);
         assert!(is_tail(&block));
         format.check(&block).unwrap();
-        assert!(format.fill(&mut block, std::iter::repeat_n(entry, 5)).is_none());
-        assert!(format.fill(&mut block, std::iter::empty()).unwrap().is_empty());
+        assert!(!format.fill(&mut block, std::iter::repeat_n(entry, 5)));
+        assert!(format.fill(&mut block, std::iter::empty()));
         format.check(&block).unwrap();
         assert_eq!(largest_gap(format, &block), 1012);
     }

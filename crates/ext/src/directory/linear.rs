@@ -178,8 +178,7 @@ impl<B: ChangeBlocks> Directory<'_, B> {
             return Err(Error::NoSpace);
         }
         let block = self.blocks.append(|bytes| {
-            let filled = format.fill(bytes, std::iter::empty());
-            assert!(filled.is_some(), "nothing fits");
+            assert!(format.fill(bytes, std::iter::empty()), "nothing fits");
         })?;
         let gap = self.blocks.read(block, |bytes| format.find_gap(bytes, need))?;
         let gap = gap.expect("a name fits an empty block");

@@ -122,8 +122,9 @@ mod tests {
     use diorite::{BlockDevice, SchedulerKind};
     use diorite_bench::Silent;
     use diorite_block::{Bio, Geometry, IoCounters, IoError, IoQueue, Op};
-    use diorite_sim::faults::{Effect, Fault, FaultyDevice};
-    use diorite_sim::image::ImageDevice;
+    use diorite_sim::crash;
+    use diorite_sim::faults::{Effect, Fault};
+    use diorite_sim::image::{ImageDevice, SparseImage};
 
     use super::*;
     use crate::language::parse::parse;
@@ -168,6 +169,10 @@ mod tests {
         }
     }
 
+    fn faulty_device() -> Arc<crash::RecordingDevice> {
+        crash::RecordingDevice::on_image(SparseImage::new(1 << 20))
+    }
+
     /// Run the jobs of a file, which must end.
     fn outcome_of(text: &str, target: Arc<dyn Target>) -> JobOutcome {
         let file = parse("x.fio", text).unwrap();
@@ -193,15 +198,15 @@ mod tests {
     fn a_lost_overwrite_is_found() {
         for engine in ["psync", "libaio\niodepth=4"] {
             for check in ["crc32c", "meta", "crc32c\nverify_interval=512"] {
-                let device = FaultyDevice::new(ImageDevice::zeroed(1 << 20));
+                let device = faulty_device();
                 device.add(Fault::on(Op::Write, Effect::Lost).at(64..65).after(1));
                 let text = format!(
                     "[j]\nrw=write\nbs=4k\nsize=64k\nloops=2\ndirect=1\nioengine={engine}\nverify={check}\n"
                 );
                 let failed = failure(on_device(&text, device.clone()));
                 assert!(failed.contains("byte 32768: it holds the content of an earlier write"), "{failed}");
-                assert_eq!(device.hit_count(), 1);
-                device.clear();
+                assert_eq!(device.failed(), 1);
+                device.set_faults([]);
                 on_device(&text, device).complete().expect("all is as it was written");
             }
         }
@@ -211,12 +216,12 @@ mod tests {
     #[test]
     fn a_write_that_is_lost_after_the_cache_is_found() {
         for options in ["", "end_fsync=1\n", "fsync=4\n"] {
-            let device = FaultyDevice::new(ImageDevice::zeroed(1 << 20));
+            let device = faulty_device();
             device.add(Fault::on(Op::Write, Effect::Lost).at(64..65));
             let text = format!("[j]\nrw=write\nbs=4k\nsize=64k\nverify=crc32c\n{options}");
             let failed = failure(on_device(&text, device.clone()));
             assert!(failed.contains("verify failed at byte"), "{options}: {failed}");
-            device.clear();
+            device.set_faults([]);
             on_device(&text, device).complete().expect("all is as it was written");
         }
     }
@@ -357,7 +362,7 @@ mod tests {
     fn a_quota_ends_a_job_that_fills() {
         const EDQUOT: i32 = 122;
         for engine in ["psync", "libaio\niodepth=4"] {
-            let device = FaultyDevice::new(ImageDevice::zeroed(1 << 20));
+            let device = faulty_device();
             device.add(Fault::on(Op::Write, Effect::Error(EDQUOT)).at(64..65));
             let text =
                 format!("[j]\nrw=write\nbs=4k\nsize=64k\nfill_device=1\ndirect=1\nioengine={engine}\n");

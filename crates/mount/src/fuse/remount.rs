@@ -190,7 +190,7 @@ impl Remounts {
         if !must_sync {
             return Ok(());
         }
-        operations.sync().map_err(|error| format!("unsynced data may be lost: {error}"))
+        operations.filesystem().sync().map_err(|error| format!("unsynced data may be lost: {error}"))
     }
 }
 

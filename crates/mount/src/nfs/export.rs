@@ -5,12 +5,13 @@ use std::sync::Arc;
 use diorite::{Attributes, ErrorKind, FileKind, InodeNumber, NodeRef};
 
 use super::open_files::OpenFiles;
-use super::protocol::{Failure, Handle, Procedure, STRING_MAX, Status, write_attributes};
+use super::procedures::{PROCEDURES, Procedure};
+use super::protocol::{Failure, Handle, STRING_MAX, Status, write_attributes};
 use super::rpc::{Refusal, UnixAuth};
 use super::xdr::{Reader, Writer};
 use crate::operations::permissions::{Credentials, EXECUTE, READ, WRITE};
 use crate::operations::{Caller, Entry, NO_ID, Operations};
-use crate::service::accounting::{Accounting, Class, Client, Processes};
+use crate::service::accounting::{Accounting, Client, Processes};
 use crate::service::log::LimitedLog;
 
 /// Flavors of authentication that a mount is offered: by user and group, and none.
@@ -76,10 +77,10 @@ pub(super) struct Request<'a> {
 pub(super) type Done = Result<(), Failure>;
 
 /// In place of results, which began at `start`.
-fn answer_failure(procedure: Procedure, Status(status): Status, start: usize, reply: &mut Writer) {
+fn answer_failure(procedure: &Procedure, Status(status): Status, start: usize, reply: &mut Writer) {
     reply.bytes.truncate(start);
     reply.u32(status);
-    reply.words(vec![0; procedure.words_of_failure()]);
+    reply.words(vec![0; procedure.words_of_failure]);
 }
 
 impl Export {
@@ -97,24 +98,18 @@ impl Export {
         arguments: Reader<'_>,
         reply: &mut Writer,
     ) -> Result<(), Refusal> {
-        let procedure = Procedure::from_number(procedure).ok_or(Refusal::ProcedureUnavailable)?;
-        if procedure == Procedure::Null {
+        if procedure == 0 {
             return Ok(());
         }
+        let procedure = PROCEDURES.get(procedure as usize).ok_or(Refusal::ProcedureUnavailable)?;
         let start = reply.bytes.len();
         reply.u32(0);
         let credentials = self.squash.credentials(auth);
-        let begun = self.accounting.begin_of(procedure.name(), client);
+        let begun = self.accounting.begin_of(procedure.name, client);
         let mut request = Request { export: self, credentials, arguments, reply, moved: 0, held: Vec::new() };
         let done = request.carry_out(procedure);
-        let class = match procedure {
-            Procedure::Read => Class::Read,
-            Procedure::Write => Class::Write,
-            Procedure::Commit => Class::Sync,
-            _ => Class::Metadata,
-        };
-        self.accounting.finish(&begun, class, request.moved);
-        log::debug!("{procedure:?}: {done:?}");
+        self.accounting.finish(&begun, procedure.class, request.moved);
+        log::debug!("{}: {done:?}", procedure.name);
         match done {
             Ok(()) => Ok(()),
             Err(Failure::Garbage) => Err(Refusal::GarbageArguments),
@@ -183,36 +178,15 @@ impl Export {
 }
 
 impl Request<'_> {
-    fn carry_out(&mut self, procedure: Procedure) -> Done {
+    fn carry_out(&mut self, procedure: &Procedure) -> Done {
         let _right = self.operations().reserved_blocks(&self.caller()).enter();
-        match procedure {
-            Procedure::Null => Ok(()),
-            Procedure::GetAttr => {
-                let attributes = self.node()?;
-                write_attributes(&attributes, self.export.volume_id(), self.reply);
-                Ok(())
-            }
-            Procedure::SetAttr => self.set_attributes(),
-            Procedure::Lookup => self.lookup(),
-            Procedure::Access => self.access(),
-            Procedure::ReadLink => self.read_link(),
-            Procedure::Read => self.read(),
-            Procedure::Write => self.write(),
-            Procedure::Create => self.create(),
-            Procedure::MkDir => self.make_directory(),
-            Procedure::Symlink => self.symlink(),
-            Procedure::MkNod => self.make_node(),
-            Procedure::Remove => self.remove(),
-            Procedure::RmDir => self.remove_directory(),
-            Procedure::Rename => self.rename(),
-            Procedure::Link => self.link(),
-            Procedure::ReadDir => self.read_directory(),
-            Procedure::ReadDirPlus => self.read_directory_plus(),
-            Procedure::FsStat => self.filesystem_space(),
-            Procedure::FsInfo => self.filesystem_limits(),
-            Procedure::PathConf => self.path_limits(),
-            Procedure::Commit => self.commit(),
-        }
+        (procedure.carry_out)(self)
+    }
+
+    pub(super) fn attributes(&mut self) -> Done {
+        let attributes = self.node()?;
+        write_attributes(&attributes, self.export.volume_id(), self.reply);
+        Ok(())
     }
 
     pub(super) fn operations(&self) -> &Operations {
@@ -294,7 +268,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    fn access(&mut self) -> Done {
+    pub(super) fn access(&mut self) -> Done {
         const READ_BIT: u32 = 1;
         const LOOKUP: u32 = 2;
         const MODIFY: u32 = 4;
@@ -325,8 +299,9 @@ mod tests {
     use diorite::Filesystem;
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
     use diorite_block::Op;
-    use diorite_sim::faults::{Effect, Fault, FaultyDevice};
-    use diorite_sim::image::ImageDevice;
+    use diorite_sim::crash::RecordingDevice;
+    use diorite_sim::faults::{Effect, Fault};
+    use diorite_sim::image::SparseImage;
     use std::sync::Mutex;
 
     #[test]
@@ -357,7 +332,7 @@ mod tests {
     /// Each call to a device that is gone was a line in the system's log.
     #[test]
     fn a_device_that_fails_at_each_call_does_not_fill_the_log() {
-        let device = FaultyDevice::new(ImageDevice::zeroed(16 << 20));
+        let device = RecordingDevice::on_image(SparseImage::new(16 << 20));
         mkfs(&*device, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
         let volume = Filesystem::options().open_device(Arc::clone(&device) as _).expect("open");
         let (said, uuid) = (Arc::new(Mutex::new(Vec::new())), [1; 16]);

@@ -271,7 +271,7 @@ impl Request<'_> {
             }
             !has_more
         })?;
-        let found: Vec<_> = listed.iter().map(|entry| self.operations().listed(entry).ok()).collect();
+        let found: Vec<_> = listed.iter().map(|entry| self.operations().found(entry.inode).ok()).collect();
         // The number of a removed inode may have been reused: then the inode is looked up by name.
         let is_same = self.operations().node(directory.inode)?.names_version() == version;
         for (entry, found) in listed.iter().zip(found) {

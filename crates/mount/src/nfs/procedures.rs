@@ -10,6 +10,7 @@ use super::protocol::{
 use super::xdr::Writer;
 use crate::operations::Source;
 use crate::operations::permissions::{READ, WRITE};
+use crate::service::accounting::Class;
 
 /// How durable a write is (`stable_how`).
 const UNSTABLE: u32 = 0;
@@ -17,6 +18,60 @@ const DATA_SYNC: u32 = 1;
 const FILE_SYNC: u32 = 2;
 
 pub(super) const SET_GROUP_ID: u16 = 0o2000;
+
+/// A procedure.
+pub(super) struct Procedure {
+    /// As the status shows it.
+    pub(super) name: &'static str,
+    /// Numbers after the status of a reply that is an error, all zero: attributes that are left out.
+    pub(super) words_of_failure: usize,
+    pub(super) class: Class,
+    /// Whether a call that is carried out twice ends as if it was once. The change time that a `SetAttr` may ask for is not that of after.
+    pub(super) is_repeatable: bool,
+    pub(super) carry_out: fn(&mut Request<'_>) -> Done,
+}
+
+const fn repeatable(
+    name: &'static str,
+    words_of_failure: usize,
+    carry_out: fn(&mut Request<'_>) -> Done,
+) -> Procedure {
+    Procedure { name, words_of_failure, class: Class::Metadata, is_repeatable: true, carry_out }
+}
+
+const fn once(
+    name: &'static str,
+    words_of_failure: usize,
+    carry_out: fn(&mut Request<'_>) -> Done,
+) -> Procedure {
+    Procedure { is_repeatable: false, ..repeatable(name, words_of_failure, carry_out) }
+}
+
+/// The procedures by number.
+pub(super) static PROCEDURES: [Procedure; 22] = [
+    repeatable("Null", 0, |_| Ok(())),
+    repeatable("GetAttr", 0, |request| request.attributes()),
+    once("SetAttr", 2, |request| request.set_attributes()),
+    repeatable("Lookup", 1, |request| request.lookup()),
+    repeatable("Access", 1, |request| request.access()),
+    repeatable("ReadLink", 1, |request| request.read_link()),
+    Procedure { class: Class::Read, ..repeatable("Read", 1, |request| request.read()) },
+    Procedure { class: Class::Write, ..repeatable("Write", 2, |request| request.write()) },
+    once("Create", 2, |request| request.create()),
+    once("MkDir", 2, |request| request.make_directory()),
+    once("Symlink", 2, |request| request.symlink()),
+    once("MkNod", 2, |request| request.make_node()),
+    once("Remove", 2, |request| request.remove()),
+    once("RmDir", 2, |request| request.remove_directory()),
+    once("Rename", 4, |request| request.rename()),
+    once("Link", 3, |request| request.link()),
+    repeatable("ReadDir", 1, |request| request.read_directory()),
+    repeatable("ReadDirPlus", 1, |request| request.read_directory_plus()),
+    repeatable("FsStat", 1, |request| request.filesystem_space()),
+    repeatable("FsInfo", 1, |request| request.filesystem_limits()),
+    repeatable("PathConf", 1, |request| request.path_limits()),
+    Procedure { class: Class::Sync, ..repeatable("Commit", 2, |request| request.commit()) },
+];
 
 impl Request<'_> {
     pub(super) fn set_attributes(&mut self) -> Done {
@@ -165,7 +220,7 @@ impl Request<'_> {
 
     pub(super) fn filesystem_space(&mut self) -> Done {
         let node = self.node()?;
-        let space = self.operations().space();
+        let space = self.operations().filesystem().statfs();
         self.push_attributes(&node);
         for blocks in [space.blocks, space.blocks_free, space.blocks_available] {
             self.reply.u64(blocks * space.block_size);

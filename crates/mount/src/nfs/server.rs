@@ -20,7 +20,8 @@ use rustix::io::Errno;
 
 use super::connection::{Connection, Limits};
 use super::export::{Export, Squash};
-use super::protocol::{MOUNT_PROGRAM, NFS_PROGRAM, Procedure, VERSION};
+use super::procedures::PROCEDURES;
+use super::protocol::{MOUNT_PROGRAM, NFS_PROGRAM, VERSION};
 use super::repeated::Repeated;
 use super::rpc::{self, Call, Refusal};
 use super::xdr::Writer;
@@ -308,7 +309,7 @@ impl Shared {
             Some(Ok(call)) => call,
         };
         let is_repeatable = call.program != NFS_PROGRAM
-            || Procedure::from_number(call.procedure).is_none_or(Procedure::is_repeatable);
+            || PROCEDURES.get(call.procedure as usize).is_none_or(|procedure| procedure.is_repeatable);
         let carry_out = |reply: &mut Writer| {
             let id = call.id;
             rpc::begin_reply(id, reply);

@@ -3,7 +3,7 @@
 use diorite::front_end::DirectoryEntry;
 use diorite::{InodeNumber, Result};
 
-use super::{Entry, Operations};
+use super::Operations;
 
 /// Entries whose inodes are read together at most.
 const TOGETHER_MAX: usize = 4096;
@@ -50,13 +50,5 @@ impl Operations {
             Some(last) if !is_full && entries.len() == most => node.read_directory(last.next_cursor, each),
             _ => Ok(()),
         }
-    }
-
-    /// The inode of an entry that was listed.
-    ///
-    /// # Errors
-    /// As [`Operations::node`]: it may have been removed.
-    pub fn listed(&self, entry: &DirectoryEntry) -> Result<Entry> {
-        self.found(entry.inode)
     }
 }

@@ -73,13 +73,6 @@ pub struct Opened {
     pub is_written_through: bool,
 }
 
-/// A file that was closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed {
-    /// It has times, or a size, that a client that keeps them does not know, and no handle is left that writes.
-    pub has_unknown_attributes: bool,
-}
-
 /// A client's open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle(pub u64);
@@ -258,16 +251,14 @@ impl OpenHandles {
         self.table.get(handle.0).map_or(0, |file| file.opener)
     }
 
-    /// Close a file.
-    pub fn close(&self, handle: FileHandle) -> Closed {
-        let Some(file) = self.table.remove(handle.0) else {
-            return Closed { has_unknown_attributes: false };
-        };
+    /// Close a file. Returns whether it has times, or a size, that a client that keeps them does not know, and no handle is left that writes.
+    pub fn close(&self, handle: FileHandle) -> bool {
+        let Some(file) = self.table.remove(handle.0) else { return false };
         let number = file.node.number();
         // Lost data may have been after the end of the file.
         let has_lost = file.cached.is_some() && self.view.clients.remove_writer(number);
         let has_written = file.is_written_through && file.is_written.load(Ordering::Acquire);
-        Closed { has_unknown_attributes: has_lost || (has_written && !self.view.clients.has_writers(number)) }
+        has_lost || (has_written && !self.view.clients.has_writers(number))
     }
 
     pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {

@@ -23,13 +23,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diorite::front_end::ReservedBlocks;
-use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Result, SpaceUse};
+use diorite::{Attributes, Error, Filesystem, InodeNumber, NodeRef, Owner, Result};
 
 pub use access_time::AccessTimes;
 pub use clients::Clients;
 pub use directories::Listed;
-pub use files::{Closed, FileHandle, OpenFlags, OpenHandles, Opened, Source, Whence, Written};
-pub use nodes::FileFlags;
+pub use files::{FileHandle, OpenFlags, OpenHandles, Opened, Source, Whence, Written};
 pub(crate) use nodes::XATTR_ACCESS_LIST;
 pub use privileges::Privileges;
 pub use ranges::{Allocation, IsOver};
@@ -163,11 +162,6 @@ impl Operations {
         self.view.node(number)
     }
 
-    /// Space and inodes.
-    pub fn space(&self) -> SpaceUse {
-        self.view.filesystem.statfs()
-    }
-
     /// Whether the caller may use the reserved blocks of the volume. A front end enters the result for the caller's requests. Capabilities
     /// and further groups of a caller are not known.
     pub fn reserved_blocks(&self, caller: &Caller) -> ReservedBlocks {
@@ -191,14 +185,6 @@ impl Operations {
         self.view.filesystem.trim_while(range, shortest, || !is_over())
     }
 
-    /// Make everything durable.
-    ///
-    /// # Errors
-    /// As [`Filesystem::sync`].
-    pub fn sync(&self) -> Result<()> {
-        self.view.filesystem.sync()
-    }
-
     /// The clients have ended: close their files, and forget their inodes.
     pub fn forget_clients(&self) {
         self.files.clear();
@@ -217,7 +203,7 @@ impl Operations {
                 Err(Error::Busy(_)) if start.elapsed() < CLOSE_WAIT_MAX => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                Err(error @ Error::Busy(_)) => return self.sync().and(Err(error)),
+                Err(error @ Error::Busy(_)) => return self.view.filesystem.sync().and(Err(error)),
                 result => {
                     // Before the caller sees the end, and may open the image.
                     self.view.filesystem.device().release();

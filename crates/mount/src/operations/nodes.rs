@@ -10,15 +10,6 @@ pub(crate) const XATTR_ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
-/// Flags and project of an inode, as `chattr` knows them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileFlags {
-    /// `EXT4_*_FL`.
-    pub flags: u32,
-    /// Project.
-    pub project: u32,
-}
-
 impl Operations {
     /// The attributes of an inode.
     ///
@@ -115,15 +106,6 @@ impl Operations {
         let node = self.node(number)?;
         node.remove_xattr(name)?;
         self.view.inode_changed(&node)
-    }
-
-    /// Flags and project.
-    ///
-    /// # Errors
-    /// As [`Operations::node`].
-    pub fn flags(&self, number: InodeNumber) -> Result<FileFlags> {
-        let Attributes { flags, project, .. } = self.node(number)?.attributes()?;
-        Ok(FileFlags { flags, project })
     }
 
     /// Set the flags that users set, and the project.

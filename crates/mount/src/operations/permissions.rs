@@ -124,8 +124,9 @@ mod tests {
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
     use diorite::{Filesystem, InodeNumber, IoFlags, NodeSpec, Owner, Timestamp, XattrMode};
     use diorite_block::Op;
-    use diorite_sim::faults::{Effect, Fault, FaultyDevice};
-    use diorite_sim::image::ImageDevice;
+    use diorite_sim::crash::RecordingDevice;
+    use diorite_sim::faults::{Effect, Fault};
+    use diorite_sim::image::SparseImage;
     use std::sync::Arc;
 
     fn file(permissions: u16) -> Attributes {
@@ -157,7 +158,7 @@ mod tests {
     /// capabilities stayed.
     #[test]
     fn an_attribute_that_cannot_be_read_is_not_taken_for_none() {
-        let device = FaultyDevice::new(ImageDevice::zeroed(16 << 20));
+        let device = RecordingDevice::on_image(SparseImage::new(16 << 20));
         mkfs(&*device, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
         let open = || {
             let volume = Filesystem::options().open_device(Arc::clone(&device) as _).expect("open");
@@ -190,7 +191,7 @@ mod tests {
                 operations.files().write(handle, b"content", 0, source).is_err(),
                 "it may have capabilities"
             );
-            device.clear();
+            device.set_faults([]);
             operations.files().close(handle);
         }
     }

@@ -70,7 +70,7 @@ pub(super) fn ioctl(call: &mut Call<'_>) -> Result<(), Errno> {
     let mut out = Vec::new();
     match command {
         FS_IOC_GETFLAGS => {
-            let flags = call.checked(operations.flags(node))?.flags & InodeFlags::USER_KNOWN.bits();
+            let flags = call.checked(operations.attributes(node))?.flags & InodeFlags::USER_KNOWN.bits();
             out.extend(flags.to_ne_bytes());
         }
         FS_IOC_SETFLAGS => {
@@ -88,14 +88,14 @@ pub(super) fn ioctl(call: &mut Call<'_>) -> Result<(), Errno> {
             return Err(if may { Errno::NOTTY } else { Errno::PERM });
         }
         FS_IOC_FSGETXATTR => {
-            let now = call.checked(operations.flags(node))?;
+            let now = call.checked(operations.attributes(node))?;
             let set = SHARED_FLAGS.iter().filter(|(flag, _)| now.flags & flag != 0);
             let flags = set.fold(0, |flags, (_, shared)| flags | shared);
             out.extend(FsXattr { flags, project: now.project, ..FsXattr::default() }.as_bytes());
         }
         FS_IOC_FSSETXATTR => {
             let wanted: FsXattr = call.arguments.structure();
-            let mut flags = call.checked(operations.flags(node))?.flags;
+            let mut flags = call.checked(operations.attributes(node))?.flags;
             for (flag, shared) in SHARED_FLAGS {
                 flags = if wanted.flags & shared != 0 { flags | flag } else { flags & !flag };
             }

@@ -354,11 +354,11 @@ impl Session {
     /// The client has ended or starts anew: close its files, and make everything durable.
     ///
     /// # Errors
-    /// As [`Operations::sync`].
+    /// As [`Filesystem::sync`](diorite::Filesystem::sync).
     pub(crate) fn end_client(&self) -> diorite::Result<()> {
         self.agreed.store(0, Ordering::Release);
         self.operations.forget_clients();
-        self.operations.sync()
+        self.operations.filesystem().sync()
     }
 
     /// Agree with the client on flags and sizes.
@@ -439,8 +439,9 @@ mod tests {
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
     use diorite::{FileKind, Filesystem, InodeNumber, NodeSpec, Owner};
     use diorite_block::Op;
-    use diorite_sim::faults::{Effect, Fault, FaultyDevice};
-    use diorite_sim::image::ImageDevice;
+    use diorite_sim::crash::RecordingDevice;
+    use diorite_sim::faults::{Effect, Fault};
+    use diorite_sim::image::SparseImage;
 
     struct Alone;
 
@@ -467,7 +468,7 @@ mod tests {
     /// A machine that was reset could not mount a volume any more that had become read-only.
     #[test]
     fn a_client_that_starts_anew_is_served_a_volume_that_a_failed_write_left_read_only() {
-        let device = FaultyDevice::new(ImageDevice::zeroed(16 << 20));
+        let device = RecordingDevice::on_image(SparseImage::new(16 << 20));
         mkfs(&*device, &MkfsOptions::new(Flavor::Ext4)).expect("mkfs");
         let volume = Filesystem::options().open_device(Arc::clone(&device) as _).expect("open");
         let operations = Operations::new(volume, Settings::default());
@@ -483,7 +484,7 @@ mod tests {
         };
         drop(session.operations.create(InodeNumber::ROOT, b"file", &new).expect("create"));
         device.add(Fault::on(Op::Write, Effect::Error(5)).times(u64::MAX));
-        session.operations.sync().expect_err("the log cannot be written");
+        session.operations.filesystem().sync().expect_err("the log cannot be written");
         assert_eq!(start(&session), 0);
         session.operations.attributes(InodeNumber::ROOT).expect("it can be read");
         let _ = session.close();

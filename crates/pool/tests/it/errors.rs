@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use diorite::{DirectIo, ErrorKind, HostFile, RawFile};
 use diorite_block::{Bio, BlockDevice, Geometry, IoCounters, IoError, IoQueue, Op};
 use diorite_pool::{BufferPool, Error, FileId, PageFile};
-use diorite_sim::faults::{Effect, Fault, FaultyDevice};
+use diorite_sim::crash::RecordingDevice;
+use diorite_sim::faults::{Effect, Fault};
 use diorite_sim::image::{ImageDevice, SparseImage};
 
 const PAGE: u64 = 4096;
@@ -17,11 +18,11 @@ const SECTORS: u64 = PAGE / 512;
 struct Failing {
     pool: BufferPool,
     file: FileId,
-    device: Arc<FaultyDevice>,
+    device: Arc<RecordingDevice>,
 }
 
 fn failing(frames: usize) -> Failing {
-    let device = FaultyDevice::new(ImageDevice::new(SparseImage::new(1 << 20)));
+    let device = RecordingDevice::on_image(SparseImage::new(1 << 20));
     let options = RawFile::options().read(true).write(true).direct(DirectIo::Required);
     let file = options.open_device(Arc::clone(&device) as _, 0).expect("the test is set up");
     let pool =
@@ -82,7 +83,7 @@ fn pages_that_cannot_be_written_stay() {
         pool.create_page(file.page(number)).unwrap().fill(7);
     }
     assert!(matches!(pool.fetch(file.page(50)), Err(Error::NoFrames { dirty: 16, .. })));
-    device.clear();
+    device.set_faults([]);
     assert!(pool.fetch(file.page(50)).is_ok());
     pool.check(file).expect_err("the failed writes since the flush");
     pool.flush(file).unwrap();
@@ -103,7 +104,7 @@ fn a_failed_read_leaves_nothing_behind() {
     assert!(pool.fetch_exclusive(file.page(3)).is_ok());
     device.add(on_page(Op::Read, 5));
     pool.prefetch([4, 5, 6].map(|number| file.page(number))).unwrap();
-    while pool.stats().prefetched < 2 || device.hit_count() < 3 {
+    while pool.stats().prefetched < 2 || device.failed() < 3 {
         std::thread::yield_now();
     }
     assert!(pool.fetch(file.page(5)).is_ok());
@@ -174,7 +175,7 @@ fn a_failed_flush_names_the_first_page_and_why() {
         let expected =
             format!("f: write-back of pages failed 2 times, first of page {}: Input/output error", failed[0]);
         assert!(error.starts_with(&expected), "{error}");
-        device.clear();
+        device.set_faults([]);
         pool.flush(file).unwrap();
     }
 }

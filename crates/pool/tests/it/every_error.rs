@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use diorite::{DirectIo, ErrorKind, Filesystem, RawFile};
 use diorite_block::{BlockDevice, Op};
 use diorite_pool::{BufferPool, Error, FileId, PageFile};
-use diorite_sim::faults::{Effect, Fault, FaultyDevice};
-use diorite_sim::image::{ImageDevice, SparseImage};
+use diorite_sim::crash::RecordingDevice;
+use diorite_sim::faults::{Effect, Fault};
+use diorite_sim::image::SparseImage;
 
 const PAGE: usize = 4096;
 const FRAMES: usize = 16;
@@ -19,7 +20,7 @@ const EIO: i32 = 5;
 
 /// A pool over a file on a device, and what each page must have.
 struct Run {
-    device: Arc<FaultyDevice>,
+    device: Arc<RecordingDevice>,
     file: FileId,
     pool: BufferPool,
     expected: HashMap<u64, u8>,
@@ -30,7 +31,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(device: Arc<FaultyDevice>, file: impl Into<PageFile>) -> Self {
+    fn new(device: Arc<RecordingDevice>, file: impl Into<PageFile>) -> Self {
         let pool = BufferPool::options().pages(FRAMES).background_writer(false).create().unwrap();
         let file = pool.open_file("f", file).unwrap();
         let (expected, random) = (HashMap::new(), fastrand::Rng::with_seed(7));
@@ -112,7 +113,7 @@ impl Run {
     /// After all steps: everything can be written, nothing is held, every failed write was told of.
     fn finish(&mut self) {
         let file = self.file;
-        self.device.clear();
+        self.device.set_faults([]);
         self.retried(|run| run.pool.flush(file));
         self.pool.check(file).expect("reported already");
         for number in 0..PAGES {
@@ -130,16 +131,16 @@ impl Run {
 
 /// Run the workload with the `after`th request of this kind failing, `times` in a row: whether there was one, and the run.
 fn run(mut run: Run, fault: Fault) -> (bool, Run) {
-    let hits = run.device.hit_count();
+    let hits = run.device.failed();
     run.device.add(fault);
     (0..STEPS).for_each(|_| run.step());
-    let was_hit = run.device.hit_count() > hits;
+    let was_hit = run.device.failed() > hits;
     run.finish();
     (was_hit, run)
 }
 
 fn on_raw_device(fault: Fault) -> bool {
-    let device = FaultyDevice::new(ImageDevice::new(SparseImage::new(PAGES * PAGE as u64)));
+    let device = RecordingDevice::on_image(SparseImage::new(PAGES * PAGE as u64));
     let options = RawFile::options().read(true).write(true).direct(DirectIo::Required);
     let file = options.open_device(Arc::clone(&device) as _, 0).unwrap();
     let (was_hit, run) = run(Run::new(Arc::clone(&device), file), fault);
@@ -157,7 +158,7 @@ fn on_raw_device(fault: Fault) -> bool {
 fn in_a_volume(fault: Fault) -> bool {
     use diorite::mkfs::{Flavor, MkfsOptions, mkfs};
 
-    let device = FaultyDevice::new(ImageDevice::new(SparseImage::new(16 << 20)));
+    let device = RecordingDevice::on_image(SparseImage::new(16 << 20));
     mkfs(&*device, &MkfsOptions::new(Flavor::Ext4)).unwrap();
     let open = || Filesystem::options().open_device(Arc::clone(&device) as _).unwrap();
     let volume = open();

@@ -4,11 +4,8 @@
 //! settings. A cell is one workload on one disk under one scheduler from one seed. Its figures are total throughput, and the
 //! p99 latency of the worst served owner.
 //!
-//! Each owner also has two bounds ([`bounds`]): its share of the device, and the latency of a lone small reader.
-//!
 //! A scheduler is on the front of a workload if no other scheduler is better in both figures by more than [`MARGIN`].
 
-mod bounds;
 mod outcome;
 mod workloads;
 
@@ -25,7 +22,6 @@ use diorite_job::{
     DirectionResult, JobFile, JobOutcome, JobResult, LaidOut, Simulated, SimulatedError, parse,
 };
 
-pub use bounds::{Bound, P99_MAX_MS, SHARE_MIN, bounds};
 pub use outcome::{Comparison, MARGIN, Summary};
 pub use workloads::{Workload, workloads};
 
@@ -186,7 +182,7 @@ fn length_on(disk: &str, length: Duration) -> Result<Duration, SimulatedError> {
 }
 
 /// The jobs of a workload, each of this length.
-fn jobs_of(workload: &Workload, length: Duration) -> JobFile {
+pub fn jobs_of(workload: &Workload, length: Duration) -> JobFile {
     let mut jobs = parse(&workload.name, &workload.jobs).expect("the workloads are parsed in a test");
     for job in &mut jobs.jobs {
         (job.runtime, job.time_based) = (Some(length), true);
@@ -207,7 +203,8 @@ fn on_disk(disk: &str) -> Simulated {
 }
 
 impl Cell {
-    fn of(workload: &'static str, on: &Simulated, outcome: &JobOutcome) -> Self {
+    /// The figures of one run of a workload.
+    pub fn of(workload: &'static str, on: &Simulated, outcome: &JobOutcome) -> Self {
         let owners: Vec<_> = outcome.results.iter().map(OwnerFigures::of).collect();
         let worst = |of: fn(&OwnerFigures) -> f64| owners.iter().map(of).fold(0.0, f64::max);
         Self {

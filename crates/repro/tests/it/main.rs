@@ -1,4 +1,5 @@
 //! Integration tests of this crate in one program, a module for each scenario.
 
+mod bounds;
 mod matrix;
 mod repro;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use diorite::mkfs::Flavor;
 use diorite_bench::{Cancel, Silent};
 use diorite_job::{Simulated, parse, run_simulated};
-use diorite_repro::matrix::{Cell, Matrix, MatrixOptions, bounds, run, workloads};
+use diorite_repro::matrix::{Cell, Matrix, MatrixOptions, run, workloads};
+
+use super::bounds::bounds;
 
 fn part(disk: &str, workloads: &[&str], schedulers: &[&str]) -> Matrix {
     let options = MatrixOptions {
@@ -103,7 +105,7 @@ fn every_owner_gets_a_share_and_a_lone_small_reader_does_not_wait() {
     let mut broken = Vec::new();
     for workload in workloads().iter().filter(|workload| is_chosen(&workload.name)) {
         let inject = "inject".parse().expect("a known scheduler");
-        for bound in bounds(workload, "sata-2009", inject, Duration::from_secs(6)).expect("runs") {
+        for bound in bounds(workload, inject, Duration::from_secs(6)) {
             println!("{}: {bound}", workload.name);
             if !bound.holds() {
                 broken.push(format!("{}: {bound}", workload.name));

@@ -11,27 +11,12 @@ use diorite_block::{
 };
 
 use super::recording::{Event, Recording, Write};
+use crate::faults::{Effect, Fault};
 use crate::image::{SparseImage, plain_geometry};
 use crate::world::Context;
 
 /// Longest virtual time of a transfer of a shuffled device.
 const LONGEST_US: u64 = 900;
-/// `EIO`.
-const EIO: i32 = 5;
-
-/// Which transfers fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// None.
-    Never,
-    /// The transfer of this number.
-    Once(u64),
-    /// That and all later ones.
-    From(u64),
-    /// That and all later writes and flushes; reads go on.
-    WritesFrom(u64),
-}
-
 /// A transfer that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {
@@ -69,7 +54,7 @@ struct State {
     recording: Recording,
     /// Decides the order and the times of transfers; none: in order, at once.
     random: Option<fastrand::Rng>,
-    fault: Fault,
+    faults: Vec<Fault>,
     transfers: u64,
     failed: u64,
     failed_metadata: u64,
@@ -77,26 +62,18 @@ struct State {
 }
 
 impl State {
-    /// Count a transfer. Returns whether it fails.
-    fn fails(&mut self, bio: &Bio<'_>) -> bool {
-        let number = self.transfers;
+    /// Count a transfer. Returns the effect of a fault on it.
+    fn suffer(&mut self, bio: &Bio<'_>) -> Option<Effect> {
         self.transfers += 1;
-        let fails = match self.fault {
-            Fault::Never => false,
-            Fault::Once(at) => number == at,
-            Fault::From(at) => number >= at,
-            Fault::WritesFrom(at) => number >= at && bio.op != Op::Read,
-        };
-        if fails {
-            let is_metadata = bio.op != Op::Read && bio.flags.contains(BioFlags::META);
-            self.failed += 1;
-            self.failed_metadata += u64::from(bio.op == Op::Flush || is_metadata);
-            let (op, at, len, flags) = (bio.op, bio.sector.to_bytes(), bio.len(), bio.flags);
-            let event = self.recording.events.len();
-            let failed = || Failed { op, at, len, flags, event, bytes: bytes_of(bio) };
-            self.first_failed.get_or_insert_with(failed);
-        }
-        fails
+        let effect = self.faults.iter_mut().find_map(|fault| fault.hits(bio).then_some(fault.effect))?;
+        let is_metadata = bio.op != Op::Read && bio.flags.contains(BioFlags::META);
+        self.failed += 1;
+        self.failed_metadata += u64::from(bio.op == Op::Flush || is_metadata);
+        let (op, at, len, flags) = (bio.op, bio.sector.to_bytes(), bio.len(), bio.flags);
+        let event = self.recording.events.len();
+        let failed = || Failed { op, at, len, flags, event, bytes: bytes_of(bio) };
+        self.first_failed.get_or_insert_with(failed);
+        Some(effect)
     }
 }
 
@@ -119,7 +96,7 @@ pub struct RecordingDevice {
     state: Mutex<State>,
 }
 
-/// The event at the end of a transfer; reads have none.
+/// The event at the end of a transfer; reads and lost writes have none.
 type Issued = Result<Option<Event>, IoError>;
 
 impl RecordingDevice {
@@ -148,7 +125,7 @@ impl RecordingDevice {
             content,
             recording,
             random: seed.map(fastrand::Rng::with_seed),
-            fault: Fault::Never,
+            faults: Vec::new(),
             transfers: 0,
             failed: 0,
             failed_metadata: 0,
@@ -189,18 +166,23 @@ impl RecordingDevice {
         state.recording.events.iter().filter(|event| matches!(event, Event::FlushEnded(_))).count()
     }
 
-    /// Let transfers fail, counted from now on.
-    pub fn set_fault(&self, fault: Fault) {
-        let mut state = self.state();
-        (state.transfers, state.fault) = (0, fault);
+    /// Add a fault.
+    pub fn add(&self, fault: Fault) {
+        self.state().faults.push(fault);
     }
 
-    /// Transfers issued since the last [`RecordingDevice::set_fault`].
+    /// Replace all faults. Transfers are counted from now on.
+    pub fn set_faults(&self, faults: impl IntoIterator<Item = Fault>) {
+        let mut state = self.state();
+        (state.transfers, state.faults) = (0, faults.into_iter().collect());
+    }
+
+    /// Transfers issued since the last [`RecordingDevice::set_faults`].
     pub fn transfers(&self) -> u64 {
         self.state().transfers
     }
 
-    /// Transfers that failed so far.
+    /// Transfers with a fault so far.
     pub fn failed(&self) -> u64 {
         self.state().failed
     }
@@ -233,8 +215,12 @@ impl RecordingDevice {
         self.geometry.check(bio).map_err(error)?;
         let mut state = self.state();
         self.counters.count(bio.op, bio.len());
-        if state.fails(bio) {
-            return Err(error(IoErrorKind::Device(std::io::Error::from_raw_os_error(EIO))));
+        match state.suffer(bio) {
+            Some(Effect::Error(errno)) => {
+                return Err(error(IoErrorKind::Device(std::io::Error::from_raw_os_error(errno))));
+            }
+            Some(Effect::Lost) => return Ok(None),
+            None => {}
         }
         let Recording { writes, flushes, events, .. } = &mut state.recording;
         if bio.op == Op::Flush || bio.flags.contains(BioFlags::PREFLUSH) {
@@ -257,7 +243,9 @@ impl RecordingDevice {
     fn end(&self, bio: &mut Bio<'_>, issued: Issued) -> Result<(), IoError> {
         let event = issued?;
         let mut state = self.state();
-        state.content.apply(bio);
+        if event.is_some() || bio.op == Op::Read {
+            state.content.apply(bio);
+        }
         state.recording.events.extend(event);
         Ok(())
     }

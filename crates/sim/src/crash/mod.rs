@@ -18,7 +18,7 @@ mod device;
 mod recording;
 mod states;
 
-pub use device::{Failed, Fault, RecordingDevice};
+pub use device::{Failed, RecordingDevice};
 pub use recording::{Event, Recording, Replay, Write};
 pub use states::{CrashPoint, Fate, Loss, Tearing};
 

@@ -246,7 +246,11 @@ fn judge_files(seen: &[Seen], files: &[FileLog], cut: usize, round: Rounding) ->
     for file in seen {
         let is_lost = round.repaired && file.path.starts_with("/lost+found/");
         let is_candidate = |log: &FileLog| {
-            if is_lost { log.inode == Some(file.inode) } else { log.may_have_name(&file.path, cut) }
+            if is_lost {
+                log.inode == Some(file.inode)
+            } else {
+                log.names.may_be(&file.path, cut, &log.syncs)
+            }
         };
         let candidates: Vec<usize> =
             (0..files.len()).filter(|number| is_candidate(&files[*number])).collect();
@@ -283,13 +287,17 @@ fn judge_name(
     let repaired = round.repaired;
     let paths: Vec<&str> = found.iter().map(|file| file.path.as_str()).collect();
     // e2fsck clears an empty file that lost its name in the middle of a rename: nothing but the name is lost.
-    if repaired && paths.is_empty() && log.is_renamed(cut) && log.judge(cut, &[], round).is_ok() {
+    if repaired
+        && paths.is_empty()
+        && log.names.is_renamed(cut, &log.syncs)
+        && log.judge(cut, &[], round).is_ok()
+    {
         return Ok(());
     }
     let is_lost = repaired && paths.iter().any(|path| path.starts_with("/lost+found/"));
     // Without a journal a rename between two directories may lose both names; another link of the file stays.
-    let has_lost_names = repaired && !paths.is_empty() && log.is_renamed(cut);
-    if let Presence::Under(names) = log.presence(cut)
+    let has_lost_names = repaired && !paths.is_empty() && log.names.is_renamed(cut, &log.syncs);
+    if let Presence::Under(names) = log.names.presence(cut, &log.syncs)
         && !(is_lost || has_lost_names)
         && !paths.iter().any(|path| names.iter().any(|name| name == path))
     {
@@ -299,7 +307,8 @@ fn judge_name(
         return Err(format!("file {number} was synced and is lost altogether"));
     }
     if !is_lost
-        && let Some(name) = log.promised_links(cut).iter().find(|name| !paths.contains(&name.as_str()))
+        && let Some(name) =
+            log.names.promised_links(cut, &log.syncs).iter().find(|name| !paths.contains(&name.as_str()))
     {
         return Err(format!("file {number} has no link {name}, as was promised, but {paths:?}"));
     }

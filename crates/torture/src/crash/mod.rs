@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use diorite_block::{Op, SECTOR_SIZE};
-use diorite_sim::crash::{Failed, Fault, Loss, RecordingDevice};
+use diorite_sim::crash::{Failed, Loss, RecordingDevice};
+use diorite_sim::faults::{Effect, Fault};
 use diorite_sim::image::SparseImage;
 
 use crate::access::simulate;
@@ -39,8 +40,8 @@ pub struct Options {
     pub outside: u64,
     /// Real threads in place of a simulation: then a seed does not decide all.
     pub real_threads: bool,
-    /// Classes of failures that are passed over.
-    pub known: Vec<Class>,
+    /// Classes of failures that are passed over, by name.
+    pub known: Vec<String>,
     /// Where the image of a case that fails is put, as the power cut left it.
     pub keep: Option<PathBuf>,
 }
@@ -55,6 +56,12 @@ impl Default for Options {
             known: Vec::new(),
             keep: None,
         }
+    }
+}
+
+impl Options {
+    fn is_known(&self, class: Class) -> bool {
+        self.known.iter().any(|name| name.eq_ignore_ascii_case(&format!("{class:?}")))
     }
 }
 
@@ -82,12 +89,12 @@ impl Checker {
     }
 
     /// Run one case: the number of checked images, or an error.
-    pub fn run(&mut self, case: u64) -> Result<usize, Violation> {
+    pub fn run(&mut self, case: u64) -> Result<u64, Violation> {
         let mut random = Random::new(case);
         let format = random.pick(&self.options.formats);
         let threads = random.pick(&[1, 1, 1, 2, 3]);
-        let (seed, calls, fault) = (random.number(), random.within(15..60) as usize, Fault::Never);
-        let plan = Plan { seed, format, threads, calls, fault };
+        let (seed, calls) = (random.number(), random.within(15..60) as usize);
+        let plan = Plan { seed, format, threads, calls, fault: None };
         let label = format!("case {case} ({}, {} threads, {} calls)", format.name, plan.threads, plan.calls);
         let disk = disk(self.empty_volume(&format), random.one_in(2), plan.seed);
         let ran = self.run_plan(plan, &disk).and_then(|ran| match &ran.wrong {
@@ -113,7 +120,7 @@ impl Checker {
                 let verdict = Judge { format: &format, files, cut, scratch }.judge(&image, how);
                 looked_at += 1;
                 let Err(wrong) = verdict else { continue };
-                if self.options.known.contains(&wrong.class) {
+                if self.options.is_known(wrong.class) {
                     continue;
                 }
                 let wrong = wrong.at(format_args!("{label}: cut at event {cut}, {loss:?} lost"));
@@ -135,7 +142,7 @@ impl Checker {
         let format = random.pick(&self.options.formats);
         let threads = random.pick(&[1, 1, 2]);
         let (seed, calls) = (random.number(), random.within(10..35) as usize);
-        let mut plan = Plan { seed, format, threads, calls, fault: Fault::Never };
+        let mut plan = Plan { seed, format, threads, calls, fault: None };
         let label = format!("case {case} ({}, {threads} threads, {calls} calls)", format.name);
         let fua = random.one_in(2);
         let transfers = {
@@ -150,13 +157,15 @@ impl Checker {
         let step = transfers.checked_div(faults).unwrap_or(1).max(1);
         let mut runs = 0;
         for at in (random.below(step)..transfers).step_by(step as usize) {
-            for fault in [Fault::Once(at), Fault::From(at), Fault::WritesFrom(at)] {
-                plan.fault = fault;
+            let once = Fault::any(Effect::Error(5)).after(at);
+            let lasting = once.times(u64::MAX);
+            for fault in [once, lasting, lasting.sparing_reads()] {
+                plan.fault = Some(fault);
                 let disk = disk(self.empty_volume(&format), fua, seed);
                 let verdict = self.judge_fault(plan, &disk);
                 runs += 1;
                 match verdict {
-                    Err(wrong) if !self.options.known.contains(&wrong.class) => {
+                    Err(wrong) if !self.options.is_known(wrong.class) => {
                         return Err(wrong.at(format_args!("{label}, {fault:?} of {transfers}")));
                     }
                     _ => {}
@@ -178,7 +187,7 @@ impl Checker {
             let what = format!("reported to no caller: {first_failed:?}");
             return Err(Violation::new(Class::Unreported, what));
         }
-        if let (Fault::Once(_), Some(failed)) = (plan.fault, first_failed) {
+        if let Some(failed) = first_failed.filter(|_| plan.fault.is_some_and(|fault| fault.is_single())) {
             judge_callers(&failed, &ran.oracle)?;
         }
         // Without the fault, all promised data is there.

@@ -1,6 +1,6 @@
 //! Calls of the workload that move bytes within a file, and those about its names.
 
-use super::oracle::Change;
+use super::oracle::{Change, FileLog};
 use super::workload::Worker;
 use crate::access::{Outcome, tell};
 
@@ -51,24 +51,13 @@ impl Worker {
         if !self.slots[slot].own {
             return Ok(());
         }
-        if self.has_link(number) {
+        if self.shared.oracle().files[number].names.link().is_some() {
             return self.unlink(number);
         }
-        let begin = self.shared.now();
-        let name = {
-            let mut oracle = self.shared.oracle();
-            let name = oracle.fresh_name(&mut self.random);
-            oracle.files[number].names.begin_link(begin, name.clone());
-            name
-        };
-        tell(self.shared.filesystem.hard_link(&path, &name), "hard_link")?;
-        let end = self.shared.now();
-        self.shared.oracle().files[number].names.end_link(end);
-        Ok(())
-    }
-
-    fn has_link(&self, number: usize) -> bool {
-        self.shared.oracle().files[number].names.link().is_some()
+        let name = self.shared.oracle().fresh_name(&mut self.random);
+        let begin = |log: &mut FileLog, now| log.names.begin_link(now, Some(name.clone()));
+        let link = || tell(self.shared.filesystem.hard_link(&path, &name), "hard_link");
+        self.shared.change_name(number, begin, link)
     }
 
     /// Take away the link of a file, if it has one.
@@ -76,12 +65,8 @@ impl Worker {
         let Some(name) = self.shared.oracle().files[number].names.link().map(str::to_owned) else {
             return Ok(());
         };
-        let begin = self.shared.now();
-        self.shared.oracle().files[number].names.begin_unlink(begin);
-        tell(self.shared.filesystem.remove_file(&name), "remove_file")?;
-        let end = self.shared.now();
-        self.shared.oracle().files[number].names.end_link(end);
-        Ok(())
+        let unlink = || tell(self.shared.filesystem.remove_file(&name), "remove_file");
+        self.shared.change_name(number, |log, now| log.names.begin_link(now, None), unlink)
     }
 
     pub(super) fn rename(&mut self, slot: usize) -> Outcome {
@@ -90,17 +75,9 @@ impl Worker {
         }
         let number = self.slots[slot].number;
         let Some(old) = self.shared.path(number) else { return Ok(()) };
-        let now = self.shared.now();
-        let new = {
-            let mut oracle = self.shared.oracle();
-            let new = oracle.fresh_name(&mut self.random);
-            oracle.files[number].names.begin(now, Some(new.clone()));
-            new
-        };
-        tell(self.shared.filesystem.rename(&old, &new), "rename")?;
-        let now = self.shared.now();
-        self.shared.oracle().files[number].names.end(now);
-        Ok(())
+        let new = self.shared.oracle().fresh_name(&mut self.random);
+        let begin = |log: &mut FileLog, now| log.names.begin(now, Some(new.clone()));
+        self.shared.change_name(number, begin, || tell(self.shared.filesystem.rename(&old, &new), "rename"))
     }
 
     pub(super) fn remove(&mut self, slot: usize) -> Outcome {
@@ -110,15 +87,12 @@ impl Worker {
         let number = self.slots[slot].number;
         let Some(path) = self.shared.path(number) else { return Ok(()) };
         self.unlink(number)?;
-        let now = self.shared.now();
-        {
-            let mut oracle = self.shared.oracle();
-            oracle.files[number].names.begin(now, None);
-            oracle.files[number].begin(now, false, Change::Truncate(0));
-        }
-        tell(self.shared.filesystem.remove_file(&path), "remove_file")?;
-        let now = self.shared.now();
-        self.shared.oracle().files[number].names.end(now);
+        let begin = |log: &mut FileLog, now| {
+            log.begin(now, false, Change::Truncate(0));
+            log.names.begin(now, None)
+        };
+        let remove = || tell(self.shared.filesystem.remove_file(&path), "remove_file");
+        self.shared.change_name(number, begin, remove)?;
         if self.random.one_in(2) {
             self.slots[slot].handles.clear();
         }

@@ -12,7 +12,7 @@ struct Naming {
 
 /// The promise about a file's presence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Presence {
+pub(super) enum Presence {
     /// It is under one of these names.
     Under(Vec<String>),
     /// It may be missing.
@@ -46,29 +46,25 @@ fn presence(list: &[Naming], cut: usize, syncs: &[Sync]) -> Presence {
 }
 
 impl Names {
-    /// A call begins that gives the file its name, another one, or none.
-    pub fn begin(&mut self, begin: usize, name: Option<String>) {
+    /// A call begins that gives the file its name, another one, or none. Returns the place of the name for [`Names::end`].
+    pub fn begin(&mut self, begin: usize, name: Option<String>) -> usize {
         self.0[0].push(Naming { begin, end: None, name });
+        0
     }
 
-    /// It has returned.
-    pub fn end(&mut self, end: usize) {
-        self.0[0].last_mut().expect("a call has begun").end = Some(end);
+    /// A call begins that gives the file one more name, or takes the last such name away.
+    pub fn begin_link(&mut self, begin: usize, name: Option<String>) -> usize {
+        if name.is_some() {
+            self.0.push(Vec::new());
+        }
+        let place = self.0.len() - 1;
+        self.0[place].push(Naming { begin, end: None, name });
+        place
     }
 
-    /// A call begins that gives the file one more name.
-    pub fn begin_link(&mut self, begin: usize, name: String) {
-        self.0.push(vec![Naming { begin, end: None, name: Some(name) }]);
-    }
-
-    /// A call begins that takes the last such name away.
-    pub fn begin_unlink(&mut self, begin: usize) {
-        self.0.last_mut().expect("there is one").push(Naming { begin, end: None, name: None });
-    }
-
-    /// The call about the last such name has returned.
-    pub fn end_link(&mut self, end: usize) {
-        self.0.last_mut().and_then(|list| list.last_mut()).expect("a call has begun").end = Some(end);
+    /// The last call about the name at `place` has returned.
+    pub fn end(&mut self, place: usize, end: usize) {
+        self.0[place].last_mut().expect("a call has begun").end = Some(end);
     }
 
     /// The last link that is there.

@@ -9,7 +9,7 @@
 //! 5. A call that moves bytes (a collapsed or inserted range) has taken place whole or not at all.
 
 use super::era::{Era, View};
-use super::names::{Names, Presence};
+use super::names::Names;
 use crate::random::stamp_byte;
 
 /// Effect of an operation on the content.
@@ -83,7 +83,7 @@ pub struct FileLog {
     /// Its names.
     pub names: Names,
     eras: Vec<Era>,
-    syncs: Vec<Sync>,
+    pub(super) syncs: Vec<Sync>,
     is_unknown: bool,
 }
 
@@ -95,7 +95,7 @@ impl Default for FileLog {
 }
 
 /// The class of a fault, so that known failures can be told from new ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A call failed or gave a wrong answer with the power on, or none ever.
     Call,
@@ -121,24 +121,6 @@ pub enum Class {
     Unreported,
     /// A failed transfer was reported to a caller whom it does not concern.
     Misreported,
-}
-
-impl Class {
-    /// All classes.
-    pub const ALL: [Self; 12] = [
-        Self::Call,
-        Self::Open,
-        Self::Check,
-        Self::Fsck,
-        Self::Stale,
-        Self::Truncated,
-        Self::Lost,
-        Self::Foreign,
-        Self::Size,
-        Self::Name,
-        Self::Unreported,
-        Self::Misreported,
-    ];
 }
 
 /// A fault.
@@ -237,26 +219,6 @@ impl FileLog {
         let operations = self.eras.iter().flat_map(|era| &era.operations);
         let writes = operations.filter(|operation| operation.durable);
         writes.filter_map(|operation| operation.end).chain(self.syncs.iter().map(|sync| sync.end))
-    }
-
-    /// Where the file must be.
-    pub fn presence(&self, cut: usize) -> Presence {
-        self.names.presence(cut, &self.syncs)
-    }
-
-    /// Links of it that must be there.
-    pub fn promised_links(&self, cut: usize) -> Vec<String> {
-        self.names.promised_links(cut, &self.syncs)
-    }
-
-    /// Whether the file may be there under a name at a cut.
-    pub fn may_have_name(&self, name: &str, cut: usize) -> bool {
-        self.names.may_be(name, cut, &self.syncs)
-    }
-
-    /// Whether a rename may be under way.
-    pub fn is_renamed(&self, cut: usize) -> bool {
-        self.names.is_renamed(cut, &self.syncs)
     }
 
     /// Whether some content of the file had been made durable, so that it may not be lost altogether.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use diorite::{AlignedBuf, DirectQueue, File, Filesystem, FilesystemOptions, OpenOptions};
 use diorite_block::BlockDevice;
-use diorite_sim::crash::{Fault, RecordingDevice};
+use diorite_sim::crash::RecordingDevice;
+use diorite_sim::faults::Fault;
 
 use super::oracle::{Change, FileLog};
 use crate::access::{Access, Outcome, tell};
@@ -36,7 +37,7 @@ pub struct Plan {
     /// Calls of each.
     pub calls: usize,
     /// Fault that is injected once the volume is in use; transfers are counted from then on.
-    pub fault: Fault,
+    pub fault: Option<Fault>,
 }
 
 /// An error that a caller got, with the moments of the call's begin and end.
@@ -141,6 +142,21 @@ impl Shared {
         Ok(())
     }
 
+    /// Make a call that changes a name of a file, and tell the oracle of it. `begin` returns the place of the name.
+    pub(super) fn change_name(
+        &self,
+        number: usize,
+        begin: impl FnOnce(&mut FileLog, usize) -> usize,
+        call: impl FnOnce() -> Outcome,
+    ) -> Outcome {
+        let now = self.now();
+        let place = begin(&mut self.oracle().files[number], now);
+        call()?;
+        let now = self.now();
+        self.oracle().files[number].names.end(place, now);
+        Ok(())
+    }
+
     fn synced(&self, begin: usize, number: usize, names: bool) {
         let now = self.now();
         self.oracle().files[number].synced(begin, now, names);
@@ -182,7 +198,7 @@ impl Shared {
         let now = self.now();
         let log = &mut self.oracle().files[number];
         log.inode = Some(inode);
-        log.names.end(now);
+        log.names.end(0, now);
         Ok(number)
     }
 
@@ -547,7 +563,7 @@ fn run_in(
     }
     shared.sync_everything()?;
     *start = shared.now();
-    disk.set_fault(plan.fault);
+    disk.set_faults(plan.fault);
     let results = Arc::new(Mutex::new(Vec::new()));
     let mut threads = Vec::new();
     let last = workers.pop();
@@ -565,7 +581,7 @@ fn run_in(
     if results.len() + 1 < plan.threads {
         return Err("a thread panicked".to_owned());
     }
-    if plan.fault == Fault::Never {
+    if plan.fault.is_none() {
         drop(shared);
         drop(filesystem);
     } else {

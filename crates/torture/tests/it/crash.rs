@@ -6,7 +6,7 @@ use diorite_torture::crash::{Checker, Options, has_e2fsck};
 use diorite_torture::formats::{FORMATS, Format};
 
 /// Look at about `images` images of `formats`.
-fn torture(formats: impl Fn(&Format) -> bool, images: usize) {
+fn torture(formats: impl Fn(&Format) -> bool, images: u64) {
     let formats: Vec<Format> = FORMATS.into_iter().filter(formats).collect();
     let mut checker = Checker::new(Options { formats, ..Options::default() }).unwrap();
     let (mut looked_at, mut case, mut failed) = (0, 0, Vec::new());

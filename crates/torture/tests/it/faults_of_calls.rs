@@ -12,7 +12,8 @@ use diorite::mkfs::mkfs;
 use diorite::{
     AlignedBuf, BlockDevice, DirectIo, DirectQueue, ErrorKind, File, Filesystem, FilesystemOptions, IoFlags,
 };
-use diorite_sim::crash::{Fault, RecordingDevice};
+use diorite_sim::crash::RecordingDevice;
+use diorite_sim::faults::{Effect, Fault};
 use diorite_sim::{Simulation, WorldOptions};
 use diorite_torture::disk::{disk, marked};
 use diorite_torture::formats::Format;
@@ -224,7 +225,7 @@ impl World {
             }
             assert!(!has_failed, "step {step} failed on a device that works");
             has_failed = true;
-            self.disk.set_fault(Fault::Never);
+            self.disk.set_faults([]);
             self.agree();
         }
     }
@@ -262,13 +263,13 @@ impl World {
 }
 
 /// How many transfers the workload has; with a fault at one of them, what becomes of it.
-fn run(format: Format, fault: Fault) -> u64 {
+fn run(format: Format, fault: Option<Fault>) -> u64 {
     let run = move || {
         let mut world = World::new(&format);
-        world.disk.set_fault(fault);
+        world.disk.set_faults(fault);
         world.work();
         let transfers = world.disk.transfers();
-        world.disk.set_fault(Fault::Never);
+        world.disk.set_faults([]);
         world.end(format.journal);
         transfers
     };
@@ -277,12 +278,14 @@ fn run(format: Format, fault: Fault) -> u64 {
 
 fn an_error_at_any_transfer(format: &str) {
     let format = Format::by_name(format).expect("format");
-    let transfers = run(format, Fault::Never);
+    let transfers = run(format, None);
     assert!(transfers > 40, "{transfers}");
     for number in 0..transfers {
-        for fault in [Fault::Once(number), Fault::From(number), Fault::WritesFrom(number)] {
+        let once = Fault::any(Effect::Error(5)).after(number);
+        let lasting = once.times(u64::MAX);
+        for fault in [once, lasting, lasting.sparing_reads()] {
             println!("{}, {fault:?} of {transfers}", format.name);
-            run(format, fault);
+            run(format, Some(fault));
         }
     }
 }

@@ -23,5 +23,5 @@ use crate::layout::journal as format;
 pub(crate) use diorite_journal::log::{Journal, JournalParts, LogMap};
 use fast_replay::FastReplay;
 pub(crate) use format::JournalSuperblock;
+pub use open::replay_in_memory;
 pub(crate) use open::{OpenedJournal, clear_needs_recovery, defect_of, open, unreadable_text};
-pub use open::{ReplayedInMemory, replay_in_memory};

@@ -150,29 +150,21 @@ pub(crate) fn defect_of(
     }
 }
 
-/// A volume as its journal leaves it.
-#[derive(Debug)]
-pub struct ReplayedInMemory {
-    /// The device to read the volume through.
-    pub device: Arc<dyn BlockDevice>,
-    /// How many blocks were replayed.
-    pub blocks: usize,
-    /// The part of the journal that cannot be replayed, with everything after it.
-    pub damage: Option<Corrupt>,
-}
-
 /// Replay the journal of the volume on `device` in memory and nowhere else. `is_backup`: the superblock does not say whether there is
 /// something to replay. A journal that cannot be read is an error.
+///
+/// Returns the device to read the volume through, the number of replayed blocks, and the part of the journal that cannot be replayed, with
+/// everything after it.
 pub fn replay_in_memory(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
     is_backup: bool,
-) -> Result<ReplayedInMemory> {
+) -> Result<(Arc<dyn BlockDevice>, usize, Option<Corrupt>)> {
     let opened = open(Arc::clone(device), superblock, Access::ReadOnly, is_backup)?;
     if let Some(damage) = opened.unreadable {
         return Err(damage.into());
     }
-    Ok(ReplayedInMemory { device: opened.device, blocks: opened.replayed_blocks, damage: opened.damage })
+    Ok((opened.device, opened.replayed_blocks, opened.damage))
 }
 
 /// The last step of a close: the superblock on the disk says that the journal is empty. It is changed where it is, because no log may

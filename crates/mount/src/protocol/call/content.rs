@@ -91,7 +91,7 @@ impl Call<'_> {
 
     pub(super) fn release(&mut self) {
         let ReleaseIn { handle, .. } = self.arguments.structure();
-        if self.files().close(FileHandle(handle)).has_unknown_attributes {
+        if self.files().close(FileHandle(handle)) {
             self.forget_inode();
         }
     }

@@ -287,7 +287,7 @@ impl<'a> Call<'a> {
             }
             Opcode::FSync => self.sync(),
             Opcode::FSyncDir => self.checked(self.operations().sync_node(self.node)),
-            Opcode::SyncFs => self.session.checked_of_volume(self.operations().sync()),
+            Opcode::SyncFs => self.session.checked_of_volume(self.operations().filesystem().sync()),
             Opcode::StatFs => {
                 self.reply.push(&stat_fs(self.operations()));
                 Ok(())
@@ -534,7 +534,7 @@ impl<'a> Call<'a> {
         let listed = operations.read_directory(self.node, offset, wanted, &mut |entry| {
             let is_dot = entry.name == b"." || entry.name == b"..";
             // An inode that cannot be read is listed without attributes; using it returns the error.
-            let found = if is_dot { None } else { operations.listed(entry).ok() };
+            let found = if is_dot { None } else { operations.found(entry.inode).ok() };
             let out = found.as_ref().map(|found| session.entry_out(found));
             let fits = push_dirent(reply, entry, size, Some(out.unwrap_or_default()));
             if let (true, Some(found)) = (fits, &found) {
@@ -604,7 +604,7 @@ fn reply_sized(value: &[u8], size: u32, reply: &mut Reply) -> Done {
 }
 
 fn stat_fs(operations: &Operations) -> StatFsOut {
-    let space = operations.space();
+    let space = operations.filesystem().statfs();
     StatFsOut {
         blocks: space.blocks,
         blocks_free: space.blocks_free,
