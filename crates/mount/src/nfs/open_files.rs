@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use diorite::{FileKind, InodeNumber, Result};
-use diorite_block::sync::{Mutex, MutexGuard, Rank};
+use diorite_block::sync::{Mutex, Rank};
 
 use crate::operations::{Caller, FileHandle, OpenFlags, Operations};
 
@@ -98,13 +98,9 @@ impl OpenFiles {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-
     /// The file of an inode if it is open.
     pub(super) fn find(&self, number: InodeNumber, write: bool) -> Option<Arc<OpenFile>> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.uses += 1;
         let now = table.uses;
         let slot = table.slots.get_mut(&number).filter(|slot| slot.file.can_write || !write)?;
@@ -131,7 +127,7 @@ impl OpenFiles {
             can_write: write,
             is_unsynced: AtomicBool::new(false),
         });
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let mut closed = Vec::new();
         if table.slots.len() >= OPEN_MAX
             && let Some(oldest) =
@@ -162,14 +158,16 @@ impl OpenFiles {
     /// A name of the file was removed. If that was the last, the file must not be kept open.
     pub(super) fn forget_nameless(&self, number: InodeNumber) {
         // As long as it is kept, the number is not another file's.
-        let Some(file) = self.table().slots.get(&number).map(|slot| Arc::clone(&slot.file)) else { return };
+        let Some(file) = self.table.lock().slots.get(&number).map(|slot| Arc::clone(&slot.file)) else {
+            return;
+        };
         if self.operations.attributes(number).is_ok_and(|attributes| attributes.links > 0) {
             return;
         }
         // A file without a name need not be durable.
         file.is_unsynced.store(false, Ordering::Release);
         let slot = {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             let is_same = table.slots.get(&number).is_some_and(|slot| Arc::ptr_eq(&slot.file, &file));
             if is_same { table.slots.remove(&number) } else { None }
         };
@@ -178,7 +176,7 @@ impl OpenFiles {
 
     /// Close all.
     pub(super) fn clear(&self) {
-        let slots = std::mem::take(&mut self.table().slots);
+        let slots = std::mem::take(&mut self.table.lock().slots);
         drop(slots);
     }
 }

@@ -17,6 +17,7 @@ use crate::world::Context;
 
 /// Longest virtual time of a transfer of a shuffled device.
 const LONGEST_US: u64 = 900;
+
 /// A transfer that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {

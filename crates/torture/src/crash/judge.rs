@@ -12,7 +12,6 @@ use diorite::{BlockDevice, FileKind, Filesystem, FilesystemOptions};
 use diorite_sim::crash::Loss;
 use diorite_sim::image::SparseImage;
 
-use super::names::Presence;
 use super::oracle::{Class, FileLog, Rounding, Violation};
 use crate::disk::disk;
 use crate::formats::Format;
@@ -297,7 +296,7 @@ fn judge_name(
     let is_lost = repaired && paths.iter().any(|path| path.starts_with("/lost+found/"));
     // Without a journal a rename between two directories may lose both names; another link of the file stays.
     let has_lost_names = repaired && !paths.is_empty() && log.names.is_renamed(cut, &log.syncs);
-    if let Presence::Under(names) = log.names.presence(cut, &log.syncs)
+    if let Some(names) = log.names.presence(cut, &log.syncs)
         && !(is_lost || has_lost_names)
         && !paths.iter().any(|path| names.iter().any(|name| name == path))
     {

@@ -10,15 +10,6 @@ struct Naming {
     name: Option<String>,
 }
 
-/// The promise about a file's presence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
-    /// It is under one of these names.
-    Under(Vec<String>),
-    /// It may be missing.
-    Free,
-}
-
 /// All names of a file. Each list is of one name in its course; the first is of the name that the file was made with.
 #[derive(Clone, Debug)]
 pub struct Names(Vec<Vec<Naming>>);
@@ -38,11 +29,11 @@ fn floor(list: &[Naming], cut: usize, syncs: &[Sync]) -> Option<usize> {
     list.iter().rposition(is_promised)
 }
 
-fn presence(list: &[Naming], cut: usize, syncs: &[Sync]) -> Presence {
-    let Some(floor) = floor(list, cut, syncs) else { return Presence::Free };
+/// The file is under one of these names; `None`: it may be missing.
+fn presence(list: &[Naming], cut: usize, syncs: &[Sync]) -> Option<Vec<String>> {
+    let floor = floor(list, cut, syncs)?;
     let possible = list[floor..].iter().filter(|naming| naming.begin <= cut);
-    let names: Option<Vec<String>> = possible.map(|naming| naming.name.clone()).collect();
-    names.map_or(Presence::Free, Presence::Under)
+    possible.map(|naming| naming.name.clone()).collect()
 }
 
 impl Names {
@@ -84,21 +75,15 @@ impl Names {
         }
     }
 
-    /// Where the file must be by its own name.
-    pub(super) fn presence(&self, cut: usize, syncs: &[Sync]) -> Presence {
+    /// The names of which the file must have one, by its own name; `None`: it may be missing.
+    pub(super) fn presence(&self, cut: usize, syncs: &[Sync]) -> Option<Vec<String>> {
         presence(&self.0[0], cut, syncs)
     }
 
     /// Links that must be there.
     pub(super) fn promised_links(&self, cut: usize, syncs: &[Sync]) -> Vec<String> {
-        let lists = self.0[1..].iter().map(|list| presence(list, cut, syncs));
-        lists
-            .filter_map(
-                |presence| {
-                    if let Presence::Under(names) = presence { names.into_iter().next() } else { None }
-                },
-            )
-            .collect()
+        let lists = self.0[1..].iter().filter_map(|list| presence(list, cut, syncs));
+        lists.filter_map(|names| names.into_iter().next()).collect()
     }
 
     /// Names that it may have at once.
