@@ -18,32 +18,8 @@ use crate::measure::{Latencies, Snapshot, Spent};
 use crate::rows::{CpuScope, Engine, Mode, Row};
 use crate::watch::{Cancel, Observer};
 
+pub use crate::rows::Mode as DiskMode;
 pub use simulate::{run_simulated, simulated_devices, simulated_names};
-
-/// The path of the data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DiskMode {
-    /// Through the page cache.
-    #[default]
-    Buffered,
-    /// Direct I/O through a file.
-    Direct,
-    /// Directly to the device.
-    Raw,
-    /// Into the page cache only. The difference to `Buffered` is the cost of the copy.
-    Nocopy,
-}
-
-impl DiskMode {
-    fn row_mode(self) -> Mode {
-        match self {
-            Self::Buffered => Mode::Buffered,
-            Self::Direct => Mode::Direct,
-            Self::Raw => Mode::Raw,
-            Self::Nocopy => Mode::Nocopy,
-        }
-    }
-}
 
 /// Read or write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,8 +40,9 @@ pub struct DiskPerf {
     pub block_bytes: usize,
     /// Transfers in flight per device; more than one needs `Direct`.
     pub depth: u32,
-    /// The path of the data.
-    pub mode: DiskMode,
+    /// The path of the data: `Buffered`, `Direct` (a file), `Raw` (the device), or `Nocopy`, whose difference to `Buffered` is the cost of
+    /// the copy.
+    pub mode: Mode,
     /// Read or write.
     pub direction: Direction,
     /// Page cache for `Buffered` and `Nocopy`, in bytes, for each device.
@@ -78,7 +55,7 @@ impl Default for DiskPerf {
             blocks: 2048,
             block_bytes: 1 << 20,
             depth: 1,
-            mode: DiskMode::Buffered,
+            mode: Mode::Buffered,
             direction: Direction::Read,
             cache_bytes: 64 << 20,
         }
@@ -155,7 +132,7 @@ impl DiskPerfOutcome {
             Direction::Write => "diskperf_write",
         };
         let seconds = self.spent.seconds;
-        let row = Row::new(engine, self.options.mode.row_mode(), test, self.bytes, seconds);
+        let row = Row::new(engine, self.options.mode, test, self.bytes, seconds);
         let mut row = row.with_rates(self.spent.cpu_s_process);
         row.ops_per_s = Some(self.latencies.count() as f64 / seconds.max(1e-9));
         row.cpu_scope = Some(CpuScope::Process);
@@ -247,13 +224,13 @@ pub fn run_on(
     observer.begin("moving data", each.saturating_mul(targets.len() as u64));
     let mut test = Test { options, observer, cancel, latencies: Latencies::default(), bytes: 0, copied: 0 };
     // Preparation is not measured.
-    let files = if options.mode == DiskMode::Raw { Vec::new() } else { open_all(targets, &options)? };
+    let files = if options.mode == Mode::Raw { Vec::new() } else { open_all(targets, &options)? };
     let buffers = if options.depth > 1 { targets.len() * options.depth as usize } else { 1 };
     let memories = (0..buffers).map(|_| test.memory()).collect::<Result<Vec<_>, _>>()?;
     let start = Snapshot::now();
     match (options.mode, options.depth) {
-        (DiskMode::Raw, _) => test.raw(targets, memories)?,
-        (DiskMode::Direct, 2..) => test.pipelined(&files, memories)?,
+        (Mode::Raw, _) => test.raw(targets, memories)?,
+        (Mode::Direct, 2..) => test.pipelined(&files, memories)?,
         _ => test.synchronous(&files, memories)?,
     }
     let spent = start.spent();
@@ -278,17 +255,17 @@ fn check(targets: &[DiskTarget], options: &DiskPerf) -> Result<(), DiskPerfError
     if options.blocks == 0 || options.block_bytes == 0 || options.depth == 0 {
         return say("blocks, bs and depth are at least 1");
     }
-    if options.depth > 1 && options.mode != DiskMode::Direct {
+    if options.depth > 1 && options.mode != Mode::Direct {
         return say("depth needs direct: the other modes move one block at a time");
     }
-    if options.direction == Direction::Write && options.mode == DiskMode::Nocopy {
+    if options.direction == Direction::Write && options.mode == Mode::Nocopy {
         return say("nocopy reads only");
     }
     let needed = options.blocks.saturating_mul(options.block_bytes as u64);
     for target in targets {
         let (name, capacity) = match target {
             DiskTarget::Device(device) => (device.name(), device.geometry().capacity_bytes),
-            DiskTarget::File { .. } if options.mode == DiskMode::Raw => {
+            DiskTarget::File { .. } if options.mode == Mode::Raw => {
                 return say(
                     "raw needs devices; a file of a volume is read direct, nocopy or through the cache",
                 );
@@ -317,7 +294,7 @@ impl Target {
 }
 
 fn open_all(targets: &[DiskTarget], options: &DiskPerf) -> Result<Vec<Target>, DiskPerfError> {
-    let direct = if options.mode == DiskMode::Direct { DirectIo::Required } else { DirectIo::Off };
+    let direct = if options.mode == Mode::Direct { DirectIo::Required } else { DirectIo::Off };
     let open = RawFile::options().read(true).write(options.direction == Direction::Write).direct(direct);
     targets
         .iter()
@@ -375,7 +352,7 @@ impl Test<'_> {
                 let start = now();
                 let done = match (self.options.direction, self.options.mode) {
                     (Direction::Write, _) => target.file.write_at(memory, offset),
-                    (Direction::Read, DiskMode::Nocopy) => {
+                    (Direction::Read, Mode::Nocopy) => {
                         target.file.view(offset, self.options.block_bytes, &mut |_| ())
                     }
                     (Direction::Read, _) => target.file.read_at(memory, offset),
@@ -495,7 +472,7 @@ mod tests {
             blocks: 1,
             block_bytes: 4 << 20,
             depth: 64,
-            mode: DiskMode::Direct,
+            mode: Mode::Direct,
             ..DiskPerf::default()
         };
         let timed = || {

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use crate::error::ReproError;
 use crate::outcome::{Line, Options, Outcome};
 use crate::published::Fitted;
-use diorite_bench::diskperf::{self, DiskMode, DiskPerf};
-use diorite_bench::{Engine, Verdict};
+use diorite_bench::diskperf::{self, DiskPerf};
+use diorite_bench::{Engine, Mode, Verdict};
 
 /// 1 MiB reads of each disk in the published runs.
 const BLOCKS: u64 = 2048;
@@ -56,10 +56,10 @@ pub fn raw(options: &Options) -> Result<Outcome, ReproError> {
     let large = DiskPerf { blocks, block_bytes: 1 << 20, depth: 1, ..DiskPerf::default() };
     let small = DiskPerf { blocks: blocks * 128, block_bytes: 8192, cache_bytes: 16 << 20, ..large };
     let runs = [
-        ("direct and raw", DiskPerf { mode: DiskMode::Direct, ..large }, Some(published.direct)),
-        ("buffered", DiskPerf { mode: DiskMode::Buffered, ..small }, Some(published.base)),
-        ("nocopy", DiskPerf { mode: DiskMode::Nocopy, ..small }, Some(published.nocopy)),
-        ("direct, 4 in flight on each disk", DiskPerf { mode: DiskMode::Direct, depth: 4, ..large }, None),
+        ("direct and raw", DiskPerf { mode: Mode::Direct, ..large }, Some(published.direct)),
+        ("buffered", DiskPerf { mode: Mode::Buffered, ..small }, Some(published.base)),
+        ("nocopy", DiskPerf { mode: Mode::Nocopy, ..small }, Some(published.nocopy)),
+        ("direct, 4 in flight on each disk", DiskPerf { mode: Mode::Direct, depth: 4, ..large }, None),
     ];
     let mut rates = Vec::new();
     for (name, test, row) in runs {

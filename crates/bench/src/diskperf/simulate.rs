@@ -72,10 +72,10 @@ fn in_world(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diskperf::DiskMode;
+    use crate::rows::Mode;
 
     fn rate(depth: u32) -> f64 {
-        let test = DiskPerf { blocks: 16, mode: DiskMode::Direct, depth, ..DiskPerf::default() };
+        let test = DiskPerf { blocks: 16, mode: Mode::Direct, depth, ..DiskPerf::default() };
         let devices = simulated_devices(&["sim:fc-array".to_owned()]).unwrap();
         assert_eq!(devices.len(), 8);
         let (outcome, reports) =
