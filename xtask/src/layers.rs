@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["cli"],
     &["c", "python"],
     &["mount"],
-    &["torture", "repro", "job", "bench", "copy"],
+    &["torture", "repro", "job", "bench", "copy", "files"],
     &["pool"],
     &["diorite"],
     &["ext-tools"],

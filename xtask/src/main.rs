@@ -100,9 +100,16 @@ fn test(arguments: &[String]) -> Result<(), String> {
     let install_fsx = std::thread::spawn(setup::install_fsx);
     let built = runner::build()?;
     let mut skips = skips::Skips::default();
-    let passed = runner::run(built, &mut skips);
-    let _ = install_fsx.join();
-    let fsx = mount::fsx(seed, &mut skips);
+    let mut skips_of_fsx = skips::Skips::default();
+    let (passed, fsx) = std::thread::scope(|scope| {
+        // fsx waits for the mount half of the time, so it runs beside the tests.
+        let fsx = scope.spawn(|| {
+            let _ = install_fsx.join();
+            mount::fsx(seed, &mut skips_of_fsx)
+        });
+        (runner::run(built, &mut skips), fsx.join().unwrap_or_else(|_| Err("fsx: a panic".to_owned())))
+    });
+    skips.extend(skips_of_fsx);
     let expected = skips.report(no_skip);
     passed.and(fsx).and(expected)
 }

@@ -89,7 +89,8 @@ pub(crate) fn install_fsx() -> Result<(), String> {
     if target::directory().join("tools/bin/fsx").exists() {
         return Ok(());
     }
-    super::cargo(&["install", "--quiet", "--root", &target::file("tools"), "fsx", "--version", "0.3.2"], &[])
+    // Compiling takes longer than running: no optimisation.
+    super::cargo(&["install", "--quiet", "--debug", "--root", &target::file("tools"), "fsx", "--version", "0.3.2"], &[])
 }
 
 fn install<'a>(tools: impl Iterator<Item = &'a Tool>) -> Result<(), String> {

@@ -1,0 +1,33 @@
+//! Everyday operations on files of an open volume: permissions as text, names of users, patterns and searches.
+//!
+//! Where it sits: beside `diorite-copy`, above the library; the program's commands call it, and another front end could.
+//!
+//! Interface: each module parses the text that its GNU counterpart takes, once, into a type. The type is then applied to many files.
+//! A wrong text is a [`Wrong`], whose message has the text and a right example.
+
+mod accounts;
+mod date;
+mod find;
+mod mode;
+mod paths;
+
+pub use accounts::{Accounts, Ownership};
+pub use date::parse_time;
+pub use find::{Action, Expression, Found, Given};
+pub use mode::ModeChange;
+pub use paths::{Pattern, canonical, expand, has_pattern};
+
+/// A text that is wrong: `TEXT: why; a right example`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}: {why}")]
+pub struct Wrong {
+    text: String,
+    why: String,
+}
+
+impl Wrong {
+    /// `text` is wrong, and `why` says how to write it.
+    pub fn new(text: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { text: text.into(), why: why.into() }
+    }
+}
