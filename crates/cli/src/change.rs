@@ -1,4 +1,4 @@
-//! Commands on names: mv, rm, mkdir, ln.
+//! Commands on names: mv, rm, rmdir, mkdir, ln.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use diorite::{Access, ErrorKind, FileKind, Filesystem, InodeNumber, RenameMode};
 use diorite_copy::incomplete_name;
 use serde_json::{Value, json};
 
-use crate::args::{Ln, Mkdir, Mv, Reporting, Rm};
+use crate::args::{Ln, Mkdir, Mv, Reporting, Rm, Rmdir};
 use crate::failure::{Failure, Result, complain_of_part};
 use crate::images::Images;
 use crate::interrupt;
@@ -18,7 +18,7 @@ use crate::output::{Output, json_name};
 const NEED_IMAGE: &str = "is not in an image; write IMAGE:/path";
 
 /// The image and the path of a location, which must be in an image.
-fn in_image(location: &Location) -> Result<(&Path, &Path)> {
+pub(crate) fn in_image(location: &Location) -> Result<(&Path, &Path)> {
     match location {
         Location::Image { image, path } => Ok((image, path)),
         Location::Host(path) => Err(Failure::Usage(format!("{}: {NEED_IMAGE}", path.display()))),
@@ -62,7 +62,7 @@ pub(crate) fn report(
 }
 
 /// A path in an image, as JSON.
-fn json_path(path: &Path) -> Value {
+pub(crate) fn json_path(path: &Path) -> Value {
     json_name(path.as_os_str().as_bytes())
 }
 
@@ -94,6 +94,31 @@ pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images, output: &mut Output)
     report(arguments.common.reporting, done, output, || json!({ "command": "mkdir", "made": made }))
 }
 
+pub(crate) fn rmdir(arguments: &Rmdir, images: &mut Images, output: &mut Output) -> Result<()> {
+    let mut removed = Vec::new();
+    let done = for_each(&images.expand(&arguments.paths, Access::ReadWrite)?, |location| {
+        let (image, path) = in_image(location)?;
+        let filesystem = images.open(image, Access::ReadWrite)?;
+        let parents = if arguments.parents { usize::MAX } else { 1 };
+        for directory in path.ancestors().take(parents).filter(|directory| *directory != Path::new("/")) {
+            let at = Location::Image { image: image.to_owned(), path: directory.to_owned() };
+            match filesystem.remove_dir(directory) {
+                Err(error) if arguments.ignore_fail_on_non_empty && error.kind() == ErrorKind::DirectoryNotEmpty => break,
+                other => other.map_err(Failure::map(&at, "remove the directory"))?,
+            }
+            removed.push(json_path(directory));
+            if arguments.verbose {
+                output.line(format!("removed {at}"))?;
+            }
+        }
+        if path == Path::new("/") {
+            return Err(Failure::Failed(format!("{location}: cannot remove: it is the root of the image")));
+        }
+        Ok(())
+    });
+    report(arguments.common.reporting, done, output, || json!({ "command": "rmdir", "removed": removed }))
+}
+
 /// Counters of removed files.
 #[derive(Default)]
 struct Removed {
@@ -103,7 +128,7 @@ struct Removed {
 
 pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut removed = Removed::default();
-    let done = for_each(&arguments.paths, |location| {
+    let done = for_each(&images.expand(&arguments.paths, Access::ReadWrite)?, |location| {
         let (image, path) = in_image(location)?;
         let filesystem = images.open(image, Access::ReadWrite)?;
         let attributes = match filesystem.symlink_metadata(path) {
@@ -222,12 +247,13 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
     let Some((to, sources)) = arguments.paths.split_last() else { return Ok(()) };
     let (to_image, to_path) = in_image(to)?;
     let filesystem = images.open(to_image, Access::ReadWrite)?;
+    let sources = images.expand(sources, Access::ReadWrite)?;
     let is_directory = filesystem.metadata(to_path).is_ok_and(|at| at.kind == FileKind::Directory);
     if sources.len() > 1 && !is_directory {
         return Err(Failure::Usage(format!("{to}: several sources need a directory as destination")));
     }
     let (mut moved, mut inodes) = (Vec::new(), HashSet::new());
-    let done = for_each(sources, |from| {
+    let done = for_each(&sources, |from| {
         let (image, path) = in_image(from)?;
         if !is_same_image(image, to_image) {
             return Err(Failure::Failed(format!(

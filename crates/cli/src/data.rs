@@ -1,33 +1,36 @@
-//! Commands that move data: cat and cp.
+//! Commands that move data: cat, head and cp.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use diorite::front_end::host_paths;
-use diorite::{Access, DirectIo, FileKind, Unaligned};
+use diorite::{Access, DirectIo, File, FileKind, Unaligned};
 use diorite_copy::{
     Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, ReadStream as _, Sink,
     Source, StandardInput, Summary, Sync, Unwatched, is_within,
 };
 use serde_json::json;
 
-use crate::args::Cp;
-use crate::change::{for_each, is_worth_showing};
-use crate::failure::{Failure, Result};
+use crate::args::{Cp, Head};
+use crate::change::{for_each, in_image, is_worth_showing};
+use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::{Location, is_same_image};
 use crate::output::{Output, json_name};
 use crate::progress::CopyProgress;
+use crate::size::Size;
 
 /// Size of a read.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Size of a read of `head`, which needs little of a file.
+const HEAD_BYTES: usize = 16 << 10;
 
 /// Write files to standard output, one after the other.
 pub(crate) fn cat(paths: &[Location], images: &mut Images, output: &mut Output) -> Result<()> {
     let direct = images.direct().unwrap_or(DirectIo::Preferred);
-    for_each(paths, |location| {
+    for_each(&images.expand(paths, Access::ReadOnly)?, |location| {
         let (image, path) = match location {
             Location::Image { image, path } => (image, path),
             Location::Host(path) if is_standard(path) => return write_out_input(output),
@@ -50,6 +53,109 @@ pub(crate) fn cat(paths: &[Location], images: &mut Images, output: &mut Output) 
             }
         }
     })
+}
+
+/// The part of a file that `head` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Lines(u64),
+    Bytes(u64),
+    AllButLines(u64),
+    AllButBytes(u64),
+}
+
+impl Part {
+    fn of(arguments: &Head) -> Result<Self> {
+        let number = |text: &str| -> Result<u64> {
+            let size: Size = text.trim_start_matches('-').parse().map_err(Failure::Usage)?;
+            Ok(size.0)
+        };
+        Ok(match (&arguments.bytes, &arguments.lines) {
+            (Some(text), _) if text.starts_with('-') => Self::AllButBytes(number(text)?),
+            (Some(text), _) => Self::Bytes(number(text)?),
+            (None, Some(text)) if text.starts_with('-') => Self::AllButLines(number(text)?),
+            (None, Some(text)) => Self::Lines(number(text)?),
+            (None, None) => Self::Lines(10),
+        })
+    }
+}
+
+/// Write the first lines or bytes of files to standard output.
+pub(crate) fn head(arguments: &Head, images: &mut Images, output: &mut Output) -> Result<()> {
+    if arguments.common.reporting.json {
+        return Err(Failure::Usage("--json: head writes the content of files; leave it out".to_owned()));
+    }
+    let part = Part::of(arguments)?;
+    let paths = images.expand(&arguments.paths, Access::ReadOnly)?;
+    let with_names = arguments.verbose || paths.len() > 1 && !arguments.quiet;
+    let mut is_first = true;
+    for_each(&paths, |location| {
+        let (image, path) = in_image(location)?;
+        let filesystem = images.open(image, Access::ReadOnly)?;
+        let direct = images.direct().unwrap_or(DirectIo::Off);
+        let failure = |error| Failure::of(location, "read", &error);
+        let options = filesystem.open_options().read(true).direct(direct).unaligned(Unaligned::Bounce);
+        let file = options.open(path).map_err(failure)?;
+        if with_names {
+            let lead = if is_first { "" } else { "\n" };
+            output.line(format!("{lead}==> {} <==", visible(&location.to_string())))?;
+        }
+        is_first = false;
+        let end = match part {
+            Part::Bytes(bytes) => bytes,
+            Part::AllButBytes(bytes) => file.size().saturating_sub(bytes),
+            Part::Lines(_) => u64::MAX,
+            Part::AllButLines(lines) => end_of_all_but(&file, lines).map_err(failure)?,
+        };
+        let mut lines = if let Part::Lines(lines) = part { lines } else { u64::MAX };
+        let mut buffer = file.buffer(HEAD_BYTES).map_err(failure)?;
+        let mut offset = 0;
+        while offset < end && lines > 0 {
+            let count = file.read_at(&mut buffer, offset).map_err(failure)?;
+            if count == 0 {
+                break;
+            }
+            let wanted = usize::try_from(end - offset).unwrap_or(usize::MAX).min(count);
+            let mut shown = wanted;
+            for (at, _) in buffer[..wanted].iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
+                lines = lines.saturating_sub(1);
+                if lines == 0 {
+                    shown = at + 1;
+                    break;
+                }
+            }
+            output.bytes(&buffer[..shown])?;
+            offset += count as u64;
+        }
+        Ok(())
+    })
+}
+
+/// The end of the text before the last lines: the file is read backwards.
+fn end_of_all_but(file: &File, lines: u64) -> diorite::Result<u64> {
+    let mut end = file.size();
+    if lines == 0 {
+        return Ok(end);
+    }
+    let mut buffer = file.buffer(HEAD_BYTES)?;
+    // The newline at the end of the file ends its last line.
+    let mut seen = 0;
+    let mut is_last_byte = true;
+    while end > 0 {
+        let start = (end - 1) / HEAD_BYTES as u64 * HEAD_BYTES as u64;
+        let count = file.read_at(&mut buffer, start)?.min((end - start) as usize);
+        for at in (0..count).rev() {
+            if buffer[at] == b'\n' && !std::mem::take(&mut is_last_byte) {
+                seen += 1;
+                if seen == lines {
+                    return Ok(start + at as u64 + 1);
+                }
+            }
+            is_last_byte = false;
+        }
+        end = start;
+    }
+    Ok(0)
 }
 
 /// Write standard input to standard output.
@@ -136,6 +242,12 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     // A second signal must not leave a half-written file on the host.
     interrupt::is_changing();
     let target = open_side(to, Access::ReadWrite, sources, images)?;
+    let mut all = Vec::new();
+    for from in sources {
+        let access = if is_same_side(from, to) { Access::ReadWrite } else { Access::ReadOnly };
+        all.extend(images.expand(std::slice::from_ref(from), access)?);
+    }
+    let sources = &all;
     let existing = target.existing(path_of(to), Follow::Yes)?;
     let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
     if sources.len() > 1 && !is_directory {

@@ -13,7 +13,7 @@ use crate::args::Opening;
 use crate::failure::{Failure, Result, complain, print_error};
 use crate::interrupt;
 use crate::kernel_mount::warn_if_mounted;
-use crate::location::is_same_image;
+use crate::location::{Location, is_same_image};
 use crate::output::local_time;
 use crate::size::human;
 
@@ -107,6 +107,22 @@ impl Images {
         }
         self.open.push(Image { name: name.to_owned(), access, filesystem: filesystem.clone() });
         Ok(filesystem)
+    }
+
+    /// The locations, with those that have a pattern replaced by the files that fit. Images of patterns are opened for `access`.
+    pub(crate) fn expand(&mut self, locations: &[Location], access: Access) -> Result<Vec<Location>> {
+        let mut all = Vec::with_capacity(locations.len());
+        for location in locations {
+            match location {
+                Location::Image { image, path } if diorite_files::has_pattern(path) => {
+                    let filesystem = self.open(image, access)?;
+                    let found = diorite_files::expand(&filesystem, path).map_err(Failure::map(location, "list"))?;
+                    all.extend(found.into_iter().map(|path| Location::Image { image: image.clone(), path }));
+                }
+                other => all.push(other.clone()),
+            }
+        }
+        Ok(all)
     }
 
     /// Sync and close all images. Returns the first failure.

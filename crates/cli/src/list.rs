@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -12,8 +12,8 @@ use diorite::{
 };
 use serde_json::{Value, json};
 
-use crate::args::{Du, Ls, ManyPaths, OnePath, Tree};
-use crate::change::{for_each, report};
+use crate::args::{Du, Ls, ManyPaths, OnePath, Readlink, Tree};
+use crate::change::{for_each, in_image, report};
 use crate::failure::{Failure, Result, complain_of_part, visible};
 use crate::images::Images;
 use crate::interrupt;
@@ -109,17 +109,17 @@ impl Listing<'_> {
 }
 
 /// `IMAGE:/path`, byte for byte.
-fn location_bytes(image: &Path, path: &Path) -> Vec<u8> {
+pub(crate) fn location_bytes(image: &Path, path: &Path) -> Vec<u8> {
     [image.as_os_str().as_bytes(), b":", path.as_os_str().as_bytes()].concat()
 }
 
 /// The target of a symbolic link.
-fn link_target(filesystem: &Filesystem, link: InodeNumber) -> diorite::Result<Vec<u8>> {
+pub(crate) fn link_target(filesystem: &Filesystem, link: InodeNumber) -> diorite::Result<Vec<u8>> {
     filesystem.node(link)?.read_link()
 }
 
 /// The entry of a walk. `None` for damage below the start, which is reported.
-fn walked(
+pub(crate) fn walked(
     entry: diorite::Result<WalkEntry>,
     location: &Location,
     is_partial: &mut bool,
@@ -139,7 +139,7 @@ fn walked(
 }
 
 /// Fail if a part of the listing was reported as missing.
-fn whole(is_partial: bool) -> Result<()> {
+pub(crate) fn whole(is_partial: bool) -> Result<()> {
     if is_partial { Err(Failure::Reported) } else { Ok(()) }
 }
 
@@ -157,7 +157,7 @@ fn kind_name(kind: FileKind) -> &'static str {
 }
 
 /// Kind and permissions in the form of `ls -l`.
-fn mode_text(attributes: &Attributes) -> String {
+pub(crate) fn mode_text(attributes: &Attributes) -> String {
     let kind = match attributes.kind {
         FileKind::Regular => '-',
         FileKind::Directory => 'd',
@@ -185,12 +185,12 @@ fn mode_text(attributes: &Attributes) -> String {
     text
 }
 
-fn is_device(attributes: &Attributes) -> bool {
+pub(crate) fn is_device(attributes: &Attributes) -> bool {
     matches!(attributes.kind, FileKind::BlockDevice | FileKind::CharacterDevice)
 }
 
 /// The attributes of a file as JSON.
-fn json_entry(filesystem: &Filesystem, path: &Path, name: &[u8], attributes: &Attributes) -> Value {
+pub(crate) fn json_entry(filesystem: &Filesystem, path: &Path, name: &[u8], attributes: &Attributes) -> Value {
     let mut value = json!({
         "name": json_name(name),
         "path": json_name(path.as_os_str().as_bytes()),
@@ -221,10 +221,11 @@ fn json_entry(filesystem: &Filesystem, path: &Path, name: &[u8], attributes: &At
 }
 
 pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Result<()> {
-    let several = arguments.paths.len() > 1 || arguments.recursive;
+    let paths = images.expand(&arguments.paths, Access::ReadOnly)?;
+    let several = paths.len() > 1 || arguments.recursive;
     let mut lists = Vec::new();
     let mut is_first = true;
-    let done = for_each(&arguments.paths, |location| {
+    let done = for_each(&paths, |location| {
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
         let attributes = filesystem.symlink_metadata(path).map_err(Failure::map(location, "list"))?;
@@ -440,9 +441,44 @@ struct Branch {
     depth: usize,
 }
 
+pub(crate) fn readlink(arguments: &Readlink, images: &mut Images, output: &mut Output) -> Result<()> {
+    let paths = images.expand(&arguments.paths, Access::ReadOnly)?;
+    let end: &[u8] = if arguments.zero { b"\0" } else { b"\n" };
+    let last = paths.len();
+    let mut links = Vec::new();
+    let mut done_so_far = 0;
+    let done = for_each(&paths, |location| {
+        done_so_far += 1;
+        let (image, path) = in_image(location)?;
+        let filesystem = images.open(image, Access::ReadOnly)?;
+        let target = if arguments.canonicalize || arguments.canonicalize_existing {
+            let found = diorite_files::canonical(&filesystem, path);
+            let found = match found {
+                Ok(found) if arguments.canonicalize_existing => filesystem.metadata(&found).map(|_| found),
+                other => other,
+            };
+            location_bytes(image, &found.map_err(Failure::map(location, "find the path"))?)
+        } else {
+            match filesystem.read_link(path) {
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                    return Err(Failure::Failed(format!("{location}: cannot read the link: it is not a symbolic link")));
+                }
+                other => other.map_err(Failure::map(location, "read the link"))?.into_os_string().into_vec(),
+            }
+        };
+        if arguments.common.reporting.json {
+            links.push(json!({ "path": json_name(path.as_os_str().as_bytes()), "target": json_name(&target) }));
+            return Ok(());
+        }
+        output.name(&target)?;
+        if arguments.no_newline && done_so_far == last { Ok(()) } else { output.bytes(end) }
+    });
+    report(arguments.common.reporting, done, output, || json!({ "command": "readlink", "links": links }))
+}
+
 pub(crate) fn stat(arguments: &ManyPaths, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut files = Vec::new();
-    let done = for_each(&arguments.paths, |location| {
+    let done = for_each(&images.expand(&arguments.paths, Access::ReadOnly)?, |location| {
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
         let failure = |error| Failure::of(location, "look up", &error);
@@ -520,7 +556,7 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
     let mut totals = Vec::new();
     // A file with several names counts once over all arguments.
     let mut seen: HashMap<PathBuf, HashSet<InodeNumber>> = HashMap::new();
-    let done = for_each(&arguments.paths, |location| {
+    let done = for_each(&images.expand(&arguments.paths, Access::ReadOnly)?, |location| {
         let (image, path) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
         let seen = seen.entry(image.to_owned()).or_default();

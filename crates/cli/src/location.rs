@@ -48,6 +48,15 @@ impl Location {
     }
 }
 
+impl Location {
+    /// The path of a file that a word names, with or without the image.
+    pub(crate) fn path_inside(&self) -> &Path {
+        match self {
+            Self::Host(path) | Self::Image { path, .. } => path,
+        }
+    }
+}
+
 /// The end of the image's name in an argument.
 fn end_of_image(argument: &[u8]) -> Option<usize> {
     let first = end_of_target(argument)?;

@@ -4,6 +4,7 @@
 //! a failure, writes through [`output::Output`], and fails with a [`failure::Failure`].
 
 mod args;
+mod attributes;
 mod bonnie;
 mod change;
 mod check;
@@ -12,6 +13,7 @@ mod devices;
 mod diskperf;
 mod failure;
 mod fill;
+mod find;
 mod foreign;
 mod free_space;
 mod generate;
@@ -97,6 +99,15 @@ fn opening_of(command: &Command) -> Opening {
         Command::Mkdir(arguments) => arguments.common.opening,
         Command::Ln(arguments) => arguments.common.opening,
         Command::Du(arguments) => arguments.common.opening,
+        Command::Find(arguments) => arguments.common.opening,
+        Command::Head(arguments) => arguments.common.opening,
+        Command::Rmdir(arguments) => arguments.common.opening,
+        Command::Readlink(arguments) => arguments.common.opening,
+        Command::Chmod(arguments) => arguments.common.opening,
+        Command::Chown(arguments) => arguments.common.opening,
+        Command::Touch(arguments) => arguments.common.opening,
+        Command::Truncate(arguments) => arguments.common.opening,
+        Command::Xattr(arguments) => arguments.action.common().opening,
         _ => Opening::default(),
     }
 }
@@ -126,6 +137,15 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Mv(arguments) => change::mv(arguments, images, output),
         Command::Rm(arguments) => change::rm(arguments, images, output),
         Command::Mkdir(arguments) => change::mkdir(arguments, images, output),
+        Command::Rmdir(arguments) => change::rmdir(arguments, images, output),
+        Command::Find(arguments) => find::find(arguments, images, output),
+        Command::Head(arguments) => data::head(arguments, images, output),
+        Command::Readlink(arguments) => list::readlink(arguments, images, output),
+        Command::Chmod(arguments) => attributes::chmod(arguments, images, output),
+        Command::Chown(arguments) => attributes::chown(arguments, images, output),
+        Command::Touch(arguments) => attributes::touch(arguments, images, output),
+        Command::Truncate(arguments) => attributes::truncate(arguments, images, output),
+        Command::Xattr(arguments) => attributes::xattr(arguments, images, output),
         Command::Ln(arguments) => change::ln(arguments, images, output),
         Command::Df(arguments) => volume::df(arguments, images, output),
         Command::Du(arguments) => list::du(arguments, images, output),

@@ -3,6 +3,7 @@
 //! This module has the commands; the modules below have their flags.
 #![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
+mod attributes;
 mod files;
 mod measure;
 mod mount;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
+pub(crate) use attributes::{Chmod, Chown, Find, Head, Readlink, Rmdir, Touch, Truncate, Xattr, XattrAction};
 pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, ManyPaths, Mkdir, Mv, OnePath, Rm, Tree};
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
@@ -24,6 +26,7 @@ pub(crate) use volume::Raw;
 pub(crate) use volume::{Check, FilesystemType, Info, Mkfs, Trim};
 
 use crate::location::Location;
+use attributes::FIND_EXPRESSION;
 use measure::{DISKPERF_EXAMPLES, JOB_OPTIONS};
 use mount::MOUNT_OPTIONS;
 
@@ -40,7 +43,7 @@ IMAGE, and a file inside it IMAGE:/path:
   sim:NAME                           a simulated disk (diskperf, job)
   IMAGE?partition=N, ?offset=BYTES   a part of IMAGE; several keys are joined: ?partition=N&offset=BYTES
   md:A?partition=1,B?partition=1?    parts of several devices; a trailing `?` ends the options of the last part
-Paths without `:/` are files of the host.
+Paths without `:/` are files of the host. Patterns work inside images; quote them: 'disk.img:/etc/*.conf'
 
 Examples:
   diorite bonnie                              compare direct and buffered I/O
@@ -83,8 +86,13 @@ pub(crate) enum Command {
     Tree(Tree),
     /// Show all attributes of files
     Stat(ManyPaths),
+    /// Find files by name, kind, size, age, owner and permissions
+    #[command(after_help = FIND_EXPRESSION)]
+    Find(Find),
     /// Write files to standard output
     Cat(Cat),
+    /// Write the first lines of files to standard output
+    Head(Head),
     /// Copy files and directories, in and out of images and between them
     ///
     /// Preserved: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
@@ -98,10 +106,24 @@ pub(crate) enum Command {
     Mv(Mv),
     /// Remove files
     Rm(Rm),
+    /// Remove empty directories
+    Rmdir(Rmdir),
     /// Make directories
     Mkdir(Mkdir),
     /// Make a hard link or a symbolic link
     Ln(Ln),
+    /// Print the target of symbolic links
+    Readlink(Readlink),
+    /// Change permissions
+    Chmod(Chmod),
+    /// Change owners and groups
+    Chown(Chown),
+    /// Set times of files; missing files are made
+    Touch(Touch),
+    /// Set the size of files; missing files are made
+    Truncate(Truncate),
+    /// List, read, set and remove extended attributes
+    Xattr(Xattr),
     /// Show free and used space of images
     #[command(disable_help_flag = true)]
     Df(Df),

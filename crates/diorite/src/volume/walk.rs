@@ -79,6 +79,8 @@ pub struct Walk {
     /// The path of the last of them.
     path: PathBuf,
     seen: SeenDirectories,
+    /// Whether the last entry was a directory, which is the last of them.
+    has_entered: bool,
 }
 
 diorite_block::short_debug!(Walk, path);
@@ -124,7 +126,22 @@ impl WalkEntry {
 impl Walk {
     pub(crate) fn new(filesystem: Filesystem, path: &Path) -> Self {
         let (start, path) = (Some(path.to_owned()), path.to_owned());
-        Self { filesystem, start, directories: Vec::new(), path, seen: SeenDirectories::default() }
+        Self { filesystem, start, directories: Vec::new(), path, seen: SeenDirectories::default(), has_entered: false }
+    }
+
+    /// Visit no entries of the directory that was returned last.
+    pub fn skip_entries(&mut self) {
+        if std::mem::take(&mut self.has_entered) {
+            self.leave();
+        }
+    }
+
+    /// Leave the current directory.
+    fn leave(&mut self) {
+        self.directories.pop();
+        if !self.directories.is_empty() {
+            self.path.pop();
+        }
     }
 
     fn begin(&mut self, path: &Path) -> Result<WalkEntry> {
@@ -168,8 +185,11 @@ impl Iterator for Walk {
     type Item = Result<WalkEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        self.has_entered = false;
         if let Some(start) = self.start.take() {
-            return Some(self.begin(&start).at_path(&start));
+            let entry = self.begin(&start).at_path(&start);
+            self.has_entered = !self.directories.is_empty();
+            return Some(entry);
         }
         loop {
             let depth = self.directories.len();
@@ -178,15 +198,13 @@ impl Iterator for Walk {
                 if let Some(error) = damage {
                     return Some(Err(error.at(&self.path)));
                 }
-                self.directories.pop();
-                if depth > 1 {
-                    self.path.pop();
-                }
+                self.leave();
                 continue;
             };
             self.path.push(crate::os_name(&name));
             let entry = self.visit(&name).at_path(&self.path);
-            if self.directories.len() == depth {
+            self.has_entered = self.directories.len() > depth;
+            if !self.has_entered {
                 self.path.pop();
             }
             return Some(entry);

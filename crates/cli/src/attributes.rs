@@ -1,0 +1,432 @@
+//! Commands that change attributes of files: chmod, chown, touch, truncate, xattr.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use diorite::{
+    Access, Attributes, ErrorKind, FileKind, Filesystem, NodeRef, SetAttributes, SetTime, Timestamp, XattrMode,
+};
+use diorite_files::{Accounts, ModeChange, Ownership, parse_time};
+use serde_json::{Value, json};
+
+use crate::args::{Chmod, Chown, Touch, Truncate, Xattr, XattrAction};
+use crate::change::{for_each, in_image, json_path, report};
+use crate::failure::{Failure, Result};
+use crate::images::Images;
+use crate::interrupt;
+use crate::list::{mode_text, walked, whole};
+use crate::location::Location;
+use crate::output::{Output, json_name};
+use crate::size::Size;
+
+/// A wrong argument.
+fn usage(wrong: diorite_files::Wrong) -> Failure {
+    Failure::Usage(wrong.to_string())
+}
+
+/// A file that a command changes.
+struct Changed<'a> {
+    filesystem: &'a Filesystem,
+    path: &'a Path,
+    attributes: Attributes,
+    /// Whether it was found below an argument, not named.
+    is_below: bool,
+}
+
+impl Changed<'_> {
+    fn node(&self) -> diorite::Result<NodeRef> {
+        self.filesystem.node(self.attributes.inode)
+    }
+}
+
+/// Call `act` for the file at a location, and for all files below it if `recursive`. A link named by the location is followed if `follow`.
+fn each_file(
+    filesystem: &Filesystem,
+    location: &Location,
+    recursive: bool,
+    follow: bool,
+    act: &mut dyn FnMut(&Changed<'_>) -> Result<()>,
+) -> Result<()> {
+    let (_, path) = in_image(location)?;
+    let found = if follow { filesystem.metadata(path) } else { filesystem.symlink_metadata(path) };
+    let attributes = found.map_err(Failure::map(location, "change"))?;
+    if !recursive || attributes.kind != FileKind::Directory {
+        return act(&Changed { filesystem, path, attributes, is_below: false });
+    }
+    let mut is_partial = false;
+    for entry in filesystem.walk(path) {
+        interrupt::check()?;
+        let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
+        let is_below = entry.depth > 0;
+        // A walk does not follow the link at its start, but a recursive change does.
+        let attributes = if is_below { entry.attributes } else { attributes.clone() };
+        act(&Changed { filesystem, path: &entry.path, attributes, is_below })?;
+    }
+    whole(is_partial)
+}
+
+/// The process's umask: clauses of chmod without a class keep to it.
+fn umask() -> u16 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits() as u16
+}
+
+/// The file as text for `-v`.
+fn name_of(location: &Location, path: &Path) -> String {
+    let (image, _) = location.in_image();
+    Location::Image { image: image.to_owned(), path: path.to_owned() }.to_string()
+}
+
+pub(crate) fn chmod(arguments: &Chmod, images: &mut Images, output: &mut Output) -> Result<()> {
+    let change = ModeChange::parse(&arguments.mode).map_err(usage)?;
+    let umask = umask();
+    let mut files = Vec::new();
+    let done = for_each(&images.expand(&arguments.paths, Access::ReadWrite)?, |location| {
+        let filesystem = images.open(in_image(location)?.0, Access::ReadWrite)?;
+        each_file(&filesystem, location, arguments.recursive, true, &mut |file| {
+            if file.is_below && file.attributes.kind == FileKind::Symlink {
+                return Ok(());
+            }
+            let before = file.attributes.permissions;
+            let after = change.apply(before, file.attributes.is_dir(), umask);
+            if after != before {
+                let changes = SetAttributes { permissions: Some(after), ..SetAttributes::default() };
+                let changed = file.node().and_then(|node| node.set_attributes(&changes));
+                changed.map_err(Failure::map(name_of(location, file.path), "change the permissions"))?;
+                files.push(json!({ "path": json_path(file.path), "permissions": format!("{after:04o}") }));
+            }
+            if arguments.verbose || arguments.changes && after != before {
+                let now = mode_text(&Attributes { permissions: after, ..file.attributes.clone() });
+                let name = name_of(location, file.path);
+                output.line(format!("{name}: {before:04o} -> {after:04o} ({})", &now[1..]))?;
+            }
+            Ok(())
+        })
+    });
+    report(arguments.common.reporting, done, output, || json!({ "command": "chmod", "changed": files }))
+}
+
+pub(crate) fn chown(arguments: &Chown, images: &mut Images, output: &mut Output) -> Result<()> {
+    let mut files = Vec::new();
+    let done = for_each(&images.expand(&arguments.paths, Access::ReadWrite)?, |location| {
+        let filesystem = images.open(in_image(location)?.0, Access::ReadWrite)?;
+        let accounts = Accounts::of(&filesystem);
+        let owner = Ownership::parse(&arguments.owner, &accounts).map_err(usage)?;
+        let from = arguments.from.as_deref().map(|text| Ownership::parse(text, &accounts));
+        let from = from.transpose().map_err(usage)?.unwrap_or_default();
+        each_file(&filesystem, location, arguments.recursive, !arguments.no_dereference, &mut |file| {
+            if !from.fits(&file.attributes) {
+                return Ok(());
+            }
+            let before = file.attributes.owner;
+            let after = (owner.uid.unwrap_or(before.uid), owner.gid.unwrap_or(before.gid));
+            let is_change = after != (before.uid, before.gid);
+            if is_change {
+                let (uid, gid) = (owner.uid, owner.gid);
+                let changes = SetAttributes { uid, gid, clear_privileges: true, ..SetAttributes::default() };
+                let changed = file.node().and_then(|node| node.set_attributes(&changes));
+                changed.map_err(Failure::map(name_of(location, file.path), "change the owner"))?;
+                files.push(json!({ "path": json_path(file.path), "uid": after.0, "gid": after.1 }));
+            }
+            if arguments.verbose || arguments.changes && is_change {
+                let text = |uid, gid| format!("{}:{}", accounts.user(uid), accounts.group(gid));
+                let name = name_of(location, file.path);
+                output.line(format!("{name}: {} -> {}", text(before.uid, before.gid), text(after.0, after.1)))?;
+            }
+            Ok(())
+        })
+    });
+    report(arguments.common.reporting, done, output, || json!({ "command": "chown", "changed": files }))
+}
+
+/// Make an empty file if there is none. Returns whether the file exists then.
+fn make_if_missing(filesystem: &Filesystem, location: &Location, path: &Path, no_create: bool) -> Result<bool> {
+    match filesystem.metadata(path) {
+        Ok(_) => return Ok(true),
+        Err(error) if error.is_not_found() && no_create => return Ok(false),
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(Failure::of(location, "look up", &error)),
+    }
+    let made = filesystem.open_options().write(true).create(true).open(path);
+    made.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Failure::Failed(format!(
+            "{location}: cannot make the file: its directory does not exist; make it first (`diorite mkdir -p`)"
+        )),
+        _ => Failure::of(location, "make the file", &error),
+    })?;
+    Ok(true)
+}
+
+/// `[[CC]YY]MMDDhhmm[.ss]`
+fn stamp(text: &str) -> Result<Timestamp> {
+    let wrong = || Failure::Usage(format!("-t {text}: a stamp is [[CC]YY]MMDDhhmm[.ss], such as 200102030405.06"));
+    let (digits, seconds) = text.split_once('.').unwrap_or((text, "00"));
+    if !digits.bytes().chain(seconds.bytes()).all(|digit| digit.is_ascii_digit()) || seconds.len() != 2 {
+        return Err(wrong());
+    }
+    // As in POSIX: 69 to 99 are years of the 20th century.
+    let year = match digits.len() {
+        8 => jiff::Zoned::now().year().to_string(),
+        10 if &digits[..2] >= "69" => format!("19{}", &digits[..2]),
+        10 => format!("20{}", &digits[..2]),
+        12 => digits[..4].to_owned(),
+        _ => return Err(wrong()),
+    };
+    let rest = &digits[digits.len() - 8..];
+    let (date, time) = rest.split_at(4);
+    let (month, day, hour, minute) = (&date[..2], &date[2..], &time[..2], &time[2..]);
+    parse_time(&format!("{year}-{month}-{day} {hour}:{minute}:{seconds}")).map_err(|_| wrong())
+}
+
+pub(crate) fn touch(arguments: &Touch, images: &mut Images, output: &mut Output) -> Result<()> {
+    let given = match (&arguments.date, &arguments.stamp) {
+        (Some(date), _) => Some(parse_time(date).map_err(usage)?),
+        (_, Some(text)) => Some(stamp(text)?),
+        _ => None,
+    };
+    let paths = images.expand(&arguments.paths, Access::ReadWrite)?;
+    let times = match &arguments.reference {
+        Some(reference) => {
+            let (image, path) = in_image(reference)?;
+            let is_changed = paths.iter().any(|location| crate::location::is_same_image(location.in_image().0, image));
+            let access = if is_changed { Access::ReadWrite } else { Access::ReadOnly };
+            let filesystem = images.open(image, access)?;
+            let found = filesystem.metadata(path).map_err(Failure::map(reference, "look up"))?;
+            (SetTime::To(found.accessed), SetTime::To(found.modified))
+        }
+        None => given.map_or((SetTime::Now, SetTime::Now), |time| (SetTime::To(time), SetTime::To(time))),
+    };
+    let both = arguments.access == arguments.modification;
+    let changes = SetAttributes {
+        accessed: (both || arguments.access).then_some(times.0),
+        modified: (both || arguments.modification).then_some(times.1),
+        ..SetAttributes::default()
+    };
+    let mut files = Vec::new();
+    let done = for_each(&paths, |location| {
+        let (image, path) = in_image(location)?;
+        let filesystem = images.open(image, Access::ReadWrite)?;
+        let no_create = arguments.no_create || arguments.no_dereference;
+        let is_link = arguments.no_dereference && filesystem.symlink_metadata(path).is_ok();
+        if !is_link && !make_if_missing(&filesystem, location, path, no_create)? {
+            return Ok(());
+        }
+        let node = if is_link { filesystem.resolve_link(path) } else { filesystem.resolve(path) };
+        let set = node.and_then(|node| node.set_attributes(&changes));
+        set.map_err(Failure::map(location, "set the times"))?;
+        files.push(json_path(path));
+        Ok(())
+    });
+    report(arguments.common.reporting, done, output, || json!({ "command": "touch", "touched": files }))
+}
+
+/// The size of a file after truncate(1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NewSize {
+    how: char,
+    bytes: u64,
+}
+
+impl NewSize {
+    fn parse(text: &str) -> Result<Self> {
+        let how = text.chars().next().filter(|first| "+-<>/%".contains(*first));
+        let bytes: Size = text[how.map_or(0, char::len_utf8)..].parse().map_err(Failure::Usage)?;
+        let how = how.unwrap_or('=');
+        if "/%".contains(how) && bytes.0 == 0 {
+            return Err(Failure::Usage(format!("{text}: division by zero; round to a multiple of 1 or more")));
+        }
+        Ok(Self { how, bytes: bytes.0 })
+    }
+
+    /// The size of a file that has `now` bytes; `None` if it is too large.
+    fn of(self, now: u64) -> Option<u64> {
+        let bytes = self.bytes;
+        match self.how {
+            '+' => now.checked_add(bytes),
+            '-' => Some(now.saturating_sub(bytes)),
+            '<' => Some(now.min(bytes)),
+            '>' => Some(now.max(bytes)),
+            '/' => Some(now / bytes * bytes),
+            '%' => now.div_ceil(bytes).checked_mul(bytes),
+            _ => Some(bytes),
+        }
+    }
+}
+
+pub(crate) fn truncate(arguments: &Truncate, images: &mut Images, output: &mut Output) -> Result<()> {
+    let size = arguments.size.as_deref().map(NewSize::parse).transpose()?;
+    if arguments.reference.is_some() && size.is_some_and(|size| size.how == '=') {
+        return Err(Failure::Usage("--size: with --reference it must be relative; write +SIZE or -SIZE".to_owned()));
+    }
+    let paths = images.expand(&arguments.paths, Access::ReadWrite)?;
+    let reference = match &arguments.reference {
+        Some(reference) => {
+            let (image, path) = in_image(reference)?;
+            let is_changed = paths.iter().any(|location| crate::location::is_same_image(location.in_image().0, image));
+            let access = if is_changed { Access::ReadWrite } else { Access::ReadOnly };
+            let found = images.open(image, access)?.metadata(path);
+            Some(found.map_err(Failure::map(reference, "look up"))?.size)
+        }
+        None => None,
+    };
+    let mut files = Vec::new();
+    let done = for_each(&paths, |location| {
+        let (image, path) = in_image(location)?;
+        let filesystem = images.open(image, Access::ReadWrite)?;
+        if !make_if_missing(&filesystem, location, path, arguments.no_create)? {
+            return Ok(());
+        }
+        let failure = |error| Failure::of(location, "set the size", &error);
+        let file = filesystem.open_options().write(true).open(path).map_err(failure)?;
+        let now = reference.unwrap_or_else(|| file.size());
+        let wanted = size.map_or(Some(now), |size| size.of(now));
+        let wanted = wanted.ok_or_else(|| {
+            let most = filesystem.max_file_size();
+            Failure::Failed(format!("{location}: cannot set the size: a file on this volume has at most {most} bytes"))
+        })?;
+        file.set_len(wanted).map_err(failure)?;
+        files.push(json!({ "path": json_path(path), "size": wanted }));
+        Ok(())
+    });
+    report(arguments.common.reporting, done, output, || json!({ "command": "truncate", "files": files }))
+}
+
+/// A value as text: as it stands if it can be printed, else in hexadecimal digits.
+fn value_text(value: &[u8]) -> String {
+    // ACLs and capabilities are binary; a label of SELinux ends with NUL.
+    let text = std::str::from_utf8(value.strip_suffix(b"\0").unwrap_or(value)).ok();
+    match text.filter(|text| !text.starts_with("0x") && !text.chars().any(char::is_control)) {
+        Some(text) => text.to_owned(),
+        None => value.iter().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}")),
+    }
+}
+
+/// The bytes of a value on the command line.
+fn value_bytes(text: &[u8]) -> Result<Vec<u8>> {
+    let Some(digits) = text.strip_prefix(b"0x") else { return Ok(text.to_vec()) };
+    let wrong = || {
+        let text = String::from_utf8_lossy(text);
+        Failure::Usage(format!("{text}: after 0x an even number of hexadecimal digits is needed"))
+    };
+    let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+    if digits.len() % 2 != 0 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| wrong());
+    (0..digits.len()).step_by(2).map(pair).collect()
+}
+
+pub(crate) fn xattr(arguments: &Xattr, images: &mut Images, output: &mut Output) -> Result<()> {
+    let reporting = arguments.action.common().reporting;
+    let mut files: Vec<Value> = Vec::new();
+    let done = match &arguments.action {
+        XattrAction::List { paths, .. } => for_each(&images.expand(paths, Access::ReadOnly)?, |location| {
+            let filesystem = images.open(in_image(location)?.0, Access::ReadOnly)?;
+            files.push(list_attributes(&filesystem, location, reporting.json, output)?);
+            Ok(())
+        }),
+        XattrAction::Get { name, path: location, .. } => {
+            let (image, path) = in_image(location)?;
+            let filesystem = images.open(image, Access::ReadOnly)?;
+            let what = format!("read the attribute {}", name.display());
+            let value = filesystem.xattr(path, name.as_bytes()).map_err(Failure::map(location, &what))?;
+            if reporting.json {
+                files.push(json!({ "path": json_path(path), "attributes": { name.to_string_lossy(): value_text(&value) } }));
+                Ok(())
+            } else {
+                output.bytes(&value)
+            }
+        }
+        XattrAction::Set { name, value, paths, .. } => {
+            let value = value_bytes(value.as_bytes())?;
+            let what = format!("set the attribute {}", name.display());
+            for_each(&images.expand(paths, Access::ReadWrite)?, |location| {
+                let (image, path) = in_image(location)?;
+                let filesystem = images.open(image, Access::ReadWrite)?;
+                let set = filesystem.set_xattr(path, name.as_bytes(), &value, XattrMode::Set);
+                set.map_err(Failure::map(location, &what))?;
+                files.push(json_path(path));
+                Ok(())
+            })
+        }
+        XattrAction::Remove { name, paths, .. } => {
+            let what = format!("remove the attribute {}", name.display());
+            for_each(&images.expand(paths, Access::ReadWrite)?, |location| {
+                let (image, path) = in_image(location)?;
+                let filesystem = images.open(image, Access::ReadWrite)?;
+                filesystem.remove_xattr(path, name.as_bytes()).map_err(Failure::map(location, &what))?;
+                files.push(json_path(path));
+                Ok(())
+            })
+        }
+    };
+    report(reporting, done, output, || json!({ "command": "xattr", "files": files }))
+}
+
+/// Print the attributes of a file; with `json` only return them.
+fn list_attributes(
+    filesystem: &Filesystem,
+    location: &Location,
+    json: bool,
+    output: &mut Output,
+) -> Result<Value> {
+    let (_, path) = in_image(location)?;
+    let failure = |error| Failure::of(location, "read the attributes", &error);
+    let mut names = filesystem.xattr_names(path).map_err(failure)?;
+    names.sort_unstable();
+    let mut found = Vec::new();
+    for name in names {
+        let value = filesystem.xattr(path, &name).map_err(failure)?;
+        found.push((name, value_text(&value)));
+    }
+    if json {
+        let attributes: Vec<Value> =
+            found.iter().map(|(name, value)| json!({ "name": json_name(name), "value": value })).collect();
+        return Ok(json!({ "path": json_path(path), "attributes": attributes }));
+    }
+    for (name, value) in found {
+        output.text(&format!("{location}: "))?;
+        output.name(&name)?;
+        output.line(format!("={value}"))?;
+    }
+    Ok(Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_truncate() {
+        let size = |text: &str, now| NewSize::parse(text).unwrap().of(now);
+        assert_eq!(size("5K", 1), Some(5120));
+        assert_eq!(size("+5", 1), Some(6));
+        assert_eq!(size("-5", 1), Some(0));
+        assert_eq!((size("<5", 9), size("<5", 3)), (Some(5), Some(3)));
+        assert_eq!((size(">5", 9), size(">5", 3)), (Some(9), Some(5)));
+        assert_eq!((size("/4", 9), size("%4", 9), size("%4", 8)), (Some(8), Some(12), Some(8)));
+        assert_eq!(size("+2", u64::MAX), None);
+        assert!(NewSize::parse("/0").is_err() && NewSize::parse("").is_err() && NewSize::parse("é").is_err());
+    }
+
+    #[test]
+    fn values_are_text_or_hexadecimal() {
+        assert_eq!(value_text(b"abc"), "abc");
+        assert_eq!(value_text(b"system_u:object_r:etc_t:s0\0"), "system_u:object_r:etc_t:s0");
+        assert_eq!(value_text(b"\x01\xff"), "0x01ff");
+        assert_eq!(value_text(b"0x1"), "0x307831");
+        assert_eq!(value_bytes(b"0x01fF").unwrap(), [1, 255]);
+        assert_eq!(value_bytes(b"x").unwrap(), b"x");
+        assert!(value_bytes(b"0x1").is_err() && value_bytes("0x1é".as_bytes()).is_err());
+    }
+
+    #[test]
+    fn stamps_are_those_of_posix() {
+        assert!(stamp("200102030405.06").is_ok() && stamp("0102030405").is_ok() && stamp("02030405").is_ok());
+        for wrong in ["", "2001", "20010203040", "200102030405.6", "200113030405", "2001020304é5"] {
+            assert!(stamp(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(stamp("6901010000").unwrap(), stamp("196901010000").unwrap());
+    }
+}

@@ -1,0 +1,213 @@
+//! `find`: the expression is read by `diorite-files`; here is what its actions print.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use diorite::{Access, FileKind, Filesystem, Timestamp};
+use diorite_files::{Accounts, Action, Expression, Found, Given};
+use serde_json::{Value, json};
+
+use crate::args::Find;
+use crate::change::{for_each, report};
+use crate::failure::{Failure, Result};
+use crate::images::Images;
+use crate::interrupt;
+use crate::list::{json_entry, link_target, location_bytes, mode_text, walked, whole};
+use crate::location::Location;
+use crate::output::{Output, local_time};
+
+/// The current time.
+fn now() -> Timestamp {
+    let now = jiff::Timestamp::now();
+    Timestamp { seconds: now.as_second(), nanoseconds: now.subsec_nanosecond().unsigned_abs() }
+}
+
+/// The paths before the expression, and the words of the expression.
+fn split(words: &[OsString]) -> Result<(Vec<Location>, &[OsString])> {
+    let end = words.iter().position(|word| Expression::begins_with(word)).unwrap_or(words.len());
+    let paths: Vec<Location> = words[..end].iter().map(|word| Location::parse(Path::new(word))).collect();
+    if paths.is_empty() {
+        return Err(Failure::Usage("find: a path is missing before the expression; write IMAGE:/path".to_owned()));
+    }
+    Ok((paths, &words[end..]))
+}
+
+/// The path in the volume of a file that a word names.
+fn path_of(word: &OsStr) -> PathBuf {
+    Location::parse(Path::new(word)).path_inside().to_owned()
+}
+
+pub(crate) fn find(arguments: &Find, images: &mut Images, output: &mut Output) -> Result<()> {
+    let (paths, words) = split(&arguments.words)?;
+    // The flags of the program may also follow the paths.
+    let is_json = |word: &OsString| word == "--json";
+    let json = arguments.common.reporting.json || words.iter().any(is_json);
+    let words: Vec<OsString> = words.iter().filter(|word| !is_json(word)).cloned().collect();
+    let access = if words.iter().any(|word| word == "-delete") { Access::ReadWrite } else { Access::ReadOnly };
+    let paths = images.expand(&paths, access)?;
+    let mut files: Vec<Value> = Vec::new();
+    let mut has_ended = false;
+    let done = for_each(&paths, |location| {
+        if has_ended {
+            return Ok(());
+        }
+        let (image, path) = location.in_image();
+        let filesystem = images.open(image, access)?;
+        let accounts = Accounts::of(&filesystem);
+        let given = Given { filesystem: &filesystem, accounts: &accounts, now: now(), path_of };
+        let expression = Expression::parse(&words, &given).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
+        let files = json.then_some(&mut files);
+        let mut search = Search { filesystem: &filesystem, accounts: &accounts, image, files, output, is_pruned: false, has_ended: false };
+        let searched = search.run(&expression, path, location);
+        has_ended = search.has_ended;
+        searched
+    });
+    let reporting = crate::args::Reporting { json };
+    report(reporting, done, output, || json!({ "command": "find", "files": files }))
+}
+
+/// A search below a path.
+struct Search<'a> {
+    filesystem: &'a Filesystem,
+    accounts: &'a Accounts,
+    image: &'a Path,
+    /// The found files, with `--json`.
+    files: Option<&'a mut Vec<Value>>,
+    output: &'a mut Output,
+    /// The current directory must not be entered.
+    is_pruned: bool,
+    has_ended: bool,
+}
+
+impl Search<'_> {
+    fn run(&mut self, expression: &Expression, path: &Path, location: &Location) -> Result<()> {
+        let mut walk = self.filesystem.walk(path);
+        // With -depth, directories wait here for the end of their entries.
+        let mut open: Vec<diorite::WalkEntry> = Vec::new();
+        let mut is_partial = false;
+        while let Some(entry) = walk.next() {
+            interrupt::check()?;
+            let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
+            while let Some(directory) = open.pop_if(|directory| directory.depth >= entry.depth) {
+                is_partial |= self.visit(expression, &directory)?;
+            }
+            if self.has_ended {
+                break;
+            }
+            let is_directory = entry.attributes.kind == FileKind::Directory;
+            if is_directory && entry.depth >= expression.depth_max {
+                walk.skip_entries();
+            }
+            if is_directory && expression.contents_first {
+                open.push(entry);
+                continue;
+            }
+            is_partial |= self.visit(expression, &entry)?;
+            if is_directory && std::mem::take(&mut self.is_pruned) {
+                walk.skip_entries();
+            }
+            if self.has_ended {
+                break;
+            }
+        }
+        while let Some(directory) = open.pop().filter(|_| !self.has_ended) {
+            is_partial |= self.visit(expression, &directory)?;
+        }
+        whole(is_partial)
+    }
+
+    /// Test an entry. Returns whether a failure was reported.
+    fn visit(&mut self, expression: &Expression, entry: &diorite::WalkEntry) -> Result<bool> {
+        if entry.depth < expression.depth_min || entry.depth > expression.depth_max {
+            return Ok(false);
+        }
+        let found = Found { path: &entry.path, attributes: &entry.attributes };
+        let filesystem = self.filesystem;
+        match expression.evaluate(filesystem, &found, &mut |action, found| self.act(action, found)) {
+            Ok(_) => Ok(false),
+            Err(Stopped::Library(error)) => {
+                let at = Location::Image { image: self.image.to_owned(), path: entry.path.clone() };
+                let failure = Failure::of(&at, "search", &error);
+                if let Failure::Failed(text) = failure {
+                    crate::failure::complain_of_part(&text);
+                }
+                Ok(true)
+            }
+            Err(Stopped::Command(failure)) => Err(failure),
+        }
+    }
+
+    fn act(&mut self, action: Action, found: &Found<'_>) -> std::result::Result<bool, Stopped> {
+        match action {
+            Action::Prune => self.is_pruned = true,
+            Action::Quit => self.has_ended = true,
+            Action::Delete => {
+                // As in find, `.` is left alone: here the root of the image.
+                if found.path == Path::new("/") {
+                    return Ok(true);
+                }
+                match found.attributes.kind {
+                    FileKind::Directory => self.filesystem.remove_dir(found.path)?,
+                    _ => self.filesystem.remove_file(found.path)?,
+                }
+            }
+            Action::Print | Action::Print0 | Action::List if self.files.is_some() => {
+                let name = found.path.file_name().unwrap_or(OsStr::new("/"));
+                let name = std::os::unix::ffi::OsStrExt::as_bytes(name);
+                let entry = json_entry(self.filesystem, found.path, name, found.attributes);
+                self.files.as_mut().map(|files| files.push(entry));
+            }
+            Action::Print => {
+                self.output.name(&location_bytes(self.image, found.path))?;
+                self.output.line("")?;
+            }
+            Action::Print0 => {
+                self.output.bytes(&location_bytes(self.image, found.path))?;
+                self.output.bytes(b"\0")?;
+            }
+            Action::List => self.list(found)?,
+        }
+        Ok(true)
+    }
+
+    /// The line of `-ls`: inode, KiB, permissions, links, owner, size, time, path.
+    fn list(&mut self, found: &Found<'_>) -> std::result::Result<(), Stopped> {
+        let attributes = found.attributes;
+        self.output.text(&format!(
+            "{:>9} {:>6} {} {:>3} {:<8} {:<8} {:>10} {} ",
+            attributes.inode.0,
+            attributes.sectors.div_ceil(2),
+            mode_text(attributes),
+            attributes.links,
+            self.accounts.user(attributes.owner.uid),
+            self.accounts.group(attributes.owner.gid),
+            attributes.size,
+            local_time(attributes.modified, "%Y-%m-%d %H:%M"),
+        ))?;
+        self.output.name(&location_bytes(self.image, found.path))?;
+        if attributes.kind == FileKind::Symlink {
+            self.output.text(" -> ")?;
+            self.output.name(&link_target(self.filesystem, attributes.inode)?)?;
+        }
+        Ok(self.output.line("")?)
+    }
+}
+
+/// Why the evaluation of an entry stopped.
+enum Stopped {
+    /// An error about the entry: it is reported, and the search continues.
+    Library(diorite::Error),
+    Command(Failure),
+}
+
+impl From<diorite::Error> for Stopped {
+    fn from(error: diorite::Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl From<Failure> for Stopped {
+    fn from(failure: Failure) -> Self {
+        Self::Command(failure)
+    }
+}
