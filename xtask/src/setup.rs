@@ -90,7 +90,10 @@ pub(crate) fn install_fsx() -> Result<(), String> {
         return Ok(());
     }
     // Compiling takes longer than running: no optimisation.
-    super::cargo(&["install", "--quiet", "--debug", "--root", &target::file("tools"), "fsx", "--version", "0.3.2"], &[])
+    super::cargo(
+        &["install", "--quiet", "--debug", "--root", &target::file("tools"), "fsx", "--version", "0.3.2"],
+        &[],
+    )
 }
 
 fn install<'a>(tools: impl Iterator<Item = &'a Tool>) -> Result<(), String> {

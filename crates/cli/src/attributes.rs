@@ -4,17 +4,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::{
-    Access, Attributes, ErrorKind, FileKind, Filesystem, NodeRef, SetAttributes, SetTime, Timestamp, XattrMode,
+    Access, Attributes, ErrorKind, FileKind, Filesystem, NodeRef, SetAttributes, SetTime, Timestamp,
+    XattrMode,
 };
 use diorite_files::{Accounts, ModeChange, Ownership, parse_time};
 use serde_json::{Value, json};
 
 use crate::args::{Chmod, Chown, Touch, Truncate, Xattr, XattrAction};
 use crate::change::{for_each, in_image, json_path, report};
+use crate::entry::{mode_text, walked, whole};
 use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
-use crate::list::{mode_text, walked, whole};
 use crate::location::Location;
 use crate::output::{Output, json_name};
 use crate::size::Size;
@@ -132,7 +133,11 @@ pub(crate) fn chown(arguments: &Chown, images: &mut Images, output: &mut Output)
             if arguments.verbose || arguments.changes && is_change {
                 let text = |uid, gid| format!("{}:{}", accounts.user(uid), accounts.group(gid));
                 let name = name_of(location, file.path);
-                output.line(format!("{name}: {} -> {}", text(before.uid, before.gid), text(after.0, after.1)))?;
+                output.line(format!(
+                    "{name}: {} -> {}",
+                    text(before.uid, before.gid),
+                    text(after.0, after.1)
+                ))?;
             }
             Ok(())
         })
@@ -141,7 +146,12 @@ pub(crate) fn chown(arguments: &Chown, images: &mut Images, output: &mut Output)
 }
 
 /// Make an empty file if there is none. Returns whether the file exists then.
-fn make_if_missing(filesystem: &Filesystem, location: &Location, path: &Path, no_create: bool) -> Result<bool> {
+fn make_if_missing(
+    filesystem: &Filesystem,
+    location: &Location,
+    path: &Path,
+    no_create: bool,
+) -> Result<bool> {
     match filesystem.metadata(path) {
         Ok(_) => return Ok(true),
         Err(error) if error.is_not_found() && no_create => return Ok(false),
@@ -160,7 +170,8 @@ fn make_if_missing(filesystem: &Filesystem, location: &Location, path: &Path, no
 
 /// `[[CC]YY]MMDDhhmm[.ss]`
 fn stamp(text: &str) -> Result<Timestamp> {
-    let wrong = || Failure::Usage(format!("-t {text}: a stamp is [[CC]YY]MMDDhhmm[.ss], such as 200102030405.06"));
+    let wrong =
+        || Failure::Usage(format!("-t {text}: a stamp is [[CC]YY]MMDDhhmm[.ss], such as 200102030405.06"));
     let (digits, seconds) = text.split_once('.').unwrap_or((text, "00"));
     if !digits.bytes().chain(seconds.bytes()).all(|digit| digit.is_ascii_digit()) || seconds.len() != 2 {
         return Err(wrong());
@@ -189,7 +200,8 @@ pub(crate) fn touch(arguments: &Touch, images: &mut Images, output: &mut Output)
     let times = match &arguments.reference {
         Some(reference) => {
             let (image, path) = in_image(reference)?;
-            let is_changed = paths.iter().any(|location| crate::location::is_same_image(location.in_image().0, image));
+            let is_changed =
+                paths.iter().any(|location| crate::location::is_same_image(location.in_image().0, image));
             let access = if is_changed { Access::ReadWrite } else { Access::ReadOnly };
             let filesystem = images.open(image, access)?;
             let found = filesystem.metadata(path).map_err(Failure::map(reference, "look up"))?;
@@ -234,7 +246,9 @@ impl NewSize {
         let bytes: Size = text[how.map_or(0, char::len_utf8)..].parse().map_err(Failure::Usage)?;
         let how = how.unwrap_or('=');
         if "/%".contains(how) && bytes.0 == 0 {
-            return Err(Failure::Usage(format!("{text}: division by zero; round to a multiple of 1 or more")));
+            return Err(Failure::Usage(format!(
+                "{text}: division by zero; round to a multiple of 1 or more"
+            )));
         }
         Ok(Self { how, bytes: bytes.0 })
     }
@@ -257,13 +271,16 @@ impl NewSize {
 pub(crate) fn truncate(arguments: &Truncate, images: &mut Images, output: &mut Output) -> Result<()> {
     let size = arguments.size.as_deref().map(NewSize::parse).transpose()?;
     if arguments.reference.is_some() && size.is_some_and(|size| size.how == '=') {
-        return Err(Failure::Usage("--size: with --reference it must be relative; write +SIZE or -SIZE".to_owned()));
+        return Err(Failure::Usage(
+            "--size: with --reference it must be relative; write +SIZE or -SIZE".to_owned(),
+        ));
     }
     let paths = images.expand(&arguments.paths, Access::ReadWrite)?;
     let reference = match &arguments.reference {
         Some(reference) => {
             let (image, path) = in_image(reference)?;
-            let is_changed = paths.iter().any(|location| crate::location::is_same_image(location.in_image().0, image));
+            let is_changed =
+                paths.iter().any(|location| crate::location::is_same_image(location.in_image().0, image));
             let access = if is_changed { Access::ReadWrite } else { Access::ReadOnly };
             let found = images.open(image, access)?.metadata(path);
             Some(found.map_err(Failure::map(reference, "look up"))?.size)
@@ -283,7 +300,9 @@ pub(crate) fn truncate(arguments: &Truncate, images: &mut Images, output: &mut O
         let wanted = size.map_or(Some(now), |size| size.of(now));
         let wanted = wanted.ok_or_else(|| {
             let most = filesystem.max_file_size();
-            Failure::Failed(format!("{location}: cannot set the size: a file on this volume has at most {most} bytes"))
+            Failure::Failed(format!(
+                "{location}: cannot set the size: a file on this volume has at most {most} bytes"
+            ))
         })?;
         file.set_len(wanted).map_err(failure)?;
         files.push(json!({ "path": json_path(path), "size": wanted }));

@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use diorite::{Access, ErrorKind, FileKind, Filesystem, InodeNumber, RenameMode};
 use diorite_copy::incomplete_name;
 use serde_json::{Value, json};
 
 use crate::args::{Ln, Mkdir, Mv, Reporting, Rm, Rmdir};
-use crate::failure::{Failure, Result, complain_of_part};
+use crate::failure::{Failure, Result, complain_of_part, print_error, visible};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::{Location, is_same_image};
@@ -72,6 +72,7 @@ pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images, output: &mut Output)
         let (image, path) = in_image(location)?;
         let filesystem = images.open(image, Access::ReadWrite)?;
         let failure = Failure::map(location, "make the directory");
+        let mode = arguments.mode.apply(0o777, true, 0);
         if arguments.parents {
             if let Some(parent) = path.parent() {
                 filesystem.create_dir_all(parent).map_err(Failure::map(location, "make the parents"))?;
@@ -80,7 +81,7 @@ pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images, output: &mut Output)
                 return Ok(());
             }
         }
-        filesystem.create_dir(path).and_then(|()| filesystem.set_permissions(path, arguments.mode)).map_err(
+        filesystem.create_dir(path).and_then(|()| filesystem.set_permissions(path, mode)).map_err(
             |error| match error.kind() {
                 ErrorKind::NotFound => Failure::Failed(format!(
                     "{location}: cannot make the directory: its parent does not exist; use -p to make it, too"
@@ -89,7 +90,7 @@ pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images, output: &mut Output)
             },
         )?;
         made.push(json_path(path));
-        Ok(())
+        if arguments.verbose { output.line(format!("made {location}")) } else { Ok(()) }
     });
     report(arguments.common.reporting, done, output, || json!({ "command": "mkdir", "made": made }))
 }
@@ -103,7 +104,11 @@ pub(crate) fn rmdir(arguments: &Rmdir, images: &mut Images, output: &mut Output)
         for directory in path.ancestors().take(parents).filter(|directory| *directory != Path::new("/")) {
             let at = Location::Image { image: image.to_owned(), path: directory.to_owned() };
             match filesystem.remove_dir(directory) {
-                Err(error) if arguments.ignore_fail_on_non_empty && error.kind() == ErrorKind::DirectoryNotEmpty => break,
+                Err(error)
+                    if arguments.ignore_fail_on_non_empty && error.kind() == ErrorKind::DirectoryNotEmpty =>
+                {
+                    break;
+                }
                 other => other.map_err(Failure::map(&at, "remove the directory"))?,
             }
             removed.push(json_path(directory));
@@ -117,6 +122,19 @@ pub(crate) fn rmdir(arguments: &Rmdir, images: &mut Images, output: &mut Output)
         Ok(())
     });
     report(arguments.common.reporting, done, output, || json!({ "command": "rmdir", "removed": removed }))
+}
+
+/// Print a line for `-v`.
+fn said(verbose: bool, output: &mut Output, line: String) -> Result<()> {
+    if verbose { output.line(visible(&line)) } else { Ok(()) }
+}
+
+/// Ask on the terminal. Only an answer that begins with `y` is a yes.
+fn ask(question: &str) -> Result<bool> {
+    print_error(&format!("diorite: {} [y/N]", visible(question)));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(answer.trim_start().starts_with(['y', 'Y']))
 }
 
 /// Counters of removed files.
@@ -135,23 +153,26 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
             Err(error) if error.is_not_found() && arguments.force => return Ok(()),
             other => other.map_err(Failure::map(location, "remove"))?,
         };
+        if arguments.interactive && !ask(&format!("remove {location}?"))? {
+            return Ok(());
+        }
         if attributes.kind != FileKind::Directory {
             filesystem.remove_file(path).map_err(Failure::map(location, "remove"))?;
             removed.files += 1;
-            return Ok(());
+            return said(arguments.verbose, output, format!("removed {location}"));
         }
         if let Some(why) = irremovable(&filesystem, path, attributes.inode) {
             return Err(Failure::Failed(format!("{location}: cannot remove: {why}")));
         }
         if arguments.recursive {
-            remove_tree(&filesystem, path, location, &mut removed)
+            remove_tree(&filesystem, path, location, &mut removed)?;
         } else if arguments.dir {
             filesystem.remove_dir(path).map_err(Failure::map(location, "remove"))?;
             removed.directories += 1;
-            Ok(())
         } else {
-            Err(Failure::Failed(format!("{location}: cannot remove: it is a directory; use -r")))
+            return Err(Failure::Failed(format!("{location}: cannot remove: it is a directory; use -r")));
         }
+        said(arguments.verbose, output, format!("removed {location}"))
     });
     report(
         arguments.common.reporting,
@@ -296,7 +317,8 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
                 other.map_err(|error| move_failure(from, to_image, &target, &error))?;
                 moved.push(json!({ "from": json_path(path), "to": json_path(&target) }));
                 inodes.extend(inode());
-                Ok(())
+                let to = Location::Image { image: to_image.to_owned(), path: target.clone() };
+                said(arguments.verbose, output, format!("{from} -> {to}"))
             }
         }
     });
@@ -348,6 +370,18 @@ fn make_link(filesystem: &Filesystem, target: &Path, link: &Path, arguments: &Ln
     filesystem.rename(new, link)
 }
 
+/// The path from the directory of a link to its target. The target may be missing.
+fn relative_target(filesystem: &Filesystem, target: &Location, link: &Path) -> Result<PathBuf> {
+    let failure = |error| Failure::of(target, "find the path", &error);
+    let to = diorite_files::canonical(filesystem, target.path_inside()).map_err(failure)?;
+    let parent = link.parent().unwrap_or(Path::new("/"));
+    let from = diorite_files::canonical(filesystem, parent).map_err(failure)?;
+    let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(shared).map(|_| Component::ParentDir);
+    let path: PathBuf = up.chain(to.components().skip(shared)).collect();
+    Ok(if path.as_os_str().is_empty() { ".".into() } else { path })
+}
+
 pub(crate) fn ln(arguments: &Ln, images: &mut Images, output: &mut Output) -> Result<()> {
     let (image, link) = in_image(&arguments.link)?;
     let filesystem = images.open(image, Access::ReadWrite)?;
@@ -363,13 +397,25 @@ pub(crate) fn ln(arguments: &Ln, images: &mut Images, output: &mut Output) -> Re
             )));
         }
     };
-    let link = destination(&filesystem, target, link);
+    let is_link = filesystem.symlink_metadata(link).is_ok_and(|at| at.is_symlink());
+    let link = if arguments.no_dereference && is_link {
+        link.to_owned()
+    } else {
+        destination(&filesystem, target, link)
+    };
+    let relative = arguments.relative.then(|| relative_target(&filesystem, &target_location, &link));
+    let relative = relative.transpose()?;
+    let target = relative.as_deref().unwrap_or(target);
     let made = make_link(&filesystem, target, &link, arguments);
     let done = made.map_err(|error| match error.path() {
         // The error may be about the file instead of the link.
         Some(path) if path == target => Failure::of(&target_location, "link", &error),
         _ => Failure::of(&arguments.link, "make the link", &error),
     });
+    if done.is_ok() && arguments.verbose {
+        let at = Location::Image { image: image.to_owned(), path: link.clone() };
+        output.line(visible(&format!("{at} -> {}", target.display())))?;
+    }
     report(arguments.common.reporting, done, output, || {
         let kind = if arguments.symbolic { "symbolic" } else { "hard" };
         json!({ "command": "ln", "kind": kind, "link": json_path(&link), "target": json_path(target) })

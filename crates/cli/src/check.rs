@@ -20,6 +20,12 @@ use crate::progress::StageProgress;
 pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let name = name_of_image(image)?;
+    if arguments.yes {
+        return Err(Failure::Usage(format!(
+            "-y: check repairs nothing; to repair, run e2fsck -fy {} (for a partition, on its loop device)",
+            image.display()
+        )));
+    }
     let device =
         open_volume_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::open(&error))?;
     say_chosen_part(image, &device.name());

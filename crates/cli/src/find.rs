@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::args::Find;
 use crate::change::{for_each, report};
+use crate::entry::{json_entry, link_target, location_bytes, mode_text, walked, whole};
 use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
-use crate::list::{json_entry, link_target, location_bytes, mode_text, walked, whole};
 use crate::location::Location;
 use crate::output::{Output, local_time};
 
@@ -27,7 +27,9 @@ fn split(words: &[OsString]) -> Result<(Vec<Location>, &[OsString])> {
     let end = words.iter().position(|word| Expression::begins_with(word)).unwrap_or(words.len());
     let paths: Vec<Location> = words[..end].iter().map(|word| Location::parse(Path::new(word))).collect();
     if paths.is_empty() {
-        return Err(Failure::Usage("find: a path is missing before the expression; write IMAGE:/path".to_owned()));
+        return Err(Failure::Usage(
+            "find: a path is missing before the expression; write IMAGE:/path".to_owned(),
+        ));
     }
     Ok((paths, &words[end..]))
 }
@@ -43,7 +45,8 @@ pub(crate) fn find(arguments: &Find, images: &mut Images, output: &mut Output) -
     let is_json = |word: &OsString| word == "--json";
     let json = arguments.common.reporting.json || words.iter().any(is_json);
     let words: Vec<OsString> = words.iter().filter(|word| !is_json(word)).cloned().collect();
-    let access = if words.iter().any(|word| word == "-delete") { Access::ReadWrite } else { Access::ReadOnly };
+    let access =
+        if words.iter().any(|word| word == "-delete") { Access::ReadWrite } else { Access::ReadOnly };
     let paths = images.expand(&paths, access)?;
     let mut files: Vec<Value> = Vec::new();
     let mut has_ended = false;
@@ -55,9 +58,18 @@ pub(crate) fn find(arguments: &Find, images: &mut Images, output: &mut Output) -
         let filesystem = images.open(image, access)?;
         let accounts = Accounts::of(&filesystem);
         let given = Given { filesystem: &filesystem, accounts: &accounts, now: now(), path_of };
-        let expression = Expression::parse(&words, &given).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
+        let expression =
+            Expression::parse(&words, &given).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
         let files = json.then_some(&mut files);
-        let mut search = Search { filesystem: &filesystem, accounts: &accounts, image, files, output, is_pruned: false, has_ended: false };
+        let mut search = Search {
+            filesystem: &filesystem,
+            accounts: &accounts,
+            image,
+            files,
+            output,
+            is_pruned: false,
+            has_ended: false,
+        };
         let searched = search.run(&expression, path, location);
         has_ended = search.has_ended;
         searched

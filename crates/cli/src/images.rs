@@ -116,7 +116,8 @@ impl Images {
             match location {
                 Location::Image { image, path } if diorite_files::has_pattern(path) => {
                     let filesystem = self.open(image, access)?;
-                    let found = diorite_files::expand(&filesystem, path).map_err(Failure::map(location, "list"))?;
+                    let found =
+                        diorite_files::expand(&filesystem, path).map_err(Failure::map(location, "list"))?;
                     all.extend(found.into_iter().map(|path| Location::Image { image: image.clone(), path }));
                 }
                 other => all.push(other.clone()),

@@ -8,9 +8,12 @@ mod attributes;
 mod bonnie;
 mod change;
 mod check;
+mod colors;
 mod data;
 mod devices;
 mod diskperf;
+mod du;
+mod entry;
 mod failure;
 mod fill;
 mod find;
@@ -23,9 +26,9 @@ mod interrupt;
 mod job;
 mod journal_sizes;
 mod kernel_mount;
-mod list;
 mod location;
 mod logging;
+mod ls;
 mod make;
 mod mount;
 mod output;
@@ -36,8 +39,10 @@ mod raw;
 mod repro;
 mod serve;
 mod size;
+mod stat;
 mod stdout;
 mod top;
+mod tree;
 mod volume;
 
 use std::process::ExitCode;
@@ -128,10 +133,10 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Info(arguments) => volume::info(arguments, output),
         Command::Check(arguments) => check::check(arguments, output),
         Command::Trim(arguments) => volume::trim(arguments, images, output),
-        Command::Extents(arguments) => list::extents(arguments, images, output),
-        Command::Ls(arguments) => list::ls(arguments, images, output),
-        Command::Tree(arguments) => list::tree(arguments, images, output),
-        Command::Stat(arguments) => list::stat(arguments, images, output),
+        Command::Extents(arguments) => stat::extents(arguments, images, output),
+        Command::Ls(arguments) => ls::ls(arguments, images, output),
+        Command::Tree(arguments) => tree::tree(arguments, images, output),
+        Command::Stat(arguments) => stat::stat(arguments, images, output),
         Command::Cat(arguments) => data::cat(&arguments.paths, images, output),
         Command::Cp(arguments) => data::cp(arguments, images, output),
         Command::Mv(arguments) => change::mv(arguments, images, output),
@@ -140,7 +145,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Rmdir(arguments) => change::rmdir(arguments, images, output),
         Command::Find(arguments) => find::find(arguments, images, output),
         Command::Head(arguments) => data::head(arguments, images, output),
-        Command::Readlink(arguments) => list::readlink(arguments, images, output),
+        Command::Readlink(arguments) => stat::readlink(arguments, images, output),
         Command::Chmod(arguments) => attributes::chmod(arguments, images, output),
         Command::Chown(arguments) => attributes::chown(arguments, images, output),
         Command::Touch(arguments) => attributes::touch(arguments, images, output),
@@ -148,7 +153,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Xattr(arguments) => attributes::xattr(arguments, images, output),
         Command::Ln(arguments) => change::ln(arguments, images, output),
         Command::Df(arguments) => volume::df(arguments, images, output),
-        Command::Du(arguments) => list::du(arguments, images, output),
+        Command::Du(arguments) => du::du(arguments, images, output),
         Command::Mount(arguments) => mount::mount(arguments),
         Command::Umount(arguments) => mount::umount(arguments),
         Command::Serve(arguments) => serve::serve(arguments),

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use diorite::front_end::{host_paths, is_new_file, open_target};
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{BlockDevice, DirectIo, Owner, Timestamp};
-use diorite_block::Geometry;
 use diorite_copy::Summary;
 use diorite_device::{Create, OpenError, OpenOptions as DeviceOptions};
 use rustix::process::{Resource, getrlimit};
@@ -28,17 +27,22 @@ use crate::volume::uuid_text;
 
 /// Smaller images cannot hold a filesystem; the user probably forgot the unit.
 const SMALLEST_BYTES: u64 = 16 << 10;
+/// The logical block of an image that does not exist yet.
+const SECTOR_BYTES: u32 = 512;
 
 pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let (mut options, time) = options_of(arguments)?;
     // The source is opened before anything is created or overwritten.
     let content = arguments.from.as_deref().map(|from| Content::open(from, image)).transpose()?;
-    interrupt::is_changing();
     let is_new = is_new_file(name_of_image(image)?);
     if !arguments.force && !is_new {
         refuse_to_overwrite(name_of_image(image)?)?;
     }
+    if arguments.dry_run {
+        return preview_on(arguments, image, is_new, &mut options, output);
+    }
+    interrupt::is_changing();
     let device = open_device(arguments, image, is_new)?;
     // A partial block of the device at the end of an image cannot be used.
     let block = u64::from(device.geometry().logical_block_size);
@@ -57,7 +61,38 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
         return Err(Failure::Failed(format!("{}: interrupted: {left}", image.display())));
     }
     let (report, summary) = filled?;
-    show(arguments, image, &report, summary.as_ref(), output)
+    if arguments.quiet { Ok(()) } else { show(arguments, image, &report, summary.as_ref(), output) }
+}
+
+/// Print what would be made.
+fn preview_on(
+    arguments: &Mkfs,
+    image: &Path,
+    is_new: bool,
+    options: &mut MkfsOptions,
+    output: &mut Output,
+) -> Result<()> {
+    let (capacity_bytes, block) = match arguments.size {
+        Some(Size(bytes)) if is_new => (bytes, SECTOR_BYTES),
+        _ if is_new => return Err(no_size(image)),
+        _ => {
+            let opened = open_target(name_of_image(image)?, &DeviceOptions::read_only());
+            let device = opened.map_err(|error| Failure::open(&error))?;
+            (device.geometry().capacity_bytes, device.geometry().logical_block_size)
+        }
+    };
+    if let Some(sizes) = arguments.journal_size {
+        set_journal(image, options, sizes, capacity_bytes, block)?;
+    }
+    let report = preview(options, capacity_bytes, block);
+    let report = report.map_err(|error| mkfs_failure(image, error))?;
+    show(arguments, image, &report, None, output)
+}
+
+/// A new image needs a size.
+fn no_size(image: &Path) -> Failure {
+    let image = image.display();
+    Failure::Usage(format!("{image}: does not exist; give the size of a new image, for instance 1G"))
 }
 
 /// Fail if the target has content.
@@ -80,7 +115,8 @@ fn make_on(
 ) -> Result<(MkfsReport, Option<Summary>)> {
     let image = Path::new(&arguments.image);
     if let Some(sizes) = arguments.journal_size {
-        set_journal(image, &mut options, sizes, device.geometry())?;
+        let geometry = device.geometry();
+        set_journal(image, &mut options, sizes, geometry.capacity_bytes, geometry.logical_block_size)?;
     }
     if let Some(Content::Directory(from)) = &content {
         free_space::check(image, from, device.geometry(), &options)?;
@@ -117,12 +153,7 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
         Some(size) if std::fs::metadata(image).is_ok_and(|found| found.is_file() && found.len() == 0) => {
             Create::Sized(size.0)
         }
-        None if is_new => {
-            return Err(Failure::Usage(format!(
-                "{}: does not exist; give the size of a new image, for instance 1G",
-                image.display()
-            )));
-        }
+        None if is_new => return Err(no_size(image)),
         _ => Create::Never,
     };
     let options = DeviceOptions::read_write().create(create);
@@ -249,9 +280,10 @@ fn set_journal(
     image: &Path,
     options: &mut MkfsOptions,
     sizes: JournalSizes,
-    geometry: &Geometry,
+    capacity_bytes: u64,
+    logical_block_size: u32,
 ) -> Result<()> {
-    let chosen = preview(options, geometry.capacity_bytes, geometry.logical_block_size);
+    let chosen = preview(options, capacity_bytes, logical_block_size);
     // Invalid options are reported when the volume is made.
     let block = chosen.map_or_else(
         |_| options.block_size.unwrap_or(4096).into(),

@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use crate::args;
 use crate::failure::{self, Result, visible};
@@ -30,6 +31,22 @@ impl Output {
     pub(crate) fn new() -> Self {
         let is_terminal = io::stdout().is_terminal();
         Self { writer: BufWriter::with_capacity(64 << 10, Stdout::lock()), is_terminal, json: None }
+    }
+
+    /// Whether standard output is a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// The number of columns of the terminal, if standard output is one.
+    pub(crate) fn columns(&self) -> Option<usize> {
+        let size = self.is_terminal.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok())?;
+        Some(size.map_or(80, |size| usize::from(size.ws_col)).max(1))
+    }
+
+    /// The columns that a name takes.
+    pub(crate) fn width_of(&self, name: &[u8]) -> usize {
+        visible(&String::from_utf8_lossy(name)).width()
     }
 
     /// Write a line.

@@ -1,4 +1,4 @@
-//! Sizes with units: `4096`, `4K`, `512M`, `1.5G`. Units are powers of 1024.
+//! Sizes with units, as in coreutils: `4096`, `4K`, `512M` and `1.5GiB` are powers of 1024, `4KB` and `1.5GB` are powers of 1000.
 
 use std::str::FromStr;
 
@@ -14,18 +14,21 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is not a size; write a number of bytes, or 4K, 512M, 1.5G");
         let upper = text.trim().to_ascii_uppercase();
-        let bare = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+        let (bare, base) = match upper.strip_suffix("IB") {
+            Some(bare) => (bare, 1024),
+            None => upper.strip_suffix('B').map_or((&*upper, 1024u64), |bare| (bare, 1000)),
+        };
         let unit = bare.chars().last().and_then(|last| UNITS.find(last));
-        let (number, shift) = match unit {
-            Some(index) => (&bare[..bare.len() - 1], 10 * (index as u32 + 1)),
-            None => (bare, 0),
+        let (number, factor) = match unit {
+            Some(index) => (&bare[..bare.len() - 1], base.pow(index as u32 + 1)),
+            None => (bare, 1),
         };
         if let Ok(whole) = number.parse::<u64>() {
-            return whole.checked_mul(1 << shift).map(Size).ok_or_else(wrong);
+            return whole.checked_mul(factor).map(Size).ok_or_else(wrong);
         }
         let value: f64 = number.parse().map_err(|_| wrong())?;
-        let bytes = value * (1u64 << shift) as f64;
-        if bytes.is_finite() && (0.0..u64::MAX as f64).contains(&bytes) && shift > 0 {
+        let bytes = value * factor as f64;
+        if bytes.is_finite() && (0.0..u64::MAX as f64).contains(&bytes) && factor > 1 {
             Ok(Self(bytes.round() as u64))
         } else {
             Err(wrong())
@@ -72,6 +75,7 @@ mod tests {
         assert_eq!(read("4k"), Ok(4096));
         assert_eq!(read("1.5G"), Ok(3 << 29));
         assert_eq!(read("2MiB"), Ok(2 << 20));
+        assert_eq!((read("1GB"), read("1.5kB"), read("7B")), (Ok(1_000_000_000), Ok(1500), Ok(7)));
         for wrong in ["", "x", "-1", "1.5", "99999999999G", "1e30G", "nanG", "4KK", "16E"] {
             assert!(read(wrong).is_err(), "{wrong}: {:?}", read(wrong));
         }

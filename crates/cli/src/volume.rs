@@ -7,7 +7,7 @@ use std::path::Path;
 use diorite::front_end::{
     SuperblockBackup, VolumeInfo, array_read_only_reason, open_target, partitions_with_volumes,
 };
-use diorite::{Access, Timestamp};
+use diorite::{Access, Filesystem, Timestamp};
 use diorite_device::{OpenOptions as DeviceOptions, Partition, has_partitions};
 use serde_json::json;
 
@@ -280,12 +280,17 @@ fn json_info(image: &Path, found: &Found) -> serde_json::Value {
     })
 }
 
+/// The type of a volume: ext2, ext3 or ext4.
+fn type_of(filesystem: &Filesystem) -> &'static str {
+    VolumeInfo::find(&**filesystem.device()).map_or("ext", |(info, _)| info.flavor())
+}
+
 pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut rows = Vec::new();
     let done = for_each(&arguments.images, |location| {
         let (image, _) = location.in_image();
         let filesystem = images.open(image, Access::ReadOnly)?;
-        rows.push((image.to_owned(), filesystem.statfs()));
+        rows.push((image.to_owned(), filesystem.statfs(), type_of(&filesystem)));
         Ok(())
     });
     if !is_worth_showing(&done) {
@@ -294,8 +299,9 @@ pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Re
     if arguments.reporting.json {
         let list: Vec<_> = rows
             .iter()
-            .map(|(image, space)| {
+            .map(|(image, space, kind)| {
                 json!({
+                    "type": kind,
                     "image": json_name(image.as_os_str().as_bytes()),
                     "block_size": space.block_size,
                     "blocks": space.blocks,
@@ -309,10 +315,17 @@ pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Re
         output.json(json!({ "command": "df", "images": list }))?;
         return done;
     }
-    let width = rows.iter().map(|(image, _)| image.as_os_str().len()).max().unwrap_or(0).max(5);
+    let width = rows.iter().map(|(image, ..)| image.as_os_str().len()).max().unwrap_or(0).max(5);
     let (size, free) = if arguments.inodes { ("Inodes", "Free") } else { ("Size", "Avail") };
-    output.line(format!("{:width$} {size:>8} {:>8} {free:>8} {:>5}", "Image", "Used", "Use%"))?;
-    for (image, space) in rows {
+    let kind = |kind: &str| if arguments.print_type { format!(" {kind:4}") } else { String::new() };
+    output.line(format!(
+        "{:width$}{} {size:>8} {:>8} {free:>8} {:>5}",
+        "Image",
+        kind("Type"),
+        "Used",
+        "Use%"
+    ))?;
+    for (image, space, name) in rows {
         let bytes = |blocks: u64| human(blocks.saturating_mul(space.block_size));
         let (all, used, available) = if arguments.inodes {
             (space.inodes, space.inodes.saturating_sub(space.inodes_free), space.inodes_free)
@@ -323,8 +336,9 @@ pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Re
         let percent = used.saturating_mul(100).div_ceil(used.saturating_add(available).max(1));
         let show = |count: u64| if arguments.inodes { count.to_string() } else { bytes(count) };
         output.line(format!(
-            "{:width$} {:>8} {:>8} {:>8} {percent:>4}%",
+            "{:width$}{} {:>8} {:>8} {:>8} {percent:>4}%",
             image.display(),
+            kind(name),
             show(all),
             show(used),
             show(available)

@@ -34,7 +34,8 @@ impl Table {
         let mut table = Self::default();
         for line in text.lines() {
             let mut fields = line.split(':');
-            let (Some(name), Some(number)) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok())) else {
+            let (Some(name), Some(number)) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok()))
+            else {
                 continue;
             };
             table.numbers.entry(name.to_owned()).or_insert(number);
@@ -55,7 +56,10 @@ impl Table {
         let known = self.numbers.get(text).copied();
         let number = || digits.parse().ok().filter(|number| *number != u32::MAX);
         known.or_else(number).ok_or_else(|| {
-            Wrong::new(text, format!("unknown {kind}: neither the volume nor the host has it; use its number"))
+            Wrong::new(
+                text,
+                format!("unknown {kind}: neither the volume nor the host has it; use its number"),
+            )
         })
     }
 }
@@ -164,7 +168,8 @@ mod tests {
     use super::*;
 
     fn accounts() -> Accounts {
-        let users = b"root:x:0:0:root:/root:/bin/sh\nbad line\nann:x:1000:100::/:\n1234:x:7:7::/:\nalso:x:0:5::/:\n";
+        let users =
+            b"root:x:0:0:root:/root:/bin/sh\nbad line\nann:x:1000:100::/:\n1234:x:7:7::/:\nalso:x:0:5::/:\n";
         Accounts::parse(users, b"root:x:0:\nusers:x:100:ann\n")
     }
 

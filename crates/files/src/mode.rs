@@ -47,7 +47,8 @@ impl ModeChange {
     /// It is neither octal nor symbolic.
     pub fn parse(text: &str) -> Result<Self, Wrong> {
         let wrong = || {
-            let example = "permissions are an octal number up to 7777, such as 755, or changes, such as u+x,go-w";
+            let example =
+                "permissions are an octal number up to 7777, such as 755, or changes, such as u+x,go-w";
             Wrong::new(text, example)
         };
         if text.starts_with(|first: char| first.is_ascii_digit()) {
@@ -89,7 +90,8 @@ impl Step {
 
 /// An octal number.
 fn number(text: &str) -> Option<Bits> {
-    let bits = text.bytes().all(|digit| digit.is_ascii_digit()).then(|| u16::from_str_radix(text, 8).ok())??;
+    let bits =
+        text.bytes().all(|digit| digit.is_ascii_digit()).then(|| u16::from_str_radix(text, 8).ok())??;
     // As in GNU chmod: 00755 clears the set-ID bits of a directory, 0755 does not.
     (bits <= ALL).then_some(Bits::Number { bits, keeps_set_id: text.len() < 5 && bits & SET_ID == 0 })
 }

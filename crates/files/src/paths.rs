@@ -21,10 +21,13 @@ impl Pattern {
     /// A pattern. `*` fits slashes and leading dots, too. A `[` without `]` stands for itself.
     pub fn new(text: &OsStr) -> Self {
         let pattern = in_words_of_glob(&text.to_string_lossy(), true);
-        let pattern = glob::Pattern::new(&pattern).or_else(|_| {
-            glob::Pattern::new(&in_words_of_glob(&text.to_string_lossy(), false))
-        });
-        let options = MatchOptions { case_sensitive: true, require_literal_separator: false, require_literal_leading_dot: false };
+        let pattern = glob::Pattern::new(&pattern)
+            .or_else(|_| glob::Pattern::new(&in_words_of_glob(&text.to_string_lossy(), false)));
+        let options = MatchOptions {
+            case_sensitive: true,
+            require_literal_separator: false,
+            require_literal_leading_dot: false,
+        };
         Self { pattern: pattern.unwrap_or_default(), options }
     }
 
@@ -177,12 +180,23 @@ mod tests {
     #[test]
     fn patterns_are_those_of_fnmatch() {
         for (pattern, name) in [
-            ("*.conf", "a.conf"), ("*", ".hidden"), ("?", "é"), ("[a-c]x", "bx"), ("[!a-c]x", "dx"), ("[^a-c]x", "dx"), ("a**b", "a/x/b"),
-            (r"\*", "*"), (r"a\[b", "a[b"), ("a[b", "a[b"), ("[]]", "]"), ("*/x", "a/b/x"),
+            ("*.conf", "a.conf"),
+            ("*", ".hidden"),
+            ("?", "é"),
+            ("[a-c]x", "bx"),
+            ("[!a-c]x", "dx"),
+            ("[^a-c]x", "dx"),
+            ("a**b", "a/x/b"),
+            (r"\*", "*"),
+            (r"a\[b", "a[b"),
+            ("a[b", "a[b"),
+            ("[]]", "]"),
+            ("*/x", "a/b/x"),
         ] {
             assert!(fits(pattern, name), "{pattern} {name}");
         }
-        for (pattern, name) in [("*.conf", "a.con"), ("?", "ab"), ("[a-c]x", "dx"), (r"\*", "a"), ("a", "A")] {
+        for (pattern, name) in [("*.conf", "a.con"), ("?", "ab"), ("[a-c]x", "dx"), (r"\*", "a"), ("a", "A")]
+        {
             assert!(!fits(pattern, name), "{pattern} {name}");
         }
         assert!(Pattern::new(OsStr::new("*.JPG")).in_any_case().fits(b"a.jpg"));

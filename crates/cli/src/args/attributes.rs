@@ -99,7 +99,13 @@ pub(crate) struct Touch {
 #[derive(Debug, Args)]
 pub(crate) struct Truncate {
     /// The size, such as 10M; with + or - a change; with < or > a limit; with / or % rounded down or up to a multiple
-    #[arg(short = 's', long, value_name = "SIZE", allow_hyphen_values = true, required_unless_present = "reference")]
+    #[arg(
+        short = 's',
+        long,
+        value_name = "SIZE",
+        allow_hyphen_values = true,
+        required_unless_present = "reference"
+    )]
     pub(crate) size: Option<String>,
     /// The size of this file; a --size with + or - is then relative to it
     #[arg(short = 'r', long, value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
@@ -229,7 +235,10 @@ pub(crate) enum XattrAction {
 impl XattrAction {
     pub(crate) fn common(&self) -> Common {
         match self {
-            Self::List { common, .. } | Self::Get { common, .. } | Self::Set { common, .. } | Self::Remove { common, .. } => *common,
+            Self::List { common, .. }
+            | Self::Get { common, .. }
+            | Self::Set { common, .. }
+            | Self::Remove { common, .. } => *common,
         }
     }
 }

@@ -3,7 +3,9 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
+
+use diorite_files::ModeChange;
 
 use super::shared::{Common, HumanReadable, Opening, Reporting};
 use crate::location::Location;
@@ -13,15 +15,6 @@ pub(crate) struct OnePath {
     /// File, as IMAGE:/path
     #[arg(value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
     pub(crate) path: Location,
-    #[command(flatten)]
-    pub(crate) common: Common,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ManyPaths {
-    /// Files, as IMAGE:/path
-    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
-    pub(crate) paths: Vec<Location>,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -44,6 +37,30 @@ pub(crate) struct Ls {
     /// Include names that begin with a dot
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
+    /// Same as -a: `.` and `..` are never listed
+    #[arg(short = 'A', long)]
+    pub(crate) almost_all: bool,
+    /// Sort by modification time, the newest first
+    #[arg(short = 't', overrides_with = "by_size")]
+    pub(crate) by_time: bool,
+    /// Sort by size, the largest first
+    #[arg(short = 'S', overrides_with = "by_time")]
+    pub(crate) by_size: bool,
+    /// Reverse the order
+    #[arg(short = 'r', long)]
+    pub(crate) reverse: bool,
+    /// One name per line, also on a terminal
+    #[arg(short = '1')]
+    pub(crate) one_per_line: bool,
+    /// As -l, with numbers of users and groups instead of names
+    #[arg(short = 'n', long)]
+    pub(crate) numeric_uid_gid: bool,
+    /// Append `/` to directories, `*` to programs, `@` to links, `|` to pipes, `=` to sockets
+    #[arg(short = 'F', long)]
+    pub(crate) classify: bool,
+    /// Colours
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
+    pub(crate) color: When,
     /// List subdirectories recursively
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
@@ -62,14 +79,54 @@ pub(crate) struct Ls {
     pub(crate) common: Common,
 }
 
+/// The use of colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Tree {
+    /// Include names that begin with a dot: the default
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Show only directories
+    #[arg(short = 'd', long)]
+    pub(crate) directories: bool,
     /// Maximum number of levels
     #[arg(short = 'L', long, value_name = "DEPTH")]
     pub(crate) depth: Option<usize>,
     /// Directory, as IMAGE:/path; IMAGE alone is its root
     #[arg(value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
     pub(crate) path: Location,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+impl Ls {
+    /// Whether attributes are listed.
+    pub(crate) fn is_long(&self) -> bool {
+        self.long || self.numeric_uid_gid
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stat {
+    /// Print in this format, with a newline: %n name, %s size, %a and %A permissions, %F kind, %u %g %U %G owner, %i inode, %h links,
+    /// %b blocks of 512 bytes, %x %y %z %w and %X %Y %Z %W times, %N name with the link's target, %t %T device numbers
+    #[arg(short = 'c', long, value_name = "FORMAT")]
+    pub(crate) format: Option<String>,
+    /// As -c, without a newline, and with the escapes \\n, \\t, \\0
+    #[arg(long, value_name = "FORMAT", conflicts_with = "format")]
+    pub(crate) printf: Option<String>,
+    /// Files, as IMAGE:/path
+    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -106,6 +163,12 @@ pub(crate) struct Mv {
     /// Do not replace a file that exists at the destination
     #[arg(short = 'n', long)]
     pub(crate) no_clobber: bool,
+    /// Replace a file that exists at the destination: the default
+    #[arg(short = 'f', long, overrides_with = "no_clobber")]
+    pub(crate) force: bool,
+    /// Print each moved file
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
     /// Sources, then the destination: IMAGE:/path, all in one image
     #[arg(value_names = ["FROM", "TO"], required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
@@ -114,6 +177,7 @@ pub(crate) struct Mv {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Rm {
     /// Remove directories recursively
     #[arg(short = 'r', short_alias = 'R', long)]
@@ -124,6 +188,12 @@ pub(crate) struct Rm {
     /// Also remove empty directories
     #[arg(short = 'd', long)]
     pub(crate) dir: bool,
+    /// Ask before each argument
+    #[arg(short = 'i', long, overrides_with = "force")]
+    pub(crate) interactive: bool,
+    /// Print each removed file
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
     /// Files, as IMAGE:/path
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
@@ -136,9 +206,12 @@ pub(crate) struct Mkdir {
     /// Also make missing parents; an existing directory is no error
     #[arg(short = 'p', long)]
     pub(crate) parents: bool,
-    /// Permissions, in octal
-    #[arg(short = 'm', long, value_name = "MODE", default_value = "755", value_parser = octal_mode)]
-    pub(crate) mode: u16,
+    /// Permissions: octal such as 755, or changes of rwxrwxrwx such as go-w
+    #[arg(short = 'm', long, value_name = "MODE", default_value = "755", value_parser = mode)]
+    pub(crate) mode: ModeChange,
+    /// Print each made directory
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
     /// Directories to make, as IMAGE:/path
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
@@ -147,6 +220,7 @@ pub(crate) struct Mkdir {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Ln {
     /// Make a symbolic link; TARGET is then any text
     #[arg(short = 's', long)]
@@ -154,6 +228,15 @@ pub(crate) struct Ln {
     /// Replace LINK if it exists
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
+    /// Treat LINK as a file if it is a symbolic link to a directory
+    #[arg(short = 'n', long)]
+    pub(crate) no_dereference: bool,
+    /// With -s: TARGET is a path in the image; the link gets the path to it from the link's directory
+    #[arg(short = 'r', long, requires = "symbolic")]
+    pub(crate) relative: bool,
+    /// Print the link
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
     /// The file, as IMAGE:/path; with -s any text
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) target: OsString,
@@ -169,6 +252,9 @@ pub(crate) struct Df {
     /// Show inodes instead of bytes
     #[arg(short = 'i', long)]
     pub(crate) inodes: bool,
+    /// Show the type of the filesystem
+    #[arg(short = 'T', long)]
+    pub(crate) print_type: bool,
     #[command(flatten)]
     pub(crate) sizes: HumanReadable,
     /// Images or devices
@@ -184,6 +270,15 @@ pub(crate) struct Du {
     /// Show only the sum of each argument
     #[arg(short = 's', long)]
     pub(crate) summarize: bool,
+    /// Show directories to this depth only
+    #[arg(short = 'd', long, value_name = "DEPTH", conflicts_with = "summarize")]
+    pub(crate) max_depth: Option<usize>,
+    /// Show the sum of all arguments, too
+    #[arg(short = 'c', long)]
+    pub(crate) total: bool,
+    /// Show KiB instead of readable units
+    #[arg(short = 'k', conflicts_with_all = ["bytes", "human_readable"])]
+    pub(crate) kib: bool,
     /// Show files as well as directories
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
@@ -202,11 +297,8 @@ pub(crate) struct Du {
     pub(crate) common: Common,
 }
 
-fn octal_mode(text: &str) -> Result<u16, String> {
-    u16::from_str_radix(text, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o7777)
-        .ok_or_else(|| "permissions are an octal number up to 7777, such as 755".to_owned())
+fn mode(text: &str) -> Result<ModeChange, String> {
+    ModeChange::parse(text).map_err(|wrong| wrong.to_string())
 }
 
 #[cfg(test)]
@@ -214,8 +306,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_octal() {
-        assert_eq!(octal_mode("1755"), Ok(0o1755));
-        assert!(octal_mode("789").is_err() && octal_mode("10000").is_err() && octal_mode("").is_err());
+    fn modes_are_octal_or_symbolic() {
+        assert!(mode("1755").is_ok() && mode("go-w").is_ok());
+        assert!(mode("789").is_err() && mode("10000").is_err() && mode("").is_err());
     }
 }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub(crate) use attributes::{Chmod, Chown, Find, Head, Readlink, Rmdir, Touch, Truncate, Xattr, XattrAction};
-pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, ManyPaths, Mkdir, Mv, OnePath, Rm, Tree};
+pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, Mkdir, Mv, OnePath, Rm, Stat, Tree, When};
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};
@@ -85,7 +85,7 @@ pub(crate) enum Command {
     /// Show a directory recursively as a tree
     Tree(Tree),
     /// Show all attributes of files
-    Stat(ManyPaths),
+    Stat(Stat),
     /// Find files by name, kind, size, age, owner and permissions
     #[command(after_help = FIND_EXPRESSION)]
     Find(Find),

@@ -63,6 +63,12 @@ pub(crate) struct Mkfs {
     /// 64 blocks; zeros do not count as data)
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
+    /// Print nothing after success
+    #[arg(short = 'q', long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Print what would be made, and write nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
     /// Image or device
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: OsString,
@@ -127,7 +133,17 @@ pub(crate) struct Raw {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Check {
+    /// No effect: every check is complete
+    #[arg(short = 'f', long)]
+    pub(crate) force: bool,
+    /// No effect: a check changes nothing
+    #[arg(short = 'n', long)]
+    pub(crate) no: bool,
+    /// Repair: fails, and names the program that repairs
+    #[arg(short = 'y', long, short_alias = 'p', conflicts_with = "no")]
+    pub(crate) yes: bool,
     /// Maximum number of problems shown; all are counted
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub(crate) problems: usize,

@@ -10,6 +10,7 @@ mod copy_losses;
 mod disks;
 mod errors;
 mod fio_examples;
+mod gnu;
 mod jobs;
 mod mkfs;
 mod refusals;

@@ -126,7 +126,14 @@ impl WalkEntry {
 impl Walk {
     pub(crate) fn new(filesystem: Filesystem, path: &Path) -> Self {
         let (start, path) = (Some(path.to_owned()), path.to_owned());
-        Self { filesystem, start, directories: Vec::new(), path, seen: SeenDirectories::default(), has_entered: false }
+        Self {
+            filesystem,
+            start,
+            directories: Vec::new(),
+            path,
+            seen: SeenDirectories::default(),
+            has_entered: false,
+        }
     }
 
     /// Visit no entries of the directory that was returned last.

@@ -10,11 +10,11 @@ use diorite::{Attributes, FileKind, Filesystem, Timestamp};
 
 use super::test::{Fit, Number, Test, Time};
 use super::{Action, Expression, Node};
+use crate::Wrong;
 use crate::accounts::{Accounts, Ownership};
 use crate::date::{parse_duration, parse_time};
 use crate::mode::ModeChange;
 use crate::paths::Pattern;
-use crate::Wrong;
 
 /// Deeper parentheses and negations are wrong.
 const NESTED_MAX: usize = 100;
@@ -161,19 +161,23 @@ impl<'a> Parser<'a> {
 
     fn number(&mut self, word: &str) -> Result<Number, Wrong> {
         let text = self.text(word)?;
-        Number::parse(text).ok_or_else(|| Wrong::new(format!("{word} {text}"), "a number is needed: N, +N or -N"))
+        Number::parse(text)
+            .ok_or_else(|| Wrong::new(format!("{word} {text}"), "a number is needed: N, +N or -N"))
     }
 
     fn depth(&mut self, word: &str) -> Result<usize, Wrong> {
         let text = self.text(word)?;
-        text.parse().map_err(|_| Wrong::new(format!("{word} {text}"), "a number of levels is needed, such as 2"))
+        text.parse()
+            .map_err(|_| Wrong::new(format!("{word} {text}"), "a number of levels is needed, such as 2"))
     }
 
     /// A file of the volume that a word names.
     fn file(&mut self, word: &str) -> Result<Attributes, Wrong> {
         let name = self.value(word)?;
         let attributes = self.given.filesystem.metadata((self.given.path_of)(name));
-        attributes.map_err(|error| Wrong::new(format!("{word} {}", name.display()), error.without_path().to_string()))
+        attributes.map_err(|error| {
+            Wrong::new(format!("{word} {}", name.display()), error.without_path().to_string())
+        })
     }
 
     fn word(&mut self) -> Result<Node, Wrong> {
@@ -256,7 +260,9 @@ impl<'a> Parser<'a> {
             _ => None,
         };
         let kinds = text.split(',').map(kind).collect::<Option<Vec<_>>>();
-        kinds.ok_or_else(|| Wrong::new(format!("{word} {text}"), "kinds are f, d, l, c, b, p and s, separated by commas"))
+        kinds.ok_or_else(|| {
+            Wrong::new(format!("{word} {text}"), "kinds are f, d, l, c, b, p and s, separated by commas")
+        })
     }
 
     /// `-size 10M`, `-size +1k`, `-size 3` (blocks of 512 bytes).
@@ -343,7 +349,10 @@ impl<'a> Parser<'a> {
             if let Some(reference) = time(*reference) {
                 let file = self.file(word)?;
                 let than = reference.of(&file);
-                return newer(of, than.ok_or_else(|| Wrong::new(word, "this volume records no time of birth"))?);
+                return newer(
+                    of,
+                    than.ok_or_else(|| Wrong::new(word, "this volume records no time of birth"))?,
+                );
             }
         }
         Err(unknown(word))
@@ -368,10 +377,14 @@ fn unknown(word: &str) -> Wrong {
         "-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "--exec" => {
             "programs of the host cannot open files in an image; pipe -print0 to `xargs -0 diorite ...`, or mount the image"
         }
-        "-L" | "-H" | "-follow" | "--follow" => "links are not followed; search the directory of the link's target",
+        "-L" | "-H" | "-follow" | "--follow" => {
+            "links are not followed; search the directory of the link's target"
+        }
         "-fstype" => "a volume has one filesystem; leave it out",
         "-regex" | "-iregex" => "not supported; use -path with a pattern",
-        "-printf" | "-fprint" | "-fprintf" | "-fls" | "-fprint0" => "not supported; use --json, -ls or -print0",
+        "-printf" | "-fprint" | "-fprintf" | "-fls" | "-fprint0" => {
+            "not supported; use --json, -ls or -print0"
+        }
         "-readable" | "-writable" | "-executable" => "permissions are not enforced in an image; use -perm",
         _ if word.starts_with('-') => "unknown; `diorite find --help` lists the tests",
         _ => "paths come before the expression; quote patterns",

@@ -19,7 +19,10 @@ pub(super) enum Test {
     LinkTarget(Pattern),
     Kind(Vec<FileKind>),
     /// The size, rounded up to units of these bytes.
-    Size { number: Number, unit: u64 },
+    Size {
+        number: Number,
+        unit: u64,
+    },
     Links(Number),
     Inode(Number),
     User(Number),
@@ -28,11 +31,22 @@ pub(super) enum Test {
     NoUser(Vec<u32>),
     NoGroup(Vec<u32>),
     Empty,
-    Permissions { wanted: u16, how: Fit },
+    Permissions {
+        wanted: u16,
+        how: Fit,
+    },
     /// The age in units of these seconds, rounded down.
-    Age { time: Time, number: Number, unit: i64, now: Timestamp },
+    Age {
+        time: Time,
+        number: Number,
+        unit: i64,
+        now: Timestamp,
+    },
     /// Later than this time.
-    Newer { time: Time, than: Timestamp },
+    Newer {
+        time: Time,
+        than: Timestamp,
+    },
     SameFile(InodeNumber),
     /// Has an extended attribute whose name fits.
     Attribute(Pattern),
@@ -48,7 +62,8 @@ pub(super) enum Number {
 
 impl Number {
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let number = |digits: &str| digits.parse().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()));
+        let number =
+            |digits: &str| digits.parse().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()));
         match text.as_bytes().first()? {
             b'+' => number(&text[1..]).map(Self::MoreThan),
             b'-' => number(&text[1..]).map(Self::LessThan),
