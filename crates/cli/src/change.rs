@@ -130,7 +130,7 @@ fn said(verbose: bool, output: &mut Output, line: String) -> Result<()> {
 }
 
 /// Ask on the terminal. Only an answer that begins with `y` is a yes.
-fn ask(question: &str) -> Result<bool> {
+pub(crate) fn ask(question: &str) -> Result<bool> {
     print_error(&format!("diorite: {} [y/N]", visible(question)));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 use diorite::front_end::host_paths;
 use diorite::{Access, DirectIo, File, FileKind, Unaligned};
 use diorite_copy::{
-    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, ReadStream as _, Sink,
-    Source, StandardInput, Summary, Sync, Unwatched, is_within,
+    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, ReadStream as _, Rehearsal,
+    Selected, Selection, Sink, Source, StandardInput, Summary, Sync, Unwatched, is_within,
 };
+use diorite_files::{Accounts, Ownership, Pattern};
 use serde_json::json;
 
-use crate::args::{Cp, Head};
+use crate::args::{Cp, Head, HolesKept};
 use crate::change::{for_each, in_image, is_worth_showing};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::{Location, is_same_image};
 use crate::output::{Output, json_name};
-use crate::progress::CopyProgress;
+use crate::progress::{CopyProgress, CopySays};
 use crate::size::Size;
 
 /// Size of a read.
@@ -223,7 +224,11 @@ fn is_same_side(a: &Location, b: &Location) -> bool {
 }
 
 pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Result<()> {
-    let Some((to, sources)) = arguments.paths.split_last() else { return Ok(()) };
+    let (to, sources) = match (&arguments.target_directory, arguments.paths.split_last()) {
+        (Some(to), _) => (to, &*arguments.paths),
+        (None, Some((to, sources))) if !sources.is_empty() => (to, sources),
+        _ => return Err(Failure::Usage("cp: a destination is missing; write FROM... TO".to_owned())),
+    };
     if image_of(to).is_none()
         && let Some(from) = sources.iter().find(|from| image_of(from).is_none())
     {
@@ -250,17 +255,26 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     let sources = &all;
     let existing = target.existing(path_of(to), Follow::Yes)?;
     let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
-    if sources.len() > 1 && !is_directory {
+    let is_directory = is_directory && !arguments.no_target_directory;
+    if (sources.len() > 1 || arguments.target_directory.is_some()) && !is_directory {
         return Err(Failure::Usage(format!("{to}: several sources need a directory as destination")));
     }
+    let owner = owner_of(arguments, to, images)?;
+    let rehearsal = Rehearsal::new(&*target);
+    let sink: &dyn Sink = if arguments.dry_run { &rehearsal } else { &*target };
     let mut jobs = Vec::new();
     for from in sources {
         let access = if is_same_side(from, to) { Access::ReadWrite } else { Access::ReadOnly };
         jobs.push((from, open_side(from, access, std::slice::from_ref(to), images)?));
     }
+    let HolesKept = arguments.sparse;
     let recursive = arguments.recursive || arguments.archive;
     let options = CopyOptions {
-        clobber: if arguments.no_clobber { Clobber::Keep } else { Clobber::Replace },
+        clobber: match (arguments.no_clobber, arguments.update) {
+            (true, _) => Clobber::Keep,
+            (_, true) => Clobber::KeepNewer,
+            _ => Clobber::Replace,
+        },
         depth: if recursive { Depth::Tree } else { Depth::File },
         sync: if arguments.no_sync { Sync::Never } else { Sync::AtEnd },
         on_failure: OnFailure::GoOn,
@@ -275,12 +289,31 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     } else {
         0
     };
-    let progress = CopyProgress::new(total, interrupt::cancel());
-    let mut copier = Copier::new(&*target, options, &progress);
+    let says = CopySays {
+        copied: arguments.verbose || arguments.dry_run && !arguments.common.reporting.json,
+        asks: arguments.interactive,
+    };
+    let progress = CopyProgress::new(total, interrupt::cancel(), says);
+    let mut copier = Copier::new(sink, options, &progress);
+    let patterns: Vec<Pattern> = arguments.exclude.iter().map(|text| Pattern::new(text)).collect();
     let mut destination = Destination { location: to, is_directory, copied: HashSet::new() };
     let copied = for_each(sources, |from| {
         let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { return Ok(()) };
-        copy_one(&mut copier, &**side, &*target, from, &mut destination)
+        let start = path_of(from);
+        let is_excluded = |path: &Path| {
+            let below = path.strip_prefix(start).unwrap_or(path).as_os_str().as_bytes();
+            let name = path.file_name().unwrap_or_default().as_bytes();
+            patterns.iter().any(|pattern| pattern.fits(name) || pattern.fits(below))
+        };
+        let selection = Selection {
+            exclude: if patterns.is_empty() { None } else { Some(&is_excluded) },
+            follow_links: arguments.dereference,
+            one_filesystem: arguments.one_file_system,
+            uid: owner.uid,
+            gid: owner.gid,
+            without_data: arguments.dry_run,
+        };
+        copy_one(&mut copier, &Selected::new(&**side, selection, start), sink, from, &mut destination)
     });
     let finished = copier.finish();
     progress.finish();
@@ -292,6 +325,16 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         output.json(summary_json("cp", &summary))?;
     }
     if summary.failed + summary.attributes_lost > 0 { Err(Failure::Reported) } else { copied }
+}
+
+/// The owner that `--chown` gives to the copies.
+fn owner_of(arguments: &Cp, to: &Location, images: &mut Images) -> Result<Ownership> {
+    let Some(text) = &arguments.chown else { return Ok(Ownership::default()) };
+    let accounts = match image_of(to) {
+        Some(image) => Accounts::of(&images.open(image, Access::ReadWrite)?),
+        None => Accounts::of_host(),
+    };
+    Ownership::parse(text, &accounts).map_err(|wrong| Failure::Usage(format!("--chown {wrong}")))
 }
 
 /// The destination of a copy.

@@ -18,7 +18,7 @@ use crate::failure::{Failure, Result, complain};
 use crate::foreign;
 use crate::interrupt;
 use crate::location::is_same_image;
-use crate::progress::CopyProgress;
+use crate::progress::{CopyProgress, CopySays};
 
 /// The source of the content.
 pub(crate) enum Content {
@@ -140,7 +140,7 @@ pub(crate) fn fill(
     if let Some(time) = time {
         tree = tree.not_after(time);
     }
-    let progress = CopyProgress::new(0, interrupt::cancel());
+    let progress = CopyProgress::new(0, interrupt::cancel(), CopySays::default());
     let root = Path::new("/");
     let summary = match content {
         Content::Directory(from) => {

@@ -1,16 +1,19 @@
 //! Progress on a terminal; nothing in a pipe.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use diorite::ErrorKind;
 use diorite_bench::{Cancel, Observer};
-use diorite_copy::Watch;
+use diorite_copy::{FileTree, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::change::ask;
 use crate::failure::{Failure, complain, complain_of_part, visible};
+use crate::stdout::Stdout;
 
 /// Names of small files are shown only after this time, because there may be many.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
@@ -65,13 +68,32 @@ pub(crate) struct CopyProgress {
     started: std::time::Instant,
     /// Files for which there was no space.
     without_space: AtomicU64,
+    says: CopySays,
+    /// The reader of the names has gone.
+    is_unread: AtomicBool,
+}
+
+/// Messages and questions of a copy.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CopySays {
+    /// Each copied file.
+    pub(crate) copied: bool,
+    /// Before a file is replaced.
+    pub(crate) asks: bool,
 }
 
 impl CopyProgress {
     /// A bar for `total` bytes; 0 means unknown.
-    pub(crate) fn new(total: u64, cancel: Cancel) -> Self {
+    pub(crate) fn new(total: u64, cancel: Cancel, says: CopySays) -> Self {
         let bar = bar(total, Unit::Bytes);
-        Self { bar, cancel, started: std::time::Instant::now(), without_space: AtomicU64::new(0) }
+        Self {
+            bar,
+            cancel,
+            started: std::time::Instant::now(),
+            without_space: AtomicU64::new(0),
+            says,
+            is_unread: AtomicBool::new(false),
+        }
     }
 
     /// Whether standard error is a terminal.
@@ -112,8 +134,21 @@ impl Watch for CopyProgress {
         }
     }
 
+    fn copied(&self, source: &dyn FileTree, from: &Path, sink: &dyn FileTree, to: &Path) {
+        if self.says.copied {
+            let line = format!("{} -> {}", source.name_of(from), sink.name_of(to));
+            let printed = self.bar.suspend(|| writeln!(Stdout::lock(), "{}", visible(&line)));
+            self.is_unread.fetch_or(printed.is_err(), Ordering::Relaxed);
+        }
+    }
+
+    fn may_replace(&self, sink: &dyn FileTree, to: &Path) -> bool {
+        let ask = || ask(&format!("replace {}?", sink.name_of(to))).unwrap_or(false);
+        !self.says.asks || self.bar.suspend(ask)
+    }
+
     fn is_cancelled(&self) -> bool {
-        self.cancel.is_cancelled()
+        self.cancel.is_cancelled() || self.is_unread.load(Ordering::Relaxed)
     }
 }
 

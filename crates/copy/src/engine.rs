@@ -233,6 +233,7 @@ impl<'a> Copier<'a> {
             None => {
                 self.files.sink.make_directory(to)?;
                 self.files.summary.directories += 1;
+                self.files.watch.copied(item.source, item.path, self.files.sink, to);
                 Age::New
             }
         };

@@ -32,6 +32,7 @@ mod new_file;
 mod numbers;
 mod pax;
 mod records;
+mod selected;
 mod tree;
 mod user_namespace;
 
@@ -45,6 +46,7 @@ pub use image::{ImageTree, incomplete_name};
 pub use needs::needs;
 pub use new_file::{Clobber, CopyOptions, Depth, OnFailure, Sync};
 pub use pax::{START_BYTES, decompressor, no_archive};
+pub use selected::{Rehearsal, Selected, Selection};
 pub use tree::{
     Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source,
     Target, WriteFile,
@@ -77,6 +79,21 @@ pub trait Watch: Send + std::marker::Sync {
     fn advance(&self, bytes: u64);
     /// A file of a tree, or an attribute of a file, could not be copied. The copy continues.
     fn failed(&self, _: Error) {}
+    /// A file, or a directory without its entries, was copied to `to`.
+    fn copied(
+        &self,
+        source: &dyn FileTree,
+        from: &std::path::Path,
+        sink: &dyn FileTree,
+        to: &std::path::Path,
+    ) {
+        let _ = (source, from, sink, to);
+    }
+    /// Whether an existing file may be replaced.
+    fn may_replace(&self, sink: &dyn FileTree, to: &std::path::Path) -> bool {
+        let _ = (sink, to);
+        true
+    }
     /// Whether to stop.
     fn is_cancelled(&self) -> bool;
 }

@@ -26,6 +26,8 @@ pub enum Clobber {
     Replace,
     /// It is kept.
     Keep,
+    /// It is replaced if the source was changed later.
+    KeepNewer,
 }
 
 /// Whether directories are copied.
@@ -139,8 +141,11 @@ impl<'a> FileMaker<'a> {
     /// Make a copy of anything but a directory at exactly `to`, unless an existing file is kept.
     pub(crate) fn copy(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
         let made = self.make_at(item.meta, to, |maker, target, sync| maker.make(item, target, sync))?;
-        if made && item.meta.links > 1 {
-            self.linked.note(item.meta.identity, to);
+        if made {
+            self.watch.copied(item.source, item.path, self.sink, to);
+            if item.meta.links > 1 {
+                self.linked.note(item.meta.identity, to);
+            }
         }
         Ok(())
     }
@@ -182,9 +187,17 @@ impl<'a> FileMaker<'a> {
         make: impl FnOnce(&mut Self, &Target<'_>, Sync) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         let existing = self.sink.existing(to, Follow::No)?;
-        if existing.is_some() && self.options.clobber == Clobber::Keep {
-            self.summary.skipped += 1;
-            return Ok(false);
+        if let Some(existing) = &existing {
+            let time = |meta: &Meta| (meta.modified.seconds, meta.modified.nanoseconds);
+            let is_kept = match self.options.clobber {
+                Clobber::Replace => false,
+                Clobber::Keep => true,
+                Clobber::KeepNewer => existing.kind != FileKind::Directory && time(existing) >= time(meta),
+            };
+            if is_kept || !self.watch.may_replace(self.sink, to) {
+                self.summary.skipped += 1;
+                return Ok(false);
+            }
         }
         if let Some(existing) = &existing {
             self.refuse_to_replace(to, existing, meta)?;

@@ -72,11 +72,16 @@ impl Accounts {
             let is_text = attributes.is_file() && attributes.size <= BYTES_MAX;
             is_text.then(|| filesystem.read(path).ok()).flatten()
         };
-        let host = |path: &str| fs::read(path).unwrap_or_default();
         match inside("/etc/passwd") {
             Some(users) => Self::parse(&users, &inside("/etc/group").unwrap_or_default()),
-            None => Self::parse(&host("/etc/passwd"), &host("/etc/group")),
+            None => Self::of_host(),
         }
+    }
+
+    /// The accounts of the host.
+    pub fn of_host() -> Self {
+        let read = |path: &str| fs::read(path).unwrap_or_default();
+        Self::parse(&read("/etc/passwd"), &read("/etc/group"))
     }
 
     fn parse(users: &[u8], groups: &[u8]) -> Self {

@@ -145,13 +145,52 @@ pub(crate) struct Cp {
     #[arg(short = 'p', long)]
     pub(crate) preserve: bool,
     /// Do not replace files that exist at the destination
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, overrides_with_all = ["force", "interactive", "update"])]
     pub(crate) no_clobber: bool,
+    /// Replace files that exist at the destination: the default
+    #[arg(short = 'f', long, overrides_with_all = ["no_clobber", "interactive"])]
+    pub(crate) force: bool,
+    /// Ask before a file is replaced
+    #[arg(short = 'i', long, overrides_with_all = ["no_clobber", "force"])]
+    pub(crate) interactive: bool,
+    /// Replace a file only if the source was changed later
+    #[arg(short = 'u', long)]
+    pub(crate) update: bool,
+    /// Print each copied file
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+    /// Follow symbolic links of the source
+    #[arg(short = 'L', long, overrides_with = "no_dereference")]
+    pub(crate) dereference: bool,
+    /// Copy symbolic links as links: the default of -r
+    #[arg(short = 'P', long)]
+    pub(crate) no_dereference: bool,
+    /// Leave directories on other filesystems of the host empty
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
+    /// Leave out files whose name or path below FROM fits, and everything in such a directory; can be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<OsString>,
+    /// Owner of the copies: names of the destination's accounts, or numbers
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub(crate) chown: Option<String>,
+    /// `auto`: holes of the source are holes of the copy, always
+    #[arg(long, value_name = "WHEN", value_parser = sparse, default_value = "auto", hide_default_value = true)]
+    pub(crate) sparse: HolesKept,
+    /// Copy into this directory; all paths are sources
+    #[arg(short = 't', long, value_name = "DIRECTORY", value_hint = ValueHint::AnyPath)]
+    pub(crate) target_directory: Option<Location>,
+    /// The destination is a file name, not a directory to copy into
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    pub(crate) no_target_directory: bool,
+    /// Print what would be copied, and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Do not wait until the copy is on the disk
     #[arg(long)]
     pub(crate) no_sync: bool,
     /// Sources, then the destination: files of the host, IMAGE:/path, or `-` for standard input or output
-    #[arg(value_names = ["FROM", "TO"], required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
+    #[arg(value_names = ["FROM", "TO"], required = true, num_args = 1.., value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
     pub(crate) common: Common,
@@ -295,6 +334,21 @@ pub(crate) struct Du {
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// The only way to copy holes: they are kept, and no zeros become holes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HolesKept;
+
+fn sparse(text: &str) -> Result<HolesKept, String> {
+    match text {
+        "auto" => Ok(HolesKept),
+        "always" | "never" => {
+            Err("only `auto` exists: holes of the source stay holes, and written zeros stay written"
+                .to_owned())
+        }
+        _ => Err("write `auto`".to_owned()),
+    }
 }
 
 fn mode(text: &str) -> Result<ModeChange, String> {

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub(crate) use attributes::{Chmod, Chown, Find, Head, Readlink, Rmdir, Touch, Truncate, Xattr, XattrAction};
-pub(crate) use files::{Cat, Cp, Df, Du, Ln, Ls, Mkdir, Mv, OnePath, Rm, Stat, Tree, When};
+pub(crate) use files::{Cat, Cp, Df, Du, HolesKept, Ln, Ls, Mkdir, Mv, OnePath, Rm, Stat, Tree, When};
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};

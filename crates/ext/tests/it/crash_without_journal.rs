@@ -209,12 +209,13 @@ fn check(
     for promise in promises.iter().filter(|promise| promise.from <= flushed && promise.until >= crash) {
         let inode = volume.inodes.get(numbers[promise.file]).unwrap();
         let content = read_file(&volume, &inode);
-        let bad = content.iter().zip(&promise.content).position(|(a, b)| a != b);
+        let bad = || content.iter().zip(&promise.content).position(|(a, b)| a != b);
         let (len, wanted) = (content.len(), promise.content.len());
         assert!(
             content == promise.content,
-            "file {} after a crash before event {crash}: {len} bytes of {wanted}, first difference {bad:?}\n{output}",
-            promise.file
+            "file {} after a crash before event {crash}: {len} bytes of {wanted}, first difference {:?}\n{output}",
+            promise.file,
+            bad()
         );
     }
 }

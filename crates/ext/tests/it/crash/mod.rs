@@ -51,11 +51,13 @@ pub fn make_image(directory: &Path, arguments: &str, size: &str) -> SparseImage 
     load(Path::new(&path))
 }
 
+static ZEROS: [u8; 65536] = [0; 65536];
+
 pub fn load(path: &Path) -> SparseImage {
     let bytes = std::fs::read(path).unwrap();
     let mut image = SparseImage::new(bytes.len() as u64);
     for (index, chunk) in bytes.chunks(65536).enumerate() {
-        if chunk.iter().any(|byte| *byte != 0) {
+        if chunk != &ZEROS[..chunk.len()] {
             image.write(index as u64 * 65536, chunk);
         }
     }
