@@ -104,7 +104,7 @@ fn a_mount_can_be_idmapped() {
     const IDMAP: &str = r"
 import ctypes, os, subprocess, sys
 libc, (source, target) = ctypes.CDLL(None, use_errno=True), sys.argv[1:]
-with subprocess.Popen(['unshare', '--user', 'sh', '-c', 'echo; sleep 60'], stdout=subprocess.PIPE) as process:
+with subprocess.Popen(['unshare', '--user', 'sh', '-c', 'echo; exec sleep 60'], stdout=subprocess.PIPE) as process:
     process.stdout.readline()
     for name in ('uid_map', 'gid_map'):
         open(f'/proc/{process.pid}/{name}', 'w').write('0 1000 1')
