@@ -8,7 +8,7 @@ use diorite::front_end::host_paths;
 use diorite::{Access, DirectIo, File, FileKind, Unaligned};
 use diorite_copy::{
     Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, ReadStream as _, Rehearsal,
-    Selected, Selection, Sink, Source, StandardInput, Summary, Sync, Unwatched, is_within,
+    Selected, Selection, Side, Sink, Source, StandardInput, Summary, Sync, Unwatched, is_within,
 };
 use diorite_files::{Accounts, Ownership, Pattern};
 use serde_json::json;
@@ -177,13 +177,8 @@ fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// One side of a copy.
-trait Side: Source + Sink {}
-
-impl<T: Source + Sink> Side for T {}
-
-/// Open a side; `others` are locations of the other side.
-fn open_side(
+/// Open a side of a copy; `others` are locations of the other side.
+pub(crate) fn open_side(
     location: &Location,
     access: Access,
     others: &[Location],
@@ -202,7 +197,7 @@ fn open_side(
     })
 }
 
-fn path_of(location: &Location) -> &Path {
+pub(crate) fn path_of(location: &Location) -> &Path {
     match location {
         Location::Host(path) | Location::Image { path, .. } => path,
     }
@@ -216,7 +211,7 @@ fn image_of(location: &Location) -> Option<&Path> {
 }
 
 /// Whether both locations are in one image, or the same file of the host.
-fn is_same_side(a: &Location, b: &Location) -> bool {
+pub(crate) fn is_same_side(a: &Location, b: &Location) -> bool {
     match (image_of(a), image_of(b)) {
         (Some(a), Some(b)) => is_same_image(a, b),
         (a, b) => a == b,

@@ -1,7 +1,7 @@
 //! The initial content of a new filesystem: a directory or a tar archive.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use diorite::front_end::{Clock, ReservedBlocks, VolumeInfo, host_paths, open_tar
 use diorite::{Access, BlockDevice, DirectIo, Filesystem, Owner, SetAttributes, Timestamp};
 use diorite_copy::{
     Copier, CopyOptions, Depth, HostTree, ImageTree, ReadStream, START_BYTES, StandardInput, Summary, Sync,
-    Unwatched, WatchedInput, decompressor, no_archive, unpack,
+    Unwatched, Watch, WatchedInput, decompressor, no_archive, unpack,
 };
 use diorite_device::OpenOptions as DeviceOptions;
 
@@ -57,6 +57,22 @@ impl Content {
             }
         }
         Ok(Self::Archive { reader, name: from.display().to_string() })
+    }
+
+    /// Read the archive with `read`, which also gets its name. `None` if this is a directory.
+    pub(crate) fn read_archive<T>(
+        self,
+        watch: &dyn Watch,
+        read: impl FnOnce(&mut dyn Read, &str) -> T,
+    ) -> Option<T> {
+        match self {
+            Self::Directory(_) => None,
+            Self::Archive { mut reader, name } => Some(read(&mut reader, &name)),
+            Self::StandardInput { start, input } => {
+                let rest = BufReader::with_capacity(START_BYTES, WatchedInput::new(input, watch));
+                Some(read(&mut start.as_slice().chain(rest), StandardInput::NAME))
+            }
+        }
     }
 
     fn open_standard_input() -> Result<Self> {
@@ -151,10 +167,10 @@ pub(crate) fn fill(
             let host = HostTree::new().beside_images(host_paths(&image.to_string_lossy()));
             copier.copy_content(&host, &from, root).and_then(|()| copier.finish())
         }
-        Content::Archive { reader, name } => unpack(reader, &name, &tree, root, &progress),
-        Content::StandardInput { start, input } => {
-            let rest = BufReader::with_capacity(START_BYTES, WatchedInput::new(input, &progress));
-            unpack(start.as_slice().chain(rest), StandardInput::NAME, &tree, root, &progress)
+        archive => {
+            let unpacked =
+                archive.read_archive(&progress, |reader, name| unpack(reader, name, &tree, root, &progress));
+            unpacked.unwrap_or(Ok(Summary::default()))
         }
     };
     if let Some(Owner { uid, gid }) = root_owner {

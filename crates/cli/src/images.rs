@@ -41,6 +41,11 @@ impl Images {
         Self { read_ahead_bytes, ..self }
     }
 
+    /// Whether images are opened read-only.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.opening.read_only
+    }
+
     /// The user's choice of direct I/O, if any.
     pub(crate) fn direct(&self) -> Option<DirectIo> {
         match (self.opening.direct, self.opening.buffered) {

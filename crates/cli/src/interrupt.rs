@@ -55,6 +55,12 @@ pub(crate) fn act(action: Action) {
     let _ = ACTION.set(action);
 }
 
+/// Forget earlier interrupts: another command begins.
+pub(crate) fn begin_again() {
+    CANCEL.reset();
+    SIGNALS.store(0, Ordering::Relaxed);
+}
+
 /// Let the command clean up after a later interrupt.
 pub(crate) fn is_changing() {
     IS_CHANGING.store(true, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use clap::builder::{OsStringValueParser, TypedValueParser, ValueParserFactory};
 use diorite::front_end::{end_of_target, host_paths};
@@ -25,10 +26,48 @@ pub(crate) enum Location {
     },
 }
 
+/// The image and the directory to which paths belong, in the command shell.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    pub(crate) image: PathBuf,
+    pub(crate) directory: PathBuf,
+}
+
+static INSIDE: Mutex<Option<Inside>> = Mutex::new(None);
+
+impl Inside {
+    /// The current directory of the shell, if there is one.
+    pub(crate) fn current() -> Option<Self> {
+        INSIDE.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Let all paths belong to this directory.
+    pub(crate) fn set(self) {
+        *INSIDE.lock().unwrap_or_else(PoisonError::into_inner) = Some(self);
+    }
+
+    fn locate(self, argument: &Path) -> Location {
+        let bytes = argument.as_os_str().as_bytes();
+        if argument == Path::new("-") {
+            return Location::Host(argument.to_owned());
+        }
+        if let Some(path) = bytes.strip_prefix(b"host:") {
+            return Location::Host(PathBuf::from(OsString::from_vec(path.to_vec())));
+        }
+        // A path as the commands print it.
+        let own = [self.image.as_os_str().as_bytes(), b":"].concat();
+        let path = bytes.strip_prefix(&*own).map_or(argument, |path| Path::new(OsStr::from_bytes(path)));
+        Location::Image { path: self.directory.join(path), image: self.image }
+    }
+}
+
 impl Location {
     /// Split an argument at its first `:/` that is not part of a scheme, or at a later one if only the longer image name exists. An existing
     /// host file with the whole name takes precedence.
     pub(crate) fn parse(argument: &Path) -> Self {
+        if let Some(inside) = Inside::current() {
+            return inside.locate(argument);
+        }
         let bytes = argument.as_os_str().as_bytes();
         match end_of_image(bytes) {
             Some(at) if argument.symlink_metadata().is_err() => Self::Image {

@@ -13,6 +13,7 @@ mod data;
 mod devices;
 mod diskperf;
 mod du;
+mod edit;
 mod entry;
 mod failure;
 mod fill;
@@ -20,6 +21,7 @@ mod find;
 mod foreign;
 mod free_space;
 mod generate;
+mod hash;
 mod images;
 mod inherited;
 mod interrupt;
@@ -38,9 +40,12 @@ mod progress;
 mod raw;
 mod repro;
 mod serve;
+mod shell;
 mod size;
 mod stat;
 mod stdout;
+mod sync;
+mod tar;
 mod top;
 mod tree;
 mod volume;
@@ -112,6 +117,12 @@ fn opening_of(command: &Command) -> Opening {
         Command::Chown(arguments) => arguments.common.opening,
         Command::Touch(arguments) => arguments.common.opening,
         Command::Truncate(arguments) => arguments.common.opening,
+        Command::Sync(arguments) => arguments.common.opening,
+        Command::Diff(arguments) => arguments.common.opening,
+        Command::Edit(arguments) => arguments.common.opening,
+        Command::Shell(arguments) => arguments.opening,
+        Command::Tar(arguments) => arguments.common.opening,
+        Command::Hash(arguments) => arguments.common.opening,
         Command::Xattr(arguments) => arguments.action.common().opening,
         _ => Opening::default(),
     }
@@ -143,6 +154,12 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Rm(arguments) => change::rm(arguments, images, output),
         Command::Mkdir(arguments) => change::mkdir(arguments, images, output),
         Command::Rmdir(arguments) => change::rmdir(arguments, images, output),
+        Command::Sync(arguments) => sync::sync(arguments, images, output),
+        Command::Diff(arguments) => sync::diff(arguments, images, output),
+        Command::Edit(arguments) => edit::edit(arguments, images, output),
+        Command::Shell(arguments) => shell::shell(arguments, images),
+        Command::Tar(arguments) => tar::tar(arguments, images, output),
+        Command::Hash(arguments) => hash::hash(arguments, images, output),
         Command::Find(arguments) => find::find(arguments, images, output),
         Command::Head(arguments) => data::head(arguments, images, output),
         Command::Readlink(arguments) => stat::readlink(arguments, images, output),

@@ -97,6 +97,12 @@ impl Output {
         Ok(())
     }
 
+    /// Write one line, now.
+    pub(crate) fn say(mut self, line: &str) -> Result<()> {
+        self.line(line)?;
+        self.flush()
+    }
+
     /// Flush the buffer.
     pub(crate) fn flush(&mut self) -> Result<()> {
         Ok(self.writer.flush()?)

@@ -36,6 +36,30 @@ pub(crate) fn to_attribute(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(value)
 }
 
+/// The text of a list; `None` if the value is malformed.
+pub(crate) fn to_text(value: &[u8]) -> Option<String> {
+    let entries = value.strip_prefix(&VERSION.to_le_bytes()).filter(|entries| entries.len() % 8 == 0)?;
+    let mut text = String::new();
+    for entry in entries.chunks_exact(8) {
+        let [tag, permissions] = [[entry[0], entry[1]], [entry[2], entry[3]]].map(u16::from_le_bytes);
+        let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+        let (kind, who) = match tag {
+            0x01 => ("user", String::new()),
+            0x02 => ("user", id.to_string()),
+            TAG_GROUP => ("group", String::new()),
+            0x08 => ("group", id.to_string()),
+            0x10 => ("mask", String::new()),
+            0x20 => ("other", String::new()),
+            _ => return None,
+        };
+        let bits = [(4, 'r'), (2, 'w'), (1, 'x')];
+        let letters: String =
+            bits.map(|(bit, letter)| if permissions & bit == 0 { '-' } else { letter }).iter().collect();
+        text.push_str(&format!("{kind}:{who}:{letters}\n"));
+    }
+    Some(text)
+}
+
 /// The permission bits of a file that loses the attribute `name`. With an access control list, the bits of the group are the mask of the
 /// list; without it, they must be the permissions of the group.
 pub(crate) fn permissions_without(name: &[u8], value: &[u8], permissions: u16) -> u16 {
@@ -100,6 +124,8 @@ mod tests {
             [entry(1, 6, none), entry(2, 5, 0), entry(4, 4, none), entry(16, 4, none), entry(32, 4, none)];
         assert_eq!(value, [&2u32.to_le_bytes()[..], &entries.concat()].concat());
         assert_eq!(to_attribute(b"user:no-such-user:rwx:1234").unwrap()[8..12], 1234u32.to_le_bytes());
+        assert_eq!(to_text(&value).unwrap(), "user::rw-\nuser:0:r-x\ngroup::r--\nmask::r--\nother::r--\n");
+        assert_eq!((to_text(b""), to_text(&value[..9])), (None, None));
         for wrong in ["user:no such user:rwx", "nonsense", "user::rq-", "mask:1:rwx"] {
             assert!(to_attribute(wrong.as_bytes()).is_err(), "{wrong}");
         }

@@ -55,6 +55,24 @@ pub fn unpack(
     Ok(unpacker.summary)
 }
 
+/// Call `each` with the name of every entry of a tar stream, and with the target of a link.
+///
+/// # Errors
+/// The stream cannot be read, or `each` failed.
+pub fn list_archive<E: From<Error>>(
+    stream: impl Read,
+    name: &str,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut entries = Entries::new(stream);
+    let failure = |source| Error::Archive { archive: name.to_owned(), source };
+    while let Some(entry) = entries.next_entry().map_err(failure)? {
+        let is_link = matches!(entry.header.entry_type(), EntryType::Symlink | EntryType::Link);
+        each(&entry.name, if is_link { &entry.link } else { b"" })?;
+    }
+    Ok(())
+}
+
 struct Unpacker<'a> {
     name: &'a str,
     sink: &'a dyn Sink,

@@ -149,6 +149,10 @@ mod tests {
             unreachable!("only names are asked for")
         }
 
+        fn remove_directory(&self, _: &Path) -> Result<(), Error> {
+            unreachable!("only names are asked for")
+        }
+
         fn set_meta(&self, _: &Path, _: &Meta, _: &Attributes) -> Result<Vec<LostAttribute>, Error> {
             unreachable!("only names are asked for")
         }

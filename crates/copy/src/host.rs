@@ -285,6 +285,11 @@ impl Sink for HostTree {
         remove().map_err(|error| Error::host(path, "remove", error))
     }
 
+    fn remove_directory(&self, path: &Path) -> Result<(), Error> {
+        let remove = || fs::remove_dir(reachable(path)?);
+        remove().map_err(|error| Error::host(path, "remove the directory", error))
+    }
+
     fn open_special<'w>(
         &self,
         path: &Path,

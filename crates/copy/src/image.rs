@@ -296,6 +296,10 @@ impl Sink for ImageTree {
         self.filesystem.remove_file(path).map_err(self.error(path, "remove"))
     }
 
+    fn remove_directory(&self, path: &Path) -> Result<(), Error> {
+        self.filesystem.remove_dir(path).map_err(self.error(path, "remove the directory"))
+    }
+
     fn set_meta(
         &self,
         path: &Path,

@@ -16,6 +16,7 @@
 
 mod acl_text;
 mod archive;
+mod compare;
 mod copied_names;
 mod copy_tree;
 mod engine;
@@ -30,13 +31,15 @@ mod linked;
 mod needs;
 mod new_file;
 mod numbers;
+mod pack;
 mod pax;
 mod records;
 mod selected;
 mod tree;
 mod user_namespace;
 
-pub use archive::unpack;
+pub use archive::{list_archive, unpack};
+pub use compare::{CompareOptions, Difference, Side, Start, compare, remove_extra};
 pub use copy_tree::CopyTree;
 pub use engine::{Copier, data_bytes, is_within};
 pub use error::Error;
@@ -45,6 +48,7 @@ pub use host_stream::{StandardInput, WatchedInput};
 pub use image::{ImageTree, incomplete_name};
 pub use needs::needs;
 pub use new_file::{Clobber, CopyOptions, Depth, OnFailure, Sync};
+pub use pack::Packer;
 pub use pax::{START_BYTES, decompressor, no_archive};
 pub use selected::{Rehearsal, Selected, Selection};
 pub use tree::{

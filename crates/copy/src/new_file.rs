@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use diorite::FileKind;
 
+use crate::compare::is_up_to_date;
 use crate::file_data::{Copied, FileData};
 use crate::linked::Linked;
 use crate::tree::{
@@ -28,6 +29,8 @@ pub enum Clobber {
     Keep,
     /// It is replaced if the source was changed later.
     KeepNewer,
+    /// It is replaced unless it has the size and the modification time of the source; then only owner and permissions are set.
+    KeepSame,
 }
 
 /// Whether directories are copied.
@@ -140,6 +143,9 @@ impl<'a> FileMaker<'a> {
 
     /// Make a copy of anything but a directory at exactly `to`, unless an existing file is kept.
     pub(crate) fn copy(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
+        if self.options.clobber == Clobber::KeepSame && self.keep_same(item, to)? {
+            return Ok(());
+        }
         let made = self.make_at(item.meta, to, |maker, target, sync| maker.make(item, target, sync))?;
         if made {
             self.watch.copied(item.source, item.path, self.sink, to);
@@ -148,6 +154,23 @@ impl<'a> FileMaker<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Keep a file that is up to date. Returns whether there is one.
+    fn keep_same(&mut self, item: Item<'_>, to: &Path) -> Result<bool, Error> {
+        let Some(existing) = self.sink.existing(to, Follow::No)? else { return Ok(false) };
+        if !is_up_to_date(item.source, item.path, item.meta, self.sink, to, &existing)? {
+            return Ok(false);
+        }
+        let owner = |meta: &Meta| (meta.permissions, meta.uid, meta.gid);
+        if owner(&item.meta.safe()) != owner(&existing) {
+            self.finish_attributes(item, to, to)?;
+        }
+        if item.meta.links > 1 {
+            self.linked.note(item.meta.identity, to);
+        }
+        self.summary.skipped += 1;
+        Ok(true)
     }
 
     /// Put content into a new file at `to`, or into the device or pipe there.
@@ -190,7 +213,7 @@ impl<'a> FileMaker<'a> {
         if let Some(existing) = &existing {
             let time = |meta: &Meta| (meta.modified.seconds, meta.modified.nanoseconds);
             let is_kept = match self.options.clobber {
-                Clobber::Replace => false,
+                Clobber::Replace | Clobber::KeepSame => false,
                 Clobber::Keep => true,
                 Clobber::KeepNewer => existing.kind != FileKind::Directory && time(existing) >= time(meta),
             };

@@ -22,7 +22,7 @@ const ENCODED_XATTR: &str = "LIBARCHIVE.xattr.";
 /// The label of `SELinux`, as text.
 const SELINUX: (&str, &[u8]) = ("RHT.security.selinux", b"security.selinux");
 /// Access control lists as text, and the attributes that they are.
-const ACLS: [(&str, &[u8]); 2] =
+pub(crate) const ACLS: [(&str, &[u8]); 2] =
     [("SCHILY.acl.access", b"system.posix_acl_access"), ("SCHILY.acl.default", b"system.posix_acl_default")];
 /// Begins the keywords of sparse files.
 const SPARSE: &str = "GNU.sparse.";

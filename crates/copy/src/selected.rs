@@ -224,6 +224,10 @@ impl Sink for Rehearsal<'_> {
         Ok(())
     }
 
+    fn remove_directory(&self, _: &Path) -> Result<(), Error> {
+        Ok(())
+    }
+
     fn set_meta(&self, _: &Path, _: &Meta, _: &Attributes) -> Result<Vec<LostAttribute>, Error> {
         Ok(Vec::new())
     }

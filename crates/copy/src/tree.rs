@@ -191,6 +191,8 @@ pub trait Sink: FileTree {
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error>;
     /// Remove anything but a directory.
     fn remove(&self, path: &Path) -> Result<(), Error>;
+    /// Remove an empty directory.
+    fn remove_directory(&self, path: &Path) -> Result<(), Error>;
     /// Set owner, permissions, times and extended attributes of a new file. Returns the attributes that could not be set. All others are set,
     /// even if this fails.
     fn set_meta(

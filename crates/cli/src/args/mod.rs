@@ -16,7 +16,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
-pub(crate) use attributes::{Chmod, Chown, Find, Head, Readlink, Rmdir, Touch, Truncate, Xattr, XattrAction};
+pub(crate) use attributes::{
+    Algorithm, Chmod, Chown, Diff, Edit, Find, Hash, Head, Readlink, Rmdir, Shell, SyncTrees, Tar, Touch,
+    Truncate, Xattr, XattrAction,
+};
 pub(crate) use files::{Cat, Cp, Df, Du, HolesKept, Ln, Ls, Mkdir, Mv, OnePath, Rm, Stat, Tree, When};
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
@@ -54,6 +57,12 @@ Examples:
   diorite mkfs -d rootfs/ 'disk.img?partition=1'
 
 Exit status: 0 done, 1 the operation failed, 2 wrong usage, 141 the reader of the output is closed.";
+
+const TAR_EXAMPLES: &str = "\
+Examples:
+  diorite tar -c disk.img:/etc | gzip > etc.tar.gz
+  zstdcat root.tar.zst | diorite tar -x -C disk.img:/
+  diorite tar -c -f home.tar -C disk.img:/home ann bob";
 
 /// Direct I/O through the filesystem, in user space: files on ext2, ext3 and ext4 images and devices without a mount.
 #[derive(Debug, Parser)]
@@ -102,6 +111,29 @@ pub(crate) enum Command {
     ///
     /// Without -r the content of pipes and devices is copied, and content is written into them.
     Cp(Cp),
+    /// Make a tree equal to another one: only files that differ are copied
+    ///
+    /// A file is up to date if its size and modification time are those of the source. Each file is replaced when its copy is complete,
+    /// so an interrupted run can be repeated.
+    Sync(SyncTrees),
+    /// Compare two trees or files, of images or of the host
+    ///
+    /// Exit status 0 if they are equal, 1 if they differ or the comparison failed.
+    Diff(Diff),
+    /// Edit a file of an image in your editor
+    Edit(Edit),
+    /// Work in an image with one prompt or script: the commands on files, cd and pwd
+    ///
+    /// The image is opened once. Paths are in the image, relative to the current directory; host:PATH is a file of the host. A script ends
+    /// at the first command that fails.
+    Shell(Shell),
+    /// Write, extract or list tar archives of images and of the host
+    ///
+    /// Archives have owners, times with their fraction, access lists, extended attributes, holes, hard links and device nodes.
+    #[command(after_help = TAR_EXAMPLES)]
+    Tar(Tar),
+    /// Print checksums of files
+    Hash(Hash),
     /// Rename or move files within an image
     Mv(Mv),
     /// Remove files

@@ -16,3 +16,4 @@ mod mkfs;
 mod refusals;
 mod serve;
 mod streams;
+mod trees;

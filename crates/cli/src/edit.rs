@@ -1,0 +1,116 @@
+//! The command edit: a file of an image in the user's editor.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use diorite::{Access, Filesystem};
+use serde_json::json;
+
+use crate::args::Edit;
+use crate::change::{in_image, json_path, report};
+use crate::failure::{Failure, Result, complain};
+use crate::images::Images;
+use crate::interrupt;
+use crate::location::Location;
+use crate::output::Output;
+
+/// Larger files are not edited.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// The editor's command line.
+fn editor(arguments: &Edit) -> String {
+    let given = |name| std::env::var(name).ok().filter(|text: &String| !text.trim().is_empty());
+    arguments
+        .editor
+        .clone()
+        .or_else(|| given("VISUAL"))
+        .or_else(|| given("EDITOR"))
+        .unwrap_or_else(|| "vi".to_owned())
+}
+
+/// The content of the file; empty if there is none.
+fn content(filesystem: &Filesystem, location: &Location, path: &Path) -> Result<Vec<u8>> {
+    match filesystem.metadata(path) {
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        Err(error) => return Err(Failure::of(location, "edit", &error)),
+        Ok(found) if !found.is_file() => {
+            return Err(Failure::Failed(format!("{location}: cannot edit: it is not a regular file")));
+        }
+        Ok(found) if found.size > BYTES_MAX => {
+            let why = "it is larger than 64M; copy it out with `diorite cp`";
+            return Err(Failure::Failed(format!("{location}: cannot edit: {why}")));
+        }
+        Ok(_) => {}
+    }
+    filesystem.read(path).map_err(Failure::map(location, "read"))
+}
+
+pub(crate) fn edit(arguments: &Edit, images: &mut Images, output: &mut Output) -> Result<()> {
+    let location = &arguments.path;
+    let (image, path) = in_image(location)?;
+    let filesystem = images.open(image, Access::ReadWrite)?;
+    let before = content(&filesystem, location, path)?;
+    let directory =
+        tempfile::tempdir().map_err(|error| Failure::host("the temporary directory", "make", &error))?;
+    // The editor chooses the syntax by the name.
+    let copy = directory.path().join(path.file_name().unwrap_or_default());
+    let failure = |error: std::io::Error| Failure::host(copy.display(), "write the copy", &error);
+    #[expect(clippy::disallowed_methods, reason = "the copy for the editor")]
+    let mut file = std::fs::File::create_new(&copy).map_err(failure)?;
+    file.write_all(&before).map_err(failure)?;
+    drop(file);
+    let command = editor(arguments);
+    output.flush()?;
+    let status = Command::new("sh").args(["-c", &format!("{command} \"$1\""), "sh"]).arg(&copy).status();
+    let status = status.map_err(|error| Failure::host(&command, "start the editor", &error))?;
+    interrupt::check()?;
+    if !status.success() {
+        return Err(Failure::Failed(format!(
+            "{location}: not changed: the editor `{command}` failed ({status})"
+        )));
+    }
+    #[expect(clippy::disallowed_methods, reason = "the copy for the editor")]
+    let after =
+        std::fs::read(&copy).map_err(|error| Failure::host(copy.display(), "read the copy", &error))?;
+    let is_changed = after != before;
+    if is_changed {
+        replace(&filesystem, location, path, &after)?;
+    } else if !arguments.common.reporting.json {
+        complain(&format!("{location}: not changed"));
+    }
+    report(
+        arguments.common.reporting,
+        Ok(()),
+        output,
+        || json!({ "command": "edit", "path": json_path(path), "changed": is_changed }),
+    )
+}
+
+/// Give the file the content under a temporary name, so that a failure leaves the old file.
+fn replace(filesystem: &Filesystem, location: &Location, path: &Path, content: &[u8]) -> Result<()> {
+    let failure = |error| Failure::of(location, "write", &error);
+    let path = &diorite_files::canonical(filesystem, path).map_err(failure)?;
+    let temporary = diorite_copy::incomplete_name(path);
+    let replaced = filesystem.write(&temporary, content).and_then(|()| {
+        if let Ok(old) = filesystem.resolve(path) {
+            let new = filesystem.resolve(&temporary)?;
+            let attributes = old.attributes()?;
+            for name in old.xattr_names()? {
+                new.set_xattr(&name, &old.xattr(&name)?, diorite::XattrMode::Set)?;
+            }
+            new.set_attributes(&diorite::SetAttributes {
+                permissions: Some(attributes.permissions),
+                uid: Some(attributes.owner.uid),
+                gid: Some(attributes.owner.gid),
+                ..Default::default()
+            })?;
+        }
+        filesystem.rename(&temporary, path)
+    });
+    replaced.map_err(|error| {
+        // The first error is reported.
+        let _ = filesystem.remove_file(&temporary);
+        failure(error)
+    })
+}

@@ -1,0 +1,96 @@
+//! The command hash: checksums of files, as sha256sum prints them.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use diorite::{Access, DirectIo, File, FileKind, Unaligned};
+use serde_json::json;
+use sha2::{Digest, Sha256, Sha512};
+
+use crate::args::{Algorithm, Hash};
+use crate::change::{for_each, in_image, json_path, report};
+use crate::entry::{location_bytes, walked, whole};
+use crate::failure::{Failure, Result, complain_of_part};
+use crate::images::Images;
+use crate::interrupt;
+use crate::location::Location;
+use crate::output::Output;
+
+/// Size of a read.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// The checksum of a file, in hexadecimal digits.
+fn digest(file: &File, algorithm: Algorithm) -> diorite::Result<String> {
+    match algorithm {
+        Algorithm::Sha256 => digest_with(file, Sha256::new()),
+        Algorithm::Sha512 => digest_with(file, Sha512::new()),
+    }
+}
+
+fn digest_with<D: Digest>(file: &File, mut state: D) -> diorite::Result<String> {
+    let mut buffer = file.buffer(CHUNK_BYTES)?;
+    let mut offset = 0;
+    loop {
+        let count = file.read_at(&mut buffer, offset)?;
+        state.update(&buffer[..count]);
+        offset += count as u64;
+        if count < buffer.len() {
+            break;
+        }
+    }
+    let mut text = String::new();
+    for byte in state.finalize() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
+
+pub(crate) fn hash(arguments: &Hash, images: &mut Images, output: &mut Output) -> Result<()> {
+    let mut files = Vec::new();
+    let json = arguments.common.reporting.json;
+    let done = for_each(&images.expand(&arguments.paths, Access::ReadOnly)?, |location| {
+        let (image, path) = in_image(location)?;
+        let filesystem = images.open(image, Access::ReadOnly)?;
+        let direct = images.direct().unwrap_or(DirectIo::Preferred);
+        let mut one = |path: &Path| {
+            let at = Location::Image { image: image.to_owned(), path: path.to_owned() };
+            let failure = |error| Failure::of(&at, "read", &error);
+            let options = filesystem.open_options().read(true).direct(direct).unaligned(Unaligned::Bounce);
+            let file = options.open(path).map_err(failure)?;
+            let digest = digest(&file, arguments.algorithm).map_err(failure)?;
+            if json {
+                files.push(json!({ "path": json_path(path), "digest": digest }));
+                return Ok(());
+            }
+            output.text(&format!("{digest}  "))?;
+            output.name(&location_bytes(image, path))?;
+            output.line("")
+        };
+        let kind = filesystem.metadata(path).map_err(Failure::map(location, "read"))?.kind;
+        if kind != FileKind::Directory || !arguments.recursive {
+            return one(path);
+        }
+        let mut is_partial = false;
+        for entry in filesystem.walk(path) {
+            interrupt::check()?;
+            let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
+            if entry.attributes.is_file() {
+                match one(&entry.path) {
+                    Err(Failure::Failed(text)) => {
+                        complain_of_part(&text);
+                        is_partial = true;
+                    }
+                    other => other?,
+                }
+            }
+        }
+        whole(is_partial)
+    });
+    let algorithm = arguments.algorithm.name();
+    report(
+        arguments.common.reporting,
+        done,
+        output,
+        || json!({ "command": "hash", "algorithm": algorithm, "files": files }),
+    )
+}

@@ -1,0 +1,292 @@
+//! The command shell: commands on the files of one open image, from a terminal, a script or `-c`.
+//!
+//! Each line is parsed as the arguments of the program. A path is in the image, relative to the current directory; `host:PATH` is a file of
+//! the host.
+
+use std::io::{BufRead as _, IsTerminal as _};
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use diorite::{Access, Filesystem};
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::Validator;
+use rustyline::{Context, Editor, Helper};
+
+use crate::args::{Cli, Command, Shell};
+use crate::failure::{Failure, Result};
+use crate::images::Images;
+use crate::interrupt;
+use crate::location::{Inside, Location};
+use crate::output::Output;
+
+/// Commands that the shell has beside those of the program.
+const OWN: [&str; 5] = ["cd", "pwd", "help", "exit", "quit"];
+
+/// The number of lines in the history.
+const HISTORY_MAX: usize = 1000;
+
+const HELP: &str = "\
+Commands: those of `diorite` on files, such as ls, cat, cp, mv, rm, mkdir, chmod, find, du, tar; `COMMAND --help` explains one.
+Paths are in the image; host:PATH is a file of the host: `cp host:a.jpg /photos`.
+cd [DIRECTORY], pwd, help, exit";
+
+/// Whether the command makes sense in the shell: it works on files of open images.
+fn is_allowed(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Mkfs(_)
+            | Command::Mount(_)
+            | Command::Umount(_)
+            | Command::Serve(_)
+            | Command::Shell(_)
+            | Command::Bonnie(_)
+            | Command::Job(_)
+            | Command::Repro(_)
+            | Command::Diskperf(_)
+            | Command::Top(_)
+            | Command::Check(_)
+    )
+}
+
+/// The outcome of a line.
+enum Next {
+    Continue,
+    Exit,
+}
+
+struct Session<'a> {
+    image: PathBuf,
+    filesystem: Filesystem,
+    images: &'a mut Images,
+}
+
+impl Session<'_> {
+    fn directory() -> PathBuf {
+        Inside::current().map_or_else(|| "/".into(), |inside| inside.directory)
+    }
+
+    fn enter(&self, directory: PathBuf) {
+        Inside { image: self.image.clone(), directory }.set();
+    }
+
+    /// Run a line.
+    fn line(&mut self, line: &str) -> Result<Next> {
+        let words = words(line)?;
+        let Some((command, rest)) = words.split_first() else { return Ok(Next::Continue) };
+        interrupt::begin_again();
+        match command.as_str() {
+            "exit" | "quit" => return Ok(Next::Exit),
+            "help" | "?" => Output::new().say(HELP)?,
+            "pwd" => Output::new().say(&Self::directory().display().to_string())?,
+            "cd" => self.change_directory(rest.first().map_or("/", String::as_str))?,
+            _ => self.run(&words)?,
+        }
+        Ok(Next::Continue)
+    }
+
+    fn change_directory(&self, to: &str) -> Result<()> {
+        let location = Location::parse(Path::new(to));
+        let path = location.path_inside();
+        let failure = |error| Failure::of(&location, "change to", &error);
+        let path = diorite_files::canonical(&self.filesystem, path).map_err(failure)?;
+        if !self.filesystem.metadata(&path).map_err(failure)?.is_dir() {
+            return Err(Failure::Failed(format!("{location}: cannot change to: it is not a directory")));
+        }
+        self.enter(path);
+        Ok(())
+    }
+
+    fn run(&mut self, words: &[String]) -> Result<()> {
+        let arguments = std::iter::once("diorite").chain(words.iter().map(String::as_str));
+        let cli = match Cli::try_parse_from(arguments) {
+            Ok(cli) => cli,
+            Err(said) => {
+                let _ = said.print();
+                return if said.use_stderr() { Err(Failure::Reported) } else { Ok(()) };
+            }
+        };
+        if !is_allowed(&cli.command) {
+            return Err(Failure::Failed(format!(
+                "{}: not a command of this shell; run it outside",
+                words[0]
+            )));
+        }
+        let mut output = Output::new();
+        let done = crate::dispatch(&cli.command, self.images, &mut output);
+        let shown = output.finish(&done);
+        done.and(shown)
+    }
+}
+
+/// The words of a line: quotes and backslashes as in a shell, `#` for a comment.
+fn words(line: &str) -> Result<Vec<String>> {
+    let (mut words, mut word, mut is_open) = (Vec::new(), String::new(), false);
+    let mut rest = line.chars();
+    while let Some(next) = rest.next() {
+        match next {
+            '#' if !is_open => break,
+            quote @ ('\'' | '"') => {
+                is_open = true;
+                loop {
+                    match rest.next() {
+                        None => return Err(Failure::Usage(format!("{line}: a quote is not closed"))),
+                        Some(end) if end == quote => break,
+                        Some('\\') if quote == '"' => word.extend(rest.next()),
+                        Some(inside) => word.push(inside),
+                    }
+                }
+            }
+            '\\' => {
+                is_open = true;
+                word.extend(rest.next());
+            }
+            space if space.is_whitespace() => {
+                if std::mem::take(&mut is_open) {
+                    words.push(std::mem::take(&mut word));
+                }
+            }
+            other => {
+                is_open = true;
+                word.push(other);
+            }
+        }
+    }
+    if is_open {
+        words.push(word);
+    }
+    Ok(words)
+}
+
+pub(crate) fn shell(arguments: &Shell, images: &mut Images) -> Result<()> {
+    let image = match &arguments.image {
+        Location::Host(image) | Location::Image { image, .. } => image.clone(),
+    };
+    let access = if images.is_read_only() { Access::ReadOnly } else { Access::ReadWrite };
+    let filesystem = images.open(&image, access)?;
+    let mut session = Session { image, filesystem, images };
+    session.enter(arguments.image.in_image().1.to_owned());
+    if let Some(commands) = &arguments.commands {
+        return script(&mut session, commands.split(['\n', ';']).map(|line| Ok(line.to_owned())));
+    }
+    if std::io::stdin().is_terminal() {
+        return interactive(&mut session);
+    }
+    script(&mut session, std::io::stdin().lock().lines())
+}
+
+/// Run lines up to the first failure.
+fn script(session: &mut Session<'_>, lines: impl Iterator<Item = std::io::Result<String>>) -> Result<()> {
+    for line in lines {
+        let line = line.map_err(|error| Failure::host("standard input", "read", &error))?;
+        if matches!(session.line(&line)?, Next::Exit) {
+            break;
+        }
+        interrupt::check()?;
+    }
+    Ok(())
+}
+
+fn interactive(session: &mut Session<'_>) -> Result<()> {
+    let failure =
+        |error: ReadlineError| Failure::Failed(format!("shell: the terminal cannot be read: {error}"));
+    let mut editor: Editor<Names, DefaultHistory> = Editor::new().map_err(failure)?;
+    editor.set_helper(Some(Names { filesystem: session.filesystem.clone() }));
+    let _ = rustyline::config::Configurer::set_max_history_size(&mut editor, HISTORY_MAX);
+    let history = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state/diorite/history"));
+    if let Some(history) = &history {
+        // The first session has none.
+        let _ = editor.load_history(history);
+    }
+    loop {
+        let prompt = format!("{}:{}> ", session.image.display(), Session::directory().display());
+        match editor.readline(&prompt) {
+            Ok(line) => {
+                let _ = editor.add_history_entry(&line);
+                match session.line(&line) {
+                    Ok(Next::Exit) => break,
+                    Ok(Next::Continue) => {}
+                    Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
+                    Err(failure) => {
+                        failure.report();
+                    }
+                }
+            }
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => break,
+            Err(error) => return Err(failure(error)),
+        }
+    }
+    if let Some(history) = &history
+        && let Some(directory) = history.parent()
+        && std::fs::create_dir_all(directory).is_ok()
+    {
+        // A history that cannot be kept is no failure of the session.
+        let _ = editor.save_history(history);
+    }
+    Ok(())
+}
+
+/// Completes commands, and paths in the image.
+struct Names {
+    filesystem: Filesystem,
+}
+
+impl Helper for Names {}
+
+impl Highlighter for Names {}
+
+impl Validator for Names {}
+
+impl Hinter for Names {
+    type Hint = String;
+}
+
+impl Completer for Names {
+    type Candidate = String;
+
+    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
+        let line = &line[..at];
+        let start = line.rfind(char::is_whitespace).map_or(0, |space| space + 1);
+        let word = &line[start..];
+        if line[..start].trim().is_empty() {
+            let commands = <Cli as clap::CommandFactory>::command();
+            let names = commands.get_subcommands().map(|command| command.get_name().to_owned());
+            let names = names.chain(OWN.map(ToOwned::to_owned));
+            let mut names: Vec<String> = names.filter(|name| name.starts_with(word)).collect();
+            names.sort();
+            return Ok((start, names));
+        }
+        let name_start = word.rfind('/').map_or(0, |slash| slash + 1);
+        let (directory, name) = word.split_at(name_start);
+        let directory = Session::directory().join(directory);
+        let mut names = Vec::new();
+        for entry in self.filesystem.read_dir(&directory).into_iter().flatten().flatten() {
+            let Ok(found) = String::from_utf8(entry.name.clone()) else { continue };
+            if found.starts_with(name) && (!found.starts_with('.') || name.starts_with('.')) {
+                let is_directory = entry.kind == Some(diorite::FileKind::Directory);
+                names.push(if is_directory { format!("{found}/") } else { found });
+            }
+        }
+        names.sort();
+        Ok((start + name_start, names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_as_in_a_shell() {
+        let split = |line: &str| words(line).unwrap();
+        assert_eq!(split("ls -l  /a"), ["ls", "-l", "/a"]);
+        assert_eq!(split(r#"cat 'a b' "c\"d" e\ f '' # not this"#), ["cat", "a b", "c\"d", "e f", ""]);
+        assert_eq!(split("a#b"), ["a#b"]);
+        assert!(split("  ").is_empty());
+        assert!(words("ls 'a").is_err());
+    }
+}

@@ -1,0 +1,208 @@
+//! The command tar: trees of images and of the host as tar streams, and back.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use diorite::Access;
+use diorite_copy::{
+    HostTree, ImageTree, Packer, Selected, Selection, Sink, Source, Summary, list_archive, unpack,
+};
+use diorite_files::Pattern;
+
+use crate::args::Tar;
+use crate::data::summary_json;
+use crate::failure::{Failure, Result};
+use crate::fill::Content;
+use crate::images::Images;
+use crate::interrupt;
+use crate::location::Location;
+use crate::output::Output;
+use crate::progress::{CopyProgress, CopySays};
+use crate::stdout::Stdout;
+
+/// Size of a write to the archive.
+const WRITE_BYTES: usize = 1 << 20;
+
+pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> Result<()> {
+    if arguments.create {
+        return create(arguments, images, output);
+    }
+    if let Some(word) = arguments.paths.first() {
+        return Err(Failure::Usage(format!(
+            "{}: tar extracts and lists whole archives; use --exclude, or leave it out",
+            word.display()
+        )));
+    }
+    let no_archive =
+        || Failure::Usage("-f: a directory is no archive; to copy one, use `diorite cp -r`".to_owned());
+    let content = Content::open(&arguments.file, Path::new(""))?;
+    let says = CopySays { copied: false, asks: false };
+    let progress = CopyProgress::new(0, interrupt::cancel(), says);
+    if arguments.list {
+        let listed = content.read_archive(&progress, |reader, name| {
+            list_archive(reader, name, |entry, target| {
+                output.name(entry)?;
+                if arguments.verbose && !target.is_empty() {
+                    output.text(" -> ")?;
+                    output.name(target)?;
+                }
+                output.line("")
+            })
+        });
+        return listed.unwrap_or_else(|| Err(no_archive()));
+    }
+    let Some(to) = &arguments.directory else {
+        return Err(Failure::Usage(
+            "tar -x: the destination is missing; add -C IMAGE:/ or -C DIRECTORY".to_owned(),
+        ));
+    };
+    interrupt::is_changing();
+    let (sink, path): (Box<dyn Sink>, &Path) = match to {
+        Location::Host(path) => (Box::new(HostTree::new()), path),
+        Location::Image { image, path } => (Box::new(tree_of(image, Access::ReadWrite, images)?), path),
+    };
+    let unpacked =
+        content.read_archive(&progress, |reader, name| unpack(reader, name, &*sink, path, &progress));
+    progress.finish();
+    let summary = unpacked.ok_or_else(no_archive)??;
+    finish(arguments, &summary, output)
+}
+
+/// The files of an image.
+fn tree_of(image: &Path, access: Access, images: &mut Images) -> Result<ImageTree> {
+    let filesystem = images.open(image, access)?;
+    Ok(ImageTree::new(filesystem, image.display().to_string(), images.direct()))
+}
+
+/// Report the summary. Lost files and attributes are reported already.
+fn finish(arguments: &Tar, summary: &Summary, output: &mut Output) -> Result<()> {
+    if arguments.common.reporting.json {
+        output.json(summary_json("tar", summary))?;
+    }
+    if summary.failed + summary.attributes_lost > 0 { Err(Failure::Reported) } else { Ok(()) }
+}
+
+/// The location of a word, below the directory of `-C`.
+fn location_of(word: &OsString, directory: Option<&Location>) -> Location {
+    match (Location::parse(Path::new(word)), directory) {
+        (Location::Host(path), Some(Location::Host(directory))) => Location::Host(directory.join(path)),
+        (Location::Host(path), Some(Location::Image { image, path: directory })) => {
+            Location::Image { image: image.clone(), path: directory.join(path) }
+        }
+        (location, _) => location,
+    }
+}
+
+/// The name of a path in the archive: relative, without `..`, as in tar(1).
+fn name_in_archive(path: &Path) -> Result<Vec<u8>> {
+    let relative: PathBuf = path
+        .components()
+        .filter(|part| !matches!(part, std::path::Component::RootDir | std::path::Component::CurDir))
+        .collect();
+    if relative.components().any(|part| part == std::path::Component::ParentDir) {
+        let why = "`..` cannot be in the name of an entry; use -C DIRECTORY";
+        return Err(Failure::Usage(format!("{}: {why}", path.display())));
+    }
+    let name = relative.as_os_str().as_bytes().to_vec();
+    Ok(if name.is_empty() { b".".to_vec() } else { name })
+}
+
+fn create(arguments: &Tar, images: &mut Images, output: &mut Output) -> Result<()> {
+    if arguments.paths.is_empty() {
+        return Err(Failure::Usage("tar -c: a path is missing; write IMAGE:/path".to_owned()));
+    }
+    let to_output = arguments.file == Path::new("-");
+    if to_output && (arguments.common.reporting.json || output.is_terminal()) {
+        let why = "the archive would go to standard output; write it to a file with -f, or pipe it";
+        return Err(Failure::Usage(format!("tar -c: {why}")));
+    }
+    let directory = arguments.directory.as_ref();
+    let mut sources = Vec::new();
+    for word in &arguments.paths {
+        let location = location_of(word, directory);
+        let is_below = directory.is_some() && matches!(Location::parse(Path::new(word)), Location::Host(_));
+        for found in images.expand(&[location], Access::ReadOnly)? {
+            let name = match (is_below, directory) {
+                (true, Some(directory)) => {
+                    let path = found.path_inside();
+                    name_in_archive(path.strip_prefix(directory.path_inside()).unwrap_or(path))?
+                }
+                _ => name_in_archive(found.path_inside())?,
+            };
+            sources.push((found, name));
+        }
+    }
+    let says = CopySays::default();
+    let progress = CopyProgress::new(0, interrupt::cancel(), says);
+    let summary = if to_output {
+        let mut stream = BufWriter::with_capacity(WRITE_BYTES, Stdout::lock());
+        pack(arguments, &sources, images, "standard output", &mut stream, &progress)
+    } else {
+        new_archive(arguments, &sources, images, &progress)
+    };
+    progress.finish();
+    finish(arguments, &summary?, output)
+}
+
+/// Make the archive under a temporary name, so that it is complete when it gets its own.
+#[expect(clippy::disallowed_methods, reason = "the archive is an argument of the command")]
+fn new_archive(
+    arguments: &Tar,
+    sources: &[(Location, Vec<u8>)],
+    images: &mut Images,
+    progress: &CopyProgress,
+) -> Result<Summary> {
+    let failure = |error: io::Error| Failure::host(arguments.file.display(), "write the archive", &error);
+    interrupt::is_changing();
+    let is_special = arguments.file.metadata().is_ok_and(|found| !found.is_file());
+    let temporary =
+        if is_special { arguments.file.clone() } else { diorite_copy::incomplete_name(&arguments.file) };
+    let file = File::create(&temporary).map_err(failure)?;
+    let name = arguments.file.display().to_string();
+    let mut stream = BufWriter::with_capacity(WRITE_BYTES, file);
+    let packed = pack(arguments, sources, images, &name, &mut stream, progress);
+    let done = packed.and_then(|summary| {
+        let file = stream.into_inner().map_err(|error| failure(error.into_error()))?;
+        if !is_special {
+            file.sync_all().map_err(failure)?;
+            std::fs::rename(&temporary, &arguments.file).map_err(failure)?;
+        }
+        Ok(summary)
+    });
+    done.inspect_err(|_| {
+        if !is_special {
+            // The first error is reported.
+            let _ = std::fs::remove_file(&temporary);
+        }
+    })
+}
+
+fn pack(
+    arguments: &Tar,
+    sources: &[(Location, Vec<u8>)],
+    images: &mut Images,
+    name: &str,
+    stream: &mut dyn Write,
+    progress: &CopyProgress,
+) -> Result<Summary> {
+    let patterns: Vec<Pattern> = arguments.exclude.iter().map(|text| Pattern::new(text)).collect();
+    let is_excluded = |path: &Path| {
+        let file_name = path.file_name().unwrap_or_default().as_bytes();
+        patterns.iter().any(|pattern| pattern.fits(file_name) || pattern.fits(path.as_os_str().as_bytes()))
+    };
+    let mut packer = Packer::new(name, stream, progress);
+    for (location, name) in sources {
+        let (source, path): (Box<dyn Source>, &Path) = match location {
+            Location::Host(path) => (Box::new(HostTree::new()), path),
+            Location::Image { image, path } => (Box::new(tree_of(image, Access::ReadOnly, images)?), path),
+        };
+        let exclude: Option<&dyn Fn(&Path) -> bool> =
+            if patterns.is_empty() { None } else { Some(&is_excluded) };
+        let selection = Selection { exclude, ..Selection::default() };
+        packer.add(&Selected::new(&*source, selection, path), path, name)?;
+    }
+    Ok(packer.finish()?)
+}

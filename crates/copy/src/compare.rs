@@ -1,0 +1,305 @@
+//! The differences of two trees, and which files of a destination are out of date.
+//!
+//! Where it sits: above the two sides of a copy. Both trees are only read, except by [`remove_extra`].
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use diorite::FileKind;
+
+use crate::tree::{Follow, Meta, Sink, Source};
+use crate::{Error, Watch};
+
+/// Size of a read when contents are compared.
+const CHUNK_BYTES: usize = 1 << 20;
+/// The deepest level of a directory.
+const DEPTH_MAX: usize = 2048;
+
+/// What differs between two files of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// Only the first tree has it.
+    OnlyFirst(Meta),
+    /// Only the second tree has it.
+    OnlySecond(Meta),
+    /// Attributes or content: a word such as `size` or `permissions`, and both values.
+    Changed(Vec<(&'static str, String, String)>),
+}
+
+/// What a comparison looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompareOptions {
+    /// Contents of files are equal if size and modification time are.
+    pub trusts_times: bool,
+    /// Owners, permissions, times and extended attributes do not count.
+    pub only_content: bool,
+}
+
+/// A side of a comparison: a tree, and the path where it begins.
+pub type Start<'a> = (&'a dyn Source, &'a Path);
+
+/// Call `found` for each difference of two trees, with the path below their starts, in the order of paths.
+///
+/// # Errors
+/// A directory or file cannot be read, or the comparison was cancelled.
+pub fn compare(
+    first: Start<'_>,
+    second: Start<'_>,
+    options: CompareOptions,
+    watch: &dyn Watch,
+    found: &mut dyn FnMut(&Path, &Difference) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut comparison = Comparison { first, second, options, watch, found, seen: HashSet::new() };
+    comparison.file(Path::new(""), 0)
+}
+
+struct Comparison<'a, 'f> {
+    first: Start<'a>,
+    second: Start<'a>,
+    options: CompareOptions,
+    watch: &'a dyn Watch,
+    found: &'f mut dyn FnMut(&Path, &Difference) -> Result<(), Error>,
+    /// Directories of the first tree that were entered: a damaged tree may have one below itself.
+    seen: HashSet<(u64, u64)>,
+}
+
+/// A path below a start.
+fn below(start: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { start.to_owned() } else { start.join(path) }
+}
+
+impl Comparison<'_, '_> {
+    fn file(&mut self, path: &Path, depth: usize) -> Result<(), Error> {
+        if self.watch.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let (one, other) = (below(self.first.1, path), below(self.second.1, path));
+        let (a, b) = (self.first.0.meta(&one, Follow::No)?, self.second.0.meta(&other, Follow::No)?);
+        let mut changes = Vec::new();
+        let mut differs = |what, one: String, other: String| {
+            if one != other {
+                changes.push((what, one, other));
+            }
+        };
+        differs("kind", format!("{:?}", a.kind), format!("{:?}", b.kind));
+        if a.kind == b.kind {
+            if !self.options.only_content {
+                differs("permissions", format!("{:04o}", a.permissions), format!("{:04o}", b.permissions));
+                differs("owner", format!("{}:{}", a.uid, a.gid), format!("{}:{}", b.uid, b.gid));
+                if a.kind != FileKind::Symlink {
+                    differs("time", time(&a), time(&b));
+                }
+                let attributes = |source: &dyn Source, path: &Path| {
+                    source.attributes(path).map(|list| format!("{list:?}"))
+                };
+                let (list, others) = (attributes(self.first.0, &one)?, attributes(self.second.0, &other)?);
+                if list != others {
+                    differs("extended attributes", String::new(), "other".to_owned());
+                }
+            }
+            match a.kind {
+                FileKind::Regular => {
+                    differs("size", a.size.to_string(), b.size.to_string());
+                    let is_trusted = self.options.trusts_times && time(&a) == time(&b);
+                    if a.size == b.size && !is_trusted && !self.has_same_content((&one, &a), (&other, &b))? {
+                        differs("content", String::new(), "other".to_owned());
+                    }
+                }
+                FileKind::Symlink => {
+                    let target = |source: &dyn Source, path: &Path| {
+                        source.link_target(path).map(|target| String::from_utf8_lossy(&target).into_owned())
+                    };
+                    differs("target", target(self.first.0, &one)?, target(self.second.0, &other)?);
+                }
+                FileKind::CharacterDevice | FileKind::BlockDevice => {
+                    differs("device", format!("{:?}", a.device), format!("{:?}", b.device));
+                }
+                _ => {}
+            }
+        }
+        if !changes.is_empty() {
+            (self.found)(path, &Difference::Changed(changes))?;
+        }
+        if a.kind == FileKind::Directory && b.kind == FileKind::Directory {
+            let is_new = self.seen.insert(a.identity) || self.first.0.may_repeat_directories();
+            if !is_new || depth == DEPTH_MAX {
+                let why = "it was met already under another name, or is nested too deep: the tree is damaged";
+                return Err(Error::Refused {
+                    name: self.first.0.name_of(&one),
+                    what: "not compared",
+                    why: why.to_owned(),
+                });
+            }
+            self.entries(path, depth)?;
+        }
+        Ok(())
+    }
+
+    /// Compare the entries of two directories. Both lists are sorted.
+    fn entries(&mut self, path: &Path, depth: usize) -> Result<(), Error> {
+        let names = |(source, start): Start<'_>| -> Result<Vec<Vec<u8>>, Error> {
+            let names = source.names(&below(start, path))?;
+            names.damage.map_or(Ok(names.names), Err)
+        };
+        let (ours, theirs) = (names(self.first)?, names(self.second)?);
+        let (mut ours, mut theirs) = (ours.iter().peekable(), theirs.iter().peekable());
+        loop {
+            let (name, is_ours, is_theirs) = match (ours.peek(), theirs.peek()) {
+                (None, None) => return Ok(()),
+                (Some(one), None) => (*one, true, false),
+                (None, Some(other)) => (*other, false, true),
+                (Some(one), Some(other)) => ((*one).min(*other), one <= other, other <= one),
+            };
+            let path = path.join(OsStr::from_bytes(name));
+            match (is_ours, is_theirs) {
+                (true, true) => self.file(&path, depth + 1)?,
+                (true, false) => {
+                    let meta = self.first.0.meta(&below(self.first.1, &path), Follow::No)?;
+                    (self.found)(&path, &Difference::OnlyFirst(meta))?;
+                }
+                _ => {
+                    let meta = self.second.0.meta(&below(self.second.1, &path), Follow::No)?;
+                    (self.found)(&path, &Difference::OnlySecond(meta))?;
+                }
+            }
+            if is_ours {
+                ours.next();
+            }
+            if is_theirs {
+                theirs.next();
+            }
+        }
+    }
+
+    fn has_same_content(&self, one: (&Path, &Meta), other: (&Path, &Meta)) -> Result<bool, Error> {
+        let (a, b) = (self.first.0.open(one.0, one.1)?, self.second.0.open(other.0, other.1)?);
+        let (mut memory, mut others) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+        let mut at = 0;
+        while at < one.1.size {
+            if self.watch.is_cancelled() {
+                return Err(Error::Interrupted);
+            }
+            // Both have holes here.
+            let next = match (a.next_data(at)?, b.next_data(at)?) {
+                (None, None) => return Ok(true),
+                (Some((start, _)), None) | (None, Some((start, _))) => start,
+                (Some((start, _)), Some((other, _))) => start.min(other),
+            };
+            at = at.max(next / CHUNK_BYTES as u64 * CHUNK_BYTES as u64);
+            let (count, other_count) = (a.read_at(&mut memory, at)?, b.read_at(&mut others, at)?);
+            if memory[..count] != others[..other_count] {
+                return Ok(false);
+            }
+            if count == 0 {
+                return Ok(true);
+            }
+            at += count as u64;
+            self.watch.advance(count as u64);
+        }
+        Ok(true)
+    }
+}
+
+fn time(meta: &Meta) -> String {
+    format!("{}.{:09}", meta.modified.seconds, meta.modified.nanoseconds)
+}
+
+/// Whether a file of the destination is up to date: same kind, size and modification time, or same target or device.
+pub(crate) fn is_up_to_date(
+    source: &dyn Source,
+    from: &Path,
+    meta: &Meta,
+    sink: &dyn Sink,
+    to: &Path,
+    existing: &Meta,
+) -> Result<bool, Error> {
+    Ok(meta.kind == existing.kind
+        && match meta.kind {
+            FileKind::Regular => meta.size == existing.size && meta.modified == existing.modified,
+            FileKind::Symlink => source.link_target(from)? == sink.link_target(to)?,
+            FileKind::CharacterDevice | FileKind::BlockDevice => meta.device == existing.device,
+            _ => true,
+        })
+}
+
+/// A tree that is compared and changed.
+pub trait Side: Source + Sink {}
+
+impl<T: Source + Sink> Side for T {}
+
+/// Remove what `destination` has and `source` does not, below directories that both have. A name that `keeps` says stays. `removed` gets each
+/// path; with `dry_run` nothing is removed.
+///
+/// # Errors
+/// A directory cannot be read, a file cannot be removed, or the watch is cancelled.
+pub fn remove_extra(
+    source: Start<'_>,
+    destination: (&dyn Side, &Path),
+    keeps: &dyn Fn(&Path) -> bool,
+    dry_run: bool,
+    watch: &dyn Watch,
+    removed: &mut dyn FnMut(&Path),
+) -> Result<(), Error> {
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(path) = waiting.pop() {
+        if watch.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let (from, to) = (below(source.1, &path), below(destination.1, &path));
+        let wanted = source.0.names(&from)?;
+        if let Some(damage) = wanted.damage {
+            // Names that cannot be read must not count as missing.
+            return Err(damage);
+        }
+        for name in destination.0.names(&to)?.names {
+            let at = path.join(OsStr::from_bytes(&name));
+            let there = below(destination.1, &at);
+            if keeps(&at) {
+                continue;
+            }
+            let meta = destination.0.meta(&there, Follow::No)?;
+            let is_directory = meta.kind == FileKind::Directory;
+            let is_wanted = wanted.names.binary_search(&name).is_ok();
+            let ours = is_wanted.then(|| source.0.meta(&below(source.1, &at), Follow::No)).transpose()?;
+            match ours {
+                // A file and a directory do not replace each other.
+                Some(ours) if (ours.kind == FileKind::Directory) == is_directory => {
+                    if is_directory {
+                        waiting.push(at);
+                    }
+                }
+                _ => remove(destination.0, &there, &meta, dry_run, removed)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Remove a file, or a directory with everything in it.
+fn remove(
+    side: &dyn Side,
+    path: &Path,
+    meta: &Meta,
+    dry_run: bool,
+    removed: &mut dyn FnMut(&Path),
+) -> Result<(), Error> {
+    let mut waiting = vec![(path.to_owned(), meta.kind, false)];
+    while let Some((path, kind, is_empty)) = waiting.pop() {
+        if kind == FileKind::Directory && !is_empty {
+            waiting.push((path.clone(), kind, true));
+            for name in side.names(&path)?.names {
+                let entry = path.join(OsStr::from_bytes(&name));
+                let kind = side.meta(&entry, Follow::No)?.kind;
+                waiting.push((entry, kind, false));
+            }
+            continue;
+        }
+        if !dry_run {
+            if kind == FileKind::Directory { side.remove_directory(&path)? } else { side.remove(&path)? }
+        }
+        removed(&path);
+    }
+    Ok(())
+}
