@@ -71,7 +71,7 @@ impl Location {
         let bytes = argument.as_os_str().as_bytes();
         match end_of_image(bytes) {
             Some(at) if argument.symlink_metadata().is_err() => Self::Image {
-                image: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
+                image: with_partition(&bytes[..at]),
                 path: PathBuf::from(OsString::from_vec(bytes[at + 1..].to_vec())),
             },
             _ => Self::Host(argument.to_owned()),
@@ -93,6 +93,23 @@ impl Location {
         match self {
             Self::Host(path) | Self::Image { path, .. } => path,
         }
+    }
+}
+
+/// The name of an image. `DISK:N` is `DISK?partition=N`, unless a file has the first name.
+fn with_partition(name: &[u8]) -> PathBuf {
+    let whole = PathBuf::from(OsString::from_vec(name.to_vec()));
+    let part = name.iter().rposition(|byte| *byte == b':').map(|at| (&name[..at], &name[at + 1..]));
+    match part {
+        Some((disk, number))
+            if !number.is_empty()
+                && number.iter().all(u8::is_ascii_digit)
+                && !whole.exists()
+                && Path::new(OsStr::from_bytes(disk)).exists() =>
+        {
+            PathBuf::from(OsString::from_vec([disk, b"?partition=", number].concat()))
+        }
+        _ => whole,
     }
 }
 
@@ -203,6 +220,20 @@ mod tests {
         assert!(!is_same_image(&name("?partition=1"), &other("?partition=2")));
         assert!(!is_same_image(&name("?partition=1"), &other("")));
         assert!(!is_same_image(Path::new("missing"), Path::new("./absent")));
+    }
+
+    #[test]
+    fn number_after_a_disk_is_its_partition() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = |name: &str| directory.path().join(name).display().to_string();
+        for file in ["disk", "other", "other:2"] {
+            std::fs::File::options().create(true).append(true).open(name(file)).unwrap();
+        }
+        let parse = |argument: &str| Location::parse(Path::new(&name(argument)));
+        assert_eq!(parse("disk:2:/a"), image(&name("disk?partition=2"), "/a"));
+        assert_eq!(parse("other:2:/a"), image(&name("other:2"), "/a"));
+        assert_eq!(parse("disk:x:/a"), image(&name("disk:x"), "/a"));
+        assert_eq!(parse("missing:2:/a"), image(&name("missing:2"), "/a"));
     }
 
     /// It was taken for an image `odd` that is not there.

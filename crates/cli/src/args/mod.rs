@@ -44,6 +44,7 @@ IMAGE, and a file inside it IMAGE:/path:
   nbd://HOST[:PORT]/EXPORT           an export of an NBD server; nbds:// with TLS
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   sim:NAME                           a simulated disk (diskperf, job)
+  IMAGE:N:/path                      a file in partition N of a disk
   IMAGE?partition=N, ?offset=BYTES   a part of IMAGE; several keys are joined: ?partition=N&offset=BYTES
   md:A?partition=1,B?partition=1?    parts of several devices; a trailing `?` ends the options of the last part
 Paths without `:/` are files of the host. Patterns work inside images; quote them: 'disk.img:/etc/*.conf'
