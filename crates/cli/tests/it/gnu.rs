@@ -75,7 +75,11 @@ impl Twins {
         let (wanted, got) = (self.host(row), self.image(row));
         assert_eq!(got.1, wanted.1, "{row}");
         // Wrong usage is status 2 here, and 1 in most of GNU.
-        assert_eq!(got.0.map(|status| status.min(1)), wanted.0.map(|status| status.min(1)), "status of {row}");
+        assert_eq!(
+            got.0.map(|status| status.min(1)),
+            wanted.0.map(|status| status.min(1)),
+            "status of {row}"
+        );
     }
 
     /// Each command of a row (separated by `; `) ends in the same way, and both trees are equal then.
