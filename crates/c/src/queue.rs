@@ -111,8 +111,8 @@ impl Queue {
     ) -> Outcome<()> {
         check_range(address, len)?;
         let address = NonNull::new(address).unwrap_or(NonNull::dangling());
-        let (_buffer, _file) = (find(address.as_ptr().addr(), len), Arc::clone(&file.uses));
-        let memory = CallerMemory { address, len, _buffer, _file };
+        let buffer = find(address.as_ptr().addr(), len);
+        let memory = CallerMemory { address, len, _buffer: buffer, _file: Arc::clone(&file.uses) };
         submit(&mut self.transfers, memory).map_err(|refused| Failure::Library(refused.error))
     }
 }

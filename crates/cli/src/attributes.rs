@@ -21,7 +21,7 @@ use crate::output::{Output, json_name};
 use crate::size::Size;
 
 /// A wrong argument.
-fn usage(wrong: diorite_files::Wrong) -> Failure {
+fn usage(wrong: &diorite_files::Wrong) -> Failure {
     Failure::Usage(wrong.to_string())
 }
 
@@ -80,7 +80,7 @@ fn name_of(location: &Location, path: &Path) -> String {
 }
 
 pub(crate) fn chmod(arguments: &Chmod, images: &mut Images, output: &mut Output) -> Result<()> {
-    let change = ModeChange::parse(&arguments.mode).map_err(usage)?;
+    let change = ModeChange::parse(&arguments.mode).map_err(|wrong| usage(&wrong))?;
     let umask = umask();
     let mut files = Vec::new();
     let done = for_each(&images.expand(&arguments.paths, Access::ReadWrite)?, |location| {
@@ -113,9 +113,9 @@ pub(crate) fn chown(arguments: &Chown, images: &mut Images, output: &mut Output)
     let done = for_each(&images.expand(&arguments.paths, Access::ReadWrite)?, |location| {
         let filesystem = images.open(in_image(location)?.0, Access::ReadWrite)?;
         let accounts = Accounts::of(&filesystem);
-        let owner = Ownership::parse(&arguments.owner, &accounts).map_err(usage)?;
+        let owner = Ownership::parse(&arguments.owner, &accounts).map_err(|wrong| usage(&wrong))?;
         let from = arguments.from.as_deref().map(|text| Ownership::parse(text, &accounts));
-        let from = from.transpose().map_err(usage)?.unwrap_or_default();
+        let from = from.transpose().map_err(|wrong| usage(&wrong))?.unwrap_or_default();
         each_file(&filesystem, location, arguments.recursive, !arguments.no_dereference, &mut |file| {
             if !from.fits(&file.attributes) {
                 return Ok(());
@@ -192,7 +192,7 @@ fn stamp(text: &str) -> Result<Timestamp> {
 
 pub(crate) fn touch(arguments: &Touch, images: &mut Images, output: &mut Output) -> Result<()> {
     let given = match (&arguments.date, &arguments.stamp) {
-        (Some(date), _) => Some(parse_time(date).map_err(usage)?),
+        (Some(date), _) => Some(parse_time(date).map_err(|wrong| usage(&wrong))?),
         (_, Some(text)) => Some(stamp(text)?),
         _ => None,
     };

@@ -125,8 +125,8 @@ pub(crate) fn rmdir(arguments: &Rmdir, images: &mut Images, output: &mut Output)
 }
 
 /// Print a line for `-v`.
-fn said(verbose: bool, output: &mut Output, line: String) -> Result<()> {
-    if verbose { output.line(visible(&line)) } else { Ok(()) }
+fn said(verbose: bool, output: &mut Output, line: &str) -> Result<()> {
+    if verbose { output.line(visible(line)) } else { Ok(()) }
 }
 
 /// Ask on the terminal. Only an answer that begins with `y` is a yes.
@@ -159,7 +159,7 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
         if attributes.kind != FileKind::Directory {
             filesystem.remove_file(path).map_err(Failure::map(location, "remove"))?;
             removed.files += 1;
-            return said(arguments.verbose, output, format!("removed {location}"));
+            return said(arguments.verbose, output, &format!("removed {location}"));
         }
         if let Some(why) = irremovable(&filesystem, path, attributes.inode) {
             return Err(Failure::Failed(format!("{location}: cannot remove: {why}")));
@@ -172,7 +172,7 @@ pub(crate) fn rm(arguments: &Rm, images: &mut Images, output: &mut Output) -> Re
         } else {
             return Err(Failure::Failed(format!("{location}: cannot remove: it is a directory; use -r")));
         }
-        said(arguments.verbose, output, format!("removed {location}"))
+        said(arguments.verbose, output, &format!("removed {location}"))
     });
     report(
         arguments.common.reporting,
@@ -318,7 +318,7 @@ pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Re
                 moved.push(json!({ "from": json_path(path), "to": json_path(&target) }));
                 inodes.extend(inode());
                 let to = Location::Image { image: to_image.to_owned(), path: target.clone() };
-                said(arguments.verbose, output, format!("{from} -> {to}"))
+                said(arguments.verbose, output, &format!("{from} -> {to}"))
             }
         }
     });

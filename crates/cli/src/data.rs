@@ -218,12 +218,33 @@ pub(crate) fn is_same_side(a: &Location, b: &Location) -> bool {
     }
 }
 
+/// The destination and the sources.
+fn operands(arguments: &Cp) -> Result<(&Location, &[Location])> {
+    match (&arguments.target_directory, arguments.paths.split_last()) {
+        (Some(to), _) => Ok((to, &arguments.paths)),
+        (None, Some((to, sources))) if !sources.is_empty() => Ok((to, sources)),
+        _ => Err(Failure::Usage("cp: a destination is missing; write FROM... TO".to_owned())),
+    }
+}
+
+/// How to copy.
+fn options_of(arguments: &Cp) -> CopyOptions {
+    let HolesKept = arguments.sparse;
+    let recursive = arguments.recursive || arguments.archive;
+    CopyOptions {
+        clobber: match (arguments.no_clobber, arguments.update) {
+            (true, _) => Clobber::Keep,
+            (_, true) => Clobber::KeepNewer,
+            _ => Clobber::Replace,
+        },
+        depth: if recursive { Depth::Tree } else { Depth::File },
+        sync: if arguments.no_sync { Sync::Never } else { Sync::AtEnd },
+        on_failure: OnFailure::GoOn,
+    }
+}
+
 pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Result<()> {
-    let (to, sources) = match (&arguments.target_directory, arguments.paths.split_last()) {
-        (Some(to), _) => (to, &*arguments.paths),
-        (None, Some((to, sources))) if !sources.is_empty() => (to, sources),
-        _ => return Err(Failure::Usage("cp: a destination is missing; write FROM... TO".to_owned())),
-    };
+    let (to, sources) = operands(arguments)?;
     if image_of(to).is_none()
         && let Some(from) = sources.iter().find(|from| image_of(from).is_none())
     {
@@ -262,18 +283,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         let access = if is_same_side(from, to) { Access::ReadWrite } else { Access::ReadOnly };
         jobs.push((from, open_side(from, access, std::slice::from_ref(to), images)?));
     }
-    let HolesKept = arguments.sparse;
-    let recursive = arguments.recursive || arguments.archive;
-    let options = CopyOptions {
-        clobber: match (arguments.no_clobber, arguments.update) {
-            (true, _) => Clobber::Keep,
-            (_, true) => Clobber::KeepNewer,
-            _ => Clobber::Replace,
-        },
-        depth: if recursive { Depth::Tree } else { Depth::File },
-        sync: if arguments.no_sync { Sync::Never } else { Sync::AtEnd },
-        on_failure: OnFailure::GoOn,
-    };
+    let options = options_of(arguments);
     let total = if CopyProgress::is_visible() {
         let cancel = interrupt::cancel();
         let is_cancelled = || cancel.is_cancelled();

@@ -56,7 +56,6 @@ pub(crate) fn edit(arguments: &Edit, images: &mut Images, output: &mut Output) -
     // The editor chooses the syntax by the name.
     let copy = directory.path().join(path.file_name().unwrap_or_default());
     let failure = |error: std::io::Error| Failure::host(copy.display(), "write the copy", &error);
-    #[expect(clippy::disallowed_methods, reason = "the copy for the editor")]
     let mut file = std::fs::File::create_new(&copy).map_err(failure)?;
     file.write_all(&before).map_err(failure)?;
     drop(file);

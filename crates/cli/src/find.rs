@@ -167,7 +167,9 @@ impl Search<'_> {
                 let name = found.path.file_name().unwrap_or(OsStr::new("/"));
                 let name = std::os::unix::ffi::OsStrExt::as_bytes(name);
                 let entry = json_entry(self.filesystem, found.path, name, found.attributes);
-                self.files.as_mut().map(|files| files.push(entry));
+                if let Some(files) = &mut self.files {
+                    files.push(entry);
+                }
             }
             Action::Print => {
                 self.output.name(&location_bytes(self.image, found.path))?;

@@ -270,11 +270,11 @@ impl Style<'_> {
         if self.arguments.is_long() {
             return self.long(filesystem, entries, output);
         }
-        let inode_width = self.inode_width(entries);
+        let inode_width = Self::inode_width(entries);
         let lead = if self.arguments.inode { inode_width + 1 } else { 0 };
         let widths: Vec<usize> = entries
             .iter()
-            .map(|entry| lead + output.width_of(&entry.name) + self.mark(entry).len())
+            .map(|entry| lead + Output::width_of(&entry.name) + self.mark(entry).len())
             .collect();
         let rows = self.width.map_or(entries.len(), |width| rows_of(&widths, width));
         for row in 0..rows {
@@ -294,12 +294,12 @@ impl Style<'_> {
         Ok(())
     }
 
-    fn inode_width(&self, entries: &[Entry]) -> usize {
+    fn inode_width(entries: &[Entry]) -> usize {
         entries.iter().map(|entry| entry.inode.0.to_string().len()).max().unwrap_or(0)
     }
 
     fn long(&self, filesystem: &Filesystem, entries: &[Entry], output: &mut Output) -> Result<()> {
-        let inode_width = self.inode_width(entries);
+        let inode_width = Self::inode_width(entries);
         let columns: Vec<_> =
             entries.iter().map(|entry| entry.attributes.as_ref().map(|at| (at, self.columns(at)))).collect();
         let mut widths = [0; 4];

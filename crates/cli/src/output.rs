@@ -45,7 +45,7 @@ impl Output {
     }
 
     /// The columns that a name takes.
-    pub(crate) fn width_of(&self, name: &[u8]) -> usize {
+    pub(crate) fn width_of(name: &[u8]) -> usize {
         visible(&String::from_utf8_lossy(name)).width()
     }
 

@@ -5,6 +5,8 @@
 //! and number (4) of each entry, in the order of tags.
 #![allow(clippy::disallowed_methods, reason = "names of users are looked up on the host")]
 
+use std::fmt::Write as _;
+
 /// The attribute of the access list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
@@ -55,7 +57,7 @@ pub(crate) fn to_text(value: &[u8]) -> Option<String> {
         let bits = [(4, 'r'), (2, 'w'), (1, 'x')];
         let letters: String =
             bits.map(|(bit, letter)| if permissions & bit == 0 { '-' } else { letter }).iter().collect();
-        text.push_str(&format!("{kind}:{who}:{letters}\n"));
+        let _ = writeln!(text, "{kind}:{who}:{letters}");
     }
     Some(text)
 }

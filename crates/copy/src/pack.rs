@@ -5,6 +5,7 @@
 //! streams.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -239,7 +240,7 @@ impl<'a> Packer<'a> {
         } else {
             let mut text = format!("{}\n", map.len());
             for (start, len) in &map {
-                text.push_str(&format!("{start}\n{len}\n"));
+                let _ = writeln!(text, "{start}\n{len}");
             }
             let map_bytes = (text.len() as u64).next_multiple_of(BLOCK);
             record(&mut records, "GNU.sparse.major", b"1");

@@ -93,7 +93,9 @@ pub fn expand(filesystem: &Filesystem, path: &Path) -> Result<Vec<PathBuf>> {
     for component in path.components() {
         let Component::Normal(name) = component else {
             if component == Component::ParentDir {
-                found.iter_mut().for_each(|directory| directory.push(".."));
+                for directory in &mut found {
+                    directory.push("..");
+                }
             }
             continue;
         };

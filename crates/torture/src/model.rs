@@ -193,7 +193,7 @@ impl Subject {
                 self.handles = handles(opened, "/file", random)?;
             }
             FileLocation::Shared { filesystem, path, .. } => {
-                self.handles = handles(filesystem, path, random)?
+                self.handles = handles(filesystem, path, random)?;
             }
             FileLocation::Host(path) => {
                 // Only one handle may be open on it at a time.

@@ -73,13 +73,12 @@ pub fn compare_all(
     let queued = Arc::new(HostTarget::new(directory, "q")?.in_flight());
     let io = if supports_direct(host.path())? { FileIo::Direct } else { FileIo::Buffered };
     let rounds_min = if size_mib.is_some() { 3 } else { 5 };
-    let mib = match size_mib {
-        Some(mib) => mib,
-        None => {
-            let most = free_mib(directory)?.clamp(*MIB.start(), *MIB.end());
-            let wanted = mib_a_second(host.path(), io, cancel)? * BUDGET.as_secs_f64();
-            ((wanted / (PASSES_OF_A_ROUND * f64::from(rounds_min))) as u32).clamp(*MIB.start(), most)
-        }
+    let mib = if let Some(mib) = size_mib {
+        mib
+    } else {
+        let most = free_mib(directory)?.clamp(*MIB.start(), *MIB.end());
+        let wanted = mib_a_second(host.path(), io, cancel)? * BUDGET.as_secs_f64();
+        ((wanted / (PASSES_OF_A_ROUND * f64::from(rounds_min))) as u32).clamp(*MIB.start(), most)
     };
     let size = u64::from(mib) * CHUNK_BYTES as u64;
     let image_bytes = image_bytes_for(size);

@@ -133,7 +133,6 @@ pub(crate) struct Raw {
 }
 
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Check {
     /// No effect: every check is complete
     #[arg(short = 'f', long)]

@@ -33,8 +33,8 @@ impl Twins {
         ] {
             bench.write(name, &vec![b'x'; bytes]);
         }
-        let lines: String = (1..=40).map(|line| format!("line {line}\n")).collect();
-        bench.write("t/lines", lines.as_bytes());
+        let lines: Vec<String> = (1..=40).map(|line| format!("line {line}\n")).collect();
+        bench.write("t/lines", lines.concat().as_bytes());
         std::fs::hard_link(bench.path("t/a.c"), bench.path("t/src/linked")).expect("a link");
         symlink("../a.c", bench.path("t/src/to-a")).expect("a link");
         symlink("deep", bench.path("t/src/to-deep")).expect("a link");

@@ -1,5 +1,7 @@
 //! The command mkfs: its options, and images that it fills from a directory or a tar stream.
 
+#![allow(clippy::disallowed_methods, reason = "files of the host")]
+
 use std::path::Path;
 
 use crate::common::{self, Bench, Mounted, pattern, text, tool};

@@ -48,6 +48,10 @@ const fn once(
 }
 
 /// The procedures by number.
+#[expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method is not general over the lifetime of the request"
+)]
 pub(super) static PROCEDURES: [Procedure; 22] = [
     repeatable("Null", 0, |_| Ok(())),
     repeatable("GetAttr", 0, |request| request.attributes()),
