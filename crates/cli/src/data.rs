@@ -276,7 +276,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         return Err(Failure::Usage(format!("{to}: several sources need a directory as destination")));
     }
     let owner = owner_of(arguments, to, images)?;
-    let rehearsal = Rehearsal::new(&*target);
+    let rehearsal = Rehearsal::new(&*target, []);
     let sink: &dyn Sink = if arguments.dry_run { &rehearsal } else { &*target };
     let mut jobs = Vec::new();
     for from in sources {

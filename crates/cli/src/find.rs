@@ -107,6 +107,10 @@ impl Search<'_> {
                 break;
             }
             let is_directory = entry.attributes.kind == FileKind::Directory;
+            if entry.depth > 0 && expression.excludes(&entry.path) {
+                walk.skip_entries();
+                continue;
+            }
             if is_directory && entry.depth >= expression.depth_max {
                 walk.skip_entries();
             }

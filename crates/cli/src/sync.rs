@@ -68,7 +68,7 @@ pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Outp
         }
         output.flush()?;
     }
-    let rehearsal = Rehearsal::new(&*target);
+    let rehearsal = Rehearsal::new(&*target, removed.iter().cloned());
     let sink: &dyn Sink = if arguments.dry_run { &rehearsal } else { &*target };
     let options = CopyOptions {
         clobber: Clobber::KeepSame,

@@ -36,6 +36,11 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
             word.display()
         )));
     }
+    if arguments.extract && arguments.directory.is_none() {
+        return Err(Failure::Usage(
+            "tar -x: the destination is missing; add -C IMAGE:/ or -C DIRECTORY".to_owned(),
+        ));
+    }
     let no_archive =
         || Failure::Usage("-f: a directory is no archive; to copy one, use `diorite cp -r`".to_owned());
     let content = Content::open(&arguments.file, Path::new(""))?;
@@ -54,11 +59,7 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
         });
         return listed.unwrap_or_else(|| Err(no_archive()));
     }
-    let Some(to) = &arguments.directory else {
-        return Err(Failure::Usage(
-            "tar -x: the destination is missing; add -C IMAGE:/ or -C DIRECTORY".to_owned(),
-        ));
-    };
+    let Some(to) = &arguments.directory else { return Ok(()) };
     interrupt::is_changing();
     let (sink, path): (Box<dyn Sink>, &Path) = match to {
         Location::Host(path) => (Box::new(HostTree::new()), path),

@@ -457,7 +457,8 @@ mod tests {
         };
         assert_eq!(text("a", "b"), "6 a=b\n");
         assert_eq!(text("path", "12"), "11 path=12\n");
-        assert_eq!(text("k", &"x".repeat(94)), format!("100 k={}\n", "x".repeat(94)));
+        assert_eq!(text("k", &"x".repeat(93)), format!("99 k={}\n", "x".repeat(93)));
+        assert_eq!(text("k", &"x".repeat(94)), format!("101 k={}\n", "x".repeat(94)));
     }
 
     #[test]

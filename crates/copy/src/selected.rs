@@ -2,9 +2,10 @@
 //!
 //! Where it sits: between a [`Copier`](crate::Copier) and the trees, so that the copy itself knows nothing of the choice.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use diorite::front_end::InodeFlags;
 use diorite::{ErrorKind, FileKind};
@@ -133,8 +134,12 @@ impl ReadFile for NoData {
 }
 
 /// A sink that shows the files of another one, and writes nothing: for a rehearsal of a copy.
-#[derive(Clone, Copy)]
-pub struct Rehearsal<'a>(&'a dyn Sink);
+#[derive(Clone)]
+pub struct Rehearsal<'a> {
+    sink: &'a dyn Sink,
+    /// Files that would be gone by now.
+    removed: HashSet<PathBuf>,
+}
 
 impl std::fmt::Debug for Rehearsal<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -143,41 +148,44 @@ impl std::fmt::Debug for Rehearsal<'_> {
 }
 
 impl<'a> Rehearsal<'a> {
-    /// A rehearsal of a copy into `sink`.
-    pub fn new(sink: &'a dyn Sink) -> Self {
-        Self(sink)
+    /// A rehearsal of a copy into `sink`, after the files at `removed` were removed.
+    pub fn new(sink: &'a dyn Sink, removed: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self { sink, removed: removed.into_iter().collect() }
     }
 }
 
 impl FileTree for Rehearsal<'_> {
     fn is_image(&self, meta: &Meta) -> bool {
-        self.0.is_image(meta)
+        self.sink.is_image(meta)
     }
 
     fn name_of(&self, path: &Path) -> String {
-        self.0.name_of(path)
+        self.sink.name_of(path)
     }
 
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
-        self.0.link_target(path)
+        self.sink.link_target(path)
     }
 }
 
 impl Sink for Rehearsal<'_> {
     fn mark_of_incomplete(&self) -> String {
-        self.0.mark_of_incomplete()
+        self.sink.mark_of_incomplete()
     }
 
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error> {
+        if self.removed.contains(path) {
+            return Ok(None);
+        }
         // Below a directory that was not made there is no file.
-        self.0
+        self.sink
             .existing(path, follow)
             .or_else(|error| if error.kind() == Some(ErrorKind::NotFound) { Ok(None) } else { Err(error) })
     }
 
     fn may_fold_names(&self, directory: &Path) -> Result<bool, Error> {
         match self.existing(directory, Follow::Yes)? {
-            Some(_) => self.0.may_fold_names(directory),
+            Some(_) => self.sink.may_fold_names(directory),
             None => Ok(false),
         }
     }
@@ -212,7 +220,7 @@ impl Sink for Rehearsal<'_> {
         _: &'w dyn Watch,
     ) -> Result<Option<Box<dyn WriteFile + 'w>>, Error> {
         let is_special = |meta: Meta| !matches!(meta.kind, FileKind::Regular | FileKind::Directory);
-        let special = self.0.existing(path, Follow::Yes)?.is_some_and(is_special);
+        let special = self.sink.existing(path, Follow::Yes)?.is_some_and(is_special);
         Ok(special.then(|| Box::new(Nowhere) as _))
     }
 

@@ -6,10 +6,12 @@
 mod parse;
 mod test;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::{Attributes, Filesystem, Result};
 
+use crate::paths::Pattern;
 pub use parse::Given;
 use test::Test;
 
@@ -23,6 +25,8 @@ pub struct Expression {
     pub depth_max: usize,
     /// A directory follows its entries.
     pub contents_first: bool,
+    /// Names of files that are not visited.
+    excluded: Vec<Pattern>,
 }
 
 /// A node of the expression's tree.
@@ -66,6 +70,12 @@ pub struct Found<'a> {
 }
 
 impl Expression {
+    /// Whether neither the file nor anything below it is visited.
+    pub fn excludes(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        self.excluded.iter().any(|pattern| pattern.fits(name))
+    }
+
     /// Test an entry. `act` carries out an action and returns its result; `false` ends an `and`.
     ///
     /// # Errors

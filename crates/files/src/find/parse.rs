@@ -45,6 +45,7 @@ impl Expression {
             depth_min: 0,
             depth_max: usize::MAX,
             contents_first: false,
+            excluded: Vec::new(),
         };
         let mut root = if words.is_empty() { Node::Test(Test::Constant(true)) } else { parser.list()? };
         if let Some(word) = parser.words.next() {
@@ -54,7 +55,8 @@ impl Expression {
             root = Node::And(vec![root, Node::Action(Action::Print)]);
         }
         let contents_first = parser.contents_first || root.deletes();
-        Ok(Self { root, depth_min: parser.depth_min, depth_max: parser.depth_max, contents_first })
+        let Parser { depth_min, depth_max, excluded, .. } = parser;
+        Ok(Self { root, depth_min, depth_max, contents_first, excluded })
     }
 
     /// Whether it removes files.
@@ -76,6 +78,7 @@ struct Parser<'a> {
     depth_min: usize,
     depth_max: usize,
     contents_first: bool,
+    excluded: Vec<Pattern>,
 }
 
 impl<'a> Parser<'a> {
@@ -213,7 +216,12 @@ impl<'a> Parser<'a> {
                 suffix.push(self.value(&word)?);
                 Test::Name(Pattern::new(&suffix).in_any_case())
             }
-            "--exclude" | "-E" => return self.exclude(&word),
+            // As in fd, wherever it stands in the expression.
+            "--exclude" | "-E" => {
+                let pattern = self.pattern(&word)?;
+                self.excluded.push(pattern);
+                Test::Constant(true)
+            }
             "-type" | "--type" | "-t" => Test::Kind(self.kinds(&word)?),
             "-size" | "--size" | "-S" => self.size(&word)?,
             "-empty" => Test::Empty,
@@ -232,12 +240,6 @@ impl<'a> Parser<'a> {
             "--changed-before" => return Ok(Node::Not(Box::new(Node::Test(self.changed(&word)?)))),
             _ => return self.time(&word),
         }))
-    }
-
-    /// fd's `--exclude PATTERN`: neither names that fit nor anything below them.
-    fn exclude(&mut self, word: &str) -> Result<Node, Wrong> {
-        let fits = Node::Test(Test::Name(self.pattern(word)?));
-        Ok(Node::Not(Box::new(Node::And(vec![fits, Node::Action(Action::Prune)]))))
     }
 
     fn owner(&mut self, word: &str) -> Result<Node, Wrong> {
