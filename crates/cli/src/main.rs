@@ -61,7 +61,7 @@ use output::Output;
 
 fn main() -> ExitCode {
     inherited::reset_signals();
-    let cli = match Cli::try_parse_from(args::normalized(std::env::args_os())) {
+    let cli = match parsed() {
         Ok(cli) => cli,
         Err(said) => return show(&said),
     };
@@ -70,6 +70,19 @@ fn main() -> ExitCode {
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+/// The stack for the declarations of all commands.
+const PARSER_STACK_BYTES: usize = 1 << 20;
+
+/// The arguments. They are parsed in a thread with a stack of its own, because the caller may allow only a small one.
+fn parsed() -> std::result::Result<Cli, clap::Error> {
+    let parse = || Cli::try_parse_from(args::normalized(std::env::args_os()));
+    match std::thread::Builder::new().stack_size(PARSER_STACK_BYTES).spawn(parse) {
+        Ok(parser) => parser.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        // The caller allows no thread.
+        Err(_) => parse(),
     }
 }
 
