@@ -91,6 +91,16 @@ pub(super) struct RateSuite {
     pub(super) targets: Vec<TargetRatio>,
 }
 
+/// The order of the runners in a round: each is first in some round, and each follows as well as precedes its neighbours. A program that runs
+/// after another kind of program may pay for memory that the earlier one used differently.
+fn order(runners: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..runners).map(|turn| (turn + round / 2) % runners).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
 impl RateSuite {
     /// Run all rounds, print, and store.
     pub(super) fn run(&self, options: &Options) -> Result<(), String> {
@@ -112,9 +122,7 @@ impl RateSuite {
         let mut start = 0;
         for group in self.runners.chunk_by(|a, b| a.workload == b.workload) {
             for round in 0..options.rounds as usize {
-                // Another runner is the first one in each round.
-                for turn in 0..group.len() {
-                    let index = (turn + round) % group.len();
+                for index in order(group.len(), round) {
                     let (runner, name) = (&group[index], title(group[index].workload, group[index].name));
                     let raw = store.join(format!("{}-{round}.json", name.replace(' ', "-")));
                     let figures = run_once(runner, &raw)?;
@@ -167,7 +175,9 @@ impl RateSuite {
                     )
                 })
             };
-            from(from(line.clone(), &here), target::directory())
+            // The directory of the other checkout may end like the relative one of this.
+            let absolute = from(line.clone(), &here);
+            if absolute == *line { from(absolute, target::directory()) } else { absolute }
         };
         let mut suite = Self { about: self.about.clone(), runners: Vec::new(), targets: Vec::new(), ..*self };
         for runner in &self.runners {
@@ -406,6 +416,12 @@ mod tests {
             "{report}"
         );
         assert!(!report.contains("absent"), "{report}");
+    }
+
+    #[test]
+    fn neighbours_change_their_order() {
+        assert_eq!([0, 1, 2, 3].map(|round| order(2, round)), [[0, 1], [1, 0], [1, 0], [0, 1]]);
+        assert_eq!([0, 1, 2].map(|round| order(3, round)), [[0, 1, 2], [2, 1, 0], [1, 2, 0]]);
     }
 
     #[test]
