@@ -57,7 +57,8 @@ impl Inside {
         // A path as the commands print it.
         let own = [self.image.as_os_str().as_bytes(), b":"].concat();
         let path = bytes.strip_prefix(&*own).map_or(argument, |path| Path::new(OsStr::from_bytes(path)));
-        Location::Image { path: self.directory.join(path), image: self.image }
+        let path = if path == Path::new(".") { self.directory } else { self.directory.join(path) };
+        Location::Image { path, image: self.image }
     }
 }
 

@@ -26,6 +26,9 @@ use crate::output::Output;
 /// Commands that the shell has beside those of the program.
 const OWN: [&str; 5] = ["cd", "pwd", "help", "exit", "quit"];
 
+/// Commands that list the current directory if they are given no path, beside `find`.
+const OF_A_DIRECTORY: [&str; 3] = ["du", "ls", "tree"];
+
 /// The number of lines in the history.
 const HISTORY_MAX: usize = 1000;
 
@@ -101,8 +104,12 @@ impl Session<'_> {
     }
 
     fn run(&mut self, words: &[String]) -> Result<()> {
-        let arguments = std::iter::once("diorite").chain(words.iter().map(String::as_str));
-        let cli = match Cli::try_parse_from(arguments) {
+        let parse = |words: &[String]| {
+            Cli::try_parse_from(std::iter::once("diorite").chain(words.iter().map(String::as_str)))
+        };
+        // A word may be the value of an option, or a request for help: then the words are parsed as they are.
+        let parsed = parse(&with_directory(words)).or_else(|_| parse(words));
+        let cli = match parsed {
             Ok(cli) => cli,
             Err(said) => {
                 let _ = said.print();
@@ -120,6 +127,21 @@ impl Session<'_> {
         let shown = output.finish(&done);
         done.and(shown)
     }
+}
+
+/// The words, with the current directory if a command needs a path and has none.
+fn with_directory(words: &[String]) -> Vec<String> {
+    let mut all = words.to_vec();
+    let is_option = |word: &String| word.starts_with('-');
+    let (at, lacks_path) = match words[0].as_str() {
+        "find" => (1, words.get(1).is_none_or(is_option)),
+        command if OF_A_DIRECTORY.contains(&command) => (words.len(), words[1..].iter().all(is_option)),
+        _ => return all,
+    };
+    if lacks_path {
+        all.insert(at, ".".to_owned());
+    }
+    all
 }
 
 /// The words of a line: quotes and backslashes as in a shell, `#` for a comment.
@@ -288,5 +310,15 @@ mod tests {
         assert_eq!(split("a#b"), ["a#b"]);
         assert!(split("  ").is_empty());
         assert!(words("ls 'a").is_err());
+    }
+
+    #[test]
+    fn lists_begin_in_the_current_directory() {
+        let with = |line: &str| with_directory(&words(line).unwrap()).join(" ");
+        assert_eq!(with("ls -l"), "ls -l .");
+        assert_eq!(with("ls -l a"), "ls -l a");
+        assert_eq!(with("find -name x"), "find . -name x");
+        assert_eq!(with("find a -name x"), "find a -name x");
+        assert_eq!(with("cat"), "cat");
     }
 }

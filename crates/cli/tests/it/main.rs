@@ -15,5 +15,6 @@ mod jobs;
 mod mkfs;
 mod refusals;
 mod serve;
+mod shell;
 mod streams;
 mod trees;

@@ -1,0 +1,80 @@
+//! The command shell with scripts, and edit with an editor that is a program.
+
+#![allow(clippy::disallowed_methods, reason = "files of the host")]
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::common::{Bench, text};
+
+fn run(bench: &Bench, commands: &str) -> (Option<i32>, String, String) {
+    let output = bench.diorite(["shell", "d.img", "-c", commands]).output().expect("the program starts");
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_script_works_in_one_open_image() {
+    let bench = Bench::new();
+    bench.run("mkfs -q d.img 16M");
+    bench.write("from host", b"content\n");
+    let script = "mkdir -p a/b; cd a/b; pwd; cp 'host:from host' c; cat c; touch d; ls; find -name c; cd ..; ls -d b; stat -c %s b/c";
+    let (status, said, errors) = run(&bench, script);
+    assert_eq!((status, &*errors), (Some(0), ""), "{said}");
+    assert_eq!(said, "/a/b\ncontent\nc\nd\nd.img:/a/b/c\nd.img:/a/b\n8\n");
+    // Out of the image, and the name that a command has printed.
+    let (status, ..) = run(&bench, "cp d.img:/a/b/c host:back");
+    assert_eq!((status, bench.read("back")), (Some(0), b"content\n".to_vec()));
+    // A failure ends the script.
+    let (status, said, errors) = run(&bench, "pwd\ncat /missing\npwd");
+    assert_eq!((status, &*said), (Some(1), "/\n"));
+    assert!(errors.contains("/missing"), "{errors}");
+    let (status, _, errors) = run(&bench, "mount x y");
+    assert_eq!(status, Some(1), "{errors}");
+    assert!(errors.contains("run it outside"), "{errors}");
+    assert_eq!(run(&bench, "cd /a/b/c").0, Some(1));
+    assert_eq!(run(&bench, "exit; cat /missing").0, Some(0));
+    bench.must_be_clean("d.img");
+}
+
+#[test]
+fn lines_of_standard_input_are_a_script() {
+    let bench = Bench::new();
+    bench.run("mkfs -q d.img 16M");
+    let mut child = bench
+        .diorite(["shell", "d.img:/lost+found"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(b"# a comment\n\npwd\nmkdir '/a b'\ncd \"/a b\"\npwd\n").expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(text(&output.stdout), "/lost+found\n/a b\n");
+    assert!(output.status.success());
+}
+
+#[test]
+fn an_editor_changes_a_file_or_leaves_it() {
+    let bench = Bench::new();
+    bench.run("mkfs -q d.img 16M");
+    bench.write("f", b"one\n");
+    bench.run("cp f d.img:/f");
+    bench.run("chmod 640 d.img:/f");
+    bench.run("xattr set user.kept yes d.img:/f");
+    let edit = |editor: &str| {
+        let output =
+            bench.diorite(["edit", "--editor", editor, "d.img:/f"]).output().expect("the program starts");
+        (output.status.code(), text(&output.stderr))
+    };
+    assert_eq!(edit("sed -i s/one/two/"), (Some(0), String::new()));
+    assert_eq!(bench.run("cat d.img:/f"), "two\n");
+    assert_eq!(bench.run("stat -c %a d.img:/f"), "640\n");
+    assert_eq!(bench.run("xattr get user.kept d.img:/f"), "yes");
+    let (status, said) = edit("true");
+    assert!(status == Some(0) && said.contains("not changed"), "{said}");
+    let (status, said) = edit("false");
+    assert!(status == Some(1) && said.contains("the editor `false` failed"), "{said}");
+    assert_eq!(bench.run("ls d.img:/"), "f\nlost+found\n");
+    bench.must_be_clean("d.img");
+}
