@@ -130,7 +130,9 @@ pub(crate) fn ls(arguments: &Ls, images: &mut Images, output: &mut Output) -> Re
         let needs_attributes = arguments.by_time || arguments.by_size || arguments.classify || colors.is_on();
         let wants_all = arguments.is_long() || json || needs_attributes;
         let shown = if wants_all { Shown::Attributes } else { Shown::Kind };
-        let accounts = if arguments.is_long() { Accounts::of(&filesystem) } else { Accounts::default() };
+        // Programs that read a long list need numbers.
+        let has_names = arguments.is_long() && output.is_terminal();
+        let accounts = if has_names { Accounts::of(&filesystem) } else { Accounts::default() };
         let style = Style { arguments, accounts, colors, width };
         let hidden = arguments.all || arguments.almost_all;
         let listing = Listing { filesystem: &filesystem, location, shown, hidden };

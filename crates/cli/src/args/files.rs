@@ -31,7 +31,7 @@ pub(crate) struct Cat {
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Ls {
-    /// Show permissions, links, owner, size and time
+    /// Show permissions, links, owner (with names on a terminal), size and time
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
     /// Include names that begin with a dot
