@@ -1,4 +1,4 @@
-//! Colours of names: those of `LS_COLORS`, as `dircolors` prints it, else static ones.
+//! Colours of names, from `LS_COLORS` as `dircolors` prints it. The defaults are the colours of GNU ls.
 
 use std::collections::HashMap;
 

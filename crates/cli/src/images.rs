@@ -114,7 +114,7 @@ impl Images {
         Ok(filesystem)
     }
 
-    /// The locations, with those that have a pattern replaced by the files that fit. Images of patterns are opened for `access`.
+    /// Replaces each location with a pattern by the files that fit. Opens the images of patterns for `access`.
     pub(crate) fn expand(&mut self, locations: &[Location], access: Access) -> Result<Vec<Location>> {
         let mut all = Vec::with_capacity(locations.len());
         for location in locations {

@@ -23,7 +23,7 @@ use crate::interrupt;
 use crate::location::{Inside, Location};
 use crate::output::Output;
 
-/// Commands that the shell has beside those of the program.
+/// Commands of the shell itself.
 const OWN: [&str; 5] = ["cd", "pwd", "help", "exit", "quit"];
 
 /// Commands that list the current directory if they are given no path, beside `find`.
@@ -33,7 +33,7 @@ const OF_A_DIRECTORY: [&str; 3] = ["du", "ls", "tree"];
 const HISTORY_MAX: usize = 1000;
 
 const HELP: &str = "\
-Commands: those of `diorite` on files, such as ls, cat, cp, mv, rm, mkdir, chmod, find, du, tar; `COMMAND --help` explains one.
+Commands on files work as in `diorite`: ls, cat, cp, mv, rm, mkdir, chmod, find, du, tar and more. `COMMAND --help` explains one.
 Paths are in the image; host:PATH is a file of the host: `cp host:a.jpg /photos`.
 cd [DIRECTORY], pwd, help, exit";
 

@@ -1,4 +1,4 @@
-//! Names of users and groups: those of the volume, else those of the host.
+//! Names of users and groups, from the volume or from the host.
 //!
 //! A volume with `/etc/passwd` belongs to a system of its own, so its file counts. A name is text up to the first colon. A malformed line is
 //! skipped.

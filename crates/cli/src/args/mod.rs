@@ -114,7 +114,7 @@ pub(crate) enum Command {
     Cp(Cp),
     /// Make a tree equal to another one: only files that differ are copied
     ///
-    /// A file is up to date if its size and modification time are those of the source. Each file is replaced when its copy is complete,
+    /// A file with the size and the modification time of the source is up to date. Each file is replaced when its copy is complete,
     /// so an interrupted run can be repeated.
     Sync(SyncTrees),
     /// Compare two trees or files, of images or of the host
