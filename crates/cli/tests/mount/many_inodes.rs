@@ -9,7 +9,7 @@ use diorite::Filesystem;
 use super::{Served, alone, can_mount};
 use crate::common::Bench;
 
-/// `DIORITE_MANY_INODES=1000000 cargo test --release -p diorite-cli --test mount many_inodes` is the figure of the README.
+/// `DIORITE_MANY_INODES=1000000 cargo test --release -p diorite-cli --test mount many_inodes` measures the memory that docs/limits.md states.
 const INODES: u64 = 100_000;
 const FILES_OF_A_DIRECTORY: u64 = 1000;
 /// Options, and the daemon's maximum memory in MiB, for any number of inodes. Small caches show other growth.

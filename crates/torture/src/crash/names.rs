@@ -75,7 +75,7 @@ impl Names {
         }
     }
 
-    /// The names of which the file must have one, by its own name; `None`: it may be missing.
+    /// The file must have one of these names, by its own name; `None`: it may be missing.
     pub(super) fn presence(&self, cut: usize, syncs: &[Sync]) -> Option<Vec<String>> {
         presence(&self.0[0], cut, syncs)
     }

@@ -206,7 +206,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
 ];
 
-/// Calls that differ, with whatever follows them in a row, and why. README has them, where a program could see more of it than an error number.
+/// Calls that differ, with the calls after them in a row, and the reason. docs/differences.md has the differences that a program can notice.
 pub(super) const EXPECTED: &[(&str, &str)] = &[
     ("rename e d WHITEOUT", "ext4 makes the whiteout before it fails, and the directory has a new time"),
     (
