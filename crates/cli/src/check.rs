@@ -6,7 +6,7 @@ use std::path::Path;
 use diorite::check::{CheckOptions, CheckPhase, CheckReport, Problem, check_replayed};
 use diorite::front_end::open_volume_target;
 use diorite_bench::Observer as _;
-use diorite_device::OpenOptions as DeviceOptions;
+use diorite_device::{DirectIo, OpenOptions as DeviceOptions};
 use serde_json::{Value, json};
 
 use crate::args::Check;
@@ -26,8 +26,9 @@ pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
             image.display()
         )));
     }
-    let device =
-        open_volume_target(name, &DeviceOptions::read_only()).map_err(|error| Failure::open(&error))?;
+    // Through the host's page cache, which still has the metadata of an image that was just written or unmounted.
+    let options = DeviceOptions::read_only().direct(DirectIo::Off);
+    let device = open_volume_target(name, &options).map_err(|error| Failure::open(&error))?;
     say_chosen_part(image, &device.name());
     warn_if_mounted(Path::new(&device.name()));
     let options = CheckOptions { max_problems: arguments.problems };

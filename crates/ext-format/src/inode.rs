@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::checksum::crc32c;
 use crate::xattr::{self, Attributes, INODE_HEADER};
 use crate::{Corrupt, FileKind, FsBlock, InodeNumber, Owner, Result, Timestamp};
-use crate::{Incompat, RoCompat, Superblock, le16, le32, put};
+use crate::{Incompat, RoCompat, Superblock, is_zero, le16, le32, put};
 
 pub use crate::inode_flags::InodeFlags;
 
@@ -274,7 +274,7 @@ impl DiskInode {
 
     /// Whether the checksum in `bytes` is right, or the volume has none. An inode of zeros was never used and has none.
     pub fn has_valid_checksum(number: InodeNumber, bytes: &[u8], superblock: &Superblock) -> bool {
-        if !superblock.features().metadata_csum() || bytes.iter().all(|byte| *byte == 0) {
+        if !superblock.features().metadata_csum() || is_zero(bytes) {
             return true;
         }
         let right = Self::checksum(number, bytes, superblock);

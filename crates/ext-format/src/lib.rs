@@ -82,6 +82,12 @@ pub fn le32(bytes: &[u8], offset: usize) -> u32 {
     try_le32(bytes, offset).unwrap_or(0)
 }
 
+/// Whether all bytes are zero: by groups, because most bytes of tables and maps are.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (groups, rest) = bytes.as_chunks::<32>();
+    groups.iter().all(|group| *group == [0; 32]) && rest.iter().all(|byte| *byte == 0)
+}
+
 /// Store bytes at an offset that the caller knows to be inside.
 pub fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     bytes[offset..offset + value.len()].copy_from_slice(value);

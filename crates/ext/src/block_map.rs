@@ -6,12 +6,12 @@
 //! 1. Nothing outside of the volume is read or given to the sink.
 //! 2. The sink decides whether a node is entered; it refuses nodes seen before, so each block is read at most once.
 
-use diorite_block::BlockDevice;
-
 use crate::layout::extent::{Extent, Header, Index, has_valid_checksum};
-use crate::layout::{ChecksumSeed, DiskInode, InodeFlags, Layout, le32};
-use crate::memory::BlockMemory;
-use crate::{FsBlock, Result};
+use crate::layout::{ChecksumSeed, DiskInode, InodeFlags, is_zero, le32};
+use crate::{BlockReader, FsBlock, Result};
+
+/// Block numbers that are looked at together: most of the numbers in a block are 0.
+const GROUP_NUMBERS: usize = 32;
 
 /// Receives the result of a walk.
 pub trait MapSink {
@@ -21,30 +21,6 @@ pub trait MapSink {
     fn data(&mut self, file_block: u64, block: FsBlock, count: u64, unwritten: bool) -> bool;
     /// Something is wrong at a block of the file.
     fn problem(&mut self, file_block: u64, what: String);
-}
-
-/// Reads blocks of a volume that was found to fit on its device.
-#[derive(Clone, Copy, Debug)]
-pub struct BlockReader<'d> {
-    /// The device.
-    pub device: &'d dyn BlockDevice,
-    /// The layout of its volume.
-    pub layout: Layout,
-}
-
-impl BlockReader<'_> {
-    /// One block.
-    pub fn block(&self, block: FsBlock) -> Result<BlockMemory> {
-        self.run(block, 1)
-    }
-
-    /// A few blocks in a row.
-    pub fn run(&self, block: FsBlock, count: u64) -> Result<BlockMemory> {
-        let size = self.layout.block_size;
-        let mut memory = BlockMemory::zeroed((count * size.bytes()) as usize);
-        self.device.read_bytes(size.address_of(block), &mut memory)?;
-        Ok(memory)
-    }
 }
 
 /// Walks the blocks of an inode. `seed` verifies the nodes of an extent tree.
@@ -116,7 +92,7 @@ impl ExtentWalk<'_, '_> {
         let at = extent.start.0;
         if extent.blocks == 0 {
             self.sink.problem(at, "an extent has length 0".to_owned());
-        } else if !self.reader.layout.is_data_range(extent.block, u64::from(extent.blocks)) {
+        } else if !self.reader.layout().is_data_range(extent.block, u64::from(extent.blocks)) {
             let what = format!(
                 "an extent of {} blocks from block {} is outside the volume",
                 extent.blocks, extent.block
@@ -134,7 +110,7 @@ impl ExtentWalk<'_, '_> {
 
     fn child(&mut self, child: Index, depth: u16, end: u64) -> Result<()> {
         let at = child.start.0;
-        if !self.reader.layout.is_data_range(child.block, 1) {
+        if !self.reader.layout().is_data_range(child.block, 1) {
             let what =
                 format!("an extent index points to block {}, which is outside the volume", child.block);
             self.sink.problem(at, what);
@@ -177,7 +153,7 @@ impl ExtentWalk<'_, '_> {
 
 /// Walks the 15 block numbers of `i_block` and the blocks of numbers after them.
 fn walk_numbers(reader: &BlockReader<'_>, root: &[u8], sink: &mut dyn MapSink) -> Result<()> {
-    let per_block = reader.layout.block_size.bytes() / 4;
+    let per_block = reader.layout().block_size.bytes() / 4;
     let mut walk = NumberWalk { reader, per_block, run: None, sink, stopped: false };
     for index in 0..12 {
         walk.data(index as u64, le32(root, index * 4));
@@ -213,7 +189,7 @@ impl NumberWalk<'_, '_> {
         if number == 0 {
             return;
         }
-        if !self.reader.layout.is_data_range(FsBlock(u64::from(number)), 1) {
+        if !self.reader.layout().is_data_range(FsBlock(u64::from(number)), 1) {
             self.sink.problem(file_block, format!("block {number} is outside the volume"));
             return;
         }
@@ -235,7 +211,7 @@ impl NumberWalk<'_, '_> {
             return Ok(());
         }
         let block = FsBlock(u64::from(number));
-        if !self.reader.layout.is_data_range(block, 1) {
+        if !self.reader.layout().is_data_range(block, 1) {
             self.sink.problem(start, format!("indirect block {number} is outside the volume"));
             return Ok(());
         }
@@ -244,16 +220,20 @@ impl NumberWalk<'_, '_> {
         }
         let node = self.reader.block(block)?;
         let step = self.per_block.pow(level - 1);
-        for index in 0..self.per_block {
-            let below = le32(&node, index as usize * 4);
-            let at = start + index * step;
-            if level == 1 {
-                self.data(at, below);
-            } else {
-                self.tree(below, level - 1, at)?;
+        for (index, group) in (0..).step_by(GROUP_NUMBERS).zip(node.chunks(GROUP_NUMBERS * 4)) {
+            if is_zero(group) {
+                continue;
             }
-            if self.stopped {
-                break;
+            for (index, number) in (index..).zip(group.chunks_exact(4)) {
+                let (below, at) = (le32(number, 0), start + index * step);
+                if level == 1 {
+                    self.data(at, below);
+                } else {
+                    self.tree(below, level - 1, at)?;
+                }
+                if self.stopped {
+                    return Ok(());
+                }
             }
         }
         Ok(())

@@ -24,6 +24,7 @@ mod allocate;
 mod attribute_areas;
 mod base;
 mod block_map;
+mod block_reader;
 mod buffer;
 mod dentry_cache;
 mod directory;
@@ -44,7 +45,8 @@ mod volume;
 mod xattr;
 
 pub use allocate::{ReservedBlocks, ReservedBlocksGuard, Trim};
-pub use block_map::{BlockReader, MapSink, walk_map};
+pub use block_map::{MapSink, walk_map};
+pub use block_reader::{BlockBytes, BlockRange, BlockReader};
 pub use diorite_ext_format as layout;
 pub use diorite_ext_format::{
     BlockSize, Corrupt, DataMode, FileBlock, FileKind, FsBlock, GroupNumber, Incompatible, InodeNumber,

@@ -1,13 +1,12 @@
 //! Bitmaps and counts against the blocks and inodes in use.
 
 use crate::check::report::{Findings, Location};
-use crate::check::used::{InodeNotes, UsedClusters};
+use crate::check::used::{InodeNote, InodeNotes, UsedClusters};
 use crate::check::volume::Volume;
 use crate::check::{CheckPhase, ProblemKind};
 use diorite_ext::Result;
-use diorite_ext::memory::BlockMemory;
 use diorite_ext_format::{FileKind, GroupNumber};
-use diorite_ext_format::{GroupDescriptor, GroupFlags};
+use diorite_ext_format::{GroupDescriptor, GroupFlags, le32};
 
 /// Runs of differences that are reported for each bitmap.
 const MAX_RUNS: usize = 8;
@@ -31,7 +30,11 @@ impl BitmapCheck<'_, '_> {
     /// All groups, then the superblock's counts.
     pub(super) fn run(&mut self) -> Result<()> {
         let mut totals = Totals::default();
+        let mut ready = 0;
         for group in self.volume.layout.groups() {
+            if group.0 == ready {
+                ready += self.read_ahead(group) as u32;
+            }
             if group.0.is_multiple_of(64) {
                 self.findings.progress(CheckPhase::Bitmaps, group.0, self.volume.layout.group_count);
             }
@@ -46,6 +49,17 @@ impl BitmapCheck<'_, '_> {
         let groups = self.volume.layout.group_count;
         self.findings.progress(CheckPhase::Bitmaps, groups, groups);
         Ok(())
+    }
+
+    /// Read the bitmaps of the next groups; returns the number of groups.
+    fn read_ahead(&self, first: GroupNumber) -> usize {
+        let upcoming = self.volume.descriptors[first.0 as usize..].iter().map(|descriptor| {
+            let is_missing = |flag| descriptor.flags.contains(flag);
+            let blocks = (!is_missing(GroupFlags::BLOCK_UNINIT)).then_some((descriptor.block_bitmap, 1));
+            let inodes = (!is_missing(GroupFlags::INODE_UNINIT)).then_some((descriptor.inode_bitmap, 1));
+            blocks.into_iter().chain(inodes)
+        });
+        self.volume.reader.read_ahead(upcoming)
     }
 
     fn check_block_bitmap(&mut self, group: GroupNumber, totals: &mut Totals) -> Result<()> {
@@ -66,12 +80,10 @@ impl BitmapCheck<'_, '_> {
                 self.volume.superblock.checksum_seed().bitmap(&bitmap, self.volume.layout.clusters_per_group);
             let is_right = descriptor.block_bitmap_checksum_is(right, &self.volume.superblock);
             let words = self.used.words(group).unwrap_or_default();
-            let is_used =
-                |bit: u32| words.get(bit as usize / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1);
             let start = self.volume.layout.first_block(group).0;
             let step = u64::from(self.volume.layout.blocks_per_cluster);
             let name = |bit: u32| start + u64::from(bit) * step;
-            let found = differences(&bitmap, clusters, &is_used, &name, "block");
+            let found = differences(&bitmap, clusters, words, &name, "block");
             self.report_bitmap((ProblemKind::BlockBitmap, "block"), place, is_right, found);
         }
         if descriptor.free_clusters != free {
@@ -117,11 +129,9 @@ impl BitmapCheck<'_, '_> {
         let first_file = self.volume.superblock.first_inode().0;
         let notes = self.notes.group(group).unwrap_or_default();
         let layout = self.volume.layout;
-        let is_used = |bit: u32| {
-            layout.inode_at(group, bit).0 < first_file
-                || notes.get(bit as usize).is_some_and(|note| note.used)
-        };
-        let used = (0..inodes).filter(|bit| is_used(*bit)).count() as u32;
+        let reserved = first_file.saturating_sub(layout.inode_at(group, 0).0).min(inodes);
+        let words = used_words(notes, reserved, inodes);
+        let used: u32 = words.iter().map(|word| word.count_ones()).sum();
         let free = inodes - used;
         totals.free_inodes += u64::from(free);
         if descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
@@ -134,7 +144,7 @@ impl BitmapCheck<'_, '_> {
             let right = self.volume.superblock.checksum_seed().bitmap(&bitmap, inodes);
             let is_right = descriptor.inode_bitmap_checksum_is(right, &self.volume.superblock);
             let name = |bit: u32| u64::from(layout.inode_at(group, bit).0);
-            let found = differences(&bitmap, inodes, &is_used, &name, "inode");
+            let found = differences(&bitmap, inodes, &words, &name, "inode");
             self.report_bitmap((ProblemKind::InodeBitmap, "inode"), place, is_right, found);
         }
         if descriptor.free_inodes != free {
@@ -166,24 +176,27 @@ impl BitmapCheck<'_, '_> {
     }
 }
 
-/// Differences between a bitmap and the blocks or inodes in use, as sentences about runs.
-fn differences(
-    bitmap: &BlockMemory,
-    bits: u32,
-    is_used: &dyn Fn(u32) -> bool,
-    name: &dyn Fn(u32) -> u64,
-    unit: &str,
-) -> Vec<String> {
+/// The inodes of a group that are in use, 64 to a word: the first `reserved`, and those with a note that says so.
+fn used_words(notes: &[InodeNote], reserved: u32, inodes: u32) -> Vec<u64> {
+    let mut words = vec![0; inodes.div_ceil(64) as usize];
+    for (word, notes) in words.iter_mut().zip(notes.chunks(64)) {
+        *word = notes.iter().rev().fold(0, |word, note| word << 1 | u64::from(note.used));
+    }
+    for bit in 0..reserved {
+        words[(bit / 64) as usize] |= 1 << (bit % 64);
+    }
+    words
+}
+
+/// Differences between a bitmap and the blocks or inodes in use, as sentences about runs. `used` has 64 of them to a word, and may end early.
+fn differences(bitmap: &[u8], bits: u32, used: &[u64], name: &dyn Fn(u32) -> u64, unit: &str) -> Vec<String> {
+    let is_used = |bit: u32| used.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1);
     let mut reported = Vec::new();
     let mut more = 0;
     let mut bit = 0;
-    while bit < bits {
-        let marked = is_set(bitmap, bit);
-        if marked == is_used(bit) {
-            bit += 1;
-            continue;
-        }
-        let first = bit;
+    while let Some(first) = next_difference(bitmap, bits, used, bit) {
+        let marked = is_set(bitmap, first);
+        bit = first;
         while bit < bits && is_set(bitmap, bit) == marked && is_used(bit) != marked {
             bit += 1;
         }
@@ -205,12 +218,76 @@ fn differences(
     if more > 0 {
         reported.push(format!("{more} more ranges of the bitmap are wrong"));
     }
-    if !(bits..bitmap.len() as u32 * 8).all(|bit| is_set(bitmap, bit)) {
+    if !is_padded(bitmap, bits) {
         reported.push(format!("the padding bits after the last {unit} are not set"));
     }
     reported
 }
 
-fn is_set(bitmap: &BlockMemory, bit: u32) -> bool {
+/// The first bit from `start` on that differs from the bits in use, word by word.
+fn next_difference(bitmap: &[u8], bits: u32, used: &[u64], start: u32) -> Option<u32> {
+    (start / 64..bits.div_ceil(64)).find_map(|index| {
+        let at = index as usize * 8;
+        let marked = u64::from(le32(bitmap, at)) | u64::from(le32(bitmap, at + 4)) << 32;
+        let first = start.saturating_sub(index * 64);
+        let last = (bits - index * 64).min(64);
+        let bits_of_word = u64::MAX >> (64 - last) & u64::MAX << first;
+        let different = (marked ^ used.get(index as usize).copied().unwrap_or(0)) & bits_of_word;
+        (different != 0).then(|| index * 64 + different.trailing_zeros())
+    })
+}
+
+/// Whether all bits from `bits` on are set.
+fn is_padded(bitmap: &[u8], bits: u32) -> bool {
+    let whole = bits.next_multiple_of(8);
+    (bits..whole).all(|bit| is_set(bitmap, bit))
+        && bitmap.get((whole / 8) as usize..).is_none_or(|rest| rest.iter().all(|byte| *byte == u8::MAX))
+}
+
+fn is_set(bitmap: &[u8], bit: u32) -> bool {
     bitmap.get(bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_padded, is_set, next_difference};
+
+    /// As bit by bit, for bitmaps that differ in one bit and for lengths that end within a word.
+    #[test]
+    fn differences_by_words_are_those_by_bits() {
+        let used = [0x0123_4567_89ab_cdef_u64, !0, 0];
+        let same: Vec<u8> = used.iter().flat_map(|word| word.to_le_bytes()).collect();
+        for bits in [1, 63, 64, 65, 127, 130, 192] {
+            assert_eq!(next_difference(&same, bits, &used, 0), None);
+            for bit in 0..192 {
+                let mut bitmap = same.clone();
+                bitmap[bit as usize / 8] ^= 1 << (bit % 8);
+                for start in [0, 1, 64, 100] {
+                    let expected = (start <= bit && bit < bits).then_some(bit);
+                    assert_eq!(
+                        next_difference(&bitmap, bits, &used, start),
+                        expected,
+                        "{bits} {bit} {start}"
+                    );
+                }
+            }
+        }
+        // Fewer words than bits: the rest is not in use.
+        assert_eq!(next_difference(&same, 192, &used[..1], 0), Some(64));
+    }
+
+    #[test]
+    fn padding_ends_with_the_bitmap() {
+        for bits in [0, 1, 7, 8, 9, 31, 32] {
+            let mut bitmap = [0_u8; 4];
+            for bit in bits..32 {
+                bitmap[bit as usize / 8] |= 1 << (bit % 8);
+            }
+            assert!(is_padded(&bitmap, bits) && (bits..32).all(|bit| is_set(&bitmap, bit)));
+            if bits < 32 {
+                bitmap[3] &= 0x7f;
+                assert!(!is_padded(&bitmap, bits), "{bits}");
+            }
+        }
+    }
 }

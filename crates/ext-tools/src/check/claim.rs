@@ -3,17 +3,20 @@
 //! Where it sits: between [`walk_map`], which finds mapped blocks, and `inodes.rs`, which compares the sum with the
 //! inode's fields. Blocks that are in use already are noted for `shared.rs`.
 
-use crate::check::ProblemKind;
 use crate::check::report::{Findings, Location};
 use crate::check::shared::SharedRuns;
 use crate::check::used::UsedClusters;
 use crate::check::volume::Volume;
+use crate::check::{ProblemKind, Run};
 use diorite_ext::{MapSink, Result, walk_map};
 use diorite_ext_format::{DiskInode, RoCompat};
 use diorite_ext_format::{FileKind, FsBlock};
 
 /// Shared runs after which the rest of a file is skipped.
 const MAX_SHARED_RUNS_OF_FILE: u32 = 256;
+
+/// Blocks of a directory's run: one read.
+const MAX_RUN_BLOCKS: usize = 32;
 
 /// Where files may share blocks (`shared_blocks`): how often a block may be in use on average. It bounds the work for a hostile volume.
 const MAX_USES_OF_SHARED_BLOCKS: u64 = 16;
@@ -30,7 +33,7 @@ pub(super) struct MapSummary {
     pub(super) pieces: u64,
     pub(super) end_of_piece: u64,
     /// Mapped runs of a directory that were not in use before.
-    pub(super) runs: Vec<(u64, FsBlock, u64)>,
+    pub(super) runs: Vec<Run>,
     pub(super) shared_runs: u32,
 }
 
@@ -92,8 +95,9 @@ impl Claim<'_, '_, '_> {
     fn keep_fresh(&mut self, file_block: u64, block: u64, count: u64, shared: &[(u64, u64)]) {
         let (mut at, end) = (block, block + count);
         let mut keep = |from: u64, to: u64| {
-            if from < to {
-                self.summary.runs.push((file_block + (from - block), FsBlock(from), to - from));
+            for at in (from..to).step_by(MAX_RUN_BLOCKS) {
+                let count = (to - at).min(MAX_RUN_BLOCKS as u64);
+                self.summary.runs.push((file_block + (at - block), FsBlock(at), count));
             }
         };
         for (start, count) in shared {

@@ -6,14 +6,11 @@ use crate::check::index::{self, Index};
 use crate::check::report::{Findings, Location};
 use crate::check::used::InodeNotes;
 use crate::check::volume::Volume;
-use crate::check::{CheckPhase, DirectoryWork, NameForm, ProblemKind, TreePosition};
+use crate::check::{CheckPhase, DirectoryWork, NameForm, ProblemKind, Run, TreePosition};
 use diorite_ext::Result;
 use diorite_ext_format::directory::{Entries, RawEntry, has_valid_checksum, is_tail, kind_code};
 use diorite_ext_format::{ChecksumSeed, Incompat, le16};
 use diorite_ext_format::{FileKind, InodeNumber};
-
-/// Blocks read at a time.
-const BLOCKS_AT_ONCE: u64 = 32;
 
 /// A block of a directory under check.
 #[derive(Clone, Copy)]
@@ -38,6 +35,8 @@ pub(super) struct DirectoryCheck<'c, 'd> {
     pub(super) parents: HashMap<u32, TreePosition>,
     /// Encryption policies of inodes that have one.
     pub(super) policies: &'c HashMap<u32, Box<[u8]>>,
+    /// Runs of directories that have been read and not been checked.
+    pub(super) ready: usize,
     pub(super) findings: &'c mut Findings<'d>,
 }
 
@@ -56,13 +55,15 @@ impl DirectoryCheck<'_, '_> {
             self.parents.entry(directory.inode).or_default();
             match &directory.inline {
                 Some(content) => self.check_inline(directory, content),
-                None => self.check_directory(directory)?,
+                None => self.check_directory(directory, &directories[done + 1..])?,
             }
         }
         Ok(())
     }
 
-    fn check_directory(&mut self, directory: &DirectoryWork) -> Result<()> {
+    /// `others` are checked next.
+    fn check_directory(&mut self, directory: &DirectoryWork, others: &[DirectoryWork]) -> Result<()> {
+        self.read_ahead(&directory.runs, others);
         let seed = self.volume.inode_seed(directory.inode, directory.generation);
         let mut index = None;
         if directory.indexed {
@@ -83,25 +84,21 @@ impl DirectoryCheck<'_, '_> {
         let size = self.volume.layout.block_size.bytes();
         let blocks = directory.size / size;
         let mut next = 0;
-        for &(start, block, count) in &directory.runs {
+        for (done, &(start, block, count)) in directory.runs.iter().enumerate() {
             if start > next && next < blocks {
                 self.wrong(directory.inode, format!("the directory has no blocks {next} to {}", start - 1));
             }
-            let mut done = 0;
-            while done < count {
-                let step = (count - done).min(BLOCKS_AT_ONCE);
-                let bytes = self.volume.reader.run(diorite_ext_format::FsBlock(block.0 + done), step)?;
-                for (offset, bytes) in bytes.chunks_exact(size as usize).enumerate() {
-                    let at = start + done + offset as u64;
-                    let place = BlockPlace {
-                        directory: directory.inode,
-                        at,
-                        names: directory.names,
-                        index: index.as_ref(),
-                    };
-                    self.check_block(place, bytes, seed);
-                }
-                done += step;
+            self.read_ahead(&directory.runs[done..], others);
+            self.ready -= 1;
+            let bytes = self.volume.reader.run(block, count)?;
+            for (at, bytes) in (start..).zip(bytes.chunks_exact(size as usize)) {
+                let place = BlockPlace {
+                    directory: directory.inode,
+                    at,
+                    names: directory.names,
+                    index: index.as_ref(),
+                };
+                self.check_block(place, bytes, seed);
             }
             next = start + count;
         }
@@ -113,6 +110,14 @@ impl DirectoryCheck<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Read the next runs if none is ready.
+    fn read_ahead(&mut self, runs: &[Run], others: &[DirectoryWork]) {
+        if self.ready == 0 && !runs.is_empty() {
+            let upcoming = runs.iter().chain(others.iter().flat_map(|directory| &directory.runs));
+            self.ready = self.volume.reader.read_ahead(upcoming.map(|(_, block, count)| [(*block, *count)]));
+        }
     }
 
     fn check_block(&mut self, place: BlockPlace<'_>, bytes: &[u8], seed: Option<ChecksumSeed>) {

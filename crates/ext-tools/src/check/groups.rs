@@ -111,12 +111,19 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
     fn read_descriptors(&mut self) -> Result<bool> {
         let size = usize::from(self.volume.layout.desc_size);
         let mut sound = true;
-        for index in 0..self.volume.layout.descriptor_blocks() {
-            let block = self.volume.layout.descriptor_block(index);
+        let layout = self.volume.layout;
+        let mut ready = 0;
+        for index in 0..layout.descriptor_blocks() {
+            if index == ready {
+                let upcoming = index..layout.descriptor_blocks();
+                let upcoming = upcoming.map(|index| [(layout.descriptor_block(index), 1)]);
+                ready += self.volume.reader.read_ahead(upcoming) as u32;
+            }
+            let block = layout.descriptor_block(index);
             let bytes = self.volume.reader.block(block)?;
             for chunk in bytes.chunks_exact(size) {
                 let group = GroupNumber(self.volume.descriptors.len() as u32);
-                if group.0 == self.volume.layout.group_count {
+                if group.0 == layout.group_count {
                     break;
                 }
                 let descriptor = GroupDescriptor::parse(chunk, &self.volume.superblock);
@@ -171,11 +178,14 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
     /// Backups may be old: their problems are notes.
     fn check_backups(&mut self) -> Result<()> {
         let mut wrong = Vec::new();
-        for group in
-            self.volume.layout.groups().skip(1).filter(|group| self.volume.layout.has_superblock(*group))
-        {
-            let start = self.volume.layout.first_block(group);
-            let backup = self.volume.reader.block(start)?;
+        let starts = self.volume.layout.superblock_backups();
+        let mut ready = 0;
+        for (index, start) in starts.iter().enumerate() {
+            if index == ready {
+                let upcoming = starts[index..].iter().map(|start| [(FsBlock(*start), 1)]);
+                ready += self.volume.reader.read_ahead(upcoming);
+            }
+            let backup = self.volume.reader.block(FsBlock(*start))?;
             let same = Superblock::parse_any_features(&backup).is_ok_and(|backup| {
                 let (a, b) = (backup.raw(), self.volume.superblock.raw());
                 a.uuid == b.uuid
@@ -184,7 +194,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
                     && a.log_block_size == b.log_block_size
             });
             if !same {
-                wrong.push(group.0.to_string());
+                wrong.extend(self.volume.layout.group_of(FsBlock(*start)).map(|group| group.0.to_string()));
             }
         }
         if !wrong.is_empty() {

@@ -3,6 +3,7 @@
 use crate::check::claim::{FileBlocks, MapSummary};
 use crate::check::fields::FieldCheck;
 use crate::check::quota::Usage;
+use crate::check::read_ahead::blocks_named_by;
 use crate::check::report::{Findings, Location};
 use crate::check::used::InodeNotes;
 use crate::check::volume::Volume;
@@ -11,11 +12,12 @@ use crate::check::{CheckPhase, DirectoryWork, NameForm, ProblemKind};
 use std::collections::BTreeSet;
 
 use diorite_ext::Result;
-use diorite_ext_format::{Compat, DiskInode, GroupFlags, InodeFlags, RoCompat, le32};
+use diorite_ext::memory::BlockMemory;
+use diorite_ext_format::{Compat, DiskInode, GroupFlags, InodeFlags, RoCompat, is_zero, le32};
 use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
 /// Bytes of the inode table read at a time.
-const CHUNK_BYTES: u64 = 256 << 10;
+const CHUNK_BYTES: u64 = 1 << 20;
 /// Longest target that is in the inode.
 const FAST_SYMLINK_MAX: u64 = 59;
 /// Smallest size that needs the feature `large_file`.
@@ -52,23 +54,22 @@ impl<'d> InodeCheck<'_, 'd> {
         let mut large_file = None;
         let size = usize::from(self.volume.layout.inode_size);
         let block = self.volume.layout.block_size.bytes();
+        let step = (CHUNK_BYTES / block).max(1);
+        let mut memory = BlockMemory::zeroed((step * block) as usize);
         for group in self.volume.layout.groups() {
             self.findings.progress(CheckPhase::Inodes, group.0, self.volume.layout.group_count);
             let descriptor = self.volume.descriptors[group.0 as usize];
             let in_use = self.inodes_to_scan(group);
             let blocks = (u64::from(in_use) * size as u64).div_ceil(block);
-            let step = (CHUNK_BYTES / block).max(1);
             let mut at = 0;
             while at < blocks {
                 let count = step.min(blocks - at);
-                let bytes = self.volume.reader.run(FsBlock(descriptor.inode_table.0 + at), count)?;
+                let bytes = &mut memory[..(count * block) as usize];
+                self.volume.reader.read_into(FsBlock(descriptor.inode_table.0 + at), bytes)?;
                 let first = (at * block / size as u64) as u32;
-                for (index, raw) in bytes.chunks_exact(size).enumerate() {
-                    let index = first + index as u32;
-                    if index < in_use {
-                        self.check_inode(self.volume.layout.inode_at(group, index).0, raw, &mut large_file)?;
-                    }
-                }
+                let last = (in_use - first) as usize;
+                let first = self.volume.layout.inode_at(group, first).0;
+                self.check_inodes(first, &bytes[..bytes.len().min(last * size)], &mut large_file)?;
                 at += count;
             }
         }
@@ -77,6 +78,24 @@ impl<'d> InodeCheck<'_, 'd> {
         {
             let what = "a file has 2 GiB or more, but the volume does not have the feature large_file";
             self.findings.add(ProblemKind::Superblock, Location::inode(inode), what);
+        }
+        Ok(())
+    }
+
+    /// Inodes in a row, in `table`, the first of which has the number `first`.
+    fn check_inodes(&mut self, first: u32, table: &[u8], large_file: &mut Option<u32>) -> Result<()> {
+        let inodes = table.chunks_exact(self.volume.layout.inode_size.into());
+        let mut ready = 0;
+        for (index, raw) in inodes.clone().enumerate() {
+            if index == ready {
+                let used = &self.blocks.used;
+                let upcoming = inodes
+                    .clone()
+                    .skip(index)
+                    .map(|raw| blocks_named_by(raw).filter(|(block, _)| !used.contains(*block)));
+                ready += self.volume.reader.read_ahead(upcoming);
+            }
+            self.check_inode(first + index as u32, raw, large_file)?;
         }
         Ok(())
     }
@@ -90,7 +109,7 @@ impl<'d> InodeCheck<'_, 'd> {
     }
 
     fn check_inode(&mut self, number: u32, raw: &[u8], large_file: &mut Option<u32>) -> Result<()> {
-        if raw.iter().all(|byte| *byte == 0) {
+        if is_zero(raw) {
             return Ok(());
         }
         let place = Location::inode(number);

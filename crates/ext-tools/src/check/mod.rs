@@ -7,7 +7,10 @@
 //! Invariants:
 //! 1. Nothing is written.
 //! 2. Memory grows with the blocks and inodes in use: one bit for a cluster and a few bytes for an inode, in groups that have any.
-//! 3. Each block of a map or a directory is read at most once for its first owner, whatever the image claims.
+//! 3. Each block of a map or a directory is read at most once for its first owner, whatever the image claims. Those that an
+//!    inode names itself are read ahead, if no earlier inode uses them (`read_ahead`).
+//!
+//! Reads: each part knows which blocks come next, and reads them in windows ([`BlockReader::read_ahead`]).
 
 mod bitmaps;
 mod claim;
@@ -19,6 +22,7 @@ mod inodes;
 mod links;
 mod orphans;
 mod quota;
+mod read_ahead;
 mod report;
 mod shared;
 mod special;
@@ -52,6 +56,9 @@ use used::{InodeNotes, UsedClusters};
 use volume::Volume;
 use xattrs::Xattrs;
 
+/// Blocks in a row of a file: block of the file, block of the volume, number.
+type Run = (u64, FsBlock, u64);
+
 /// A directory as the inode scan leaves it for the directory scan.
 #[derive(Debug)]
 struct DirectoryWork {
@@ -60,8 +67,8 @@ struct DirectoryWork {
     size: u64,
     indexed: bool,
     names: NameForm,
-    /// Blocks in order: block of the directory, block of the volume, number.
-    runs: Vec<(u64, FsBlock, u64)>,
+    /// In order and short.
+    runs: Vec<Run>,
     /// Inline data, instead of blocks: first part (with the parent), and the part in the attribute.
     inline: Option<Vec<u8>>,
 }
@@ -200,7 +207,7 @@ fn check_as(
         findings.report.incomplete = true;
         return Ok(findings.report);
     }
-    let reader = BlockReader { device, layout };
+    let reader = BlockReader::new(device, layout);
     run(Volume { reader, superblock, layout, descriptors: Vec::new() }, journal, &mut findings)?;
     Ok(findings.report)
 }
@@ -260,7 +267,7 @@ fn run<'d>(mut volume: Volume<'d>, journal: JournalState, findings: &mut Finding
     SpecialFiles { volume, used: &mut blocks.used, journal, findings }.run()?;
     blocks.shared.explain(volume, &notes, findings)?;
     let (parents, policies) = (HashMap::new(), &xattrs.policies);
-    let mut tree = DirectoryCheck { volume, notes: &mut notes, parents, policies, findings };
+    let mut tree = DirectoryCheck { volume, notes: &mut notes, parents, policies, ready: 0, findings };
     tree.run(&directories)?;
     let parents = tree.parents;
     LinkCheck { volume, notes: &notes, parents: &parents, findings }.run();

@@ -1,7 +1,7 @@
 //! Users of shared blocks.
 //!
 //! Where it sits: after all inodes have been checked. Shared blocks are few (`claim.rs` notes no more), so their users are found by
-//! with a second pass over all files.
+//! a second pass over all files.
 
 use crate::check::ProblemKind;
 use crate::check::report::{Findings, Location};
@@ -9,8 +9,7 @@ use crate::check::used::{InodeNotes, UsedClusters};
 use crate::check::volume::Volume;
 use std::collections::BTreeSet;
 
-use diorite_ext::memory::BlockMemory;
-use diorite_ext::{MapSink, Result, walk_map};
+use diorite_ext::{BlockBytes, MapSink, Result, walk_map};
 use diorite_ext_format::{DiskInode, InodeFlags};
 use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
 
@@ -81,7 +80,7 @@ fn find_owners(
     let used = (0..).zip(notes).filter(|(_, note)| note.used).map(|(index, _)| index);
     let table = volume.descriptors[group.0 as usize].inode_table;
     let size = usize::from(volume.layout.inode_size);
-    let mut read: Option<(u64, BlockMemory)> = None;
+    let mut read: Option<(u64, BlockBytes)> = None;
     for index in used {
         let number = volume.layout.inode_at(group, index);
         let Ok(at) = volume.layout.locate_inode(number) else { continue };

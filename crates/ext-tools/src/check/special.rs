@@ -6,7 +6,6 @@ use crate::check::used::UsedClusters;
 use crate::check::volume::Volume;
 use crate::check::{JournalState, ProblemKind};
 use diorite_ext::Result;
-use diorite_ext::memory::BlockMemory;
 use diorite_ext_format::journal::JournalSuperblock;
 use diorite_ext_format::{Compat, DiskInode, Incompat, InodeFlags, RoCompat, le32};
 use diorite_ext_format::{FileKind, FsBlock, GroupNumber, InodeNumber};
@@ -150,8 +149,14 @@ impl SpecialFiles<'_, '_> {
         let backups: Vec<GroupNumber> =
             layout.groups().skip(1).filter(|group| layout.has_superblock(*group)).collect();
         let first = layout.superblock_block().0 + 1 + u64::from(layout.descriptor_blocks());
-        for index in 0..u32::from(layout.reserved_gdt_blocks) {
+        let reserved = u32::from(layout.reserved_gdt_blocks);
+        let mut ready = 0;
+        for index in 0..reserved {
             let due = first + u64::from(index);
+            if index == ready {
+                let upcoming = (due..first + u64::from(reserved)).map(|block| [(FsBlock(block), 1)]);
+                ready += self.volume.reader.read_ahead(upcoming) as u32;
+            }
             let slot = (layout.descriptor_blocks() + index) as usize % per_block;
             if u64::from(le32(&bytes, slot * 4)) != due || !layout.is_data_range(FsBlock(due), 1) {
                 self.resize(place, format!("it does not reserve block {due} after the descriptors"));
@@ -167,16 +172,23 @@ impl SpecialFiles<'_, '_> {
     }
 
     /// Whatever else the inode names, which `root` is the double indirect block of, would be on the volume, and counted.
-    fn check_resize_blocks(&mut self, fields: &DiskInode, root: &BlockMemory) -> Result<()> {
+    fn check_resize_blocks(&mut self, fields: &DiskInode, root: &[u8]) -> Result<()> {
         let layout = self.volume.layout;
         let is_there = |block: u32| layout.is_data_range(FsBlock(u64::from(block)), 1);
         let slots = root.len() / 4;
-        let named = |bytes: &BlockMemory| -> Vec<(usize, u32)> {
+        let named = |bytes: &[u8]| -> Vec<(usize, u32)> {
             (0..slots).map(|slot| (slot, le32(bytes, slot * 4))).filter(|(_, block)| *block != 0).collect()
         };
         let mut blocks = 1;
         let mut last = 0;
-        for (slot, indirect) in named(root) {
+        let mut ready = 0;
+        let indirect_blocks = named(root);
+        for (index, &(slot, indirect)) in indirect_blocks.iter().enumerate() {
+            if index == ready {
+                let upcoming = indirect_blocks[index..].iter();
+                let upcoming = upcoming.map(|(_, block)| [(FsBlock(u64::from(*block)), 1)]);
+                ready += self.volume.reader.read_ahead(upcoming);
+            }
             let mut beyond = (!is_there(indirect)).then_some(indirect);
             if beyond.is_none() {
                 let copies = named(&self.volume.reader.block(FsBlock(u64::from(indirect)))?);
@@ -210,7 +222,7 @@ impl SpecialFiles<'_, '_> {
     }
 }
 
-fn names_copies(bytes: &BlockMemory, due: u64, backups: &[GroupNumber], blocks_per_group: u32) -> bool {
+fn names_copies(bytes: &[u8], due: u64, backups: &[GroupNumber], blocks_per_group: u32) -> bool {
     backups.iter().enumerate().all(|(slot, group)| {
         u64::from(le32(bytes, slot * 4)) == due + u64::from(group.0) * u64::from(blocks_per_group)
     })

@@ -70,6 +70,16 @@ impl UsedClusters {
         self.groups.get(group.0 as usize)?.as_deref()
     }
 
+    /// Whether the cluster of a block is set.
+    pub(super) fn contains(&self, block: FsBlock) -> bool {
+        let words = self.layout.group_of(block).and_then(|group| self.words(group));
+        let bit = |words: &[u64]| {
+            let bit = self.layout.bit_of(block);
+            words.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1)
+        };
+        words.is_some_and(bit)
+    }
+
     /// Bits set in a group.
     pub(super) fn count(&self, group: GroupNumber) -> u32 {
         self.words(group).map_or(0, |words| words.iter().map(|word| word.count_ones()).sum())

@@ -1,5 +1,6 @@
 //! The volume as a check reads it: nothing is cached, nothing is written.
 
+use crate::check::Run;
 use diorite_ext::{BlockReader, MapSink, Result, walk_map};
 
 use diorite_ext_format::{
@@ -11,7 +12,7 @@ const MAX_NODES: usize = 1024;
 
 /// The blocks of a small file, in order.
 struct Blocks {
-    runs: Vec<(u64, FsBlock, u64)>,
+    runs: Vec<Run>,
     most: usize,
     nodes: usize,
 }
@@ -51,7 +52,7 @@ impl Volume<'_> {
         Ok(fields.map(|fields| (raw, fields)))
     }
 
-    pub(super) fn runs_of(&self, fields: &DiskInode, most: usize) -> Result<Vec<(u64, FsBlock, u64)>> {
+    pub(super) fn runs_of(&self, fields: &DiskInode, most: usize) -> Result<Vec<Run>> {
         let mut blocks = Blocks { runs: Vec::new(), most, nodes: 0 };
         walk_map(&self.reader, fields, None, &mut blocks)?;
         Ok(blocks.runs)

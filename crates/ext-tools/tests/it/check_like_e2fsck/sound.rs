@@ -1,8 +1,11 @@
 //! Sound volumes are clean.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use diorite_ext_tools::check::ProblemKind;
+use diorite_block::BlockDevice;
+use diorite_device::{DirectIo, FileDevice, OpenOptions};
+use diorite_ext_tools::check::{CheckOptions, ProblemKind, check};
 
 use super::image::{Image, Spot, assert_judged_alike, has_e2fsprogs, our_check, run};
 
@@ -39,6 +42,22 @@ fn sound_volumes_of_all_kinds_are_clean() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Each block of a table, a bitmap, a map or a directory was a read of its own: over 100 reads of these volumes.
+#[test]
+fn blocks_of_a_kind_are_read_together() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    for (recipe, reads_max) in [(["-t", "ext4", "-b", "1024"], 50), (["-t", "ext2", "-b", "1024"], 50)] {
+        let Some(image) = Image::new(&recipe) else { continue };
+        let device: Arc<dyn BlockDevice> =
+            FileDevice::open(image.path(), &OpenOptions::read_only().direct(DirectIo::Off)).unwrap();
+        assert!(check(&*device, &CheckOptions::default(), &mut |_| {}).unwrap().is_clean());
+        let done = device.counters().snapshot();
+        assert!(done.reads < reads_max, "{recipe:?}: {} reads of {} bytes", done.reads, done.read_bytes);
+    }
 }
 
 /// `tune2fs -O ^resize_inode` leaves inode 7 with all that it names, and files of a volume with `shared_blocks` have blocks in common:

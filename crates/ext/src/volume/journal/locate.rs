@@ -12,8 +12,7 @@ use std::collections::HashSet;
 use diorite_block::BlockDevice;
 
 use crate::layout::{DiskInode, GroupDescriptor, Layout, Superblock};
-use crate::memory::BlockMemory;
-use crate::{BlockReader, Corrupt, FileKind, FsBlock, InodeNumber, MapSink, Result, walk_map};
+use crate::{BlockBytes, BlockReader, Corrupt, FileKind, FsBlock, InodeNumber, MapSink, Result, walk_map};
 use diorite_journal::log::LogMap;
 
 /// Backups of the group descriptors that are tried.
@@ -26,8 +25,8 @@ pub(crate) fn locate(
     number: InodeNumber,
 ) -> Result<LogMap> {
     let layout = Layout::new(superblock);
-    let reader = BlockReader { device, layout };
-    let search = Search { reader, number };
+    let reader = BlockReader::new(device, layout);
+    let search = Search { reader: &reader, number };
     let inode = search.read_inode(superblock)?;
     let wanted = (inode.size / layout.block_size.bytes()).min(u64::from(u32::MAX));
     let mut found = LogBlocks { layout, map: LogMap::new(), wanted, met: HashSet::new(), result: Ok(()) };
@@ -84,7 +83,7 @@ impl MapSink for LogBlocks {
 }
 
 struct Search<'a> {
-    reader: BlockReader<'a>,
+    reader: &'a BlockReader<'a>,
     number: InodeNumber,
 }
 
@@ -93,8 +92,8 @@ impl Search<'_> {
         Corrupt::Inode { inode: self.number, what }.into()
     }
 
-    fn read(&self, block: FsBlock) -> Result<BlockMemory> {
-        if block.0 == 0 || block.0 >= self.reader.layout.blocks_count {
+    fn read(&self, block: FsBlock) -> Result<BlockBytes> {
+        if block.0 == 0 || block.0 >= self.reader.layout().blocks_count {
             return Err(self.corrupt("the journal's inode is outside the volume"));
         }
         self.reader.block(block)
@@ -102,30 +101,30 @@ impl Search<'_> {
 
     /// The journal's inode, by a backup of the group descriptors if the first one leads nowhere.
     fn read_inode(&self, superblock: &Superblock) -> Result<DiskInode> {
-        let place = self.reader.layout.locate_inode(self.number)?;
-        let (first, offset) = self.reader.layout.descriptor_place(place.group);
-        let index = place.group.0 / self.reader.layout.descriptors_per_block();
+        let place = self.reader.layout().locate_inode(self.number)?;
+        let (first, offset) = self.reader.layout().descriptor_place(place.group);
+        let index = place.group.0 / self.reader.layout().descriptors_per_block();
         let found = self.read_inode_by(superblock, first, offset);
-        if found.is_ok() || index >= self.reader.layout.plain_descriptor_blocks() {
+        if found.is_ok() || index >= self.reader.layout().plain_descriptor_blocks() {
             return found;
         }
-        let backups = self.reader.layout.superblock_backups().into_iter().take(BACKUPS_TRIED);
+        let backups = self.reader.layout().superblock_backups().into_iter().take(BACKUPS_TRIED);
         let mut backups = backups.map(|backup| FsBlock(backup + 1 + u64::from(index)));
         backups.find_map(|block| self.read_inode_by(superblock, block, offset).ok()).map_or(found, Ok)
     }
 
     fn read_inode_by(&self, superblock: &Superblock, descriptors: FsBlock, offset: u32) -> Result<DiskInode> {
-        let place = self.reader.layout.locate_inode(self.number)?;
+        let place = self.reader.layout().locate_inode(self.number)?;
         let descriptors = self.read(descriptors)?;
         let bytes = descriptors
             .get(offset as usize..)
-            .and_then(|rest| rest.get(..self.reader.layout.desc_size.into()));
+            .and_then(|rest| rest.get(..self.reader.layout().desc_size.into()));
         let outside = || self.corrupt("it lies outside its block");
         let group = GroupDescriptor::parse(bytes.ok_or_else(outside)?, superblock);
         let table = self.read(FsBlock(group.inode_table.0.saturating_add(place.table_block.into())))?;
         let bytes = table
             .get(place.offset as usize..)
-            .and_then(|rest| rest.get(..self.reader.layout.inode_size.into()));
+            .and_then(|rest| rest.get(..self.reader.layout().inode_size.into()));
         let bytes = bytes.ok_or_else(outside)?;
         if !DiskInode::has_valid_checksum(self.number, bytes, superblock) {
             return Err(self.corrupt("the checksum of the journal's inode does not match"));
