@@ -23,6 +23,8 @@ const TOOLS: &[Tool] = &[
     Tool { program: "fakeroot", package: "fakeroot" },
     Tool { program: "setcap", package: "libcap2-bin" },
     Tool { program: "bsdtar", package: "libarchive-tools" },
+    Tool { program: "zstd", package: "zstd" },
+    Tool { program: "umoci", package: "umoci" },
     Tool { program: "strace", package: "strace" },
     Tool { program: "losetup", package: "mount" },
     Tool { program: "sfdisk", package: "fdisk" },

@@ -1,21 +1,25 @@
-//! The check before `mkfs -d DIRECTORY` that the tree can fit.
+//! The check before `mkfs -d` that the content can fit.
 
 use std::path::Path;
 
 use diorite::mkfs::{MkfsOptions, preview};
 use diorite_block::Geometry;
-use diorite_copy::{HostTree, needs};
+use diorite_copy::{MemoryTree, needs};
 
 use crate::failure::{Failure, Result};
 use crate::size::human;
 
-/// Fail if the tree at `from` needs more space or inodes than the volume would have. Nothing is written.
-pub(crate) fn check(image: &Path, from: &Path, geometry: &Geometry, options: &MkfsOptions) -> Result<()> {
+/// Fail if `content` needs more space or inodes than the volume would have. Nothing is written.
+pub(crate) fn check(
+    image: &Path,
+    content: &MemoryTree,
+    geometry: &Geometry,
+    options: &MkfsOptions,
+) -> Result<()> {
     let sector = geometry.logical_block_size;
     // Invalid options are reported when the volume is made.
     let Ok(volume) = preview(options, geometry.capacity_bytes, sector) else { return Ok(()) };
-    let source = HostTree::new();
-    let needed = needs(&source, from, &volume);
+    let needed = needs(content, content.top(), &volume);
     if volume.holds(needed) {
         return Ok(());
     }
@@ -29,7 +33,7 @@ pub(crate) fn check(image: &Path, from: &Path, geometry: &Geometry, options: &Mk
     Err(Failure::Failed(format!(
         "{}: not made: {} needs {} inodes and more than {} of space, but only {} and {} would be free; {cure}",
         image.display(),
-        from.display(),
+        content.name(),
         needed.inodes,
         human(needed.bytes),
         free_inodes,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use diorite::front_end::{host_paths, is_new_file, open_target};
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{BlockDevice, DirectIo, Owner, Timestamp};
-use diorite_copy::Summary;
+use diorite_copy::{MemoryTree, Summary};
 use diorite_device::{Create, OpenError, OpenOptions as DeviceOptions};
 use rustix::process::{Resource, getrlimit};
 use serde_json::json;
@@ -16,13 +16,14 @@ use crate::args::{FilesystemType, Mkfs};
 use crate::data::summary_json;
 use crate::devices::what_is_lost;
 use crate::failure::{Failure, Result};
-use crate::fill::{Content, fill};
+use crate::fill::fill;
 use crate::free_space;
 use crate::interrupt;
 use crate::journal_sizes::JournalSizes;
 use crate::location::name_of_image;
 use crate::output::{Output, json_name};
 use crate::size::{Size, counted, human, size_in_words};
+use crate::sources::Sources;
 use crate::volume::uuid_text;
 
 /// Smaller images cannot hold a filesystem; the user probably forgot the unit.
@@ -34,7 +35,7 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let (mut options, time) = options_of(arguments)?;
     // The source is opened before anything is created or overwritten.
-    let content = arguments.from.as_deref().map(|from| Content::open(from, image)).transpose()?;
+    let sources = Sources::open(arguments)?;
     let is_new = is_new_file(name_of_image(image)?);
     if !arguments.force && !is_new {
         refuse_to_overwrite(name_of_image(image)?)?;
@@ -42,12 +43,13 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     if arguments.dry_run {
         return preview_on(arguments, image, is_new, &mut options, output);
     }
+    let content = sources.map(Sources::load).transpose()?;
     interrupt::is_changing();
     let device = open_device(arguments, image, is_new)?;
     // A partial block of the device at the end of an image cannot be used.
     let block = u64::from(device.geometry().logical_block_size);
     options.size_bytes = options.size_bytes.map(|size| size - size % block);
-    let filled = make_on(arguments, content, device, options, time);
+    let filled = make_on(arguments, content.as_ref(), device, options, time);
     if filled.is_err() && is_new {
         // Remove the new image. The first error is reported.
         let _ = host_paths(name_of_image(image)?).iter().try_for_each(std::fs::remove_file);
@@ -108,7 +110,7 @@ fn refuse_to_overwrite(name: &str) -> Result<()> {
 
 fn make_on(
     arguments: &Mkfs,
-    content: Option<Content>,
+    content: Option<&MemoryTree>,
     device: Arc<dyn BlockDevice>,
     mut options: MkfsOptions,
     time: Option<Timestamp>,
@@ -118,13 +120,14 @@ fn make_on(
         let geometry = device.geometry();
         set_journal(image, &mut options, sizes, geometry.capacity_bytes, geometry.logical_block_size)?;
     }
-    if let Some(Content::Directory(from)) = &content {
-        free_space::check(image, from, device.geometry(), &options)?;
+    if let Some(content) = content {
+        free_space::check(image, content, device.geometry(), &options)?;
     }
     let report = mkfs(device.as_ref(), &options).map_err(|error| mkfs_failure(image, error))?;
     let Some(content) = content else { return Ok((report, None)) };
     let is_given = arguments.extended.iter().any(|word| word.starts_with("root_owner="));
-    let summary = fill(image, device, content, time, is_given.then_some(options.root_owner))?;
+    let summary =
+        fill(image, device, (content, content.top()), time, is_given.then_some(options.root_owner))?;
     Ok((report, Some(summary)))
 }
 

@@ -15,12 +15,12 @@ use diorite_files::Pattern;
 use crate::args::Tar;
 use crate::data::summary_json;
 use crate::failure::{Failure, Result};
-use crate::fill::Content;
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
 use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays};
+use crate::sources::open_archive;
 use crate::stdout::Stdout;
 
 /// Size of a write to the archive.
@@ -43,11 +43,14 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
     }
     let no_archive =
         || Failure::Usage("-f: a directory is no archive; to copy one, use `diorite cp -r`".to_owned());
-    let content = Content::open(&arguments.file, Path::new(""))?;
+    if arguments.file.is_dir() {
+        return Err(no_archive());
+    }
+    let archive = open_archive(&arguments.file)?;
     let says = CopySays { copied: false, asks: false };
     let progress = CopyProgress::new(0, interrupt::cancel(), says);
     if arguments.list {
-        let listed = content.read_archive(&progress, |reader, name| {
+        return archive.read(&progress, |reader, name| {
             list_archive(reader, name, |entry, target| {
                 output.name(entry)?;
                 if arguments.verbose && !target.is_empty() {
@@ -57,7 +60,6 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
                 output.line("")
             })
         });
-        return listed.unwrap_or_else(|| Err(no_archive()));
     }
     let Some(to) = &arguments.directory else { return Ok(()) };
     interrupt::is_changing();
@@ -65,10 +67,9 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
         Location::Host(path) => (Box::new(HostTree::new()), path),
         Location::Image { image, path } => (Box::new(tree_of(image, Access::ReadWrite, images)?), path),
     };
-    let unpacked =
-        content.read_archive(&progress, |reader, name| unpack(reader, name, &*sink, path, &progress));
+    let unpacked = archive.read(&progress, |reader, name| unpack(reader, name, &*sink, path, &progress));
     progress.finish();
-    let summary = unpacked.ok_or_else(no_archive)??;
+    let summary = unpacked?;
     finish(arguments, &summary, output)
 }
 

@@ -15,9 +15,9 @@ use tar::{EntryType, Header};
 
 use crate::copied_names::{Age, CopiedNames};
 use crate::numbers::{self, MAJORS, MINORS, MODES, OWNERS, SECONDS};
-use crate::pax::{Entries, Entry, SparseMap};
+use crate::pax::{Entries, Entry, Forward, SparseMap, Stream};
 use crate::records::{Extended, Sparse, leading_map};
-use crate::tree::{Attributes, Follow, LostAttribute, Meta, Sink};
+use crate::tree::{Attributes, Follow, LostAttribute, Meta, Piece, Recorder, Sink};
 use crate::{Error, Summary, Watch};
 
 /// Size of a write. Reads from a pipe are smaller.
@@ -26,12 +26,25 @@ const CHUNK_BYTES: usize = 1 << 20;
 const DUMP_DIRECTORY: u8 = b'D';
 /// As many symbolic links as Linux follows in a path.
 const LINKS_MAX: u32 = 40;
+/// As many levels of directories as a copy makes.
+const LEVELS_MAX: usize = 2048;
 /// Keywords that are reported once and not again; more than that come from a hostile archive.
 const KEYWORDS_MAX: usize = 1000;
 
 /// Unpack a tar stream into the directory `to` of `sink`. Messages call the stream `name`. Nothing is synced.
 pub fn unpack(
     stream: impl Read,
+    name: &str,
+    sink: &dyn Sink,
+    to: &Path,
+    watch: &dyn Watch,
+) -> Result<Summary, Error> {
+    unpack_stream(Forward(stream), name, sink, to, watch)
+}
+
+/// As [`unpack`], from a stream that can skip data.
+pub(crate) fn unpack_stream(
+    stream: impl Stream,
     name: &str,
     sink: &dyn Sink,
     to: &Path,
@@ -44,6 +57,7 @@ pub fn unpack(
         watch,
         summary: Summary::default(),
         directories: BTreeMap::new(),
+        parents: BTreeMap::new(),
         flags: BTreeMap::new(),
         copied_names: CopiedNames::new(Age::Existing),
         lost_keywords: HashSet::new(),
@@ -64,7 +78,7 @@ pub fn list_archive<E: From<Error>>(
     name: &str,
     mut each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut entries = Entries::new(stream);
+    let mut entries = Entries::new(Forward(stream));
     let failure = |source| Error::Archive { archive: name.to_owned(), source };
     while let Some(entry) = entries.next_entry().map_err(failure)? {
         let is_link = matches!(entry.header.entry_type(), EntryType::Symlink | EntryType::Link);
@@ -81,6 +95,8 @@ struct Unpacker<'a> {
     summary: Summary,
     /// Attributes of directories, set at the end.
     directories: BTreeMap<PathBuf, (Meta, Attributes)>,
+    /// Attributes of directories that have no entry, set at the end.
+    parents: BTreeMap<PathBuf, Meta>,
     /// Inode flags, set after everything else: they forbid changes.
     flags: BTreeMap<PathBuf, InodeFlags>,
     /// Files made in directories that ignore case or normalise names.
@@ -122,7 +138,7 @@ impl Unpacker<'_> {
         Error::Entry { archive: self.name.to_owned(), entry: self.current.clone(), why: why.into() }
     }
 
-    fn entries(&mut self, entries: &mut Entries<impl Read>) -> Result<(), Error> {
+    fn entries(&mut self, entries: &mut Entries<impl Stream>) -> Result<(), Error> {
         while let Some(entry) = entries.next_entry().map_err(|source| self.error(source))? {
             if self.watch.is_cancelled() {
                 return Err(Error::Interrupted);
@@ -136,6 +152,17 @@ impl Unpacker<'_> {
     /// the times of their directories.
     fn finish(&mut self) -> Result<(), Error> {
         let mut finished = Ok(());
+        // Those that got an entry later have its attributes.
+        let mut parents = std::mem::take(&mut self.parents);
+        parents.retain(|path, _| !self.directories.contains_key(path));
+        if let Some(recorder) = self.sink.recorder() {
+            for (path, meta) in &parents {
+                finished = finished.and(recorder.set_parent_meta(path, meta));
+            }
+        } else {
+            let parents = parents.into_iter().map(|(path, meta)| (path, (meta, Attributes::new())));
+            self.directories.extend(parents);
+        }
         for (path, (meta, attributes)) in std::mem::take(&mut self.directories).iter().rev() {
             finished = finished.and(self.set_meta(path, meta, attributes));
         }
@@ -173,7 +200,7 @@ impl Unpacker<'_> {
     }
 
     /// Make the file of an entry with this `data`.
-    fn entry(&mut self, entry: Entry, data: &mut impl Read) -> Result<(), Error> {
+    fn entry(&mut self, entry: Entry, data: &mut Entries<impl Stream>) -> Result<(), Error> {
         let Entry { header, records, name, link, size, sparse } = entry;
         self.current = String::from_utf8_lossy(&name).into_owned();
         let path = self.destination(&name)?;
@@ -218,7 +245,10 @@ impl Unpacker<'_> {
                     None => None,
                 };
                 self.report_unknown(kind);
-                self.file(data, &path, size, map)?;
+                match self.sink.recorder() {
+                    Some(recorder) => self.record(recorder, data, &path, size, map)?,
+                    None => self.file(data, &path, size, map)?,
+                }
             }
             _ => self.sink.make_node(&path, &meta)?,
         }
@@ -265,7 +295,14 @@ impl Unpacker<'_> {
     fn hard_link(&mut self, link: &[u8], path: &Path) -> Result<(), Error> {
         let original = self.destination(link)?;
         let there = original.as_ref().map(|original| self.sink.existing(original, Follow::No)).transpose()?;
-        let (Some(original), Some(Some(_))) = (original, there) else {
+        let (Some(original), Some(Some(_))) = (&original, there) else {
+            let is_recorded = |(recorder, original): (&dyn Recorder, &PathBuf)| {
+                recorder.link_to_lower_layer(original, path)
+            };
+            if self.sink.recorder().zip(original.as_ref()).is_some_and(is_recorded) {
+                self.summary.others += 1;
+                return Ok(());
+            }
             let link = String::from_utf8_lossy(link);
             return Err(self.entry_error(format!(
                 "its original `{link}` does not precede it in the archive; make the archive with both"
@@ -275,7 +312,7 @@ impl Unpacker<'_> {
             return Ok(());
         }
         self.remove_existing(path)?;
-        self.sink.make_hard_link(&original, path)?;
+        self.sink.make_hard_link(original, path)?;
         self.note_made(path)?;
         self.summary.others += 1;
         Ok(())
@@ -295,6 +332,9 @@ impl Unpacker<'_> {
                 entry,
                 why: "its name leads out of the destination".to_owned(),
             });
+        }
+        if name.components().nth(LEVELS_MAX).is_some() {
+            return Err(self.entry_error("its directories are nested too deep"));
         }
         let (mut path, mut links) = (self.to.to_owned(), 0);
         let mut waiting = parts_reversed(name);
@@ -336,7 +376,7 @@ impl Unpacker<'_> {
         for parent in missing.into_iter().rev() {
             if self.make_directory(&parent)? {
                 let meta = Meta::new(FileKind::Directory, 0o755, (0, 0), 0, modified);
-                self.directories.insert(parent, (meta, Attributes::new()));
+                self.parents.insert(parent, meta);
             }
         }
         Ok(())
@@ -370,6 +410,32 @@ impl Unpacker<'_> {
             Some(_) => self.sink.remove(path),
             None => Ok(()),
         }
+    }
+
+    /// Record where the data of a regular file is.
+    fn record(
+        &mut self,
+        recorder: &dyn Recorder,
+        data: &mut Entries<impl Stream>,
+        path: &Path,
+        size: u64,
+        sparse: Option<SparseMap>,
+    ) -> Result<(), Error> {
+        let (mut from, len) = data.data();
+        let ranges = sparse.map_or_else(|| vec![(0, len)], |map| map.pieces);
+        if ranges.iter().try_fold(0u64, |sum, (_, len)| sum.checked_add(*len)).is_none_or(|sum| sum > len) {
+            return Err(self.entry_error("the sparse file has less data than its map"));
+        }
+        let mut pieces = Vec::with_capacity(ranges.len());
+        for (start, len) in ranges {
+            pieces.push(Piece { start, len, from });
+            from += len;
+        }
+        // A stream is kept as far as it was read.
+        data.skip_data().map_err(|source| self.error(source))?;
+        recorder.make_reference(path, size, &pieces)?;
+        self.summary.files += 1;
+        Ok(())
     }
 
     fn file(

@@ -112,7 +112,8 @@ impl<'a> Copier<'a> {
     }
 
     /// End the copy, and make it durable if [`CopyOptions::sync`] says so.
-    pub fn finish(self) -> Result<Summary, Error> {
+    pub fn finish(mut self) -> Result<Summary, Error> {
+        self.files.set_flags();
         if self.files.options.sync == Sync::AtEnd {
             self.destinations.values().try_for_each(|directory| self.files.sink.sync(directory))?;
         }
@@ -244,6 +245,7 @@ impl<'a> Copier<'a> {
     fn copy_into(&mut self, directory: Item<'_>, to: &Path, names: Names, age: Age) -> Result<(), Error> {
         let copied = self.copy_entries(directory, to, &names.names, age);
         let finished = self.files.finish_attributes(directory, to, to);
+        let finished = finished.and_then(|()| self.files.note_flags(directory, to));
         copied.and(finished).and(names.damage.map_or(Ok(()), Err))
     }
 }

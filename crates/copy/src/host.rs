@@ -329,9 +329,16 @@ impl Sink for HostTree {
 }
 
 /// An open file of the host.
-struct HostFile {
+pub(crate) struct HostFile {
     file: fs::File,
     path: PathBuf,
+}
+
+impl HostFile {
+    /// An open file; errors name `path`.
+    pub(crate) fn new(file: fs::File, path: PathBuf) -> Self {
+        Self { file, path }
+    }
 }
 
 impl ReadFile for HostFile {

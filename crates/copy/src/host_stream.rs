@@ -97,38 +97,18 @@ impl StandardInput {
         Ok(Self(HostStream { file: owned.into(), path: path.to_owned() }))
     }
 
+    /// The file and the position in it, if this is a regular file.
+    pub(crate) fn regular_file(&self) -> Option<(fs::File, u64)> {
+        let file = self.0.file.try_clone().ok()?;
+        let is_file = file.metadata().is_ok_and(|found| found.is_file());
+        let position = rustix::fs::tell(&file).ok()?;
+        is_file.then_some((file, position))
+    }
+
     /// The attributes of a file with this content.
     pub fn meta() -> Meta {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Meta::new(FileKind::Regular, PERMISSIONS, owner, 0, now())
-    }
-}
-
-/// Standard input as a [`Read`]. Reads fail when `watch` is cancelled.
-pub struct WatchedInput<'a> {
-    input: StandardInput,
-    watch: &'a dyn Watch,
-}
-
-impl<'a> WatchedInput<'a> {
-    /// From its current position.
-    pub fn new(input: StandardInput, watch: &'a dyn Watch) -> Self {
-        Self { input, watch }
-    }
-}
-
-impl std::fmt::Debug for WatchedInput<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.input.fmt(f)
-    }
-}
-
-impl Read for WatchedInput<'_> {
-    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
-        ReadStream::read(&mut self.input, memory, self.watch).map_err(|error| match error {
-            Error::Host { source, .. } => source,
-            other => io::Error::other(other),
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Copies trees of files: host to image, image to host, image to image, tar stream to image.
+//! Copies trees of files: host to image, image to host, image to image, tar stream to image, layers of containers to image.
 //!
 //! Where it sits: beside the command line, above the library; the program and mkfs call it. A [`Source`] is read, a
 //! [`Sink`] is written; [`HostTree`] and [`ImageTree`] are both.
@@ -27,10 +27,14 @@ mod host_attributes;
 mod host_path;
 mod host_stream;
 mod image;
+mod input;
+mod layers;
 mod linked;
+mod memory;
 mod needs;
 mod new_file;
 mod numbers;
+mod oci;
 mod pack;
 mod pax;
 mod records;
@@ -44,16 +48,20 @@ pub use copy_tree::CopyTree;
 pub use engine::{Copier, data_bytes, is_within};
 pub use error::Error;
 pub use host::HostTree;
-pub use host_stream::{StandardInput, WatchedInput};
+pub use host_stream::StandardInput;
 pub use image::{ImageTree, incomplete_name};
+pub use input::{Archive, Recording};
+pub use layers::{ImagePlace, LayerSource, Loading, load};
+pub use memory::{MemoryTree, Role, Table};
 pub use needs::needs;
 pub use new_file::{Clobber, CopyOptions, Depth, OnFailure, Sync};
+pub use oci::{Blob, Choice, Layout, Platform};
 pub use pack::Packer;
 pub use pax::{START_BYTES, decompressor, no_archive};
 pub use selected::{Rehearsal, Selected, Selection};
 pub use tree::{
-    Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source,
-    Target, WriteFile,
+    Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, Piece, ReadFile, ReadStream, Recorder,
+    Sink, Source, Target, WriteFile,
 };
 
 /// Summary of a copy.

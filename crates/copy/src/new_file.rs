@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use diorite::FileKind;
+use diorite::front_end::InodeFlags;
 
 use crate::compare::is_up_to_date;
 use crate::file_data::{Copied, FileData};
@@ -132,13 +133,15 @@ pub(crate) struct FileMaker<'a> {
     pub(crate) watch: &'a dyn Watch,
     pub(crate) summary: Summary,
     linked: Linked,
+    /// Inode flags, set after everything else: they forbid changes.
+    flags: Vec<(PathBuf, InodeFlags)>,
     file_data: FileData,
 }
 
 impl<'a> FileMaker<'a> {
     pub(crate) fn new(sink: &'a dyn Sink, options: CopyOptions, watch: &'a dyn Watch) -> Self {
         let (linked, file_data) = (Linked::default(), FileData::new());
-        Self { sink, options, watch, summary: Summary::default(), linked, file_data }
+        Self { sink, options, watch, summary: Summary::default(), linked, flags: Vec::new(), file_data }
     }
 
     /// Make a copy of anything but a directory at exactly `to`, unless an existing file is kept.
@@ -148,6 +151,7 @@ impl<'a> FileMaker<'a> {
         }
         let made = self.make_at(item.meta, to, |maker, target, sync| maker.make(item, target, sync))?;
         if made {
+            self.note_flags(item, to)?;
             self.watch.copied(item.source, item.path, self.sink, to);
             if item.meta.links > 1 {
                 self.linked.note(item.meta.identity, to);
@@ -374,6 +378,26 @@ impl<'a> FileMaker<'a> {
         let lost = self.sink.set_meta(at, &item.meta.safe(), &item.source.attributes(item.path)?)?;
         self.report_lost(item.meta, lost, to);
         Ok(())
+    }
+
+    /// Flags of the copy at `to` are set by [`Self::set_flags`].
+    pub(crate) fn note_flags(&mut self, item: Item<'_>, to: &Path) -> Result<(), Error> {
+        let flags = item.source.flags(item.path)?;
+        if !flags.is_empty() {
+            self.flags.push((to.to_owned(), flags));
+        }
+        Ok(())
+    }
+
+    /// Set the flags of all copies.
+    pub(crate) fn set_flags(&mut self) {
+        for (path, flags) in std::mem::take(&mut self.flags) {
+            if let Err(why) = self.sink.add_flags(&path, flags) {
+                self.summary.attributes_lost += 1;
+                let lost = LostAttribute { attribute: format!("flags {flags:?}"), why };
+                self.watch.failed(lost.into_error(self.sink.name_of(&path)));
+            }
+        }
     }
 
     /// A lost attribute does not end the copy.

@@ -140,9 +140,58 @@ pub fn no_archive(start: &[u8]) -> Option<String> {
     if is_end { None } else { text("it is no tar archive: it begins with zeros") }
 }
 
+/// A stream that an archive is read from.
+pub(crate) trait Stream: Read {
+    /// Skip `count` bytes; returns fewer only at the end.
+    fn skip(&mut self, count: u64) -> io::Result<u64>;
+}
+
+impl<S: Stream + ?Sized> Stream for &mut S {
+    fn skip(&mut self, count: u64) -> io::Result<u64> {
+        (**self).skip(count)
+    }
+}
+
+/// A stream that is skipped by reading.
+pub(crate) struct Forward<R>(pub(crate) R);
+
+impl<R: Read> Read for Forward<R> {
+    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+        self.0.read(memory)
+    }
+}
+
+impl<R: Read> Stream for Forward<R> {
+    fn skip(&mut self, count: u64) -> io::Result<u64> {
+        io::copy(&mut (&mut self.0).take(count), &mut io::sink())
+    }
+}
+
+/// A stream that counts its bytes.
+struct Counted<S> {
+    stream: S,
+    position: u64,
+}
+
+impl<S: Stream> Read for Counted<S> {
+    fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(memory)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl<S: Stream> Stream for Counted<S> {
+    fn skip(&mut self, count: u64) -> io::Result<u64> {
+        let skipped = self.stream.skip(count)?;
+        self.position += skipped;
+        Ok(skipped)
+    }
+}
+
 /// Entries of a stream in order. Reads return the data of the last one.
-pub(crate) struct Entries<R> {
-    stream: R,
+pub(crate) struct Entries<S> {
+    stream: Counted<S>,
     /// Records for all entries that follow.
     global: Records,
     /// Data that was not read, and the zeros after the data.
@@ -151,9 +200,25 @@ pub(crate) struct Entries<R> {
     is_at_start: bool,
 }
 
-impl<R: Read> Entries<R> {
-    pub(crate) fn new(stream: R) -> Self {
+impl<S: Stream> Entries<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        let stream = Counted { stream, position: 0 };
         Self { stream, global: Records::new(), unread: 0, padding: 0, is_at_start: true }
+    }
+
+    /// The position in the stream, and the length of the data of the last entry from there.
+    pub(crate) fn data(&self) -> (u64, u64) {
+        (self.stream.position, self.unread)
+    }
+
+    /// Skip the rest of the data of the last entry.
+    pub(crate) fn skip_data(&mut self) -> io::Result<()> {
+        let rest = self.unread.saturating_add(self.padding);
+        if self.stream.skip(rest)? < rest {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.begin(0);
+        Ok(())
     }
 
     /// The next entry; `None` at the end of the archive.
@@ -206,11 +271,7 @@ impl<R: Read> Entries<R> {
 
     /// The next header. `None` if the stream ends, or zeros end the archive.
     fn header(&mut self) -> io::Result<Option<Header>> {
-        let rest = self.unread.saturating_add(self.padding);
-        if io::copy(&mut (&mut self.stream).take(rest), &mut io::sink())? < rest {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.begin(0);
+        self.skip_data()?;
         let mut block = self.take(BLOCK)?;
         let is_zero = block.iter().all(|byte| *byte == 0);
         if std::mem::take(&mut self.is_at_start) {
@@ -283,7 +344,7 @@ impl<R: Read> Entries<R> {
     }
 }
 
-impl<R: Read> Read for Entries<R> {
+impl<S: Stream> Read for Entries<S> {
     fn read(&mut self, memory: &mut [u8]) -> io::Result<usize> {
         let most = memory.len().min(usize::try_from(self.unread).unwrap_or(usize::MAX));
         let count = self.stream.read(&mut memory[..most])?;

@@ -102,6 +102,11 @@ pub trait Source: FileTree {
     fn names(&self, path: &Path) -> Result<Names, Error>;
     /// Extended attributes, sorted by name.
     fn attributes(&self, path: &Path) -> Result<Attributes, Error>;
+    /// Inode flags that the copy gets, too.
+    fn flags(&self, path: &Path) -> Result<InodeFlags, Error> {
+        let _ = path;
+        Ok(InodeFlags::empty())
+    }
     /// Open a regular file for reading; links are followed. Fails if another file than the one in `meta` has the name by now.
     fn open(&self, path: &Path, meta: &Meta) -> Result<Box<dyn ReadFile>, Error>;
     /// Open a pipe or a device for reading; links are followed.
@@ -205,6 +210,38 @@ pub trait Sink: FileTree {
     fn add_flags(&self, path: &Path, flags: InodeFlags) -> Result<(), String>;
     /// Sync the filesystem of `directory`.
     fn sync(&self, directory: &Path) -> Result<(), Error>;
+    /// This sink as one that records archives, if it is one.
+    fn recorder(&self) -> Option<&dyn Recorder> {
+        None
+    }
+}
+
+/// A sink that records where the data of an archive is, instead of copying it.
+pub trait Recorder {
+    /// Make a regular file of `size` bytes. Its data is in the archive, and holes are between the pieces.
+    fn make_reference(&self, path: &Path, size: u64, pieces: &[Piece]) -> Result<(), Error>;
+    /// As [`Sink::set_meta`], for a directory without an entry of its own.
+    fn set_parent_meta(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
+    /// Record a hard link whose original is not in the archive. Returns whether it can be in a lower layer.
+    fn link_to_lower_layer(&self, original: &Path, path: &Path) -> bool;
+}
+
+/// A range of data of a file in another file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Offset in the file.
+    pub start: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Offset in the other file.
+    pub from: u64,
+}
+
+impl Piece {
+    /// The offset in the file where the piece ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.len
+    }
 }
 
 /// A file that is written from front to back, perhaps by another thread.

@@ -78,7 +78,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a filesystem in an image or on a device
-    Mkfs(Mkfs),
+    Mkfs(Box<Mkfs>),
     /// Show the volume of an image: type, size, features, use
     Info(Info),
     /// Check a filesystem for consistency, without changing it

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use diorite::mkfs::Flavor;
+use diorite_copy::Platform;
 
 use super::shared::{Common, Reporting};
+use crate::ids::Ids;
 use crate::journal_sizes::JournalSizes;
 use crate::size::Size;
 
@@ -55,10 +57,22 @@ pub(crate) struct Mkfs {
     /// Groups whose tables are packed together by `flex_bg` [default: 16]
     #[arg(short = 'G', long, value_name = "COUNT")]
     pub(crate) flex_groups: Option<u32>,
-    /// Copy the content of a directory or a tar file into it (`-`: a tar stream from standard input). The command fails if a file
-    /// cannot be stored. An attribute or a time that the filesystem cannot hold is reported and left out
-    #[arg(short = 'd', long = "from", value_name = "DIR_OR_TAR", value_hint = ValueHint::AnyPath)]
-    pub(crate) from: Option<PathBuf>,
+    /// Copy content into it: a directory, a tar archive, also compressed by gzip or zstd (`-`: from standard input), or a container image
+    /// (`oci:DIR[:TAG]`, or `oci-archive:FILE[:TAG]`, also as `docker save` makes it). Given several times, each source is a layer over the
+    /// ones before, and its whiteouts (`.wh.NAME`) hide their files. The command fails if a file cannot be stored. An attribute or a time that
+    /// the filesystem cannot hold is reported and left out
+    #[arg(short = 'd', long = "from", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    pub(crate) from: Vec<PathBuf>,
+    /// Platform of a container image, such as linux/arm64 [default: that of this machine]
+    #[arg(long, value_name = "OS/ARCH", requires = "from")]
+    pub(crate) platform: Option<Platform>,
+    /// Owner of all files of the content
+    #[arg(long, value_name = "UID[:GID]", requires = "from")]
+    pub(crate) owner: Option<Ids>,
+    /// Device table of genext2fs and Buildroot: lines `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, which set owners and modes, and
+    /// make nodes (c, b, p) and directories (d)
+    #[arg(long, value_name = "FILE", requires = "from", value_hint = ValueHint::FilePath)]
+    pub(crate) table: Option<PathBuf>,
     /// Overwrite an existing filesystem, a partition table, or a file with other data (samples of the file are read: its first MiB of data and
     /// 64 blocks; zeros do not count as data)
     #[arg(short = 'F', long)]

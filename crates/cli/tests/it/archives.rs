@@ -169,6 +169,7 @@ fn what_is_wrong_with_an_archive_is_said() {
     rest[136..148].fill(0);
     sum(&mut rest[..512]);
     let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0];
+    let xz = *b"\xfd7zXZ\0\0\x04";
     for (bytes, parts) in [
         (whole[..3000].to_vec(), &["ends in the middle of `second`", "copy the archive again"][..]),
         (
@@ -178,7 +179,8 @@ fn what_is_wrong_with_an_archive_is_said() {
         (archive(&[file.clone(), directory.clone()]), &["`g/`", "both a directory and something else"]),
         (archive(&[directory, file]), &["`g`", "both a directory and something else"]),
         (archive(&[rest]), &["earlier volume", "tar -xM"]),
-        (gzip.to_vec(), &["it is compressed", "gzip -dc"]),
+        (gzip.to_vec(), &["its gzip data ends too early", "copy the archive again"]),
+        (xz.to_vec(), &["it is compressed", "xz -dc"]),
     ] {
         bench.write("t.tar", &bytes);
         for from in ["t.tar", "-"] {

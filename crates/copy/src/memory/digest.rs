@@ -1,0 +1,136 @@
+//! What identifies the content of a tree.
+
+use std::path::{Path, PathBuf};
+
+use diorite::{FileKind, Timestamp};
+use twox_hash::xxhash3_128::Hasher;
+
+use crate::memory::MemoryTree;
+use crate::memory::arena::{Content, Node, NodeId};
+use crate::tree::ReadFile;
+use crate::{Error, Watch};
+
+/// Size of a read.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A hash of fields, each with its length.
+struct Fields {
+    hasher: Hasher,
+    memory: Vec<u8>,
+}
+
+impl Fields {
+    fn number(&mut self, number: u64) {
+        self.hasher.write(&number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.hasher.write(bytes);
+    }
+
+    /// Everything but the name, the data and access times: a read of a source changes those.
+    fn node(&mut self, node: &Node) {
+        let meta = &node.meta;
+        let size = if meta.kind == FileKind::Regular { meta.size } else { 0 };
+        let numbers = [
+            meta.kind as u64,
+            u64::from(meta.permissions),
+            u64::from(meta.uid),
+            u64::from(meta.gid),
+            u64::from(meta.device.0),
+            u64::from(meta.device.1),
+            meta.modified.seconds as u64,
+            u64::from(meta.modified.nanoseconds),
+            u64::from(node.flags.bits()),
+            size,
+            node.attributes.len() as u64,
+        ];
+        for number in numbers {
+            self.number(number);
+        }
+        for (name, value) in &node.attributes {
+            self.bytes(name);
+            self.bytes(value);
+        }
+        if let Content::Link(target) = &node.content {
+            self.bytes(target);
+        }
+    }
+
+    /// The data ranges of a file.
+    fn data(&mut self, file: &dyn ReadFile, size: u64, watch: &dyn Watch) -> Result<(), Error> {
+        let mut offset = 0;
+        while offset < size
+            && let Some((start, end)) = file.next_data(offset)?
+        {
+            self.number(start);
+            offset = start;
+            let end = end.min(size);
+            while offset < end {
+                if watch.is_cancelled() {
+                    return Err(Error::Interrupted);
+                }
+                let len = (end - offset).min(CHUNK_BYTES as u64) as usize;
+                let count = file.read_at(&mut self.memory[..len], offset)?;
+                self.hasher.write(&self.memory[..count]);
+                offset += count as u64;
+                if count < len {
+                    // It was cut meanwhile.
+                    return Ok(());
+                }
+            }
+            self.number(end);
+        }
+        Ok(())
+    }
+}
+
+impl MemoryTree {
+    /// 16 bytes that are equal for equal names, attributes, extended attributes, targets of links and data, and differ otherwise (XXH3-128,
+    /// which is no defence against an attacker). Reads all data.
+    ///
+    /// # Errors
+    /// Data cannot be read, or `watch` is cancelled.
+    pub fn digest(&self, watch: &dyn Watch) -> Result<[u8; 16], Error> {
+        let mut fields = Fields { hasher: Hasher::new(), memory: vec![0; CHUNK_BYTES] };
+        let mut numbers = std::collections::HashMap::new();
+        for (path, id) in self.in_order() {
+            fields.bytes(path.as_os_str().as_encoded_bytes());
+            // Another name of a file.
+            let count = numbers.len() as u64;
+            let number = *numbers.entry(id).or_insert(count);
+            fields.number(number);
+            if number < count {
+                continue;
+            }
+            fields.node(&self.state.borrow().arena[id]);
+            if let Some(file) = self.open_node(id)? {
+                let size = self.state.borrow().arena[id].meta.size;
+                fields.data(&*file, size, watch)?;
+            }
+        }
+        Ok(fields.hasher.finish_128().to_le_bytes())
+    }
+
+    /// The newest modification time of all files; `None` without any.
+    pub fn newest(&self) -> Option<Timestamp> {
+        let arena = &self.state.borrow().arena;
+        let described =
+            arena.all(NodeId::ROOT).into_iter().filter(|id| *id != NodeId::ROOT || !arena[*id].is_implied);
+        described.map(|id| arena[id].meta.modified).max_by_key(|time| (time.seconds, time.nanoseconds))
+    }
+
+    /// All names with their files: parents before their entries, in the order of names.
+    fn in_order(&self) -> Vec<(PathBuf, NodeId)> {
+        use std::os::unix::ffi::OsStrExt;
+        let arena = &self.state.borrow().arena;
+        let (mut found, mut waiting) = (Vec::new(), vec![(PathBuf::from(Path::new("/")), NodeId::ROOT)]);
+        while let Some((path, id)) = waiting.pop() {
+            let entries = arena.entries(id).into_iter().flatten().rev();
+            waiting.extend(entries.map(|(name, id)| (path.join(std::ffi::OsStr::from_bytes(name)), *id)));
+            found.push((path, id));
+        }
+        found
+    }
+}
