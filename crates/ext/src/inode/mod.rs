@@ -58,6 +58,8 @@ pub struct Inode {
     pub(crate) has_lazy_time: AtomicBool,
     /// Distinguishes it from every other inode in memory, also from one that had its number before.
     pub(crate) identity: u64,
+    /// Hash of the last name of it that was remembered.
+    pub(crate) dentry_hash: AtomicU64,
 }
 
 diorite_block::short_debug!(Inode, number, kind);
@@ -109,6 +111,7 @@ impl Inode {
             used: AtomicBool::new(true),
             has_lazy_time: AtomicBool::new(false),
             identity,
+            dentry_hash: AtomicU64::new(0),
         }
     }
 

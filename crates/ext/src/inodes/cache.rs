@@ -6,11 +6,13 @@
 //! Locking: a shard's lock is held while an inode is parsed from its buffer, so two never exist for one number.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use diorite_block::sync::{Mutex, Rank, RwLock};
 use hashbrown::DefaultHashBuilder;
 use indexmap::IndexMap;
 
+use crate::dentry_cache::DentryCache;
 use crate::inode::{Inode, InodeState};
 use crate::inodes::InodeStore;
 use crate::layout::inode::{GOOD_OLD_SIZE, widened_extra};
@@ -29,6 +31,8 @@ const EVICTED_MAX: usize = 2;
 pub(crate) struct InodeCache {
     shards: [Mutex<Shard>; SHARDS],
     shard_capacity: usize,
+    /// Names of these inodes.
+    dentries: Arc<DentryCache>,
 }
 
 #[derive(Debug, Default)]
@@ -40,9 +44,9 @@ struct Shard {
 
 impl InodeCache {
     /// A cache that keeps about `capacity` inodes without references.
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize, dentries: Arc<DentryCache>) -> Self {
         let shards = std::array::from_fn(|_| Mutex::ranked(Rank::InodeShard, Shard::default()));
-        Self { shards, shard_capacity: (capacity / SHARDS).max(4) }
+        Self { shards, shard_capacity: (capacity / SHARDS).max(4), dentries }
     }
 
     fn shard(&self, number: InodeNumber) -> &Mutex<Shard> {
@@ -64,13 +68,20 @@ impl InodeCache {
             return Ok(inode.clone());
         }
         let inode = Arc::new(load()?);
-        shard.insert(&inode, self.shard_capacity);
+        self.insert(&mut shard, &inode);
         Ok(inode)
     }
 
     /// Insert a new inode in place of an older one with its number.
     pub(super) fn replace(&self, inode: &Arc<Inode>) {
-        self.shard(inode.number()).lock().insert(inode, self.shard_capacity);
+        self.insert(&mut self.shard(inode.number()).lock(), inode);
+    }
+
+    fn insert(&self, shard: &mut Shard, inode: &Arc<Inode>) {
+        if shard.map.len() >= self.shard_capacity {
+            shard.evict(&self.dentries);
+        }
+        shard.map.insert(inode.number().0, inode.clone());
     }
 
     /// Forget a freed inode.
@@ -85,16 +96,9 @@ impl InodeCache {
 }
 
 impl Shard {
-    fn insert(&mut self, inode: &Arc<Inode>, capacity: usize) {
-        if self.map.len() >= capacity {
-            self.evict();
-        }
-        self.map.insert(inode.number().0, inode.clone());
-    }
-
     /// Evict inodes that are not open, have no references and were not used lately, if any are found soon. All references come from this shard,
     /// which is locked.
-    fn evict(&mut self) {
+    fn evict(&mut self, dentries: &DentryCache) {
         let mut evicted = 0;
         for _ in 0..LOOKS.min(self.map.len()) {
             if self.hand >= self.map.len() {
@@ -105,7 +109,9 @@ impl Shard {
                 self.hand += 1;
                 continue;
             }
+            let hash = inode.dentry_hash.load(Ordering::Relaxed);
             self.map.swap_remove_index(self.hand);
+            dentries.forget_evicted(hash);
             evicted += 1;
             if evicted == EVICTED_MAX {
                 break;
@@ -234,6 +240,8 @@ mod tests {
         }
         let in_memory = volume.inodes.cache.len();
         assert!((500..=2500).contains(&in_memory), "{in_memory} inodes for 1 MiB");
+        // The name of an inode that left memory would keep its memory.
+        assert_eq!(volume.inodes.cache.dentries.of_evicted(), 0);
         assert!(std::sync::Arc::ptr_eq(&held, &volume.names.lookup(&root, &name(0)).unwrap()));
         volume.sync().unwrap();
 

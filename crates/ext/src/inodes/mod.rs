@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicU32;
 use diorite_block::sync::{Mutex, Rank};
 
 use crate::base::Core;
+use crate::dentry_cache::DentryCache;
 use crate::inode::Inode;
 use crate::map::Mappings;
 
@@ -47,14 +48,14 @@ diorite_block::short_debug!(InodeStore);
 
 impl InodeStore {
     /// Keeps about `capacity` inodes without references.
-    pub(crate) fn new(maps: Arc<Mappings>, capacity: usize) -> Self {
+    pub(crate) fn new(maps: Arc<Mappings>, capacity: usize, dentries: Arc<DentryCache>) -> Self {
         let core = maps.core.clone();
         let now = core.now();
         let generation = (now.seconds as u32).wrapping_mul(0x85eb_ca6b) ^ now.nanoseconds;
         Self {
             core,
             maps,
-            cache: InodeCache::new(capacity),
+            cache: InodeCache::new(capacity, dentries),
             lazy_times: Mutex::ranked(Rank::LazyTimes, LazyTimes::default()),
             orphans: Mutex::ranked(Rank::Orphans, Orphans::default()),
             generations: AtomicU32::new(generation),

@@ -62,7 +62,7 @@ pub struct Names {
     xattrs: Arc<Xattrs>,
     lifecycle: Arc<Lifecycle>,
     /// The dentry cache.
-    dentries: DentryCache,
+    dentries: Arc<DentryCache>,
     rules: NameRules,
     /// Serialises renames of directories.
     rename_lock: Mutex<()>,
@@ -144,7 +144,7 @@ pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
 }
 
 impl Names {
-    pub(crate) fn new(lifecycle: Arc<Lifecycle>, dentries: DentryCache) -> Self {
+    pub(crate) fn new(lifecycle: Arc<Lifecycle>, dentries: Arc<DentryCache>) -> Self {
         let Lifecycle { core, inodes, files, xattrs } = &*lifecycle;
         Self {
             core: core.clone(),
@@ -219,12 +219,7 @@ impl Names {
 
     /// The inode of `name` in `directory`; `.` and `..` are entries like others.
     pub fn lookup(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        if let Some(known) = self.dentries.find(directory, name)
-            && let Some(inode) = self.inodes.cache.peek(known.number)
-            // On a damaged volume an inode may have more names than links.
-            && inode.identity() == known.identity
-            && !inode.is_freed()
-        {
+        if let Some(inode) = self.dentries.find(directory, name) {
             return Ok(inode);
         }
         let state = directory.state.read();

@@ -115,9 +115,9 @@ impl Volume {
             mmp,
         });
         // Twice as many: sets do not fill evenly.
-        let dentries = DentryCache::new(2 * inodes);
+        let dentries = Arc::new(DentryCache::new(2 * inodes));
         let maps = Arc::new(Mappings::new(&core));
-        let inodes = Arc::new(InodeStore::new(maps.clone(), inodes));
+        let inodes = Arc::new(InodeStore::new(maps.clone(), inodes, dentries.clone()));
         let quotas = Arc::new(open_quotas(&inodes)?);
         let files = Arc::new(Files::new(inodes.clone(), quotas.clone()));
         let xattrs = Arc::new(Xattrs::new(files.clone()));
