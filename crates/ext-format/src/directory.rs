@@ -48,6 +48,7 @@ pub fn kind_of_code(code: u8) -> Option<FileKind> {
 }
 
 /// The length of an entry from its 16-bit field, which in blocks of 64 KiB has the upper bits at the bottom.
+#[inline]
 pub const fn decode_entry_length(field: u16, block_size: usize) -> usize {
     let field = field as usize;
     if block_size < 65536 {
@@ -110,6 +111,7 @@ pub struct BadEntry {
 ///
 /// # Errors
 /// The damage of the length: the rest of the area is unknown.
+#[inline]
 pub fn entry_length(area: &[u8], at: usize, block_size: usize) -> Result<usize, BadEntry> {
     let bad = |what| Err(BadEntry { offset: at as u32, what });
     let rest = area.get(at..).unwrap_or_default();
@@ -130,6 +132,15 @@ pub fn entry_length(area: &[u8], at: usize, block_size: usize) -> Result<usize, 
         return bad("an entry leaves too little after it for another one");
     }
     Ok(length)
+}
+
+/// The name of the entry at byte `at` of `area`, whose length was checked. Empty if the entry is free, and cut off if it is too short for its
+/// name.
+#[inline]
+pub fn name_at(area: &[u8], at: usize, length: usize) -> &[u8] {
+    let entry = &area[at..at + length];
+    let name_len = if le32(entry, 0) == 0 { 0 } else { usize::from(entry[6]) };
+    &entry[ENTRY_HEADER..(ENTRY_HEADER + name_len).min(length)]
 }
 
 /// The entry at byte `at` of `area`, which is a block without its tail or a part of one, with all checks that need no other entry; its

@@ -73,11 +73,13 @@ pub fn try_le32(bytes: &[u8], offset: usize) -> Option<u32> {
 }
 
 /// Little-endian 16-bit number at a byte offset; 0 beyond the end.
+#[inline]
 pub fn le16(bytes: &[u8], offset: usize) -> u16 {
     try_le16(bytes, offset).unwrap_or(0)
 }
 
 /// Little-endian 32-bit number at a byte offset; 0 beyond the end.
+#[inline]
 pub fn le32(bytes: &[u8], offset: usize) -> u32 {
     try_le32(bytes, offset).unwrap_or(0)
 }

@@ -113,13 +113,13 @@ impl DentryCache {
     /// Forget the name with this hash if its inode has left memory.
     pub(crate) fn forget_evicted(&self, hash: u64) {
         let mut set = self.set(hash).lock();
-        set.names.iter_mut().filter(|name| is_evicted(name)).for_each(|name| *name = None);
+        set.names.iter_mut().filter(|name| is_evicted(name.as_ref())).for_each(|name| *name = None);
     }
 
     #[cfg(test)]
     pub(crate) fn of_evicted(&self) -> usize {
         let sets = self.groups.iter().filter_map(OnceLock::get).flat_map(|group| group.iter());
-        sets.map(|set| set.lock().names.iter().filter(|name| is_evicted(name)).count()).sum()
+        sets.map(|set| set.lock().names.iter().filter(|name| is_evicted(name.as_ref())).count()).sum()
     }
 }
 
@@ -128,8 +128,8 @@ fn tag(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-fn is_evicted(name: &Option<Dentry>) -> bool {
-    name.as_ref().is_some_and(|dentry| dentry.inode.strong_count() == 0)
+fn is_evicted(name: Option<&Dentry>) -> bool {
+    name.is_some_and(|dentry| dentry.inode.strong_count() == 0)
 }
 
 impl Set {

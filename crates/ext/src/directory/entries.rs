@@ -11,8 +11,8 @@
 //! 3. Bytes of a removed entry are zero.
 
 use crate::layout::directory::{
-    Entries, SHORTEST_ENTRY as SHORTEST, TAIL_SIZE as TAIL, encode_entry_length as encode_len, is_tail,
-    parse_entry, write_entry,
+    Entries, SHORTEST_ENTRY as SHORTEST, TAIL_SIZE as TAIL, encode_entry_length as encode_len, entry_length,
+    is_tail, name_at, parse_entry, write_entry,
 };
 use crate::layout::le32;
 use crate::{FileKind, InodeNumber};
@@ -65,6 +65,19 @@ pub(crate) struct Gap {
     used: usize,
 }
 
+/// The result of a search for a name in a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Searched<'a> {
+    Found(RawEntry<'a>),
+    /// With the first gap for it.
+    Absent(Option<Gap>),
+}
+
+/// Bytes that an entry with this name takes: none if it is free.
+fn space_of(name: &[u8]) -> usize {
+    if name.is_empty() { 0 } else { record_len(name.len()) }
+}
+
 impl DirectoryFormat {
     /// Bytes of a block that records may take.
     pub(crate) fn area(&self) -> usize {
@@ -104,30 +117,43 @@ impl DirectoryFormat {
         Ok(())
     }
 
-    /// The entry of that name.
-    pub(crate) fn find<'a>(
+    /// The entry of that name, or else the first gap that takes a record of `need` bytes. Of the entries before them, only the lengths are
+    /// checked.
+    pub(crate) fn search<'a>(
         &self,
         block: &'a [u8],
+        need: usize,
         is_it: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<RawEntry<'a>>, BadEntry> {
-        for record in self.records(block) {
-            let record = record?;
-            if !record.is_free() && is_it(record.name) {
-                return Ok(Some(record));
+    ) -> Result<Searched<'a>, BadEntry> {
+        let (area, mut at, mut gap) = (self.records_of(block), 0, None);
+        while at < area.len() {
+            let length = entry_length(area, at, self.block_size)?;
+            let name = name_at(area, at, length);
+            if !name.is_empty() && is_it(name) {
+                return self.record(block, at).map(Searched::Found);
             }
+            if gap.is_none() && length >= space_of(name) + need {
+                gap = self.gap_at(block, at).ok();
+            }
+            at += length;
         }
-        Ok(None)
+        Ok(Searched::Absent(gap))
     }
 
-    /// The first gap that takes a record of `need` bytes.
+    fn gap_at(&self, block: &[u8], at: usize) -> Result<Gap, BadEntry> {
+        let record = self.record(block, at)?;
+        Ok(Gap { start: at, len: record.length, used: record.length - record.slack() })
+    }
+
+    /// The first gap that takes a record of `need` bytes. Of the entries before it, only the lengths are checked.
     pub(crate) fn find_gap(&self, block: &[u8], need: usize) -> Result<Option<Gap>, BadEntry> {
-        for record in self.records(block) {
-            let record = record?;
-            let gap = record.slack();
-            if gap >= need {
-                let (start, len) = (record.offset, record.length);
-                return Ok(Some(Gap { start, len, used: len - gap }));
+        let (area, mut at) = (self.records_of(block), 0);
+        while at < area.len() {
+            let length = entry_length(area, at, self.block_size)?;
+            if length >= space_of(name_at(area, at, length)) + need {
+                return self.gap_at(block, at).map(Some);
             }
+            at += length;
         }
         Ok(None)
     }
@@ -144,17 +170,21 @@ impl DirectoryFormat {
 
     /// Remove the entry that begins at `offset`; its space goes to the record before it. An offset at which no entry begins is an error.
     pub(crate) fn remove(&self, block: &mut [u8], offset: usize) -> Result<(), BadEntry> {
-        let (mut previous, mut found) = (None, None);
-        for record in self.records(block) {
-            let record = record?;
-            if record.offset == offset && !record.is_free() {
-                found = Some((record.length, previous));
-            }
-            previous = Some((record.offset, record.length));
+        let (area, mut at, mut before) = (self.records_of(block), 0, None);
+        while at < offset.min(area.len()) {
+            let length = entry_length(area, at, self.block_size)?;
+            before = Some((at, length));
+            at += length;
         }
-        let Some((len, before)) = found else {
-            return Err(BadEntry { offset: offset as u32, what: "no entry begins where one was expected" });
-        };
+        let no_entry = BadEntry { offset: offset as u32, what: "no entry begins where one was expected" };
+        if at != offset || at >= area.len() {
+            return Err(no_entry);
+        }
+        let record = self.record(block, offset)?;
+        if record.is_free() {
+            return Err(no_entry);
+        }
+        let len = record.length;
         block[offset..offset + len].fill(0);
         match before {
             Some((start, before_len)) => self.set_len(block, start, before_len + len),
@@ -312,6 +342,13 @@ mod tests {
         DirectoryFormat { block_size, kinds, tail, inodes: 1 << 20 }
     }
 
+    fn find<'a>(format: &DirectoryFormat, block: &'a [u8], name: &[u8]) -> Option<RawEntry<'a>> {
+        match format.search(block, 0, |stored| stored == name).unwrap() {
+            Searched::Found(record) => Some(record),
+            Searched::Absent(_) => None,
+        }
+    }
+
     fn listing(format: DirectoryFormat, block: &[u8]) -> BTreeMap<Vec<u8>, u32> {
         let records = format.records(block).map(Result::unwrap);
         records.filter(|r| !r.is_free()).map(|r| (r.name.to_vec(), r.inode.0)).collect()
@@ -385,7 +422,7 @@ mod tests {
             for (nth, remove) in steps {
                 let name = model.keys().nth(nth % model.len()).unwrap().clone();
                 let found = block_of(&content);
-                let offset = format.find(&found, |stored| stored == name).unwrap().unwrap().offset;
+                let offset = find(&format, &found, &name).unwrap().offset;
                 if name == b"." {
                     prop_assert!(format.remove_inline(&mut content, offset).is_err());
                 } else if remove && name != b".." {
@@ -429,13 +466,13 @@ mod tests {
                     }
                     Step::Remove(at) => {
                         let Some(name) = nth(at) else { continue };
-                        let offset = format.find(&block, |stored| stored == name).unwrap().unwrap().offset;
+                        let offset = find(&format, &block, &name).unwrap().offset;
                         format.remove(&mut block, offset).unwrap();
                         model.remove(&name);
                     }
                     Step::Point(at, inode) => {
                         let Some(name) = nth(at) else { continue };
-                        let offset = format.find(&block, |stored| stored == name).unwrap().unwrap().offset;
+                        let offset = find(&format, &block, &name).unwrap().offset;
                         format.set_inode(&mut block, offset, inode, 1).unwrap();
                         model.insert(name, inode);
                     }
@@ -458,7 +495,7 @@ mod tests {
             let format = format(1024, tail, kinds);
             prop_assert!(format.records(&block).count() <= 1024 / 12 + 1);
             let _ = format.check(&block);
-            let _ = format.find(&block, |name| name == b"name");
+            let _ = format.search(&block, 12, |name| name == b"name");
             if let Ok(Some(gap)) = format.find_gap(&block, 12) {
                 format.put(&mut block.clone(), &gap, &NewEntry { inode: 12, kind: 1, name: b"abc" });
             }

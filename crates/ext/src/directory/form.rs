@@ -28,12 +28,18 @@ impl NameForm {
     }
 
     /// Whether users see the stored name as `name`.
+    #[inline]
     pub(crate) fn is_shown_as(self, stored: &[u8], name: &[u8]) -> bool {
+        if matches!(self, Self::Plain) { stored == name } else { self.is_shown_otherwise_as(stored, name) }
+    }
+
+    fn is_shown_otherwise_as(self, stored: &[u8], name: &[u8]) -> bool {
         match self {
-            Self::Folded | Self::Encrypted(_) if matches!(stored, b"." | b"..") => stored == name,
-            Self::Plain => stored == name,
-            Self::Folded => stored == name || casefold::key(stored) == casefold::key(name),
-            Self::Encrypted(hash) => nokey::shown(stored, hash) == name,
+            Self::Folded if !matches!(stored, b"." | b"..") => {
+                stored == name || casefold::key(stored) == casefold::key(name)
+            }
+            Self::Encrypted(hash) if !matches!(stored, b"." | b"..") => nokey::shown(stored, hash) == name,
+            _ => stored == name,
         }
     }
 

@@ -5,9 +5,9 @@
 
 use std::cell::Cell;
 
-use super::entries::BadEntry;
+use super::entries::{BadEntry, Searched, record_len};
 use super::htree::{self, Index, Root};
-use super::{Blocks, ChangeBlocks, Directory, EntryLocation, EntrySpace};
+use super::{Blocks, ChangeBlocks, Directory, EntryLocation, EntrySpace, Lookup};
 use crate::{Error, Result};
 
 /// Levels of index blocks, root included, that any volume can have.
@@ -140,33 +140,38 @@ impl<B: Blocks> Directory<'_, B> {
         Ok(None)
     }
 
-    /// The entry of that name, by the index.
-    pub(super) fn find_indexed(&self, name: &[u8]) -> Result<Option<EntryLocation>> {
+    /// The entry of that name, by the index; or space for it in the first leaf of its hash.
+    pub(super) fn find_indexed(&self, name: &[u8]) -> Result<Lookup> {
         let format = &self.rules.format;
         if name == b"." || name == b".." {
             return self.blocks.read(0, |block| {
                 let (dot, dot_dot) = htree::root_dots(format, block)?;
                 let record = if name == b"." { dot } else { dot_dot };
-                Ok(Some(EntryLocation::new(0, &record)))
+                Ok(Lookup::Found(EntryLocation::new(0, &record)))
             });
         }
+        let (need, mut space) = (record_len(name.len()), None);
         let hash = Cell::new(0);
         let mut way = self.walk(|root| {
             hash.set(self.hash(root, name));
             hash.get()
         })?;
         // A name's hash can go on in the next leaves; a sound index has each leaf once.
-        for _ in 0..self.blocks.count() {
-            let leaf = way.leaf;
-            let found = self.blocks.read(leaf, |block| {
-                let record = format.find(block, |stored| self.form.is_shown_as(stored, name))?;
-                Ok(record.map(|record| EntryLocation::new(leaf, &record)))
+        for nth in 0..self.blocks.count() {
+            let block = way.leaf;
+            let found = self.blocks.read(block, |bytes| {
+                Ok(match format.search(bytes, need, |stored| self.form.is_shown_as(stored, name))? {
+                    Searched::Found(record) => Lookup::Found(EntryLocation::new(block, &record)),
+                    Searched::Absent(gap) => Lookup::Absent(gap.map(|gap| EntrySpace { block, gap })),
+                })
             })?;
-            if found.is_some() {
-                return Ok(found);
+            match found {
+                Lookup::Found(_) => return Ok(found),
+                Lookup::Absent(found) if nth == 0 => space = found,
+                Lookup::Absent(_) => {}
             }
             if self.next_hash(&way)? != Some(hash.get() | 1) || !self.advance(&mut way)? {
-                return Ok(None);
+                return Ok(Lookup::Absent(space));
             }
         }
         self.bad_index(0, "more leaves in the index than blocks in the directory")

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use super::entries::{BadEntry, DirectoryFormat, NewEntry, RawEntry, record_len};
-use super::{Blocks, ChangeBlocks, Directory, EntryLocation, EntrySpace, NameForm, htree};
+use super::{Blocks, ChangeBlocks, Directory, EntryLocation, EntrySpace, Lookup, NameForm, htree};
 use crate::{Error, InodeNumber, Result};
 
 impl EntryLocation {
@@ -47,18 +47,22 @@ pub(super) fn for_each_record<'a>(
 
 impl<B: Blocks> Directory<'_, B> {
     /// The entry of that name.
+    #[cfg(test)]
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<EntryLocation>> {
-        if matches!(self.form, NameForm::Encrypted(_)) {
-            return self.search(name);
+        self.find_or_space(name).map(Lookup::found)
+    }
+
+    /// The entry of that name, or perhaps space for it.
+    pub(crate) fn find_or_space(&self, name: &[u8]) -> Result<Lookup> {
+        let search = || Ok(self.search(name)?.map_or(Lookup::Absent(None), Lookup::Found));
+        if matches!(self.form, NameForm::Encrypted(_)) || !self.uses_index() {
+            return search();
         }
-        if self.uses_index() {
-            return match self.find_indexed(name) {
-                // A damaged index hides no name from a reader.
-                Err(Error::Corrupt(_)) => self.search(name),
-                found => found,
-            };
+        match self.find_indexed(name) {
+            // A damaged index hides no name from a reader.
+            Err(Error::Corrupt(_)) => search(),
+            found => found,
         }
-        self.search(name)
     }
 
     /// Whether names are found by an index: a directory of one block has none, whatever its flag says.

@@ -143,6 +143,23 @@ pub(crate) struct EntrySpace {
     gap: entries::Gap,
 }
 
+/// The result of a search for a name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lookup {
+    Found(EntryLocation),
+    /// With space for it, if the search has seen some. [`Directory::make_space`] finds or makes it in any case.
+    Absent(Option<EntrySpace>),
+}
+
+impl Lookup {
+    pub(crate) fn found(self) -> Option<EntryLocation> {
+        match self {
+            Self::Found(found) => Some(found),
+            Self::Absent(_) => None,
+        }
+    }
+}
+
 /// The error for a bad entry in a directory's block.
 pub(crate) fn corrupt(inode: InodeNumber, block: u32, bad: BadEntry) -> Error {
     Corrupt::Directory { inode, block: u64::from(block), offset: bad.offset, what: bad.what }.into()

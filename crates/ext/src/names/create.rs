@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Names, check_new_name, finish, is_directory};
 use crate::base::Handle;
-use crate::directory::{EntrySpace, NewEntry, kind_code};
+use crate::directory::{EntrySpace, Lookup, NewEntry, kind_code};
 use crate::inode::{ALLOCATE_INODE_CREDITS, APPEND_BLOCK_CREDITS, FREE_INODE_CREDITS, InodeState};
 use crate::xattr::CHANGE_CREDITS;
 use crate::{Error, FileKind, Inode, InodeNumber, NodeSpec, Result};
@@ -20,6 +20,8 @@ pub(super) type Complete<'a, 'v> =
 struct NewName<'a, 'v> {
     directory: &'a Inode,
     name: &'a [u8],
+    /// Space for it, if its search has found some.
+    space: Option<EntrySpace>,
     spec: &'a NodeSpec,
     opening: Opening,
     complete: Complete<'a, 'v>,
@@ -104,12 +106,12 @@ impl Names {
         check_new_name(name)?;
         let mut parent = directory.state.write();
         // As in Linux, a name that exists is the first error, also on a read-only volume.
-        if self.find(directory, &parent, name)?.is_some() {
+        let Lookup::Absent(space) = self.find_or_space(directory, &parent, name)? else {
             return Err(Error::Exists);
-        }
+        };
         self.core.check_writable()?;
         self.check_may_add(directory, &parent, name)?;
-        let new = NewName { directory, name, spec, opening, complete };
+        let new = NewName { directory, name, space, spec, opening, complete };
         if spec.kind == FileKind::Directory {
             self.check_link_count(directory, &parent)?;
         }
@@ -139,7 +141,10 @@ impl Names {
         in_vain: &mut Option<Arc<Inode>>,
     ) -> Result<Arc<Inode>> {
         let directory = new.directory;
-        let place = self.place_for(handle, directory, parent, new.name)?;
+        let place = match new.space {
+            Some(space) => space,
+            None => self.place_for(handle, directory, parent, new.name)?,
+        };
         let inode = self.inodes.allocate(handle, directory.number(), parent, new.spec)?;
         let mut state = inode.state.write();
         let completed = if is_directory(&inode) {

@@ -29,7 +29,9 @@ use diorite_block::sync::{Mutex, Rank};
 use crate::base::Core;
 use crate::base::{Handle, finish};
 use crate::dentry_cache::DentryCache;
-use crate::directory::{DirectoryFormat, DirectoryRules, EntryLocation, HashRules, NAME_MAX, NameForm};
+use crate::directory::{
+    DirectoryFormat, DirectoryRules, EntryLocation, HashRules, Lookup, NAME_MAX, NameForm,
+};
 use crate::file::Files;
 use crate::inode::InodeState;
 use crate::inodes::InodeStore;
@@ -179,6 +181,11 @@ impl Names {
         state: &InodeState,
         name: &[u8],
     ) -> Result<Option<EntryLocation>> {
+        self.find_or_space(directory, state, name).map(Lookup::found)
+    }
+
+    /// Look up a name that is made if it is absent. The directory is locked until then.
+    fn find_or_space(&self, directory: &Inode, state: &InodeState, name: &[u8]) -> Result<Lookup> {
         check_name(name)?;
         if !is_directory(directory) {
             return Err(Error::NotADirectory);
@@ -186,7 +193,7 @@ impl Names {
         if state.freed {
             return Err(Error::NotFound);
         }
-        self.with_directory(directory, state, |entries| entries.find(name))
+        self.with_directory(directory, state, |entries| entries.find_or_space(name))
     }
 
     /// As [`Self::find`], for a name that must be there.
