@@ -5,9 +5,9 @@
 
 use std::cell::Cell;
 
-use super::entries::{BadEntry, Searched, record_len};
+use super::entries::{BadEntry, record_len};
 use super::htree::{self, Index, Root};
-use super::{Blocks, ChangeBlocks, Directory, EntryLocation, EntrySpace, Lookup};
+use super::{Blocks, ChangeBlocks, Directory, EntrySpace, Lookup};
 use crate::{Error, Result};
 
 /// Levels of index blocks, root included, that any volume can have.
@@ -147,7 +147,7 @@ impl<B: Blocks> Directory<'_, B> {
             return self.blocks.read(0, |block| {
                 let (dot, dot_dot) = htree::root_dots(format, block)?;
                 let record = if name == b"." { dot } else { dot_dot };
-                Ok(Lookup::Found(EntryLocation::new(0, &record)))
+                Ok(Lookup::found_at(0, &record))
             });
         }
         let (need, mut space) = (record_len(name.len()), None);
@@ -160,10 +160,8 @@ impl<B: Blocks> Directory<'_, B> {
         for nth in 0..self.blocks.count() {
             let block = way.leaf;
             let found = self.blocks.read(block, |bytes| {
-                Ok(match format.search(bytes, need, |stored| self.form.is_shown_as(stored, name))? {
-                    Searched::Found(record) => Lookup::Found(EntryLocation::new(block, &record)),
-                    Searched::Absent(gap) => Lookup::Absent(gap.map(|gap| EntrySpace { block, gap })),
-                })
+                let searched = format.search(bytes, need, |stored| self.form.is_shown_as(stored, name))?;
+                Ok(Lookup::of_block(block, &searched))
             })?;
             match found {
                 Lookup::Found(_) => return Ok(found),

@@ -6,9 +6,22 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-use super::entries::{BadEntry, DirectoryFormat, NewEntry, RawEntry, record_len};
+use super::entries::{BadEntry, DirectoryFormat, NewEntry, RawEntry, Searched, record_len};
 use super::{Blocks, ChangeBlocks, Directory, EntryLocation, EntrySpace, Lookup, NameForm, htree};
 use crate::{Error, InodeNumber, Result};
+
+impl Lookup {
+    pub(super) fn found_at(block: u32, record: &RawEntry<'_>) -> Self {
+        Self::Found(EntryLocation::new(block, record))
+    }
+
+    pub(super) fn of_block(block: u32, searched: &Searched<'_>) -> Self {
+        match searched {
+            Searched::Found(record) => Self::found_at(block, record),
+            Searched::Absent(gap) => Self::Absent(gap.map(|gap| EntrySpace { block, gap })),
+        }
+    }
+}
 
 impl EntryLocation {
     pub(super) fn new(block: u32, record: &RawEntry<'_>) -> Self {
@@ -54,13 +67,12 @@ impl<B: Blocks> Directory<'_, B> {
 
     /// The entry of that name, or perhaps space for it.
     pub(crate) fn find_or_space(&self, name: &[u8]) -> Result<Lookup> {
-        let search = || Ok(self.search(name)?.map_or(Lookup::Absent(None), Lookup::Found));
         if matches!(self.form, NameForm::Encrypted(_)) || !self.uses_index() {
-            return search();
+            return self.search(name);
         }
         match self.find_indexed(name) {
             // A damaged index hides no name from a reader.
-            Err(Error::Corrupt(_)) => search(),
+            Err(Error::Corrupt(_)) => self.search(name),
             found => found,
         }
     }
@@ -76,30 +88,45 @@ impl<B: Blocks> Directory<'_, B> {
         DirectoryFormat { tail: format.tail && !is_root, ..*format }
     }
 
-    /// Look through all blocks for the name, as users see it.
-    pub(crate) fn search(&self, name: &[u8]) -> Result<Option<EntryLocation>> {
+    /// Look through all blocks for the name, as users see it. Without an index, space is looked for too.
+    fn search(&self, name: &[u8]) -> Result<Lookup> {
         let (indexed, count) = (self.uses_index(), self.blocks.count());
         let start = self.start.load(Ordering::Relaxed).min(count);
-        let mut sound = Ok(None);
-        for number in (start..count).chain(0..start) {
-            let mut found = None;
-            let read = self.blocks.read(number, |block| {
-                for_each_record(&self.rules.format, indexed, number, block, |record| {
-                    if self.form.is_shown_as(record.name, name) {
-                        found = Some(EntryLocation::new(number, &record));
-                    }
-                })
-            });
-            if found.is_some() {
-                self.start.store(number, Ordering::Relaxed);
-                return Ok(found);
-            }
-            match read {
-                Err(Error::Corrupt(damage)) => sound = sound.and(Err(Error::Corrupt(damage))),
-                read => read?,
+        let (mut damage, mut space): (_, Option<EntrySpace>) = (None, None);
+        for block in (start..count).chain(0..start) {
+            match self.search_block(block, indexed, name) {
+                Ok(Lookup::Found(found)) => {
+                    self.start.store(block, Ordering::Relaxed);
+                    return Ok(Lookup::Found(found));
+                }
+                Ok(Lookup::Absent(Some(found)))
+                    if !indexed && space.is_none_or(|space| block < space.block) =>
+                {
+                    space = Some(found);
+                }
+                Ok(Lookup::Absent(_)) => {}
+                Err(Error::Corrupt(bad)) => damage = damage.or(Some(bad)),
+                Err(error) => return Err(error),
             }
         }
-        sound
+        damage.map_or(Ok(Lookup::Absent(space)), |bad| Err(Error::Corrupt(bad)))
+    }
+
+    fn search_block(&self, number: u32, indexed: bool, name: &[u8]) -> Result<Lookup> {
+        let format = &self.rules.format;
+        let is_it = |stored: &[u8]| self.form.is_shown_as(stored, name);
+        self.blocks.read(number, |block| {
+            if indexed && number == 0 {
+                let (dot, dot_dot) = htree::root_dots(format, block)?;
+                let found = [dot, dot_dot].into_iter().find(|dots| is_it(dots.name));
+                return Ok(found.map_or(Lookup::Absent(None), |dots| Lookup::found_at(number, &dots)));
+            }
+            if indexed && htree::looks_like_node(format, block) {
+                return Ok(Lookup::Absent(None));
+            }
+            let searched = format.search(block, record_len(name.len()), is_it)?;
+            Ok(Lookup::of_block(number, &searched))
+        })
     }
 
     /// The first damage that hides an entry, as an error.

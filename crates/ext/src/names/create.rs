@@ -111,6 +111,8 @@ impl Names {
         };
         self.core.check_writable()?;
         self.check_may_add(directory, &parent, name)?;
+        // A directory in its inode moves to a block first.
+        let space = space.filter(|_| !parent.is_inline());
         let new = NewName { directory, name, space, spec, opening, complete };
         if spec.kind == FileKind::Directory {
             self.check_link_count(directory, &parent)?;
