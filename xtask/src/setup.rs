@@ -24,7 +24,9 @@ const TOOLS: &[Tool] = &[
     Tool { program: "setcap", package: "libcap2-bin" },
     Tool { program: "bsdtar", package: "libarchive-tools" },
     Tool { program: "zstd", package: "zstd" },
+    // Images of containers.
     Tool { program: "umoci", package: "umoci" },
+    Tool { program: "skopeo", package: "skopeo" },
     Tool { program: "strace", package: "strace" },
     Tool { program: "losetup", package: "mount" },
     Tool { program: "sfdisk", package: "fdisk" },

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use common::{Bench, is_root, tool};
 
 /// A member: name, type, link target, content. The owner is root.
-fn member(name: &str, kind: u8, link: &str, content: &[u8]) -> Vec<u8> {
+pub(crate) fn member(name: &str, kind: u8, link: &str, content: &[u8]) -> Vec<u8> {
     let mut header = vec![0; 512];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, name.as_bytes());
@@ -34,7 +34,7 @@ fn sum(header: &mut [u8]) {
 }
 
 /// An archive of these members.
-fn archive(members: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = members.concat();
     bytes.resize((bytes.len() + 1024).next_multiple_of(10240), 0);
     bytes
