@@ -162,7 +162,8 @@ impl RateSuite {
         text
     }
 
-    /// This suite with two runners per program built here: this build and the other checkout's. Peers do not run.
+    /// This suite with two runners per program built here: this build and the other checkout's. Peers do not run, even if a program of ours
+    /// drives them.
     fn with_twins(&self, before: &Path) -> Result<Self, String> {
         let here =
             target::directory().canonicalize().map_err(|error| format!("the target directory: {error}"))?;
@@ -180,7 +181,12 @@ impl RateSuite {
             if absolute == *line { from(absolute, target::directory()) } else { absolute }
         };
         let mut suite = Self { about: self.about.clone(), runners: Vec::new(), targets: Vec::new(), ..*self };
-        for runner in &self.runners {
+        let is_peer = |runner: &&Runner| {
+            let is_it = |measured: &Measured| (measured.0, measured.1) == (runner.workload, runner.name);
+            let targets = || self.targets.iter();
+            targets().any(|target| is_it(&target.peer)) && !targets().any(|target| is_it(&target.ours))
+        };
+        for runner in self.runners.iter().filter(|runner| !is_peer(runner)) {
             let all = |lines: &[String]| lines.iter().map(other).collect::<Vec<_>>();
             let (setup, command, after) = (all(&runner.before), all(&runner.command), all(&runner.after));
             if (&setup, &command) == (&runner.before, &runner.command) {
