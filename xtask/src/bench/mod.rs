@@ -6,6 +6,7 @@
 mod cached;
 mod databases;
 mod eight;
+mod everyday;
 mod measure;
 mod metadata;
 mod mounts;
@@ -53,6 +54,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("appends", metadata::appends),
     ("stream", stream::run),
     ("tree", tree::run),
+    ("everyday", everyday::run),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
     ("databases", databases::run),

@@ -47,7 +47,7 @@ fn mixed_size(file: u32) -> u64 {
     }
 }
 
-fn make_tree(top: &Path, files: u32, size: impl Fn(u32) -> u64) -> Result<(), String> {
+pub(super) fn make_tree(top: &Path, files: u32, size: impl Fn(u32) -> u64) -> Result<(), String> {
     println!("--- making {} with {files} files", top.display());
     for file in 0..files {
         let directory = file / IN_DIRECTORY;
@@ -65,7 +65,7 @@ fn make_tree(top: &Path, files: u32, size: impl Fn(u32) -> u64) -> Result<(), St
 }
 
 /// A command line that runs another one and prints its time and CPU time; `files` is the divisor of the CPU time per file.
-fn measured(line: &str, files: u32) -> Vec<String> {
+pub(super) fn measured(line: &str, files: u32) -> Vec<String> {
     let script = format!(
         r#"set -e
 busy() {{ awk 'NR == 1 {{ print $2 + $3 + $4 + $7 + $8 }}' /proc/stat; }}
