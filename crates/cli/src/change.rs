@@ -15,6 +15,9 @@ use crate::interrupt;
 use crate::location::{Location, is_same_image};
 use crate::output::{Output, json_name};
 
+/// The permission bit by which new files get the group of their directory.
+const SET_GROUP_ID: u16 = 0o2000;
+
 const NEED_IMAGE: &str = "is not in an image; write IMAGE:/path";
 
 /// The image and the path of a location, which must be in an image.
@@ -81,14 +84,17 @@ pub(crate) fn mkdir(arguments: &Mkdir, images: &mut Images, output: &mut Output)
                 return Ok(());
             }
         }
-        filesystem.create_dir(path).and_then(|()| filesystem.set_permissions(path, mode)).map_err(
-            |error| match error.kind() {
-                ErrorKind::NotFound => Failure::Failed(format!(
-                    "{location}: cannot make the directory: its parent does not exist; use -p to make it, too"
-                )),
-                _ => failure(error),
-            },
-        )?;
+        let made_with_mode = filesystem.create_dir(path).and_then(|()| {
+            // As mkdir(1): the bit that a directory has from its parent stays.
+            let inherited = filesystem.symlink_metadata(path)?.permissions & SET_GROUP_ID;
+            filesystem.set_permissions(path, mode | inherited)
+        });
+        made_with_mode.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Failure::Failed(format!(
+                "{location}: cannot make the directory: its parent does not exist; use -p to make it, too"
+            )),
+            _ => failure(error),
+        })?;
         made.push(json_path(path));
         if arguments.verbose { output.line(format!("made {location}")) } else { Ok(()) }
     });
@@ -266,6 +272,11 @@ fn destination(filesystem: &Filesystem, from: &Path, to: &Path) -> PathBuf {
 
 pub(crate) fn mv(arguments: &Mv, images: &mut Images, output: &mut Output) -> Result<()> {
     let Some((to, sources)) = arguments.paths.split_last() else { return Ok(()) };
+    if let Some(host) = arguments.paths.iter().find(|path| matches!(path, Location::Host(_))) {
+        return Err(Failure::Usage(format!(
+            "{host}: is not in an image; mv works within one image: use `diorite cp -a`, then remove the source"
+        )));
+    }
     let (to_image, to_path) = in_image(to)?;
     let filesystem = images.open(to_image, Access::ReadWrite)?;
     let sources = images.expand(sources, Access::ReadWrite)?;

@@ -46,6 +46,7 @@ pub(crate) fn cat(paths: &[Location], images: &mut Images, output: &mut Output) 
         let mut buffer = file.buffer(CHUNK_BYTES).map_err(failure)?;
         let mut offset = 0;
         loop {
+            interrupt::check()?;
             let count = file.read_at(&mut buffer, offset).map_err(failure)?;
             output.bytes(&buffer[..count])?;
             offset += count as u64;
@@ -112,6 +113,7 @@ pub(crate) fn head(arguments: &Head, images: &mut Images, output: &mut Output) -
         let mut buffer = file.buffer(HEAD_BYTES).map_err(failure)?;
         let mut offset = 0;
         while offset < end && lines > 0 {
+            interrupt::check()?;
             let count = file.read_at(&mut buffer, offset).map_err(failure)?;
             if count == 0 {
                 break;
@@ -272,7 +274,11 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     let existing = target.existing(path_of(to), Follow::Yes)?;
     let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
     let is_directory = is_directory && !arguments.no_target_directory;
-    if (sources.len() > 1 || arguments.target_directory.is_some()) && !is_directory {
+    if arguments.target_directory.is_some() && !is_directory {
+        let why = "it is not a directory; make it with `diorite mkdir -p`";
+        return Err(Failure::Failed(format!("{to}: cannot copy into it: {why}")));
+    }
+    if sources.len() > 1 && !is_directory {
         return Err(Failure::Usage(format!("{to}: several sources need a directory as destination")));
     }
     let owner = owner_of(arguments, to, images)?;
@@ -297,6 +303,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     let says = CopySays {
         copied: arguments.verbose || arguments.dry_run && !arguments.common.reporting.json,
         asks: arguments.interactive,
+        ..CopySays::default()
     };
     let progress = CopyProgress::new(total, interrupt::cancel(), says);
     let mut copier = Copier::new(sink, options, &progress);

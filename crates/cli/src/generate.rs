@@ -3,14 +3,16 @@
 //! The scripts of clap complete commands and flags. For a word with `:/`, a path in an image, bash, zsh and fish call
 //! `diorite completions SHELL --rest-of WORD`, which reads the image.
 
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man as Page;
 use diorite::{Access, DirEntry, FileKind, Filesystem};
 
+use crate::args::examples::{below, manual_section};
 use crate::args::{Cli, Completions, Man};
 use crate::failure::{Failure, Result};
 use crate::location::Location;
@@ -89,17 +91,38 @@ pub(crate) fn man(arguments: &Man, output: &mut Output) -> Result<()> {
     if let Some(directory) = &arguments.output {
         let failure = |error: std::io::Error| Failure::host(directory.display(), "write the pages", &error);
         std::fs::create_dir_all(directory).map_err(failure)?;
-        return clap_mangen::generate_to(command, directory).map_err(failure);
+        command.build();
+        return write_pages(&command, "", directory).map_err(failure);
     }
     command.build();
-    let page = match &arguments.command {
-        None => command,
-        Some(name) => command
-            .find_subcommand(name)
-            .cloned()
-            .ok_or_else(|| Failure::Usage(format!("{name}: no such command; `diorite help` lists them")))?,
+    let (page, name) = match &arguments.command {
+        None => (command, ""),
+        Some(name) => {
+            let found = command.find_subcommand(name).cloned();
+            let missing = || Failure::Usage(format!("{name}: no such command; `diorite help` lists them"));
+            (found.ok_or_else(missing)?, name.as_str())
+        }
     };
+    output.text(&page_of(&Page::new(page), name)?)
+}
+
+/// A manual page, with the examples before the version.
+fn page_of(page: &Page, name: &str) -> std::io::Result<String> {
     let mut text = Vec::new();
-    Page::new(page).render(&mut text)?;
-    output.bytes(&text)
+    page.render(&mut text)?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    let version = text.rfind("\n.SH VERSION").map_or(text.len(), |before| before + 1);
+    text.insert_str(version, &manual_section(name));
+    Ok(text)
+}
+
+/// The pages of a command and of all commands below it.
+#[expect(clippy::disallowed_methods, reason = "pages are files of the host")]
+fn write_pages(command: &Command, name: &str, directory: &Path) -> std::io::Result<()> {
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        write_pages(inner, &below(name, inner), directory)?;
+    }
+    let page = Page::new(command.clone());
+    let mut file = std::fs::File::create(directory.join(page.get_filename()))?;
+    file.write_all(page_of(&page, name)?.as_bytes())
 }

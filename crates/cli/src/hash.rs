@@ -20,18 +20,20 @@ use crate::output::Output;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// The checksum of a file, in hexadecimal digits.
-fn digest(file: &File, algorithm: Algorithm) -> diorite::Result<String> {
+fn digest(file: &File, algorithm: Algorithm, at: &Location) -> Result<String> {
     match algorithm {
-        Algorithm::Sha256 => digest_with(file, Sha256::new()),
-        Algorithm::Sha512 => digest_with(file, Sha512::new()),
+        Algorithm::Sha256 => digest_with(file, Sha256::new(), at),
+        Algorithm::Sha512 => digest_with(file, Sha512::new(), at),
     }
 }
 
-fn digest_with<D: Digest>(file: &File, mut state: D) -> diorite::Result<String> {
-    let mut buffer = file.buffer(CHUNK_BYTES)?;
+fn digest_with<D: Digest>(file: &File, mut state: D, at: &Location) -> Result<String> {
+    let failure = |error| Failure::of(at, "read", &error);
+    let mut buffer = file.buffer(CHUNK_BYTES).map_err(failure)?;
     let mut offset = 0;
     loop {
-        let count = file.read_at(&mut buffer, offset)?;
+        interrupt::check()?;
+        let count = file.read_at(&mut buffer, offset).map_err(failure)?;
         state.update(&buffer[..count]);
         offset += count as u64;
         if count < buffer.len() {
@@ -57,7 +59,7 @@ pub(crate) fn hash(arguments: &Hash, images: &mut Images, output: &mut Output) -
             let failure = |error| Failure::of(&at, "read", &error);
             let options = filesystem.open_options().read(true).direct(direct).unaligned(Unaligned::Bounce);
             let file = options.open(path).map_err(failure)?;
-            let digest = digest(&file, arguments.algorithm).map_err(failure)?;
+            let digest = digest(&file, arguments.algorithm, &at)?;
             if json {
                 files.push(json!({ "path": json_path(path), "digest": digest }));
                 return Ok(());

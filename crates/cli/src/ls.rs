@@ -333,11 +333,12 @@ impl Style<'_> {
 /// Spaces between two columns of names.
 const GAP: usize = 2;
 
-/// The smallest number of rows in which names of these widths fit. Names run down the columns.
+/// The smallest number of rows in which names of these widths fit. Names run down the columns. As in GNU ls, the last column of the terminal
+/// stays empty, because some terminals begin a new line after it.
 fn rows_of(widths: &[usize], width: usize) -> usize {
     let fits = |rows: usize| {
         let columns = widths.chunks(rows).map(|column| column.iter().copied().max().unwrap_or(0) + GAP);
-        columns.sum::<usize>() <= width + GAP
+        columns.sum::<usize>() < width + GAP
     };
     (1..widths.len()).find(|rows| fits(*rows)).unwrap_or(widths.len())
 }
@@ -349,8 +350,8 @@ mod tests {
     #[test]
     fn names_use_the_width_of_the_terminal() {
         assert_eq!(rows_of(&[3; 10], 80), 1);
-        assert_eq!(rows_of(&[3; 10], 48), 1);
-        assert_eq!(rows_of(&[3; 10], 47), 2);
+        assert_eq!(rows_of(&[3; 10], 49), 1);
+        assert_eq!(rows_of(&[3; 10], 48), 2);
         assert_eq!(rows_of(&[3; 10], 10), 5);
         assert_eq!(rows_of(&[90, 3], 80), 2);
         assert_eq!(rows_of(&[], 80), 0);

@@ -54,8 +54,6 @@ mod volume;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Cli, Command, Opening};
 use failure::{Failure, Result};
 use images::Images;
@@ -80,7 +78,7 @@ const PARSER_STACK_BYTES: usize = 1 << 20;
 
 /// The arguments. They are parsed in a thread with a stack of its own, because the caller may allow only a small one.
 fn parsed() -> std::result::Result<Cli, clap::Error> {
-    let parse = || Cli::try_parse_from(args::normalized(std::env::args_os()));
+    let parse = || args::parse(args::normalized(std::env::args_os()));
     match std::thread::Builder::new().stack_size(PARSER_STACK_BYTES).spawn(parse) {
         Ok(parser) => parser.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
         // The caller allows no thread.

@@ -12,7 +12,8 @@ use diorite_copy::{FileTree, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::change::ask;
-use crate::failure::{Failure, complain, complain_of_part, visible};
+use crate::failure::{Failure, complain, complain_of_part, print_error, visible};
+use crate::output::Output;
 use crate::stdout::Stdout;
 
 /// Names of small files are shown only after this time, because there may be many.
@@ -80,6 +81,17 @@ pub(crate) struct CopySays {
     pub(crate) copied: bool,
     /// Before a file is replaced.
     pub(crate) asks: bool,
+    /// The name of each entry of an archive.
+    pub(crate) entries: Names,
+}
+
+/// Where names are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Names {
+    #[default]
+    Nowhere,
+    Output,
+    Errors,
 }
 
 impl CopyProgress {
@@ -139,6 +151,23 @@ impl Watch for CopyProgress {
             let line = format!("{} -> {}", source.name_of(from), sink.name_of(to));
             let printed = self.bar.suspend(|| writeln!(Stdout::lock(), "{}", visible(&line)));
             self.is_unread.fetch_or(printed.is_err(), Ordering::Relaxed);
+        }
+    }
+
+    fn entry(&self, name: &[u8]) {
+        match self.says.entries {
+            Names::Nowhere => {}
+            Names::Output => {
+                let print = || {
+                    let mut output = Output::new();
+                    output.name(name).and_then(|()| output.line(""))
+                };
+                let is_printed = self.bar.suspend(print).is_ok();
+                self.is_unread.fetch_or(!is_printed, Ordering::Relaxed);
+            }
+            Names::Errors => {
+                self.bar.suspend(|| print_error(&visible(&String::from_utf8_lossy(name))));
+            }
         }
     }
 

@@ -63,18 +63,29 @@ fn nfs(arguments: &args::Nfs) -> Result<()> {
     let image = &arguments.served.image;
     let failure = |error| failure(image, &options, error);
     let nfs = NfsOptions { squash, insecure: arguments.insecure };
+    interrupt::is_changing();
     let server = NfsServer::new(image, arguments.listen, &options, &nfs).map_err(failure)?;
     let stop = server.stop();
-    interrupt::act(Arc::new(move |_| stop.stop()));
+    stop_on_signal(move || stop.stop());
     server.serve().map_err(failure)
+}
+
+/// Call `stop` for a signal, also for one that came since the server said that it is ready.
+fn stop_on_signal(stop: impl Fn() + Send + Sync + 'static) {
+    let stop: interrupt::Action = Arc::new(move |_| stop());
+    interrupt::act(Arc::clone(&stop));
+    if interrupt::cancel().is_cancelled() {
+        stop(1);
+    }
 }
 
 fn virtiofs(arguments: &args::Virtiofs) -> Result<()> {
     let options = options(&arguments.served)?;
     let image = &arguments.served.image;
     let failure = |error| failure(image, &options, error);
+    interrupt::is_changing();
     let server = VirtioFs::new(image, &arguments.socket, &options).map_err(failure)?;
     let stop = server.stop();
-    interrupt::act(Arc::new(move |_| stop.stop()));
+    stop_on_signal(move || stop.stop());
     server.serve().map_err(failure)
 }

@@ -3,25 +3,27 @@
 //! Each line is parsed as the arguments of the program. A path is in the image, relative to the current directory; `host:PATH` is a file of
 //! the host.
 
+mod complete;
+mod words;
+
+use std::ffi::OsString;
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use clap::Parser;
 use diorite::{Access, Filesystem};
-use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
-use rustyline::highlight::Highlighter;
-use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
-use rustyline::validate::Validator;
-use rustyline::{Context, Editor, Helper};
+use rustyline::{CompletionType, Config, Editor};
 
-use crate::args::{Cli, Command, Shell};
-use crate::failure::{Failure, Result};
+use crate::args::{self, Command, Shell};
+use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::{Inside, Location};
 use crate::output::Output;
+use complete::Names;
+use words::words;
 
 /// Commands of the shell itself.
 const OWN: [&str; 5] = ["cd", "pwd", "help", "exit", "quit"];
@@ -31,6 +33,9 @@ const OF_A_DIRECTORY: [&str; 3] = ["du", "ls", "tree"];
 
 /// The number of lines in the history.
 const HISTORY_MAX: usize = 1000;
+
+/// A command that does not end after this number of interrupts ends with the shell.
+const INTERRUPTS_MAX: u32 = 3;
 
 const HELP: &str = "\
 Commands on files work as in `diorite`: ls, cat, cp, mv, rm, mkdir, chmod, find, du, tar and more. `COMMAND --help` explains one.
@@ -105,7 +110,9 @@ impl Session<'_> {
 
     fn run(&mut self, words: &[String]) -> Result<()> {
         let parse = |words: &[String]| {
-            Cli::try_parse_from(std::iter::once("diorite").chain(words.iter().map(String::as_str)))
+            args::parse(
+                std::iter::once("diorite").chain(words.iter().map(String::as_str)).map(OsString::from),
+            )
         };
         // A word may be the value of an option, or a request for help: then the words are parsed as they are.
         let parsed = parse(&with_directory(words)).or_else(|_| parse(words));
@@ -144,45 +151,6 @@ fn with_directory(words: &[String]) -> Vec<String> {
     all
 }
 
-/// The words of a line: quotes and backslashes as in a shell, `#` for a comment.
-fn words(line: &str) -> Result<Vec<String>> {
-    let (mut words, mut word, mut is_open) = (Vec::new(), String::new(), false);
-    let mut rest = line.chars();
-    while let Some(next) = rest.next() {
-        match next {
-            '#' if !is_open => break,
-            quote @ ('\'' | '"') => {
-                is_open = true;
-                loop {
-                    match rest.next() {
-                        None => return Err(Failure::Usage(format!("{line}: a quote is not closed"))),
-                        Some(end) if end == quote => break,
-                        Some('\\') if quote == '"' => word.extend(rest.next()),
-                        Some(inside) => word.push(inside),
-                    }
-                }
-            }
-            '\\' => {
-                is_open = true;
-                word.extend(rest.next());
-            }
-            space if space.is_whitespace() => {
-                if std::mem::take(&mut is_open) {
-                    words.push(std::mem::take(&mut word));
-                }
-            }
-            other => {
-                is_open = true;
-                word.push(other);
-            }
-        }
-    }
-    if is_open {
-        words.push(word);
-    }
-    Ok(words)
-}
-
 pub(crate) fn shell(arguments: &Shell, images: &mut Images) -> Result<()> {
     let image = match &arguments.image {
         Location::Host(image) | Location::Image { image, .. } => image.clone(),
@@ -215,9 +183,16 @@ fn script(session: &mut Session<'_>, lines: impl Iterator<Item = std::io::Result
 fn interactive(session: &mut Session<'_>) -> Result<()> {
     let failure =
         |error: ReadlineError| Failure::Failed(format!("shell: the terminal cannot be read: {error}"));
-    let mut editor: Editor<Names, DefaultHistory> = Editor::new().map_err(failure)?;
-    editor.set_helper(Some(Names { filesystem: session.filesystem.clone() }));
-    let _ = rustyline::config::Configurer::set_max_history_size(&mut editor, HISTORY_MAX);
+    let config = Config::builder().completion_type(CompletionType::List);
+    let config = config.max_history_size(HISTORY_MAX).map_err(failure)?.build();
+    let mut editor: Editor<Names, DefaultHistory> = Editor::with_config(config).map_err(failure)?;
+    editor.set_helper(Some(Names::new(session.filesystem.clone())));
+    // Ctrl-C ends the command, which checks for it, and not the shell.
+    interrupt::act(Arc::new(|signals| {
+        if signals >= INTERRUPTS_MAX {
+            std::process::exit(1);
+        }
+    }));
     let history = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state/diorite/history"));
     if let Some(history) = &history {
         // The first session has none.
@@ -225,6 +200,8 @@ fn interactive(session: &mut Session<'_>) -> Result<()> {
     }
     loop {
         let prompt = format!("{}:{}> ", session.image.display(), Session::directory().display());
+        // A name in an image may have control characters.
+        let prompt = visible(&prompt);
         match editor.readline(&prompt) {
             Ok(line) => {
                 let _ = editor.add_history_entry(&line);
@@ -252,65 +229,9 @@ fn interactive(session: &mut Session<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Completes commands, and paths in the image.
-struct Names {
-    filesystem: Filesystem,
-}
-
-impl Helper for Names {}
-
-impl Highlighter for Names {}
-
-impl Validator for Names {}
-
-impl Hinter for Names {
-    type Hint = String;
-}
-
-impl Completer for Names {
-    type Candidate = String;
-
-    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
-        let line = &line[..at];
-        let start = line.rfind(char::is_whitespace).map_or(0, |space| space + 1);
-        let word = &line[start..];
-        if line[..start].trim().is_empty() {
-            let commands = <Cli as clap::CommandFactory>::command();
-            let names = commands.get_subcommands().map(|command| command.get_name().to_owned());
-            let names = names.chain(OWN.map(ToOwned::to_owned));
-            let mut names: Vec<String> = names.filter(|name| name.starts_with(word)).collect();
-            names.sort();
-            return Ok((start, names));
-        }
-        let name_start = word.rfind('/').map_or(0, |slash| slash + 1);
-        let (directory, name) = word.split_at(name_start);
-        let directory = Session::directory().join(directory);
-        let mut names = Vec::new();
-        for entry in self.filesystem.read_dir(&directory).into_iter().flatten().flatten() {
-            let Ok(found) = String::from_utf8(entry.name.clone()) else { continue };
-            if found.starts_with(name) && (!found.starts_with('.') || name.starts_with('.')) {
-                let is_directory = entry.kind == Some(diorite::FileKind::Directory);
-                names.push(if is_directory { format!("{found}/") } else { found });
-            }
-        }
-        names.sort();
-        Ok((start + name_start, names))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_quoted_as_in_a_shell() {
-        let split = |line: &str| words(line).unwrap();
-        assert_eq!(split("ls -l  /a"), ["ls", "-l", "/a"]);
-        assert_eq!(split(r#"cat 'a b' "c\"d" e\ f '' # not this"#), ["cat", "a b", "c\"d", "e f", ""]);
-        assert_eq!(split("a#b"), ["a#b"]);
-        assert!(split("  ").is_empty());
-        assert!(words("ls 'a").is_err());
-    }
 
     #[test]
     fn lists_begin_in_the_current_directory() {

@@ -54,7 +54,7 @@ pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Outp
     let selected = Selected::new(&*source, selection, start);
     let is_directory = source.meta(start, Follow::Yes)?.kind == FileKind::Directory;
     let (json, shows) = (arguments.common.reporting.json, arguments.verbose || arguments.dry_run);
-    let says = CopySays { copied: shows && !json, asks: false };
+    let says = CopySays { copied: shows && !json, ..CopySays::default() };
     let progress = CopyProgress::new(0, interrupt::cancel(), says);
     let mut removed: Vec<PathBuf> = Vec::new();
     if arguments.delete && is_directory && target.existing(&destination, Follow::Yes)?.is_some() {

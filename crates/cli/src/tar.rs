@@ -8,18 +8,19 @@ use std::path::{Path, PathBuf};
 
 use diorite::Access;
 use diorite_copy::{
-    HostTree, ImageTree, Packer, Selected, Selection, Sink, Source, Summary, list_archive, unpack,
+    HostTree, ImageTree, Members, Packer, Selected, Selection, Sink, Source, Summary, list_archive,
+    unpack_members,
 };
 use diorite_files::Pattern;
 
 use crate::args::Tar;
 use crate::data::summary_json;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, complain_of_part};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
 use crate::output::Output;
-use crate::progress::{CopyProgress, CopySays};
+use crate::progress::{CopyProgress, CopySays, Names};
 use crate::sources::open_archive;
 use crate::stdout::Stdout;
 
@@ -29,12 +30,6 @@ const WRITE_BYTES: usize = 1 << 20;
 pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> Result<()> {
     if arguments.create {
         return create(arguments, images, output);
-    }
-    if let Some(word) = arguments.paths.first() {
-        return Err(Failure::Usage(format!(
-            "{}: tar extracts and lists whole archives; use --exclude, or leave it out",
-            word.display()
-        )));
     }
     if arguments.extract && arguments.directory.is_none() {
         return Err(Failure::Usage(
@@ -47,11 +42,12 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
         return Err(no_archive());
     }
     let archive = open_archive(&arguments.file)?;
-    let says = CopySays { copied: false, asks: false };
+    let mut members = Members::named(arguments.paths.iter().map(|name| name.as_bytes()));
+    let says = CopySays { entries: names_on(arguments, Names::Output), ..CopySays::default() };
     let progress = CopyProgress::new(0, interrupt::cancel(), says);
     if arguments.list {
-        return archive.read(&progress, |reader, name| {
-            list_archive(reader, name, |entry, target| {
+        archive.read(&progress, |reader, name| {
+            list_archive(reader, name, &mut members, |entry, target| {
                 output.name(entry)?;
                 if arguments.verbose && !target.is_empty() {
                     output.text(" -> ")?;
@@ -59,7 +55,8 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
                 }
                 output.line("")
             })
-        });
+        })?;
+        return all_found(arguments, &members);
     }
     let Some(to) = &arguments.directory else { return Ok(()) };
     interrupt::is_changing();
@@ -67,10 +64,31 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
         Location::Host(path) => (Box::new(HostTree::new()), path),
         Location::Image { image, path } => (Box::new(tree_of(image, Access::ReadWrite, images)?), path),
     };
-    let unpacked = archive.read(&progress, |reader, name| unpack(reader, name, &*sink, path, &progress));
+    let unpacked = archive
+        .read(&progress, |reader, name| unpack_members(reader, name, &*sink, path, &mut members, &progress));
     progress.finish();
     let summary = unpacked?;
-    finish(arguments, &summary, output)
+    let found = all_found(arguments, &members);
+    finish(arguments, &summary, output)?;
+    found
+}
+
+/// Where `-v` prints the names of entries.
+fn names_on(arguments: &Tar, names: Names) -> Names {
+    if arguments.verbose { names } else { Names::Nowhere }
+}
+
+/// Fail if a requested entry is not in the archive.
+fn all_found(arguments: &Tar, members: &Members) -> Result<()> {
+    let mut is_whole = true;
+    for name in members.missing() {
+        let (archive, name) = (arguments.file.display(), String::from_utf8_lossy(name));
+        complain_of_part(&format!(
+            "{archive}: `{name}`: not found in the archive; `tar -t` lists its entries"
+        ));
+        is_whole = false;
+    }
+    if is_whole { Ok(()) } else { Err(Failure::Reported) }
 }
 
 /// The files of an image.
@@ -137,7 +155,8 @@ fn create(arguments: &Tar, images: &mut Images, output: &mut Output) -> Result<(
             sources.push((found, name));
         }
     }
-    let says = CopySays::default();
+    let stream = if to_output { Names::Errors } else { Names::Output };
+    let says = CopySays { entries: names_on(arguments, stream), ..CopySays::default() };
     let progress = CopyProgress::new(0, interrupt::cancel(), says);
     let summary = if to_output {
         let mut stream = BufWriter::with_capacity(WRITE_BYTES, Stdout::lock());

@@ -14,6 +14,7 @@ use diorite::{FileKind, Timestamp};
 use tar::{EntryType, Header};
 
 use crate::copied_names::{Age, CopiedNames};
+use crate::members::Members;
 use crate::numbers::{self, MAJORS, MINORS, MODES, OWNERS, SECONDS};
 use crate::pax::{Entries, Entry, Forward, SparseMap, Stream};
 use crate::records::{Extended, Sparse, leading_map};
@@ -32,6 +33,9 @@ const LEVELS_MAX: usize = 2048;
 const KEYWORDS_MAX: usize = 1000;
 
 /// Unpack a tar stream into the directory `to` of `sink`. Messages call the stream `name`. Nothing is synced.
+///
+/// # Errors
+/// As [`unpack_members`].
 pub fn unpack(
     stream: impl Read,
     name: &str,
@@ -39,15 +43,31 @@ pub fn unpack(
     to: &Path,
     watch: &dyn Watch,
 ) -> Result<Summary, Error> {
-    unpack_stream(Forward(stream), name, sink, to, watch)
+    unpack_members(stream, name, sink, to, &mut Members::default(), watch)
 }
 
-/// As [`unpack`], from a stream that can skip data.
+/// As [`unpack`], only these entries of the stream.
+///
+/// # Errors
+/// The stream or the destination failed, or an entry cannot be unpacked.
+pub fn unpack_members(
+    stream: impl Read,
+    name: &str,
+    sink: &dyn Sink,
+    to: &Path,
+    members: &mut Members,
+    watch: &dyn Watch,
+) -> Result<Summary, Error> {
+    unpack_stream(Forward(stream), name, sink, to, members, watch)
+}
+
+/// As [`unpack_members`], from a stream that can skip data.
 pub(crate) fn unpack_stream(
     stream: impl Stream,
     name: &str,
     sink: &dyn Sink,
     to: &Path,
+    members: &mut Members,
     watch: &dyn Watch,
 ) -> Result<Summary, Error> {
     let mut unpacker = Unpacker {
@@ -63,26 +83,29 @@ pub(crate) fn unpack_stream(
         lost_keywords: HashSet::new(),
         current: String::new(),
     };
-    let unpacked = unpacker.entries(&mut Entries::new(stream));
+    let unpacked = unpacker.entries(&mut Entries::new(stream), members);
     let finished = unpacker.finish();
     unpacked.and(finished)?;
     Ok(unpacker.summary)
 }
 
-/// Call `each` with the name of every entry of a tar stream, and with the target of a link.
+/// Call `each` with the name of every wanted entry of a tar stream, and with the target of a link.
 ///
 /// # Errors
 /// The stream cannot be read, or `each` failed.
 pub fn list_archive<E: From<Error>>(
     stream: impl Read,
     name: &str,
+    members: &mut Members,
     mut each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut entries = Entries::new(Forward(stream));
     let failure = |source| Error::Archive { archive: name.to_owned(), source };
     while let Some(entry) = entries.next_entry().map_err(failure)? {
         let is_link = matches!(entry.header.entry_type(), EntryType::Symlink | EntryType::Link);
-        each(&entry.name, if is_link { &entry.link } else { b"" })?;
+        if members.wants(&entry.name) {
+            each(&entry.name, if is_link { &entry.link } else { b"" })?;
+        }
     }
     Ok(())
 }
@@ -138,12 +161,22 @@ impl Unpacker<'_> {
         Error::Entry { archive: self.name.to_owned(), entry: self.current.clone(), why: why.into() }
     }
 
-    fn entries(&mut self, entries: &mut Entries<impl Stream>) -> Result<(), Error> {
+    fn entries(&mut self, entries: &mut Entries<impl Stream>, members: &mut Members) -> Result<(), Error> {
         while let Some(entry) = entries.next_entry().map_err(|source| self.error(source))? {
             if self.watch.is_cancelled() {
                 return Err(Error::Interrupted);
             }
-            self.entry(entry, entries)?;
+            if members.wants(&entry.name) {
+                self.watch.entry(&entry.name);
+                match self.entry(entry, entries) {
+                    // Such as a hard link to a file that is not among them.
+                    Err(error @ Error::Entry { .. }) if !members.are_all() => {
+                        self.summary.failed += 1;
+                        self.watch.failed(error);
+                    }
+                    done => done?,
+                }
+            }
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ mod image;
 mod input;
 mod layers;
 mod linked;
+mod members;
 mod memory;
 mod needs;
 mod new_file;
@@ -42,7 +43,7 @@ mod selected;
 mod tree;
 mod user_namespace;
 
-pub use archive::{list_archive, unpack};
+pub use archive::{list_archive, unpack, unpack_members};
 pub use compare::{CompareOptions, Difference, Side, Start, compare, remove_extra};
 pub use copy_tree::CopyTree;
 pub use engine::{Copier, data_bytes, is_within};
@@ -52,6 +53,7 @@ pub use host_stream::StandardInput;
 pub use image::{ImageTree, incomplete_name};
 pub use input::{Archive, Recording};
 pub use layers::{ImagePlace, LayerSource, Loading, load};
+pub use members::Members;
 pub use memory::{MemoryTree, Role, Table};
 pub use needs::needs;
 pub use new_file::{Clobber, CopyOptions, Depth, OnFailure, Sync};
@@ -100,6 +102,10 @@ pub trait Watch: Send + std::marker::Sync {
         to: &std::path::Path,
     ) {
         let _ = (source, from, sink, to);
+    }
+    /// An entry of an archive begins.
+    fn entry(&self, name: &[u8]) {
+        let _ = name;
     }
     /// Whether an existing file may be replaced.
     fn may_replace(&self, sink: &dyn FileTree, to: &std::path::Path) -> bool {

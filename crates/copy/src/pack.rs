@@ -144,6 +144,7 @@ impl<'a> Packer<'a> {
         seen: &mut HashSet<(u64, u64)>,
     ) -> Result<Vec<Item<'s>>, Error> {
         let Item { source, path, name, .. } = item;
+        self.watch.entry(name);
         let meta = source.meta(path, Follow::No)?;
         let mut records = Vec::new();
         // Errors of reading come before anything of the file is written.

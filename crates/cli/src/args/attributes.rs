@@ -250,6 +250,9 @@ pub(crate) struct SyncTrees {
     /// No effect: attributes are always kept, and trees are always copied
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
+    /// No effect, as the options -l, -H, -A, -X and -S of rsync: links, access lists, attributes and holes are always kept
+    #[arg(short = 'r', long, short_aliases = ['l', 'H', 'A', 'X', 'S'], overrides_with = "recursive")]
+    pub(crate) recursive: bool,
     /// Remove files of the destination that the source does not have
     #[arg(long)]
     pub(crate) delete: bool,
@@ -333,13 +336,17 @@ pub(crate) struct Tar {
     /// Paths are relative to this directory; with -x the destination
     #[arg(short = 'C', long, value_name = "DIRECTORY", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: Option<Location>,
-    /// With -t: print targets of links
+    /// Print the name of each entry (with -c to standard output: on standard error); with -t also the targets of links
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
+    /// No effect: permissions are always kept
+    #[arg(short = 'p', long = "preserve-permissions")]
+    pub(crate) preserve: bool,
     /// With -c: leave out files whose name or path fits; can be repeated
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<OsString>,
-    /// With -c: IMAGE:/path, files of the host, or names in the directory of -C
+    /// With -c: IMAGE:/path, files of the host, or names in the directory of -C. With -x and -t: names of entries, each with everything below
+    /// it [default: all entries]
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<OsString>,
     #[command(flatten)]
@@ -404,9 +411,4 @@ Tests, joined by nothing or -a (and), -o (or), ! (not) and ( ):
   -newer FILE, -newermt TIME; --changed-within, --changed-before 2d|TIME
   -xattr PATTERN                                 has an extended attribute whose name fits
 Limits: -maxdepth N, -mindepth N, -depth, -prune
-Actions: -print (default), -print0, -ls, -delete, -quit
-
-Examples:
-  diorite find disk.img:/etc -name '*.conf' -mtime -7
-  diorite find disk.img:/ -type f -size +100M -ls
-  diorite find disk.img:/home --exclude .cache -perm /6000";
+Actions: -print (default), -print0, -ls, -delete, -quit";

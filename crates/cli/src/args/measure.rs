@@ -37,12 +37,7 @@ pub(crate) struct Bonnie {
 }
 
 /// After the help of diskperf.
-pub(super) const DISKPERF_EXAMPLES: &str = "\
-Examples:
-  diorite diskperf blocks=2K bs=1m direct depth=4 /dev/sdb /dev/sdc
-  diorite diskperf blocks=16K bs=8k nocopy disk.img
-  diorite diskperf blocks=256 direct depth=8 disk.img:/data
-  diorite diskperf blocks=64 direct depth=4 sim:fc-array
+pub(super) const DISKPERF_TARGETS: &str = "\
 Simulated devices:
   sata-2009, sata-2009-stall, sata-2009-nocache, sata-2020, fc-2002, ssd, ide-2001,
   ideal, fc-array (eight fc-2002 on one link), FILE.toml";

@@ -4,9 +4,11 @@
 #![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
 mod attributes;
+pub(crate) mod examples;
 mod files;
 mod measure;
 mod mount;
+mod refused;
 mod serve;
 mod shared;
 mod volume;
@@ -14,7 +16,7 @@ mod volume;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
 pub(crate) use attributes::{
     Algorithm, Chmod, Chown, Diff, Edit, Find, Hash, Head, Readlink, Rmdir, Shell, SyncTrees, Tar, Touch,
@@ -30,7 +32,7 @@ pub(crate) use volume::{Check, FilesystemType, Info, Mkfs, Trim};
 
 use crate::location::Location;
 use attributes::FIND_EXPRESSION;
-use measure::{DISKPERF_EXAMPLES, JOB_OPTIONS};
+use measure::{DISKPERF_TARGETS, JOB_OPTIONS};
 use mount::MOUNT_OPTIONS;
 
 const AFTER_HELP: &str = "\
@@ -49,21 +51,7 @@ IMAGE, and a file inside it IMAGE:/path:
   md:A?partition=1,B?partition=1?    parts of several devices; a trailing `?` ends the options of the last part
 Paths without `:/` are files of the host. Patterns work inside images; quote them: 'disk.img:/etc/*.conf'
 
-Examples:
-  diorite bonnie                              compare direct and buffered I/O
-  diorite mkfs -t ext4 disk.img 1G            make a filesystem in a new image
-  diorite cp -r photos disk.img:/             copy a directory into it
-  diorite ls -l disk.img:/photos              list it
-  diorite cp disk.img:/photos/a.jpg .         copy a file out
-  diorite mkfs -d rootfs/ 'disk.img?partition=1'
-
 Exit status: 0 done, 1 the operation failed, 2 wrong usage, 141 the reader of the output is closed.";
-
-const TAR_EXAMPLES: &str = "\
-Examples:
-  diorite tar -c disk.img:/etc | gzip > etc.tar.gz
-  zstdcat root.tar.zst | diorite tar -x -C disk.img:/
-  diorite tar -c -f home.tar -C disk.img:/home ann bob";
 
 /// Direct I/O through the filesystem, in user space: files on ext2, ext3 and ext4 images and devices without a mount.
 #[derive(Debug, Parser)]
@@ -131,7 +119,6 @@ pub(crate) enum Command {
     /// Write, extract or list tar archives of images and of the host
     ///
     /// Archives have owners, times with their fraction, access lists, extended attributes, holes, hard links and device nodes.
-    #[command(after_help = TAR_EXAMPLES)]
     Tar(Tar),
     /// Print checksums of files
     Hash(Hash),
@@ -192,7 +179,7 @@ pub(crate) enum Command {
     /// layer) or `nocopy` (into the page cache, without a copy to the program), by default through the page cache; `read` or `write`.
     ///
     /// TARGET: any IMAGE (`diorite --help` lists the forms), a file in one, or a simulated device in virtual time.
-    #[command(after_long_help = DISKPERF_EXAMPLES)]
+    #[command(after_long_help = DISKPERF_TARGETS)]
     Diskperf(DiskPerf),
     /// Bind names to devices, as raw(8) bound /dev/raw/raw1
     ///
@@ -237,6 +224,22 @@ pub(crate) struct Man {
     /// Write the pages of all commands into this directory
     #[arg(long, value_name = "DIR", conflicts_with = "command", value_hint = ValueHint::DirPath)]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// The declarations, with examples in each help.
+pub(crate) fn command() -> clap::Command {
+    examples::added_to(Cli::command(), "")
+}
+
+/// Parse the arguments; the first one is the name of the program.
+///
+/// # Errors
+/// Wrong usage, or a request for help.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let words: Vec<OsString> = arguments.into_iter().collect();
+    let mut matches =
+        command().try_get_matches_from(&words).map_err(|wrong| refused::explained(wrong, &words))?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|wrong| wrong.format(&mut command()))
 }
 
 /// The arguments of the process, with the single-dash words of the original bonnie as long flags.

@@ -1,19 +1,10 @@
 //! Completion of paths in an image, in real shells: bash and zsh on a terminal, fish by its own command.
 
 use crate::common;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
+use common::terminal::Terminal;
 use common::{Bench, text, tool};
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-
-/// The time limit of a step.
-const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 /// An image with names that need care, scripts for the shells, and the program in the search path.
 fn bench(shell: &str) -> Option<(Bench, String)> {
@@ -33,73 +24,22 @@ fn bench(shell: &str) -> Option<(Bench, String)> {
     Some((bench, path))
 }
 
-/// A shell on a terminal.
-struct Shell {
-    child: Child,
-    terminal: File,
-    shown: Arc<Mutex<String>>,
-}
-
-impl Shell {
-    fn start(mut command: Command) -> Self {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("unlock");
-        let name = ptsname(&terminal, Vec::new()).expect("its name");
-        let open = || rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("open");
-        let (input, output, errors): (OwnedFd, OwnedFd, OwnedFd) = (open(), open(), open());
-        let child = command.stdin(input).stdout(output).stderr(errors).spawn().expect("the shell starts");
-        drop(command);
-        let (terminal, shown) = (File::from(terminal), Arc::new(Mutex::new(String::new())));
-        let (mut reader, text) = (terminal.try_clone().expect("a descriptor"), Arc::clone(&shown));
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(len @ 1..) = reader.read(&mut bytes) {
-                let piece = String::from_utf8_lossy(&bytes[..len]).into_owned();
-                text.lock().unwrap_or_else(PoisonError::into_inner).push_str(&piece);
-            }
-        });
-        Self { child, terminal, shown }
-    }
-
-    /// Type keys, and wait until the shell shows `expected`. Returns the shown text.
-    fn types(&mut self, keys: &str, expected: &str) -> String {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.terminal.write_all(keys.as_bytes()).expect("the shell reads");
-        let start = Instant::now();
-        loop {
-            let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if shown.contains(expected) {
-                return shown;
-            }
-            assert!(start.elapsed() < LONGEST_WAIT, "{keys:?}: no {expected:?} in {shown:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Completes paths in an image, and runs the commands.
-    fn completes_in_an_image(&mut self) {
-        self.types("diorite ls disk.img:/s\t", "rc/");
-        self.types("\n", "file.txt");
-        self.types("diorite cat disk.img:/src/f\t\n", "found the file");
-        self.types("diorite cat disk.img:/src/my\t\n", "found the space");
-        self.types("diorite cat \"disk.img:/src/my\t\n", "found the space");
-        self.types("diorite cat disk.img:/src/a\tc\t\n", "found the colon");
-        // The names of the image are offered without hidden ones; names of the host are not.
-        self.types("diorite ls disk.img:/\t\t", "lost+found");
-        self.types("\u{15}diorite ls disk.img:/sr\t\u{15}echo is $((6*7))\n", "is 42");
-        let shown = self.types("diorite ls disk.img:/sb\t\t\u{15}echo is $((7*7))\n", "is 49");
-        assert!(!shown.contains("sbin"), "{shown}");
-        // Other words are completed as before.
-        self.types("diorite completi\tba\t\u{15}echo is $((8*8))\n", "is 64");
-        self.types("diorite info dis\t\n", "ext4");
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Completes paths in an image, and runs the commands.
+fn completes_in_an_image(shell: &mut Terminal) {
+    shell.types("diorite ls disk.img:/s\t", "rc/");
+    shell.types("\n", "file.txt");
+    shell.types("diorite cat disk.img:/src/f\t\n", "found the file");
+    shell.types("diorite cat disk.img:/src/my\t\n", "found the space");
+    shell.types("diorite cat \"disk.img:/src/my\t\n", "found the space");
+    shell.types("diorite cat disk.img:/src/a\tc\t\n", "found the colon");
+    // The names of the image are offered without hidden ones; names of the host are not.
+    shell.types("diorite ls disk.img:/\t\t", "lost+found");
+    shell.types("\u{15}diorite ls disk.img:/sr\t\u{15}echo is $((6*7))\n", "is 42");
+    let shown = shell.types("diorite ls disk.img:/sb\t\t\u{15}echo is $((7*7))\n", "is 49");
+    assert!(!shown.contains("sbin"), "{shown}");
+    // Other words are completed as before.
+    shell.types("diorite completi\tba\t\u{15}echo is $((8*8))\n", "is 64");
+    shell.types("diorite info dis\t\n", "ext4");
 }
 
 /// After `disk.img:/s` the host's `/sbin`, `/srv` and `/sys` were offered.
@@ -113,9 +53,9 @@ fn bash_completes_in_an_image() {
         .env("TERM", "xterm")
         .env("HOME", bench.directory.path())
         .env("INPUTRC", "/dev/null");
-    let mut shell = Shell::start(command);
+    let mut shell = Terminal::start(command, 80);
     shell.types("bind 'set enable-bracketed-paste off'; . ./script; echo is $((6*6))\n", "is 36");
-    shell.completes_in_an_image();
+    completes_in_an_image(&mut shell);
     shell.types("diorite cat ~/disk.img:/src/f\t\n", "found the file");
 }
 
@@ -126,9 +66,9 @@ fn zsh_completes_in_an_image() {
     let mut command = Command::new("zsh");
     command.args(["-f", "-i"]).current_dir(bench.directory.path());
     command.env("PATH", path).env("TERM", "xterm").env("HOME", bench.directory.path());
-    let mut shell = Shell::start(command);
+    let mut shell = Terminal::start(command, 80);
     shell.types("autoload -Uz compinit; compinit -u -D; . ./script; echo is $((6*6))\n", "is 36");
-    shell.completes_in_an_image();
+    completes_in_an_image(&mut shell);
     shell.types("diorite cat ~/disk.img:/src/f\t\n", "found the file");
 }
 

@@ -240,6 +240,83 @@ fn changes_are_those_of_gnu() {
 }
 
 #[test]
+fn copies_moves_and_links_are_those_of_gnu() {
+    if !is_root("owners of files") {
+        return;
+    }
+    let twins = Twins::new();
+    for row in [
+        // GNU cp adds the bit of a new directory's parent.
+        "chmod g-s @/src",
+        "cp -a @/src @/copy",
+        "cp -a @/src @/copy",
+        "cp -a -T @/src @/copy",
+        "cp -a -v -f @/a.c @/b.C",
+        "cp -a -n @/lines @/b.C",
+        "chmod u-s @/b.C; cp -a -u @/lines @/b.C; cp -a -u @/a.c @/lines",
+        "cp -a -t @/empty @/a.c @/lines",
+        "cp -a -t @/missing @/a.c",
+        "cp -a -T @/a.c @/empty",
+        "cp -a @/a.c @/lines @/b.C",
+        "cp -a -L @/src/to-a @/followed",
+        "cp -a -P @/src/to-a @/link",
+        "cp -a -x @/src/deep @/deep",
+        "cp @/src @/not-recursive",
+        "mv -v @/copy @/moved; touch -d 2001-01-01 @",
+        "mv -n @/followed @/lines",
+        "mv -f @/followed @/lines",
+        "mv @/link @/deep @/empty",
+        "mv @/moved @/moved/inside",
+        "mv @/missing @/x",
+        "mkdir -m 2750 @/m; mkdir -v -m u=rwx,go= @/m/n; mkdir @/m; mkdir -p @/m; mkdir @/no/parent",
+        "ln @/a.c @/m/hard; ln -s a.c @/m/soft; ln -s x @/m/soft; ln -s -f x @/m/soft",
+        "ln -s n @/m/to-n; ln -s -f -n other @/m/to-n",
+        "ln -s -r @/src/c.c @/m/relative",
+        "ln @/missing @/m/y",
+        "rm -v @/m/hard; rm @/m; rm -d @/m/n; rm -f @/missing; rm @/missing; rm -r @/m; rm -rf @/deep @/missing",
+    ] {
+        twins.must_do_the_same(row);
+    }
+    twins.0.must_be_clean("d.img");
+}
+
+/// The order of names, which other tables leave out.
+#[test]
+fn lists_are_in_the_order_of_ls() {
+    let twins = Twins::new();
+    let in_order = |line: &str| {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", line])
+            .current_dir(twins.0.directory.path())
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null());
+        text(&shell.output().expect("a shell").stdout)
+    };
+    for row in [
+        "ls @",
+        "ls -A @",
+        "ls -r @",
+        "ls -1 @",
+        "ls -t @/src",
+        "ls -tr @/src",
+        "ls -S @/src/deep",
+        "ls -Sr @/src/deep",
+        "ls -F @",
+        "ls -AF @/src",
+        "ls -R @",
+        "ls -d @/src",
+        "ls @/src/to-deep",
+        "ls -d @/src/to-deep",
+        "ls @/a.c",
+    ] {
+        let wanted = in_order(&row.replace('@', "t"));
+        let got = in_order(&format!("{} {}", env!("CARGO_BIN_EXE_diorite"), row.replace('@', "d.img:/t")));
+        assert_eq!(got.replace("d.img:/t", "t"), wanted, "{row}");
+    }
+}
+
+#[test]
 fn parts_of_files_and_links_are_printed_as_by_gnu() {
     let twins = Twins::new();
     for row in [
@@ -328,4 +405,82 @@ fn attributes_are_those_of_setfattr() {
     let why = bench.fail("xattr set nospace x d.img:/a", 1);
     assert!(why.contains("d.img:/a: cannot set the attribute nospace"), "{why}");
     bench.must_be_clean("d.img");
+}
+
+/// Names select entries of an archive and everything below them.
+#[test]
+fn members_of_an_archive_are_those_of_tar() {
+    let twins = Twins::new();
+    if crate::common::tool("tar", ["--version"]).is_none() {
+        return;
+    }
+    twins.shell("tar -cf a.tar t");
+    let program = env!("CARGO_BIN_EXE_diorite");
+    for names in
+        ["", "t/a.c", "t/src/deep t/lines", "t/src/", "t", "t/missing", "t/src/c t/a.c", "missing t/lines"]
+    {
+        // GNU tar ends with status 2, where the usage is right.
+        let wanted = twins.shell(&format!("tar --quoting-style=literal -tf a.tar {names}"));
+        let got = twins.shell(&format!("{program} tar -tf a.tar {names}"));
+        assert_eq!((got.0.map(|it| it != 0), got.1), (wanted.0.map(|it| it != 0), wanted.1), "{names}");
+        twins.shell("rm -rf w g; mkdir w g");
+        let wanted = twins.shell(&format!("tar --quoting-style=literal -xvf a.tar -C w {names}"));
+        let got = twins.shell(&format!("{program} tar -xpvf a.tar -C g {names}"));
+        assert_eq!((got.0.map(|it| it != 0), got.1), (wanted.0.map(|it| it != 0), wanted.1), "{names}");
+        let state = |at: &str| twins.shell(&format!("cd {at}; {}", STATE.replace('@', ".")));
+        assert_eq!(state("g"), state("w"), "{names}");
+    }
+    let why = twins.0.fail("tar -tf a.tar nosuch", 1);
+    assert!(why.contains("a.tar: `nosuch`: not found in the archive"), "{why}");
+    // The names of -c are those of the archive; in a pipe they are on standard error.
+    let (_, listed) = twins.shell(&format!("{program} tar -tf a.tar"));
+    twins.image("tar -cf b.tar -C d.img:/ t");
+    let verbose = twins.shell(&format!("{program} tar -cvf b.tar -C d.img:/ t | sed 's,/$,,'")).1;
+    assert_eq!(verbose, listed.iter().map(|name| name.trim_end_matches('/')).collect::<Vec<_>>());
+}
+
+/// A flag that cannot exist says why, and is wrong usage.
+#[test]
+fn flags_that_cannot_exist_say_why() {
+    let bench = Bench::new();
+    bench.run("mkfs -q d.img 16M");
+    bench.write("f", b"");
+    for (line, why) in [
+        ("tar -czf a.tgz d.img:/", "| gzip > FILE"),
+        ("tar -rf a.tar d.img:/", "write a new one"),
+        ("cp -l d.img:/a d.img:/b", "use `diorite ln`"),
+        ("cp -s d.img:/a d.img:/b", "use `diorite ln`"),
+        ("cp --reflink=auto f d.img:/", "share no blocks"),
+        ("cp --sparse=always f d.img:/", "holes of the source stay holes"),
+        ("cp f g", "both are files of the host"),
+        ("rm --no-preserve-root -r d.img:/", "never removed"),
+        ("stat -f d.img", "diorite df"),
+        ("check -y d.img", "e2fsck -fy d.img"),
+        ("check -c d.img", "use e2fsck"),
+        ("mkfs -c n.img 16M", "badblocks"),
+        ("mkfs -S d.img", "from a backup"),
+        ("sync -az d.img:/ d", "nothing goes over a network"),
+        ("find d.img:/ -exec cat {} ;", "cannot open files in an image"),
+    ] {
+        let said = bench.fail(line, 2);
+        assert!(said.contains(why), "{line}: {said}");
+    }
+    let (status, said) = {
+        let output =
+            bench.diorite(["shell", "d.img", "-c", "stat -f /"]).output().expect("the program starts");
+        (output.status.code(), text(&output.stderr))
+    };
+    assert!(status == Some(1) && said.contains("diorite df"), "{said}");
+}
+
+/// Flags of rsync that say what is always done.
+#[test]
+fn the_usual_flags_of_rsync_work() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("t")).expect("a directory");
+    bench.write("t/f", b"1");
+    bench.run("mkfs -q d.img 16M");
+    bench.run("sync -aHAXS t/ d.img:/t");
+    bench.run("sync -rlv t/ d.img:/t");
+    assert_eq!(bench.run("cat d.img:/t/f"), "1");
 }

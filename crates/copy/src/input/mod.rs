@@ -17,6 +17,7 @@ use crate::host::HostFile;
 use crate::host_stream::HostStream;
 use crate::input::compression::Compression;
 use crate::input::kept::Kept;
+use crate::members::Members;
 use crate::memory::{MemoryTree, Role};
 use crate::pax::{START_BYTES, Stream, no_archive};
 use crate::tree::{ReadFile, ReadStream};
@@ -185,7 +186,7 @@ fn record(
     recording: Recording<'_>,
 ) -> Result<MemoryTree, Error> {
     let tree = MemoryTree::new(name, recording.role).with_archive(archive);
-    unpack_stream(stream, name, &tree, tree.top(), recording.watch)?;
+    unpack_stream(stream, name, &tree, tree.top(), &mut Members::default(), recording.watch)?;
     Ok(tree)
 }
 

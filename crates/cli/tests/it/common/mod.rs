@@ -1,6 +1,8 @@
 //! Helpers of the tests: the program, and the tools that check its results.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod terminal;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,0 +1,47 @@
+//! Flags of today's tools that cannot exist here, each with the reason.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+const COMPRESSION: &str =
+    "compressed archives are read without a flag; to write one, use `diorite tar -c ... | gzip > FILE`";
+const LINKS: &str = "a link cannot lead from an image to the host or back; within an image, use `diorite ln`";
+const REPAIR: &str = "a check changes nothing; use e2fsck";
+const REMOTE: &str = "nothing goes over a network: images and directories are local";
+
+/// Command, flags, reason.
+const REFUSED: [(&str, &[&str], &str); 11] = [
+    ("tar", &["-z", "--gzip", "-j", "--bzip2", "-J", "--xz", "--zstd", "-a"], COMPRESSION),
+    ("tar", &["-r", "--append", "-u", "--update"], "an archive is a stream; write a new one with -c"),
+    ("cp", &["-l", "--link", "-s", "--symbolic-link"], LINKS),
+    ("cp", &["--reflink"], "files of ext2, ext3 and ext4 share no blocks"),
+    ("mv", &["-Z", "--exchange"], "only plain renames exist; labels stay with the file"),
+    (
+        "rm",
+        &["--no-preserve-root"],
+        "the root of an image is never removed; to empty an image, use `diorite mkfs`",
+    ),
+    ("stat", &["-f", "--file-system"], "use `diorite df` or `diorite info`"),
+    ("check", &["-c", "-D", "-a", "-l", "-L"], REPAIR),
+    ("mkfs", &["-c", "-l"], "drives replace bad blocks by themselves; to search for them, use badblocks"),
+    ("mkfs", &["-S"], "superblocks alone are not written; e2fsck restores them from a backup"),
+    ("sync", &["-z", "--compress", "-e", "--rsh"], REMOTE),
+];
+
+/// The error, with the reason if it is about such a flag.
+pub(super) fn explained(error: clap::Error, words: &[OsString]) -> clap::Error {
+    let flag = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => flag.clone(),
+        _ => return error,
+    };
+    let is_it = |(command, flags, _): &&(&str, &[&str], &str)| {
+        words.get(1).is_some_and(|word| word == command) && flags.contains(&flag.as_str())
+    };
+    match REFUSED.iter().find(is_it) {
+        Some((command, _, why)) => {
+            clap::Error::raw(ErrorKind::UnknownArgument, format!("{command} has no {flag}: {why}\n"))
+        }
+        None => error,
+    }
+}

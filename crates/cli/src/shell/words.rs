@@ -1,0 +1,134 @@
+//! Words of a line of the shell: quotes and backslashes as in a shell, `#` for a comment.
+
+use crate::failure::{Failure, Result};
+
+/// A word, and where it begins in the line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) start: usize,
+    pub(super) text: String,
+    /// The quote that is not closed at the end of the line.
+    pub(super) quote: Option<char>,
+}
+
+/// The words of a line.
+pub(super) fn words(line: &str) -> Result<Vec<String>> {
+    let words = parse(line);
+    if words.last().is_some_and(|word| word.quote.is_some()) {
+        return Err(Failure::Usage(format!("{line}: a quote is not closed")));
+    }
+    Ok(words.into_iter().map(|word| word.text).collect())
+}
+
+/// The words before the end of an incomplete line, and the one at its end, which may be empty.
+pub(super) fn incomplete(line: &str) -> (Vec<Word>, Word) {
+    let mut words = parse(line);
+    let is_inside = |word: &Word| word.quote.is_some() || !ends_in_space(line);
+    let last = if words.last().is_some_and(is_inside) { words.pop() } else { None };
+    (words, last.unwrap_or_else(|| Word { start: line.len(), ..Word::default() }))
+}
+
+/// Whether a space ends the last word. A space after an odd number of backslashes is a part of it.
+fn ends_in_space(line: &str) -> bool {
+    let before = line.trim_end_matches(char::is_whitespace);
+    let backslashes = before.len() - before.trim_end_matches('\\').len();
+    let spaces = line[before.len()..].chars().count();
+    spaces > backslashes % 2
+}
+
+fn parse(line: &str) -> Vec<Word> {
+    let (mut words, mut open): (Vec<Word>, Option<Word>) = (Vec::new(), None);
+    let mut rest = line.char_indices();
+    while let Some((start, next)) = rest.next() {
+        if next == '#' && open.is_none() {
+            break;
+        }
+        if next.is_whitespace() {
+            words.extend(open.take());
+            continue;
+        }
+        let word = open.get_or_insert_with(|| Word { start, ..Word::default() });
+        match next {
+            quote @ ('\'' | '"') => {
+                word.quote = Some(quote);
+                while let Some((_, inside)) = rest.next() {
+                    match inside {
+                        end if end == quote => {
+                            word.quote = None;
+                            break;
+                        }
+                        '\\' if quote == '"' => word.text.extend(rest.next().map(|(_, next)| next)),
+                        inside => word.text.push(inside),
+                    }
+                }
+            }
+            '\\' => word.text.extend(rest.next().map(|(_, next)| next)),
+            other => word.text.push(other),
+        }
+    }
+    words.extend(open);
+    words
+}
+
+/// A word that stands for `text`, in an open quote or without one.
+pub(super) fn quoted(text: &str, quote: Option<char>) -> String {
+    let mut word: String = quote.into_iter().collect();
+    for (at, next) in text.chars().enumerate() {
+        let is_special = match quote {
+            Some('"') => matches!(next, '"' | '\\'),
+            Some(_) => false,
+            None => next.is_whitespace() || matches!(next, '\'' | '"' | '\\') || next == '#' && at == 0,
+        };
+        if is_special {
+            word.push('\\');
+        }
+        word.push(next);
+    }
+    word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_as_in_a_shell() {
+        let split = |line: &str| words(line).unwrap();
+        assert_eq!(split("ls -l  /a"), ["ls", "-l", "/a"]);
+        assert_eq!(split(r#"cat 'a b' "c\"d" e\ f '' # not this"#), ["cat", "a b", "c\"d", "e f", ""]);
+        assert_eq!(split("a#b"), ["a#b"]);
+        assert!(split("  ").is_empty());
+        assert!(words("ls 'a").is_err());
+    }
+
+    #[test]
+    fn the_last_word_of_a_line_is_found_in_quotes_and_after_spaces() {
+        for (line, before, start, text, quote) in [
+            ("", 0, 0, "", None),
+            ("ls", 0, 0, "ls", None),
+            ("ls ", 1, 3, "", None),
+            ("ls a\\ b", 1, 3, "a b", None),
+            ("ls a\\ ", 1, 3, "a ", None),
+            ("ls a\\\\ ", 2, 7, "", None),
+            ("ls 'a b", 1, 3, "a b", Some('\'')),
+            ("ls \"a ", 1, 3, "a ", Some('"')),
+            ("ls 'a' ", 2, 7, "", None),
+        ] {
+            let (words, last) = incomplete(line);
+            assert_eq!(
+                (words.len(), last),
+                (before, Word { start, text: text.to_owned(), quote }),
+                "{line:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_quoted_word_is_read_as_its_text() {
+        for text in ["a", "a b", "it's", "\"x\\", "#x", "a#", " "] {
+            assert_eq!(words(&quoted(text, None)).unwrap(), [text]);
+            assert_eq!(words(&(quoted(text, Some('"')) + "\"")).unwrap(), [text]);
+        }
+        assert_eq!(quoted("a b", Some('\'')), "'a b");
+    }
+}
