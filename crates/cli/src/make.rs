@@ -126,8 +126,9 @@ fn make_on(
     let report = mkfs(device.as_ref(), &options).map_err(|error| mkfs_failure(image, error))?;
     let Some(content) = content else { return Ok((report, None)) };
     let is_given = arguments.extended.iter().any(|word| word.starts_with("root_owner="));
-    let summary =
+    let mut summary =
         fill(image, device, (content, content.top()), time, is_given.then_some(options.root_owner))?;
+    summary.attributes_lost += content.attributes_lost();
     Ok((report, Some(summary)))
 }
 

@@ -269,6 +269,9 @@ fn records_of_other_programs_are_kept_or_reported() {
     let parts =
         [records(&other), member("f", b'0', "", b"x"), records(&other[4..]), member("g", b'0', "", b"y")];
     bench.write("t.tar", &archive(&parts));
+    let made = bench.json("mkfs -t ext4 -d t.tar j.img 10M");
+    // Two records of each file, and a name that the filesystem does not take.
+    assert_eq!(made["content"]["attributes_lost"], 5, "{made}");
     let output =
         bench.diorite(["mkfs", "-t", "ext4", "-d", "t.tar", "t.img", "10M"]).output().expect("starts");
     let said = common::text(&output.stderr);

@@ -185,8 +185,10 @@ fn record(
     stream: impl Stream,
     recording: Recording<'_>,
 ) -> Result<MemoryTree, Error> {
-    let tree = MemoryTree::new(name, recording.role).with_archive(archive);
-    unpack_stream(stream, name, &tree, tree.top(), &mut Members::default(), recording.watch)?;
+    let mut tree = MemoryTree::new(name, recording.role).with_archive(archive);
+    let top = tree.top();
+    let summary = unpack_stream(stream, name, &tree, top, &mut Members::default(), recording.watch)?;
+    tree.note_lost(summary.attributes_lost);
     Ok(tree)
 }
 

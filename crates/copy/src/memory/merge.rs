@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::Error;
 use crate::memory::arena::{Arena, NodeId};
-use crate::memory::{LowerLink, MemoryTree};
+use crate::memory::{LowerLink, MemoryTree, State};
 use crate::tree::Follow;
 
 /// Begins the names of marks.
@@ -34,7 +34,8 @@ impl MemoryTree {
     /// A mark has no name, a parent is no directory, or the original of a hard link is missing. The tree has no use then.
     pub fn apply(&mut self, layer: Self) -> Result<(), Error> {
         let (name, upper) = (layer.name, layer.state.into_inner());
-        let arena = &mut self.state.get_mut().arena;
+        let State { arena, attributes_lost, .. } = self.state.get_mut();
+        *attributes_lost += upper.attributes_lost;
         let hidden_originals: Vec<Option<NodeId>> =
             upper.lower_links.iter().map(|link| arena.find(&link.original, Follow::No).ok()).collect();
         let top = arena.append(upper.arena);

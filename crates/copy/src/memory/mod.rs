@@ -48,6 +48,8 @@ struct LowerLink {
 struct State {
     arena: Arena,
     lower_links: Vec<LowerLink>,
+    /// Attributes of the sources that the tree does not have.
+    attributes_lost: u64,
 }
 
 /// What a tree is made of.
@@ -82,7 +84,8 @@ impl MemoryTree {
     /// A tree with nothing but its root. Messages call its source `name`.
     pub fn new(name: impl Into<String>, role: Role) -> Self {
         let root = directory_meta(Timestamp::default());
-        let state = State { arena: Arena::new(Node::directory(root)), lower_links: Vec::new() };
+        let arena = Arena::new(Node::directory(root));
+        let state = State { arena, lower_links: Vec::new(), attributes_lost: 0 };
         Self { name: name.into(), role, archive: None, state: RefCell::new(state) }
     }
 
@@ -94,6 +97,15 @@ impl MemoryTree {
     /// The name of the source in messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Attributes of the sources that the tree does not have. The watch got each of them.
+    pub fn attributes_lost(&self) -> u64 {
+        self.state.borrow().attributes_lost
+    }
+
+    pub(crate) fn note_lost(&mut self, attributes: u64) {
+        self.state.get_mut().attributes_lost += attributes;
     }
 
     /// The path of the directory with all files.

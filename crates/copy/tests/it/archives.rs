@@ -291,3 +291,55 @@ fn a_tree_is_changed_like_a_directory() {
     tree.make_link(at("/loop"), b"/loop").expect("a link");
     assert!(tree.existing(at("/loop/x"), Follow::No).is_err());
 }
+
+/// Damage at any place of any form of an archive is an error or another tree, never a panic.
+#[test]
+fn damage_anywhere_is_survived() {
+    if !has_zstd() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = (0..20_000u32).flat_map(|at| (at / 3 * 7919).to_le_bytes()).collect();
+    let entries = [
+        Entry::directory("d", 0o755),
+        Entry { data, ..Entry::file("d/f", "") },
+        Entry::new(EntryType::XHeader, "x", "", b"21 GNU.sparse.major=1\n22 SCHILY.xattr.user.a=b\n"),
+        Entry::file("g", "1\n0\n1\n"),
+        Entry::hard_link("h", "d/f"),
+        Entry::link("l", "d"),
+        Entry::file("l/.wh.f", ""),
+    ];
+    let bytes = archive(&entries);
+    let forms = [
+        bytes.clone(),
+        compressed(&["gzip", "-c"], &bytes, directory.path()),
+        compressed(&["zstd", "-c"], &bytes, directory.path()),
+        compressed(&["zstd", "-c", "-19", "--no-check"], &bytes, directory.path()),
+    ];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % limit as u64) as usize
+    };
+    let cases = std::env::var("DIORITE_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
+    for case in 0..cases {
+        let mut damaged = forms[case % forms.len()].clone();
+        for _ in 0..=below(4) {
+            // Headers are at the start.
+            let limit = if below(2) == 0 { damaged.len().min(600) } else { damaged.len() };
+            let at = below(limit);
+            match below(3) {
+                0 => damaged[at] ^= 1 << below(8),
+                1 => damaged[at] = below(256) as u8,
+                _ => damaged.truncate(at.max(1)),
+            }
+        }
+        let Ok(layer) = record(directory.path(), &damaged, Role::Layer) else { continue };
+        let mut tree = MemoryTree::new("tree", Role::Whole);
+        if tree.apply(layer).is_ok() {
+            let _ = tree.digest(&Unwatched);
+        }
+    }
+}
