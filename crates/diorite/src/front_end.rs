@@ -7,11 +7,12 @@ pub use diorite_block::{IoOwner, IoPriority, OwnerGuard, TaskId};
 pub use diorite_device::OpenError;
 pub use diorite_ext::layout::InodeFlags;
 pub use diorite_ext::{
-    Clock, DirectoryEntry, LogUse, MmpWait, NamesVersion, ReservedBlocks, ReservedBlocksGuard,
-    SuperblockBackup, SystemClock, TransactionStatus, VolumeInfo, VolumeStatus,
+    AllocationPolicy, Clock, DirectoryEntry, LogUse, MmpWait, NamesVersion, ReservedBlocks,
+    ReservedBlocksGuard, SuperblockBackup, SystemClock, TransactionStatus, VolumeInfo, VolumeStatus,
 };
 pub use diorite_scheduler::{ScheduledDevice, UnknownScheduler};
 
+pub use crate::cache::engine::WriteBack;
 pub use crate::open::bindings::RawBindings;
 pub use crate::open::foreign::{ForeignFormat, foreign_format};
 pub use crate::open::{

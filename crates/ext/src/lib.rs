@@ -44,7 +44,7 @@ mod types;
 mod volume;
 mod xattr;
 
-pub use allocate::{ReservedBlocks, ReservedBlocksGuard, Trim};
+pub use allocate::{AllocationPolicy, ReservedBlocks, ReservedBlocksGuard, Trim};
 pub use block_map::{MapSink, walk_map};
 pub use block_reader::{BlockBytes, BlockRange, BlockReader};
 pub use diorite_ext_format as layout;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::allocate::Allocator;
 use crate::{
-    Clock, DataMode, FileBlock, FileKind, FsBlock, InodeNumber, Owner, ReservedBlocks, SystemClock, Timestamp,
+    AllocationPolicy, Clock, DataMode, FileBlock, FileKind, FsBlock, InodeNumber, Owner, ReservedBlocks,
+    SystemClock, Timestamp,
 };
 
 pub use diorite_block::Access;
@@ -43,6 +44,8 @@ pub struct VolumeOptions {
     pub data_mode: Option<DataMode>,
     /// Access to the blocks that `mke2fs -m` reserves.
     pub reserved_blocks: ReservedBlocks,
+    /// The order in which free blocks and inodes are taken.
+    pub allocation: AllocationPolicy,
     /// Whether limits hold.
     pub quota_limits: QuotaLimits,
     /// The name of this host, for others that want to open the volume at the same time (feature `mmp`).
@@ -96,6 +99,7 @@ impl Default for VolumeOptions {
             is_new: false,
             data_mode: None,
             reserved_blocks: ReservedBlocks::Kept,
+            allocation: AllocationPolicy::Spread,
             quota_limits: QuotaLimits::Ignored,
             host_name: "diorite".to_owned(),
             mmp_watch: None,

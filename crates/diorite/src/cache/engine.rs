@@ -27,6 +27,17 @@ const ENOUGH_PAGES: usize = 2048;
 /// Default memory of a page cache.
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
+/// Which thread writes dirty pages back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteBack {
+    /// A background thread, by the number and the age of dirty pages.
+    #[default]
+    Background,
+    /// The writing thread: all dirty pages, in the order in which the files were opened, each time a fixed part of the cache is dirty. The
+    /// same calls of one thread then take the same blocks each time.
+    ByWriter,
+}
+
 /// Settings of an [`Engine`].
 #[derive(Clone, Debug)]
 pub(crate) struct EngineOptions {
@@ -36,6 +47,8 @@ pub(crate) struct EngineOptions {
     pub(crate) read_ahead_bytes: usize,
     /// Age at which dirty pages are written back.
     pub(crate) dirty_age: Duration,
+    /// Which thread writes dirty pages back.
+    pub(crate) write_back: WriteBack,
     /// The clock.
     pub(crate) clock: Arc<dyn Clock>,
     /// Who sets the times of content that changes.
@@ -48,6 +61,7 @@ impl Default for EngineOptions {
             cache_bytes: CACHE_BYTES,
             read_ahead_bytes: 8 << 20,
             dirty_age: Duration::from_secs(5),
+            write_back: WriteBack::Background,
             clock: SystemClock::shared(),
             content_times: ContentTimes::ByWrite,
         }
@@ -59,6 +73,7 @@ pub(crate) struct Engine {
     pub(crate) cache: Cache,
     pub(crate) shared: Arc<SharedStore>,
     read_ahead_pages: u64,
+    write_back: WriteBack,
     dirty_files: Mutex<BTreeMap<u64, Weak<FileCache>>>,
     pub(crate) workers: Workers,
 }
@@ -77,6 +92,7 @@ impl Engine {
             cache,
             shared,
             read_ahead_pages,
+            write_back: options.write_back,
             dirty_files: Mutex::ranked(Rank::DirtyFiles, BTreeMap::new()),
             workers: Workers::new(options.dirty_age),
         }))
@@ -96,7 +112,18 @@ impl Engine {
 
     /// Dirty pages above which writers write back themselves.
     pub(crate) fn dirty_limit(&self) -> usize {
-        self.cache.frames() / 2
+        match self.write_back {
+            WriteBack::Background => self.cache.frames() / 2,
+            WriteBack::ByWriter => self.dirty_background(),
+        }
+    }
+
+    /// Dirty pages that a writer above the limit leaves.
+    pub(crate) fn dirty_left(&self) -> usize {
+        match self.write_back {
+            WriteBack::Background => self.dirty_limit(),
+            WriteBack::ByWriter => 0,
+        }
     }
 
     /// Most pages that one step of an operation works on.
@@ -121,7 +148,9 @@ impl Engine {
     /// A file has dirty pages.
     pub(crate) fn note_dirty(self: &Arc<Self>, file: &Arc<FileCache>) {
         self.dirty_files.lock().entry(file.id()).or_insert_with(|| Arc::downgrade(file));
-        self.workers.note_dirty(self);
+        if self.write_back == WriteBack::Background {
+            self.workers.note_dirty(self);
+        }
     }
 
     /// All files that have dirty pages.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use diorite_device::{OpenOptions as DeviceOptions, host_name};
 use diorite_ext::{MmpWait, MmpWatch, Volume, VolumeOptions};
 
-use crate::cache::engine::{Engine, EngineOptions};
+use crate::cache::engine::{Engine, EngineOptions, WriteBack};
 use crate::error::AtPath;
 use crate::store::pending_time::ContentTimes;
 use crate::volume::nodes::NodeRef;
@@ -22,7 +22,7 @@ use crate::{
     Access, Attributes, BlockDevice, DataMode, DirectIo, Error, InodeNumber, Owner, QuotaLimits, Result,
     SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, XattrMode,
 };
-use diorite_ext::{Clock, ReservedBlocks};
+use diorite_ext::{AllocationPolicy, Clock, ReservedBlocks};
 use diorite_scheduler::ScheduledDevice;
 
 /// How to open a filesystem.
@@ -127,6 +127,20 @@ impl FilesystemOptions {
     #[must_use]
     pub fn reserved_blocks(mut self, reserved_blocks: ReservedBlocks) -> Self {
         self.volume.reserved_blocks = reserved_blocks;
+        self
+    }
+
+    /// The order in which free blocks and inodes are taken.
+    #[must_use]
+    pub fn allocation(mut self, allocation: AllocationPolicy) -> Self {
+        self.volume.allocation = allocation;
+        self
+    }
+
+    /// Which thread writes dirty pages back.
+    #[must_use]
+    pub fn write_back(mut self, write_back: WriteBack) -> Self {
+        self.engine.write_back = write_back;
         self
     }
 

@@ -2,6 +2,8 @@
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
+use crate::growth::{DOUBLE_INDIRECT, GrowthBlocks};
+use crate::mkfs::options::Arrangement;
 use crate::mkfs::space::Space;
 use crate::mkfs::{MkfsError, MkfsOptions, mapping};
 use diorite_ext_format::inode::InodeFlags;
@@ -198,43 +200,23 @@ impl Maker<'_> {
         bytes
     }
 
-    /// Inode 7 holds the blocks after the descriptors: its double indirect block names those of group 0, and each of
-    /// them is an indirect block that names its copies in the other groups.
+    /// Inode 7 holds the blocks after the descriptors.
     fn resize_inode(&mut self) -> Result<(), MkfsError> {
-        let layout = self.layout;
-        let per_block = self.block_bytes() / 4;
         let root = self.space.take_runs(0, 1).ok_or(MkfsError::NoSpace)?[0].0;
-        let mut root_bytes = vec![0; self.block_bytes()];
-        let backups: Vec<GroupNumber> =
-            layout.groups().skip(1).filter(|group| layout.has_superblock(*group)).collect();
-        let first = layout.superblock_block().0 + 1 + u64::from(layout.descriptor_blocks());
-        for index in 0..u32::from(layout.reserved_gdt_blocks) {
-            let block = first + u64::from(index);
-            let slot = (layout.descriptor_blocks() + index) as usize % per_block;
-            put(&mut root_bytes, slot * 4, &(block as u32).to_le_bytes());
-            let mut copies = vec![0; self.block_bytes()];
-            for (slot, group) in backups.iter().enumerate() {
-                let copy = block + u64::from(group.0) * u64::from(layout.blocks_per_group);
-                put(&mut copies, slot * 4, &(copy as u32).to_le_bytes());
-                self.content.zeros.push((FsBlock(copy), 1));
-            }
-            self.content.blocks.push((FsBlock(block), copies));
-        }
-        self.content.blocks.push((root, root_bytes));
+        let growth = GrowthBlocks::of(&self.layout);
+        self.content.zeros.extend(growth.copies.iter().map(|copy| (*copy, 1)));
         let mut inode = self.new_inode(FileKind::Regular, 0o600, 1);
-        let addressed = (per_block * per_block + per_block + 12) as u64;
-        inode.size = addressed * layout.block_size.bytes();
-        let growth = u64::from(layout.reserved_gdt_blocks);
-        let blocks = 1 + growth * (1 + backups.len() as u64);
-        // As e2fsprogs: each of these blocks counts as a cluster, though they share some.
-        inode.sectors = blocks * u64::from(layout.blocks_per_cluster) * (layout.block_size.bytes() / 512);
+        inode.size = growth.size_bytes;
+        inode.sectors = growth.sectors;
         let number = u32::try_from(root.0).map_err(|_| MkfsError::NoSpace)?;
-        put(&mut inode.block, 13 * 4, &number.to_le_bytes());
+        put(&mut inode.block, DOUBLE_INDIRECT, &number.to_le_bytes());
+        self.content.blocks.extend(growth.blocks);
+        self.content.blocks.push((root, growth.root));
         self.content.inodes.push((InodeNumber::RESIZE, inode));
         Ok(())
     }
 
-    /// The journal is in the middle of the volume, where the average seek to it is shortest.
+    /// The journal is in the middle of the volume, where the average seek to it is shortest; before all data if the end will be cut.
     fn journal(&mut self) -> Result<(), MkfsError> {
         let Some(blocks) = self.journal_size()? else {
             let mut features = self.superblock.features();
@@ -248,15 +230,11 @@ impl Maker<'_> {
             None => blocks / LOG_BLOCKS_FOR_A_FAST_ONE,
         };
         let blocks = blocks + fast_commit_blocks;
-        let layout = self.layout;
-        let middle = layout.first_block(GroupNumber(layout.group_count / 2)).0;
-        let runs = self
-            .space
-            .take_contiguous(middle, u64::from(blocks))
-            .map(|start| vec![(start, u64::from(blocks))])
-            .or_else(|| self.space.take_runs(middle, u64::from(blocks)))
-            .or_else(|| self.space.take_runs(0, u64::from(blocks)))
-            .ok_or(MkfsError::NoSpace)?;
+        let runs = match self.options.arrangement {
+            Arrangement::Whole => self.runs_in_the_middle(u64::from(blocks)),
+            Arrangement::CutLater { .. } => self.space.take_runs(0, u64::from(blocks)),
+        };
+        let runs = runs.ok_or(MkfsError::NoSpace)?;
         let mut inode = self.new_inode(FileKind::Regular, 0o600, 1);
         self.map(JOURNAL, &mut inode, &runs)?;
         let raw = self.superblock.raw_mut();
@@ -276,6 +254,16 @@ impl Maker<'_> {
         self.content.zeros.extend(&runs[1..]);
         self.content.journal_blocks = blocks;
         Ok(())
+    }
+
+    /// Free blocks in the middle of the volume, contiguous if possible, or from its start on.
+    fn runs_in_the_middle(&mut self, blocks: u64) -> Option<Vec<(FsBlock, u64)>> {
+        let middle = self.layout.first_block(GroupNumber(self.layout.group_count / 2)).0;
+        self.space
+            .take_contiguous(middle, blocks)
+            .map(|start| vec![(start, blocks)])
+            .or_else(|| self.space.take_runs(middle, blocks))
+            .or_else(|| self.space.take_runs(0, blocks))
     }
 
     /// Blocks of the journal; `None` on a volume that is too small for one.

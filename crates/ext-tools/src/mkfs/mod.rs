@@ -1,7 +1,7 @@
 //! Makes a new ext2, ext3 or ext4 volume on a device.
 //!
 //! `options` has the request, `plan` turns it into the numbers of a superblock, `tables` places bitmaps and inode tables,
-//! `content` makes the first files, `write` moves it all to the device.
+//! `content` makes the first files, [`writer`](crate::writer) and [`heads`](crate::heads) move it all to the device.
 //!
 //! Invariants:
 //! 1. The same options on devices of one size give the same bytes, if UUID, hash seed and time are given.
@@ -16,7 +16,6 @@ mod plan;
 mod quota;
 mod space;
 mod tables;
-mod write;
 
 use std::ops::Range;
 
@@ -25,15 +24,14 @@ use zerocopy::byteorder::little_endian::U32;
 
 pub use diorite_ext_format::QuotaKind;
 pub use needs::Needs;
-pub use options::{Flavor, MkfsOptions};
+pub use options::{Arrangement, Flavor, MkfsOptions};
 
+use crate::heads;
+use crate::writer::{Writer, set_bits};
 use content::Content;
-use diorite_ext_format::{
-    Compat, GroupDescriptor, GroupFlags, Layout, Superblock, superblock::SUPERBLOCK_OFFSET,
-};
-use diorite_ext_format::{Corrupt, FsBlock, GroupNumber, InodeNumber};
+use diorite_ext_format::{Compat, GroupDescriptor, GroupFlags, Layout, Superblock};
+use diorite_ext_format::{Corrupt, FsBlock, InodeNumber};
 use space::Space;
-use write::Writer;
 
 /// MD arrays (0.90 and 1.0) keep their superblock in the last whole 64 KiB of a member, or after it.
 const MD_ALIGNMENT: u64 = 64 << 10;
@@ -209,7 +207,7 @@ fn arrange(
     let mut superblock = plan::plan(options, capacity_bytes, logical_block_size)?;
     let layout = Layout::new(&superblock);
     let mut space = Space::new(layout.blocks_count);
-    let mut descriptors = tables::place(&layout, &mut space)?;
+    let mut descriptors = tables::place(&layout, options.arrangement, &mut space)?;
     let per_cluster = u64::from(layout.blocks_per_cluster);
     space.round_to_clusters(per_cluster);
     let wanted_journal = superblock.features().has_compat(Compat::HAS_JOURNAL);
@@ -241,27 +239,21 @@ struct Image<'d> {
 }
 
 impl Image<'_> {
-    /// Block of the primary superblock.
-    fn primary(&self) -> FsBlock {
-        FsBlock(SUPERBLOCK_OFFSET / self.layout.block_size.bytes())
-    }
-
     /// Invalidate an older filesystem: zero everything up to the primary superblock, and the bytes `tail` at the end, durably.
-    fn unmake(&mut self, tail: Range<u64>) -> Result<(), MkfsError> {
+    fn unmake(&mut self, tail: Range<u64>) -> Result<(), IoError> {
         self.writer.zero_bytes(tail.start, tail.end - tail.start)?;
-        self.writer.zero(FsBlock(0), self.primary().0 + 1)?;
+        self.writer.zero(FsBlock(0), self.layout.superblock_block().0 + 1)?;
         self.writer.flush()
     }
 
     /// Discard all but what [`Image::unmake`] zeroed, up to byte `tail`. Discarded blocks may read as anything.
-    fn discard(&mut self, tail: u64) -> Result<(), MkfsError> {
-        let first = self.primary().0 + 1;
+    fn discard(&mut self, tail: u64) -> Result<(), IoError> {
+        let first = self.layout.superblock_block().0 + 1;
         let end = self.layout.blocks_count.min(tail / self.layout.block_size.bytes());
         self.writer.discard(FsBlock(first), end.saturating_sub(first))
     }
 
     fn write(&mut self, content: &Content) -> Result<(), MkfsError> {
-        let primary = self.primary();
         for index in 0..self.descriptors.len() {
             self.writer
                 .zero(self.descriptors[index].inode_table, u64::from(self.layout.inode_table_blocks()))?;
@@ -278,14 +270,13 @@ impl Image<'_> {
             self.writer.write(*block, bytes)?;
         }
         self.write_bitmaps(content.used_inodes)?;
-        self.write_descriptors()?;
-        self.write_backups()?;
-        self.writer.flush()?;
-        let mut bytes = vec![0; self.layout.block_size.bytes() as usize];
-        let offset = (SUPERBLOCK_OFFSET % self.layout.block_size.bytes()) as usize;
-        self.superblock.write_into(&mut bytes[offset..]);
-        self.writer.write(primary, &bytes)?;
-        self.writer.flush()
+        let Self { superblock, layout, descriptors, writer, .. } = self;
+        heads::write_copies(writer, superblock, layout, descriptors)?;
+        writer.flush()?;
+        // The boot block belongs to no older filesystem.
+        let boot = vec![0; layout.block_size.bytes() as usize];
+        heads::write_primary(writer, superblock, layout, boot)?;
+        Ok(())
     }
 
     fn write_inodes(&mut self, content: &Content) -> Result<(), MkfsError> {
@@ -303,10 +294,11 @@ impl Image<'_> {
                 inode.write_into(*number, &mut bytes[at..at + size], &self.superblock);
             }
         }
-        blocks.iter().try_for_each(|(block, bytes)| self.writer.write(*block, bytes))
+        blocks.iter().try_for_each(|(block, bytes)| self.writer.write(*block, bytes))?;
+        Ok(())
     }
 
-    fn write_bitmaps(&mut self, used_inodes: u32) -> Result<(), MkfsError> {
+    fn write_bitmaps(&mut self, used_inodes: u32) -> Result<(), IoError> {
         let size = self.layout.block_size.bytes() as usize;
         let seed = self.superblock.checksum_seed();
         let has_checksum = self.superblock.features().metadata_csum();
@@ -339,54 +331,5 @@ impl Image<'_> {
             }
         }
         Ok(())
-    }
-
-    fn write_descriptors(&mut self) -> Result<(), MkfsError> {
-        let per_block = self.layout.descriptors_per_block();
-        let desc_size = usize::from(self.layout.desc_size);
-        let plain = self.layout.plain_descriptor_blocks();
-        let backups: Vec<GroupNumber> =
-            self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)).collect();
-        for (index, chunk) in self.descriptors.chunks(per_block as usize).enumerate() {
-            let mut bytes = vec![0; self.layout.block_size.bytes() as usize];
-            let first_group = index as u32 * per_block;
-            for (slot, descriptor) in chunk.iter().enumerate() {
-                let group = GroupNumber(first_group + slot as u32);
-                let place = &mut bytes[slot * desc_size..(slot + 1) * desc_size];
-                descriptor.write_into(place, group, &self.superblock);
-            }
-            let index = index as u32;
-            self.writer.write(self.layout.descriptor_block(index), &bytes)?;
-            let last = first_group + per_block - 1;
-            let in_meta_group: Vec<GroupNumber> = [first_group + 1, last]
-                .into_iter()
-                .filter(|group| *group > first_group && *group < self.layout.group_count)
-                .map(GroupNumber)
-                .collect();
-            for group in if index < plain { &backups } else { &in_meta_group } {
-                let group = *group;
-                let superblock = u64::from(self.layout.has_superblock(group));
-                let within = if index < plain { u64::from(index) } else { 0 };
-                let block = FsBlock(self.layout.first_block(group).0 + superblock + within);
-                self.writer.write(block, &bytes)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write_backups(&mut self) -> Result<(), MkfsError> {
-        for group in self.layout.groups().skip(1).filter(|group| self.layout.has_superblock(*group)) {
-            let mut bytes = vec![0; self.layout.block_size.bytes() as usize];
-            self.superblock.write_backup_into(&mut bytes, group);
-            self.writer.write(self.layout.first_block(group), &bytes)?;
-        }
-        Ok(())
-    }
-}
-
-/// Set bits `[first, end)` of a bitmap.
-fn set_bits(bitmap: &mut [u8], first: usize, end: usize) {
-    for bit in first..end {
-        bitmap[bit / 8] |= 1 << (bit % 8);
     }
 }

@@ -19,6 +19,20 @@ pub enum Flavor {
     Ext4,
 }
 
+/// Where the structures of a volume are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrangement {
+    /// As for a volume that keeps its size.
+    #[default]
+    Whole,
+    /// As for a volume that is filled and then [cut](crate::resize) at its end: the journal is before all data. Groups after the first
+    /// `kept_groups` have bitmaps and tables of their own, so that they leave no gap.
+    CutLater {
+        /// Groups that are kept in any case.
+        kept_groups: u32,
+    },
+}
+
 /// Options of `mkfs`. `Default` matches `mke2fs -t ext2`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MkfsOptions {
@@ -67,6 +81,10 @@ pub struct MkfsOptions {
     /// Discard the volume's blocks first (`-E discard`), where the device can: it makes holes in an image file, and frees blocks of a
     /// disk or a thin volume.
     pub discard: bool,
+    /// Blocks of a group: a multiple of 8. As many as a bitmap has bits if `None`.
+    pub blocks_per_group: Option<u32>,
+    /// Where the structures are.
+    pub arrangement: Arrangement,
     /// All times on the volume.
     pub time: Timestamp,
 }
@@ -96,6 +114,8 @@ impl MkfsOptions {
             quota_kinds: None,
             mmp_update_interval: None,
             discard: false,
+            blocks_per_group: None,
+            arrangement: Arrangement::Whole,
             time: diorite_ext::Clock::now(&diorite_ext::SystemClock),
         }
     }
@@ -191,6 +211,15 @@ impl MkfsOptions {
         self.uuid = Some(uuid_of_seed(seed));
         self.hash_seed = Some(uuid_of_seed(!seed));
         self.time = time;
+        self
+    }
+
+    /// UUID and hash seed from a digest, where they are not given: the same for the same digest.
+    #[must_use]
+    pub fn identified_by(mut self, digest: [u8; 16]) -> Self {
+        let made = |bytes| uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes();
+        self.uuid = self.uuid.or_else(|| Some(made(digest)));
+        self.hash_seed = self.hash_seed.or_else(|| Some(made(digest.map(|byte| !byte))));
         self
     }
 

@@ -119,7 +119,7 @@ fn first_numbers(
         blocks: blocks / per_cluster * per_cluster,
         reserved: (options.reserved_percent * blocks as f64 / 100.0) as u64,
         first_data_block: u64::from(block_size.bytes() == 1024 && !clusters),
-        blocks_per_group: (block_size.bytes() * 8).min(65528) * per_cluster,
+        blocks_per_group: blocks_per_group(options, block_size, per_cluster)?,
         groups: 0,
         inodes_per_group: 0,
         table_blocks: 0,
@@ -129,6 +129,21 @@ fn first_numbers(
         growth: 0,
         features,
     })
+}
+
+/// Blocks of a group, as asked for or as many as a bitmap has bits.
+fn blocks_per_group(
+    options: &MkfsOptions,
+    block_size: BlockSize,
+    per_cluster: u64,
+) -> Result<u64, MkfsError> {
+    let most = (block_size.bytes() * 8).min(65528) * per_cluster;
+    let blocks = options.blocks_per_group.map_or(most, u64::from);
+    if (256 * per_cluster..=most).contains(&blocks) && blocks.is_multiple_of(8 * per_cluster) {
+        return Ok(blocks);
+    }
+    let cure = "use a multiple of 8 from 256 to the bits of a block";
+    Err(MkfsError::Invalid { what: "the number of blocks per group", given: blocks, cure })
 }
 
 /// Blocks of a cluster, as asked for or 16. A group must not have more blocks than can be counted.

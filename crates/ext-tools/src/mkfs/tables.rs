@@ -4,54 +4,80 @@
 //! its first group on: all block bitmaps, all inode bitmaps, all tables; tables that do not fit spill into the next groups.
 
 use crate::mkfs::MkfsError;
+use crate::mkfs::options::Arrangement;
 use crate::mkfs::space::Space;
 use diorite_ext_format::{FsBlock, GroupNumber};
 use diorite_ext_format::{GroupDescriptor, GroupFlags, Layout, Superblock};
 
 /// Take the blocks of all superblocks, descriptors, bitmaps and inode tables; the descriptors say where they are.
-pub(super) fn place(layout: &Layout, space: &mut Space) -> Result<Vec<GroupDescriptor>, MkfsError> {
+pub(super) fn place(
+    layout: &Layout,
+    arrangement: Arrangement,
+    space: &mut Space,
+) -> Result<Vec<GroupDescriptor>, MkfsError> {
     space.take(FsBlock(0), layout.first_data_block);
     for group in layout.groups() {
         space.take(layout.first_block(group), u64::from(layout.overhead_in(group)));
     }
     let mut descriptors = vec![GroupDescriptor::default(); layout.group_count as usize];
     let per_flex = layout.groups_per_flex.min(layout.group_count).max(1) as usize;
-    let table_blocks = u64::from(layout.inode_table_blocks());
+    let kept = match arrangement {
+        Arrangement::Whole => descriptors.len(),
+        Arrangement::CutLater { kept_groups } => kept_groups as usize,
+    };
     for (flex, groups) in descriptors.chunks_mut(per_flex).enumerate() {
-        let first = layout.first_block(GroupNumber((flex * per_flex) as u32)).0;
-        // The second search, from the start, is for a last flex group that spills over the end.
-        let mut find = |goal: u64, blocks: u64| {
-            space
-                .take_contiguous(goal, blocks)
-                .or_else(|| space.take_contiguous(layout.first_data_block, blocks))
-                .ok_or(MkfsError::TooSmall {
-                    bytes: layout.blocks_count * layout.block_size.bytes(),
-                    cure: "use a larger device, fewer inodes (-N), or a smaller flex group (-G)",
-                })
-        };
-        let mut goal = first;
-        for descriptor in groups.iter_mut() {
-            descriptor.block_bitmap = find(goal, 1)?;
-            goal = descriptor.block_bitmap.0 + 1;
-        }
+        let first = flex * per_flex;
+        let together = kept.saturating_sub(first).min(groups.len());
+        let (together, alone) = groups.split_at_mut(together);
         // As mke2fs: where clusters count, so does the space that it leaves for a flex group's bitmaps.
-        let gap = if groups.len() == 1 && layout.blocks_per_cluster > 1 {
-            u64::from(layout.groups_per_flex) - 1
-        } else {
-            0
-        };
-        goal += gap;
-        for descriptor in groups.iter_mut() {
-            descriptor.inode_bitmap = find(goal, 1)?;
-            goal = descriptor.inode_bitmap.0 + 1;
-        }
-        goal += gap;
-        for descriptor in groups.iter_mut() {
-            descriptor.inode_table = find(goal, table_blocks)?;
-            goal = descriptor.inode_table.0 + table_blocks;
+        let has_gap =
+            arrangement == Arrangement::Whole && together.len() == 1 && layout.blocks_per_cluster > 1;
+        let gap = if has_gap { u64::from(layout.groups_per_flex) - 1 } else { 0 };
+        place_together(layout, space, first, gap, together)?;
+        let after = first + together.len();
+        for (number, group) in (after..).zip(alone.chunks_mut(1)) {
+            place_together(layout, space, number, 0, group)?;
         }
     }
     Ok(descriptors)
+}
+
+/// Place bitmaps and tables of `groups` from the start of the group `first` on: all block bitmaps, all inode bitmaps, all tables, with
+/// `gap` blocks between.
+fn place_together(
+    layout: &Layout,
+    space: &mut Space,
+    first: usize,
+    gap: u64,
+    groups: &mut [GroupDescriptor],
+) -> Result<(), MkfsError> {
+    let table_blocks = u64::from(layout.inode_table_blocks());
+    // The second search, from the start, is for a last flex group that spills over the end.
+    let mut find = |goal: u64, blocks: u64| {
+        space
+            .take_contiguous(goal, blocks)
+            .or_else(|| space.take_contiguous(layout.first_data_block, blocks))
+            .ok_or(MkfsError::TooSmall {
+                bytes: layout.blocks_count * layout.block_size.bytes(),
+                cure: "use a larger device, fewer inodes (-N), or a smaller flex group (-G)",
+            })
+    };
+    let mut goal = layout.first_block(GroupNumber(first as u32)).0;
+    for descriptor in groups.iter_mut() {
+        descriptor.block_bitmap = find(goal, 1)?;
+        goal = descriptor.block_bitmap.0 + 1;
+    }
+    goal += gap;
+    for descriptor in groups.iter_mut() {
+        descriptor.inode_bitmap = find(goal, 1)?;
+        goal = descriptor.inode_bitmap.0 + 1;
+    }
+    goal += gap;
+    for descriptor in groups.iter_mut() {
+        descriptor.inode_table = find(goal, table_blocks)?;
+        goal = descriptor.inode_table.0 + table_blocks;
+    }
+    Ok(())
 }
 
 /// Complete the descriptors once all blocks and inodes are taken: free counts, and the flags of uninitialised parts. `used_inodes` are

@@ -2,3 +2,4 @@
 
 mod check_like_e2fsck;
 mod mkfs_like_mke2fs;
+mod shrink;

@@ -182,7 +182,7 @@ impl Allocator {
     }
 
     /// The blocks of a group's bits.
-    fn run_of(&self, number: GroupNumber, bit: u32, count: u32) -> BlockRun {
+    pub(super) fn run_of(&self, number: GroupNumber, bit: u32, count: u32) -> BlockRun {
         let per_cluster = u64::from(self.layout.blocks_per_cluster);
         let start = FsBlock(self.layout.first_block(number).0 + u64::from(bit) * per_cluster);
         BlockRun { start, blocks: u64::from(count) * per_cluster }

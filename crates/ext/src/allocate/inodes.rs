@@ -39,12 +39,7 @@ impl Allocator {
         if self.free_inodes.load(Ordering::Relaxed) <= 0 {
             return Err(Error::NoSpace);
         }
-        let parent_group = self.layout.locate_inode(parent)?.group;
-        let goal = if kind == FileKind::Directory {
-            self.group_for_directory(parent, parent_group)
-        } else {
-            self.group_for_file(parent, parent_group)
-        };
+        let goal = self.inode_goal(parent, kind)?;
         let count = self.layout.group_count;
         for number in (0..count).map(|step| GroupNumber((goal.0 + step) % count)) {
             if self.group(number).free_inodes.load(Ordering::Relaxed) == 0 {
@@ -243,7 +238,7 @@ impl Allocator {
     }
 
     /// The parent's group while it has inodes and blocks, else one that the parent's number leads to.
-    fn group_for_file(&self, parent: InodeNumber, parent_group: GroupNumber) -> GroupNumber {
+    pub(super) fn group_for_file(&self, parent: InodeNumber, parent_group: GroupNumber) -> GroupNumber {
         let count = self.layout.group_count;
         let good = |group: GroupNumber| {
             let group = self.group(group);
@@ -267,7 +262,7 @@ impl Allocator {
 
     /// Top-level directories spread to groups that are emptier than others; deeper ones stay near their parent until it is
     /// crowded (Orlov).
-    fn group_for_directory(&self, parent: InodeNumber, parent_group: GroupNumber) -> GroupNumber {
+    pub(super) fn group_for_directory(&self, parent: InodeNumber, parent_group: GroupNumber) -> GroupNumber {
         let count = self.layout.group_count;
         let average_inodes =
             (self.free_inodes.load(Ordering::Relaxed).max(0) as u64 / u64::from(count)) as u32;

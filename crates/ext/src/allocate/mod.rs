@@ -20,6 +20,7 @@ mod blocks;
 mod free_space;
 pub(crate) mod holds;
 mod inodes;
+mod policy;
 mod reserved_blocks;
 mod trim;
 pub(crate) mod window;
@@ -40,6 +41,7 @@ use bits::Bits;
 pub(crate) use blocks::Reach;
 pub(crate) use free_space::{FreeSpace, Promise};
 use holds::Holds;
+pub use policy::AllocationPolicy;
 pub use reserved_blocks::{ReservedBlocks, ReservedBlocksGuard};
 pub use trim::Trim;
 use window::Windows;
@@ -90,6 +92,7 @@ pub(crate) struct Allocator {
     held_inodes: AtomicI64,
     /// Clusters that are kept for the superuser, and whether threads that do not say may use them.
     kept: (u64, ReservedBlocks),
+    policy: AllocationPolicy,
     windows: Windows,
     holds: Holds,
     /// Where the next top-level directory is looked for.
@@ -106,6 +109,7 @@ impl Allocator {
         zone: Zone,
         descriptors: Vec<GroupDescriptor>,
         kept: (u64, ReservedBlocks),
+        policy: AllocationPolicy,
     ) -> Self {
         let free: i64 = descriptors.iter().map(|group| i64::from(group.free_clusters)).sum();
         let per_cluster = u64::from(layout.blocks_per_cluster);
@@ -139,6 +143,7 @@ impl Allocator {
             free_inodes: AtomicI64::new(free_inodes),
             held_inodes: AtomicI64::new(0),
             kept: (kept.0 / per_cluster, kept.1),
+            policy,
             windows: window::no_windows(),
             holds: Holds::default(),
             next_spread: AtomicU32::new(0),

@@ -254,7 +254,7 @@ impl ExtentTree {
         entries: &[RawEntry],
     ) -> Result<FsBlock> {
         let kind = BlockKind::ExtentNode { inode: on.inode.number(), generation: on.state.generation };
-        let goal = self.core.index_goal(near, Growth::Some);
+        let goal = self.core.index_goal(near, Growth::Some)?;
         let buffer = on.allocate_block(goal, kind)?;
         let capacity = Header::capacity_of(self.core.block_size().bytes() as usize);
         let header = Header { entries: 0, capacity, depth, generation: 0 };

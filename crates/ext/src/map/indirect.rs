@@ -122,7 +122,7 @@ impl IndirectTree {
         near: FsBlock,
     ) -> Result<Arc<Buffer>> {
         let root = path.slots[0] as usize * 4;
-        let goal = self.core.index_goal(near, if path.len > 2 { Growth::Large } else { Growth::Some });
+        let goal = self.core.index_goal(near, if path.len > 2 { Growth::Large } else { Growth::Some })?;
         let mut buffer = match le32(&on.state.block, root) {
             0 => {
                 let made = on.allocate_block(goal, BlockKind::Plain)?;

@@ -22,23 +22,30 @@ pub(super) enum Growth {
 impl Core {
     /// Where an index block for data at `near` should be: not after the data, where the file's next blocks go. Those of a
     /// large file lie together at the end of the group, which the data reaches last.
-    pub(super) fn index_goal(&self, near: FsBlock, growth: Growth) -> FsBlock {
+    pub(super) fn index_goal(&self, near: FsBlock, growth: Growth) -> Result<FsBlock> {
+        if let Some(goal) = self.allocator.packed_goal()? {
+            return Ok(goal);
+        }
         let group = self.layout.group_of(near).unwrap_or_default();
         let first = self.layout.first_block(group);
-        match growth {
+        Ok(match growth {
             Growth::Some => first,
             Growth::Large => {
                 let blocks = u64::from(self.layout.blocks_in(group));
                 // As many as map a whole group, and as many again.
                 FsBlock(first.0 + blocks - (2 * blocks.div_ceil(self.block_size().bytes() / 4)).min(blocks))
             }
-        }
+        })
     }
 }
 
 impl Mappings {
-    /// Where blocks for `at` should be: after the file's previous block, else in the inode's group.
+    /// Where blocks for `at` should be: after the file's previous block, else in the inode's group; on a packed volume at its lowest free
+    /// block.
     pub(crate) fn goal(&self, inode: &Inode, state: &InodeState, at: FileBlock) -> Result<FsBlock> {
+        if let Some(goal) = self.core.allocator.packed_goal()? {
+            return Ok(goal);
+        }
         if let Some(before) = at.0.checked_sub(1)
             && let MappingKind::Mapped(block) | MappingKind::Unwritten(block) =
                 self.find(inode, state, FileBlock(before), 1)?.kind
@@ -63,7 +70,7 @@ impl Mappings {
             return Ok(run);
         }
         let near = match goal {
-            Some(goal) => goal,
+            Some(goal) => self.core.allocator.packed_goal()?.unwrap_or(goal),
             None => self.goal(inode, state, at)?,
         };
         self.reserve_with_window(inode, state, at, wanted, near)
@@ -83,7 +90,7 @@ impl Mappings {
         let most = WINDOW_BYTES_MAX / self.core.block_size().bytes();
         // A small file is written once and whole, as a rule: the next one follows it on the device.
         let is_small = at.0 == 0 && wanted * self.core.block_size().bytes() <= SMALL_FILE_BYTES;
-        let has_window = grows && !is_small;
+        let has_window = grows && !is_small && self.core.allocator.has_windows();
         let extra = if has_window { (wanted + at.0).next_power_of_two().clamp(8, most.max(8)) } else { 0 };
         let per_cluster = self.core.blocks_per_cluster();
         // The blocks for the data are promised; more blocks must not use up other promises.

@@ -67,7 +67,8 @@ impl Volume {
             defects.push(what);
         }
         let kept = (superblock.reserved_blocks_count(), options.reserved_blocks);
-        let allocator = Arc::new(Allocator::new(cache.clone(), layout, zone, descriptors, kept));
+        let allocator =
+            Arc::new(Allocator::new(cache.clone(), layout, zone, descriptors, kept, options.allocation));
         let superblock = Arc::new(Mutex::ranked(Rank::Superblock, superblock));
         cache.set_checksums(Arc::new(VolumeChecksums {
             layout,

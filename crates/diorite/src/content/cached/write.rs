@@ -24,7 +24,7 @@ impl Content {
             return Ok(Written { offset: self.store.offset_of(position), len: 0, stopped: None });
         }
         if self.engine.cache.dirty() > self.engine.dirty_limit() {
-            self.engine.write_back_to(self.engine.dirty_limit());
+            self.engine.write_back_to(self.engine.dirty_left());
             if self.engine.cache.dirty() > self.engine.dirty_limit() && self.cache.retry.is_waiting() {
                 // A file that cannot be written back does not fill the cache.
                 self.cache.write_back_all()?;

@@ -1,8 +1,6 @@
 //! Pending blocks and zeros, which are written to the device in batches.
 
-use diorite_block::{Bio, BioFlags, BlockDevice, IoErrorKind, Op, Plug, Sector};
-
-use crate::mkfs::MkfsError;
+use diorite_block::{Bio, BioFlags, BlockDevice, IoError, IoErrorKind, Op, Plug, Sector};
 use diorite_ext::memory::{BlockMemory, BlockPool};
 use diorite_ext_format::{BlockSize, FsBlock};
 
@@ -15,26 +13,26 @@ const LONGEST_RUN_BYTES: u64 = 1 << 30;
 
 /// Collects blocks; nothing is ordered until [`Writer::flush`].
 #[derive(Debug)]
-pub(super) struct Writer<'d> {
+pub(crate) struct Writer<'d> {
     device: &'d dyn BlockDevice,
     block_size: BlockSize,
     memory: BlockPool,
     pending: Vec<(FsBlock, BlockMemory)>,
     /// A run of zeros that may still grow.
     zeros: (FsBlock, u64),
-    pub(super) written_bytes: u64,
-    pub(super) discarded_bytes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) discarded_bytes: u64,
 }
 
 impl<'d> Writer<'d> {
-    pub(super) fn new(device: &'d dyn BlockDevice, block_size: BlockSize) -> Self {
+    pub(crate) fn new(device: &'d dyn BlockDevice, block_size: BlockSize) -> Self {
         let zeros = (FsBlock(0), 0);
         let memory = BlockPool::new(block_size.bytes() as usize, device.geometry().memory_alignment as usize);
         Self { device, block_size, memory, pending: Vec::new(), zeros, written_bytes: 0, discarded_bytes: 0 }
     }
 
     /// Write one block.
-    pub(super) fn write(&mut self, block: FsBlock, bytes: &[u8]) -> Result<(), MkfsError> {
+    pub(crate) fn write(&mut self, block: FsBlock, bytes: &[u8]) -> Result<(), IoError> {
         let mut memory = self.memory.zeroed();
         memory[..bytes.len()].copy_from_slice(bytes);
         self.pending.push((block, memory));
@@ -45,7 +43,7 @@ impl<'d> Writer<'d> {
     }
 
     /// Make a run read as zeros.
-    pub(super) fn zero(&mut self, block: FsBlock, count: u64) -> Result<(), MkfsError> {
+    pub(crate) fn zero(&mut self, block: FsBlock, count: u64) -> Result<(), IoError> {
         if self.zeros.0.0 + self.zeros.1 == block.0 {
             self.zeros.1 += count;
             return Ok(());
@@ -55,7 +53,7 @@ impl<'d> Writer<'d> {
     }
 
     /// Discard a run, as far as the device can.
-    pub(super) fn discard(&mut self, start: FsBlock, count: u64) -> Result<(), MkfsError> {
+    pub(crate) fn discard(&mut self, start: FsBlock, count: u64) -> Result<(), IoError> {
         if !self.device.geometry().discard {
             return Ok(());
         }
@@ -72,15 +70,14 @@ impl<'d> Writer<'d> {
     }
 
     /// Write pending blocks and make everything durable.
-    pub(super) fn flush(&mut self) -> Result<(), MkfsError> {
+    pub(crate) fn flush(&mut self) -> Result<(), IoError> {
         let (start, run) = std::mem::replace(&mut self.zeros, (FsBlock(0), 0));
         self.submit_zeros(start, run)?;
         self.submit()?;
-        self.device.flush()?;
-        Ok(())
+        self.device.flush()
     }
 
-    fn submit(&mut self) -> Result<(), MkfsError> {
+    fn submit(&mut self) -> Result<(), IoError> {
         let mut pending = std::mem::take(&mut self.pending);
         pending.sort_by_key(|(block, _)| *block);
         let mut plug = Plug::new(self.device.geometry(), BioFlags::META);
@@ -88,16 +85,15 @@ impl<'d> Writer<'d> {
             plug.write(Sector::containing(self.block_size.address_of(*block)), memory);
         }
         self.written_bytes += pending.iter().map(|(_, memory)| memory.len() as u64).sum::<u64>();
-        plug.unplug(self.device)?;
-        Ok(())
+        plug.unplug(self.device).map(drop)
     }
 
-    fn submit_zeros(&mut self, start: FsBlock, count: u64) -> Result<(), MkfsError> {
+    fn submit_zeros(&mut self, start: FsBlock, count: u64) -> Result<(), IoError> {
         self.zero_bytes(self.block_size.address_of(start), count * self.block_size.bytes())
     }
 
     /// Make bytes read as zeros, at once: whole logical blocks, anywhere on the device.
-    pub(super) fn zero_bytes(&mut self, start: u64, bytes: u64) -> Result<(), MkfsError> {
+    pub(crate) fn zero_bytes(&mut self, start: u64, bytes: u64) -> Result<(), IoError> {
         for (offset, len) in operations(start, bytes) {
             let sector = Sector::containing(offset);
             let done = self.device.execute(&mut [Bio::without_memory(Op::WriteZeroes, sector, len)]);
@@ -111,7 +107,7 @@ impl<'d> Writer<'d> {
         Ok(())
     }
 
-    fn write_zeros(&mut self, offset: u64, len: u64) -> Result<(), MkfsError> {
+    fn write_zeros(&mut self, offset: u64, len: u64) -> Result<(), IoError> {
         let zeros = BlockMemory::zeroed(ZERO_BYTES);
         let mut done = 0;
         while done < len {
@@ -127,4 +123,11 @@ impl<'d> Writer<'d> {
 fn operations(start: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     let starts = (0..bytes).step_by(LONGEST_RUN_BYTES as usize);
     starts.map(move |at| (start + at, (bytes - at).min(LONGEST_RUN_BYTES)))
+}
+
+/// Set bits `[first, end)` of a bitmap.
+pub(crate) fn set_bits(bitmap: &mut [u8], first: usize, end: usize) {
+    for bit in first..end {
+        bitmap[bit / 8] |= 1 << (bit % 8);
+    }
 }
