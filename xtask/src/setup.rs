@@ -29,6 +29,7 @@ const TOOLS: &[Tool] = &[
     Tool { program: "skopeo", package: "skopeo" },
     Tool { program: "strace", package: "strace" },
     Tool { program: "losetup", package: "mount" },
+    Tool { program: "veritysetup", package: "cryptsetup-bin" },
     Tool { program: "sfdisk", package: "fdisk" },
     Tool { program: "sgdisk", package: "gdisk" },
     Tool { program: "bon_csv2txt", package: "bonnie++" },

@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use diorite::front_end::{host_paths, is_new_file, open_target};
+use diorite::front_end::{AllocationPolicy, host_paths, is_new_file, open_target};
 use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
 use diorite::{BlockDevice, DirectIo, Owner, Timestamp};
-use diorite_copy::{MemoryTree, Summary};
+use diorite_copy::{MemoryTree, Summary, VerityReport};
 use diorite_device::{Create, OpenError, OpenOptions as DeviceOptions};
 use rustix::process::{Resource, getrlimit};
 use serde_json::json;
@@ -16,16 +16,21 @@ use crate::args::{FilesystemType, Mkfs};
 use crate::data::summary_json;
 use crate::devices::what_is_lost;
 use crate::failure::{Failure, Result};
-use crate::fill::fill;
+use crate::fill::{Rules, fill};
+use crate::fit;
 use crate::free_space;
+use crate::identity::{Given, Identity, identify};
 use crate::interrupt;
 use crate::journal_sizes::JournalSizes;
 use crate::location::name_of_image;
 use crate::output::{Output, json_name};
-use crate::size::{Size, counted, human, size_in_words};
+use crate::size::{ImageSize, Size, counted, human, size_in_words};
 use crate::sources::Sources;
+use crate::verity;
 use crate::volume::uuid_text;
 
+/// The UUID that is none of the content's.
+const RANDOM: &str = "random";
 /// Smaller images cannot hold a filesystem; the user probably forgot the unit.
 const SMALLEST_BYTES: u64 = 16 << 10;
 /// The logical block of an image that does not exist yet.
@@ -33,7 +38,9 @@ const SECTOR_BYTES: u32 = 512;
 
 pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
-    let (mut options, time) = options_of(arguments)?;
+    let (mut options, times) = options_of(arguments)?;
+    let is_fit = arguments.wanted_size == Some(ImageSize::Fit);
+    refuse_useless(arguments, is_fit)?;
     // The source is opened before anything is created or overwritten.
     let sources = Sources::open(arguments)?;
     let is_new = is_new_file(name_of_image(image)?);
@@ -44,17 +51,19 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
         return preview_on(arguments, image, is_new, &mut options, output);
     }
     let content = sources.map(Sources::load).transpose()?;
+    let identity = content.as_ref().map(|content| identify(content, &mut options, times)).transpose()?;
     interrupt::is_changing();
-    let device = open_device(arguments, image, is_new)?;
-    // A partial block of the device at the end of an image cannot be used.
-    let block = u64::from(device.geometry().logical_block_size);
-    options.size_bytes = options.size_bytes.map(|size| size - size % block);
-    let filled = make_on(arguments, content.as_ref(), device, options, time);
-    if filled.is_err() && is_new {
+    let target = Target { arguments, image, is_new };
+    let made = match (&content, identity) {
+        (Some(content), Some(identity)) if is_fit => fit::make(target, content, options, identity),
+        (content, identity) => make_on(target, content.as_ref().zip(identity), options),
+    };
+    let made = made.and_then(|made| verity::add(arguments, image, identity, made));
+    if made.is_err() && is_new {
         // Remove the new image. The first error is reported.
         let _ = host_paths(name_of_image(image)?).iter().try_for_each(std::fs::remove_file);
     }
-    if filled.is_err() && interrupt::check().is_err() {
+    if made.is_err() && interrupt::check().is_err() {
         let left = if is_new {
             "not made"
         } else {
@@ -62,8 +71,47 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
         };
         return Err(Failure::Failed(format!("{}: interrupted: {left}", image.display())));
     }
-    let (report, summary) = filled?;
-    if arguments.quiet { Ok(()) } else { show(arguments, image, &report, summary.as_ref(), output) }
+    let made = made?;
+    if arguments.quiet { Ok(()) } else { show(arguments, image, &made, output) }
+}
+
+/// Where the filesystem is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) arguments: &'a Mkfs,
+    pub(crate) image: &'a Path,
+    pub(crate) is_new: bool,
+}
+
+/// A new filesystem.
+pub(crate) struct Made {
+    pub(crate) report: MkfsReport,
+    pub(crate) summary: Option<Summary>,
+    pub(crate) verity: Option<VerityReport>,
+}
+
+/// Fail for options that need others.
+fn refuse_useless(arguments: &Mkfs, is_fit: bool) -> Result<()> {
+    let image = Path::new(&arguments.image).display();
+    let why = if is_fit && arguments.from.is_empty() {
+        "--size fit needs content (-d)"
+    } else if is_fit && arguments.dry_run {
+        "the size is known only when the filesystem is full; leave out --dry-run"
+    } else if arguments.slack.is_some() && !is_fit {
+        "--slack needs --size fit"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Usage(format!("{image}: not made: {why}")))
+}
+
+/// The size that the arguments name.
+fn size_of(arguments: &Mkfs) -> Option<Size> {
+    match arguments.wanted_size {
+        Some(ImageSize::Bytes(size)) => Some(size),
+        Some(ImageSize::Fit) => None,
+        None => arguments.size,
+    }
 }
 
 /// Print what would be made.
@@ -74,7 +122,7 @@ fn preview_on(
     options: &mut MkfsOptions,
     output: &mut Output,
 ) -> Result<()> {
-    let (capacity_bytes, block) = match arguments.size {
+    let (capacity_bytes, block) = match size_of(arguments) {
         Some(Size(bytes)) if is_new => (bytes, SECTOR_BYTES),
         _ if is_new => return Err(no_size(image)),
         _ => {
@@ -88,7 +136,7 @@ fn preview_on(
     }
     let report = preview(options, capacity_bytes, block);
     let report = report.map_err(|error| mkfs_failure(image, error))?;
-    show(arguments, image, &report, None, output)
+    show(arguments, image, &Made { report, summary: None, verity: None }, output)
 }
 
 /// A new image needs a size.
@@ -108,31 +156,44 @@ fn refuse_to_overwrite(name: &str) -> Result<()> {
     Err(Failure::Failed(format!("{name}: not made: {found}; {way}")))
 }
 
+/// Make the filesystem in the size of the target, and fill it.
 fn make_on(
-    arguments: &Mkfs,
-    content: Option<&MemoryTree>,
-    device: Arc<dyn BlockDevice>,
+    target: Target<'_>,
+    content: Option<(&MemoryTree, Identity)>,
     mut options: MkfsOptions,
-    time: Option<Timestamp>,
-) -> Result<(MkfsReport, Option<Summary>)> {
-    let image = Path::new(&arguments.image);
+) -> Result<Made> {
+    let Target { arguments, image, .. } = target;
+    let device = open_device(target, size_of(arguments))?;
+    // A partial block of the device at the end of an image cannot be used.
+    let block = u64::from(device.geometry().logical_block_size);
+    options.size_bytes = options.size_bytes.map(|size| size - size % block);
     if let Some(sizes) = arguments.journal_size {
         let geometry = device.geometry();
         set_journal(image, &mut options, sizes, geometry.capacity_bytes, geometry.logical_block_size)?;
     }
-    if let Some(content) = content {
+    if let Some((content, _)) = content {
         free_space::check(image, content, device.geometry(), &options)?;
     }
     let report = mkfs(device.as_ref(), &options).map_err(|error| mkfs_failure(image, error))?;
-    let Some(content) = content else { return Ok((report, None)) };
-    let is_given = arguments.extended.iter().any(|word| word.starts_with("root_owner="));
-    let mut summary =
-        fill(image, device, (content, content.top()), time, is_given.then_some(options.root_owner))?;
+    let Some((content, identity)) = content else { return Ok(Made { report, summary: None, verity: None }) };
+    let rules = rules(arguments, &options, identity, AllocationPolicy::Spread);
+    let mut summary = fill(image, device, (content, content.top()), rules)?;
     summary.attributes_lost += content.attributes_lost();
-    Ok((report, Some(summary)))
+    Ok(Made { report, summary: Some(summary), verity: None })
 }
 
-fn mkfs_failure(image: &Path, error: MkfsError) -> Failure {
+/// The rules for the content.
+pub(crate) fn rules(
+    arguments: &Mkfs,
+    options: &MkfsOptions,
+    identity: Identity,
+    allocation: AllocationPolicy,
+) -> Rules {
+    let is_given = arguments.extended.iter().any(|word| word.starts_with("root_owner="));
+    Rules { time: identity.time, allocation, root_owner: is_given.then_some(options.root_owner) }
+}
+
+pub(crate) fn mkfs_failure(image: &Path, error: MkfsError) -> Failure {
     let text = format!("{}: cannot make the filesystem: {error}", image.display());
     match error {
         MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
@@ -144,15 +205,17 @@ fn mkfs_failure(image: &Path, error: MkfsError) -> Failure {
     }
 }
 
-fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
+/// Open the target; a new image gets this size.
+pub(crate) fn open_device(target: Target<'_>, size: Option<Size>) -> Result<Arc<dyn BlockDevice>> {
+    let Target { arguments, image, is_new } = target;
     let name = name_of_image(image)?;
-    if let Some(Size(size)) = arguments.size.filter(|size| size.0 < SMALLEST_BYTES) {
+    if let Some(Size(size)) = size.filter(|size| size.0 < SMALLEST_BYTES) {
         return Err(Failure::Usage(format!(
             "{}: {size} bytes are too few for a filesystem; give the size of the image, for instance 1G",
             image.display()
         )));
     }
-    let create = match arguments.size {
+    let create = match size {
         Some(size) if is_new => Create::NewSized(size.0),
         Some(size) if std::fs::metadata(image).is_ok_and(|found| found.is_file() && found.len() == 0) => {
             Create::Sized(size.0)
@@ -188,10 +251,11 @@ fn open_device(arguments: &Mkfs, image: &Path, is_new: bool) -> Result<Arc<dyn B
     open(&options.create(Create::Never).direct(DirectIo::Off))
 }
 
-fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
+fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Given)> {
+    let is_fit = arguments.wanted_size == Some(ImageSize::Fit);
     let mut options = MkfsOptions {
         flavor: arguments.kind.flavor(),
-        size_bytes: arguments.size.map(|size| size.0),
+        size_bytes: size_of(arguments).map(|size| size.0),
         block_size: arguments.block_size.map(|size| narrow(size.0, "the block size")).transpose()?,
         cluster_size: arguments.cluster_size.map(|size| narrow(size.0, "the cluster size")).transpose()?,
         inode_size: arguments.inode_size.map(|size| narrow(size.0, "the inode size")).transpose()?,
@@ -201,8 +265,8 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
             .transpose()?,
         inodes: arguments.inodes,
         label: arguments.label.clone().unwrap_or_default().into_bytes(),
-        uuid: arguments.uuid.as_deref().map(parse_uuid).transpose()?,
-        reserved_percent: arguments.reserved_percent,
+        uuid: arguments.uuid.as_deref().filter(|uuid| *uuid != RANDOM).map(parse_uuid).transpose()?,
+        reserved_percent: arguments.reserved_percent.unwrap_or(if is_fit { 0.0 } else { 5.0 }),
         features: arguments.features.join(","),
         flex_groups: arguments.flex_groups,
         ..MkfsOptions::default()
@@ -276,11 +340,12 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Option<Timestamp>)> {
         options.uuid = uuid.or(options.uuid);
         options.hash_seed = hash_seed.or(options.hash_seed);
     }
-    Ok((options, time))
+    let has_random_uuid = arguments.uuid.as_deref() == Some(RANDOM);
+    Ok((options, Given { time, has_random_uuid }))
 }
 
 /// Set the journal's sizes in blocks. The block size may depend on the size of the volume.
-fn set_journal(
+pub(crate) fn set_journal(
     image: &Path,
     options: &mut MkfsOptions,
     sizes: JournalSizes,
@@ -321,13 +386,8 @@ fn parse_uuid(text: &str) -> Result<[u8; 16]> {
     Ok(uuid)
 }
 
-fn show(
-    arguments: &Mkfs,
-    image: &Path,
-    report: &MkfsReport,
-    summary: Option<&Summary>,
-    output: &mut Output,
-) -> Result<()> {
+fn show(arguments: &Mkfs, image: &Path, made: &Made, output: &mut Output) -> Result<()> {
+    let Made { report, summary, verity } = made;
     let (superblock, layout) = (&report.superblock, &report.layout);
     let uuid = superblock.uuid();
     if arguments.reporting.json {
@@ -348,6 +408,9 @@ fn show(
         });
         if let Some(summary) = summary {
             value["content"] = summary_json("cp", summary);
+        }
+        if let Some(verity) = verity {
+            value["verity"] = verity::json(arguments, verity);
         }
         return output.json(value);
     }
@@ -376,6 +439,9 @@ fn show(
             counted(summary.directories, "directory", "directories"),
             counted(summary.others, "other entry", "other entries")
         ))?;
+    }
+    if let Some(verity) = verity {
+        verity::show(arguments, verity, output)?;
     }
     Ok(())
 }

@@ -2,9 +2,45 @@
 
 use std::str::FromStr;
 
+use diorite_copy::Slack;
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) u64);
+
+/// The size of a new image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ImageSize {
+    /// As small as possible.
+    Fit,
+    Bytes(Size),
+}
+
+impl FromStr for ImageSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "fit" { Ok(Self::Fit) } else { text.parse().map(Self::Bytes) }
+    }
+}
+
+/// Free space: `64M` or `10%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SlackSize(pub(crate) Slack);
+
+impl FromStr for SlackSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            return text.parse::<Size>().map(|size| Self(Slack::Bytes(size.0)));
+        };
+        match percent.trim().parse::<f64>() {
+            Ok(percent) if (0.0..=10_000.0).contains(&percent) => Ok(Self(Slack::Percent(percent))),
+            _ => Err(format!("`{text}` is no percentage; write a number from 0 to 10000, for instance 10%")),
+        }
+    }
+}
 
 const UNITS: &str = "KMGTPE";
 

@@ -22,6 +22,7 @@ mod copy_tree;
 mod engine;
 mod error;
 mod file_data;
+mod fit;
 mod host;
 mod host_attributes;
 mod host_path;
@@ -42,12 +43,14 @@ mod records;
 mod selected;
 mod tree;
 mod user_namespace;
+mod verity;
 
 pub use archive::{list_archive, unpack, unpack_members};
 pub use compare::{CompareOptions, Difference, Side, Start, compare, remove_extra};
 pub use copy_tree::CopyTree;
 pub use engine::{Copier, data_bytes, is_within};
 pub use error::Error;
+pub use fit::{FitPlan, Slack};
 pub use host::HostTree;
 pub use host_stream::StandardInput;
 pub use image::{ImageTree, incomplete_name};
@@ -64,6 +67,10 @@ pub use selected::{Rehearsal, Selected, Selection};
 pub use tree::{
     Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, Piece, ReadFile, ReadStream, Recorder,
     Sink, Source, Target, WriteFile,
+};
+
+pub use verity::{
+    RootHash, VERITY_BLOCK, VERITY_SALT_MAX, VerityLayout, VerityOptions, VerityReport, write_verity,
 };
 
 /// Summary of a copy.

@@ -9,16 +9,20 @@ use std::path::Path;
 use diorite::FileKind;
 use diorite::mkfs::{MkfsReport, Needs};
 
-use crate::tree::{Follow, ReadFile, Source};
+use crate::tree::{Follow, Meta, ReadFile, Source};
+
+/// Targets of symbolic links from this length on take a block.
+const FAST_LINK_BYTES: u64 = 60;
 
 /// The needs of the entries of the directory `top` on a volume like `volume`.
 pub fn needs(source: &dyn Source, top: &Path, volume: &MkfsReport) -> Needs {
-    let mut needs = Needs::default();
+    let mut counting = Counting { source, volume, needs: Needs::default() };
+    counting.attributes(top);
     let mut seen = HashSet::new();
     let mut waiting = vec![top.to_owned()];
     while let Some(directory) = waiting.pop() {
         let names = source.names(&directory).unwrap_or_default().names;
-        needs.bytes += volume.directory_bytes(names.iter().map(Vec::len));
+        counting.directory(&names);
         for name in names {
             let path = directory.join(OsStr::from_bytes(&name));
             let Ok(meta) = source.meta(&path, Follow::No) else { continue };
@@ -26,17 +30,58 @@ pub fn needs(source: &dyn Source, top: &Path, volume: &MkfsReport) -> Needs {
             if (is_directory || meta.links > 1) && !seen.insert(meta.identity) {
                 continue;
             }
-            needs.inodes += 1;
+            counting.file(&path, &meta);
             if is_directory {
                 waiting.push(path);
-            } else if meta.kind == FileKind::Regular
-                && let Ok(file) = source.open(&path, &meta)
-            {
-                needs.bytes += volume.content_bytes(meta.size, data_ranges(file.as_ref(), meta.size));
             }
         }
     }
-    needs
+    counting.needs
+}
+
+/// The needs of the files so far.
+struct Counting<'c> {
+    source: &'c dyn Source,
+    volume: &'c MkfsReport,
+    needs: Needs,
+}
+
+impl Counting<'_> {
+    fn directory(&mut self, names: &[Vec<u8>]) {
+        self.needs.bytes += self.volume.directory_bytes(names.iter().map(Vec::len));
+        self.needs.bytes_max += self.volume.directory_bytes_max(names.iter().map(Vec::len));
+    }
+
+    /// Anything but the names in a directory.
+    fn file(&mut self, path: &Path, meta: &Meta) {
+        self.needs.inodes += 1;
+        self.needs.inodes_max += 1;
+        self.attributes(path);
+        if meta.kind == FileKind::Symlink && meta.size >= FAST_LINK_BYTES {
+            let size = meta.size;
+            self.needs.bytes += self.volume.content_bytes(size, std::iter::once(0..size));
+            self.needs.bytes_max += self.volume.layout.cluster_bytes();
+        }
+        if meta.kind == FileKind::Regular
+            && let Ok(file) = self.source.open(path, meta)
+        {
+            let (mut ranges, size) = (0, meta.size);
+            let data = data_ranges(file.as_ref(), size).inspect(|_| ranges += 1);
+            // A file in its inode takes no block, or one where it does not fit.
+            let bytes = self.volume.content_bytes(size, data);
+            let at_least = if ranges > 0 { self.volume.layout.cluster_bytes() } else { 0 };
+            self.needs.bytes += bytes;
+            self.needs.bytes_max += self.volume.content_bytes_max(bytes.max(at_least), ranges);
+        }
+    }
+
+    fn attributes(&mut self, path: &Path) {
+        let attributes = self.source.attributes(path).unwrap_or_default();
+        let lengths = attributes.iter().map(|(name, value)| (name.len(), value.len()));
+        let (bytes, inodes) = self.volume.attribute_bytes_max(lengths);
+        self.needs.bytes_max += bytes;
+        self.needs.inodes_max += inodes;
+    }
 }
 
 /// The data ranges of a file of `size` bytes.
@@ -78,11 +123,13 @@ mod tests {
                 features: features.to_owned(),
                 ..MkfsOptions::default()
             };
-            needs(&HostTree::new(), top, &preview(&options, 64 << 20, 512).expect("a volume"))
+            let needs = needs(&HostTree::new(), top, &preview(&options, 64 << 20, 512).expect("a volume"));
+            assert!(needs.bytes_max >= needs.bytes && needs.inodes_max == needs.inodes);
+            (needs.inodes, needs.bytes)
         };
         // Content of three blocks, and two directories.
-        assert_eq!(of(None, ""), Needs { inodes: 3, bytes: 5 * 4096 });
-        assert_eq!(of(Some(65536), "bigalloc"), Needs { inodes: 3, bytes: 4 * 65536 });
-        assert_eq!(of(None, "inline_data"), Needs { inodes: 3, bytes: 3 * 4096 });
+        assert_eq!(of(None, ""), (3, 5 * 4096));
+        assert_eq!(of(Some(65536), "bigalloc"), (3, 4 * 65536));
+        assert_eq!(of(None, "inline_data"), (3, 3 * 4096));
     }
 }

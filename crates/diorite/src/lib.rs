@@ -53,7 +53,7 @@ pub use diorite_ext::{
     Access, Attributes, DataMode, FileKind, InodeNumber, NodeSpec, Owner, QuotaLimits, RenameMode,
     SetAttributes, SetTime, SpaceUse, Timestamp, XattrMode,
 };
-pub use diorite_ext_tools::{check, mkfs};
+pub use diorite_ext_tools::{check, mkfs, resize};
 pub use diorite_scheduler::SchedulerKind;
 pub use error::{AlignedPart, Error, ErrorKind, FoundContent, Result, StackError};
 pub use handle::async_queue::{AsyncQueue, Driver, Transfer};

@@ -11,7 +11,7 @@ use diorite_copy::Platform;
 use super::shared::{Common, Reporting};
 use crate::ids::Ids;
 use crate::journal_sizes::JournalSizes;
-use crate::size::Size;
+use crate::size::{ImageSize, Size, SlackSize};
 
 #[derive(Debug, Args)]
 pub(crate) struct Mkfs {
@@ -36,7 +36,7 @@ pub(crate) struct Mkfs {
     /// Label, at most 16 bytes
     #[arg(short = 'L', long)]
     pub(crate) label: Option<String>,
-    /// UUID [default: random]
+    /// UUID, or `random` [default: random; with -d, from the content]
     #[arg(short = 'U', long)]
     pub(crate) uuid: Option<String>,
     /// Features to turn on, or off with ^ in front: `-O ^has_journal,extent`
@@ -45,12 +45,13 @@ pub(crate) struct Mkfs {
     /// Extended options: `root_owner=UID:GID`, `resize=BLOCKS`, `quotatype=usrquota:grpquota:prjquota`,
     /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, `encoding=utf8`, `encoding_flags=strict`, `discard` (discard the device first; the
     /// default is `nodiscard`, unlike that of mke2fs). `seed=NUMBER` with `time=SECONDS` makes the same image each time, and no file gets a
-    /// later time. `lazy_itable_init` and `lazy_journal_init` have no effect: tables and journal are complete when the command ends
+    /// later time; without them, UUID and hash seed of an image with content (`-d`) are from the content, and the times are at most
+    /// `SOURCE_DATE_EPOCH`, or the newest time in the content. `lazy_itable_init` and `lazy_journal_init` have no effect: tables and journal are complete when the command ends
     #[arg(short = 'E', long = "extended", value_name = "OPTION,...", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,
-    /// Percentage of blocks that only root may use
-    #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5.0)]
-    pub(crate) reserved_percent: f64,
+    /// Percentage of blocks that only root may use [default: 5; with `--size fit`, 0]
+    #[arg(short = 'm', long, value_name = "PERCENT")]
+    pub(crate) reserved_percent: Option<f64>,
     /// Size of the journal, or `size=MIB` and `fast_commit_size=KIB` [default: depends on the size of the filesystem]
     #[arg(short = 'J', long, value_name = "SIZE")]
     pub(crate) journal_size: Option<JournalSizes>,
@@ -73,6 +74,18 @@ pub(crate) struct Mkfs {
     /// make nodes (c, b, p) and directories (d)
     #[arg(long, value_name = "FILE", requires = "from", value_hint = ValueHint::FilePath)]
     pub(crate) table: Option<PathBuf>,
+    /// Size of a new image, as the last argument, or `fit`: the smallest one for the content, which is written once
+    #[arg(long = "size", value_name = "SIZE|fit", conflicts_with = "size")]
+    pub(crate) wanted_size: Option<ImageSize>,
+    /// With `--size fit`: free space that is left, such as 64M, or 10% of the smallest size. There are inodes for it, too [default: 0]
+    #[arg(long, requires = "wanted_size", value_name = "SIZE|PERCENT")]
+    pub(crate) slack: Option<SlackSize>,
+    /// Append a dm-verity hash tree to the image, or write it to FILE, and print the root hash
+    #[arg(long, value_name = "FILE", requires = "from", num_args = 0..=1, require_equals = true, value_hint = ValueHint::FilePath)]
+    pub(crate) verity: Option<Option<PathBuf>>,
+    /// Salt of the hash tree in hexadecimal digits, at most 256 bytes; `-` for none [default: from the content]
+    #[arg(long, value_name = "HEX", requires = "verity")]
+    pub(crate) verity_salt: Option<String>,
     /// Overwrite an existing filesystem, a partition table, or a file with other data (samples of the file are read: its first MiB of data and
     /// 64 blocks; zeros do not count as data)
     #[arg(short = 'F', long)]

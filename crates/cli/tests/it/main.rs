@@ -12,6 +12,7 @@ mod disks;
 mod errors;
 mod examples;
 mod fio_examples;
+mod fit;
 mod gnu;
 mod jobs;
 mod layers;

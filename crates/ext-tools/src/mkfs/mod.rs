@@ -154,6 +154,15 @@ pub struct MkfsReport {
     pub discarded_bytes: u64,
 }
 
+impl MkfsReport {
+    /// The report of a volume that was cut since.
+    pub fn of(superblock: Superblock, journal_left_out: bool) -> Self {
+        let layout = Layout::new(&superblock);
+        let (journal_blocks, written_bytes, discarded_bytes) = (0, 0, 0);
+        Self { superblock, layout, journal_blocks, journal_left_out, written_bytes, discarded_bytes }
+    }
+}
+
 /// Make a volume on `device`. Everything that was on it is lost.
 ///
 /// # Errors

@@ -205,6 +205,11 @@ impl Flavor {
 }
 
 impl MkfsOptions {
+    /// The block size of a volume of `bytes` on a device with logical blocks of `logical_block_size` bytes.
+    pub fn block_size_for(&self, bytes: u64, logical_block_size: u32) -> u32 {
+        self.block_size.unwrap_or_else(|| UsageType::of_size(bytes).block_size.max(logical_block_size))
+    }
+
     /// Options that make the same bytes each time: UUID and hash seed from `seed`, all times `time`.
     #[must_use]
     pub fn reproducible(mut self, seed: u64, time: Timestamp) -> Self {

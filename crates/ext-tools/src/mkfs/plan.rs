@@ -57,7 +57,7 @@ pub(super) fn plan(
         return Err(MkfsError::BeyondDevice { requested: bytes, capacity });
     }
     let usage = UsageType::of_size(bytes);
-    let block_size = options.block_size.unwrap_or_else(|| usage.block_size.max(logical_block));
+    let block_size = options.block_size_for(bytes, logical_block);
     let Some(block_size) = BlockSize::new(block_size) else {
         return Err(MkfsError::Invalid {
             what: "the block size (-b)",

@@ -14,7 +14,8 @@ mod clusters;
 use std::ops::Range;
 
 use diorite_block::{BlockDevice, IoError};
-use diorite_ext::{BlockReader, read_descriptors, read_superblock};
+use diorite_ext::memory::BlockMemory;
+use diorite_ext::{read_descriptors, read_superblock};
 use diorite_ext_format::superblock::{STATE_ERROR, STATE_VALID};
 use diorite_ext_format::{
     Compat, Corrupt, DiskInode, FsBlock, GroupDescriptor, GroupFlags, GroupNumber, Incompat, InodeNumber,
@@ -86,10 +87,26 @@ pub fn shrink(device: &dyn BlockDevice, blocks: u64) -> Result<Superblock, Resiz
     Shrinkable::read(device)?.shrink(blocks)
 }
 
+/// Reads single blocks.
+#[derive(Debug)]
+struct Reader<'d> {
+    device: &'d dyn BlockDevice,
+    layout: Layout,
+}
+
+impl Reader<'_> {
+    fn block(&self, block: FsBlock) -> Result<BlockMemory, IoError> {
+        let size = self.layout.block_size;
+        let mut memory = BlockMemory::zeroed(size.bytes() as usize);
+        self.device.read_bytes(size.address_of(block), &mut memory)?;
+        Ok(memory)
+    }
+}
+
 /// A volume whose groups were read.
 #[derive(Debug)]
 pub struct Shrinkable<'d> {
-    reader: BlockReader<'d>,
+    reader: Reader<'d>,
     superblock: Superblock,
     layout: Layout,
     descriptors: Vec<GroupDescriptor>,
@@ -111,7 +128,7 @@ impl<'d> Shrinkable<'d> {
         check_features(&superblock)?;
         check_clean(&superblock)?;
         let layout = Layout::new(&superblock);
-        let reader = BlockReader { device, layout };
+        let reader = Reader { device, layout };
         let descriptors = read_descriptors(device, &superblock)?;
         for (group, descriptor) in layout.groups().zip(&descriptors) {
             descriptor.validate(group, &superblock).map_err(diorite_ext::Error::from)?;
@@ -128,6 +145,11 @@ impl<'d> Shrinkable<'d> {
         }
         let data = used.without(&own);
         Ok(Self { reader, superblock, layout, descriptors, used, data, groups_with_inodes })
+    }
+
+    /// The layout of the volume.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// Blocks of the volume.
@@ -338,7 +360,7 @@ fn check_clean(superblock: &Superblock) -> Result<(), ResizeError> {
 }
 
 fn read_block_bitmap(
-    reader: &BlockReader<'_>,
+    reader: &Reader<'_>,
     superblock: &Superblock,
     group: GroupNumber,
     descriptor: &GroupDescriptor,
@@ -354,7 +376,7 @@ fn read_block_bitmap(
 
 /// Whether an inode of the group is in use.
 fn has_inodes(
-    reader: &BlockReader<'_>,
+    reader: &Reader<'_>,
     superblock: &Superblock,
     group: GroupNumber,
     descriptor: &GroupDescriptor,

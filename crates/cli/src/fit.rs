@@ -1,0 +1,71 @@
+//! `mkfs --size fit`: a volume with more space than the content needs is filled, and cut at its end.
+
+use std::path::Path;
+
+use diorite::front_end::AllocationPolicy;
+use diorite::mkfs::{MkfsOptions, MkfsReport, mkfs};
+use diorite_copy::{FitPlan, MemoryTree, Slack};
+
+use crate::failure::{Failure, Result};
+use crate::fill::fill;
+use crate::free_space;
+use crate::identity::Identity;
+use crate::make::{Made, Target, mkfs_failure, open_device, rules, set_journal};
+use crate::size::Size;
+
+/// The logical block of an image file.
+const SECTOR_BYTES: u32 = 512;
+/// The block of a hash tree.
+const VERITY_BLOCK: u64 = 4096;
+/// A size for the preview of options.
+const USUAL_BYTES: u64 = 1 << 30;
+
+/// Make the smallest image of the content.
+pub(crate) fn make(
+    target: Target<'_>,
+    content: &MemoryTree,
+    mut options: MkfsOptions,
+    identity: Identity,
+) -> Result<Made> {
+    let Target { arguments, image, .. } = target;
+    if let Some(sizes) = arguments.journal_size {
+        set_journal(image, &mut options, sizes, USUAL_BYTES, SECTOR_BYTES)?;
+    }
+    let slack = arguments.slack.map_or(Slack::Bytes(0), |slack| slack.0);
+    let plan = FitPlan::new((content, content.top()), &options, slack, SECTOR_BYTES);
+    let plan = plan.map_err(|error| mkfs_failure(image, error))?;
+    let is_file = target.is_new || image.is_file();
+    if is_file && !target.is_new {
+        // --force was given.
+        set_len(image, 0)?;
+    }
+    let device = open_device(target, Some(Size(plan.size_bytes)))?;
+    let capacity = device.geometry().capacity_bytes;
+    // A disk may be smaller than the plan, and large enough for the content.
+    let volume = MkfsOptions { size_bytes: Some(plan.size_bytes.min(capacity)), ..plan.options.clone() };
+    free_space::check(image, content, device.geometry(), &volume)?;
+    mkfs(device.as_ref(), &volume).map_err(|error| mkfs_failure(image, error))?;
+    let rules = rules(arguments, &options, identity, AllocationPolicy::Packed);
+    let mut summary = fill(image, device.clone(), (content, content.top()), rules)?;
+    summary.attributes_lost += content.attributes_lost();
+    let unit = if arguments.verity.is_some() { VERITY_BLOCK } else { 1 };
+    let report = plan.cut(device.as_ref(), unit).map_err(|error| {
+        Failure::Failed(format!("{}: cannot cut the filesystem: {error}", image.display()))
+    })?;
+    drop(device);
+    if is_file {
+        set_len(image, bytes_of(&report))?;
+    }
+    Ok(Made { report, summary: Some(summary), verity: None })
+}
+
+/// Bytes of a volume.
+pub(crate) fn bytes_of(report: &MkfsReport) -> u64 {
+    report.layout.blocks_count * report.layout.block_size.bytes()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the length of the image is no I/O of the device")]
+fn set_len(image: &Path, bytes: u64) -> Result<()> {
+    let set = || std::fs::OpenOptions::new().write(true).open(image)?.set_len(bytes);
+    set().map_err(|error| Failure::host(image.display(), "set the size", &error))
+}
