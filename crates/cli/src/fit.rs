@@ -64,7 +64,6 @@ pub(crate) fn bytes_of(report: &MkfsReport) -> u64 {
     report.layout.blocks_count * report.layout.block_size.bytes()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the length of the image is no I/O of the device")]
 fn set_len(image: &Path, bytes: u64) -> Result<()> {
     let set = || std::fs::OpenOptions::new().write(true).open(image)?.set_len(bytes);
     set().map_err(|error| Failure::host(image.display(), "set the size", &error))

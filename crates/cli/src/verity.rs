@@ -8,7 +8,7 @@ use diorite_copy::{VERITY_BLOCK, VERITY_SALT_MAX, VerityLayout, VerityOptions, V
 use diorite_device::{Create, FileDevice, OpenOptions as DeviceOptions};
 use serde_json::json;
 
-use crate::args::Mkfs;
+use crate::args::{HashPlace, Mkfs};
 use crate::failure::{Failure, Result};
 use crate::fit::bytes_of;
 use crate::identity::Identity;
@@ -30,7 +30,7 @@ pub(crate) fn add(arguments: &Mkfs, image: &Path, identity: Option<Identity>, ma
     let options = VerityOptions { salt: salt(arguments, identity)?, uuid: derived(identity, "uuid") };
     let failure = |error: diorite_block::IoError| Failure::of(image.display(), "hash", &error.into());
     let progress = CopyProgress::new(0, interrupt::cancel(), CopySays::default());
-    let written = if let Some(file) = place {
+    let written = if let HashPlace::File(file) = place {
         let data = open_target(name_of_image(image)?, &DeviceOptions::read_only())
             .map_err(|error| Failure::open(&error))?;
         let hashes = open(file, layout.hash_bytes())?;
@@ -103,12 +103,19 @@ fn derived(identity: Identity, purpose: &str) -> [u8; 16] {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The file that has the tree.
 fn place(arguments: &Mkfs) -> &Path {
-    arguments.verity.as_ref().and_then(Option::as_deref).unwrap_or(Path::new(&arguments.image))
+    match &arguments.verity {
+        Some(HashPlace::File(file)) => file,
+        _ => Path::new(&arguments.image),
+    }
 }
 
 /// The line of `veritysetup` that opens the image.

@@ -28,7 +28,7 @@ pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};
 pub(crate) use shared::{Opening, Queueing, Reporting};
 pub(crate) use volume::Raw;
-pub(crate) use volume::{Check, FilesystemType, Info, Mkfs, Trim};
+pub(crate) use volume::{Check, FilesystemType, HashPlace, Info, Mkfs, Trim};
 
 use crate::location::Location;
 use attributes::FIND_EXPRESSION;

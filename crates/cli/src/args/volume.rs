@@ -81,8 +81,8 @@ pub(crate) struct Mkfs {
     #[arg(long, requires = "wanted_size", value_name = "SIZE|PERCENT")]
     pub(crate) slack: Option<SlackSize>,
     /// Append a dm-verity hash tree to the image, or write it to FILE, and print the root hash
-    #[arg(long, value_name = "FILE", requires = "from", num_args = 0..=1, require_equals = true, value_hint = ValueHint::FilePath)]
-    pub(crate) verity: Option<Option<PathBuf>>,
+    #[arg(long, value_name = "FILE", requires = "from", num_args = 0..=1, require_equals = true, default_missing_value = "", value_hint = ValueHint::FilePath)]
+    pub(crate) verity: Option<HashPlace>,
     /// Salt of the hash tree in hexadecimal digits, at most 256 bytes; `-` for none [default: from the content]
     #[arg(long, value_name = "HEX", requires = "verity")]
     pub(crate) verity_salt: Option<String>,
@@ -103,6 +103,20 @@ pub(crate) struct Mkfs {
     pub(crate) size: Option<Size>,
     #[command(flatten)]
     pub(crate) reporting: Reporting,
+}
+
+/// The place of a hash tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HashPlace {
+    /// After the filesystem.
+    Image,
+    File(PathBuf),
+}
+
+impl From<OsString> for HashPlace {
+    fn from(file: OsString) -> Self {
+        if file.is_empty() { Self::Image } else { Self::File(file.into()) }
+    }
 }
 
 /// Types that mkfs makes.

@@ -134,7 +134,7 @@ fn hash_tree_is_that_of_veritysetup() {
     let Some(is_right) = verify(&image, &hashes, "--hash-offset=0", &root) else { return };
     assert!(is_right);
     let ours = bench.read("tree.hash");
-    let uuid = ours[16..32].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let uuid = format!("{:032x}", u128::from_be_bytes(ours[16..32].try_into().expect("16 bytes")));
     let uuid = format!("{}-{}-{}-{}-{}", &uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..]);
     let theirs = bench.path("theirs.hash");
     let options = ["format", "--salt=0badcafe", "--uuid", &uuid].map(OsStr::new);
