@@ -10,11 +10,9 @@ use crate::failure::{Failure, Result};
 use crate::fill::fill;
 use crate::free_space;
 use crate::identity::Identity;
-use crate::make::{Made, Target, mkfs_failure, open_device, rules, set_journal};
+use crate::new_volume::{Made, SECTOR_BYTES, Target, mkfs_failure, open_device, rules, set_journal};
 use crate::size::Size;
 
-/// The logical block of an image file.
-const SECTOR_BYTES: u32 = 512;
 /// The block of a hash tree.
 const VERITY_BLOCK: u64 = 4096;
 /// A size for the preview of options.

@@ -36,6 +36,7 @@ mod logging;
 mod ls;
 mod make;
 mod mount;
+mod new_volume;
 mod output;
 #[cfg_attr(not(feature = "profile"), path = "no_profiling.rs")]
 mod profiling;

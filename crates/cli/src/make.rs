@@ -2,27 +2,27 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use diorite::front_end::{AllocationPolicy, host_paths, is_new_file, open_target};
-use diorite::mkfs::{MkfsError, MkfsOptions, MkfsReport, QuotaKind, mkfs, preview};
-use diorite::{BlockDevice, DirectIo, Owner, Timestamp};
-use diorite_copy::{MemoryTree, Summary, VerityReport};
-use diorite_device::{Create, OpenError, OpenOptions as DeviceOptions};
-use rustix::process::{Resource, getrlimit};
+use diorite::mkfs::{MkfsOptions, QuotaKind, mkfs, preview};
+use diorite::{Owner, Timestamp};
+use diorite_copy::MemoryTree;
+use diorite_device::OpenOptions as DeviceOptions;
 use serde_json::json;
 
 use crate::args::{FilesystemType, Mkfs};
 use crate::data::summary_json;
 use crate::devices::what_is_lost;
 use crate::failure::{Failure, Result};
-use crate::fill::{Rules, fill};
+use crate::fill::fill;
 use crate::fit;
 use crate::free_space;
 use crate::identity::{Given, Identity, identify};
 use crate::interrupt;
-use crate::journal_sizes::JournalSizes;
 use crate::location::name_of_image;
+use crate::new_volume::{
+    Made, SECTOR_BYTES, Target, mkfs_failure, no_size, open_device, rules, set_journal, size_of,
+};
 use crate::output::{Output, json_name};
 use crate::size::{ImageSize, Size, counted, human, size_in_words};
 use crate::sources::Sources;
@@ -31,11 +31,6 @@ use crate::volume::uuid_text;
 
 /// The UUID that is none of the content's.
 const RANDOM: &str = "random";
-/// Smaller images cannot hold a filesystem; the user probably forgot the unit.
-const SMALLEST_BYTES: u64 = 16 << 10;
-/// The logical block of an image that does not exist yet.
-const SECTOR_BYTES: u32 = 512;
-
 pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);
     let (mut options, times) = options_of(arguments)?;
@@ -75,21 +70,6 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     if arguments.quiet { Ok(()) } else { show(arguments, image, &made, output) }
 }
 
-/// Where the filesystem is made.
-#[derive(Clone, Copy)]
-pub(crate) struct Target<'a> {
-    pub(crate) arguments: &'a Mkfs,
-    pub(crate) image: &'a Path,
-    pub(crate) is_new: bool,
-}
-
-/// A new filesystem.
-pub(crate) struct Made {
-    pub(crate) report: MkfsReport,
-    pub(crate) summary: Option<Summary>,
-    pub(crate) verity: Option<VerityReport>,
-}
-
 /// Fail for options that need others.
 fn refuse_useless(arguments: &Mkfs, is_fit: bool) -> Result<()> {
     let image = Path::new(&arguments.image).display();
@@ -103,15 +83,6 @@ fn refuse_useless(arguments: &Mkfs, is_fit: bool) -> Result<()> {
         return Ok(());
     };
     Err(Failure::Usage(format!("{image}: not made: {why}")))
-}
-
-/// The size that the arguments name.
-fn size_of(arguments: &Mkfs) -> Option<Size> {
-    match arguments.wanted_size {
-        Some(ImageSize::Bytes(size)) => Some(size),
-        Some(ImageSize::Fit) => None,
-        None => arguments.size,
-    }
 }
 
 /// Print what would be made.
@@ -137,12 +108,6 @@ fn preview_on(
     let report = preview(options, capacity_bytes, block);
     let report = report.map_err(|error| mkfs_failure(image, error))?;
     show(arguments, image, &Made { report, summary: None, verity: None }, output)
-}
-
-/// A new image needs a size.
-fn no_size(image: &Path) -> Failure {
-    let image = image.display();
-    Failure::Usage(format!("{image}: does not exist; give the size of a new image, for instance 1G"))
 }
 
 /// Fail if the target has content.
@@ -180,75 +145,6 @@ fn make_on(
     let mut summary = fill(image, device, (content, content.top()), rules)?;
     summary.attributes_lost += content.attributes_lost();
     Ok(Made { report, summary: Some(summary), verity: None })
-}
-
-/// The rules for the content.
-pub(crate) fn rules(
-    arguments: &Mkfs,
-    options: &MkfsOptions,
-    identity: Identity,
-    allocation: AllocationPolicy,
-) -> Rules {
-    let is_given = arguments.extended.iter().any(|word| word.starts_with("root_owner="));
-    Rules { time: identity.time, allocation, root_owner: is_given.then_some(options.root_owner) }
-}
-
-pub(crate) fn mkfs_failure(image: &Path, error: MkfsError) -> Failure {
-    let text = format!("{}: cannot make the filesystem: {error}", image.display());
-    match error {
-        MkfsError::Io(error) => Failure::of(image.display(), "make the filesystem", &error.into()),
-        // These do not depend on the image.
-        MkfsError::Invalid { .. } | MkfsError::UnknownFeature { .. } | MkfsError::Conflict { .. } => {
-            Failure::Usage(text)
-        }
-        _ => Failure::Failed(text),
-    }
-}
-
-/// Open the target; a new image gets this size.
-pub(crate) fn open_device(target: Target<'_>, size: Option<Size>) -> Result<Arc<dyn BlockDevice>> {
-    let Target { arguments, image, is_new } = target;
-    let name = name_of_image(image)?;
-    if let Some(Size(size)) = size.filter(|size| size.0 < SMALLEST_BYTES) {
-        return Err(Failure::Usage(format!(
-            "{}: {size} bytes are too few for a filesystem; give the size of the image, for instance 1G",
-            image.display()
-        )));
-    }
-    let create = match size {
-        Some(size) if is_new => Create::NewSized(size.0),
-        Some(size) if std::fs::metadata(image).is_ok_and(|found| found.is_file() && found.len() == 0) => {
-            Create::Sized(size.0)
-        }
-        None if is_new => return Err(no_size(image)),
-        _ => Create::Never,
-    };
-    let options = DeviceOptions::read_write().create(create);
-    let open = |options: &DeviceOptions| {
-        open_target(name, options).map_err(|error| match &error {
-            OpenError::Os { source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
-                let why = match getrlimit(Resource::Fsize).current {
-                    Some(limit) => {
-                        format!("this process may write {limit} bytes to a file; raise the limit (ulimit -f)")
-                    }
-                    None => "its filesystem allows no files of that size; use another filesystem".to_owned(),
-                };
-                Failure::Failed(format!("{name}: cannot set the size: {why}, or choose a smaller size"))
-            }
-            OpenError::NotFound { .. } if is_new => Failure::Failed(format!(
-                "{name}: cannot make the image: its directory does not exist; make the directory first"
-            )),
-            _ => Failure::open(&error),
-        })
-    };
-    let device = open(&options)?;
-    let requested = arguments.block_size.map_or(u64::MAX, |size| size.0);
-    if u64::from(device.geometry().logical_block_size) <= requested {
-        return Ok(device);
-    }
-    // Direct I/O cannot transfer such small blocks, so the image is made through the host's page cache.
-    drop(device);
-    open(&options.create(Create::Never).direct(DirectIo::Off))
 }
 
 fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Given)> {
@@ -342,30 +238,6 @@ fn options_of(arguments: &Mkfs) -> Result<(MkfsOptions, Given)> {
     }
     let has_random_uuid = arguments.uuid.as_deref() == Some(RANDOM);
     Ok((options, Given { time, has_random_uuid }))
-}
-
-/// Set the journal's sizes in blocks. The block size may depend on the size of the volume.
-pub(crate) fn set_journal(
-    image: &Path,
-    options: &mut MkfsOptions,
-    sizes: JournalSizes,
-    capacity_bytes: u64,
-    logical_block_size: u32,
-) -> Result<()> {
-    let chosen = preview(options, capacity_bytes, logical_block_size);
-    // Invalid options are reported when the volume is made.
-    let block = chosen.map_or_else(
-        |_| options.block_size.unwrap_or(4096).into(),
-        |volume| volume.layout.block_size.bytes(),
-    );
-    let too_large =
-        |what| move |_| Failure::Failed(format!("{}: not made: {what} is too large", image.display()));
-    let blocks = |size: Option<Size>, what| {
-        size.map(|size| u32::try_from(size.0 / block.max(1)).map_err(too_large(what))).transpose()
-    };
-    options.journal_blocks = blocks(sizes.log, "the size of the journal")?;
-    options.fast_commit_blocks = blocks(sizes.fast_commits, "the size of the area for fast commits")?;
-    Ok(())
 }
 
 /// A number that must fit into fewer bits.

@@ -14,7 +14,7 @@ use crate::fit::bytes_of;
 use crate::identity::Identity;
 use crate::interrupt;
 use crate::location::name_of_image;
-use crate::make::Made;
+use crate::new_volume::Made;
 use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays};
 
