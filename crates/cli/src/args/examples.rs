@@ -19,7 +19,7 @@ const EXAMPLES: [(&str, &[&str]); 44] = [
         "mkfs",
         &[
             "diorite mkfs -L data new.img 1G",
-            "diorite mkfs -d rootfs/ root.img 64M",
+            "diorite mkfs -d rootfs/ --size fit --slack 10% root.img",
             "tar -C rootfs -c . | diorite mkfs -t ext3 -d - tar.img 64M",
         ],
     ),
