@@ -15,10 +15,11 @@ use tar::{EntryType, Header};
 
 use crate::copied_names::{Age, CopiedNames};
 use crate::members::Members;
+use crate::new_file::{make_and_rename, temporary_name};
 use crate::numbers::{self, MAJORS, MINORS, MODES, OWNERS, SECONDS};
 use crate::pax::{Entries, Entry, Forward, SparseMap, Stream};
 use crate::records::{Extended, Sparse, leading_map};
-use crate::tree::{Attributes, Follow, LostAttribute, Meta, Piece, Recorder, Sink};
+use crate::tree::{Attributes, Follow, LostAttribute, Meta, Piece, Recorder, Sink, Target, WriteFile};
 use crate::{Error, Summary, Watch};
 
 /// Size of a write. Reads from a pipe are smaller.
@@ -266,29 +267,37 @@ impl Unpacker<'_> {
         if kind.is_hard_link() {
             return self.hard_link(&link, &path);
         }
-        self.remove_existing(&path)?;
-        match meta.kind {
-            FileKind::Symlink => self.sink.make_link(&path, &link)?,
-            FileKind::Regular => {
-                let map = match sparse {
-                    Some(Sparse::Leading(size)) => {
-                        Some(leading_map(data, size).map_err(|source| self.error(source))?)
-                    }
-                    Some(Sparse::Known(map)) => Some(map),
-                    None => None,
-                };
-                self.report_unknown(kind);
-                match self.sink.recorder() {
-                    Some(recorder) => self.record(recorder, data, &path, size, map)?,
-                    None => self.file(data, &path, size, map)?,
+        let lost = if meta.kind == FileKind::Regular {
+            let map = match sparse {
+                Some(Sparse::Leading(size)) => {
+                    Some(leading_map(data, size).map_err(|source| self.error(source))?)
                 }
+                Some(Sparse::Known(map)) => Some(map),
+                None => None,
+            };
+            self.report_unknown(kind);
+            match self.sink.recorder() {
+                Some(recorder) => {
+                    self.record(recorder, data, &path, size, map)?;
+                    self.sink.set_meta(&path, &meta, &attributes)?
+                }
+                None => self.file(data, &path, (&meta, &attributes), map)?,
             }
-            _ => self.sink.make_node(&path, &meta)?,
-        }
+        } else {
+            let sink = self.sink;
+            self.place(&path, |at| {
+                match meta.kind {
+                    FileKind::Symlink => sink.make_link(at, &link)?,
+                    _ => sink.make_node(at, &meta)?,
+                }
+                sink.set_meta(at, &meta, &attributes)
+            })?
+        };
         self.note_made(&path)?;
         self.note_flags(&path, extended.flags);
         self.summary.others += u64::from(meta.kind != FileKind::Regular);
-        self.set_meta(&path, &meta, &attributes)
+        self.report_lost(&path, lost);
+        Ok(())
     }
 
     fn note_flags(&mut self, path: &Path, flags: InodeFlags) {
@@ -328,7 +337,7 @@ impl Unpacker<'_> {
     fn hard_link(&mut self, link: &[u8], path: &Path) -> Result<(), Error> {
         let original = self.destination(link)?;
         let there = original.as_ref().map(|original| self.sink.existing(original, Follow::No)).transpose()?;
-        let (Some(original), Some(Some(_))) = (&original, there) else {
+        let (Some(original), Some(Some(there))) = (&original, there) else {
             let is_recorded = |(recorder, original): (&dyn Recorder, &PathBuf)| {
                 recorder.link_to_lower_layer(original, path)
             };
@@ -341,11 +350,10 @@ impl Unpacker<'_> {
                 "its original `{link}` does not precede it in the archive; make the archive with both"
             )));
         };
-        if original == path {
-            return Ok(());
+        let is_linked = |at: &Meta| at.kind != FileKind::Directory && at.identity == there.identity;
+        if original != path && !self.existing(path)?.as_ref().is_some_and(is_linked) {
+            self.place(path, |at| self.sink.make_hard_link(original, at))?;
         }
-        self.remove_existing(path)?;
-        self.sink.make_hard_link(original, path)?;
         self.note_made(path)?;
         self.summary.others += 1;
         Ok(())
@@ -436,13 +444,22 @@ impl Unpacker<'_> {
         ))
     }
 
-    /// Later entries of an archive replace earlier ones.
-    fn remove_existing(&self, path: &Path) -> Result<(), Error> {
+    /// Whether a file replaces another one: later entries of an archive replace earlier ones, and files of the destination.
+    fn is_taken(&self, path: &Path) -> Result<bool, Error> {
         match self.existing(path)? {
             Some(existing) if existing.kind == FileKind::Directory => Err(self.two_kinds(path)),
-            Some(_) => self.sink.remove(path),
-            None => Ok(()),
+            existing => Ok(existing.is_some()),
         }
+    }
+
+    fn target<'p>(&self, path: &'p Path) -> Result<Target<'p>, Error> {
+        let temporary = temporary_name(path, &self.sink.mark_of_incomplete());
+        Ok(Target { to: path, temporary, is_taken: self.is_taken(path)? })
+    }
+
+    /// Make anything but a regular file with data. An existing file is replaced when that is done.
+    fn place<T>(&self, path: &Path, make: impl FnOnce(&Path) -> Result<T, Error>) -> Result<T, Error> {
+        if self.is_taken(path)? { make_and_rename(self.sink, &self.target(path)?, make) } else { make(path) }
     }
 
     /// Record where the data of a regular file is.
@@ -466,21 +483,39 @@ impl Unpacker<'_> {
         }
         // A stream is kept as far as it was read.
         data.skip_data().map_err(|source| self.error(source))?;
+        if self.is_taken(path)? {
+            self.sink.remove(path)?;
+        }
         recorder.make_reference(path, size, &pieces)?;
         self.summary.files += 1;
         Ok(())
     }
 
+    /// Make a regular file. Returns the attributes that the destination does not hold.
     fn file(
         &mut self,
         data: &mut impl Read,
         path: &Path,
+        (meta, attributes): (&Meta, &Attributes),
+        sparse: Option<SparseMap>,
+    ) -> Result<Vec<LostAttribute>, Error> {
+        self.watch.begin(path, meta.size);
+        let file = self.sink.create_new(&self.target(path)?, Some(meta.size))?;
+        self.write(data, file.content(), meta.size, sparse)?;
+        let lost = file.set_meta(meta, attributes)?;
+        file.complete()?;
+        self.summary.files += 1;
+        Ok(lost)
+    }
+
+    fn write(
+        &mut self,
+        data: &mut impl Read,
+        file: &dyn WriteFile,
         size: u64,
         sparse: Option<SparseMap>,
     ) -> Result<(), Error> {
         let is_sparse = sparse.is_some();
-        self.watch.begin(path, size);
-        let file = self.sink.create(path, size)?;
         let mut buffer = vec![0; CHUNK_BYTES];
         let pieces = sparse.map_or_else(|| vec![(0, u64::MAX)], |map| map.pieces);
         let mut end = 0;
@@ -507,9 +542,7 @@ impl Unpacker<'_> {
             }
             end = offset;
         }
-        file.set_size(if is_sparse { size } else { end })?;
-        self.summary.files += 1;
-        Ok(())
+        file.set_size(if is_sparse { size } else { end })
     }
 
     fn meta(&self, header: &Header, kind: FileKind, size: u64, extended: &Extended) -> Result<Meta, Error> {
@@ -652,6 +685,54 @@ mod tests {
             let error = unpack_here(&archive(entries), &to).unwrap_err();
             assert!(error.to_string().contains("leads out of the destination"), "{error}");
             assert!(!directory.path().join("evil").exists());
+        }
+    }
+
+    /// A failed or interrupted archive left a part of a file in place of the old one.
+    #[test]
+    fn an_entry_that_cannot_be_completed_leaves_the_old_file() {
+        struct Stop;
+        impl Watch for Stop {
+            fn begin(&self, _: &Path, _: u64) {}
+            fn advance(&self, _: u64) {
+                STOP.set(true);
+            }
+            fn is_cancelled(&self) -> bool {
+                STOP.get()
+            }
+        }
+        thread_local!(static STOP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = diorite::mkfs::MkfsOptions::new(diorite::mkfs::Flavor::Ext4);
+        options.features = "^has_journal".to_owned();
+        let image = directory.path().join("disk.img");
+        let filesystem = diorite::Filesystem::create(image, 16 << 20, &options).unwrap();
+        filesystem.create_dir("/to").unwrap();
+        let image = crate::ImageTree::new(filesystem.clone(), "disk.img", None);
+        let host = directory.path().join("host");
+        std::fs::create_dir(&host).unwrap();
+        let large = archive(&[(EntryType::Regular, "file", "", &vec![1; 3 * CHUNK_BYTES])]);
+        let too_large = archive(&[(EntryType::Regular, "file", "", &vec![1; 20 << 20])]);
+        let cut = &large[..2 * CHUNK_BYTES];
+        for old in [None, Some(b"old".to_vec())] {
+            if let Some(old) = &old {
+                std::fs::write(host.join("file"), old).unwrap();
+                filesystem.write("/to/file", old).unwrap();
+            }
+            for (tree, to) in [(&image as &dyn Sink, Path::new("/to")), (&HostTree::new(), &host)] {
+                STOP.set(false);
+                let stopped = unpack(large.as_slice(), "t.tar", tree, to, &Stop);
+                assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
+                unpack(cut, "t.tar", tree, to, &Unwatched).unwrap_err();
+            }
+            unpack(too_large.as_slice(), "t.tar", &image, Path::new("/to"), &Unwatched).unwrap_err();
+            assert_eq!(filesystem.read("/to/file").ok(), old);
+            assert_eq!(std::fs::read(host.join("file")).ok(), old);
+            let names = || std::fs::read_dir(&host).unwrap().count();
+            assert_eq!(
+                (names(), crate::Source::names(&image, Path::new("/to")).unwrap().names.len()),
+                (usize::from(old.is_some()), usize::from(old.is_some()))
+            );
         }
     }
 

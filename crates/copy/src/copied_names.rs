@@ -85,7 +85,7 @@ mod tests {
     use diorite::{FileKind, Timestamp};
 
     use super::*;
-    use crate::tree::{Attributes, FileTree, LostAttribute, Meta, NewFile, Target, WriteFile};
+    use crate::tree::{Attributes, FileTree, LostAttribute, Meta, NewFile, Target};
 
     /// A FAT directory with the file `a`: names ignore case, and an eviction changes all inode numbers.
     struct Fat {
@@ -130,10 +130,6 @@ mod tests {
         }
 
         fn make_node(&self, _: &Path, _: &Meta) -> Result<(), Error> {
-            unreachable!("only names are asked for")
-        }
-
-        fn create(&self, _: &Path, _: u64) -> Result<Box<dyn WriteFile>, Error> {
             unreachable!("only names are asked for")
         }
 

@@ -253,12 +253,6 @@ impl Sink for HostTree {
             .map_err(|errno| Error::host(path, "make the node", errno))
     }
 
-    fn create(&self, path: &Path, _: u64) -> Result<Box<dyn WriteFile>, Error> {
-        let open = || fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(reachable(path)?);
-        let file = open().map_err(|error| Error::host(path, "create", error))?;
-        Ok(Box::new(HostFile { file, path: path.to_owned() }))
-    }
-
     /// A file without a name (`O_TMPFILE`), if the filesystem has them: a killed process leaves nothing.
     fn create_new(&self, target: &Target<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
         let directory = target.to.parent().filter(|parent| !parent.as_os_str().is_empty());

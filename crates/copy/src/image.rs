@@ -253,11 +253,6 @@ impl Sink for ImageTree {
         Ok(())
     }
 
-    fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error> {
-        let opened = self.options(size).write(true).create_new(true).mode(0o600).open(path);
-        Ok(Box::new(self.file(opened.map_err(self.error(path, "create"))?, path)))
-    }
-
     fn create_new(&self, target: &Target<'_>, size: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
         let direct = self.direct(size.unwrap_or(0));
         // The data of a small cached file is written back later in any case.

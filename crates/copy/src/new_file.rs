@@ -237,24 +237,6 @@ impl<'a> FileMaker<'a> {
         make(self, &target, sync).map(|()| true)
     }
 
-    /// Call `make` with the temporary name, and rename the result.
-    fn make_and_rename(
-        &mut self,
-        target: &Target<'_>,
-        make: impl FnOnce(&mut Self, &Path) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let temporary = &target.temporary;
-        // A killed run can have left one.
-        if self.sink.existing(temporary, Follow::No)?.is_some() {
-            self.sink.remove(temporary)?;
-        }
-        make(self, temporary).and_then(|()| self.sink.rename(temporary, target.to)).map_err(|error| {
-            // The first error is reported. The temporary file may not exist.
-            let _ = self.sink.remove(temporary);
-            error.about(temporary, target.to)
-        })
-    }
-
     /// A file replaces no directory, and no device or pipe either: the user may have wanted to write into it, also through a link such as
     /// `/dev/stdout`. In a tree, a device replaces a device.
     fn refuse_to_replace(&self, to: &Path, existing: &Meta, new: &Meta) -> Result<(), Error> {
@@ -310,15 +292,15 @@ impl<'a> FileMaker<'a> {
             let reader = item.source.open(item.path, meta)?;
             return self.make_regular(&mut Content::File(item, &*reader), target, sync);
         }
-        self.make_and_rename(target, |maker, at| {
-            if let Some(original) = maker.linked.original(meta.identity).filter(|_| meta.links > 1) {
-                return maker.sink.make_hard_link(original, at);
+        make_and_rename(self.sink, target, |at| {
+            if let Some(original) = self.linked.original(meta.identity).filter(|_| meta.links > 1) {
+                return self.sink.make_hard_link(original, at);
             }
             match meta.kind {
-                FileKind::Symlink => maker.sink.make_link(at, &item.source.link_target(item.path)?)?,
-                _ => maker.sink.make_node(at, meta)?,
+                FileKind::Symlink => self.sink.make_link(at, &item.source.link_target(item.path)?)?,
+                _ => self.sink.make_node(at, meta)?,
             }
-            maker.finish_attributes(item, at, target.to)
+            self.finish_attributes(item, at, target.to)
         })?;
         self.summary.others += 1;
         Ok(())
@@ -411,6 +393,25 @@ impl<'a> FileMaker<'a> {
             self.watch.failed(attribute.into_error(self.sink.name_of(to)));
         }
     }
+}
+
+/// Call `make` with the temporary name, and rename the result.
+pub(crate) fn make_and_rename<T>(
+    sink: &dyn Sink,
+    target: &Target<'_>,
+    make: impl FnOnce(&Path) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let temporary = &target.temporary;
+    // A killed run can have left one.
+    if sink.existing(temporary, Follow::No)?.is_some() {
+        sink.remove(temporary)?;
+    }
+    let made = make(temporary).and_then(|made| sink.rename(temporary, target.to).map(|()| made));
+    made.map_err(|error| {
+        // The first error is reported. The temporary file may not exist.
+        let _ = sink.remove(temporary);
+        error.about(temporary, target.to)
+    })
 }
 
 /// The name of an incomplete file: hidden, in the same directory.

@@ -206,10 +206,6 @@ impl Sink for Rehearsal<'_> {
         Ok(())
     }
 
-    fn create(&self, _: &Path, _: u64) -> Result<Box<dyn WriteFile>, Error> {
-        Ok(Box::new(Nowhere))
-    }
-
     fn create_new(&self, _: &Target<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
         Ok(Box::new(Nowhere))
     }

@@ -178,8 +178,6 @@ pub trait Sink: FileTree {
     fn make_hard_link(&self, original: &Path, path: &Path) -> Result<(), Error>;
     /// Make a device node, pipe or socket.
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error>;
-    /// Make a regular file. It must not exist.
-    fn create(&self, path: &Path, size: u64) -> Result<Box<dyn WriteFile>, Error>;
     /// Make a regular file that gets the name of `target` when it is complete. `size` is its final size, if known.
     fn create_new(&self, target: &Target<'_>, size: Option<u64>) -> Result<Box<dyn NewFile>, Error>;
     /// Open a pipe or a device for writing; links are followed. `None` if this tree cannot write to one. Stops waiting for a reader when

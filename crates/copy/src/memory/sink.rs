@@ -13,7 +13,7 @@ use crate::memory::arena::{Arena, Content, Node, NodeId};
 use crate::memory::pieces::without_zeros;
 use crate::memory::{LowerLink, MemoryTree, Role, directory_meta};
 use crate::tree::{
-    Attributes, FileTree, Follow, LostAttribute, Meta, NewFile, Piece, Recorder, Sink, Target, WriteFile,
+    Attributes, FileTree, Follow, LostAttribute, Meta, NewFile, Piece, Recorder, Sink, Target,
 };
 
 /// The largest value of an extended attribute in Linux (`XATTR_SIZE_MAX`).
@@ -115,10 +115,6 @@ impl Sink for MemoryTree {
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
         let meta = Meta { size: 0, links: 1, ..meta.clone() };
         self.add(path, Node::new(meta, Content::Nothing), "make the node").map(drop)
-    }
-
-    fn create(&self, path: &Path, _: u64) -> Result<Box<dyn WriteFile>, Error> {
-        Err(self.no_data(path))
     }
 
     fn create_new(&self, target: &Target<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
