@@ -1,10 +1,11 @@
 //! The command edit: a file of an image in the user's editor.
 
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use diorite::{Access, Filesystem};
+use diorite::{Access, Filesystem, Unaligned};
 use serde_json::json;
 
 use crate::args::Edit;
@@ -51,6 +52,7 @@ pub(crate) fn edit(arguments: &Edit, images: &mut Images, output: &mut Output) -
     let (image, path) = in_image(location)?;
     let filesystem = images.open(image, Access::ReadWrite)?;
     let before = content(&filesystem, location, path)?;
+    check_parent(&filesystem, location, path)?;
     let directory =
         tempfile::tempdir().map_err(|error| Failure::host("the temporary directory", "make", &error))?;
     // The editor chooses the syntax by the name.
@@ -63,19 +65,25 @@ pub(crate) fn edit(arguments: &Edit, images: &mut Images, output: &mut Output) -
     output.flush()?;
     let status = Command::new("sh").args(["-c", &format!("{command} \"$1\""), "sh"]).arg(&copy).status();
     let status = status.map_err(|error| Failure::host(&command, "start the editor", &error))?;
-    interrupt::check()?;
-    if !status.success() {
-        return Err(Failure::Failed(format!(
-            "{location}: not changed: the editor `{command}` failed ({status})"
-        )));
-    }
     #[expect(clippy::disallowed_methods, reason = "the copy for the editor")]
-    let after =
-        std::fs::read(&copy).map_err(|error| Failure::host(copy.display(), "read the copy", &error))?;
-    let is_changed = after != before;
-    if is_changed {
-        replace(&filesystem, location, path, &after)?;
-    } else if !arguments.common.reporting.json {
+    let after = std::fs::read(&copy);
+    let saved = interrupt::check().and_then(|()| {
+        if !status.success() {
+            let why = format!("the editor `{command}` failed ({status})");
+            return Err(Failure::Failed(format!("{location}: not changed: {why}")));
+        }
+        let after = after.as_ref().map_err(|error| Failure::host(copy.display(), "read the copy", error))?;
+        if *after != before {
+            save(&filesystem, location, path, &before, after)?;
+        }
+        Ok(*after != before)
+    });
+    if saved.is_err() && after.is_ok_and(|after| after != before) {
+        let _ = directory.keep();
+        complain(&format!("{location}: the edited text is kept in {}", copy.display()));
+    }
+    let is_changed = saved?;
+    if !is_changed && !arguments.common.reporting.json {
         complain(&format!("{location}: not changed"));
     }
     report(
@@ -86,10 +94,56 @@ pub(crate) fn edit(arguments: &Edit, images: &mut Images, output: &mut Output) -
     )
 }
 
-/// Give the file the content under a temporary name, so that a failure leaves the old file.
-fn replace(filesystem: &Filesystem, location: &Location, path: &Path, content: &[u8]) -> Result<()> {
+/// Fails before the editor starts if the file could not be made.
+fn check_parent(filesystem: &Filesystem, location: &Location, path: &Path) -> Result<()> {
+    let failure = |error| Failure::of(location, "edit", &error);
+    let canonical = diorite_files::canonical(filesystem, path).map_err(failure)?;
+    let parent = filesystem.metadata(canonical.parent().unwrap_or(&canonical)).map_err(failure)?;
+    if !parent.is_dir() || path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(Failure::Failed(format!(
+            "{location}: cannot edit: it is no name of a file in a directory"
+        )));
+    }
+    Ok(())
+}
+
+/// Give the file the new content, and make it durable.
+fn save(
+    filesystem: &Filesystem,
+    location: &Location,
+    path: &Path,
+    before: &[u8],
+    after: &[u8],
+) -> Result<()> {
     let failure = |error| Failure::of(location, "write", &error);
     let path = &diorite_files::canonical(filesystem, path).map_err(failure)?;
+    let has_other_names = filesystem.metadata(path).is_ok_and(|file| file.links > 1);
+    let saved = if has_other_names {
+        overwrite(filesystem, path, before, after)
+    } else {
+        replace(filesystem, path, after)
+    };
+    saved.and_then(|()| filesystem.sync()).map_err(failure)
+}
+
+/// Write into the file itself, so that its other names stay names of it. After an error it gets its old content back, which needs no new
+/// blocks. If the machine stops meanwhile, the file can have parts of both contents.
+fn overwrite(filesystem: &Filesystem, path: &Path, before: &[u8], after: &[u8]) -> diorite::Result<()> {
+    let file = filesystem.open_options().read(true).write(true).unaligned(Unaligned::Bounce).open(path)?;
+    let put = |content: &[u8]| {
+        file.write_all_at(content, 0)?;
+        // A file in a cache may get its blocks only now.
+        file.sync_all()?;
+        file.set_len(content.len() as u64)
+    };
+    put(after).inspect_err(|_| {
+        // The first error is reported.
+        let _ = put(before);
+    })
+}
+
+/// Give the file the content under a temporary name, so that a failure leaves the old file.
+fn replace(filesystem: &Filesystem, path: &Path, content: &[u8]) -> diorite::Result<()> {
     let temporary = diorite_copy::incomplete_name(path);
     let replaced = filesystem.write(&temporary, content).and_then(|()| {
         if let Ok(old) = filesystem.resolve(path) {
@@ -105,11 +159,12 @@ fn replace(filesystem: &Filesystem, location: &Location, path: &Path, content: &
                 ..Default::default()
             })?;
         }
+        // Its blocks are allocated before it replaces the old file.
+        filesystem.sync()?;
         filesystem.rename(&temporary, path)
     });
-    replaced.map_err(|error| {
+    replaced.inspect_err(|_| {
         // The first error is reported.
         let _ = filesystem.remove_file(&temporary);
-        failure(error)
     })
 }

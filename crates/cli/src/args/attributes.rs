@@ -280,7 +280,8 @@ pub(crate) struct Edit {
     /// The editor [default: $VISUAL, $EDITOR or vi]
     #[arg(long, value_name = "COMMAND")]
     pub(crate) editor: Option<String>,
-    /// File, as IMAGE:/path; a missing file is made
+    /// File, as IMAGE:/path; a missing file is made. A file with several names is written in place and keeps them; any other is replaced when
+    /// the new text is on the disk
     #[arg(value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
     pub(crate) path: Location,
     #[command(flatten)]

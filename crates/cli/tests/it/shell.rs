@@ -78,3 +78,60 @@ fn an_editor_changes_a_file_or_leaves_it() {
     assert_eq!(bench.run("ls d.img:/"), "f\nlost+found\n");
     bench.must_be_clean("d.img");
 }
+
+/// The text was deleted with the temporary directory.
+#[test]
+fn edited_text_that_cannot_be_saved_is_kept() {
+    let bench = Bench::new();
+    bench.run("mkfs -q d.img 2M");
+    bench.write("f", b"one\n");
+    bench.run("cp f d.img:/f");
+    bench.run("ln d.img:/f d.img:/g");
+    bench.run("cp f d.img:/single");
+    let edit = |editor: &str, path: &str| {
+        let path = format!("d.img:{path}");
+        let mut command = bench.diorite(["edit", "--editor", editor, &path]);
+        let output = command.env("TMPDIR", bench.directory.path()).output().expect("the program starts");
+        (output.status.code(), text(&output.stderr))
+    };
+    // Before the editor starts.
+    for path in ["/missing/f", "/f/below", "/new/"] {
+        let (status, said) = edit("touch started; true", path);
+        assert!(status == Some(1) && said.contains(path), "{said}");
+    }
+    assert_eq!(bench.names(), ["d.img", "f"]);
+    // No space, for a file with several names, with one and with none yet.
+    for path in ["/f", "/single", "/new"] {
+        let (status, said) = edit("head -c 3000000 /dev/zero >", path);
+        assert_eq!(status, Some(1), "{said}");
+        let kept = said.lines().find_map(|line| line.split_once("is kept in ")).expect("its path").1;
+        let kept = std::path::Path::new(kept);
+        assert_eq!(kept.metadata().expect("the text").len(), 3_000_000);
+        std::fs::remove_dir_all(kept.parent().expect("its directory")).expect("it is there");
+    }
+    assert_eq!(bench.run("cat d.img:/f d.img:/g d.img:/single"), "one\none\none\n");
+    assert_eq!(bench.run("ls d.img:/"), "f\ng\nlost+found\nsingle\n");
+    // An editor that fails after a change.
+    let (status, said) = edit("sed -i s/one/two/ $1; false", "/f");
+    assert!(status == Some(1) && said.contains("is kept in"), "{said}");
+    bench.must_be_clean("d.img");
+}
+
+/// The edited name became another file.
+#[test]
+fn edit_keeps_the_names_of_a_file() {
+    let bench = Bench::new();
+    bench.run("mkfs -q d.img 16M");
+    bench.write("f", b"a longer text\n");
+    bench.run("cp f d.img:/f");
+    bench.run("ln d.img:/f d.img:/g");
+    for (editor, content) in
+        [("sed -i s/longer//", "a  text\n"), ("sed -i s/text/very/g\\;s/a/much/", "much  very\n")]
+    {
+        let output = bench.diorite(["edit", "--editor", editor, "d.img:/f"]).output().expect("it starts");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(bench.run("cat d.img:/f d.img:/g"), content.repeat(2));
+    }
+    assert_eq!(bench.run("stat -c %h d.img:/g"), "2\n");
+    bench.must_be_clean("d.img");
+}
