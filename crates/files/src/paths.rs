@@ -80,8 +80,8 @@ pub fn has_pattern(path: &Path) -> bool {
     path.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte))
 }
 
-/// The paths that fit a path with patterns, sorted. A pattern fits within one name, and a leading dot must be written, as in a shell. A file
-/// with the whole name, and a path that nothing fits, stand for themselves.
+/// The paths that fit a path with patterns, sorted. A pattern fits within one name, and a leading dot must be written, as in a shell. With
+/// a slash at the end, only directories fit. A file with the whole name, and a path that nothing fits, stand for themselves.
 ///
 /// # Errors
 /// A directory cannot be read.
@@ -118,6 +118,13 @@ pub fn expand(filesystem: &Filesystem, path: &Path) -> Result<Vec<PathBuf>> {
             }
             names.sort_unstable();
             found.extend(names.iter().map(|name| directory.join(OsStr::from_bytes(name))));
+        }
+    }
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        found.retain(|path| filesystem.metadata(path).is_ok_and(|at| at.is_dir()));
+        // The slash stays, so that a link means its directory.
+        for path in &mut found {
+            path.push("");
         }
     }
     found.retain(|path| filesystem.symlink_metadata(path).is_ok());

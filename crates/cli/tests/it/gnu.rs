@@ -362,12 +362,22 @@ fn patterns_are_those_of_a_shell() {
         "@/[!a]*",
         "@/*/deep/big.bin",
         "@/no*thing",
+        "@/*/",
+        "@/src/*/",
+        "@/*.c/",
     ] {
         let (_, wanted) = twins.host(&format!("ls -d {pattern}"));
         let (status, got) = twins.image(&format!("ls -d '{pattern}'"));
         assert_eq!(got, wanted, "{pattern}");
         assert_eq!(status, Some(i32::from(wanted.is_empty())), "{pattern}");
     }
+    // Files and links fit no pattern with a slash at its end: they were removed.
+    twins.0.run("mkdir -p d.img:/k/d");
+    twins.0.run("cp t/lines d.img:/k/f");
+    twins.0.run("ln -s f d.img:/k/l");
+    twins.0.run("rm -r d.img:/k/*/");
+    assert_eq!(twins.0.run("ls d.img:/k"), "f\nl\n");
+    twins.0.run("rm -r d.img:/k");
     // A name with the characters of a pattern is itself.
     twins.0.write("star", b"1");
     twins.0.run("cp star d.img:/*");
