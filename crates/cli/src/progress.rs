@@ -123,6 +123,13 @@ impl CopyProgress {
     }
 }
 
+impl CopyProgress {
+    fn say(&self, line: &str) {
+        let printed = self.bar.suspend(|| writeln!(Stdout::lock(), "{}", visible(line)));
+        self.is_unread.fetch_or(printed.is_err(), Ordering::Relaxed);
+    }
+}
+
 impl Watch for CopyProgress {
     fn begin(&self, name: &Path, size: u64) {
         if size > LARGE_BYTES || self.started.elapsed() > SHOW_AFTER {
@@ -148,9 +155,13 @@ impl Watch for CopyProgress {
 
     fn copied(&self, source: &dyn FileTree, from: &Path, sink: &dyn FileTree, to: &Path) {
         if self.says.copied {
-            let line = format!("{} -> {}", source.name_of(from), sink.name_of(to));
-            let printed = self.bar.suspend(|| writeln!(Stdout::lock(), "{}", visible(&line)));
-            self.is_unread.fetch_or(printed.is_err(), Ordering::Relaxed);
+            self.say(&format!("{} -> {}", source.name_of(from), sink.name_of(to)));
+        }
+    }
+
+    fn updated(&self, sink: &dyn FileTree, to: &Path, what: &[&str]) {
+        if self.says.copied {
+            self.say(&format!("{} of {}", what.join(", "), sink.name_of(to)));
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use diorite::{Access, FileKind};
 use diorite_copy::{
     Clobber, CompareOptions, Copier, CopyOptions, Depth, Difference, Follow, OnFailure, Rehearsal, Selected,
-    Selection, Sink, Source, Sync, compare, remove_extra,
+    Selection, Sink, Source, Sync, compare, is_within, remove_extra,
 };
 use diorite_files::Pattern;
 use serde_json::{Value, json};
@@ -21,15 +21,79 @@ use crate::location::Location;
 use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays};
 
-/// The destination of a source without a trailing slash is below `to`, as in rsync.
-fn destination(from: &Location, to: &Location) -> PathBuf {
-    let (from, to) = (path_of(from), path_of(to));
-    let has_slash =
-        from.as_os_str().as_bytes().ends_with(b"/") || from.as_os_str().as_bytes().ends_with(b"/.");
-    match from.file_name() {
-        Some(name) if !has_slash => to.join(name),
-        _ => to.to_owned(),
+/// Where a source goes.
+enum Place {
+    /// To the destination itself, which can be a link to a directory.
+    Content(PathBuf),
+    /// To an entry of the destination. A link there is not followed.
+    Entry(PathBuf),
+}
+
+impl Place {
+    /// A source without a trailing slash is an entry of the destination, as in rsync.
+    fn of(from: &Location, to: &Location) -> Self {
+        let (from, to) = (path_of(from), path_of(to));
+        let bytes = from.as_os_str().as_bytes();
+        let has_slash = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
+        match from.file_name() {
+            Some(name) if !has_slash => Self::Entry(to.join(name)),
+            _ => Self::Content(to.to_owned()),
+        }
     }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Content(path) | Self::Entry(path) => path,
+        }
+    }
+
+    /// Whether a link at the path is followed, in the source and in the destination.
+    fn follow(&self) -> Follow {
+        match self {
+            Self::Content(_) => Follow::Yes,
+            Self::Entry(_) => Follow::No,
+        }
+    }
+}
+
+/// Reject a directory as the destination that is, has in it, or is in the source: the copy or the removal would change its own source.
+fn refuse_nesting(from: &Location, source: &dyn Sink, target: &dyn Sink, place: &Place) -> Result<()> {
+    let identity = |sink: &dyn Sink, path: &Path, follow| {
+        let there = sink.existing(path, follow)?;
+        Ok::<_, Failure>(there.filter(|at| at.kind == FileKind::Directory).map(|at| at.identity))
+    };
+    let Some(tree) = identity(source, path_of(from), place.follow())? else { return Ok(()) };
+    let destination = identity(target, place.path(), place.follow())?;
+    let refused =
+        |why| Err(Failure::Failed(format!("{from}: not copied: {why}; choose another destination")));
+    if destination == Some(tree) {
+        return refused("source and destination are the same directory");
+    }
+    if destination.is_some_and(|there| is_within(source, path_of(from), there)) {
+        return refused("it is inside of the destination");
+    }
+    // The directory that the destination is or will be in.
+    let above = place.path().ancestors().skip(usize::from(destination.is_none()));
+    let above = above.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    let existing =
+        above.into_iter().find(|path| target.existing(path, Follow::Yes).is_ok_and(|at| at.is_some()));
+    if existing.is_some_and(|path| is_within(target, path, tree)) {
+        return refused("the destination is inside of it");
+    }
+    Ok(())
+}
+
+/// Remove a file or a link that is where a directory will be, as [`remove_extra`] does with entries.
+fn make_way(target: &dyn Sink, place: &Place, dry_run: bool) -> Result<Option<PathBuf>> {
+    let path = place.path();
+    let Some(there) = target.existing(path, place.follow())? else { return Ok(None) };
+    if there.kind == FileKind::Directory || matches!(place, Place::Content(_)) || target.is_image(&there) {
+        return Ok(None);
+    }
+    if !dry_run {
+        target.remove(path)?;
+    }
+    Ok(Some(path.to_owned()))
 }
 
 pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Output) -> Result<()> {
@@ -41,7 +105,9 @@ pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Outp
     let target = open_side(to, access, std::slice::from_ref(from), images)?;
     let access = if is_same_side(from, to) { access } else { Access::ReadOnly };
     let source = open_side(from, access, std::slice::from_ref(to), images)?;
-    let destination = destination(from, to);
+    let place = Place::of(from, to);
+    refuse_nesting(from, &*source, &*target, &place)?;
+    let destination = place.path();
     let patterns: Vec<Pattern> = arguments.exclude.iter().map(|text| Pattern::new(text)).collect();
     let is_kept = |below: &Path| {
         let (name, below) = (below.file_name().unwrap_or_default().as_bytes(), below.as_os_str().as_bytes());
@@ -52,14 +118,22 @@ pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Outp
     let exclude: Option<&dyn Fn(&Path) -> bool> = if patterns.is_empty() { None } else { Some(&is_excluded) };
     let selection = Selection { exclude, without_data: arguments.dry_run, ..Selection::default() };
     let selected = Selected::new(&*source, selection, start);
-    let is_directory = source.meta(start, Follow::Yes)?.kind == FileKind::Directory;
+    let is_directory = source.meta(start, place.follow())?.kind == FileKind::Directory;
     let (json, shows) = (arguments.common.reporting.json, arguments.verbose || arguments.dry_run);
     let says = CopySays { copied: shows && !json, ..CopySays::default() };
     let progress = CopyProgress::new(0, interrupt::cancel(), says);
     let mut removed: Vec<PathBuf> = Vec::new();
-    if arguments.delete && is_directory && target.existing(&destination, Follow::Yes)?.is_some() {
+    let is_there = || {
+        let there = target.existing(destination, place.follow())?;
+        Ok::<_, Failure>(there.is_some_and(|there| there.kind == FileKind::Directory))
+    };
+    let exists = is_there()?;
+    if arguments.delete && is_directory && !exists {
+        removed.extend(make_way(&*target, &place, arguments.dry_run)?);
+    }
+    if arguments.delete && is_directory && exists {
         let mut note = |path: &Path| removed.push(path.to_owned());
-        let there = (&*target, &*destination);
+        let there = (&*target, destination);
         remove_extra((&*source, start), there, &is_kept, arguments.dry_run, &progress, &mut note)?;
     }
     if shows && !json {
@@ -77,12 +151,10 @@ pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Outp
         on_failure: OnFailure::GoOn,
     };
     let mut copier = Copier::new(sink, options, &progress);
-    let exists =
-        target.existing(&destination, Follow::Yes)?.is_some_and(|there| there.kind == FileKind::Directory);
     let copied = if is_directory && exists {
-        copier.copy_content(&selected, start, &destination)
+        copier.copy_content(&selected, start, destination)
     } else {
-        copier.copy(&selected, start, &destination)
+        copier.copy(&selected, start, destination)
     };
     let finished = copied.and_then(|()| copier.finish());
     progress.finish();

@@ -229,11 +229,11 @@ pub trait Side: Source + Sink {}
 
 impl<T: Source + Sink> Side for T {}
 
-/// Remove what `destination` has and `source` does not, below directories that both have. A name that `keeps` says stays. `removed` gets each
-/// path; with `dry_run` nothing is removed.
+/// Remove what `destination` has and `source` does not, below directories that both have. A name that `keeps` says stays, with the directories
+/// above it. `removed` gets each path; with `dry_run` nothing is removed.
 ///
 /// # Errors
-/// A directory cannot be read, a file cannot be removed, or the watch is cancelled.
+/// A directory cannot be read, a file cannot be removed or holds the image of the other side, or the watch is cancelled.
 pub fn remove_extra(
     source: Start<'_>,
     destination: (&dyn Side, &Path),
@@ -242,6 +242,7 @@ pub fn remove_extra(
     watch: &dyn Watch,
     removed: &mut dyn FnMut(&Path),
 ) -> Result<(), Error> {
+    let mut removal = Removal { destination, keeps, dry_run, watch, removed };
     let mut waiting = vec![PathBuf::new()];
     while let Some(path) = waiting.pop() {
         if watch.is_cancelled() {
@@ -255,11 +256,10 @@ pub fn remove_extra(
         }
         for name in destination.0.names(&to)?.names {
             let at = path.join(OsStr::from_bytes(&name));
-            let there = below(destination.1, &at);
             if keeps(&at) {
                 continue;
             }
-            let meta = destination.0.meta(&there, Follow::No)?;
+            let meta = destination.0.meta(&below(destination.1, &at), Follow::No)?;
             let is_directory = meta.kind == FileKind::Directory;
             let is_wanted = wanted.names.binary_search(&name).is_ok();
             let ours = is_wanted.then(|| source.0.meta(&below(source.1, &at), Follow::No)).transpose()?;
@@ -270,36 +270,58 @@ pub fn remove_extra(
                         waiting.push(at);
                     }
                 }
-                _ => remove(destination.0, &there, &meta, dry_run, removed)?,
+                _ => removal.remove(at, &meta)?,
             }
         }
     }
     Ok(())
 }
 
-/// Remove a file, or a directory with everything in it.
-fn remove(
-    side: &dyn Side,
-    path: &Path,
-    meta: &Meta,
+struct Removal<'a, 'f> {
+    destination: (&'a dyn Side, &'a Path),
+    keeps: &'a dyn Fn(&Path) -> bool,
     dry_run: bool,
-    removed: &mut dyn FnMut(&Path),
-) -> Result<(), Error> {
-    let mut waiting = vec![(path.to_owned(), meta.kind, false)];
-    while let Some((path, kind, is_empty)) = waiting.pop() {
-        if kind == FileKind::Directory && !is_empty {
-            waiting.push((path.clone(), kind, true));
-            for name in side.names(&path)?.names {
-                let entry = path.join(OsStr::from_bytes(&name));
-                let kind = side.meta(&entry, Follow::No)?.kind;
-                waiting.push((entry, kind, false));
+    watch: &'a dyn Watch,
+    removed: &'f mut dyn FnMut(&Path),
+}
+
+impl Removal<'_, '_> {
+    /// Remove a file, or a directory with everything in it that is not kept. `path` is below the destination.
+    fn remove(&mut self, path: PathBuf, meta: &Meta) -> Result<(), Error> {
+        let side = self.destination.0;
+        let mut occupied: HashSet<PathBuf> = HashSet::new();
+        let mut waiting = vec![(path, meta.clone(), false)];
+        while let Some((path, meta, is_listed)) = waiting.pop() {
+            if self.watch.is_cancelled() {
+                return Err(Error::Interrupted);
             }
-            continue;
+            let there = below(self.destination.1, &path);
+            let is_directory = meta.kind == FileKind::Directory;
+            if is_directory && !is_listed {
+                waiting.push((path.clone(), meta, true));
+                for name in side.names(&there)?.names {
+                    let entry = path.join(OsStr::from_bytes(&name));
+                    if (self.keeps)(&entry) {
+                        occupied.extend(path.ancestors().map(Path::to_owned));
+                    } else {
+                        let meta = side.meta(&below(self.destination.1, &entry), Follow::No)?;
+                        waiting.push((entry, meta, false));
+                    }
+                }
+                continue;
+            }
+            if occupied.contains(&path) {
+                continue;
+            }
+            if side.is_image(&meta) {
+                let why = "this copy uses it as an image; leave it out with --exclude".to_owned();
+                return Err(Error::Refused { name: side.name_of(&there), what: "not removed", why });
+            }
+            if !self.dry_run {
+                if is_directory { side.remove_directory(&there)? } else { side.remove(&there)? }
+            }
+            (self.removed)(&there);
         }
-        if !dry_run {
-            if kind == FileKind::Directory { side.remove_directory(&path)? } else { side.remove(&path)? }
-        }
-        removed(&path);
+        Ok(())
     }
-    Ok(())
 }

@@ -9,7 +9,7 @@ use diorite::FileKind;
 
 use crate::copied_names::{Age, CopiedNames};
 use crate::new_file::{
-    Content, CopyOptions, Depth, FileMaker, Item, OnFailure, Sync, cannot_be_replaced, is_special,
+    Clobber, Content, CopyOptions, Depth, FileMaker, Item, OnFailure, Sync, cannot_be_replaced, is_special,
 };
 use crate::tree::{Follow, Meta, Names, ReadStream, Sink, Source};
 use crate::{Error, Summary, Watch};
@@ -243,6 +243,13 @@ impl<'a> Copier<'a> {
 
     /// Copy the entries of a directory, and then its attributes, even if an entry failed (invariant 3).
     fn copy_into(&mut self, directory: Item<'_>, to: &Path, names: Names, age: Age) -> Result<(), Error> {
+        // Before the entries change its time.
+        if age == Age::Existing
+            && self.files.options.clobber == Clobber::KeepSame
+            && let Some(existing) = self.files.sink.existing(to, Follow::No)?
+        {
+            self.files.remove_outdated(directory, to, &existing)?;
+        }
         let copied = self.copy_entries(directory, to, &names.names, age);
         let finished = self.files.finish_attributes(directory, to, to);
         let finished = finished.and_then(|()| self.files.note_flags(directory, to));

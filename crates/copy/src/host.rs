@@ -302,6 +302,26 @@ impl Sink for HostTree {
         Subject::At(&at).set_all(path, meta, attributes, self.is_root)
     }
 
+    fn existing_attributes(&self, path: &Path) -> Result<Attributes, Error> {
+        self.attributes(path)
+    }
+
+    fn remove_attributes(&self, path: &Path, names: &[Vec<u8>]) -> Result<(), Error> {
+        let failed = |error: io::Error| Error::host(path, "remove an extended attribute", error);
+        let at = reachable(path).map_err(failed)?;
+        for name in names {
+            match rustix::fs::lremovexattr(&*at, OsStr::from_bytes(name)) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(errno) => return Err(failed(errno.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn takes_all_attributes(&self) -> bool {
+        self.is_root
+    }
+
     fn add_flags(&self, _: &Path, _: InodeFlags) -> Result<(), String> {
         Err("flags are set in images only".to_owned())
     }

@@ -305,6 +305,18 @@ impl Sink for ImageTree {
         self.set_node_meta(&node, path, meta, attributes)
     }
 
+    fn existing_attributes(&self, path: &Path) -> Result<Attributes, Error> {
+        self.attributes(path)
+    }
+
+    fn remove_attributes(&self, path: &Path, names: &[Vec<u8>]) -> Result<(), Error> {
+        let remove = || {
+            let node = self.filesystem.resolve_link(path)?;
+            names.iter().try_for_each(|name| node.remove_xattr(name))
+        };
+        remove().map_err(self.error(path, "remove an extended attribute"))
+    }
+
     fn add_flags(&self, path: &Path, flags: InodeFlags) -> Result<(), String> {
         let add = || {
             let node = self.filesystem.resolve_link(path)?;

@@ -37,6 +37,7 @@ mod needs;
 mod new_file;
 mod numbers;
 mod oci;
+mod outdated;
 mod pack;
 mod pax;
 mod records;
@@ -109,6 +110,10 @@ pub trait Watch: Send + std::marker::Sync {
         to: &std::path::Path,
     ) {
         let _ = (source, from, sink, to);
+    }
+    /// Only these attributes of an existing file were changed.
+    fn updated(&self, sink: &dyn FileTree, to: &std::path::Path, what: &[&str]) {
+        let _ = (sink, to, what);
     }
     /// An entry of an archive begins.
     fn entry(&self, name: &[u8]) {

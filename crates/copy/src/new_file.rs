@@ -12,6 +12,7 @@ use diorite::front_end::InodeFlags;
 use crate::compare::is_up_to_date;
 use crate::file_data::{Copied, FileData};
 use crate::linked::Linked;
+use crate::outdated::Outdated;
 use crate::tree::{
     Attributes, Follow, LostAttribute, Meta, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
 };
@@ -30,7 +31,7 @@ pub enum Clobber {
     Keep,
     /// It is replaced if the source was changed later.
     KeepNewer,
-    /// It is replaced unless it has the size and the modification time of the source; then only owner and permissions are set.
+    /// It is replaced unless it has the size and the modification time of the source; then only its attributes are set.
     KeepSame,
 }
 
@@ -166,14 +167,27 @@ impl<'a> FileMaker<'a> {
         if !is_up_to_date(item.source, item.path, item.meta, self.sink, to, &existing)? {
             return Ok(false);
         }
-        let owner = |meta: &Meta| (meta.permissions, meta.uid, meta.gid);
-        if owner(&item.meta.safe()) != owner(&existing) {
+        if self.remove_outdated(item, to, &existing)? {
             self.finish_attributes(item, to, to)?;
         }
         if item.meta.links > 1 {
             self.linked.note(item.meta.identity, to);
         }
         self.summary.skipped += 1;
+        Ok(true)
+    }
+
+    /// Remove the extended attributes that the source does not have, and report all differences of the attributes. Returns whether there are
+    /// any; [`Self::finish_attributes`] sets the others.
+    pub(crate) fn remove_outdated(&self, item: Item<'_>, to: &Path, existing: &Meta) -> Result<bool, Error> {
+        let Outdated { what, extra } = Outdated::of(item, self.sink, to, existing)?;
+        if what.is_empty() {
+            return Ok(false);
+        }
+        if !extra.is_empty() {
+            self.sink.remove_attributes(to, &extra)?;
+        }
+        self.watch.updated(self.sink, to, &what);
         Ok(true)
     }
 

@@ -139,6 +139,8 @@ pub struct Rehearsal<'a> {
     sink: &'a dyn Sink,
     /// Files that would be gone by now.
     removed: HashSet<PathBuf>,
+    /// The directories that they were in.
+    changed: HashSet<PathBuf>,
 }
 
 impl std::fmt::Debug for Rehearsal<'_> {
@@ -150,7 +152,9 @@ impl std::fmt::Debug for Rehearsal<'_> {
 impl<'a> Rehearsal<'a> {
     /// A rehearsal of a copy into `sink`, after the files at `removed` were removed.
     pub fn new(sink: &'a dyn Sink, removed: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self { sink, removed: removed.into_iter().collect() }
+        let removed: HashSet<PathBuf> = removed.into_iter().collect();
+        let changed = removed.iter().filter_map(|path| path.parent()).map(Path::to_owned).collect();
+        Self { sink, removed, changed }
     }
 }
 
@@ -174,13 +178,19 @@ impl Sink for Rehearsal<'_> {
     }
 
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error> {
-        if self.removed.contains(path) {
+        if path.ancestors().any(|path| self.removed.contains(path)) {
             return Ok(None);
         }
         // Below a directory that was not made there is no file.
-        self.sink
+        let existing = self
+            .sink
             .existing(path, follow)
-            .or_else(|error| if error.kind() == Some(ErrorKind::NotFound) { Ok(None) } else { Err(error) })
+            .or_else(|error| if error.kind() == Some(ErrorKind::NotFound) { Ok(None) } else { Err(error) })?;
+        let has_changed = self.changed.contains(path);
+        Ok(existing.map(|meta| {
+            let modified = if has_changed { crate::host_stream::now() } else { meta.modified };
+            Meta { modified, ..meta }
+        }))
     }
 
     fn may_fold_names(&self, directory: &Path) -> Result<bool, Error> {
@@ -234,6 +244,14 @@ impl Sink for Rehearsal<'_> {
 
     fn set_meta(&self, _: &Path, _: &Meta, _: &Attributes) -> Result<Vec<LostAttribute>, Error> {
         Ok(Vec::new())
+    }
+
+    fn existing_attributes(&self, path: &Path) -> Result<Attributes, Error> {
+        self.sink.existing_attributes(path)
+    }
+
+    fn takes_all_attributes(&self) -> bool {
+        self.sink.takes_all_attributes()
     }
 
     fn add_flags(&self, _: &Path, _: InodeFlags) -> Result<(), String> {

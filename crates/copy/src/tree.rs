@@ -204,6 +204,20 @@ pub trait Sink: FileTree {
         meta: &Meta,
         attributes: &Attributes,
     ) -> Result<Vec<LostAttribute>, Error>;
+    /// The extended attributes of an existing file. A tree whose files are all new has none.
+    fn existing_attributes(&self, path: &Path) -> Result<Attributes, Error> {
+        let _ = path;
+        Ok(Attributes::new())
+    }
+    /// Remove extended attributes of an existing file.
+    fn remove_attributes(&self, path: &Path, names: &[Vec<u8>]) -> Result<(), Error> {
+        let _ = (path, names);
+        Ok(())
+    }
+    /// Whether this user can set any owner, and attributes of the system.
+    fn takes_all_attributes(&self) -> bool {
+        true
+    }
     /// Add inode flags (`chattr`). The error is the reason as text.
     fn add_flags(&self, path: &Path, flags: InodeFlags) -> Result<(), String>;
     /// Sync the filesystem of `directory`.

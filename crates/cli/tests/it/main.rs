@@ -21,5 +21,6 @@ mod refusals;
 mod serve;
 mod shell;
 mod streams;
+mod sync;
 mod terminal;
 mod trees;
