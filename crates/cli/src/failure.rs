@@ -38,6 +38,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// All failures are reported already, one line for each object.
     Reported,
+    /// The shell ended with this status, and there is nothing to report.
+    Exit(u8),
     /// The reader of the output closed it. The exit status is the one of SIGPIPE.
     OutputClosed,
 }
@@ -136,6 +138,7 @@ impl Failure {
                 ExitCode::from(2)
             }
             Self::Reported => ExitCode::FAILURE,
+            Self::Exit(status) => ExitCode::from(*status),
             Self::OutputClosed => ExitCode::from(ENDED_BY_SIGPIPE),
         }
     }
@@ -152,7 +155,7 @@ pub(crate) fn json_errors(done: &Result<()>) -> Vec<Value> {
     let last = match done {
         Err(Failure::Failed(text) | Failure::Usage(text)) => Some(text.clone()),
         Ok(()) | Err(Failure::Reported) => None,
-        Err(Failure::OutputClosed) => return Vec::new(),
+        Err(Failure::OutputClosed | Failure::Exit(_)) => return Vec::new(),
     };
     let mut texts = std::mem::take(&mut *PARTIAL.lock().unwrap_or_else(PoisonError::into_inner));
     texts.extend(last);

@@ -47,6 +47,20 @@ fn digest_with<D: Digest>(file: &File, mut state: D, at: &Location) -> Result<St
     Ok(text)
 }
 
+/// A name as sha256sum prints it. The line of a name with escapes begins with a backslash.
+fn escaped(name: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(name.len());
+    for byte in name {
+        match byte {
+            b'\\' => escaped.extend_from_slice(b"\\\\"),
+            b'\n' => escaped.extend_from_slice(b"\\n"),
+            b'\r' => escaped.extend_from_slice(b"\\r"),
+            other => escaped.push(*other),
+        }
+    }
+    escaped
+}
+
 pub(crate) fn hash(arguments: &Hash, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut files = Vec::new();
     let json = arguments.common.reporting.json;
@@ -64,8 +78,11 @@ pub(crate) fn hash(arguments: &Hash, images: &mut Images, output: &mut Output) -
                 files.push(json!({ "path": json_path(path), "digest": digest }));
                 return Ok(());
             }
+            let name = location_bytes(image, path);
+            let escaped = escaped(&name);
+            output.text(if escaped == name { "" } else { "\\" })?;
             output.text(&format!("{digest}  "))?;
-            output.name(&location_bytes(image, path))?;
+            output.name(&escaped)?;
             output.line("")
         };
         let kind = filesystem.metadata(path).map_err(Failure::map(location, "read"))?.kind;

@@ -13,7 +13,7 @@ use crate::args::Opening;
 use crate::failure::{Failure, Result, complain, print_error};
 use crate::interrupt;
 use crate::kernel_mount::warn_if_mounted;
-use crate::location::{Location, is_same_image};
+use crate::location::{Inside, Location, is_same_image};
 use crate::output::local_time;
 use crate::size::human;
 
@@ -119,7 +119,9 @@ impl Images {
         let mut all = Vec::with_capacity(locations.len());
         for location in locations {
             match location {
-                Location::Image { image, path } if diorite_files::has_pattern(path) => {
+                Location::Image { image, path }
+                    if diorite_files::has_pattern(path) && Inside::may_expand(location) =>
+                {
                     let filesystem = self.open(image, access)?;
                     let found =
                         diorite_files::expand(&filesystem, path).map_err(Failure::map(location, "list"))?;

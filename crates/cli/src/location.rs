@@ -31,6 +31,8 @@ pub(crate) enum Location {
 pub(crate) struct Inside {
     pub(crate) image: PathBuf,
     pub(crate) directory: PathBuf,
+    /// The words of the command that can be patterns.
+    pub(crate) patterns: Vec<PathBuf>,
 }
 
 static INSIDE: Mutex<Option<Inside>> = Mutex::new(None);
@@ -44,6 +46,19 @@ impl Inside {
     /// Let all paths belong to this directory.
     pub(crate) fn set(self) {
         *INSIDE.lock().unwrap_or_else(PoisonError::into_inner) = Some(self);
+    }
+
+    /// Let only these words of the command be patterns.
+    pub(crate) fn set_patterns(patterns: Vec<PathBuf>) {
+        if let Some(inside) = &mut *INSIDE.lock().unwrap_or_else(PoisonError::into_inner) {
+            inside.patterns = patterns;
+        }
+    }
+
+    /// Whether the location may be a pattern: it is not quoted in the command shell.
+    pub(crate) fn may_expand(location: &Location) -> bool {
+        Self::current()
+            .is_none_or(|inside| inside.patterns.iter().any(|word| inside.clone().locate(word) == *location))
     }
 
     fn locate(self, argument: &Path) -> Location {

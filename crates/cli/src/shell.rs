@@ -23,7 +23,7 @@ use crate::interrupt;
 use crate::location::{Inside, Location};
 use crate::output::Output;
 use complete::Names;
-use words::words;
+use words::{Word, commands, words};
 
 /// Commands of the shell itself.
 const OWN: [&str; 5] = ["cd", "pwd", "help", "exit", "quit"];
@@ -40,7 +40,7 @@ const INTERRUPTS_MAX: u32 = 3;
 const HELP: &str = "\
 Commands on files work as in `diorite`: ls, cat, cp, mv, rm, mkdir, chmod, find, du, tar and more. `COMMAND --help` explains one.
 Paths are in the image; host:PATH is a file of the host: `cp host:a.jpg /photos`.
-cd [DIRECTORY], pwd, help, exit";
+cd [DIRECTORY], pwd, help, exit [STATUS]; `;` between commands. Quotes make *, ? and [ literal.";
 
 /// Whether the command makes sense in the shell: it works on files of open images.
 fn is_allowed(command: &Command) -> bool {
@@ -63,7 +63,8 @@ fn is_allowed(command: &Command) -> bool {
 /// The outcome of a line.
 enum Next {
     Continue,
-    Exit,
+    /// End the shell with this status.
+    Exit(u8),
 }
 
 struct Session<'a> {
@@ -78,16 +79,28 @@ impl Session<'_> {
     }
 
     fn enter(&self, directory: PathBuf) {
-        Inside { image: self.image.clone(), directory }.set();
+        Inside { image: self.image.clone(), directory, patterns: Vec::new() }.set();
     }
 
-    /// Run a line.
-    fn line(&mut self, line: &str) -> Result<Next> {
-        let words = words(line)?;
+    /// Run the commands of a text up to the first failure.
+    fn lines(&mut self, text: &str) -> Result<Next> {
+        for command in commands(text) {
+            if let Next::Exit(status) = self.command(command)? {
+                return Ok(Next::Exit(status));
+            }
+            interrupt::check()?;
+        }
+        Ok(Next::Continue)
+    }
+
+    fn command(&mut self, command: &str) -> Result<Next> {
+        let words = words(command)?;
+        Inside::set_patterns(patterns(&words));
+        let words: Vec<String> = words.into_iter().map(|word| word.text).collect();
         let Some((command, rest)) = words.split_first() else { return Ok(Next::Continue) };
         interrupt::begin_again();
         match command.as_str() {
-            "exit" | "quit" => return Ok(Next::Exit),
+            "exit" | "quit" => return status(rest).map(Next::Exit),
             "help" | "?" => Output::new().say(HELP)?,
             "pwd" => Output::new().say(&Self::directory().display().to_string())?,
             "cd" => self.change_directory(rest.first().map_or("/", String::as_str))?,
@@ -136,6 +149,21 @@ impl Session<'_> {
     }
 }
 
+/// The words that can be patterns: quotes make a word literal.
+fn patterns(words: &[Word]) -> Vec<PathBuf> {
+    let is_literal = |text: &str| words.iter().any(|word| word.is_quoted && word.text == text);
+    words.iter().filter(|word| !is_literal(&word.text)).map(|word| PathBuf::from(&word.text)).collect()
+}
+
+/// The status of `exit`.
+fn status(arguments: &[String]) -> Result<u8> {
+    match arguments {
+        [] => Ok(0),
+        [status] if status.parse::<u8>().is_ok() => Ok(status.parse().unwrap_or_default()),
+        _ => Err(Failure::Usage(format!("exit {}: write one number from 0 to 255", arguments.join(" ")))),
+    }
+}
+
 /// The words, with the current directory if a command needs a path and has none.
 fn with_directory(words: &[String]) -> Vec<String> {
     let mut all = words.to_vec();
@@ -160,7 +188,7 @@ pub(crate) fn shell(arguments: &Shell, images: &mut Images) -> Result<()> {
     let mut session = Session { image, filesystem, images };
     session.enter(arguments.image.in_image().1.to_owned());
     if let Some(commands) = &arguments.commands {
-        return script(&mut session, commands.split(['\n', ';']).map(|line| Ok(line.to_owned())));
+        return script(&mut session, std::iter::once(Ok(commands.clone())));
     }
     if std::io::stdin().is_terminal() {
         return interactive(&mut session);
@@ -172,12 +200,15 @@ pub(crate) fn shell(arguments: &Shell, images: &mut Images) -> Result<()> {
 fn script(session: &mut Session<'_>, lines: impl Iterator<Item = std::io::Result<String>>) -> Result<()> {
     for line in lines {
         let line = line.map_err(|error| Failure::host("standard input", "read", &error))?;
-        if matches!(session.line(&line)?, Next::Exit) {
-            break;
+        if let Next::Exit(status) = session.lines(&line)? {
+            return ended_with(status);
         }
-        interrupt::check()?;
     }
     Ok(())
+}
+
+fn ended_with(status: u8) -> Result<()> {
+    if status == 0 { Ok(()) } else { Err(Failure::Exit(status)) }
 }
 
 fn interactive(session: &mut Session<'_>) -> Result<()> {
@@ -198,6 +229,7 @@ fn interactive(session: &mut Session<'_>) -> Result<()> {
         // The first session has none.
         let _ = editor.load_history(history);
     }
+    let mut status = 0;
     loop {
         let prompt = format!("{}:{}> ", session.image.display(), Session::directory().display());
         // A name in an image may have control characters.
@@ -205,8 +237,11 @@ fn interactive(session: &mut Session<'_>) -> Result<()> {
         match editor.readline(&prompt) {
             Ok(line) => {
                 let _ = editor.add_history_entry(&line);
-                match session.line(&line) {
-                    Ok(Next::Exit) => break,
+                match session.lines(&line) {
+                    Ok(Next::Exit(given)) => {
+                        status = given;
+                        break;
+                    }
                     Ok(Next::Continue) => {}
                     Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
                     Err(failure) => {
@@ -226,7 +261,7 @@ fn interactive(session: &mut Session<'_>) -> Result<()> {
         // A history that cannot be kept is no failure of the session.
         let _ = editor.save_history(history);
     }
-    Ok(())
+    ended_with(status)
 }
 
 #[cfg(test)]
@@ -235,7 +270,9 @@ mod tests {
 
     #[test]
     fn lists_begin_in_the_current_directory() {
-        let with = |line: &str| with_directory(&words(line).unwrap()).join(" ");
+        let with = |line: &str| {
+            with_directory(&line.split(' ').map(ToOwned::to_owned).collect::<Vec<_>>()).join(" ")
+        };
         assert_eq!(with("ls -l"), "ls -l .");
         assert_eq!(with("ls -l a"), "ls -l a");
         assert_eq!(with("find -name x"), "find . -name x");

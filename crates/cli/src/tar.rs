@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use diorite::Access;
 use diorite_copy::{
-    HostTree, ImageTree, Members, Packer, Selected, Selection, Sink, Source, Summary, list_archive,
-    unpack_members,
+    DirectoryLinks, HostTree, ImageTree, Members, OnFailure, Packer, Selected, Selection, Sink, Source,
+    Summary, UnpackOptions, list_archive, unpack_members,
 };
 use diorite_files::Pattern;
 
@@ -18,7 +18,7 @@ use crate::data::summary_json;
 use crate::failure::{Failure, Result, complain_of_part};
 use crate::images::Images;
 use crate::interrupt;
-use crate::location::Location;
+use crate::location::{Inside, Location};
 use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays, Names};
 use crate::sources::open_archive;
@@ -28,8 +28,9 @@ use crate::stdout::Stdout;
 const WRITE_BYTES: usize = 1 << 20;
 
 pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> Result<()> {
+    let file = &host_file(&arguments.file)?;
     if arguments.create {
-        return create(arguments, images, output);
+        return create(arguments, file, images, output);
     }
     if arguments.extract && arguments.directory.is_none() {
         return Err(Failure::Usage(
@@ -38,10 +39,10 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
     }
     let no_archive =
         || Failure::Usage("-f: a directory is no archive; to copy one, use `diorite cp -r`".to_owned());
-    if arguments.file.is_dir() {
+    if file.is_dir() {
         return Err(no_archive());
     }
-    let archive = open_archive(&arguments.file)?;
+    let archive = open_archive(file)?;
     let mut members = Members::named(arguments.paths.iter().map(|name| name.as_bytes()));
     let says = CopySays { entries: names_on(arguments, Names::Output), ..CopySays::default() };
     let progress = CopyProgress::new(0, interrupt::cancel(), says);
@@ -60,17 +61,35 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
     }
     let Some(to) = &arguments.directory else { return Ok(()) };
     interrupt::is_changing();
+    let directory_links =
+        if arguments.keep_directory_symlink { DirectoryLinks::Follow } else { DirectoryLinks::Refuse };
+    let options = UnpackOptions { on_failure: OnFailure::GoOn, directory_links };
     let (sink, path): (Box<dyn Sink>, &Path) = match to {
         Location::Host(path) => (Box::new(HostTree::new()), path),
         Location::Image { image, path } => (Box::new(tree_of(image, Access::ReadWrite, images)?), path),
     };
-    let unpacked = archive
-        .read(&progress, |reader, name| unpack_members(reader, name, &*sink, path, &mut members, &progress));
+    let unpacked = archive.read(&progress, |reader, name| {
+        unpack_members(reader, name, &*sink, path, (&mut members, options), &progress)
+    });
     progress.finish();
     let summary = unpacked?;
     let found = all_found(arguments, &members);
     finish(arguments, &summary, output)?;
     found
+}
+
+/// The archive, which is a file of the host. In the command shell, other paths are in the image.
+fn host_file(file: &Path) -> Result<PathBuf> {
+    let name = file.display();
+    match Location::parse(file) {
+        Location::Host(path) => Ok(path),
+        Location::Image { .. } if Inside::current().is_some() => Err(Failure::Usage(format!(
+            "tar -f {name}: archives are files of the host; write -f host:{name}"
+        ))),
+        Location::Image { .. } => Err(Failure::Usage(format!(
+            "tar -f {name}: archives are files of the host; use `-f -` and a pipe with `diorite cat {name}` or `diorite cp - {name}`"
+        ))),
+    }
 }
 
 /// Where `-v` prints the names of entries.
@@ -130,11 +149,11 @@ fn name_in_archive(path: &Path) -> Result<Vec<u8>> {
     Ok(if name.is_empty() { b".".to_vec() } else { name })
 }
 
-fn create(arguments: &Tar, images: &mut Images, output: &mut Output) -> Result<()> {
+fn create(arguments: &Tar, file: &Path, images: &mut Images, output: &mut Output) -> Result<()> {
     if arguments.paths.is_empty() {
         return Err(Failure::Usage("tar -c: a path is missing; write IMAGE:/path".to_owned()));
     }
-    let to_output = arguments.file == Path::new("-");
+    let to_output = file == Path::new("-");
     if to_output && (arguments.common.reporting.json || output.is_terminal()) {
         let why = "the archive would go to standard output; write it to a file with -f, or pipe it";
         return Err(Failure::Usage(format!("tar -c: {why}")));
@@ -162,7 +181,7 @@ fn create(arguments: &Tar, images: &mut Images, output: &mut Output) -> Result<(
         let mut stream = BufWriter::with_capacity(WRITE_BYTES, Stdout::lock());
         pack(arguments, &sources, images, "standard output", &mut stream, &progress)
     } else {
-        new_archive(arguments, &sources, images, &progress)
+        new_archive(arguments, file, &sources, images, &progress)
     };
     progress.finish();
     finish(arguments, &summary?, output)
@@ -172,24 +191,24 @@ fn create(arguments: &Tar, images: &mut Images, output: &mut Output) -> Result<(
 #[expect(clippy::disallowed_methods, reason = "the archive is an argument of the command")]
 fn new_archive(
     arguments: &Tar,
+    path: &Path,
     sources: &[(Location, Vec<u8>)],
     images: &mut Images,
     progress: &CopyProgress,
 ) -> Result<Summary> {
-    let failure = |error: io::Error| Failure::host(arguments.file.display(), "write the archive", &error);
+    let failure = |error: io::Error| Failure::host(path.display(), "write the archive", &error);
     interrupt::is_changing();
-    let is_special = arguments.file.metadata().is_ok_and(|found| !found.is_file());
-    let temporary =
-        if is_special { arguments.file.clone() } else { diorite_copy::incomplete_name(&arguments.file) };
+    let is_special = path.metadata().is_ok_and(|found| !found.is_file());
+    let temporary = if is_special { path.to_owned() } else { diorite_copy::incomplete_name(path) };
     let file = File::create(&temporary).map_err(failure)?;
-    let name = arguments.file.display().to_string();
+    let name = path.display().to_string();
     let mut stream = BufWriter::with_capacity(WRITE_BYTES, file);
     let packed = pack(arguments, sources, images, &name, &mut stream, progress);
     let done = packed.and_then(|summary| {
         let file = stream.into_inner().map_err(|error| failure(error.into_error()))?;
         if !is_special {
             file.sync_all().map_err(failure)?;
-            std::fs::rename(&temporary, &arguments.file).map_err(failure)?;
+            std::fs::rename(&temporary, path).map_err(failure)?;
         }
         Ok(summary)
     });

@@ -10,12 +10,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use diorite::front_end::InodeFlags;
-use diorite::{FileKind, Timestamp};
+use diorite::{ErrorKind, FileKind, Timestamp};
 use tar::{EntryType, Header};
 
 use crate::copied_names::{Age, CopiedNames};
 use crate::members::Members;
-use crate::new_file::{make_and_rename, temporary_name};
+use crate::new_file::{OnFailure, make_and_rename, temporary_name};
 use crate::numbers::{self, MAJORS, MINORS, MODES, OWNERS, SECONDS};
 use crate::pax::{Entries, Entry, Forward, SparseMap, Stream};
 use crate::records::{Extended, Sparse, leading_map};
@@ -33,6 +33,25 @@ const LEVELS_MAX: usize = 2048;
 /// Keywords that are reported once and not again; more than that come from a hostile archive.
 const KEYWORDS_MAX: usize = 1000;
 
+/// A symbolic link of the destination, where the archive has a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectoryLinks {
+    /// The directory and its entries are errors.
+    #[default]
+    Refuse,
+    /// A link to a directory within the destination is followed.
+    Follow,
+}
+
+/// How to unpack an archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnpackOptions {
+    /// Consequence of one entry's error for the rest. Errors of the archive itself, and a full destination, end the extraction in any case.
+    pub on_failure: OnFailure,
+    /// Links of the destination in place of directories.
+    pub directory_links: DirectoryLinks,
+}
+
 /// Unpack a tar stream into the directory `to` of `sink`. Messages call the stream `name`. Nothing is synced.
 ///
 /// # Errors
@@ -44,7 +63,7 @@ pub fn unpack(
     to: &Path,
     watch: &dyn Watch,
 ) -> Result<Summary, Error> {
-    unpack_members(stream, name, sink, to, &mut Members::default(), watch)
+    unpack_members(stream, name, sink, to, (&mut Members::default(), UnpackOptions::default()), watch)
 }
 
 /// As [`unpack`], only these entries of the stream.
@@ -56,10 +75,10 @@ pub fn unpack_members(
     name: &str,
     sink: &dyn Sink,
     to: &Path,
-    members: &mut Members,
+    (members, options): (&mut Members, UnpackOptions),
     watch: &dyn Watch,
 ) -> Result<Summary, Error> {
-    unpack_stream(Forward(stream), name, sink, to, members, watch)
+    unpack_stream(Forward(stream), name, sink, to, (members, options), watch)
 }
 
 /// As [`unpack_members`], from a stream that can skip data.
@@ -68,13 +87,14 @@ pub(crate) fn unpack_stream(
     name: &str,
     sink: &dyn Sink,
     to: &Path,
-    members: &mut Members,
+    (members, options): (&mut Members, UnpackOptions),
     watch: &dyn Watch,
 ) -> Result<Summary, Error> {
     let mut unpacker = Unpacker {
         name,
         sink,
         to,
+        options,
         watch,
         summary: Summary::default(),
         directories: BTreeMap::new(),
@@ -82,6 +102,8 @@ pub(crate) fn unpack_stream(
         flags: BTreeMap::new(),
         copied_names: CopiedNames::new(Age::Existing),
         lost_keywords: HashSet::new(),
+        own_links: HashSet::new(),
+        refused_links: HashSet::new(),
         current: String::new(),
     };
     let unpacked = unpacker.entries(&mut Entries::new(stream), members);
@@ -115,6 +137,7 @@ struct Unpacker<'a> {
     name: &'a str,
     sink: &'a dyn Sink,
     to: &'a Path,
+    options: UnpackOptions,
     watch: &'a dyn Watch,
     summary: Summary,
     /// Attributes of directories, set at the end.
@@ -127,6 +150,10 @@ struct Unpacker<'a> {
     copied_names: CopiedNames,
     /// Keywords of records that were reported as not kept.
     lost_keywords: HashSet<String>,
+    /// Symbolic links that came from the archive.
+    own_links: HashSet<PathBuf>,
+    /// Symbolic links that were there before, where the archive has a directory. Nothing is unpacked through them.
+    refused_links: HashSet<PathBuf>,
     /// The name of the current entry.
     current: String,
 }
@@ -145,6 +172,13 @@ fn kind_of(kind: EntryType, name: &[u8]) -> FileKind {
         // Also an unknown type, as POSIX says.
         _ => FileKind::Regular,
     }
+}
+
+/// Whether no later entry can be unpacked.
+fn ends_extraction(error: &Error) -> bool {
+    matches!(error, Error::Archive { .. })
+        || matches!(error.kind(), Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+        || error.is_final("")
 }
 
 impl Unpacker<'_> {
@@ -169,17 +203,23 @@ impl Unpacker<'_> {
             }
             if members.wants(&entry.name) {
                 self.watch.entry(&entry.name);
-                match self.entry(entry, entries) {
-                    // Such as a hard link to a file that is not among them.
-                    Err(error @ Error::Entry { .. }) if !members.are_all() => {
-                        self.summary.failed += 1;
-                        self.watch.failed(error);
-                    }
-                    done => done?,
-                }
+                let done = self.entry(entry, entries);
+                self.go_on_after(done)?;
             }
         }
         Ok(())
+    }
+
+    /// Report the failure of one entry if the rest is unpacked.
+    fn go_on_after(&mut self, done: Result<(), Error>) -> Result<(), Error> {
+        match done {
+            Err(error) if self.options.on_failure == OnFailure::GoOn && !ends_extraction(&error) => {
+                self.summary.failed += 1;
+                self.watch.failed(error);
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// Set the attributes of directories and the flags, also after an error (invariant 3). The deepest directories come first: entries change
@@ -198,7 +238,8 @@ impl Unpacker<'_> {
             self.directories.extend(parents);
         }
         for (path, (meta, attributes)) in std::mem::take(&mut self.directories).iter().rev() {
-            finished = finished.and(self.set_meta(path, meta, attributes));
+            let done = self.set_meta(path, meta, attributes);
+            finished = finished.and(self.go_on_after(done));
         }
         for (path, flags) in std::mem::take(&mut self.flags) {
             if let Err(why) = self.sink.add_flags(&path, flags) {
@@ -237,7 +278,7 @@ impl Unpacker<'_> {
     fn entry(&mut self, entry: Entry, data: &mut Entries<impl Stream>) -> Result<(), Error> {
         let Entry { header, records, name, link, size, sparse } = entry;
         self.current = String::from_utf8_lossy(&name).into_owned();
-        let path = self.destination(&name)?;
+        let path = self.destination(&name, Follow::No)?;
         let mut extended = Extended::of(&records).map_err(|why| self.entry_error(why))?;
         self.report_lost_keywords(std::mem::take(&mut extended.lost));
         let sparse = sparse.map(Sparse::Known).or_else(|| extended.sparse.take());
@@ -259,6 +300,7 @@ impl Unpacker<'_> {
         };
         self.make_parents(&path, meta.modified)?;
         if meta.kind == FileKind::Directory {
+            let path = self.behind_link(&name, path)?;
             self.make_directory(&path)?;
             self.note_flags(&path, extended.flags);
             self.directories.insert(path, (meta, attributes));
@@ -293,6 +335,9 @@ impl Unpacker<'_> {
                 sink.set_meta(at, &meta, &attributes)
             })?
         };
+        if meta.kind == FileKind::Symlink && self.sink.recorder().is_none() {
+            self.own_links.insert(path.clone());
+        }
         self.note_made(&path)?;
         self.note_flags(&path, extended.flags);
         self.summary.others += u64::from(meta.kind != FileKind::Regular);
@@ -328,14 +373,14 @@ impl Unpacker<'_> {
 
     /// Report an entry of an unknown type.
     fn report_unknown(&self, kind: EntryType) {
-        if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
+        if !matches!(kind, EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse) {
             let (archive, entry) = (self.name.to_owned(), self.current.clone());
             self.watch.failed(Error::UnknownType { archive, entry, kind: char::from(kind.as_byte()) });
         }
     }
 
     fn hard_link(&mut self, link: &[u8], path: &Path) -> Result<(), Error> {
-        let original = self.destination(link)?;
+        let original = self.destination(link, Follow::No)?;
         let there = original.as_ref().map(|original| self.sink.existing(original, Follow::No)).transpose()?;
         let (Some(original), Some(Some(there))) = (&original, there) else {
             let is_recorded = |(recorder, original): (&dyn Recorder, &PathBuf)| {
@@ -359,8 +404,35 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// The path of an entry. Symbolic links are followed in all parts of its name but the last. `None` for the destination itself.
-    fn destination(&self, name: &[u8]) -> Result<Option<PathBuf>, Error> {
+    /// The directory for the entry `name` at `path`: that one, or the target of a link of the destination.
+    fn behind_link(&mut self, name: &[u8], path: PathBuf) -> Result<PathBuf, Error> {
+        let is_link = self.existing(&path)?.is_some_and(|existing| existing.kind == FileKind::Symlink);
+        if !is_link || self.sink.recorder().is_some() || self.own_links.contains(&path) {
+            return Ok(path);
+        }
+        if self.options.directory_links == DirectoryLinks::Follow {
+            let target = self.destination(name, Follow::Yes)?.unwrap_or_else(|| self.to.to_owned());
+            let found = self.sink.existing(&target, Follow::No)?;
+            if found.is_some_and(|found| found.kind == FileKind::Directory) {
+                return Ok(target);
+            }
+        }
+        let why = match self.options.directory_links {
+            DirectoryLinks::Refuse => {
+                "the archive has a directory there; remove the link, or use --keep-directory-symlink to unpack into its target"
+            }
+            DirectoryLinks::Follow => {
+                "the archive has a directory there, and the link leads to no directory of the destination; remove the link"
+            }
+        };
+        let name = self.sink.name_of(&path);
+        self.refused_links.insert(path);
+        Err(Error::Refused { name, what: "the symbolic link is not replaced", why: why.to_owned() })
+    }
+
+    /// The path of an entry. Symbolic links are followed in all parts of its name but the last, and in that one by `last`. `None` for the
+    /// destination itself.
+    fn destination(&self, name: &[u8], last: Follow) -> Result<Option<PathBuf>, Error> {
         let name = Path::new(OsStr::from_bytes(name));
         let (archive, entry) = (self.name.to_owned(), name.display().to_string());
         let is_wrong = |part| match part {
@@ -389,8 +461,13 @@ impl Unpacker<'_> {
             }
             path.push(part);
             let is_last = waiting.is_empty();
-            let existing = if is_last { None } else { self.sink.existing(&path, Follow::No)? };
+            let existing =
+                if is_last && last == Follow::No { None } else { self.sink.existing(&path, Follow::No)? };
             if existing.is_some_and(|at| at.kind == FileKind::Symlink) {
+                if self.refused_links.contains(&path) {
+                    let why = "its directory is a symbolic link in the destination, which was not replaced";
+                    return Err(self.entry_error(why));
+                }
                 links += 1;
                 if links > LINKS_MAX {
                     return Err(self.entry_error("its name has too many symbolic links"));
@@ -690,6 +767,7 @@ mod tests {
 
     /// A failed or interrupted archive left a part of a file in place of the old one.
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the file that is kept")]
     fn an_entry_that_cannot_be_completed_leaves_the_old_file() {
         struct Stop;
         impl Watch for Stop {
@@ -768,6 +846,34 @@ mod tests {
         ]);
         let error = unpack_here(&bytes, &to).unwrap_err().to_string();
         assert!(error.contains("too many symbolic links"), "{error}");
+    }
+
+    /// The message said that the archive has both a directory and a link, and a link out of the destination must not be followed.
+    #[test]
+    fn links_of_the_destination_stand_for_directories_if_wanted() {
+        let directory = tempfile::tempdir().unwrap();
+        let bytes = archive(&[
+            (EntryType::Directory, "lib/", "", b""),
+            (EntryType::Regular, "lib/a", "", b"a"),
+            (EntryType::Directory, "out/", "", b""),
+            (EntryType::Regular, "out/b", "", b"b"),
+            (EntryType::Regular, "last", "", b"c"),
+        ]);
+        std::fs::create_dir(directory.path().join("outside")).unwrap();
+        for (directory_links, failed) in [(DirectoryLinks::Refuse, 4), (DirectoryLinks::Follow, 2)] {
+            let to = directory.path().join(format!("{failed}"));
+            std::fs::create_dir_all(to.join("usr/lib")).unwrap();
+            std::os::unix::fs::symlink("usr/lib", to.join("lib")).unwrap();
+            std::os::unix::fs::symlink("../outside", to.join("out")).unwrap();
+            let options = UnpackOptions { on_failure: OnFailure::GoOn, directory_links };
+            let wanted = (&mut Members::default(), options);
+            let tree = HostTree::new();
+            let summary = unpack_members(bytes.as_slice(), "t.tar", &tree, &to, wanted, &Unwatched).unwrap();
+            assert_eq!(summary.failed, failed);
+            assert_eq!(to.join("usr/lib/a").exists(), directory_links == DirectoryLinks::Follow);
+            assert!(to.join("last").exists() && to.join("lib").is_symlink());
+            assert!(!directory.path().join("outside/b").exists());
+        }
     }
 
     /// The second of two entries whose names differ by case replaced the first. A later entry of the same name still does.

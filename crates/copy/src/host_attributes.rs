@@ -78,7 +78,7 @@ impl Subject<'_> {
         }
         for (name, value) in attributes {
             match self.set_attribute(OsStr::from_bytes(name), value) {
-                Err(errno) if is_root || !is_for_root(name, errno) => {
+                Err(errno) if is_root || !is_label_of_root(name, errno) => {
                     lost.push(LostAttribute::extended(name, reason(errno)));
                     permissions = acl_text::permissions_without(name, value, permissions);
                 }
@@ -106,10 +106,11 @@ fn lost_owner(path: &Path, meta: &Meta, error: io::Error) -> Result<LostAttribut
     Ok(LostAttribute { attribute: format!("owner {}:{}", meta.uid, meta.gid), why })
 }
 
-/// Whether the error is the one of a user other than root for such an attribute.
-fn is_for_root(name: &[u8], errno: Errno) -> bool {
-    let is_protected = name.starts_with(b"trusted.") || name.starts_with(b"security.");
-    is_protected && matches!(errno, Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
+/// Whether only root can set this label, such as `security.selinux`. Like owners, labels belong to the system that the file is on. Capabilities
+/// belong to the file.
+fn is_label_of_root(name: &[u8], errno: Errno) -> bool {
+    let is_label = name.starts_with(b"security.") && name != b"security.capability";
+    is_label && matches!(errno, Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
 }
 
 /// The text of an error, without its number.

@@ -4,8 +4,8 @@
 //! [`Sink`] is written; [`HostTree`] and [`ImageTree`] are both.
 //!
 //! A copy keeps content with its holes, permissions, owners, times, extended attributes, device nodes, symbolic links, and hard links
-//! among its files. Only root can set owners and some attributes on the host, so other users get no error there. Every other attribute
-//! that the destination cannot hold is reported.
+//! among its files. Only root can set owners and security labels on the host, so other users get no error there. Every other attribute
+//! that the destination cannot hold is reported, also capabilities and `trusted.*`.
 //!
 //! Invariants:
 //! 1. A regular file gets its name when its content and attributes are complete. (Exception: a small new file in an image. No other process
@@ -46,7 +46,7 @@ mod tree;
 mod user_namespace;
 mod verity;
 
-pub use archive::{list_archive, unpack, unpack_members};
+pub use archive::{DirectoryLinks, UnpackOptions, list_archive, unpack, unpack_members};
 pub use compare::{CompareOptions, Difference, Side, Start, compare, remove_extra};
 pub use copy_tree::CopyTree;
 pub use engine::{Copier, data_bytes, is_within};

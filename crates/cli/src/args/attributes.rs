@@ -331,7 +331,7 @@ pub(crate) struct Tar {
     /// List an archive
     #[arg(short = 't', long)]
     pub(crate) list: bool,
-    /// The archive; `-` is standard input or output
+    /// The archive, a file of the host; `-` is standard input or output
     #[arg(short = 'f', long, value_name = "ARCHIVE", default_value = "-", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Paths are relative to this directory; with -x the destination
@@ -343,6 +343,9 @@ pub(crate) struct Tar {
     /// No effect: permissions are always kept
     #[arg(short = 'p', long = "preserve-permissions")]
     pub(crate) preserve: bool,
+    /// With -x: where the destination has a symbolic link to a directory and the archive a directory, extract into the target
+    #[arg(long)]
+    pub(crate) keep_directory_symlink: bool,
     /// With -c: leave out files whose name or path fits; can be repeated
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<OsString>,

@@ -1,4 +1,4 @@
-//! Words of a line of the shell: quotes and backslashes as in a shell, `#` for a comment.
+//! Words of a line of the shell: quotes and backslashes as in a shell, `;` between commands, `#` for a comment.
 
 use crate::failure::{Failure, Result};
 
@@ -9,15 +9,54 @@ pub(super) struct Word {
     pub(super) text: String,
     /// The quote that is not closed at the end of the line.
     pub(super) quote: Option<char>,
+    /// Whether a part of it is in quotes or follows a backslash.
+    pub(super) is_quoted: bool,
+    /// A character without quotes that is an operator in other shells.
+    operator: Option<char>,
 }
 
-/// The words of a line.
-pub(super) fn words(line: &str) -> Result<Vec<String>> {
-    let words = parse(line);
+/// The words of a command.
+pub(super) fn words(command: &str) -> Result<Vec<Word>> {
+    let words = parse(command);
     if words.last().is_some_and(|word| word.quote.is_some()) {
-        return Err(Failure::Usage(format!("{line}: a quote is not closed")));
+        return Err(Failure::Usage(format!("{command}: a quote is not closed")));
     }
-    Ok(words.into_iter().map(|word| word.text).collect())
+    if let Some(operator) = words.iter().find_map(|word| word.operator) {
+        return Err(Failure::Usage(format!(
+            "{command}: `{operator}` is not supported in this shell; quote it if it is part of a name"
+        )));
+    }
+    Ok(words)
+}
+
+/// The commands of a text: lines, or parts of lines between `;`.
+pub(super) fn commands(text: &str) -> Vec<&str> {
+    let (mut commands, mut start) = (Vec::new(), 0);
+    let (mut quote, mut is_escaped, mut is_comment, mut is_in_word) = (None, false, false, false);
+    for (at, next) in text.char_indices() {
+        match (quote, next) {
+            _ if is_escaped => is_escaped = false,
+            (None, '\n') => {
+                commands.push(&text[start..at]);
+                (start, is_comment, is_in_word) = (at + 1, false, false);
+                continue;
+            }
+            _ if is_comment => {}
+            (None, ';') => {
+                commands.push(&text[start..at]);
+                (start, is_in_word) = (at + 1, false);
+                continue;
+            }
+            (None, '#') if !is_in_word => is_comment = true,
+            (None, '\'' | '"') => quote = Some(next),
+            (Some(open), _) if next == open => quote = None,
+            (None | Some('"'), '\\') => is_escaped = true,
+            _ => {}
+        }
+        is_in_word = quote.is_some() || !next.is_whitespace();
+    }
+    commands.push(&text[start..]);
+    commands
 }
 
 /// The words before the end of an incomplete line, and the one at its end, which may be empty.
@@ -50,7 +89,7 @@ fn parse(line: &str) -> Vec<Word> {
         let word = open.get_or_insert_with(|| Word { start, ..Word::default() });
         match next {
             quote @ ('\'' | '"') => {
-                word.quote = Some(quote);
+                (word.quote, word.is_quoted) = (Some(quote), true);
                 while let Some((_, inside)) = rest.next() {
                     match inside {
                         end if end == quote => {
@@ -62,7 +101,14 @@ fn parse(line: &str) -> Vec<Word> {
                     }
                 }
             }
-            '\\' => word.text.extend(rest.next().map(|(_, next)| next)),
+            '\\' => {
+                word.is_quoted = true;
+                word.text.extend(rest.next().map(|(_, next)| next));
+            }
+            '|' | '&' | '<' | '>' => {
+                word.operator = Some(next);
+                word.text.push(next);
+            }
             other => word.text.push(other),
         }
     }
@@ -77,7 +123,7 @@ pub(super) fn quoted(text: &str, quote: Option<char>) -> String {
         let is_special = match quote {
             Some('"') => matches!(next, '"' | '\\'),
             Some(_) => false,
-            None => next.is_whitespace() || matches!(next, '\'' | '"' | '\\') || next == '#' && at == 0,
+            None => next.is_whitespace() || "'\"\\|&<>;*?[".contains(next) || next == '#' && at == 0,
         };
         if is_special {
             word.push('\\');
@@ -93,12 +139,26 @@ mod tests {
 
     #[test]
     fn words_are_quoted_as_in_a_shell() {
-        let split = |line: &str| words(line).unwrap();
+        let split = |line: &str| words(line).unwrap().into_iter().map(|word| word.text).collect::<Vec<_>>();
         assert_eq!(split("ls -l  /a"), ["ls", "-l", "/a"]);
         assert_eq!(split(r#"cat 'a b' "c\"d" e\ f '' # not this"#), ["cat", "a b", "c\"d", "e f", ""]);
         assert_eq!(split("a#b"), ["a#b"]);
         assert!(split("  ").is_empty());
         assert!(words("ls 'a").is_err());
+    }
+
+    #[test]
+    fn quoted_and_commented_semicolons_separate_nothing() {
+        for (text, split) in [
+            ("a; b", &["a", " b"][..]),
+            ("a ';' \";\\\";\" \\;b", &["a ';' \";\\\";\" \\;b"]),
+            ("a # it's; x\nb", &["a # it's; x", "b"]),
+            ("a#b;c", &["a#b", "c"]),
+            ("'a\nb'", &["'a\nb'"]),
+            ("a 'b' '#';c", &["a 'b' '#'", "c"]),
+        ] {
+            assert_eq!(commands(text), split, "{text}");
+        }
     }
 
     #[test]
@@ -116,8 +176,8 @@ mod tests {
         ] {
             let (words, last) = incomplete(line);
             assert_eq!(
-                (words.len(), last),
-                (before, Word { start, text: text.to_owned(), quote }),
+                (words.len(), last.start, &*last.text, last.quote),
+                (before, start, text, quote),
                 "{line:?}"
             );
         }
@@ -125,9 +185,11 @@ mod tests {
 
     #[test]
     fn a_quoted_word_is_read_as_its_text() {
-        for text in ["a", "a b", "it's", "\"x\\", "#x", "a#", " "] {
-            assert_eq!(words(&quoted(text, None)).unwrap(), [text]);
-            assert_eq!(words(&(quoted(text, Some('"')) + "\"")).unwrap(), [text]);
+        for text in ["a", "a b", "it's", "\"x\\", "#x", "a#", " ", "a|b&c>d<;*?[", "&"] {
+            for line in [quoted(text, None), quoted(text, Some('"')) + "\""] {
+                let read = words(&line).unwrap();
+                assert!(read.len() == 1 && read[0].text == text, "{line}");
+            }
         }
         assert_eq!(quoted("a b", Some('\'')), "'a b");
     }

@@ -36,6 +36,61 @@ fn a_script_works_in_one_open_image() {
     bench.must_be_clean("d.img");
 }
 
+/// `rm 'a?'` removed other files, and operators of other shells became names.
+#[test]
+fn quotes_protect_patterns_and_operators_are_refused() {
+    let bench = Bench::new();
+    bench.run("mkfs -q d.img 16M");
+    let names = |bench: &Bench| bench.run("ls d.img:/");
+    assert_eq!(run(&bench, "touch ab ac 'a?' 'x;y' 'p|q'").0, Some(0));
+    let all = "a?\nab\nac\nlost+found\np|q\nx;y\n";
+    assert_eq!(names(&bench), all);
+    assert_eq!(run(&bench, "rm 'b?'").0, Some(1));
+    assert_eq!(run(&bench, "rm 'a?'").0, Some(0));
+    for quoted in ["'a?'", "a\\?", "\"a?\"", "'a'?", "'d.img:/a?'"] {
+        assert_eq!(run(&bench, &format!("rm {quoted}")).0, Some(1), "{quoted}");
+        assert_eq!(run(&bench, &format!("touch n; rm {quoted} n")).0, Some(1), "{quoted}");
+    }
+    assert_eq!(names(&bench), all.replace("a?\n", ""));
+    for line in [
+        "ls | cat",
+        "ls > f",
+        "ls >f",
+        "cat < f",
+        "touch a && touch b",
+        "touch a || touch b",
+        "ls &",
+        "ls; touch f&",
+    ] {
+        let (status, _, errors) = run(&bench, line);
+        assert!(status == Some(2) && errors.contains("not supported in this shell"), "{line}: {errors}");
+    }
+    assert_eq!(names(&bench), all.replace("a?\n", ""));
+    assert_eq!(run(&bench, "rm a?; find -name 'x*'; rm 'x;y' p\\|q").1, "d.img:/x;y\n");
+    assert_eq!(names(&bench), "lost+found\n");
+    for (line, status) in [("exit 7; cat /missing", 7), ("exit 0", 0), ("exit x", 2), ("exit 300", 2)] {
+        assert_eq!(run(&bench, line).0, Some(status), "{line}");
+    }
+}
+
+/// The path rules of the shell held for all words but the archive, which was a file of the host.
+#[test]
+fn archives_are_files_of_the_host() {
+    let bench = Bench::new();
+    bench.run("mkfs -q d.img 16M");
+    assert_eq!(
+        run(&bench, "touch f; tar -c -f host:a.tar /f; rm f; tar -x -f host:a.tar -C /; ls f").1,
+        "d.img:/f\n"
+    );
+    for command in ["tar -c -f b.tar /f", "tar -t -f a.tar", "tar -x -f /a.tar -C /"] {
+        let (status, _, errors) = run(&bench, command);
+        assert!(status == Some(2) && errors.contains("write -f host:"), "{command}: {errors}");
+    }
+    let said = bench.fail("tar -t -f d.img:/a.tar", 2);
+    assert!(said.contains("archives are files of the host"), "{said}");
+    assert_eq!(bench.names(), ["a.tar", "d.img"]);
+}
+
 #[test]
 fn lines_of_standard_input_are_a_script() {
     let bench = Bench::new();

@@ -105,6 +105,56 @@ fn archives_are_those_of_gnu_tar() {
     bench.must_be_clean("e.img");
 }
 
+/// The first entry that failed ended the extraction; a sparse file was called one of an unknown type; and other users than root lost
+/// capabilities without a word.
+#[test]
+fn what_cannot_be_extracted_is_reported_and_the_rest_is_extracted() {
+    let bench = Bench::new();
+    let sh = |line: &str| must(&bench, line);
+    sh("mkdir t; truncate -s 1M t/sparse; echo x >> t/sparse; touch t/up t/z; ln -s missing t/link");
+    sh("tar -c -f a.tar --format=gnu -S --transform 's,^t/up,../up,' -P t/sparse t/up t/z");
+    sh("mkdir out out/t out/t/sparse");
+    let said = bench.fail("tar -x -f a.tar -C out", 1);
+    assert!(said.contains("leads out of the destination") && said.contains("sparse"), "{said}");
+    assert!(bench.path("out/t/z").exists() && !bench.path("up").exists());
+    sh("rmdir out/t/sparse");
+    let said = bench.fail("tar -x -f a.tar -C out t/sparse ../up", 1);
+    assert!(!said.contains("unknown"), "{said}");
+    sh("cmp t/sparse out/t/sparse");
+    if !is_root("capabilities, and a user without them") || tool("setpriv", ["--version"]).is_none() {
+        return;
+    }
+    sh("mkdir c; touch c/f c/g; mknod c/d c 1 3; setfattr -n trusted.t -v 1 c/f; setcap cap_net_raw+ep c/g");
+    bench.run("mkfs -q d.img 16M");
+    bench.run("cp -a c d.img:/c");
+    sh("diorite tar -c -f c.tar -C d.img:/ c; mkdir u; chown 65534 u; chmod 755 .; chmod 644 c.tar d.img");
+    let user = "setpriv --reuid 65534 --clear-groups";
+    for command in ["tar -x -f c.tar -C u", "cp -r d.img:/c u/copy"] {
+        let output = shell(&bench, &format!("{user} diorite {command}"));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+        assert!(said.contains("trusted.t") && said.contains("security.capability"), "{command}: {said}");
+        assert!(!said.contains("owner"), "{command}: {said}");
+    }
+    assert!(bench.path("u/c/f").exists() && bench.path("u/c/g").exists() && !bench.path("u/c/d").exists());
+}
+
+/// The directory `lib/` of an archive ended with a message about the archive where the destination has a link.
+#[test]
+fn links_to_directories_are_kept_if_wanted() {
+    let bench = Bench::new();
+    must(&bench, "mkdir -p t/lib in/usr/lib; touch t/lib/f; ln -s usr/lib in/lib; tar -c -f a.tar -C t lib");
+    bench.run("mkfs -q d.img 16M");
+    bench.run("cp -a in d.img:/in");
+    for to in ["in", "d.img:/in"] {
+        let said = bench.fail(&format!("tar -x -f a.tar -C {to}"), 1);
+        assert!(said.contains(&format!("{to}/lib: ")) && said.contains("--keep-directory-symlink"), "{said}");
+        bench.run(&format!("tar -x --keep-directory-symlink -f a.tar -C {to}"));
+    }
+    assert!(bench.path("in/usr/lib/f").exists() && bench.path("in/lib").is_symlink());
+    assert_eq!(bench.run("ls d.img:/in/usr/lib"), "f\n");
+}
+
 #[test]
 fn wrong_uses_of_tar_say_what_to_do() {
     let bench = Bench::new();
@@ -232,11 +282,14 @@ fn differences_are_named() {
 #[test]
 fn checksums_are_those_of_sha256sum() {
     let bench = Bench::new();
-    must(&bench, "mkdir -p t/sub; echo 1 > t/a; head -c 3000000 /dev/zero > t/sub/b; : > t/c");
+    must(
+        &bench,
+        "mkdir -p t/sub; echo 1 > t/a; head -c 3000000 /dev/zero > t/sub/b; : > t/c; : > 't/back\\slash'; echo 2 > $'t/new\nline'; echo 3 > $'t/re\rturn'",
+    );
     bench.run("mkfs -q d.img 16M");
     bench.run("cp -a t d.img:/t");
     for (option, program) in [("", "sha256sum"), ("-a sha512", "sha512sum")] {
-        let wanted = must(&bench, &format!("find t -type f | sort | xargs {program}"));
+        let wanted = must(&bench, &format!("find t -type f -print0 | LC_ALL=C sort -z | xargs -0 {program}"));
         let got = must(&bench, &format!("diorite hash {option} -r d.img:/t")).replace("d.img:/", "");
         assert_eq!(got, wanted);
     }

@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::archive::unpack_stream;
+use crate::archive::{UnpackOptions, unpack_stream};
 use crate::host::HostFile;
 use crate::host_stream::HostStream;
 use crate::input::compression::Compression;
@@ -187,7 +187,8 @@ fn record(
 ) -> Result<MemoryTree, Error> {
     let mut tree = MemoryTree::new(name, recording.role).with_archive(archive);
     let top = tree.top();
-    let summary = unpack_stream(stream, name, &tree, top, &mut Members::default(), recording.watch)?;
+    let wanted = (&mut Members::default(), UnpackOptions::default());
+    let summary = unpack_stream(stream, name, &tree, top, wanted, recording.watch)?;
     tree.note_lost(summary.attributes_lost);
     Ok(tree)
 }
