@@ -31,7 +31,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   torture SUITE [OPTION...]: power cuts and other long suites (`cargo xtask torture help`)
   mount   [--seconds N] [--seed N] [NAME...]: programs and databases on a mount, also with the daemon killed,
           over /dev/fuse and over io_uring (needs root)
-  guests  [virtiofs] [nfs] [arrays]: a virtual machine that uses volumes by virtio-fs and NFS, and makes arrays of MD and LVM2 (needs root)
+  guests  [virtiofs] [nfs] [arrays] [images]: a virtual machine that uses volumes by virtio-fs and NFS, makes arrays of MD and LVM2,
+          and boots images of mkfs (needs root)
   fuzz    [--seconds N] [--seed FIRST_CASE] [--case N]: hostile images, with a limit of memory
 ";
 

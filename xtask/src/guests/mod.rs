@@ -1,11 +1,12 @@
-//! A virtual machine with Debian's kernel that uses volumes over virtio-fs and NFS, and makes MD and LVM2 arrays that are opened here. `e2fsck -fn`
-//! checks the volume after each part.
+//! A virtual machine with Debian's kernel that uses volumes over virtio-fs and NFS, makes MD and LVM2 arrays that are opened here, and boots
+//! images of `mkfs`. `e2fsck -fn` checks the volume after each part.
 //!
 //! QEMU emulates the processor, so this works without hardware virtualization.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
 
 mod arrays;
+mod images;
 
 use std::fs;
 use std::path::Path;
@@ -78,6 +79,9 @@ const ACCESSES: &[Access] = &[
     },
 ];
 
+/// A part with its own disks: from the working directory, the program and the version of the kernel.
+type Part = fn(&Path, &Path, &str) -> Result<(), String>;
+
 /// `cargo xtask guests`: all parts, or the named ones.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if !setup::is_root() {
@@ -99,10 +103,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         said.map_err(|why| format!("guests: {}: {why}", access.name))?;
         println!("{}: done in {} s", access.name, start.elapsed().as_secs());
     }
-    if arguments.is_empty() || arguments.iter().any(|name| name == "arrays") {
-        let start = Instant::now();
-        arrays::run(&directory, &diorite, &kernel).map_err(|why| format!("guests: arrays: {why}"))?;
-        println!("arrays: done in {} s", start.elapsed().as_secs());
+    let parts: [(&str, Part); 2] = [("arrays", arrays::run), ("images", images::run)];
+    for (name, part) in parts {
+        if arguments.is_empty() || arguments.iter().any(|argument| argument == name) {
+            let start = Instant::now();
+            part(&directory, &diorite, &kernel).map_err(|why| format!("guests: {name}: {why}"))?;
+            println!("{name}: done in {} s", start.elapsed().as_secs());
+        }
     }
     Ok(())
 }
