@@ -26,13 +26,17 @@ pub(crate) fn make(
     identity: Identity,
 ) -> Result<Made> {
     let Target { arguments, image, .. } = target;
+    let is_file = target.is_new || image.is_file();
+    let sector =
+        if is_file { SECTOR_BYTES } else { open_device(target, None)?.geometry().logical_block_size };
     if let Some(sizes) = arguments.journal_size {
-        set_journal(image, &mut options, sizes, USUAL_BYTES, SECTOR_BYTES)?;
+        // The sizes are stored in blocks.
+        options.block_size = Some(FitPlan::block_size((content, content.top()), &options, sector));
+        set_journal(image, &mut options, sizes, USUAL_BYTES, sector)?;
     }
     let slack = arguments.slack.map_or(Slack::Bytes(0), |slack| slack.0);
-    let plan = FitPlan::new((content, content.top()), &options, slack, SECTOR_BYTES);
+    let plan = FitPlan::new((content, content.top()), &options, slack, sector);
     let plan = plan.map_err(|error| mkfs_failure(image, error))?;
-    let is_file = target.is_new || image.is_file();
     if is_file && !target.is_new {
         // --force was given.
         set_len(image, 0)?;

@@ -66,6 +66,16 @@ pub struct FitPlan {
 }
 
 impl FitPlan {
+    /// The block size of the volume for the entries of the directory `top` of `source`, in bytes.
+    #[must_use]
+    pub fn block_size(
+        (source, top): (&dyn Source, &Path),
+        options: &MkfsOptions,
+        logical_block_size: u32,
+    ) -> u32 {
+        options.block_size_for(data_bytes(source, top, Depth::Tree, &|| false), logical_block_size)
+    }
+
     /// The plan for the entries of the directory `top` of `source`, on a device with logical blocks of `logical_block_size` bytes.
     /// `options` have no size.
     ///
@@ -171,8 +181,13 @@ fn smallest(
     let mut size = (free + (64 << 10)).next_multiple_of(UNIT);
     let mut tries = 0;
     loop {
-        let found = preview(&options_of(size), size, logical_block_size);
+        let options = options_of(size);
+        let found = preview(&options, size, logical_block_size);
         let missing = match &found {
+            // A journal of a given size is not left out.
+            Ok(volume) if volume.journal_left_out && options.journal_blocks.is_some() => {
+                size / 8 + (64 << 10)
+            }
             Ok(volume) => free.saturating_sub(volume.free_bytes()),
             // What is wrong apart from the size was found before.
             Err(_) => size / 8 + (64 << 10),

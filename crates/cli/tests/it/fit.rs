@@ -35,11 +35,110 @@ fn size_of(bench: &Bench, name: &str) -> u64 {
     bench.path(name).metadata().expect("an image").len()
 }
 
+/// The size of an image of `mke2fs -d` after `resize2fs -M`.
+fn size_by_resize2fs(bench: &Bench, from: &str, options: &str) -> Option<u64> {
+    let (from, image) = (bench.path(from), bench.path("m.img"));
+    let _ = std::fs::remove_file(&image);
+    std::fs::File::create_new(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
+    let words = ["-q", "-F"].into_iter().chain(options.split(' ')).chain(["-d"]);
+    let words = words.map(OsStr::new).chain([from.as_os_str(), image.as_os_str()]);
+    let made = tool("mke2fs", words)?;
+    assert!(made.status.success(), "{options}: {}", text(&made.stderr));
+    // bigalloc needs the force.
+    let cut = tool("resize2fs", ["-f".as_ref(), "-M".as_ref(), image.as_os_str()])?;
+    assert!(cut.status.success(), "{options}: {}", text(&cut.stderr));
+    Some(size_of(bench, "m.img"))
+}
+
+/// The smallest image of a tree is clean, has the content by debugfs, and is not larger than by resize2fs.
+fn compare(bench: &Bench, tree: &str, options: &str) {
+    bench.run(&format!("mkfs -q -F {options} -d {tree} --size fit a.img"));
+    bench.must_be_clean("a.img");
+    let back = tempfile::tempdir().expect("a directory");
+    let Some(_) = bench.debugfs("a.img", &format!("rdump / {}", back.path().display())) else { return };
+    let from = bench.path(tree);
+    let words = ["-r".as_ref(), "--exclude=lost+found".as_ref(), from.as_os_str(), back.path().as_os_str()];
+    if let Some(differences) = tool("diff", words) {
+        assert!(differences.status.success(), "{tree} {options}: {}", text(&differences.stdout));
+    }
+    let Some(theirs) = size_by_resize2fs(bench, tree, options) else { return };
+    let ours = size_of(bench, "a.img");
+    assert!(ours <= theirs, "{tree} {options}: {ours} bytes, and {theirs} of resize2fs");
+}
+
+fn make_small_files(bench: &Bench, count: usize, bytes: usize) {
+    std::fs::create_dir(bench.path("small")).expect("a directory");
+    for file in 0..count {
+        bench.write(&format!("small/file-{file}"), &pattern(file * 7 % bytes, file as u64));
+    }
+}
+
+#[test]
+fn images_of_only_small_files() {
+    let bench = Bench::new();
+    make_small_files(&bench, 400, 4000);
+    for options in ["-t ext4", "-t ext4 -O bigalloc", "-t ext4 -O inline_data -I 512"] {
+        compare(&bench, "small", options);
+    }
+}
+
+#[test]
+fn images_of_one_large_file() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("large")).expect("a directory");
+    bench.write("large/file", &pattern(12_000_001, 1));
+    for options in ["-t ext2", "-t ext4 -O bigalloc -b 4096 -C 65536", "-t ext4 -O inline_data"] {
+        compare(&bench, "large", options);
+    }
+}
+
+#[test]
+fn images_of_one_directory_with_many_files() {
+    let bench = Bench::new();
+    make_small_files(&bench, 3000, 100);
+    compare(&bench, "small", "-t ext4 -O inline_data");
+    compare(&bench, "small", "-t ext4 -b 1024");
+}
+
+/// The journal had a quarter of its size with blocks of 1 KiB, and small images had none.
+#[test]
+fn journals_have_the_size_that_was_given() {
+    let bench = Bench::new();
+    make_small_files(&bench, 50, 4000);
+    for (kind, mib) in [("ext4", 4_u64), ("ext4", 1), ("ext4 -b 4096", 5)] {
+        compare(&bench, "small", &format!("-t {kind} -J size={mib}"));
+        let Some(journal) = bench.debugfs("a.img", "stat <8>") else { return };
+        let size = format!("Size: {}\n", mib << 20);
+        assert!(journal.contains(&size), "{kind} {mib}: {journal}");
+        if let Some(mounted) = Mounted::new(&bench.path("a.img"), "ro") {
+            assert_eq!(std::fs::read(mounted.at.path().join("file-9")).expect("it"), pattern(63, 9));
+        }
+    }
+}
+
+/// On a disk with sectors of 4 KiB, blocks of 1 KiB were chosen and rejected.
+#[test]
+fn smallest_filesystems_are_made_on_disks() {
+    let bench = Bench::new();
+    make_small_files(&bench, 50, 4000);
+    for sector in [512, 4096] {
+        let disk = std::fs::File::create(bench.path("disk")).expect("a file");
+        disk.set_len(32 << 20).expect("a size");
+        let Some(device) = bench.loop_device("disk", sector) else { return };
+        let made = bench.json(&format!("mkfs -F -d small --size fit {device}"));
+        let bytes = made["blocks"].as_u64().expect("a number") * made["block_size"].as_u64().expect("bytes");
+        assert!(bytes < 1 << 20, "{sector}: {bytes}");
+        let checked = tool("e2fsck", ["-fn", &device.to_string()]);
+        assert!(checked.is_none_or(|checked| checked.status.success()), "{sector}");
+        bench.run(&format!("cp -f {device}:/file-33 back"));
+        assert!(bench.read("back") == bench.read("small/file-33"), "{sector}");
+    }
+}
+
 #[test]
 fn images_are_not_larger_than_resize2fs_makes_them() {
     let bench = Bench::new();
     make_tree(&bench, "tree");
-    let from = bench.path("tree");
     for kind in ["ext2", "ext3", "ext4"] {
         for options in ["-b 1024", "-b 4096", "-b 1024 -O ^has_journal", "-b 4096 -O ^has_journal"] {
             bench.run(&format!("mkfs -q -F -t {kind} {options} -d tree --size fit a.img"));
@@ -51,16 +150,10 @@ fn images_are_not_larger_than_resize2fs_makes_them() {
                     "{kind} {options}: {file}"
                 );
             }
-            let (image, ours) = (bench.path("m.img"), size_of(&bench, "a.img"));
-            let _ = std::fs::remove_file(&image);
-            std::fs::File::create_new(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
-            let words = ["-q", "-F", "-t", kind].into_iter().chain(options.split(' ')).chain(["-d"]);
-            let words = words.map(OsStr::new).chain([from.as_os_str(), image.as_os_str()]);
-            let Some(made) = tool("mke2fs", words) else { return };
-            assert!(made.status.success(), "{}", text(&made.stderr));
-            let Some(cut) = tool("resize2fs", ["-M".as_ref(), image.as_os_str()]) else { return };
-            assert!(cut.status.success(), "{}", text(&cut.stderr));
-            let theirs = size_of(&bench, "m.img");
+            let ours = size_of(&bench, "a.img");
+            let Some(theirs) = size_by_resize2fs(&bench, "tree", &format!("-t {kind} {options}")) else {
+                return;
+            };
             assert!(ours <= theirs, "{kind} {options}: {ours} bytes, and {theirs} of resize2fs");
         }
     }
@@ -117,6 +210,27 @@ fn images_are_the_same_each_time() {
     assert!(command.env("SOURCE_DATE_EPOCH", "900000").status().expect("it runs").success());
     let modified = bench.json("stat c.img:/d1/1")["files"][0]["modified"].to_string();
     assert!(modified.contains("1970-01-11"), "{modified}");
+}
+
+/// The order of members and of directories, and times that an image cannot keep, do not change the image.
+#[test]
+fn images_do_not_depend_on_the_order_of_the_source() {
+    let bench = Bench::new();
+    make_tree(&bench, "tree");
+    bench.run("mkfs -F -q -d tree --size fit a.img");
+    let script =
+        "cd tree && find . | sort > ../forward && sort -r ../forward > ../backward && cd .. && mkdir other &&
+        for order in forward backward; do
+        tar --xattrs -S -C tree --no-recursion -T $order -cf $order.tar || exit 1; done &&
+        tar --xattrs -C other -xpf backward.tar && chmod -R u+r tree && cat tree/d3/* > read";
+    let mut shell = std::process::Command::new("sh");
+    let made = shell.args(["-c", script]).current_dir(bench.directory.path()).output().expect("a shell");
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert!(bench.read("forward.tar") != bench.read("backward.tar"), "another order");
+    for source in ["forward.tar", "backward.tar", "other", "tree"] {
+        bench.run(&format!("mkfs -F -q -d {source} --size fit b.img"));
+        assert!(bench.read("a.img") == bench.read("b.img"), "{source}");
+    }
 }
 
 /// The tree is that of veritysetup, which finds one wrong bit.
