@@ -70,7 +70,11 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
             let is_new = entry.attributes.links < 2
                 || entry.attributes.kind == FileKind::Directory
                 || seen.insert(entry.attributes.inode);
-            let bytes = if is_new { du_bytes(&entry.attributes, arguments.apparent_size) } else { 0 };
+            let bytes = if is_new {
+                du_bytes(&entry.attributes, arguments.apparent_size || arguments.bytes)
+            } else {
+                0
+            };
             total = total.saturating_add(bytes);
             if entry.attributes.kind == FileKind::Directory || arguments.all || entry.depth == 0 {
                 // A file is treated as a directory without entries.

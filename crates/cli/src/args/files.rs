@@ -324,7 +324,7 @@ pub(crate) struct Du {
     /// Show sizes of the content instead of allocated space
     #[arg(long)]
     pub(crate) apparent_size: bool,
-    /// Show bytes instead of readable units
+    /// Show sizes of the content, in bytes: --apparent-size without units
     #[arg(short = 'b', long, conflicts_with = "human_readable")]
     pub(crate) bytes: bool,
     #[command(flatten)]

@@ -494,3 +494,13 @@ fn the_usual_flags_of_rsync_work() {
     bench.run("sync -rlv t/ d.img:/t");
     assert_eq!(bench.run("cat d.img:/t/f"), "1");
 }
+
+/// It showed the allocated space.
+#[test]
+fn bytes_of_du_are_those_of_the_content() {
+    let twins = Twins::new();
+    for row in ["du -b @/b.C", "du -b @/src/deep/big.bin @/.hidden/x"] {
+        let image = twins.image(row).1;
+        assert_eq!(image, twins.host(row).1, "{row}");
+    }
+}
