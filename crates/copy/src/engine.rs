@@ -9,9 +9,9 @@ use diorite::FileKind;
 
 use crate::copied_names::{Age, CopiedNames};
 use crate::new_file::{
-    Clobber, Content, CopyOptions, Depth, FileMaker, Item, OnFailure, Sync, cannot_be_replaced, is_special,
+    Clobber, Content, CopyOptions, Depth, FileMaker, OnFailure, Sync, cannot_be_replaced, is_special,
 };
-use crate::tree::{Follow, Meta, Names, ReadStream, Sink, Source};
+use crate::tree::{Follow, Item, Meta, Names, ReadStream, Sink, Source};
 use crate::{Error, Summary, Watch};
 
 /// The deepest level of a directory below the first one.

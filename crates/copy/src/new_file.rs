@@ -14,7 +14,7 @@ use crate::file_data::{Copied, FileData};
 use crate::linked::Linked;
 use crate::outdated::Outdated;
 use crate::tree::{
-    Attributes, Follow, LostAttribute, Meta, ReadFile, ReadStream, Sink, Source, Target, WriteFile,
+    Attributes, Follow, Item, LostAttribute, Meta, ReadFile, ReadStream, Sink, Target, WriteFile,
 };
 use crate::{Error, Summary, Watch};
 
@@ -76,14 +76,6 @@ pub struct CopyOptions {
     pub sync: Sync,
     /// Consequence of one file's error for the rest of its tree.
     pub on_failure: OnFailure,
-}
-
-/// A file or directory of a source.
-#[derive(Clone, Copy)]
-pub(crate) struct Item<'s> {
-    pub(crate) source: &'s dyn Source,
-    pub(crate) path: &'s Path,
-    pub(crate) meta: &'s Meta,
 }
 
 /// The content of a new regular file.

@@ -7,8 +7,7 @@ use std::path::Path;
 use diorite::FileKind;
 
 use crate::Error;
-use crate::new_file::Item;
-use crate::tree::{Attributes, Meta, Sink};
+use crate::tree::{Attributes, Item, Meta, Sink};
 
 /// The label that the policy of the destination gives to a file without one.
 const POLICY_LABEL: &[u8] = b"security.selinux";

@@ -116,6 +116,14 @@ pub trait Source: FileTree {
     }
 }
 
+/// A file or directory of a source.
+#[derive(Clone, Copy)]
+pub(crate) struct Item<'s> {
+    pub(crate) source: &'s dyn Source,
+    pub(crate) path: &'s Path,
+    pub(crate) meta: &'s Meta,
+}
+
 /// Whether a symbolic link at the end of a path is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {

@@ -10,8 +10,8 @@ use diorite::FileKind;
 
 use crate::memory::arena::{Content, Entries, Node, NodeId};
 use crate::memory::{MemoryTree, Role};
-use crate::new_file::{FileMaker, Item};
-use crate::tree::{Follow, Meta, Source};
+use crate::new_file::FileMaker;
+use crate::tree::{Follow, Item, Meta, Source};
 use crate::{Error, Watch};
 
 /// The deepest level of a directory.
