@@ -1,7 +1,7 @@
 //! Makes a new ext2, ext3 or ext4 volume on a device.
 //!
 //! `options` has the request, `plan` turns it into the numbers of a superblock, `tables` places bitmaps and inode tables,
-//! `content` makes the first files, [`writer`](crate::writer) and [`heads`](crate::heads) move it all to the device.
+//! `content` makes the first files, `writer` and `heads` of this crate move it all to the device.
 //!
 //! Invariants:
 //! 1. The same options on devices of one size give the same bytes, if UUID, hash seed and time are given.
