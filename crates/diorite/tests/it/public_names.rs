@@ -63,6 +63,7 @@ const NAMES: &[&str] = &[
     "front_end",
     "mkfs",
     "mkfs_on",
+    "resize",
 ];
 
 #[test]
