@@ -44,7 +44,7 @@ impl Slack {
         }
     }
 
-    /// Further inodes beside those of the tree.
+    /// Inodes that the tree does not need.
     fn inodes_of(self, inodes: u64, bytes_per_inode: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes / bytes_per_inode.max(1),
@@ -171,7 +171,7 @@ fn settle(options: &mut MkfsOptions, low: &MkfsReport) {
     options.arrangement = Arrangement::CutLater { kept_groups: low.layout.group_count };
 }
 
-/// The smallest volume with `free` bytes free, of those that are tried.
+/// The smallest tried volume with `free` bytes free.
 fn smallest(
     free: u64,
     logical_block_size: u32,

@@ -1,4 +1,4 @@
-//! The attributes of an existing file that differ from those of its source.
+//! Differences between the attributes of an existing file and of its source.
 //!
 //! Where it sits: below the copier, which updates files and directories that are up to date otherwise.
 

@@ -3,7 +3,7 @@
 //! Interface: [`VerityLayout`] says where the tree is, [`write_verity`] writes it.
 //!
 //! On disk, from `hash_offset` on: one block with the superblock, then the levels of the tree, the root's first. Each block of a level holds
-//! the hashes of 128 blocks of the level below, the lowest level those of the data. The format is version 1 of
+//! the hashes of 128 blocks of the level below. The lowest level has the hashes of the data. The format is version 1 of
 //! <https://gitlab.com/cryptsetup/cryptsetup/-/wikis/DMVerity>: SHA-256 of the salt and the block, blocks of 4096 bytes.
 
 use diorite::{AlignedBuf, BlockDevice};

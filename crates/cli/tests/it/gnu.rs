@@ -442,7 +442,7 @@ fn members_of_an_archive_are_those_of_tar() {
     }
     let why = twins.0.fail("tar -tf a.tar nosuch", 1);
     assert!(why.contains("a.tar: `nosuch`: not found in the archive"), "{why}");
-    // The names of -c are those of the archive; in a pipe they are on standard error.
+    // `-c` prints the names that the archive has. If the archive goes to standard output, they go to standard error.
     let (_, listed) = twins.shell(&format!("{program} tar -tf a.tar"));
     twins.image("tar -cf b.tar -C d.img:/ t");
     let verbose = twins.shell(&format!("{program} tar -cvf b.tar -C d.img:/ t | sed 's,/$,,'")).1;

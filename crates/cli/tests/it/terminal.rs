@@ -92,7 +92,7 @@ fn the_shell_completes_commands_and_paths() {
     shell.types("cat /src/it\t\r", "found the quote");
     shell.types("cp host:from\t /copied\r", "d.img:/src> ");
     shell.types("cat /cop\t\r", "found the host");
-    // Several names are listed, without hidden ones and without those that could control the terminal.
+    // If several names fit, list them. Leave out hidden names and names with control characters.
     let shown = shell.types("ls ./\t\t", "deep/");
     assert!(shown.contains("file.txt") && !shown.contains(".hidden") && !shown.contains("red"), "{shown:?}");
     // A name in the prompt cannot control the terminal either.

@@ -1,4 +1,4 @@
-//! Layers: the files of an upper layer over those of the layers below.
+//! Layers: the files of an upper layer replace files of lower layers.
 //!
 //! Where it sits: beside `sink.rs`, which fills each layer on its own. A layer is complete before it is applied, so the order of its entries
 //! does not matter.
@@ -28,7 +28,7 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 const MARK_OF_MARKS: &[u8] = b".wh..wh.";
 
 impl MemoryTree {
-    /// Put the files of `layer` over those of this tree, and hide the files that it marks.
+    /// Replace files of this tree by files of `layer`, and remove the files that its whiteouts name.
     ///
     /// # Errors
     /// A mark has no name, a parent is no directory, or the original of a hard link is missing. The tree has no use then.

@@ -113,7 +113,7 @@ pub(crate) fn paths(tree: &MemoryTree) -> Vec<String> {
     found
 }
 
-/// The differences of a directory of the host and a tree, without those of the two roots.
+/// The differences between a directory of the host and a tree. Their roots are not compared.
 pub(crate) fn differences(directory: &Path, tree: &MemoryTree) -> Vec<String> {
     let mut found = Vec::new();
     let mut note = |path: &Path, difference: &Difference| {

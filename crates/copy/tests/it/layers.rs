@@ -235,7 +235,7 @@ fn what_is_wrong_with_a_table_names_the_line() {
     }
 }
 
-/// Attributes in an archive are those of the tree, and flags are kept for the copy.
+/// The tree gets the attributes of the archive. It keeps the flags for the copy.
 #[test]
 fn nodes_and_flags_of_an_archive_are_kept() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -82,7 +82,7 @@ impl<'d> InodeCheck<'_, 'd> {
         Ok(())
     }
 
-    /// Inodes in a row, in `table`, the first of which has the number `first`.
+    /// Consecutive inodes from `first` on, as bytes of `table`.
     fn check_inodes(&mut self, first: u32, table: &[u8], large_file: &mut Option<u32>) -> Result<()> {
         let inodes = table.chunks_exact(self.volume.layout.inode_size.into());
         let mut ready = 0;

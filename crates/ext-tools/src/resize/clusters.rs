@@ -6,7 +6,7 @@ use diorite_ext_format::{FsBlock, GroupDescriptor, GroupNumber, Layout, Superblo
 
 use crate::writer::set_bits;
 
-/// Set bits are in use. The bits of a group follow those of the group before it, as on the disk.
+/// A set bit is in use. The groups follow each other, as on the disk.
 #[derive(Clone, Debug)]
 pub(super) struct Clusters {
     bytes: Vec<u8>,
