@@ -79,6 +79,9 @@ pub(crate) struct Built {
     library: Option<PathBuf>,
 }
 
+/// The lines of a failed program that are printed again at the end, where they are seen first.
+const LAST_LINES: usize = 80;
+
 /// The outcome of a program.
 struct Outcome {
     /// The lines to print.
@@ -86,6 +89,11 @@ struct Outcome {
     skips: Skips,
     /// The reason of a failure.
     failure: Option<String>,
+}
+
+struct Failure {
+    what: String,
+    last_lines: Vec<String>,
 }
 
 /// Run all programs, even after failures. Hanging programs are killed.
@@ -103,12 +111,20 @@ pub(crate) fn run(built: Built, skips: &mut Skips) -> Result<(), String> {
                     println!("--- {} ({} s)", program.name, start.elapsed().as_secs());
                     outcome.lines.iter().for_each(|line| println!("{line}"));
                     results.0.extend(outcome.skips);
-                    results.1.extend(outcome.failure.map(|why| format!("{}: {why}", program.name)));
+                    results.1.extend(outcome.failure.map(|why| Failure {
+                        what: format!("{}: {why}", program.name),
+                        last_lines: outcome.lines[outcome.lines.len().saturating_sub(LAST_LINES)..].to_vec(),
+                    }));
                 }
             });
         }
     });
     let (_, failed) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for failure in &failed {
+        println!("--- FAILED: {}", failure.what);
+        failure.last_lines.iter().for_each(|line| println!("{line}"));
+    }
+    let failed: Vec<&str> = failed.iter().map(|failure| failure.what.as_str()).collect();
     if failed.is_empty() { Ok(()) } else { Err(format!("tests: {}", failed.join(", "))) }
 }
 

@@ -104,6 +104,17 @@ fn the_shell_completes_commands_and_paths() {
     assert!(shown.contains("red") && !shown.contains("\u{1b}[31m"), "{shown:?}");
 }
 
+#[test]
+fn keys_typed_ahead_are_the_next_commands() {
+    let bench = bench();
+    let mut shell = on_terminal(&bench, 80, &["shell", "d.img"]);
+    shell.shows("d.img:/> ");
+    shell.types("cd src\rcat f\t\rcd /\rls -d sr\t\recho\r", "found the file");
+    shell.shows("unrecognized subcommand");
+    shell.types("exit\r", "");
+    assert!(shell.ends().0.success());
+}
+
 /// As GNU ls on a terminal of the same width.
 #[test]
 fn names_are_in_the_columns_of_gnu() {
