@@ -60,7 +60,8 @@ fn each_file(
         let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
         let is_below = entry.depth > 0;
         // A walk does not follow the link at its start, but a recursive change does.
-        let attributes = if is_below { entry.attributes } else { attributes.clone() };
+        let found = if is_below { entry.metadata() } else { Ok(&attributes) };
+        let Some(attributes) = walked(found, location, &mut is_partial)?.cloned() else { continue };
         act(&Changed { filesystem, path: &entry.path, attributes, is_below })?;
     }
     whole(is_partial)

@@ -67,16 +67,14 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
             interrupt::check()?;
             let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
             close_below(&mut stack, entry.depth)?;
-            let is_new = entry.attributes.links < 2
-                || entry.attributes.kind == FileKind::Directory
-                || seen.insert(entry.attributes.inode);
-            let bytes = if is_new {
-                du_bytes(&entry.attributes, arguments.apparent_size || arguments.bytes)
-            } else {
-                0
-            };
+            let Some(attributes) = walked(entry.metadata(), location, &mut is_partial)? else { continue };
+            let is_new = attributes.links < 2
+                || attributes.kind == FileKind::Directory
+                || seen.insert(attributes.inode);
+            let bytes =
+                if is_new { du_bytes(attributes, arguments.apparent_size || arguments.bytes) } else { 0 };
             total = total.saturating_add(bytes);
-            if entry.attributes.kind == FileKind::Directory || arguments.all || entry.depth == 0 {
+            if entry.kind == FileKind::Directory || arguments.all || entry.depth == 0 {
                 // A file is treated as a directory without entries.
                 stack.push((entry.path, bytes, entry.depth));
             } else if let Some((_, sum, _)) = stack.last_mut() {

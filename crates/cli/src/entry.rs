@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use diorite::{Attributes, ErrorKind, FileKind, Filesystem, InodeNumber, WalkEntry};
+use diorite::{Attributes, ErrorKind, FileKind, Filesystem, InodeNumber};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result, complain_of_part};
@@ -20,14 +20,14 @@ pub(crate) fn link_target(filesystem: &Filesystem, link: InodeNumber) -> diorite
     filesystem.node(link)?.read_link()
 }
 
-/// The entry of a walk. `None` for damage below the start, which is reported.
-pub(crate) fn walked(
-    entry: diorite::Result<WalkEntry>,
+/// What a walk found: an entry or its attributes. `None` for damage below the start, which is reported.
+pub(crate) fn walked<T>(
+    found: diorite::Result<T>,
     location: &Location,
     is_partial: &mut bool,
-) -> Result<Option<WalkEntry>> {
-    let error = match entry {
-        Ok(entry) => return Ok(Some(entry)),
+) -> Result<Option<T>> {
+    let error = match found {
+        Ok(found) => return Ok(Some(found)),
         Err(error) => error,
     };
     match Failure::of(location, "list", &error) {

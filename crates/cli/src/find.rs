@@ -3,8 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use diorite::{Access, FileKind, Filesystem, Timestamp};
-use diorite_files::{Accounts, Action, Expression, Found, Given};
+use diorite::{Access, FileKind, Filesystem, Timestamp, WalkEntry};
+use diorite_files::{Accounts, Action, Expression, Given};
 use serde_json::{Value, json};
 
 use crate::args::Find;
@@ -95,7 +95,7 @@ impl Search<'_> {
     fn run(&mut self, expression: &Expression, path: &Path, location: &Location) -> Result<()> {
         let mut walk = self.filesystem.walk(path);
         // With -depth, directories wait here for the end of their entries.
-        let mut open: Vec<diorite::WalkEntry> = Vec::new();
+        let mut open: Vec<WalkEntry> = Vec::new();
         let mut is_partial = false;
         while let Some(entry) = walk.next() {
             interrupt::check()?;
@@ -106,7 +106,7 @@ impl Search<'_> {
             if self.has_ended {
                 break;
             }
-            let is_directory = entry.attributes.kind == FileKind::Directory;
+            let is_directory = entry.kind == FileKind::Directory;
             if entry.depth > 0 && expression.excludes(&entry.path) {
                 walk.skip_entries();
                 continue;
@@ -133,13 +133,12 @@ impl Search<'_> {
     }
 
     /// Test an entry. Returns whether a failure was reported.
-    fn visit(&mut self, expression: &Expression, entry: &diorite::WalkEntry) -> Result<bool> {
+    fn visit(&mut self, expression: &Expression, entry: &WalkEntry) -> Result<bool> {
         if entry.depth < expression.depth_min || entry.depth > expression.depth_max {
             return Ok(false);
         }
-        let found = Found { path: &entry.path, attributes: &entry.attributes };
         let filesystem = self.filesystem;
-        match expression.evaluate(filesystem, &found, &mut |action, found| self.act(action, found)) {
+        match expression.evaluate(filesystem, entry, &mut |action, found| self.act(action, found)) {
             Ok(_) => Ok(false),
             Err(Stopped::Library(error)) => {
                 let at = Location::Image { image: self.image.to_owned(), path: entry.path.clone() };
@@ -153,34 +152,34 @@ impl Search<'_> {
         }
     }
 
-    fn act(&mut self, action: Action, found: &Found<'_>) -> std::result::Result<bool, Stopped> {
+    fn act(&mut self, action: Action, found: &WalkEntry) -> std::result::Result<bool, Stopped> {
         match action {
             Action::Prune => self.is_pruned = true,
             Action::Quit => self.has_ended = true,
             Action::Delete => {
                 // As in find, `.` is left alone: here the root of the image.
-                if found.path == Path::new("/") {
+                if found.path() == Path::new("/") {
                     return Ok(true);
                 }
-                match found.attributes.kind {
-                    FileKind::Directory => self.filesystem.remove_dir(found.path)?,
-                    _ => self.filesystem.remove_file(found.path)?,
+                match found.kind {
+                    FileKind::Directory => self.filesystem.remove_dir(found.path())?,
+                    _ => self.filesystem.remove_file(found.path())?,
                 }
             }
             Action::Print | Action::Print0 | Action::List if self.files.is_some() => {
-                let name = found.path.file_name().unwrap_or(OsStr::new("/"));
+                let name = found.path().file_name().unwrap_or(OsStr::new("/"));
                 let name = std::os::unix::ffi::OsStrExt::as_bytes(name);
-                let entry = json_entry(self.filesystem, found.path, name, found.attributes);
+                let entry = json_entry(self.filesystem, found.path(), name, found.metadata()?);
                 if let Some(files) = &mut self.files {
                     files.push(entry);
                 }
             }
             Action::Print => {
-                self.output.name(&location_bytes(self.image, found.path))?;
+                self.output.name(&location_bytes(self.image, found.path()))?;
                 self.output.line("")?;
             }
             Action::Print0 => {
-                self.output.bytes(&location_bytes(self.image, found.path))?;
+                self.output.bytes(&location_bytes(self.image, found.path()))?;
                 self.output.bytes(b"\0")?;
             }
             Action::List => self.list(found)?,
@@ -189,8 +188,8 @@ impl Search<'_> {
     }
 
     /// The line of `-ls`: inode, KiB, permissions, links, owner, size, time, path.
-    fn list(&mut self, found: &Found<'_>) -> std::result::Result<(), Stopped> {
-        let attributes = found.attributes;
+    fn list(&mut self, found: &WalkEntry) -> std::result::Result<(), Stopped> {
+        let attributes = found.metadata()?;
         self.output.text(&format!(
             "{:>9} {:>6} {} {:>3} {:<8} {:<8} {:>10} {} ",
             attributes.inode.0,
@@ -202,7 +201,7 @@ impl Search<'_> {
             attributes.size,
             local_time(attributes.modified, "%Y-%m-%d %H:%M"),
         ))?;
-        self.output.name(&location_bytes(self.image, found.path))?;
+        self.output.name(&location_bytes(self.image, found.path()))?;
         if attributes.kind == FileKind::Symlink {
             self.output.text(" -> ")?;
             self.output.name(&link_target(self.filesystem, attributes.inode)?)?;

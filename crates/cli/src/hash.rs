@@ -93,7 +93,7 @@ pub(crate) fn hash(arguments: &Hash, images: &mut Images, output: &mut Output) -
         for entry in filesystem.walk(path) {
             interrupt::check()?;
             let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
-            if entry.attributes.is_file() {
+            if entry.kind == FileKind::Regular {
                 match one(&entry.path) {
                     Err(Failure::Failed(text)) => {
                         complain_of_part(&text);

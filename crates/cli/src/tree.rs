@@ -27,9 +27,10 @@ pub(crate) fn tree(arguments: &Tree, images: &mut Images, output: &mut Output) -
         let mut is_partial = false;
         for entry in filesystem.walk(path) {
             let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
-            if entry.depth <= depth_max && (!arguments.directories || entry.attributes.is_dir()) {
+            if entry.depth <= depth_max && (!arguments.directories || entry.kind == FileKind::Directory) {
+                let Some(attributes) = walked(entry.metadata(), location, &mut is_partial)? else { continue };
                 let name = entry.path.file_name().unwrap_or(OsStr::new("/")).as_bytes();
-                let mut value = json_entry(&filesystem, &entry.path, name, &entry.attributes);
+                let mut value = json_entry(&filesystem, &entry.path, name, attributes);
                 value["depth"] = json!(entry.depth);
                 entries.push(value);
             }

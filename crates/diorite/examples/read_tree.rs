@@ -46,7 +46,7 @@ fn read_cached(filesystem: &Filesystem, directory: &str, tally: &mut Tally) -> R
     let mut buffer = vec![0; CHUNK_BYTES];
     for entry in filesystem.walk(directory) {
         let entry = entry?;
-        if entry.attributes.kind != FileKind::Regular {
+        if entry.kind != FileKind::Regular {
             continue;
         }
         let file = filesystem.open_file(&entry.path)?;

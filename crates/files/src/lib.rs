@@ -13,7 +13,7 @@ mod paths;
 
 pub use accounts::{Accounts, Ownership};
 pub use date::parse_time;
-pub use find::{Action, Expression, Found, Given};
+pub use find::{Action, Expression, Given};
 pub use mode::ModeChange;
 pub use paths::{Pattern, canonical, expand, has_pattern};
 

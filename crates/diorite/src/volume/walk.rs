@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::vec;
 
 use crate::error::AtPath;
@@ -89,21 +90,32 @@ diorite_block::short_debug!(Walk, path);
 #[derive(Debug)]
 struct Open {
     node: NodeRef,
-    /// Names not visited yet.
-    names: vec::IntoIter<Vec<u8>>,
-    /// Damage that hides other names.
+    /// Entries not visited yet.
+    entries: vec::IntoIter<DirEntry>,
+    /// Damage that hides other entries.
     damage: Option<Error>,
 }
 
-/// An entry of a walk.
-#[derive(Clone, Debug)]
+/// An entry of a walk. It keeps its directory in use: drop it before [`Filesystem::close`].
+#[derive(Clone)]
 pub struct WalkEntry {
     /// Its path.
     pub path: PathBuf,
     /// Steps below the start.
     pub depth: usize,
-    /// The attributes; a symbolic link is not followed.
-    pub attributes: Attributes,
+    /// Its kind, which most directories store; a symbolic link is not followed.
+    pub kind: FileKind,
+    /// `None` for the start.
+    entry: Option<DirEntry>,
+    attributes: OnceLock<Attributes>,
+}
+
+impl fmt::Debug for WalkEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut entry = f.debug_struct("WalkEntry");
+        entry.field("path", &self.path).field("depth", &self.depth).field("kind", &self.kind);
+        entry.finish_non_exhaustive()
+    }
 }
 
 impl WalkEntry {
@@ -112,14 +124,22 @@ impl WalkEntry {
         &self.path
     }
 
-    /// The attributes at the time of the visit; a symbolic link is not followed.
-    pub fn metadata(&self) -> &Attributes {
-        &self.attributes
+    /// The attributes; a symbolic link is not followed. The first call reads the inode, so that a walk by name and kind reads none but those
+    /// of directories.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if the name was removed; the device or the volume failed.
+    pub fn metadata(&self) -> Result<&Attributes> {
+        if let (None, Some(entry)) = (self.attributes.get(), &self.entry) {
+            let attributes = entry.metadata().map_err(|error| error.at(&self.path))?;
+            return Ok(self.attributes.get_or_init(|| attributes));
+        }
+        self.attributes.get().ok_or_else(|| Error::from(diorite_ext::Error::NotFound).at(&self.path))
     }
 
     /// The kind; a symbolic link is not followed.
     pub fn file_type(&self) -> FileKind {
-        self.attributes.kind
+        self.kind
     }
 }
 
@@ -157,33 +177,45 @@ impl Walk {
             let node = self.filesystem.resolve(path)?;
             self.enter(node)?;
         }
-        Ok(WalkEntry { path: path.to_owned(), depth: 0, attributes })
+        Ok(WalkEntry {
+            path: path.to_owned(),
+            depth: 0,
+            kind: attributes.kind,
+            entry: None,
+            attributes: attributes.into(),
+        })
     }
 
-    fn visit(&mut self, name: &[u8]) -> Result<WalkEntry> {
+    fn visit(&mut self, entry: DirEntry) -> Result<WalkEntry> {
         let Some(directory) = self.directories.last() else {
             return Err(diorite_ext::Error::NotFound.into());
         };
         let depth = self.directories.len();
-        let (node, attributes) = while_stale(|| directory.node.lookup_attributes(name))?;
-        if let Some(node) = node {
-            self.enter(node)?;
+        let mut attributes = OnceLock::new();
+        let mut kind = entry.file_type()?;
+        if kind == FileKind::Directory {
+            let (node, found) = while_stale(|| directory.node.lookup_attributes(&entry.name))?;
+            kind = found.kind;
+            attributes = found.into();
+            if let Some(node) = node {
+                self.enter(node)?;
+            }
         }
-        Ok(WalkEntry { path: self.path.clone(), depth, attributes })
+        Ok(WalkEntry { path: self.path.clone(), depth, kind, entry: Some(entry), attributes })
     }
 
     /// The path is that of `node`.
     fn enter(&mut self, node: NodeRef) -> Result<()> {
         self.seen.note_in(self.directories.last().map(|open| &open.node), &node)?;
-        let (mut names, mut damage) = (Vec::new(), None);
+        let (mut entries, mut damage) = (Vec::new(), None);
         for entry in node.read_dir()? {
             match entry {
-                Ok(entry) => names.push(entry.name),
+                Ok(entry) => entries.push(entry),
                 Err(error) => damage = Some(error),
             }
         }
-        names.sort_unstable();
-        self.directories.push(Open { node, names: names.into_iter(), damage });
+        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        self.directories.push(Open { node, entries: entries.into_iter(), damage });
         Ok(())
     }
 }
@@ -200,7 +232,7 @@ impl Iterator for Walk {
         }
         loop {
             let depth = self.directories.len();
-            let Some(name) = self.directories.last_mut()?.names.next() else {
+            let Some(entry) = self.directories.last_mut()?.entries.next() else {
                 let damage = self.directories.last_mut().and_then(|open| open.damage.take());
                 if let Some(error) = damage {
                     return Some(Err(error.at(&self.path)));
@@ -208,8 +240,8 @@ impl Iterator for Walk {
                 self.leave();
                 continue;
             };
-            self.path.push(crate::os_name(&name));
-            let entry = self.visit(&name).at_path(&self.path);
+            self.path.push(entry.file_name());
+            let entry = self.visit(entry).at_path(&self.path);
             self.has_entered = self.directories.len() > depth;
             if !self.has_entered {
                 self.path.pop();

@@ -84,6 +84,7 @@ fn filesystems_files_and_queues() {
     host.write_all_at(&[1; 1 << 20], 0).unwrap();
     assert_short("HostFile's File", &host);
     drop((file, host, queue, node, entries, walk));
+    drop((walk, met));
     filesystem.close().unwrap();
     let device = FileDevice::open(&path, &DeviceOptions::read_only().direct(DirectIo::Off)).unwrap();
     assert_short("FileDevice", &device);

@@ -233,13 +233,14 @@ fn volume_tree(filesystem: &Filesystem, root: &str) -> BTreeMap<String, (String,
     let mut tree = BTreeMap::new();
     for entry in filesystem.walk(root).skip(1) {
         let entry = entry.expect("walk");
-        let (text, links) = match entry.attributes.kind {
+        let attributes = entry.metadata().expect("metadata");
+        let (text, links) = match entry.kind {
             FileKind::Directory => ("directory".to_owned(), 0),
             FileKind::Symlink => {
                 let target = filesystem.read_link(&entry.path).expect("target");
-                (format!("to {}", target.display()), u64::from(entry.attributes.links))
+                (format!("to {}", target.display()), u64::from(attributes.links))
             }
-            kind => (kind_name(kind).to_owned(), u64::from(entry.attributes.links)),
+            kind => (kind_name(kind).to_owned(), u64::from(attributes.links)),
         };
         let name = entry.path.to_string_lossy()[root.len()..].to_owned();
         tree.insert(name, (text, links));

@@ -139,8 +139,8 @@ fn storm(options: &MkfsOptions) {
     let mut files = 0;
     for entry in filesystem.walk("/") {
         let entry = entry.unwrap();
-        if entry.attributes.kind == diorite::FileKind::Regular {
-            let mut bytes = vec![0; entry.attributes.size as usize];
+        if entry.kind == diorite::FileKind::Regular {
+            let mut bytes = vec![0; entry.metadata().unwrap().size as usize];
             filesystem.open_file(&entry.path).unwrap().read_exact_at(&mut bytes, 0).unwrap();
             assert_whole(&entry.path.to_string_lossy(), &bytes);
             files += 1;

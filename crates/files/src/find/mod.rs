@@ -9,7 +9,7 @@ mod test;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use diorite::{Attributes, Filesystem, Result};
+use diorite::{Filesystem, Result, WalkEntry};
 
 use crate::paths::Pattern;
 pub use parse::Given;
@@ -60,15 +60,6 @@ pub enum Action {
     Quit,
 }
 
-/// An entry of a walk.
-#[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
-    /// Its path.
-    pub path: &'a Path,
-    /// Its attributes; a symbolic link is not followed.
-    pub attributes: &'a Attributes,
-}
-
 impl Expression {
     /// Whether neither the file nor anything below it is visited.
     pub fn excludes(&self, path: &Path) -> bool {
@@ -83,8 +74,8 @@ impl Expression {
     pub fn evaluate<E: From<diorite::Error>>(
         &self,
         filesystem: &Filesystem,
-        found: &Found<'_>,
-        act: &mut impl FnMut(Action, &Found<'_>) -> Result<bool, E>,
+        found: &WalkEntry,
+        act: &mut impl FnMut(Action, &WalkEntry) -> Result<bool, E>,
     ) -> Result<bool, E> {
         self.root.evaluate(filesystem, found, act)
     }
@@ -94,8 +85,8 @@ impl Node {
     fn evaluate<E: From<diorite::Error>>(
         &self,
         filesystem: &Filesystem,
-        found: &Found<'_>,
-        act: &mut impl FnMut(Action, &Found<'_>) -> Result<bool, E>,
+        found: &WalkEntry,
+        act: &mut impl FnMut(Action, &WalkEntry) -> Result<bool, E>,
     ) -> Result<bool, E> {
         match self {
             Self::And(nodes) => {

@@ -2,9 +2,8 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use diorite::{Attributes, FileKind, Filesystem, InodeNumber, Result, Timestamp};
+use diorite::{Attributes, FileKind, Filesystem, InodeNumber, Result, Timestamp, WalkEntry};
 
-use super::Found;
 use crate::paths::Pattern;
 
 const SECONDS_OF_A_DAY: i64 = 86_400;
@@ -119,8 +118,9 @@ impl Time {
 }
 
 impl Test {
-    pub(super) fn holds(&self, filesystem: &Filesystem, found: &Found<'_>) -> Result<bool> {
-        let attributes = found.attributes;
+    pub(super) fn holds(&self, filesystem: &Filesystem, found: &WalkEntry) -> Result<bool> {
+        // Read where a test needs them: most searches are by name and kind.
+        let attributes = || found.metadata();
         Ok(match self {
             Self::Constant(value) => *value,
             Self::Name(pattern) => {
@@ -129,27 +129,28 @@ impl Test {
             }
             Self::Path(pattern) => pattern.fits(found.path.as_os_str().as_bytes()),
             Self::LinkTarget(pattern) => {
-                attributes.is_symlink() && pattern.fits(&filesystem.node(attributes.inode)?.read_link()?)
+                found.kind == FileKind::Symlink
+                    && pattern.fits(&filesystem.node(attributes()?.inode)?.read_link()?)
             }
-            Self::Kind(kinds) => kinds.contains(&attributes.kind),
-            Self::Size { number, unit } => number.fits(attributes.size.div_ceil(*unit)),
-            Self::Links(number) => number.fits(attributes.links.into()),
-            Self::Inode(number) => number.fits(attributes.inode.0.into()),
-            Self::User(number) => number.fits(attributes.owner.uid.into()),
-            Self::Group(number) => number.fits(attributes.owner.gid.into()),
-            Self::NoUser(known) => known.binary_search(&attributes.owner.uid).is_err(),
-            Self::NoGroup(known) => known.binary_search(&attributes.owner.gid).is_err(),
-            Self::Empty => match attributes.kind {
-                FileKind::Regular => attributes.size == 0,
-                FileKind::Directory => is_empty(filesystem, attributes.inode)?,
+            Self::Kind(kinds) => kinds.contains(&found.kind),
+            Self::Size { number, unit } => number.fits(attributes()?.size.div_ceil(*unit)),
+            Self::Links(number) => number.fits(attributes()?.links.into()),
+            Self::Inode(number) => number.fits(attributes()?.inode.0.into()),
+            Self::User(number) => number.fits(attributes()?.owner.uid.into()),
+            Self::Group(number) => number.fits(attributes()?.owner.gid.into()),
+            Self::NoUser(known) => known.binary_search(&attributes()?.owner.uid).is_err(),
+            Self::NoGroup(known) => known.binary_search(&attributes()?.owner.gid).is_err(),
+            Self::Empty => match found.kind {
+                FileKind::Regular => attributes()?.size == 0,
+                FileKind::Directory => is_empty(filesystem, attributes()?.inode)?,
                 _ => false,
             },
             Self::Permissions { wanted, how } => match how {
-                Fit::Exactly => attributes.permissions == *wanted,
-                Fit::All => attributes.permissions & wanted == *wanted,
-                Fit::Any => *wanted == 0 || attributes.permissions & wanted != 0,
+                Fit::Exactly => attributes()?.permissions == *wanted,
+                Fit::All => attributes()?.permissions & wanted == *wanted,
+                Fit::Any => *wanted == 0 || attributes()?.permissions & wanted != 0,
             },
-            Self::Age { time, number, unit, now } => time.of(attributes).is_some_and(|at| {
+            Self::Age { time, number, unit, now } => time.of(attributes()?).is_some_and(|at| {
                 let mut seconds = now.seconds.saturating_sub(at.seconds);
                 if at.nanoseconds > now.nanoseconds {
                     seconds = seconds.saturating_sub(1);
@@ -157,11 +158,11 @@ impl Test {
                 number.fits_age(seconds.div_euclid(*unit))
             }),
             Self::Newer { time, than } => time
-                .of(attributes)
+                .of(attributes()?)
                 .is_some_and(|at| (at.seconds, at.nanoseconds) > (than.seconds, than.nanoseconds)),
-            Self::SameFile(inode) => attributes.inode == *inode,
+            Self::SameFile(inode) => attributes()?.inode == *inode,
             Self::Attribute(pattern) => {
-                let names = filesystem.node(attributes.inode)?.xattr_names()?;
+                let names = filesystem.node(attributes()?.inode)?.xattr_names()?;
                 names.iter().any(|name| pattern.fits(name))
             }
         })

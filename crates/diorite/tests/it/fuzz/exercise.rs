@@ -78,10 +78,11 @@ fn look(device: &Arc<dyn BlockDevice>, outcome: &mut Outcome, which: usize) -> R
     filesystem.statfs();
     for entry in entries(&filesystem, outcome)? {
         let path = &entry.path;
+        let size = note(outcome, entry.metadata().map(|attributes| attributes.size)).unwrap_or(0);
         for name in note(outcome, filesystem.xattr_names(path)).unwrap_or_default() {
             note(outcome, filesystem.xattr(path, &name));
         }
-        match entry.attributes.kind {
+        match entry.kind {
             FileKind::Symlink => {
                 note(outcome, filesystem.read_link(path));
                 note(outcome, filesystem.metadata(path));
@@ -90,7 +91,7 @@ fn look(device: &Arc<dyn BlockDevice>, outcome: &mut Outcome, which: usize) -> R
                 for direct in [DirectIo::Off, DirectIo::Preferred] {
                     let file = filesystem.open_options().read(true).direct(direct).open(path);
                     if let Some(file) = note(outcome, file) {
-                        read(&file, entry.attributes.size, outcome);
+                        read(&file, size, outcome);
                     }
                 }
             }
