@@ -83,8 +83,7 @@ fn filesystems_files_and_queues() {
         HostFile::options().read(true).write(true).create(true).open(scratch.path().join("host")).unwrap();
     host.write_all_at(&[1; 1 << 20], 0).unwrap();
     assert_short("HostFile's File", &host);
-    drop((file, host, queue, node, entries, walk));
-    drop((walk, met));
+    drop((file, host, queue, node, entries, walk, met));
     filesystem.close().unwrap();
     let device = FileDevice::open(&path, &DeviceOptions::read_only().direct(DirectIo::Off)).unwrap();
     assert_short("FileDevice", &device);
