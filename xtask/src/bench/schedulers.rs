@@ -29,7 +29,7 @@ pub(super) fn run(options: &Options) -> Result<(), String> {
         return matrix(options);
     }
     build(&["--package", "diorite-cli"])?;
-    let store = store::directory("schedulers")?;
+    let store = store::directory(if options.before.is_some() { "schedulers-before" } else { "schedulers" })?;
     let file = options.directory.join("schedulers.bare");
     let path = file.to_string_lossy();
     shell(&format!("dd if=/dev/urandom of={path} bs=1M count={FILE_MIB} oflag=direct status=none"))?;
