@@ -13,7 +13,7 @@ use crate::source::{Source, sources};
 /// The crates from the top down. Crates in one line may import each other.
 const LAYERS: &[&[&str]] = &[
     &["cli"],
-    &["c", "python"],
+    &["c", "python", "uncached"],
     &["mount"],
     &["torture", "repro", "job", "bench", "copy", "files"],
     &["pool"],

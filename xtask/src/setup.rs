@@ -28,6 +28,10 @@ const TOOLS: &[Tool] = &[
     Tool { program: "umoci", package: "umoci" },
     Tool { program: "skopeo", package: "skopeo" },
     Tool { program: "strace", package: "strace" },
+    // Programs that run with a preloaded library.
+    Tool { program: "git", package: "git" },
+    Tool { program: "rsync", package: "rsync" },
+    Tool { program: "sqlite3", package: "sqlite3" },
     Tool { program: "losetup", package: "mount" },
     Tool { program: "veritysetup", package: "cryptsetup-bin" },
     Tool { program: "sfdisk", package: "fdisk" },
@@ -56,10 +60,7 @@ const TOOLS: &[Tool] = &[
 const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "stress-ng", package: "stress-ng" },
     Tool { program: "dbench", package: "dbench" },
-    Tool { program: "git", package: "git" },
-    Tool { program: "rsync", package: "rsync" },
     Tool { program: "setpriv", package: "util-linux" },
-    Tool { program: "sqlite3", package: "sqlite3" },
     Tool { program: "mariadbd", package: "mariadb-server" },
     Tool { program: "pg_ctlcluster", package: "postgresql" },
 ];

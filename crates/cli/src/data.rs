@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 use diorite::front_end::host_paths;
 use diorite::{Access, DirectIo, File, FileKind, Unaligned};
 use diorite_copy::{
-    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, OnFailure, ReadStream as _, Rehearsal,
-    Selected, Selection, Side, Sink, Source, StandardInput, Summary, Sync, Unwatched, is_within,
+    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, Meta, OnFailure, PastCache,
+    ReadStream as _, Rehearsal, Selected, Selection, Side, Sink, Source, StandardInput, Summary, Sync,
+    Unwatched, is_within,
 };
 use diorite_files::{Accounts, Ownership, Pattern};
 use serde_json::json;
 
 use crate::args::{Cp, Head, HolesKept};
+use crate::blocks;
 use crate::change::{for_each, in_image, is_worth_showing};
+use crate::devices::refuse_to_destroy;
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::interrupt;
@@ -22,6 +25,7 @@ use crate::location::{Location, is_same_image};
 use crate::output::{Output, json_name};
 use crate::progress::{CopyProgress, CopySays};
 use crate::size::Size;
+use crate::verified::{fits_any, verify};
 
 /// Size of a read.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -190,7 +194,13 @@ pub(crate) fn open_side(
         Location::Host(_) => {
             let files = others.iter().filter_map(image_of);
             let files = files.flat_map(|image| host_paths(&image.to_string_lossy()));
-            Box::new(HostTree::new().beside_images(files))
+            let is_on_host = !others.is_empty() && others.iter().all(|other| image_of(other).is_none());
+            let past_cache = match images.direct() {
+                Some(DirectIo::Required) => PastCache::Always,
+                None if is_on_host => PastCache::LargeFiles,
+                _ => PastCache::Never,
+            };
+            Box::new(HostTree::new().beside_images(files).past_cache(past_cache))
         }
         Location::Image { image, .. } => {
             let filesystem = images.open(image, access)?;
@@ -220,6 +230,11 @@ pub(crate) fn is_same_side(a: &Location, b: &Location) -> bool {
     }
 }
 
+/// Whether a file can be an image. A slip of the pen, `disk.img` for `disk.img:/`, would replace it.
+fn is_disk(meta: &Meta) -> bool {
+    matches!(meta.kind, FileKind::Regular | FileKind::BlockDevice)
+}
+
 /// The destination and the sources.
 fn operands(arguments: &Cp) -> Result<(&Location, &[Location])> {
     match (&arguments.target_directory, arguments.paths.split_last()) {
@@ -247,13 +262,11 @@ fn options_of(arguments: &Cp) -> CopyOptions {
 
 pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Result<()> {
     let (to, sources) = operands(arguments)?;
-    if image_of(to).is_none()
-        && let Some(from) = sources.iter().find(|from| image_of(from).is_none())
-    {
-        return Err(Failure::Usage(format!(
-            "{from}: not copied to {to}: both are files of the host; write IMAGE:/path for a file in an image"
-        )));
+    if let Some(block) = arguments.bs {
+        let direct = images.direct().unwrap_or(DirectIo::Preferred);
+        return blocks::copy(arguments, (sources, to), block.0, direct, output);
     }
+    let is_on_host = image_of(to).is_none() && sources.iter().all(|from| image_of(from).is_none());
     if let Location::Host(path) = to
         && is_standard(path)
     {
@@ -272,6 +285,10 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     }
     let sources = &all;
     let existing = target.existing(path_of(to), Follow::Yes)?;
+    if is_on_host && !arguments.force && existing.as_ref().is_some_and(is_disk) {
+        refuse_to_destroy(&to.to_string(), "cp")
+            .map_err(|why| why.with(&format!("; a file in it is {to}:/path")))?;
+    }
     let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
     let is_directory = is_directory && !arguments.no_target_directory;
     if arguments.target_directory.is_some() && !is_directory {
@@ -290,16 +307,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         jobs.push((from, open_side(from, access, std::slice::from_ref(to), images)?));
     }
     let options = options_of(arguments);
-    let total = if CopyProgress::is_visible() {
-        let cancel = interrupt::cancel();
-        let is_cancelled = || cancel.is_cancelled();
-        let bytes = |(from, side): &(&Location, Box<dyn Side>)| {
-            diorite_copy::data_bytes(&**side, path_of(from), options.depth, &is_cancelled)
-        };
-        jobs.iter().map(bytes).sum()
-    } else {
-        0
-    };
+    let total = total_of(&jobs, options.depth);
     let says = CopySays {
         copied: arguments.verbose || arguments.dry_run && !arguments.common.reporting.json,
         asks: arguments.interactive,
@@ -308,15 +316,12 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     let progress = CopyProgress::new(total, interrupt::cancel(), says);
     let mut copier = Copier::new(sink, options, &progress);
     let patterns: Vec<Pattern> = arguments.exclude.iter().map(|text| Pattern::new(text)).collect();
-    let mut destination = Destination { location: to, is_directory, copied: HashSet::new() };
+    let mut destination =
+        Destination { location: to, is_directory, copied: HashSet::new(), made: Vec::new() };
     let copied = for_each(sources, |from| {
         let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { return Ok(()) };
         let start = path_of(from);
-        let is_excluded = |path: &Path| {
-            let below = path.strip_prefix(start).unwrap_or(path).as_os_str().as_bytes();
-            let name = path.file_name().unwrap_or_default().as_bytes();
-            patterns.iter().any(|pattern| pattern.fits(name) || pattern.fits(below))
-        };
+        let is_excluded = |path: &Path| fits_any(&patterns, start, path);
         let selection = Selection {
             exclude: if patterns.is_empty() { None } else { Some(&is_excluded) },
             follow_links: arguments.dereference,
@@ -328,6 +333,10 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         copy_one(&mut copier, &Selected::new(&**side, selection, start), sink, from, &mut destination)
     });
     let finished = copier.finish();
+    let verified = match &finished {
+        Ok(_) if arguments.verify => verify(&jobs, &destination.made, &*target, arguments, &progress),
+        _ => Ok(()),
+    };
     progress.finish();
     if !is_worth_showing(&copied) {
         return copied;
@@ -336,7 +345,21 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     if arguments.common.reporting.json {
         output.json(summary_json("cp", &summary))?;
     }
+    verified?;
     if summary.failed + summary.attributes_lost > 0 { Err(Failure::Reported) } else { copied }
+}
+
+/// The bytes that a copy will move, if they are shown.
+fn total_of(jobs: &[(&Location, Box<dyn Side>)], depth: Depth) -> u64 {
+    if !CopyProgress::is_visible() {
+        return 0;
+    }
+    let cancel = interrupt::cancel();
+    let is_cancelled = || cancel.is_cancelled();
+    let bytes = |(from, side): &(&Location, Box<dyn Side>)| {
+        diorite_copy::data_bytes(&**side, path_of(from), depth, &is_cancelled)
+    };
+    jobs.iter().map(bytes).sum()
 }
 
 /// The owner that `--chown` gives to the copies.
@@ -355,6 +378,8 @@ struct Destination<'a> {
     is_directory: bool,
     /// The identities of the copied files and directories.
     copied: HashSet<(u64, u64)>,
+    /// Each source and its copy.
+    made: Vec<(Location, PathBuf)>,
 }
 
 fn copy_one(
@@ -364,7 +389,8 @@ fn copy_one(
     from: &Location,
     destination: &mut Destination<'_>,
 ) -> Result<()> {
-    let &mut Destination { location: to, is_directory: to_is_directory, ref mut copied } = destination;
+    let &mut Destination { location: to, is_directory: to_is_directory, ref mut copied, ref mut made } =
+        destination;
     let (from_path, to_path) = (path_of(from), path_of(to));
     if let Location::Host(path) = from
         && is_standard(path)
@@ -385,7 +411,9 @@ fn copy_one(
         None => {
             refuse_nesting(source, sink, from, to, to_path, to_path)?;
             if to_is_directory {
-                return Ok(copier.copy_content(source, from_path, to_path)?);
+                copier.copy_content(source, from_path, to_path)?;
+                made.push((from.clone(), to_path.to_owned()));
+                return Ok(());
             }
             to_path.to_owned()
         }
@@ -399,6 +427,7 @@ fn copy_one(
         )));
     }
     copier.copy(source, from_path, &target)?;
+    made.push((from.clone(), target.clone()));
     copied.extend(identity()?);
     Ok(())
 }
@@ -433,7 +462,8 @@ fn refuse_nesting(
     into: &Path,
 ) -> Result<()> {
     let from_path = path_of(from);
-    if !is_same_side(from, to) {
+    let is_on_host = image_of(from).is_none() && image_of(to).is_none();
+    if !is_on_host && !is_same_side(from, to) {
         return Ok(());
     }
     let meta = source.meta(from_path, Follow::No).ok();

@@ -1,6 +1,6 @@
 //! Ctrl-C: a command that changes an image or file stops and cleans up; any other command ends at once.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use diorite_bench::Cancel;
@@ -13,6 +13,7 @@ use crate::inherited::is_ignored;
 static CANCEL: LazyLock<Cancel> = LazyLock::new(Cancel::default);
 static IS_CHANGING: AtomicBool = AtomicBool::new(false);
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
+static LAST: AtomicI32 = AtomicI32::new(0);
 static ACTION: OnceLock<Action> = OnceLock::new();
 
 /// The action of a command after an interrupt; the argument is the number of interrupts so far.
@@ -26,7 +27,7 @@ pub(crate) fn install() {
     }
     let started = Signals::new(handled).and_then(|mut signals| {
         let name = "signals".to_owned();
-        std::thread::Builder::new().name(name).spawn(move || signals.forever().for_each(|_| handle()))
+        std::thread::Builder::new().name(name).spawn(move || signals.forever().for_each(handle))
     });
     if let Err(error) = started {
         crate::failure::complain(&format!(
@@ -36,7 +37,8 @@ pub(crate) fn install() {
 }
 
 /// Handle one signal.
-fn handle() {
+fn handle(signal: i32) {
+    LAST.store(signal, Ordering::Relaxed);
     let signals = SIGNALS.fetch_add(1, Ordering::Relaxed) + 1;
     let is_first = signals == 1;
     CANCEL.cancel();
@@ -53,6 +55,11 @@ fn handle() {
 /// Set the action of later interrupts.
 pub(crate) fn act(action: Action) {
     let _ = ACTION.set(action);
+}
+
+/// The last signal, or 0.
+pub(crate) fn last_signal() -> i32 {
+    LAST.load(Ordering::Relaxed)
 }
 
 /// Forget earlier interrupts: another command begins.

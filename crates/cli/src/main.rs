@@ -5,6 +5,7 @@
 
 mod args;
 mod attributes;
+mod blocks;
 mod bonnie;
 mod change;
 mod check;
@@ -53,6 +54,8 @@ mod sync;
 mod tar;
 mod top;
 mod tree;
+mod uncached;
+mod verified;
 mod verity;
 mod volume;
 
@@ -196,6 +199,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Bonnie(arguments) => bonnie::bonnie(arguments, output),
         Command::Diskperf(arguments) => diskperf::diskperf(arguments, output),
         Command::Raw(arguments) => raw::raw(arguments, output),
+        Command::Uncached(arguments) => uncached::uncached(arguments),
         Command::Job(arguments) => job::job(arguments, output),
         Command::Repro(arguments) => repro::repro(arguments, output),
         Command::Completions(arguments) => generate::completions(arguments, output),

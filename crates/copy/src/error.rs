@@ -20,6 +20,16 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
+    /// The library refused direct I/O on a file of the host.
+    #[error("{}: cannot {what}: {}", path.display(), source.without_path())]
+    HostDirect {
+        /// The file.
+        path: PathBuf,
+        /// The operation.
+        what: &'static str,
+        /// Why it failed.
+        source: Box<diorite::Error>,
+    },
     /// The image refused.
     #[error("{image}:{}: cannot {what}: {}", path.display(), source.without_path())]
     Image {
@@ -118,7 +128,7 @@ impl Error {
 
     /// The same error with the name `to` in place of `temporary`.
     pub(crate) fn about(mut self, temporary: &Path, to: &Path) -> Self {
-        if let Self::Host { path, .. } | Self::Image { path, .. } = &mut self
+        if let Self::Host { path, .. } | Self::HostDirect { path, .. } | Self::Image { path, .. } = &mut self
             && path == temporary
         {
             to.clone_into(path);
@@ -141,7 +151,9 @@ impl Error {
                 let failures = [Errno::IO, Errno::NODEV, Errno::NOMEDIUM, Errno::SHUTDOWN, Errno::NOTCONN];
                 source.raw_os_error().is_some_and(|errno| failures.contains(&Errno::from_raw_os_error(errno)))
             }
-            Self::Image { source, .. } => source.is_of_device() || source.kind() == ErrorKind::Io,
+            Self::Image { source, .. } | Self::HostDirect { source, .. } => {
+                source.is_of_device() || source.kind() == ErrorKind::Io
+            }
             _ => false,
         }
     }
@@ -149,7 +161,7 @@ impl Error {
     /// Whether it is an error of the file that messages call `name`.
     fn is_about(&self, name: &str) -> bool {
         match self {
-            Self::Host { path, .. } => path.display().to_string() == name,
+            Self::Host { path, .. } | Self::HostDirect { path, .. } => path.display().to_string() == name,
             Self::Image { image, path, .. } => format!("{image}:{}", path.display()) == name,
             _ => false,
         }
@@ -161,7 +173,7 @@ impl Error {
             Self::Host { source, .. } | Self::Archive { source, .. } => {
                 source.raw_os_error().map(ErrorKind::from_errno)
             }
-            Self::Image { source, .. } => Some(source.kind()),
+            Self::Image { source, .. } | Self::HostDirect { source, .. } => Some(source.kind()),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 use diorite::AlignedBuf;
 
+use crate::at_depth::{Span, SpanCopier, SpanError};
 use crate::tree::{ReadFile, ReadStream, WriteFile};
 use crate::{Error, Watch};
 
@@ -33,6 +34,7 @@ pub(crate) struct Copied {
 /// Memory for pieces, reused for the next file.
 pub(crate) struct FileData {
     memories: Vec<AlignedBuf>,
+    spans: SpanCopier,
 }
 
 /// A piece on its way to the writer.
@@ -47,7 +49,7 @@ type Put<'a> = dyn FnMut(Piece) -> Result<Option<AlignedBuf>, Error> + 'a;
 
 impl FileData {
     pub(crate) fn new() -> Self {
-        Self { memories: Vec::new() }
+        Self { memories: Vec::new(), spans: SpanCopier::default() }
     }
 
     fn memories(&mut self, count: usize) -> Vec<AlignedBuf> {
@@ -65,6 +67,11 @@ impl FileData {
         size: u64,
         watch: &dyn Watch,
     ) -> Result<Copied, Error> {
+        if size > CHUNK_BYTES as u64
+            && let (Some(from), Some(to)) = (reader.in_library(), writer.in_library())
+        {
+            return self.copy_in_library((reader, from), (writer, to), size, watch);
+        }
         if size <= CHUNK_BYTES as u64 {
             // Each piece is written before the next one is read.
             let memory = self.memories(1).pop();
@@ -75,6 +82,45 @@ impl FileData {
             return self.read_all(reader, size, watch, memory, &mut put);
         }
         self.copy_with_worker(reader, writer, size, watch)
+    }
+
+    /// Copy each data range with many transfers in flight.
+    fn copy_in_library(
+        &mut self,
+        (reader, from): (&dyn ReadFile, &diorite::File),
+        (writer, to): (&dyn WriteFile, &diorite::File),
+        size: u64,
+        watch: &dyn Watch,
+    ) -> Result<Copied, Error> {
+        let (mut offset, mut copied) = (0, Copied::default());
+        let mut data = 0;
+        while let Some((start, end)) = reader.next_data(offset)? {
+            // Whole pages keep transfers aligned when data begins in the middle of one.
+            let start = start - start % ALIGNMENT as u64;
+            let len = end.min(reader.size()?).saturating_sub(start);
+            if len == 0 {
+                break;
+            }
+            // Blocks that exist are written in parallel. A filesystem that cannot allocate allocates with each write.
+            let _ = to.allocate(start, len);
+            let span = Span { from: start, to: start, len };
+            let done = self.spans.copy(from, to, span, watch).map_err(|error| match error {
+                SpanError::Read(error) => reader.error_of_library("read", error),
+                SpanError::Write(error) => writer.error_of_library("write", error),
+                SpanError::Interrupted => Error::Interrupted,
+            })?;
+            data += done;
+            offset = start + done;
+            copied = Copied { data_end: offset, end: offset, bytes: data };
+            if done < len {
+                // The source was truncated, and blocks were allocated for what is gone.
+                writer.set_size(offset)?;
+                return Ok(copied);
+            }
+        }
+        watch.advance(size.saturating_sub(data));
+        // A hole at the end.
+        Ok(Copied { end: reader.size()?.max(copied.end), ..copied })
     }
 
     /// Copy the bytes of a stream.

@@ -16,7 +16,9 @@ use diorite::{FileKind, Timestamp};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use crate::at_depth::write_end;
 use crate::host_attributes::{Subject, cannot_see};
+use crate::host_direct::{PastCache, Purpose};
 use crate::host_path::reachable;
 use crate::host_stream::{HostStream, SpecialFile};
 use crate::tree::{
@@ -35,6 +37,7 @@ pub struct HostTree {
     unknown_owners: UnknownOwners,
     /// Files and devices that hold the images of this copy.
     images: Vec<Meta>,
+    past_cache: PastCache,
 }
 
 impl Default for HostTree {
@@ -51,6 +54,7 @@ impl HostTree {
             shows_open_files: Path::new("/proc/self/fd").exists(),
             unknown_owners: UnknownOwners::of_process(),
             images: Vec::new(),
+            past_cache: PastCache::Never,
         }
     }
 
@@ -59,6 +63,26 @@ impl HostTree {
     pub fn beside_images(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         self.images.extend(paths.into_iter().filter_map(|path| look(&path, Follow::Yes).ok()));
         self
+    }
+
+    /// The same, with these files read and written past the page cache of the host.
+    #[must_use]
+    pub fn past_cache(self, past_cache: PastCache) -> Self {
+        Self { past_cache, ..self }
+    }
+
+    /// Open a file that is open already in the library, if its data goes past the cache.
+    fn in_library(
+        &self,
+        file: &fs::File,
+        path: &Path,
+        size: u64,
+        purpose: Purpose,
+    ) -> Result<Option<diorite::File>, Error> {
+        if !self.shows_open_files {
+            return Ok(None);
+        }
+        self.past_cache.open(&path_of_open(file), path, size, purpose)
     }
 
     fn holds_image(&self, meta: &Meta) -> bool {
@@ -196,7 +220,8 @@ impl Source for HostTree {
                 "another file has this name now; copy it again",
             ));
         }
-        Ok(Box::new(HostFile { file, path: path.to_owned() }))
+        let library = self.in_library(&file, path, opened.size, Purpose::Read)?;
+        Ok(Box::new(HostFile { file, path: path.to_owned(), library }))
     }
 
     fn open_stream(&self, path: &Path) -> Result<Box<dyn ReadStream>, Error> {
@@ -254,7 +279,7 @@ impl Sink for HostTree {
     }
 
     /// A file without a name (`O_TMPFILE`), if the filesystem has them: a killed process leaves nothing.
-    fn create_new(&self, target: &Target<'_>, _: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
+    fn create_new(&self, target: &Target<'_>, size: Option<u64>) -> Result<Box<dyn NewFile>, Error> {
         let directory = target.to.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         let directory = reachable(directory).map_err(|error| Error::host(target.to, "create", error))?;
@@ -265,7 +290,8 @@ impl Sink for HostTree {
             Some(Ok(file)) => (file.into(), None),
             _ => (create_at(&target.temporary)?, Some(target.temporary.clone())),
         };
-        let file = HostFile { file, path: target.to.to_owned() };
+        let library = self.in_library(&file, target.to, size.unwrap_or(0), Purpose::Write)?;
+        let file = HostFile { file, path: target.to.to_owned(), library };
         Ok(Box::new(NewHostFile { file, name, temporary: target.temporary.clone(), is_root: self.is_root }))
     }
 
@@ -346,17 +372,27 @@ impl Sink for HostTree {
 pub(crate) struct HostFile {
     file: fs::File,
     path: PathBuf,
+    /// The same file, if its data goes past the page cache.
+    library: Option<diorite::File>,
 }
 
 impl HostFile {
     /// An open file; errors name `path`.
     pub(crate) fn new(file: fs::File, path: PathBuf) -> Self {
-        Self { file, path }
+        Self { file, path, library: None }
+    }
+
+    fn error(&self, what: &'static str) -> impl FnOnce(diorite::Error) -> Error {
+        let path = self.path.clone();
+        move |source| Error::HostDirect { path, what, source: Box::new(source) }
     }
 }
 
 impl ReadFile for HostFile {
     fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
+        if let Some(file) = &self.library {
+            return file.read_at(memory, offset).map_err(self.error("read"));
+        }
         let mut done = 0;
         while done < memory.len() {
             match self.file.read_at(&mut memory[done..], offset + done as u64) {
@@ -385,19 +421,44 @@ impl ReadFile for HostFile {
         let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
         Ok(Some((start, end)))
     }
+
+    fn in_library(&self) -> Option<&diorite::File> {
+        self.library.as_ref()
+    }
+
+    fn error_of_library(&self, what: &'static str, error: diorite::Error) -> Error {
+        self.error(what)(error)
+    }
 }
 
 impl WriteFile for HostFile {
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+        if let Some(file) = &self.library {
+            return write_end(file, data, offset).map_err(self.error("write"));
+        }
         self.file.write_all_at(data, offset).map_err(|error| Error::host(&self.path, "write", error))
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
+        if let Some(file) = &self.library {
+            return file.set_len(size).map_err(self.error("set the size of"));
+        }
         self.file.set_len(size).map_err(|error| Error::host(&self.path, "set the size of", error))
     }
 
     fn sync(&self) -> Result<(), Error> {
+        if let Some(file) = &self.library {
+            return file.sync_all().map_err(self.error("sync"));
+        }
         self.file.sync_all().map_err(|error| Error::host(&self.path, "sync", error))
+    }
+
+    fn in_library(&self) -> Option<&diorite::File> {
+        self.library.as_ref()
+    }
+
+    fn error_of_library(&self, what: &'static str, error: diorite::Error) -> Error {
+        self.error(what)(error)
     }
 }
 

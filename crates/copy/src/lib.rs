@@ -16,6 +16,7 @@
 
 mod acl_text;
 mod archive;
+mod at_depth;
 mod compare;
 mod copied_names;
 mod copy_tree;
@@ -25,6 +26,7 @@ mod file_data;
 mod fit;
 mod host;
 mod host_attributes;
+mod host_direct;
 mod host_path;
 mod host_stream;
 mod image;
@@ -47,12 +49,14 @@ mod user_namespace;
 mod verity;
 
 pub use archive::{DirectoryLinks, UnpackOptions, list_archive, unpack, unpack_members};
+pub use at_depth::{Span, SpanCopier, SpanError};
 pub use compare::{CompareOptions, Difference, Side, Start, compare, remove_extra};
 pub use copy_tree::CopyTree;
 pub use engine::{Copier, data_bytes, is_within};
 pub use error::Error;
 pub use fit::{FitPlan, Slack};
 pub use host::HostTree;
+pub use host_direct::PastCache;
 pub use host_stream::StandardInput;
 pub use image::{ImageTree, incomplete_name};
 pub use input::{Archive, Recording};

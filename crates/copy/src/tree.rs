@@ -141,6 +141,14 @@ pub trait ReadFile {
     fn size(&self) -> Result<u64, Error>;
     /// The next data range at or after `offset`, as start and end; `None` if only a hole follows.
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error>;
+    /// The file in the library, if its data is transferred directly.
+    fn in_library(&self) -> Option<&diorite::File> {
+        None
+    }
+    /// The error of the library about this file.
+    fn error_of_library(&self, what: &'static str, error: diorite::Error) -> Error {
+        Error::Refused { name: "the file".to_owned(), what, why: error.to_string() }
+    }
 }
 
 /// A pipe or a device that is read from front to back.
@@ -272,6 +280,14 @@ pub trait WriteFile: Sync {
     fn set_size(&self, size: u64) -> Result<(), Error>;
     /// Make it durable.
     fn sync(&self) -> Result<(), Error>;
+    /// The file in the library, if its data is transferred directly.
+    fn in_library(&self) -> Option<&diorite::File> {
+        None
+    }
+    /// The error of the library about this file.
+    fn error_of_library(&self, what: &'static str, error: diorite::Error) -> Error {
+        Error::Refused { name: "the file".to_owned(), what, why: error.to_string() }
+    }
 }
 
 /// The name of a new file.

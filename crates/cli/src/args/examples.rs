@@ -5,7 +5,7 @@ use clap_mangen::roff::{Roff, roman};
 
 /// Lines of a shell, by command; the first ones are of the program itself. A line that begins with `diorite xattr get` is also of the page of
 /// `xattr get`.
-const EXAMPLES: [(&str, &[&str]); 44] = [
+const EXAMPLES: [(&str, &[&str]); 45] = [
     (
         "",
         &[
@@ -58,7 +58,7 @@ const EXAMPLES: [(&str, &[&str]); 44] = [
         "cp",
         &[
             "diorite cp -r photos disk.img:/backup",
-            "diorite cp disk.img:/photos/a.jpg .",
+            "diorite cp -r --verify photos copy",
             "diorite cp -a -u -v disk.img:/photos other.img:/",
             "echo hello | diorite cp - disk.img:/etc/motd",
         ],
@@ -188,6 +188,14 @@ const EXAMPLES: [(&str, &[&str]); 44] = [
             "diorite job --on . random.fio",
             "diorite job --on disk.img random.fio",
             "diorite job --on sim:sata-2009 random.fio",
+        ],
+    ),
+    (
+        "uncached",
+        &[
+            "diorite uncached -- tar -cf photos.tar photos",
+            "diorite uncached --keep '*.conf' -- cp -r photos copy",
+            "diorite uncached --json -- cp photos/a.jpg copy.jpg 2> summary.json",
         ],
     ),
     (

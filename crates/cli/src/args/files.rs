@@ -9,6 +9,7 @@ use diorite_files::ModeChange;
 
 use super::shared::{Common, HumanReadable, Opening, Reporting};
 use crate::location::Location;
+use crate::size::Size;
 
 #[derive(Debug, Args)]
 pub(crate) struct OnePath {
@@ -131,6 +132,23 @@ pub(crate) struct Stat {
     pub(crate) common: Common,
 }
 
+/// A copy of blocks makes no tree and no new file.
+const BLOCKS_CONFLICTS: [&str; 13] = [
+    "recursive",
+    "archive",
+    "no_clobber",
+    "interactive",
+    "update",
+    "dereference",
+    "one_file_system",
+    "exclude",
+    "chown",
+    "target_directory",
+    "dry_run",
+    "verbose",
+    "no_target_directory",
+];
+
 #[derive(Debug, Args)]
 #[command(override_usage = "diorite cp [OPTIONS] <FROM>... <TO>")]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
@@ -147,7 +165,7 @@ pub(crate) struct Cp {
     /// Do not replace files that exist at the destination
     #[arg(short = 'n', long, overrides_with_all = ["force", "interactive", "update"])]
     pub(crate) no_clobber: bool,
-    /// Replace files that exist at the destination: the default
+    /// Replace files that exist at the destination: the default, except that only --force replaces a disk image by a file of the host
     #[arg(short = 'f', long, overrides_with_all = ["no_clobber", "interactive"])]
     pub(crate) force: bool,
     /// Ask before a file is replaced
@@ -189,6 +207,21 @@ pub(crate) struct Cp {
     /// Do not wait until the copy is on the disk
     #[arg(long)]
     pub(crate) no_sync: bool,
+    /// Compare the content of each copy with its source at the end
+    #[arg(long, conflicts_with_all = ["dry_run", "no_clobber", "update", "interactive"])]
+    pub(crate) verify: bool,
+    /// Copy blocks of this size of one file or device of the host into another one, in place, as dd does
+    #[arg(long, value_name = "SIZE", conflicts_with_all = BLOCKS_CONFLICTS, help_heading = "Blocks")]
+    pub(crate) bs: Option<Size>,
+    /// Number of blocks [default: to the end of the source]
+    #[arg(long, value_name = "N", requires = "bs", help_heading = "Blocks")]
+    pub(crate) count: Option<u64>,
+    /// Blocks of the source to skip
+    #[arg(long, value_name = "N", requires = "bs", help_heading = "Blocks")]
+    pub(crate) skip: Option<u64>,
+    /// Blocks of the destination to skip
+    #[arg(long, value_name = "N", requires = "bs", help_heading = "Blocks")]
+    pub(crate) seek: Option<u64>,
     /// Sources, then the destination: files of the host, IMAGE:/path, or `-` for standard input or output
     #[arg(value_names = ["FROM", "TO"], required = true, num_args = 1.., value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<Location>,

@@ -6,6 +6,7 @@
 mod attributes;
 pub(crate) mod examples;
 mod files;
+mod host;
 mod measure;
 mod mount;
 mod refused;
@@ -23,6 +24,7 @@ pub(crate) use attributes::{
     Truncate, Xattr, XattrAction,
 };
 pub(crate) use files::{Cat, Cp, Df, Du, HolesKept, Ln, Ls, Mkdir, Mv, OnePath, Rm, Stat, Tree, When};
+pub(crate) use host::Uncached;
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};
@@ -32,6 +34,7 @@ pub(crate) use volume::{Check, FilesystemType, HashPlace, Info, Mkfs, Trim};
 
 use crate::location::Location;
 use attributes::FIND_EXPRESSION;
+use host::UNCACHED_WAYS;
 use measure::{DISKPERF_TARGETS, JOB_OPTIONS};
 use mount::MOUNT_OPTIONS;
 
@@ -91,12 +94,14 @@ pub(crate) enum Command {
     Cat(Cat),
     /// Write the first lines of files to standard output
     Head(Head),
-    /// Copy files and directories, in and out of images and between them
+    /// Copy files and directories, in and out of images, between them, and on the host
     ///
     /// Preserved: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
     /// an image always, to the host as root). A file appears under its name when it is complete, and then replaces an existing
     /// file or symbolic link. A directory is merged into an existing directory; a symbolic link at its place is an error. A file or
     /// an attribute that cannot be copied is reported, the rest is copied, and the exit status is 1.
+    ///
+    /// Between files of the host, large files are copied past the page cache; with --direct all, with --buffered none.
     ///
     /// Without -r the content of pipes and devices is copied, and content is written into them.
     Cp(Cp),
@@ -192,6 +197,12 @@ pub(crate) enum Command {
     /// options are errors, and no job runs.
     #[command(after_long_help = JOB_OPTIONS)]
     Job(Job),
+    /// Run a program without leaving the files that it reads and writes in the page cache
+    ///
+    /// The program is not changed: a preloaded library does its reads and writes of regular files. Results and errors of its calls stay
+    /// the same. The summary on standard error has the bytes of each way, and those that went around the library.
+    #[command(after_help = UNCACHED_WAYS)]
+    Uncached(Uncached),
     /// Reproduce the published tables on simulated disks and CPUs
     ///
     /// fairness: a direct writer beside two readers under three rule sets of CFQ, and under inject (2009).

@@ -280,6 +280,7 @@ fn messages_say_what_was_done_and_what_to_do() {
     assert!(said.ends_with("Filled with 1 file (2 bytes), 0 directories and 0 other entries.\n"), "{said}");
     let said = bench.fail("mkfs nodir/x.img 16M", 1);
     assert!(said.contains("nodir/x.img: cannot make the image: its directory does not exist"), "{said}");
-    let said = bench.fail("cp src/file.txt copy", 2);
-    assert!(said.contains("src/file.txt: not copied to copy: both are files of the host"), "{said}");
+    // A slip of the pen: `disk.img` for `disk.img:/`.
+    let said = bench.fail("cp src/file.txt disk.img", 1);
+    assert!(said.contains("use --force to overwrite it; a file in it is disk.img:/path"), "{said}");
 }

@@ -462,7 +462,7 @@ fn flags_that_cannot_exist_say_why() {
         ("cp -s d.img:/a d.img:/b", "use `diorite ln`"),
         ("cp --reflink=auto f d.img:/", "share no blocks"),
         ("cp --sparse=always f d.img:/", "holes of the source stay holes"),
-        ("cp f g", "both are files of the host"),
+        ("cp --bs 4K d.img:/a b", "from one file or device of the host"),
         ("rm --no-preserve-root -r d.img:/", "never removed"),
         ("stat -f d.img", "diorite df"),
         ("check -y d.img", "e2fsck -fy d.img"),

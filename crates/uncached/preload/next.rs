@@ -1,0 +1,44 @@
+//! The functions that this library stands before.
+
+use core::ffi::{CStr, c_void};
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, name: *const core::ffi::c_char) -> *mut c_void;
+}
+
+/// The address of a function in the libraries after this one; null if none has it.
+pub(crate) fn find(name: &CStr) -> *mut c_void {
+    const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+    // SAFETY: the name is a string of C.
+    unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
+}
+
+/// The function `$name` of the next library, as an `Option`. The type is that of the C library's header.
+macro_rules! next {
+    ($name:literal, fn($($argument:ty),*) -> $result:ty) => {{
+        static NEXT: core::sync::atomic::AtomicPtr<core::ffi::c_void> =
+            core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+        let mut found = NEXT.load(core::sync::atomic::Ordering::Relaxed);
+        if found.is_null() {
+            found = $crate::next::find($name);
+            NEXT.store(found, core::sync::atomic::Ordering::Relaxed);
+        }
+        // SAFETY: a null pointer is `None`; else it is a function of this type.
+        unsafe {
+            core::mem::transmute::<*mut core::ffi::c_void, Option<unsafe extern "C" fn($($argument),*) -> $result>>(found)
+        }
+    }};
+}
+
+/// Call the function `$name` of the next library. It exists in each C library that programs of this host use; else the result is `ENOSYS`.
+macro_rules! call_next {
+    ($name:literal, fn($($argument:ty),*) -> $result:ty, $($value:expr),*) => {
+        match $crate::next::next!($name, fn($($argument),*) -> $result) {
+            // SAFETY: the caller of the exported function answers for its arguments.
+            Some(function) => unsafe { function($($value),*) },
+            None => $crate::sys::c_result($crate::sys::ENOSYS) as $result,
+        }
+    };
+}
+
+pub(crate) use {call_next, next};

@@ -1,0 +1,17 @@
+//! The contract between the program and the preloaded library: names of environment variables, counters, patterns.
+//!
+//! Both compile these files. They use only `core`.
+
+pub mod counters;
+pub mod glob;
+
+/// Path of the file of [`counters::Counters`], which all processes map.
+pub const COUNTERS: &str = "DIORITE_UNCACHED_COUNTERS";
+/// The only way to use, for tests: `dontcache`, `direct` or `fadvise`.
+pub const WAY: &str = "DIORITE_UNCACHED_WAY";
+/// Patterns of the only files to handle, one in a line.
+pub const ONLY: &str = "DIORITE_UNCACHED_ONLY";
+/// Patterns of files to leave alone, one in a line.
+pub const KEEP: &str = "DIORITE_UNCACHED_KEEP";
+/// The longest list of patterns, in bytes.
+pub const PATTERNS_BYTES_MAX: usize = 4000;
