@@ -1,23 +1,21 @@
-//! Commands that change attributes of files: chmod, chown, touch, truncate, xattr.
+//! Commands that change attributes of files: chmod, chown, touch, truncate.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::{
     Access, Attributes, ErrorKind, FileKind, Filesystem, NodeRef, SetAttributes, SetTime, Timestamp,
-    XattrMode,
 };
 use diorite_files::{Accounts, ModeChange, Ownership, parse_time};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::args::{Chmod, Chown, Touch, Truncate, Xattr, XattrAction};
-use crate::change::{for_each, in_image, json_path, report};
+use crate::args::{Chmod, Chown, Touch, Truncate};
+use crate::each::{for_each, in_image, report};
 use crate::entry::{mode_text, walked, whole};
 use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
-use crate::output::{Output, json_name};
+use crate::output::{Output, json_path};
 use crate::size::Size;
 
 /// A wrong argument.
@@ -312,107 +310,6 @@ pub(crate) fn truncate(arguments: &Truncate, images: &mut Images, output: &mut O
     report(arguments.common.reporting, done, output, || json!({ "command": "truncate", "files": files }))
 }
 
-/// A value as text: as it stands if it can be printed, else in hexadecimal digits.
-fn value_text(value: &[u8]) -> String {
-    // ACLs and capabilities are binary; a label of SELinux ends with NUL.
-    let text = std::str::from_utf8(value.strip_suffix(b"\0").unwrap_or(value)).ok();
-    match text.filter(|text| !text.starts_with("0x") && !text.chars().any(char::is_control)) {
-        Some(text) => text.to_owned(),
-        None => value.iter().fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}")),
-    }
-}
-
-/// The bytes of a value on the command line.
-fn value_bytes(text: &[u8]) -> Result<Vec<u8>> {
-    let Some(digits) = text.strip_prefix(b"0x") else { return Ok(text.to_vec()) };
-    let wrong = || {
-        let text = String::from_utf8_lossy(text);
-        Failure::Usage(format!("{text}: after 0x an even number of hexadecimal digits is needed"))
-    };
-    let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
-    if digits.len() % 2 != 0 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).map_err(|_| wrong());
-    (0..digits.len()).step_by(2).map(pair).collect()
-}
-
-pub(crate) fn xattr(arguments: &Xattr, images: &mut Images, output: &mut Output) -> Result<()> {
-    let reporting = arguments.action.common().reporting;
-    let mut files: Vec<Value> = Vec::new();
-    let done = match &arguments.action {
-        XattrAction::List { paths, .. } => for_each(&images.expand(paths, Access::ReadOnly)?, |location| {
-            let filesystem = images.open(in_image(location)?.0, Access::ReadOnly)?;
-            files.push(list_attributes(&filesystem, location, reporting.json, output)?);
-            Ok(())
-        }),
-        XattrAction::Get { name, path: location, .. } => {
-            let (image, path) = in_image(location)?;
-            let filesystem = images.open(image, Access::ReadOnly)?;
-            let what = format!("read the attribute {}", name.display());
-            let value = filesystem.xattr(path, name.as_bytes()).map_err(Failure::map(location, &what))?;
-            if reporting.json {
-                files.push(json!({ "path": json_path(path), "attributes": { name.to_string_lossy(): value_text(&value) } }));
-                Ok(())
-            } else {
-                output.bytes(&value)
-            }
-        }
-        XattrAction::Set { name, value, paths, .. } => {
-            let value = value_bytes(value.as_bytes())?;
-            let what = format!("set the attribute {}", name.display());
-            for_each(&images.expand(paths, Access::ReadWrite)?, |location| {
-                let (image, path) = in_image(location)?;
-                let filesystem = images.open(image, Access::ReadWrite)?;
-                let set = filesystem.set_xattr(path, name.as_bytes(), &value, XattrMode::Set);
-                set.map_err(Failure::map(location, &what))?;
-                files.push(json_path(path));
-                Ok(())
-            })
-        }
-        XattrAction::Remove { name, paths, .. } => {
-            let what = format!("remove the attribute {}", name.display());
-            for_each(&images.expand(paths, Access::ReadWrite)?, |location| {
-                let (image, path) = in_image(location)?;
-                let filesystem = images.open(image, Access::ReadWrite)?;
-                filesystem.remove_xattr(path, name.as_bytes()).map_err(Failure::map(location, &what))?;
-                files.push(json_path(path));
-                Ok(())
-            })
-        }
-    };
-    report(reporting, done, output, || json!({ "command": "xattr", "files": files }))
-}
-
-/// Print the attributes of a file; with `json` only return them.
-fn list_attributes(
-    filesystem: &Filesystem,
-    location: &Location,
-    json: bool,
-    output: &mut Output,
-) -> Result<Value> {
-    let (_, path) = in_image(location)?;
-    let failure = |error| Failure::of(location, "read the attributes", &error);
-    let mut names = filesystem.xattr_names(path).map_err(failure)?;
-    names.sort_unstable();
-    let mut found = Vec::new();
-    for name in names {
-        let value = filesystem.xattr(path, &name).map_err(failure)?;
-        found.push((name, value_text(&value)));
-    }
-    if json {
-        let attributes: Vec<Value> =
-            found.iter().map(|(name, value)| json!({ "name": json_name(name), "value": value })).collect();
-        return Ok(json!({ "path": json_path(path), "attributes": attributes }));
-    }
-    for (name, value) in found {
-        output.text(&format!("{location}: "))?;
-        output.name(&name)?;
-        output.line(format!("={value}"))?;
-    }
-    Ok(Value::Null)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -428,17 +325,6 @@ mod tests {
         assert_eq!((size("/4", 9), size("%4", 9), size("%4", 8)), (Some(8), Some(12), Some(8)));
         assert_eq!(size("+2", u64::MAX), None);
         assert!(NewSize::parse("/0").is_err() && NewSize::parse("").is_err() && NewSize::parse("é").is_err());
-    }
-
-    #[test]
-    fn values_are_text_or_hexadecimal() {
-        assert_eq!(value_text(b"abc"), "abc");
-        assert_eq!(value_text(b"system_u:object_r:etc_t:s0\0"), "system_u:object_r:etc_t:s0");
-        assert_eq!(value_text(b"\x01\xff"), "0x01ff");
-        assert_eq!(value_text(b"0x1"), "0x307831");
-        assert_eq!(value_bytes(b"0x01fF").unwrap(), [1, 255]);
-        assert_eq!(value_bytes(b"x").unwrap(), b"x");
-        assert!(value_bytes(b"0x1").is_err() && value_bytes("0x1é".as_bytes()).is_err());
     }
 
     #[test]

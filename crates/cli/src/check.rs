@@ -1,6 +1,5 @@
 //! The command check: the problems of a filesystem.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::check::{CheckOptions, CheckPhase, CheckReport, Problem, check_replayed};
@@ -14,7 +13,7 @@ use crate::failure::{Failure, Result, visible};
 use crate::images::say_chosen_part;
 use crate::kernel_mount::warn_if_mounted;
 use crate::location::name_of_image;
-use crate::output::{Output, json_name};
+use crate::output::{Output, json_path};
 use crate::progress::StageProgress;
 
 pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
@@ -102,7 +101,7 @@ fn json_problem(problem: &Problem) -> Value {
 fn json_report(image: &Path, report: &CheckReport) -> Value {
     json!({
         "command": "check",
-        "image": json_name(image.as_os_str().as_bytes()),
+        "image": json_path(image),
         "clean": report.is_clean(),
         "incomplete": report.incomplete,
         "problem_count": report.problem_count,

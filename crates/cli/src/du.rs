@@ -1,19 +1,18 @@
 //! The command du: the space of trees.
 
 use std::collections::{HashMap, HashSet};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use diorite::{Access, Attributes, FileKind, InodeNumber};
 use serde_json::json;
 
 use crate::args::Du;
-use crate::change::{for_each, report};
+use crate::each::{for_each, report};
 use crate::entry::{location_bytes, walked, whole};
 use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
-use crate::output::{Output, json_name};
+use crate::output::{Output, json_path};
 use crate::size::human;
 
 /// The bytes of one file in the sum of `du`.
@@ -39,8 +38,8 @@ pub(crate) fn du(arguments: &Du, images: &mut Images, output: &mut Output) -> Re
         let mut show = |bytes: u64, path: &Path| {
             if arguments.common.reporting.json {
                 totals.push(json!({
-                    "image": json_name(image.as_os_str().as_bytes()),
-                    "path": json_name(path.as_os_str().as_bytes()),
+                    "image": json_path(image),
+                    "path": json_path(path),
                     "bytes": bytes,
                 }));
                 return Ok(());

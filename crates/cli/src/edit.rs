@@ -9,12 +9,12 @@ use diorite::{Access, Filesystem, Unaligned};
 use serde_json::json;
 
 use crate::args::Edit;
-use crate::change::{in_image, json_path, report};
+use crate::each::{in_image, report};
 use crate::failure::{Failure, Result, complain};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
-use crate::output::Output;
+use crate::output::{Output, json_path};
 
 /// Larger files are not edited.
 const BYTES_MAX: u64 = 64 << 20;

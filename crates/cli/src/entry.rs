@@ -6,9 +6,9 @@ use std::path::Path;
 use diorite::{Attributes, ErrorKind, FileKind, Filesystem, InodeNumber};
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, Result, complain_of_part};
+use crate::failure::{Failure, Result};
 use crate::location::Location;
-use crate::output::{Output, json_name, json_time};
+use crate::output::{Output, json_name, json_path, json_time};
 
 /// `IMAGE:/path`, byte for byte.
 pub(crate) fn location_bytes(image: &Path, path: &Path) -> Vec<u8> {
@@ -30,14 +30,12 @@ pub(crate) fn walked<T>(
         Ok(found) => return Ok(Some(found)),
         Err(error) => error,
     };
-    match Failure::of(location, "list", &error) {
-        Failure::Failed(text) if error.kind() == ErrorKind::Corrupt => {
-            complain_of_part(&text);
-            *is_partial = true;
-            Ok(None)
-        }
-        failure => Err(failure),
+    let failure = Failure::of(location, "list", &error);
+    if error.kind() != ErrorKind::Corrupt {
+        return Err(failure);
     }
+    *is_partial = true;
+    failure.of_part().map(|()| None)
 }
 
 /// Fail if a part of the listing was reported as missing.
@@ -100,7 +98,7 @@ pub(crate) fn json_entry(
 ) -> Value {
     let mut value = json!({
         "name": json_name(name),
-        "path": json_name(path.as_os_str().as_bytes()),
+        "path": json_path(path),
         "kind": kind_name(attributes.kind),
         "inode": attributes.inode.0,
         "permissions": format!("{:04o}", attributes.permissions),

@@ -125,6 +125,16 @@ impl Failure {
         Self::Failed(format!("{object}: cannot {what}: {}", reason(error)))
     }
 
+    /// Report the failure of a part of a command, which continues. Wrong usage and a closed output end it.
+    pub(crate) fn of_part(self) -> Result<()> {
+        match self {
+            Self::Failed(text) => complain_of_part(&text),
+            Self::Reported => {}
+            other => return Err(other),
+        }
+        Ok(())
+    }
+
     /// Print the line, if there is one, and return the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         match self {

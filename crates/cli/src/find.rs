@@ -8,7 +8,7 @@ use diorite_files::{Accounts, Action, Expression, Given};
 use serde_json::{Value, json};
 
 use crate::args::Find;
-use crate::change::{for_each, report};
+use crate::each::{for_each, report};
 use crate::entry::{json_entry, link_target, location_bytes, mode_text, walked, whole};
 use crate::failure::{Failure, Result};
 use crate::images::Images;
@@ -142,11 +142,7 @@ impl Search<'_> {
             Ok(_) => Ok(false),
             Err(Stopped::Library(error)) => {
                 let at = Location::Image { image: self.image.to_owned(), path: entry.path.clone() };
-                let failure = Failure::of(&at, "search", &error);
-                if let Failure::Failed(text) = failure {
-                    crate::failure::complain_of_part(&text);
-                }
-                Ok(true)
+                Failure::of(&at, "search", &error).of_part().map(|()| true)
             }
             Err(Stopped::Command(failure)) => Err(failure),
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use diorite::front_end::AllocationPolicy;
 use diorite::mkfs::{MkfsOptions, MkfsReport, mkfs};
-use diorite_copy::{FitPlan, MemoryTree, Slack};
+use diorite_copy::{FitPlan, MemoryTree, Slack, VERITY_BLOCK};
 
 use crate::failure::{Failure, Result};
 use crate::fill::fill;
@@ -13,8 +13,6 @@ use crate::identity::Identity;
 use crate::new_volume::{Made, SECTOR_BYTES, Target, mkfs_failure, open_device, rules, set_journal};
 use crate::size::Size;
 
-/// The block of a hash tree.
-const VERITY_BLOCK: u64 = 4096;
 /// A size for the preview of options.
 const USUAL_BYTES: u64 = 1 << 30;
 
@@ -25,8 +23,8 @@ pub(crate) fn make(
     mut options: MkfsOptions,
     identity: Identity,
 ) -> Result<Made> {
-    let Target { arguments, image, .. } = target;
-    let is_file = target.is_new || image.is_file();
+    let Target { arguments, image, place, is_new } = target;
+    let is_file = is_new || place.is_file();
     let sector =
         if is_file { SECTOR_BYTES } else { open_device(target, None)?.geometry().logical_block_size };
     if let Some(sizes) = arguments.journal_size {
@@ -37,10 +35,6 @@ pub(crate) fn make(
     let slack = arguments.slack.map_or(Slack::Bytes(0), |slack| slack.0);
     let plan = FitPlan::new((content, content.top()), &options, slack, sector);
     let plan = plan.map_err(|error| mkfs_failure(image, error))?;
-    if is_file && !target.is_new {
-        // --force was given.
-        set_len(image, 0)?;
-    }
     let device = open_device(target, Some(Size(plan.size_bytes)))?;
     let capacity = device.geometry().capacity_bytes;
     // A disk may be smaller than the plan, and large enough for the content.
@@ -56,7 +50,7 @@ pub(crate) fn make(
     })?;
     drop(device);
     if is_file {
-        set_len(image, bytes_of(&report))?;
+        set_len(place, bytes_of(&report))?;
     }
     Ok(Made { report, summary: Some(summary), verity: None })
 }
@@ -66,7 +60,7 @@ pub(crate) fn bytes_of(report: &MkfsReport) -> u64 {
     report.layout.blocks_count * report.layout.block_size.bytes()
 }
 
-fn set_len(image: &Path, bytes: u64) -> Result<()> {
-    let set = || std::fs::OpenOptions::new().write(true).open(image)?.set_len(bytes);
-    set().map_err(|error| Failure::host(image.display(), "set the size", &error))
+fn set_len(file: &Path, bytes: u64) -> Result<()> {
+    let set = || std::fs::OpenOptions::new().write(true).open(file)?.set_len(bytes);
+    set().map_err(|error| Failure::host(file.display(), "set the size", &error))
 }

@@ -3,6 +3,7 @@
 //! The scripts of clap complete commands and flags. For a word with `:/`, a path in an image, bash, zsh and fish call
 //! `diorite completions SHELL --rest-of WORD`, which reads the image.
 
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -47,6 +48,37 @@ pub(crate) fn completions(arguments: &Completions, output: &mut Output) -> Resul
     }
 }
 
+/// Whether a name is offered for its `start`. Names with control characters could break the line or control the terminal.
+pub(crate) fn is_offered(name: &[u8], start: &[u8]) -> bool {
+    let is_hidden = name.starts_with(b".") && !start.starts_with(b".");
+    let is_special = name == b"." || name == b"..";
+    name.starts_with(start) && !is_hidden && !is_special && !name.iter().any(u8::is_ascii_control)
+}
+
+/// The names in a directory of an image that are offered, sorted, each with whether it leads to a directory.
+pub(crate) fn offered(
+    filesystem: &Filesystem,
+    directory: &Path,
+    start: &[u8],
+) -> diorite::Result<Vec<(Vec<u8>, bool)>> {
+    let mut names = Vec::new();
+    // Names that a damaged block hides are not offered.
+    for DirEntry { name, kind, .. } in filesystem.read_dir(directory)?.flatten() {
+        if is_offered(&name, start) {
+            let is_directory = match kind {
+                Some(FileKind::Symlink) | None => {
+                    let path = directory.join(OsStr::from_bytes(&name));
+                    filesystem.metadata(path).is_ok_and(|found| found.is_dir())
+                }
+                Some(kind) => kind == FileKind::Directory,
+            };
+            names.push((name, is_directory));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
 /// Print the possible rests of an incomplete path in an image, one in a line. A directory ends in a slash.
 fn rests(word: &Location, output: &mut Output) -> Result<()> {
     let Location::Image { image, path } = word else { return Ok(()) };
@@ -55,30 +87,8 @@ fn rests(word: &Location, output: &mut Output) -> Result<()> {
     let (directory, start) = path.split_at(name_start);
     let failure = |error| Failure::of(word, "complete", &error);
     let filesystem = Filesystem::options().access(Access::ReadOnly).open(image).map_err(failure)?;
-    let place = Path::new(std::ffi::OsStr::from_bytes(directory));
-    let node = filesystem.resolve(place).map_err(failure)?;
-    let mut names = Vec::new();
-    for entry in node.read_dir().map_err(failure)? {
-        let DirEntry { name, kind, .. } = entry.map_err(failure)?;
-        let is_hidden = name.starts_with(b".") && !start.starts_with(b".");
-        let is_special = name == b"." || name == b"..";
-        // Names with control characters could break the line or control the terminal.
-        if name.starts_with(start) && !is_hidden && !is_special && !name.iter().any(u8::is_ascii_control) {
-            names.push((name, kind));
-        }
-    }
-    names.sort();
-    for (name, kind) in names {
-        let path = [directory, &name].concat();
-        let leads_to_directory = || {
-            let found = filesystem.metadata(Path::new(std::ffi::OsStr::from_bytes(&path)));
-            found.is_ok_and(|found| found.kind == FileKind::Directory)
-        };
-        let is_directory = match kind {
-            Some(FileKind::Directory) => true,
-            Some(FileKind::Symlink) | None => leads_to_directory(),
-            _ => false,
-        };
+    let place = Path::new(OsStr::from_bytes(directory));
+    for (name, is_directory) in offered(&filesystem, place, start).map_err(failure)? {
         output.bytes(&name[start.len()..])?;
         output.line(if is_directory { "/" } else { "" })?;
     }

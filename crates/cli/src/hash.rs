@@ -1,23 +1,20 @@
 //! The command hash: checksums of files, as sha256sum prints them.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
-use diorite::{Access, DirectIo, File, FileKind, Unaligned};
+use diorite::{Access, DirectIo, File, FileKind};
 use serde_json::json;
 use sha2::{Digest, Sha256, Sha512};
 
 use crate::args::{Algorithm, Hash};
-use crate::change::{for_each, in_image, json_path, report};
+use crate::cat::{for_each_chunk, opened};
+use crate::each::{for_each, in_image, report};
 use crate::entry::{location_bytes, walked, whole};
-use crate::failure::{Failure, Result, complain_of_part};
+use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
-use crate::output::Output;
-
-/// Size of a read.
-const CHUNK_BYTES: usize = 1 << 20;
+use crate::output::{Output, hex, json_path};
 
 /// The checksum of a file, in hexadecimal digits.
 fn digest(file: &File, algorithm: Algorithm, at: &Location) -> Result<String> {
@@ -28,23 +25,11 @@ fn digest(file: &File, algorithm: Algorithm, at: &Location) -> Result<String> {
 }
 
 fn digest_with<D: Digest>(file: &File, mut state: D, at: &Location) -> Result<String> {
-    let failure = |error| Failure::of(at, "read", &error);
-    let mut buffer = file.buffer(CHUNK_BYTES).map_err(failure)?;
-    let mut offset = 0;
-    loop {
-        interrupt::check()?;
-        let count = file.read_at(&mut buffer, offset).map_err(failure)?;
-        state.update(&buffer[..count]);
-        offset += count as u64;
-        if count < buffer.len() {
-            break;
-        }
-    }
-    let mut text = String::new();
-    for byte in state.finalize() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    Ok(text)
+    for_each_chunk(file, at, |chunk| {
+        state.update(chunk);
+        Ok(())
+    })?;
+    Ok(hex(state.finalize()))
 }
 
 /// A name as sha256sum prints it. The line of a name with escapes begins with a backslash.
@@ -70,9 +55,7 @@ pub(crate) fn hash(arguments: &Hash, images: &mut Images, output: &mut Output) -
         let direct = images.direct().unwrap_or(DirectIo::Preferred);
         let mut one = |path: &Path| {
             let at = Location::Image { image: image.to_owned(), path: path.to_owned() };
-            let failure = |error| Failure::of(&at, "read", &error);
-            let options = filesystem.open_options().read(true).direct(direct).unaligned(Unaligned::Bounce);
-            let file = options.open(path).map_err(failure)?;
+            let file = opened(&filesystem, &at, direct)?;
             let digest = digest(&file, arguments.algorithm, &at)?;
             if json {
                 files.push(json!({ "path": json_path(path), "digest": digest }));
@@ -93,14 +76,11 @@ pub(crate) fn hash(arguments: &Hash, images: &mut Images, output: &mut Output) -
         for entry in filesystem.walk(path) {
             interrupt::check()?;
             let Some(entry) = walked(entry, location, &mut is_partial)? else { continue };
-            if entry.kind == FileKind::Regular {
-                match one(&entry.path) {
-                    Err(Failure::Failed(text)) => {
-                        complain_of_part(&text);
-                        is_partial = true;
-                    }
-                    other => other?,
-                }
+            if entry.kind == FileKind::Regular
+                && let Err(failure) = one(&entry.path)
+            {
+                failure.of_part()?;
+                is_partial = true;
             }
         }
         whole(is_partial)

@@ -53,7 +53,7 @@ pub(crate) fn identify(content: &MemoryTree, options: &mut MkfsOptions, given: G
 fn digest_with(content: [u8; 16], options: &MkfsOptions) -> [u8; 16] {
     let mut hasher = Hasher::new();
     hasher.write(&content);
-    hasher.write(format!("{options:?}").as_bytes());
+    hasher.write(options.named().as_bytes());
     hasher.finish_128().to_le_bytes()
 }
 

@@ -11,14 +11,14 @@ use diorite_files::Accounts;
 use serde_json::{Value, json};
 
 use crate::args::Ls;
-use crate::change::{for_each, report};
 use crate::colors::Colors;
+use crate::each::{for_each, report};
 use crate::entry::{is_device, json_entry, location_bytes, mode_text, show_target, whole};
-use crate::failure::{Failure, Result, complain_of_part, visible};
+use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
-use crate::output::{Output, json_name, local_time};
+use crate::output::{Output, json_path, local_time};
 use crate::size::human;
 
 /// A name in a directory.
@@ -65,7 +65,7 @@ impl Listing<'_> {
             let DirEntry { name, inode, kind, .. } = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
-                    self.report(path.to_owned(), "list", &error);
+                    self.report(path.to_owned(), "list", &error)?;
                     *is_partial = true;
                     continue;
                 }
@@ -94,7 +94,7 @@ impl Listing<'_> {
                     entries.push(Entry { name, inode, kind: attributes.kind, attributes: Some(attributes) });
                 }
                 Err(error) => {
-                    self.report(path.join(OsStr::from_bytes(&name)), "look up", &error);
+                    self.report(path.join(OsStr::from_bytes(&name)), "look up", &error)?;
                     *is_partial = true;
                 }
             }
@@ -104,12 +104,10 @@ impl Listing<'_> {
     }
 
     /// Report an error that affects a part of the listing.
-    fn report(&self, path: PathBuf, what: &str, error: &diorite::Error) {
+    fn report(&self, path: PathBuf, what: &str, error: &diorite::Error) -> Result<()> {
         let (image, _) = self.location.in_image();
         let at = Location::Image { image: image.to_owned(), path };
-        if let Failure::Failed(text) = Failure::of(&at, what, error) {
-            complain_of_part(&text);
-        }
+        Failure::of(&at, what, error).of_part()
     }
 }
 
@@ -206,7 +204,7 @@ fn json_list(filesystem: &Filesystem, directory: &Path, entries: &[Entry]) -> Va
         Some(json_entry(filesystem, &path, &entry.name, entry.attributes.as_ref()?))
     };
     let list: Vec<Value> = entries.iter().filter_map(entry).collect();
-    json!({ "directory": json_name(directory.as_os_str().as_bytes()), "entries": list })
+    json!({ "directory": json_path(directory), "entries": list })
 }
 
 /// How names and attributes are printed.

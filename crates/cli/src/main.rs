@@ -7,13 +7,15 @@ mod args;
 mod attributes;
 mod blocks;
 mod bonnie;
+mod cat;
 mod change;
 mod check;
 mod colors;
-mod data;
+mod cp;
 mod devices;
 mod diskperf;
 mod du;
+mod each;
 mod edit;
 mod entry;
 mod failure;
@@ -37,15 +39,18 @@ mod logging;
 mod ls;
 mod make;
 mod mount;
+mod mv;
 mod new_volume;
 mod output;
 #[cfg_attr(not(feature = "profile"), path = "no_profiling.rs")]
 mod profiling;
 mod progress;
 mod raw;
+mod replacement;
 mod repro;
 mod serve;
 mod shell;
+mod sides;
 mod size;
 mod sources;
 mod stat;
@@ -58,6 +63,7 @@ mod uncached;
 mod verified;
 mod verity;
 mod volume;
+mod xattr;
 
 use std::process::ExitCode;
 
@@ -168,9 +174,9 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Ls(arguments) => ls::ls(arguments, images, output),
         Command::Tree(arguments) => tree::tree(arguments, images, output),
         Command::Stat(arguments) => stat::stat(arguments, images, output),
-        Command::Cat(arguments) => data::cat(&arguments.paths, images, output),
-        Command::Cp(arguments) => data::cp(arguments, images, output),
-        Command::Mv(arguments) => change::mv(arguments, images, output),
+        Command::Cat(arguments) => cat::cat(&arguments.paths, images, output),
+        Command::Cp(arguments) => cp::cp(arguments, images, output),
+        Command::Mv(arguments) => mv::mv(arguments, images, output),
         Command::Rm(arguments) => change::rm(arguments, images, output),
         Command::Mkdir(arguments) => change::mkdir(arguments, images, output),
         Command::Rmdir(arguments) => change::rmdir(arguments, images, output),
@@ -181,14 +187,14 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Tar(arguments) => tar::tar(arguments, images, output),
         Command::Hash(arguments) => hash::hash(arguments, images, output),
         Command::Find(arguments) => find::find(arguments, images, output),
-        Command::Head(arguments) => data::head(arguments, images, output),
+        Command::Head(arguments) => cat::head(arguments, images, output),
         Command::Readlink(arguments) => stat::readlink(arguments, images, output),
         Command::Chmod(arguments) => attributes::chmod(arguments, images, output),
         Command::Chown(arguments) => attributes::chown(arguments, images, output),
         Command::Touch(arguments) => attributes::touch(arguments, images, output),
         Command::Truncate(arguments) => attributes::truncate(arguments, images, output),
-        Command::Xattr(arguments) => attributes::xattr(arguments, images, output),
-        Command::Ln(arguments) => change::ln(arguments, images, output),
+        Command::Xattr(arguments) => xattr::xattr(arguments, images, output),
+        Command::Ln(arguments) => mv::ln(arguments, images, output),
         Command::Df(arguments) => volume::df(arguments, images, output),
         Command::Du(arguments) => du::du(arguments, images, output),
         Command::Mount(arguments) => mount::mount(arguments),

@@ -1,6 +1,5 @@
 //! The command mkfs: translates arguments, and does not overwrite data without `--force`.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::front_end::{AllocationPolicy, host_paths, is_new_file, open_target};
@@ -11,7 +10,6 @@ use diorite_device::OpenOptions as DeviceOptions;
 use serde_json::json;
 
 use crate::args::{FilesystemType, Mkfs};
-use crate::data::summary_json;
 use crate::devices::what_is_lost;
 use crate::failure::{Failure, Result};
 use crate::fill::fill;
@@ -23,7 +21,9 @@ use crate::location::name_of_image;
 use crate::new_volume::{
     Made, SECTOR_BYTES, Target, mkfs_failure, no_size, open_device, rules, set_journal, size_of,
 };
-use crate::output::{Output, json_name};
+use crate::output::{Output, json_path};
+use crate::replacement::Replacement;
+use crate::sides::summary_json;
 use crate::size::{ImageSize, Size, counted, human, size_in_words};
 use crate::sources::Sources;
 use crate::verity;
@@ -48,18 +48,25 @@ pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let content = sources.map(Sources::load).transpose()?;
     let identity = content.as_ref().map(|content| identify(content, &mut options, times)).transpose()?;
     interrupt::is_changing();
-    let target = Target { arguments, image, is_new };
+    // The old image is kept until the new one is complete: only then it is known to fit.
+    let replacement = (is_fit && image.is_file()).then(|| Replacement::of(arguments, image)).transpose()?;
+    let place = replacement.as_ref().map_or(image, Replacement::place);
+    let target = Target { arguments, image, place, is_new: is_new || replacement.is_some() };
     let made = match (&content, identity) {
         (Some(content), Some(identity)) if is_fit => fit::make(target, content, options, identity),
         (content, identity) => make_on(target, content.as_ref().zip(identity), options),
     };
-    let made = made.and_then(|made| verity::add(arguments, image, identity, made));
+    let made = made.and_then(|made| verity::add(target, identity, made));
+    let made = match replacement {
+        Some(replacement) => made.and_then(|made| replacement.complete().map(|()| made)),
+        None => made,
+    };
     if made.is_err() && is_new {
         // Remove the new image. The first error is reported.
         let _ = host_paths(name_of_image(image)?).iter().try_for_each(std::fs::remove_file);
     }
     if made.is_err() && interrupt::check().is_err() {
-        let left = if is_new {
+        let left = if is_new || is_fit && image.is_file() {
             "not made"
         } else {
             "its new filesystem is not complete; make it again, with --force"
@@ -246,16 +253,9 @@ fn narrow<T: TryFrom<u64>>(number: u64, what: &str) -> Result<T> {
 }
 
 fn parse_uuid(text: &str) -> Result<[u8; 16]> {
-    let wrong = || Failure::Usage(format!("`{text}` is not a UUID; write 8-4-4-4-12 hexadecimal digits"));
-    let digits: String = text.chars().filter(|c| *c != '-').collect();
-    if digits.len() != 32 || !digits.is_ascii() || (text.contains('-') && text.len() != 36) {
-        return Err(wrong());
-    }
-    let mut uuid = [0; 16];
-    for (index, byte) in uuid.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).map_err(|_| wrong())?;
-    }
-    Ok(uuid)
+    uuid::Uuid::try_parse(text)
+        .map(uuid::Uuid::into_bytes)
+        .map_err(|_| Failure::Usage(format!("`{text}` is not a UUID; write 8-4-4-4-12 hexadecimal digits")))
 }
 
 fn show(arguments: &Mkfs, image: &Path, made: &Made, output: &mut Output) -> Result<()> {
@@ -265,7 +265,7 @@ fn show(arguments: &Mkfs, image: &Path, made: &Made, output: &mut Output) -> Res
     if arguments.reporting.json {
         let mut value = json!({
             "command": "mkfs",
-            "image": json_name(image.as_os_str().as_bytes()),
+            "image": json_path(image),
             "uuid": uuid_text(&uuid),
             "features": superblock.features().names(),
             "block_size": layout.block_size.bytes(),

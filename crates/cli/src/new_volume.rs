@@ -19,7 +19,7 @@ use crate::location::name_of_image;
 use crate::size::{ImageSize, Size};
 
 /// Smaller images cannot hold a filesystem; the user probably forgot the unit.
-const SMALLEST_BYTES: u64 = 16 << 10;
+pub(crate) const SMALLEST_BYTES: u64 = 16 << 10;
 /// The logical block of an image that does not exist yet.
 pub(crate) const SECTOR_BYTES: u32 = 512;
 
@@ -27,7 +27,10 @@ pub(crate) const SECTOR_BYTES: u32 = 512;
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) arguments: &'a Mkfs,
+    /// Its name in messages.
     pub(crate) image: &'a Path,
+    /// Where it is until it is complete: a file beside the image that it replaces, or the image itself.
+    pub(crate) place: &'a Path,
     pub(crate) is_new: bool,
 }
 
@@ -78,8 +81,8 @@ pub(crate) fn mkfs_failure(image: &Path, error: MkfsError) -> Failure {
 
 /// Open the target; a new image gets this size.
 pub(crate) fn open_device(target: Target<'_>, size: Option<Size>) -> Result<Arc<dyn BlockDevice>> {
-    let Target { arguments, image, is_new } = target;
-    let name = name_of_image(image)?;
+    let Target { arguments, image, place, is_new } = target;
+    let name = name_of_image(place)?;
     if let Some(Size(size)) = size.filter(|size| size.0 < SMALLEST_BYTES) {
         return Err(Failure::Usage(format!(
             "{}: {size} bytes are too few for a filesystem; give the size of the image, for instance 1G",
@@ -88,7 +91,7 @@ pub(crate) fn open_device(target: Target<'_>, size: Option<Size>) -> Result<Arc<
     }
     let create = match size {
         Some(size) if is_new => Create::NewSized(size.0),
-        Some(size) if std::fs::metadata(image).is_ok_and(|found| found.is_file() && found.len() == 0) => {
+        Some(size) if std::fs::metadata(place).is_ok_and(|found| found.is_file() && found.len() == 0) => {
             Create::Sized(size.0)
         }
         None if is_new => return Err(no_size(image)),

@@ -1,6 +1,8 @@
 //! Standard output of a command: text, or one JSON object, which also has the failures.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -146,6 +148,23 @@ pub(crate) fn local_time(time: diorite::Timestamp, format: &str) -> String {
         |_| format!("@{}", time.seconds),
         |stamp| stamp.to_zoned(TimeZone::system()).strftime(format).to_string(),
     )
+}
+
+/// A path as JSON.
+pub(crate) fn json_path(path: &Path) -> Value {
+    json_name(path.as_os_str().as_bytes())
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+/// The bytes that hexadecimal digits mean.
+pub(crate) fn bytes_of_hex(digits: &str) -> Option<Vec<u8>> {
+    let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let pair = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).ok();
+    if is_hex { (0..digits.len()).step_by(2).map(pair).collect() } else { None }
 }
 
 #[cfg(test)]

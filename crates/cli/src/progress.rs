@@ -11,8 +11,7 @@ use diorite_bench::{Cancel, Observer};
 use diorite_copy::{FileTree, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::change::ask;
-use crate::failure::{Failure, complain, complain_of_part, print_error, visible};
+use crate::failure::{Failure, Result, complain, complain_of_part, print_error, visible};
 use crate::output::Output;
 use crate::stdout::Stdout;
 
@@ -237,4 +236,12 @@ impl Observer for StageProgress {
             }
         });
     }
+}
+
+/// Ask on the terminal. Only an answer that begins with `y` is a yes.
+pub(crate) fn ask(question: &str) -> Result<bool> {
+    print_error(&format!("diorite: {} [y/N]", visible(question)));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(answer.trim_start().starts_with(['y', 'Y']))
 }

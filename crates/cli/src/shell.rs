@@ -23,7 +23,7 @@ use crate::interrupt;
 use crate::location::{Inside, Location};
 use crate::output::Output;
 use complete::Names;
-use words::{Word, commands, words};
+use words::{Word, words};
 
 /// Commands of the shell itself.
 const OWN: [&str; 5] = ["cd", "pwd", "help", "exit", "quit"];
@@ -83,18 +83,19 @@ impl Session<'_> {
     }
 
     /// Run the commands of a text up to the first failure.
-    fn lines(&mut self, text: &str) -> Result<Next> {
-        for command in commands(text) {
+    fn lines(&mut self, mut text: &str) -> Result<Next> {
+        while !text.is_empty() {
+            let (command, rest) = words(text)?;
             if let Next::Exit(status) = self.command(command)? {
                 return Ok(Next::Exit(status));
             }
             interrupt::check()?;
+            text = rest;
         }
         Ok(Next::Continue)
     }
 
-    fn command(&mut self, command: &str) -> Result<Next> {
-        let words = words(command)?;
+    fn command(&mut self, words: Vec<Word>) -> Result<Next> {
         Inside::set_patterns(patterns(&words));
         let words: Vec<String> = words.into_iter().map(|word| word.text).collect();
         let Some((command, rest)) = words.split_first() else { return Ok(Next::Continue) };

@@ -9,12 +9,12 @@ use diorite_files::Accounts;
 use serde_json::{Value, json};
 
 use crate::args::{OnePath, Readlink, Stat};
-use crate::change::{for_each, in_image, report};
+use crate::each::{for_each, in_image, report};
 use crate::entry::{is_device, json_entry, kind_name, link_target, location_bytes, mode_text};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::location::Location;
-use crate::output::{Output, json_name, local_time};
+use crate::output::{Output, json_name, json_path, local_time};
 
 pub(crate) fn stat(arguments: &Stat, images: &mut Images, output: &mut Output) -> Result<()> {
     let mut files = Vec::new();
@@ -110,7 +110,7 @@ fn directive_value(
         'o' => filesystem.statfs().block_size.to_string(),
         'a' => format!("{:o}", attributes.permissions),
         'A' => mode_text(attributes),
-        'f' => format!("{:x}", mode_bits(attributes)),
+        'f' => format!("{:x}", attributes.kind.mode_bits() | attributes.permissions),
         'F' if attributes.is_file() && attributes.size == 0 => "regular empty file".to_owned(),
         'F' if attributes.is_file() => "regular file".to_owned(),
         'F' if attributes.is_symlink() => "symbolic link".to_owned(),
@@ -136,20 +136,6 @@ fn directive_value(
         _ => return Ok(None),
     };
     Ok(Some(text.into_bytes()))
-}
-
-/// The kind and the permissions, as `st_mode` has them.
-fn mode_bits(attributes: &Attributes) -> u32 {
-    let kind = match attributes.kind {
-        FileKind::Fifo => 0o010_000,
-        FileKind::CharacterDevice => 0o020_000,
-        FileKind::Directory => 0o040_000,
-        FileKind::BlockDevice => 0o060_000,
-        FileKind::Regular => 0o100_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::Socket => 0o140_000,
-    };
-    kind | u32::from(attributes.permissions)
 }
 
 fn show_stat(
@@ -228,9 +214,7 @@ pub(crate) fn readlink(arguments: &Readlink, images: &mut Images, output: &mut O
             }
         };
         if arguments.common.reporting.json {
-            links.push(
-                json!({ "path": json_name(path.as_os_str().as_bytes()), "target": json_name(&target) }),
-            );
+            links.push(json!({ "path": json_path(path), "target": json_name(&target) }));
             return Ok(());
         }
         output.name(&target)?;
@@ -267,7 +251,7 @@ pub(crate) fn extents(arguments: &OnePath, images: &mut Images, output: &mut Out
             .collect();
         return output.json(json!({
             "command": "extents",
-            "path": json_name(path.as_os_str().as_bytes()),
+            "path": json_path(path),
             "size": file.size(),
             "extents": list,
         }));

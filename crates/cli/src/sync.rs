@@ -12,14 +12,13 @@ use diorite_files::Pattern;
 use serde_json::{Value, json};
 
 use crate::args::{Diff, SyncTrees};
-use crate::change::json_path;
-use crate::data::{is_same_side, open_side, path_of, summary_json};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
-use crate::output::Output;
+use crate::output::{Output, json_path};
 use crate::progress::{CopyProgress, CopySays};
+use crate::sides::{is_same_side, open_side, summary_json};
 
 /// Where a source goes.
 enum Place {
@@ -32,7 +31,7 @@ enum Place {
 impl Place {
     /// A source without a trailing slash is an entry of the destination, as in rsync.
     fn of(from: &Location, to: &Location) -> Self {
-        let (from, to) = (path_of(from), path_of(to));
+        let (from, to) = (from.path_inside(), to.path_inside());
         let bytes = from.as_os_str().as_bytes();
         let has_slash = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
         match from.file_name() {
@@ -62,14 +61,14 @@ fn refuse_nesting(from: &Location, source: &dyn Sink, target: &dyn Sink, place: 
         let there = sink.existing(path, follow)?;
         Ok::<_, Failure>(there.filter(|at| at.kind == FileKind::Directory).map(|at| at.identity))
     };
-    let Some(tree) = identity(source, path_of(from), place.follow())? else { return Ok(()) };
+    let Some(tree) = identity(source, from.path_inside(), place.follow())? else { return Ok(()) };
     let destination = identity(target, place.path(), place.follow())?;
     let refused =
         |why| Err(Failure::Failed(format!("{from}: not copied: {why}; choose another destination")));
     if destination == Some(tree) {
         return refused("source and destination are the same directory");
     }
-    if destination.is_some_and(|there| is_within(source, path_of(from), there)) {
+    if destination.is_some_and(|there| is_within(source, from.path_inside(), there)) {
         return refused("it is inside of the destination");
     }
     // The directory that the destination is or will be in.
@@ -113,7 +112,7 @@ pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Outp
         let (name, below) = (below.file_name().unwrap_or_default().as_bytes(), below.as_os_str().as_bytes());
         patterns.iter().any(|pattern| pattern.fits(name) || pattern.fits(below))
     };
-    let start = path_of(from);
+    let start = from.path_inside();
     let is_excluded = |path: &Path| is_kept(path.strip_prefix(start).unwrap_or(path));
     let exclude: Option<&dyn Fn(&Path) -> bool> = if patterns.is_empty() { None } else { Some(&is_excluded) };
     let selection = Selection { exclude, without_data: arguments.dry_run, ..Selection::default() };
@@ -176,7 +175,7 @@ pub(crate) fn diff(arguments: &Diff, images: &mut Images, output: &mut Output) -
     let options =
         CompareOptions { trusts_times: arguments.trust_times, only_content: arguments.only_content };
     let progress = CopyProgress::new(0, interrupt::cancel(), CopySays::default());
-    let (first_start, second_start) = (path_of(&arguments.first), path_of(&arguments.second));
+    let (first_start, second_start) = (arguments.first.path_inside(), arguments.second.path_inside());
     let (one, other): (&dyn Source, &dyn Source) = (&*first, &*second);
     let mut found: Vec<Value> = Vec::new();
     let mut count = 0u64;

@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 
 use diorite::Access;
 use diorite_copy::{
-    DirectoryLinks, HostTree, ImageTree, Members, OnFailure, Packer, Selected, Selection, Sink, Source,
-    Summary, UnpackOptions, list_archive, unpack_members,
+    DirectoryLinks, Members, OnFailure, Packer, Selected, Selection, Summary, UnpackOptions, list_archive,
+    unpack_members,
 };
 use diorite_files::Pattern;
 
 use crate::args::Tar;
-use crate::data::summary_json;
 use crate::failure::{Failure, Result, complain_of_part};
 use crate::images::Images;
 use crate::interrupt;
 use crate::location::{Inside, Location};
 use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays, Names};
+use crate::sides::{open_side, summary_json};
 use crate::sources::open_archive;
 use crate::stdout::Stdout;
 
@@ -64,12 +64,9 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
     let directory_links =
         if arguments.keep_directory_symlink { DirectoryLinks::Follow } else { DirectoryLinks::Refuse };
     let options = UnpackOptions { on_failure: OnFailure::GoOn, directory_links };
-    let (sink, path): (Box<dyn Sink>, &Path) = match to {
-        Location::Host(path) => (Box::new(HostTree::new()), path),
-        Location::Image { image, path } => (Box::new(tree_of(image, Access::ReadWrite, images)?), path),
-    };
+    let sink = open_side(to, Access::ReadWrite, &[], images)?;
     let unpacked = archive.read(&progress, |reader, name| {
-        unpack_members(reader, name, &*sink, path, (&mut members, options), &progress)
+        unpack_members(reader, name, &*sink, to.path_inside(), (&mut members, options), &progress)
     });
     progress.finish();
     let summary = unpacked?;
@@ -108,12 +105,6 @@ fn all_found(arguments: &Tar, members: &Members) -> Result<()> {
         is_whole = false;
     }
     if is_whole { Ok(()) } else { Err(Failure::Reported) }
-}
-
-/// The files of an image.
-fn tree_of(image: &Path, access: Access, images: &mut Images) -> Result<ImageTree> {
-    let filesystem = images.open(image, access)?;
-    Ok(ImageTree::new(filesystem, image.display().to_string(), images.direct()))
 }
 
 /// Report the summary. Lost files and attributes are reported already.
@@ -235,10 +226,7 @@ fn pack(
     };
     let mut packer = Packer::new(name, stream, progress);
     for (location, name) in sources {
-        let (source, path): (Box<dyn Source>, &Path) = match location {
-            Location::Host(path) => (Box::new(HostTree::new()), path),
-            Location::Image { image, path } => (Box::new(tree_of(image, Access::ReadOnly, images)?), path),
-        };
+        let (source, path) = (open_side(location, Access::ReadOnly, &[], images)?, location.path_inside());
         let exclude: Option<&dyn Fn(&Path) -> bool> =
             if patterns.is_empty() { None } else { Some(&is_excluded) };
         let selection = Selection { exclude, ..Selection::default() };

@@ -8,7 +8,6 @@ use diorite_files::Pattern;
 
 use crate::args::Cp;
 use crate::blocks::differs;
-use crate::data::path_of;
 use crate::failure::{Failure, Result, complain_of_part};
 use crate::location::Location;
 use crate::progress::CopyProgress;
@@ -25,7 +24,7 @@ pub(crate) fn verify(
     let patterns: Vec<Pattern> = arguments.exclude.iter().map(|text| Pattern::new(text)).collect();
     for (from, to) in made {
         let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { continue };
-        let start = path_of(from);
+        let start = from.path_inside();
         let is_excluded = |path: &Path| fits_any(&patterns, start, path);
         let is_file = !arguments.recursive && !arguments.archive;
         let selection = Selection {

@@ -1,6 +1,7 @@
 //! `mkfs --verity`: a dm-verity hash tree of the new image.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use diorite::BlockDevice;
 use diorite::front_end::open_target;
@@ -14,12 +15,13 @@ use crate::fit::bytes_of;
 use crate::identity::Identity;
 use crate::interrupt;
 use crate::location::name_of_image;
-use crate::new_volume::Made;
-use crate::output::Output;
+use crate::new_volume::{Made, Target};
+use crate::output::{Output, bytes_of_hex, hex};
 use crate::progress::{CopyProgress, CopySays};
 
 /// Add the tree that the arguments ask for.
-pub(crate) fn add(arguments: &Mkfs, image: &Path, identity: Option<Identity>, made: Made) -> Result<Made> {
+pub(crate) fn add(target: Target<'_>, identity: Option<Identity>, made: Made) -> Result<Made> {
+    let Target { arguments, image, .. } = target;
     let (Some(place), Some(identity)) = (&arguments.verity, identity) else { return Ok(made) };
     let bytes = bytes_of(&made.report);
     if !bytes.is_multiple_of(VERITY_BLOCK) {
@@ -27,16 +29,17 @@ pub(crate) fn add(arguments: &Mkfs, image: &Path, identity: Option<Identity>, ma
         return Err(Failure::Failed(format!("{}: no hash tree: {why}", image.display())));
     }
     let layout = VerityLayout::new(bytes / VERITY_BLOCK);
-    let options = VerityOptions { salt: salt(arguments, identity)?, uuid: derived(identity, "uuid") };
+    let uuid = uuid::Builder::from_custom_bytes(derived(identity, "uuid")).into_uuid().into_bytes();
+    let options = VerityOptions { salt: salt(arguments, identity)?, uuid };
     let failure = |error: diorite_block::IoError| Failure::of(image.display(), "hash", &error.into());
     let progress = CopyProgress::new(0, interrupt::cancel(), CopySays::default());
     let written = if let HashPlace::File(file) = place {
-        let data = open_target(name_of_image(image)?, &DeviceOptions::read_only())
+        let data = open_target(name_of_image(target.place)?, &DeviceOptions::read_only())
             .map_err(|error| Failure::open(&error))?;
         let hashes = open(file, layout.hash_bytes())?;
         write_verity((&*data, &layout), (&*hashes, 0), &options, &progress)
     } else {
-        let device = open_appended(image, bytes + layout.hash_bytes())?;
+        let device = open_appended(target, bytes + layout.hash_bytes())?;
         write_verity((&*device, &layout), (&*device, bytes), &options, &progress)
     };
     progress.finish();
@@ -47,11 +50,12 @@ pub(crate) fn add(arguments: &Mkfs, image: &Path, identity: Option<Identity>, ma
 }
 
 /// The image with space for the tree.
-fn open_appended(image: &Path, bytes: u64) -> Result<std::sync::Arc<dyn BlockDevice>> {
-    if image.is_file() {
-        return open(image, bytes);
+fn open_appended(target: Target<'_>, bytes: u64) -> Result<Arc<dyn BlockDevice>> {
+    let Target { image, place, .. } = target;
+    if place.is_file() {
+        return open(place, bytes);
     }
-    let device = open_target(name_of_image(image)?, &DeviceOptions::read_write())
+    let device = open_target(name_of_image(place)?, &DeviceOptions::read_write())
         .map_err(|error| Failure::open(&error))?;
     if device.geometry().capacity_bytes < bytes {
         let why = "the device has no space after the filesystem; use a smaller size, or --verity=FILE";
@@ -60,11 +64,9 @@ fn open_appended(image: &Path, bytes: u64) -> Result<std::sync::Arc<dyn BlockDev
     Ok(device)
 }
 
-fn open(file: &Path, bytes: u64) -> Result<std::sync::Arc<dyn BlockDevice>> {
+fn open(file: &Path, bytes: u64) -> Result<Arc<dyn BlockDevice>> {
     let options = DeviceOptions::read_write().create(Create::Sized(bytes));
-    FileDevice::open(file, &options)
-        .map(|device| device as std::sync::Arc<dyn BlockDevice>)
-        .map_err(|error| Failure::open(&error))
+    FileDevice::open(file, &options).map(|device| device as _).map_err(|error| Failure::open(&error))
 }
 
 /// The salt in the arguments, or from the content.
@@ -72,21 +74,14 @@ fn salt(arguments: &Mkfs, identity: Identity) -> Result<Vec<u8>> {
     let Some(text) = &arguments.verity_salt else {
         return Ok([derived(identity, "salt 1"), derived(identity, "salt 2")].concat());
     };
-    let wrong = || {
-        let cure = format!("write up to {VERITY_SALT_MAX} bytes in hexadecimal digits, or - for none");
-        Failure::Usage(format!("--verity-salt: `{text}` is no salt; {cure}"))
-    };
     if text == "-" {
         return Ok(Vec::new());
     }
-    let is_valid = text.len().is_multiple_of(2)
-        && (2..=2 * VERITY_SALT_MAX).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_valid {
-        return Err(wrong());
-    }
-    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong());
-    (0..text.len()).step_by(2).map(byte).collect()
+    let salt = bytes_of_hex(text).filter(|salt| (1..=VERITY_SALT_MAX).contains(&salt.len()));
+    salt.ok_or_else(|| {
+        let cure = format!("write up to {VERITY_SALT_MAX} bytes in hexadecimal digits, or - for none");
+        Failure::Usage(format!("--verity-salt: `{text}` is no salt; {cure}"))
+    })
 }
 
 /// Bytes for a purpose, from the identity of the image.
@@ -94,20 +89,7 @@ fn derived(identity: Identity, purpose: &str) -> [u8; 16] {
     let mut hasher = twox_hash::xxhash3_128::Hasher::new();
     hasher.write(&identity.digest);
     hasher.write(purpose.as_bytes());
-    let bytes = hasher.finish_128().to_le_bytes();
-    // A UUID of version 8.
-    let mut uuid = bytes;
-    uuid[6] = uuid[6] & 0x0f | 0x80;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    if purpose == "uuid" { uuid } else { bytes }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hasher.finish_128().to_le_bytes()
 }
 
 /// The file that has the tree.
@@ -121,7 +103,7 @@ fn place(arguments: &Mkfs) -> &Path {
 /// The line of `veritysetup` that opens the image.
 fn command(arguments: &Mkfs, verity: &VerityReport) -> String {
     let (image, hashes) = (Path::new(&arguments.image).display(), place(arguments).display());
-    let (root, offset) = (hex(&verity.root_hash), verity.hash_offset);
+    let (root, offset) = (hex(verity.root_hash), verity.hash_offset);
     format!("veritysetup open {image} NAME {hashes} {root} --hash-offset={offset}")
 }
 
@@ -135,12 +117,12 @@ fn kernel_parameter(verity: &VerityReport) -> String {
         "dm-mod.create=\"root,,,ro,0 {sectors} verity 1 /dev/vda {hashes} {VERITY_BLOCK} {VERITY_BLOCK} {} {start} \
          sha256 {} {salt}\" root=/dev/dm-0",
         verity.data_blocks,
-        hex(&verity.root_hash)
+        hex(verity.root_hash)
     )
 }
 
 pub(crate) fn show(arguments: &Mkfs, verity: &VerityReport, output: &mut Output) -> Result<()> {
-    output.line(format!("Root hash: {}", hex(&verity.root_hash)))?;
+    output.line(format!("Root hash: {}", hex(verity.root_hash)))?;
     output.line(format!("Hash tree: {}, offset {}", place(arguments).display(), verity.hash_offset))?;
     output.line(format!("Open it: {}", command(arguments, verity)))?;
     output.line(format!("Boot it: {}", kernel_parameter(verity)))
@@ -148,7 +130,7 @@ pub(crate) fn show(arguments: &Mkfs, verity: &VerityReport, output: &mut Output)
 
 pub(crate) fn json(arguments: &Mkfs, verity: &VerityReport) -> serde_json::Value {
     json!({
-        "root_hash": hex(&verity.root_hash),
+        "root_hash": hex(verity.root_hash),
         "hash_offset": verity.hash_offset,
         "data_blocks": verity.data_blocks,
         "salt": hex(&verity.salt),

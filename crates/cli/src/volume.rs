@@ -1,7 +1,6 @@
 //! Commands about whole volumes: info, df.
 
 use std::fmt::Write as _;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::front_end::{
@@ -12,12 +11,12 @@ use diorite_device::{OpenOptions as DeviceOptions, Partition, has_partitions};
 use serde_json::json;
 
 use crate::args::{Df, Info, Trim};
-use crate::change::{for_each, is_worth_showing};
+use crate::each::{for_each, is_worth_showing};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::kernel_mount::warn_if_mounted;
 use crate::location::name_of_image;
-use crate::output::{Output, json_name, json_time, local_time};
+use crate::output::{Output, json_name, json_path, json_time, local_time};
 use crate::size::human;
 
 use diorite_ext::layout::Incompat;
@@ -29,7 +28,7 @@ pub(crate) fn trim(arguments: &Trim, images: &mut Images, output: &mut Output) -
     let filesystem = images.open(image, Access::ReadWrite)?;
     let bytes = filesystem.trim(0..u64::MAX, 0).map_err(Failure::map(image.display(), "trim"))?;
     if arguments.common.reporting.json {
-        let image = json_name(image.as_os_str().as_bytes());
+        let image = json_path(image);
         return output.json(json!({ "image": image, "bytes_discarded": bytes }));
     }
     output.line(format!(
@@ -98,7 +97,7 @@ fn show_partitions(
 ) -> Result<()> {
     if arguments.reporting.json {
         let list: Vec<_> = partitions.iter().map(json_partition).collect();
-        let image = json_name(image.as_os_str().as_bytes());
+        let image = json_path(image);
         return output.json(json!({ "command": "info", "image": image, "partitions": list }));
     }
     let name = visible(&image.display().to_string());
@@ -243,7 +242,7 @@ fn json_info(image: &Path, found: &Found) -> serde_json::Value {
     let Found { info, missing, backup, journal_defect, array_reason } = found;
     json!({
         "command": "info",
-        "image": json_name(image.as_os_str().as_bytes()),
+        "image": json_path(image),
         "type": info.flavor(),
         "revision": info.raw().rev_level.get(),
         "label": json_name(info.label()),
@@ -302,7 +301,7 @@ pub(crate) fn df(arguments: &Df, images: &mut Images, output: &mut Output) -> Re
             .map(|(image, space, kind)| {
                 json!({
                     "type": kind,
-                    "image": json_name(image.as_os_str().as_bytes()),
+                    "image": json_path(image),
                     "block_size": space.block_size,
                     "blocks": space.blocks,
                     "blocks_free": space.blocks_free,

@@ -10,11 +10,8 @@ mod common;
 mod mount;
 
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use common::{Mounted, pattern, text};
 use mount::appends::{
@@ -24,6 +21,9 @@ use mount::appends::{
     an_allocation_that_fails_leaves_the_size_and_gives_back_blocks, an_append_without_space_leaves_no_hole,
 };
 use mount::blocks::blocks_of_preallocated_files_are_those_of_the_kernels_ext4;
+use mount::durable::{
+    synchronous_writes_that_no_sync_follows_survive_a_killed_daemon, what_was_synced_survives_a_killed_daemon,
+};
 use mount::flags::{
     an_append_only_file_has_the_time_of_its_last_append,
     an_append_only_file_is_written_again_after_the_disk_was_full, an_append_only_file_keeps_what_it_has,
@@ -45,14 +45,21 @@ use mount::kernel_cache::{
     a_read_sees_what_a_loop_device_has_written,
 };
 use mount::killed::a_daemon_that_is_killed_while_it_unmounts_ends;
+use mount::listing::a_listing_that_begins_after_a_change_shows_it;
 use mount::names::names_are_those_of_the_volume_after_a_late_failure;
 use mount::namespaces::a_signal_after_a_lazy_unmount_ends_the_daemon;
-use mount::{Served, Transport, User};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom};
+use mount::seek::{
+    blocks_and_access_times_are_told_of_open_files, data_that_is_not_written_back_is_no_hole,
+    data_that_was_stored_through_a_mapping_is_no_hole, many_look_for_data_at_once,
+};
+use mount::space::a_full_volume_is_reported_to_the_write_or_the_sync;
+use mount::users::{
+    a_range_that_is_copied_takes_privileges, an_access_list_changes_permission_bits,
+    the_one_who_mounted_executes_programs_alone, users_are_kept_apart,
+};
+use mount::{NO_DIRECT_MAPPING, Served, Transport, User};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-
-const NOBODY: u32 = 65_534;
-const NO_DIRECT_MAPPING: &str = "files of mounts with -o direct cannot be mapped";
 
 /// Each of these over `/dev/fuse` and over `io_uring`.
 macro_rules! over_both_transports {
@@ -172,382 +179,6 @@ fn open_files_outlive_their_names() {
     served.must_end_clean();
 }
 
-/// With a write-back cache in the kernel a full disk is met late: the write or the sync says so, never neither.
-fn a_full_volume_is_reported_to_the_write_or_the_sync() {
-    let Some(served) = Served::new("ext4", "32M", "") else { return };
-    let mut file = fs::File::create(served.path("large")).expect("create");
-    let written = file.write_all(&vec![7; 48 << 20]).and_then(|()| file.sync_all());
-    assert_eq!(written.expect_err("there is no space").raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
-    let direct =
-        rustix::fs::open(served.path("direct"), OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT, Mode::RUSR);
-    let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-    assert_eq!(rustix::fs::fallocate(&file, zero_range, 0, 1 << 30), Err(Errno::NOSPC));
-    drop((file, direct.expect("open")));
-    fs::remove_file(served.path("large")).expect("remove");
-    fs::write(served.path("small"), pattern(1 << 20, 2)).expect("there is space again");
-    served.must_end_clean();
-}
-
-/// `fstrim` makes holes in the image where the volume is free; `diorite trim` does the same without a mount. Other users may not.
-#[test]
-fn free_space_is_trimmed() {
-    let Some(served) = Served::new("ext4", "256M", "allow_other") else { return };
-    let allocated =
-        |served: &Served| fs::metadata(served.bench().path("a.img")).expect("stat").blocks() * 512;
-    fs::write(served.path("large"), vec![7; 100 << 20]).expect("write");
-    fs::write(served.path("kept"), pattern(1 << 20, 1)).expect("write");
-    rustix::fs::syncfs(fs::File::open(served.at()).expect("open")).expect("syncfs");
-    let free = |served: &Served| {
-        let volume = rustix::fs::statvfs(served.at()).expect("statvfs");
-        volume.f_bfree * volume.f_frsize
-    };
-    let wanted = free(&served) + (100 << 20);
-    fs::remove_file(served.path("large")).expect("remove");
-    // The kernel forgets the file by a request of its own, for which nothing waits.
-    let start = Instant::now();
-    while free(&served) < wanted {
-        assert!(start.elapsed() < Duration::from_secs(60), "a removed file keeps its blocks");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    rustix::fs::syncfs(fs::File::open(served.at()).expect("open")).expect("syncfs");
-    let before = allocated(&served);
-    served.open_to_all();
-    let mut fstrim = Command::new("fstrim");
-    fstrim.arg(served.at());
-    let refused = Command::new("fstrim").arg(served.at()).uid(NOBODY).gid(NOBODY).output().expect("fstrim");
-    assert!(text(&refused.stderr).contains("not permitted"), "{}", text(&refused.stderr));
-    let output = fstrim.arg("-v").output().expect("fstrim");
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(allocated(&served) + (90 << 20) < before, "{before} before, {} after", allocated(&served));
-    let served = served.again("");
-    assert_eq!(fs::read(served.path("kept")).expect("read"), pattern(1 << 20, 1));
-    let bench = served.bench();
-    bench.image("b.img", "ext4", "64M");
-    let said = bench.run("trim b.img");
-    assert!(said.contains("of free space discarded"), "{said}");
-    bench.must_be_clean("b.img");
-    served.must_end_clean();
-}
-
-/// The last blocks are for the superuser and for whom `tune2fs` names: by each caller's right, in one mount, cached and direct.
-#[test]
-fn reserved_blocks_are_for_those_who_may_use_them() {
-    let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
-    served.open_to_all();
-    fs::set_permissions(served.at(), fs::Permissions::from_mode(0o777)).expect("chmod");
-    let fill = |name: &str, user: u32, flags: &str| {
-        let mut dd = Command::new("dd");
-        dd.args(["if=/dev/zero", &format!("of={name}"), "bs=64k", flags]).current_dir(served.at());
-        let output = dd.uid(user).gid(user).output().expect("dd");
-        assert!(text(&output.stderr).contains("No space left"), "{}", text(&output.stderr));
-    };
-    let available = || {
-        let space = rustix::fs::statvfs(served.at()).expect("statfs");
-        (space.f_bavail, space.f_bfree)
-    };
-    let reserved = available().1 - available().0;
-    assert!(reserved > 500);
-    for flags in ["oflag=direct", "conv=fsync"] {
-        fill("nobodys", NOBODY, flags);
-        let left = available().1;
-        assert!(
-            (reserved..reserved + 32).contains(&left),
-            "{flags}: {left} blocks are left, {reserved} reserved"
-        );
-        fill("roots", 0, flags);
-        assert!(available().1 < 32, "{flags}: {} blocks are left", available().1);
-        fs::remove_file(served.path("roots")).expect("remove");
-        fs::remove_file(served.path("nobodys")).expect("remove");
-    }
-    // Directories are made of blocks, too.
-    fill("nobodys", NOBODY, "oflag=direct");
-    let script = "i=0; while mkdir d$i 2>/dev/null && [ $i -lt 1000 ]; do i=$((i+1)); done; [ $i -lt 1000 ]";
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script]).uid(NOBODY).gid(NOBODY).current_dir(served.at());
-    assert!(shell.status().expect("a shell").success(), "directories of others take what is reserved");
-    assert!(available().1 >= reserved);
-    fs::create_dir(served.path("roots")).expect("mkdir by root");
-    served.must_end_clean();
-}
-
-/// `sync`, `syncfs` and `fsync` wait for the daemon; a daemon that is killed afterwards has lost nothing, and the journal is replayed.
-fn what_was_synced_survives_a_killed_daemon() {
-    survives_a_killed_daemon(|options| Served::new("ext4", "64M", options));
-    survives_a_killed_daemon(Served::striped);
-    survives_a_killed_daemon(mount::on_nbd);
-}
-
-fn survives_a_killed_daemon(new: fn(&str) -> Option<Served>) {
-    for how in ["sync", "syncfs", "fsync"] {
-        if how != "fsync" && !mount::has_kernel(6, 18, &format!("{how} does not wait for fuseblk")) {
-            continue;
-        }
-        let Some(served) = new("commit=300") else { return };
-        let name = |index: u64| served.path(&format!("file{index}"));
-        for index in 0..20 {
-            fs::write(name(index), pattern(index as usize * 5000, index)).expect("write");
-        }
-        let root = fs::File::open(served.at()).expect("open");
-        match how {
-            "sync" => rustix::fs::sync(),
-            "syncfs" => rustix::fs::syncfs(&root).expect("syncfs"),
-            _ => {
-                (0..20)
-                    .for_each(|index| fs::File::open(name(index)).expect("open").sync_all().expect("fsync"));
-                root.sync_all().expect("fsync");
-            }
-        }
-        drop(root);
-        fs::write(served.path("unsynced"), pattern(100_000, 3)).expect("write");
-        let served = served.kill_and_again();
-        for index in 0..20 {
-            let path = served.path(&format!("file{index}"));
-            assert_eq!(
-                fs::read(path).expect("read"),
-                pattern(index as usize * 5000, index),
-                "{how}: file{index}"
-            );
-        }
-        served.must_end_clean();
-    }
-}
-
-/// The kernel syncs after no write to a file that it does not cache, whatever the file was opened with.
-fn synchronous_writes_that_no_sync_follows_survive_a_killed_daemon() {
-    const O_DSYNC: i32 = 0o10_000;
-    const O_SYNC: i32 = 0o4_010_000;
-    for flag in [O_DSYNC, O_SYNC] {
-        let Some(served) = Served::new("ext4", "64M", "direct,commit=300") else { return };
-        let path = served.path("file");
-        let open = OpenOptions::new().create_new(true).write(true).custom_flags(flag).open(path);
-        open.and_then(|file| file.write_all_at(&pattern(5000, 1), 0)).expect("write");
-        let served = served.kill_and_again();
-        assert_eq!(fs::read(served.path("file")).expect("read"), pattern(5000, 1), "{flag:o}, -o direct");
-        served.must_end_clean();
-
-        let Some(served) = Served::new("ext4", "64M", "commit=300") else { return };
-        let path = served.path("log");
-        fs::write(&path, b"").expect("create");
-        let changed = Command::new("chattr").arg("+a").arg(&path).status().expect("chattr");
-        assert!(changed.success());
-        let mut log = OpenOptions::new().append(true).custom_flags(flag).open(&path).expect("open");
-        log.write_all(&pattern(5000, 2)).expect("append");
-        drop(log);
-        let served = served.kill_and_again();
-        assert_eq!(fs::read(served.path("log")).expect("read"), pattern(5000, 2), "{flag:o}, append-only");
-        served.must_end_clean();
-    }
-}
-
-/// Data that is in the kernel's cache alone is no hole: `cp` would have left it out.
-fn data_that_is_not_written_back_is_no_hole() {
-    let Some(served) = Served::new("ext4", "64M", "") else { return };
-    let file = OpenOptions::new()
-        .create_new(true)
-        .read(true)
-        .write(true)
-        .open(served.path("sparse"))
-        .expect("create");
-    file.set_len(4 << 20).expect("size");
-    file.write_all_at(&[1; 8192], 1 << 20).expect("write");
-    assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), Ok(1 << 20));
-    assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(1 << 20)), Ok((1 << 20) + 8192));
-    assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(2 << 20)), Err(Errno::NXIO));
-    drop(file);
-    served.must_end_clean();
-}
-
-/// The same of what was stored through a mapping, where nothing else stays in the kernel's cache.
-fn data_that_was_stored_through_a_mapping_is_no_hole() {
-    for options in ["direct", "sync"] {
-        if options == "direct" && !mount::has_kernel(6, 6, NO_DIRECT_MAPPING) {
-            continue;
-        }
-        let Some(served) = Served::new("ext4", "64M", options) else { return };
-        let path = served.path("sparse");
-        let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).expect("create");
-        file.set_len(4 << 20).expect("size");
-        mount::exercise::store_mapped(&file, 1 << 20, || {
-            assert_ne!(fs::metadata(&path).expect("stat").blocks(), 0, "{options}");
-            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), Ok(1 << 20), "{options}");
-        });
-        drop(file);
-        served.must_end_clean();
-    }
-}
-
-/// The kernel keeps attributes, and does not count the blocks of what it caches: a file without any would be a hole to `tar -S`.
-/// `stat -c %x` asks for the access time alone.
-fn blocks_and_access_times_are_told_of_open_files() {
-    use rustix::fs::{StatxFlags, statx};
-    let Some(served) = Served::new("ext4", "64M", "") else { return };
-    let blocks = |name: &str| fs::metadata(served.path(name)).expect("stat").blocks();
-    let accessed = |name: &str| {
-        let time =
-            statx(CWD, served.path(name), AtFlags::empty(), StatxFlags::ATIME).expect("statx").stx_atime;
-        (time.tv_sec, time.tv_nsec)
-    };
-    fs::write(served.path("empty"), "").expect("write");
-    Served::wait_until(|| blocks("empty") == 0);
-    for name in ["new", "empty"] {
-        let mut file = OpenOptions::new().create(true).append(true).open(served.path(name)).expect("open");
-        file.write_all(&pattern(300_000, 1)).expect("write");
-        assert!(blocks(name) > 0, "{name}: a hole, before it is written back");
-        file.sync_all().expect("sync");
-        Served::wait_until(|| blocks(name) * 512 >= 300_000);
-    }
-    let before = accessed("new");
-    assert_eq!(fs::read(served.path("new")).expect("read").len(), 300_000);
-    assert!(accessed("new") > before, "the first read after a change");
-    let first = accessed("new");
-    fs::read(served.path("new")).expect("read");
-    assert_eq!(accessed("new"), first, "and no other");
-    std::os::unix::fs::symlink("new", served.path("link")).expect("symlink");
-    let served = served.again("strictatime");
-    let accessed = || fs::symlink_metadata(served.path("link")).map(|stat| (stat.atime(), stat.atime_nsec()));
-    let before = accessed().expect("stat");
-    fs::read_link(served.path("link")).expect("readlink");
-    assert!(accessed().expect("stat") > before);
-    served.must_end_clean();
-}
-
-/// Who looks for data waits until the kernel has written back what it caches, by requests: however many wait, those are served.
-fn many_look_for_data_at_once() {
-    const PROGRAMS: usize = 80;
-    let Some(served) = Served::new("ext4", "128M", "") else { return };
-    let (at, together) = (&served.at(), &std::sync::Barrier::new(PROGRAMS));
-    let look = |index: usize| {
-        let file = OpenOptions::new().create_new(true).write(true).open(at.join(format!("file{index}")));
-        let file = file.expect("create");
-        for round in 0..3 {
-            file.write_all_at(&vec![round; 1 << 20], 1 << 20).expect("write");
-            together.wait();
-            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(1)), Ok(1 << 20));
-        }
-    };
-    std::thread::scope(|scope| {
-        for index in 0..PROGRAMS {
-            scope.spawn(move || look(index));
-        }
-    });
-    if !Served::is_over_io_uring() {
-        // The daemon added threads for the waiting ones and kept them.
-        Served::wait_until(|| {
-            fs::read_dir(at).expect("list");
-            served.threads() <= 40
-        });
-    }
-    served.must_end_clean();
-}
-
-/// Permission bits apply between users. A write by another user clears set-user-ID, which `stat` shows at once.
-fn users_are_kept_apart() {
-    let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
-    served.open_to_all();
-    let as_nobody = |script: &str| {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", script]).uid(NOBODY).gid(NOBODY).current_dir(served.at());
-        let output = shell.output().expect("a shell");
-        (output.status.success(), text(&output.stdout), text(&output.stderr))
-    };
-    fs::set_permissions(served.at(), fs::Permissions::from_mode(0o1777)).expect("chmod");
-    fs::create_dir(served.path("private")).expect("mkdir");
-    fs::set_permissions(served.path("private"), fs::Permissions::from_mode(0o700)).expect("chmod");
-    fs::write(served.path("private/secret"), "s").expect("write");
-    fs::write(served.path("secret"), "s").expect("write");
-    fs::set_permissions(served.path("secret"), fs::Permissions::from_mode(0o600)).expect("chmod");
-    for forbidden in [
-        "cat secret",
-        "cat private/secret",
-        "ls private",
-        "rm -f secret",
-        "mv secret stolen",
-        "ln secret link",
-        "chmod 777 secret",
-    ] {
-        assert!(!as_nobody(forbidden).0, "{forbidden}");
-    }
-    assert!(as_nobody("umask 027 && echo own > own && mkdir own.d").0);
-    let own = fs::metadata(served.path("own")).expect("stat");
-    assert_eq!((own.uid(), own.mode() & 0o7777), (NOBODY, 0o640));
-    fs::set_permissions(served.path("own"), fs::Permissions::from_mode(0o6755)).expect("chmod");
-    assert!(as_nobody("echo more >> own").0);
-    assert_eq!(fs::metadata(served.path("own")).expect("stat").mode() & 0o7777, 0o755);
-    assert!(as_nobody("chattr +A own").0);
-    assert!(!as_nobody("chattr +j own").0, "all its data would go through the log");
-    served.must_end_clean();
-}
-
-/// An unprivileged user mounts an image with `fusermount3`. Only that user sees its files, and has all rights unless permissions are
-/// checked.
-#[test]
-fn a_user_without_rights_mounts_an_image() {
-    // All users can open `/dev/fuse` in this namespace, as with the system's rules.
-    const SCRIPT: &str = r#"
-        mount -t tmpfs none /mnt && mknod -m 666 /mnt/fuse c 10 229 && mount --bind /mnt/fuse /dev/fuse
-        user() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
-        chmod 755 . && chown 65534:65534 a.img at
-        unmount() { user ./diorite umount at; until user ./diorite info a.img > info; do :; done; }
-        user ./diorite mount a.img at
-        user sh -ec 'cd at; cp /bin/ls a; cmp a /bin/ls; mkdir d; mv a d; chmod 600 d/a; ln -s d/a s; sync d/a; echo x > x; chown 0 x'
-        ! ls at || exit 1
-        ! user ./diorite mount a.img at || exit 2
-        unmount
-        user ./diorite mount -o default_permissions a.img at
-        user sh -ec 'cd at; cmp d/a /bin/ls; ! chown 0 d/a || exit 3; ! chmod 777 x || exit 4; rm x'
-        unmount
-        user ./diorite cat a.img:/d/a | cmp - /bin/ls"#;
-    if !common::is_root("another user's mount") {
-        return;
-    }
-    let _alone = mount::alone();
-    let bench = common::Bench::new();
-    bench.image("a.img", "ext4", "32M");
-    fs::create_dir(bench.path("at")).expect("mkdir");
-    let owner =
-        "debugfs -w -R 'sif <2> uid 65534' a.img 2> log; cp $DIORITE diorite; chmod 755 diorite; exec 2> log";
-    let Some(output) = common::tool("setpriv", ["--version"]) else { return };
-    assert!(output.status.success());
-    let mut shell = Command::new("unshare");
-    shell.args(["--mount", "sh", "-exc", &format!("{owner}; {SCRIPT}")]);
-    shell.env("DIORITE", env!("CARGO_BIN_EXE_diorite")).current_dir(bench.path("."));
-    let status = shell.status().expect("unshare");
-    assert!(status.success(), "{}", text(&bench.read("log")));
-    bench.must_be_clean("a.img");
-}
-
-/// Without `allow_other` permissions are not checked, but a file that no user may execute is no program.
-fn the_one_who_mounted_executes_programs_alone() {
-    use rustix::fs::{Access, access};
-    use rustix::io::Errno;
-    let Some(served) = Served::new("ext4", "64M", "") else { return };
-    let file = served.path("file");
-    fs::write(&file, "#!/bin/sh\n").expect("write");
-    for (mode, program) in [(0o644, Err(Errno::ACCESS)), (0o001, Ok(())), (0, Err(Errno::ACCESS))] {
-        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("chmod");
-        assert_eq!(access(&file, Access::READ_OK | Access::WRITE_OK), Ok(()));
-        assert_eq!(access(&file, Access::EXEC_OK), program, "{mode:o}");
-        assert_eq!(Command::new(&file).status().is_ok(), program.is_ok(), "{mode:o}");
-    }
-    assert_eq!(access(served.at(), Access::EXEC_OK), Ok(()));
-    served.must_end_clean();
-}
-
-/// The group's bits are the mask of the access control list at once, with any kernel.
-fn an_access_list_changes_permission_bits() {
-    for options in ["", "default_permissions"] {
-        let Some(served) = Served::new("ext4", "64M", options) else { return };
-        let file = served.path("file");
-        fs::write(&file, "x").expect("write");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("chmod");
-        let list = ["-m".as_ref(), "u:1000:rwx".as_ref(), file.as_os_str()];
-        let Some(set) = common::tool("setfacl", list) else { return };
-        assert!(set.status.success(), "{}", text(&set.stderr));
-        assert_eq!(fs::metadata(&file).expect("stat").mode() & 0o777, 0o670, "with `{options}`");
-        served.must_end_clean();
-    }
-}
-
 /// A file has the time of the call, not of the writeback. The next mount shows the same time.
 fn times_are_those_of_the_calls() {
     let Some(served) = Served::new("ext4", "64M", "") else { return };
@@ -571,30 +202,6 @@ fn times_are_those_of_the_calls() {
     served.must_end_clean();
 }
 
-/// `copy_file_range` kept set-user-ID and set-group-ID on the program of another user.
-fn a_range_that_is_copied_takes_privileges() {
-    let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
-    fs::write(served.path("source"), "other content").expect("write");
-    fs::write(served.path("program"), "the program").expect("write");
-    let permissions = |mode| fs::set_permissions(served.path("program"), fs::Permissions::from_mode(mode));
-    permissions(0o6777).expect("chmod");
-    let mode = || fs::metadata(served.path("program")).expect("stat").mode() & 0o7777;
-    let source = fs::File::open(served.path("source")).expect("open");
-    let program = OpenOptions::new().write(true).open(served.path("program")).expect("open");
-    let copy = || rustix::fs::copy_file_range(&source, Some(&mut 0), &program, Some(&mut 0), 5);
-    assert_eq!((copy(), mode()), (Ok(5), 0o6777), "the superuser's");
-    std::thread::scope(|scope| {
-        let as_nobody = || {
-            rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).expect("setuid");
-            assert_eq!(copy(), Ok(5));
-        };
-        scope.spawn(as_nobody).join().expect("copied");
-    });
-    assert_eq!(mode(), 0o777);
-    drop((source, program));
-    served.must_end_clean();
-}
-
 /// The number of `FS_IOC_GETVERSION` implies 8 bytes, and programs have 4: `lsattr -v` ended with a smashed stack.
 fn generations_are_shown() {
     const LABEL: &str =
@@ -612,98 +219,6 @@ fn generations_are_shown() {
         root.map(|entry| entry.expect("an entry")).filter(|entry| entry.file_name().to_bytes()[0] == b'.');
     let numbers: Vec<u64> = dots.map(|entry| entry.ino()).collect();
     assert_eq!(numbers, [fs::metadata(served.at()).expect("stat").ino(); 2], "`.` and `..` of the root");
-    served.must_end_clean();
-}
-
-/// A listing that is read in pieces.
-struct Listing {
-    directory: fs::File,
-    names: Vec<String>,
-}
-
-impl Listing {
-    fn begin(path: &std::path::Path) -> Self {
-        Self { directory: fs::File::open(path).expect("open"), names: Vec::new() }
-    }
-
-    /// Take the entries of one system call. Returns whether there were any.
-    fn take(&mut self) -> bool {
-        let mut memory = [const { std::mem::MaybeUninit::uninit() }; 4096];
-        let (mut entries, before) = (rustix::fs::RawDir::new(&self.directory, &mut memory), self.names.len());
-        while let Some(entry) = entries.next() {
-            self.names.push(entry.expect("entry").file_name().to_str().expect("text").to_owned());
-            if entries.is_buffer_empty() {
-                break;
-            }
-        }
-        self.names.len() > before
-    }
-
-    fn end(mut self) -> Vec<String> {
-        while self.take() {}
-        self.names.retain(|name| name != "." && name != "..");
-        self.names.sort();
-        self.names
-    }
-}
-
-/// The kernel filled its cache with a listing from before a change, and used it for a later one: removed names, and no new ones. `..` of a
-/// moved directory was stale, too.
-fn a_listing_that_begins_after_a_change_shows_it() {
-    let Some(served) = Served::new("ext4", "64M", "") else { return };
-    for (nth, count) in [50, 3000].into_iter().enumerate() {
-        let path = served.path(&format!("directory-{nth}"));
-        fs::create_dir(&path).expect("mkdir");
-        (0..count)
-            .for_each(|nth| drop(fs::File::create(path.join(format!("file-{nth:05}"))).expect("create")));
-        let in_order = {
-            let mut listing = Listing::begin(&path);
-            while listing.take() {}
-            listing.names
-        };
-        // The kernel's cache is out of date: the next listing begins a new one.
-        fs::write(path.join("new"), "").expect("create");
-        fs::remove_file(path.join("new")).expect("remove");
-
-        let mut earlier = Listing::begin(&path);
-        while earlier.names.len() < count * 9 / 10 && earlier.take() {}
-        let removed: Vec<_> =
-            in_order[count / 2..].iter().filter(|name| name.starts_with("file")).take(20).collect();
-        for name in &removed {
-            fs::remove_file(path.join(name)).expect("remove");
-        }
-        (0..200).for_each(|nth| drop(fs::File::create(path.join(format!("new-{nth}"))).expect("create")));
-        let mut expected: Vec<_> = in_order.iter().filter(|name| !removed.contains(name)).cloned().collect();
-        expected.retain(|name| name != "." && name != "..");
-        expected.extend((0..200).map(|nth| format!("new-{nth}")));
-        expected.sort();
-
-        let mut later = Listing::begin(&path);
-        later.take();
-        earlier.end();
-        assert!(later.end() == expected, "a listing in between, of {count} names");
-        for turn in 0..3 {
-            assert!(Listing::begin(&path).end() == expected, "listing {turn} after it, of {count} names");
-        }
-    }
-    let [from, to] = ["from", "to"].map(|name| served.path(name));
-    fs::create_dir_all(from.join("moved")).and_then(|()| fs::create_dir(&to)).expect("mkdir");
-    let parent_of = |path: &std::path::Path| {
-        let directory = fs::File::open(path).expect("open");
-        let mut memory = [const { std::mem::MaybeUninit::uninit() }; 4096];
-        let mut entries = rustix::fs::RawDir::new(&directory, &mut memory);
-        loop {
-            let entry = entries.next().expect("it has one").expect("entry");
-            if entry.file_name() == c".." {
-                break entry.ino();
-            }
-        }
-    };
-    for _ in 0..2 {
-        assert_eq!(Listing::begin(&from.join("moved")).end().len(), 0);
-    }
-    fs::rename(from.join("moved"), to.join("moved")).expect("rename");
-    assert_eq!(parent_of(&to.join("moved")), fs::metadata(&to).expect("stat").ino());
     served.must_end_clean();
 }
 

@@ -1,6 +1,6 @@
 //! Access control lists of tar streams: text such as `user:1000:rw-`, with a newline or comma after each entry.
 //!
-//! Where it sits: below `archive.rs`. The result is the value of the attribute `system.posix_acl_access` or `system.posix_acl_default`
+//! Where it sits: below `archive/`. The result is the value of the attribute `system.posix_acl_access` or `system.posix_acl_default`
 //! as in Linux (acl(5); `linux/posix_acl_xattr.h` for the shape): a version (4 bytes), then tag (2), permissions (2)
 //! and number (4) of each entry, in the order of tags.
 #![allow(clippy::disallowed_methods, reason = "names of users are looked up on the host")]

@@ -2,20 +2,17 @@
 //!
 //! Where it sits: above the two sides of a copy. Both trees are only read, except by [`remove_extra`].
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::FileKind;
+use diorite::{FileKind, Timestamp};
 
-use crate::tree::{Follow, Meta, Sink, Source};
+use crate::tree::{Entered, Follow, Item, Meta, Sink, Source};
 use crate::{Error, Watch};
 
 /// Size of a read when contents are compared.
 const CHUNK_BYTES: usize = 1 << 20;
-/// The deepest level of a directory.
-const DEPTH_MAX: usize = 2048;
 
 /// What differs between two files of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +48,7 @@ pub fn compare(
     watch: &dyn Watch,
     found: &mut dyn FnMut(&Path, &Difference) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut comparison = Comparison { first, second, options, watch, found, seen: HashSet::new() };
+    let mut comparison = Comparison { first, second, options, watch, found, entered: Entered::default() };
     comparison.file(Path::new(""), 0)
 }
 
@@ -61,8 +58,8 @@ struct Comparison<'a, 'f> {
     options: CompareOptions,
     watch: &'a dyn Watch,
     found: &'f mut dyn FnMut(&Path, &Difference) -> Result<(), Error>,
-    /// Directories of the first tree that were entered: a damaged tree may have one below itself.
-    seen: HashSet<(u64, u64)>,
+    /// Directories of the first tree that were entered.
+    entered: Entered,
 }
 
 /// A path below a start.
@@ -83,13 +80,16 @@ impl Comparison<'_, '_> {
                 changes.push((what, one, other));
             }
         };
+        // At the resolution of both: one of them may be a copy of the other.
+        let [a_time, b_time] =
+            [&a, &b].map(|meta| self.first.0.kept_time(self.second.0.kept_time(meta.modified)));
         differs("kind", format!("{:?}", a.kind), format!("{:?}", b.kind));
         if a.kind == b.kind {
             if !self.options.only_content {
                 differs("permissions", format!("{:04o}", a.permissions), format!("{:04o}", b.permissions));
                 differs("owner", format!("{}:{}", a.uid, a.gid), format!("{}:{}", b.uid, b.gid));
                 if a.kind != FileKind::Symlink {
-                    differs("time", time(&a), time(&b));
+                    differs("time", time(a_time), time(b_time));
                 }
                 let attributes = |source: &dyn Source, path: &Path| {
                     source.attributes(path).map(|list| format!("{list:?}"))
@@ -102,7 +102,7 @@ impl Comparison<'_, '_> {
             match a.kind {
                 FileKind::Regular => {
                     differs("size", a.size.to_string(), b.size.to_string());
-                    let is_trusted = self.options.trusts_times && time(&a) == time(&b);
+                    let is_trusted = self.options.trusts_times && a_time == b_time;
                     if a.size == b.size && !is_trusted && !self.has_same_content((&one, &a), (&other, &b))? {
                         differs("content", String::new(), "other".to_owned());
                     }
@@ -123,15 +123,7 @@ impl Comparison<'_, '_> {
             (self.found)(path, &Difference::Changed(changes))?;
         }
         if a.kind == FileKind::Directory && b.kind == FileKind::Directory {
-            let is_new = self.seen.insert(a.identity) || self.first.0.may_repeat_directories();
-            if !is_new || depth == DEPTH_MAX {
-                let why = "it was met already under another name, or is nested too deep: the tree is damaged";
-                return Err(Error::Refused {
-                    name: self.first.0.name_of(&one),
-                    what: "not compared",
-                    why: why.to_owned(),
-                });
-            }
+            self.entered.enter(Item { source: self.first.0, path: &one, meta: &a }, depth)?;
             self.entries(path, depth)?;
         }
         Ok(())
@@ -202,8 +194,8 @@ impl Comparison<'_, '_> {
     }
 }
 
-fn time(meta: &Meta) -> String {
-    format!("{}.{:09}", meta.modified.seconds, meta.modified.nanoseconds)
+fn time(Timestamp { seconds, nanoseconds }: Timestamp) -> String {
+    format!("{seconds}.{nanoseconds:09}")
 }
 
 /// Whether a file of the destination is up to date: same kind, size and modification time, or same target or device.
@@ -217,7 +209,9 @@ pub(crate) fn is_up_to_date(
 ) -> Result<bool, Error> {
     Ok(meta.kind == existing.kind
         && match meta.kind {
-            FileKind::Regular => meta.size == existing.size && meta.modified == existing.modified,
+            FileKind::Regular => {
+                meta.size == existing.size && sink.kept_time(meta.modified) == existing.modified
+            }
             FileKind::Symlink => source.link_target(from)? == sink.link_target(to)?,
             FileKind::CharacterDevice | FileKind::BlockDevice => meta.device == existing.device,
             _ => true,
@@ -242,7 +236,8 @@ pub fn remove_extra(
     watch: &dyn Watch,
     removed: &mut dyn FnMut(&Path),
 ) -> Result<(), Error> {
-    let mut removal = Removal { destination, keeps, dry_run, watch, removed };
+    let entered = Entered::default();
+    let mut removal = Removal { destination, keeps, dry_run, watch, removed, entered };
     let mut waiting = vec![PathBuf::new()];
     while let Some(path) = waiting.pop() {
         if watch.is_cancelled() {
@@ -270,7 +265,9 @@ pub fn remove_extra(
                         waiting.push(at);
                     }
                 }
-                _ => removal.remove(at, &meta)?,
+                _ => {
+                    removal.remove(&at, &meta, 0)?;
+                }
             }
         }
     }
@@ -283,45 +280,41 @@ struct Removal<'a, 'f> {
     dry_run: bool,
     watch: &'a dyn Watch,
     removed: &'f mut dyn FnMut(&Path),
+    entered: Entered,
 }
 
 impl Removal<'_, '_> {
-    /// Remove a file, or a directory with everything in it that is not kept. `path` is below the destination.
-    fn remove(&mut self, path: PathBuf, meta: &Meta) -> Result<(), Error> {
-        let side = self.destination.0;
-        let mut occupied: HashSet<PathBuf> = HashSet::new();
-        let mut waiting = vec![(path, meta.clone(), false)];
-        while let Some((path, meta, is_listed)) = waiting.pop() {
-            if self.watch.is_cancelled() {
-                return Err(Error::Interrupted);
-            }
-            let there = below(self.destination.1, &path);
-            let is_directory = meta.kind == FileKind::Directory;
-            if is_directory && !is_listed {
-                waiting.push((path.clone(), meta, true));
-                for name in side.names(&there)?.names {
-                    let entry = path.join(OsStr::from_bytes(&name));
-                    if (self.keeps)(&entry) {
-                        occupied.extend(path.ancestors().map(Path::to_owned));
-                    } else {
-                        let meta = side.meta(&below(self.destination.1, &entry), Follow::No)?;
-                        waiting.push((entry, meta, false));
-                    }
-                }
-                continue;
-            }
-            if occupied.contains(&path) {
-                continue;
-            }
-            if side.is_image(&meta) {
-                let why = "this copy uses it as an image; leave it out with --exclude".to_owned();
-                return Err(Error::Refused { name: side.name_of(&there), what: "not removed", why });
-            }
-            if !self.dry_run {
-                if is_directory { side.remove_directory(&there)? } else { side.remove(&there)? }
-            }
-            (self.removed)(&there);
+    /// Remove a file, or a directory with everything in it that is not kept. Returns whether it is gone. `path` is below the destination.
+    fn remove(&mut self, path: &Path, meta: &Meta, depth: usize) -> Result<bool, Error> {
+        if self.watch.is_cancelled() {
+            return Err(Error::Interrupted);
         }
-        Ok(())
+        let side = self.destination.0;
+        let there = below(self.destination.1, path);
+        let is_directory = meta.kind == FileKind::Directory;
+        if is_directory {
+            self.entered.enter(Item { source: side, path: &there, meta }, depth)?;
+            let mut is_empty = true;
+            for name in side.names(&there)?.names {
+                let entry = path.join(OsStr::from_bytes(&name));
+                let is_gone = !(self.keeps)(&entry) && {
+                    let meta = side.meta(&below(self.destination.1, &entry), Follow::No)?;
+                    self.remove(&entry, &meta, depth + 1)?
+                };
+                is_empty &= is_gone;
+            }
+            if !is_empty {
+                return Ok(false);
+            }
+        }
+        if side.is_image(meta) {
+            let why = "this copy uses it as an image; leave it out with --exclude".to_owned();
+            return Err(Error::Refused { name: side.name_of(&there), what: "not removed", why });
+        }
+        if !self.dry_run {
+            if is_directory { side.remove_directory(&there)? } else { side.remove(&there)? }
+        }
+        (self.removed)(&there);
+        Ok(true)
     }
 }

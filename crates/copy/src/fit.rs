@@ -14,7 +14,7 @@ use diorite::resize::{ResizeError, Shrinkable};
 
 use crate::engine::data_bytes;
 use crate::needs::needs;
-use crate::new_file::Depth;
+use crate::options::Depth;
 use crate::tree::Source;
 
 /// Inodes of the volume itself: the reserved ones, `lost+found`, quota and orphan files.
@@ -99,6 +99,8 @@ impl FitPlan {
             cure: "split the content between several volumes",
         })?;
         options.inodes = Some(number);
+        // The groups that are kept are not known yet.
+        options.arrangement = Arrangement::CutLater { kept_groups: u32::MAX };
         let mut low = smallest(needed.bytes, logical_block_size, |_| options.clone())?;
         if low.layout.inodes_count < number {
             // mkfs rounds the inodes of a group down to a multiple of 8.
@@ -177,7 +179,7 @@ fn smallest(
     logical_block_size: u32,
     options_of: impl Fn(u64) -> MkfsOptions,
 ) -> Result<MkfsReport, MkfsError> {
-    const TRIES: u32 = 200;
+    const TRIES: u32 = 400;
     let mut size = (free + (64 << 10)).next_multiple_of(UNIT);
     let mut tries = 0;
     loop {
@@ -185,12 +187,11 @@ fn smallest(
         let found = preview(&options, size, logical_block_size);
         let missing = match &found {
             // A journal of a given size is not left out.
-            Ok(volume) if volume.journal_left_out && options.journal_blocks.is_some() => {
-                size / 8 + (64 << 10)
+            Ok(volume) if !(volume.journal_left_out && options.journal_blocks.is_some()) => {
+                free.saturating_sub(volume.free_bytes())
             }
-            Ok(volume) => free.saturating_sub(volume.free_bytes()),
-            // What is wrong apart from the size was found before.
-            Err(_) => size / 8 + (64 << 10),
+            // In small steps: a volume with a group too many has inodes there. What is wrong apart from the size was found before.
+            _ => size / 32 + (64 << 10),
         };
         tries += 1;
         if missing == 0 || tries == TRIES {

@@ -18,7 +18,6 @@ const OCI_DIRECTORY: &[u8] = b"oci:";
 const OCI_ARCHIVE: &[u8] = b"oci-archive:";
 
 /// A source of content.
-#[derive(Debug)]
 pub enum LayerSource {
     /// A directory of the host.
     Directory(PathBuf),
@@ -36,7 +35,6 @@ pub enum LayerSource {
 }
 
 /// Where an image of a container is.
-#[derive(Debug)]
 pub enum ImagePlace {
     /// In a directory of the host.
     Directory,
@@ -55,12 +53,6 @@ pub struct Loading<'a> {
     pub platform: Option<&'a Platform>,
     /// Can stop the reading, and gets the attributes that are lost.
     pub watch: &'a dyn Watch,
-}
-
-impl std::fmt::Debug for Loading<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Loading").field("temporary", &self.temporary).finish_non_exhaustive()
-    }
 }
 
 impl LayerSource {

@@ -2,14 +2,13 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::FileKind;
 use diorite::mkfs::{MkfsReport, Needs};
 
-use crate::tree::{Follow, Meta, ReadFile, Source};
+use crate::tree::{Follow, Meta, Source, data_ranges};
 
 /// Targets of symbolic links from this length on take a block.
 const FAST_LINK_BYTES: u64 = 60;
@@ -66,7 +65,7 @@ impl Counting<'_> {
             && let Ok(file) = self.source.open(path, meta)
         {
             let (mut ranges, size) = (0, meta.size);
-            let data = data_ranges(file.as_ref(), size).inspect(|_| ranges += 1);
+            let data = data_ranges(file.as_ref(), size).map_while(Result::ok).inspect(|_| ranges += 1);
             // A file in its inode takes no block, or one where it does not fit.
             let bytes = self.volume.content_bytes(size, data);
             let at_least = if ranges > 0 { self.volume.layout.cluster_bytes() } else { 0 };
@@ -82,16 +81,6 @@ impl Counting<'_> {
         self.needs.bytes_max += bytes;
         self.needs.inodes_max += inodes;
     }
-}
-
-/// The data ranges of a file of `size` bytes.
-fn data_ranges(file: &dyn ReadFile, size: u64) -> impl Iterator<Item = Range<u64>> {
-    let mut offset = 0;
-    std::iter::from_fn(move || {
-        let (start, end) = if offset < size { file.next_data(offset).ok()?? } else { return None };
-        offset = end.min(size);
-        (start < size).then_some(start..offset)
-    })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use diorite::front_end::InodeFlags;
 use crate::compare::is_up_to_date;
 use crate::file_data::{Copied, FileData};
 use crate::linked::Linked;
+use crate::options::{Clobber, CopyOptions, Depth, Sync};
 use crate::outdated::Outdated;
 use crate::tree::{
     Attributes, Follow, Item, LostAttribute, Meta, ReadFile, ReadStream, Sink, Target, WriteFile,
@@ -20,63 +21,6 @@ use crate::{Error, Summary, Watch};
 
 /// The longest name of a file.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
-
-/// Treatment of a file that exists at the destination.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clobber {
-    /// It is replaced.
-    #[default]
-    Replace,
-    /// It is kept.
-    Keep,
-    /// It is replaced if the source was changed later.
-    KeepNewer,
-    /// It is replaced unless it has the size and the modification time of the source; then only its attributes are set.
-    KeepSame,
-}
-
-/// Whether directories are copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Depth {
-    /// Files only; a symbolic link is followed.
-    #[default]
-    File,
-    /// Directories with everything in them; symbolic links stay links.
-    Tree,
-}
-
-/// Whether a copy is durable when it returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sync {
-    /// It is.
-    #[default]
-    AtEnd,
-    /// It is written some time later.
-    Never,
-}
-
-/// Consequence of one file's error for the rest of its tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFailure {
-    /// The rest is not copied.
-    #[default]
-    Stop,
-    /// The rest is copied. [`Watch::failed`] gets the error.
-    GoOn,
-}
-
-/// How to copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopyOptions {
-    /// Treatment of existing files.
-    pub clobber: Clobber,
-    /// Whether directories are copied.
-    pub depth: Depth,
-    /// Whether the copy is durable when it returns.
-    pub sync: Sync,
-    /// Consequence of one file's error for the rest of its tree.
-    pub on_failure: OnFailure,
-}
 
 /// The content of a new regular file.
 pub(crate) enum Content<'s> {
@@ -221,11 +165,13 @@ impl<'a> FileMaker<'a> {
     ) -> Result<bool, Error> {
         let existing = self.sink.existing(to, Follow::No)?;
         if let Some(existing) = &existing {
-            let time = |meta: &Meta| (meta.modified.seconds, meta.modified.nanoseconds);
             let is_kept = match self.options.clobber {
                 Clobber::Replace | Clobber::KeepSame => false,
                 Clobber::Keep => true,
-                Clobber::KeepNewer => existing.kind != FileKind::Directory && time(existing) >= time(meta),
+                Clobber::KeepNewer => {
+                    let time = self.sink.kept_time(meta.modified);
+                    existing.kind != FileKind::Directory && existing.modified >= time
+                }
             };
             if is_kept || !self.watch.may_replace(self.sink, to) {
                 self.summary.skipped += 1;

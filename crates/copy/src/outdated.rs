@@ -40,7 +40,7 @@ impl Outdated {
         let what = [
             is_changed("permissions", !is_link && ours.permissions != existing.permissions),
             is_changed("owner", takes_all && (ours.uid, ours.gid) != (existing.uid, existing.gid)),
-            is_changed("time", !is_link && ours.modified != existing.modified),
+            is_changed("time", !is_link && sink.kept_time(ours.modified) != existing.modified),
             is_changed("extended attributes", wanted != present),
         ];
         let extra = present.into_iter().map(|(name, _)| name).filter(|name| !has(name)).collect();

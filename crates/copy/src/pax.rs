@@ -1,6 +1,6 @@
 //! Entries of a tar stream, with the headers that describe each one.
 //!
-//! Where it sits: between the stream and `archive.rs`, which makes files of entries. The crate `tar` has the layout of a header. Its reader ends
+//! Where it sits: between the stream and `archive/`, which makes files of entries. The crate `tar` has the layout of a header. Its reader ends
 //! a record of a pax header at the first newline, and values can have newlines; it also writes zeros for the holes of sparse files.
 //!
 //! Labels of volumes are no entries, and their numbers can be empty.

@@ -1,6 +1,6 @@
 //! Attributes of an entry from the records of pax headers.
 //!
-//! Where it sits: between `pax.rs`, which finds the records, and `archive.rs`, which makes files of entries.
+//! Where it sits: between `pax.rs`, which finds the records, and `archive/`, which makes files of entries.
 //!
 //! Keywords: POSIX.1-2017 (pax, "pax Header Keywords"); GNU tar manual, "Storing Sparse Files"; libarchive-formats(5); star(5). An empty
 //! value takes the keyword of an earlier header away. Data under any other keyword is reported as lost.

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use diorite::front_end::InodeFlags;
-use diorite::{ErrorKind, FileKind};
+use diorite::{ErrorKind, FileKind, Timestamp};
 
 use crate::tree::{
     Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source,
@@ -33,12 +33,6 @@ pub struct Selection<'a> {
     pub without_data: bool,
 }
 
-impl std::fmt::Debug for Selection<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Selection").field("follow_links", &self.follow_links).finish_non_exhaustive()
-    }
-}
-
 /// A part of another source.
 #[derive(Clone, Copy)]
 pub struct Selected<'a> {
@@ -46,12 +40,6 @@ pub struct Selected<'a> {
     selection: Selection<'a>,
     /// The filesystem of the start.
     device: Option<u64>,
-}
-
-impl std::fmt::Debug for Selected<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Selected").field("selection", &self.selection).finish_non_exhaustive()
-    }
 }
 
 impl<'a> Selected<'a> {
@@ -69,6 +57,10 @@ impl FileTree for Selected<'_> {
 
     fn name_of(&self, path: &Path) -> String {
         self.source.name_of(path)
+    }
+
+    fn kept_time(&self, time: Timestamp) -> Timestamp {
+        self.source.kept_time(time)
     }
 
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
@@ -143,12 +135,6 @@ pub struct Rehearsal<'a> {
     changed: HashSet<PathBuf>,
 }
 
-impl std::fmt::Debug for Rehearsal<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Rehearsal")
-    }
-}
-
 impl<'a> Rehearsal<'a> {
     /// A rehearsal of a copy into `sink`, after the files at `removed` were removed.
     pub fn new(sink: &'a dyn Sink, removed: impl IntoIterator<Item = PathBuf>) -> Self {
@@ -165,6 +151,10 @@ impl FileTree for Rehearsal<'_> {
 
     fn name_of(&self, path: &Path) -> String {
         self.sink.name_of(path)
+    }
+
+    fn kept_time(&self, time: Timestamp) -> Timestamp {
+        self.sink.kept_time(time)
     }
 
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
@@ -188,7 +178,7 @@ impl Sink for Rehearsal<'_> {
             .or_else(|error| if error.kind() == Some(ErrorKind::NotFound) { Ok(None) } else { Err(error) })?;
         let has_changed = self.changed.contains(path);
         Ok(existing.map(|meta| {
-            let modified = if has_changed { crate::host_stream::now() } else { meta.modified };
+            let modified = if has_changed { crate::host::now() } else { meta.modified };
             Meta { modified, ..meta }
         }))
     }

@@ -1,6 +1,9 @@
 //! The two sides of a copy, as small traits.
 
-use std::path::{Path, PathBuf};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
 
 use diorite::front_end::InodeFlags;
 use diorite::{FileKind, Timestamp};
@@ -86,6 +89,10 @@ pub trait FileTree {
     }
     /// The name of a file in messages.
     fn name_of(&self, path: &Path) -> String;
+    /// A time as the files of this tree keep it.
+    fn kept_time(&self, time: Timestamp) -> Timestamp {
+        time
+    }
     /// Where a symbolic link points.
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error>;
 }
@@ -124,6 +131,29 @@ pub(crate) struct Item<'s> {
     pub(crate) meta: &'s Meta,
 }
 
+/// Directories that a walk entered. A damaged tree can have one below itself.
+#[derive(Default)]
+pub(crate) struct Entered(HashSet<(u64, u64)>);
+
+impl Entered {
+    /// The deepest level of a directory below the start of a walk.
+    pub(crate) const DEPTH_MAX: usize = 2048;
+
+    /// Enter a directory at a level. Rejects a tree without end.
+    pub(crate) fn enter(&mut self, directory: Item<'_>, depth: usize) -> Result<(), Error> {
+        let is_new = self.0.insert(directory.meta.identity) || directory.source.may_repeat_directories();
+        let why = if !is_new {
+            "it was met already under another name, so the tree is damaged"
+        } else if depth >= Self::DEPTH_MAX {
+            "directories are nested too deep"
+        } else {
+            return Ok(());
+        };
+        let name = directory.source.name_of(directory.path);
+        Err(Error::Refused { name, what: "not entered", why: why.to_owned() })
+    }
+}
+
 /// Whether a symbolic link at the end of a path is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
@@ -131,6 +161,15 @@ pub enum Follow {
     No,
     /// Its target.
     Yes,
+}
+
+/// As many symbolic links as Linux follows in a path.
+pub(crate) const LINKS_MAX: u32 = 40;
+
+/// The names in a path and its `..`, the first one last.
+pub(crate) fn parts_reversed(path: &Path) -> Vec<&OsStr> {
+    let is_part = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    path.components().rev().filter(is_part).map(Component::as_os_str).collect()
 }
 
 /// A file that is read.
@@ -149,6 +188,22 @@ pub trait ReadFile {
     fn error_of_library(&self, what: &'static str, error: diorite::Error) -> Error {
         Error::Refused { name: "the file".to_owned(), what, why: error.to_string() }
     }
+}
+
+/// The data ranges of a file of `size` bytes.
+pub(crate) fn data_ranges(file: &dyn ReadFile, size: u64) -> impl Iterator<Item = Result<Range<u64>, Error>> {
+    let mut offset = 0;
+    std::iter::from_fn(move || match if offset < size { file.next_data(offset) } else { Ok(None) } {
+        Ok(Some((start, end))) if start < end.min(size) => {
+            offset = end.min(size);
+            Some(Ok(start..offset))
+        }
+        Ok(_) => None,
+        Err(error) => {
+            offset = size;
+            Some(Err(error))
+        }
+    })
 }
 
 /// A pipe or a device that is read from front to back.

@@ -345,6 +345,15 @@ fn encode_time(time: Timestamp, with_extra: bool) -> (u32, u32) {
     (seconds as u32, epoch | nanoseconds << 2)
 }
 
+impl Superblock {
+    /// A time as new inodes of the volume store it: the nearest one in their range, and in whole seconds where they have no second field.
+    pub fn stored_time(&self, time: Timestamp) -> Timestamp {
+        let with_extra = usize::from(self.inode_size()) > GOOD_OLD_SIZE;
+        let (seconds, extra) = encode_time(time, with_extra);
+        decode_time(seconds, with_extra.then_some(extra))
+    }
+}
+
 /// The block of a translator in the field of an inode's version.
 pub fn translator(version: u64, superblock: &Superblock) -> Option<FsBlock> {
     let block = u64::from(version as u32);

@@ -256,3 +256,28 @@ pub(crate) fn manual_section(name: &str) -> String {
     section.control("fi", []);
     section.render()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(command: &mut Command, name: &str) {
+        let examples = examples_of(name);
+        assert!((1..=4).contains(&examples.len()), "{name}: {examples:?}");
+        assert!(examples.len() >= 2 || name.contains(' ') || name == "umount", "{name}: {examples:?}");
+        let help = command.render_long_help().to_string();
+        for line in examples {
+            assert!(help.contains(line), "{name} --help: no {line} in\n{help}");
+        }
+        for inner in command.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
+            let name = below(name, inner);
+            check(inner, &name);
+        }
+    }
+
+    /// The test `examples` runs those of the manual pages.
+    #[test]
+    fn help_of_each_command_has_its_examples() {
+        check(&mut crate::args::command(), "");
+    }
+}

@@ -12,6 +12,7 @@ mod mount;
 mod refused;
 mod serve;
 mod shared;
+mod trees;
 mod volume;
 
 use std::ffi::OsString;
@@ -19,24 +20,22 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
-pub(crate) use attributes::{
-    Algorithm, Chmod, Chown, Diff, Edit, Find, Hash, Head, Readlink, Rmdir, Shell, SyncTrees, Tar, Touch,
-    Truncate, Xattr, XattrAction,
-};
+pub(crate) use attributes::{Chmod, Chown, Head, Readlink, Rmdir, Touch, Truncate, Xattr, XattrAction};
 pub(crate) use files::{Cat, Cp, Df, Du, HolesKept, Ln, Ls, Mkdir, Mv, OnePath, Rm, Stat, Tree, When};
 pub(crate) use host::Uncached;
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};
 pub(crate) use shared::{Opening, Queueing, Reporting};
+pub(crate) use trees::{Algorithm, Diff, Edit, Find, Hash, Shell, SyncTrees, Tar};
 pub(crate) use volume::Raw;
 pub(crate) use volume::{Check, FilesystemType, HashPlace, Info, Mkfs, Trim};
 
 use crate::location::Location;
-use attributes::FIND_EXPRESSION;
 use host::UNCACHED_WAYS;
 use measure::{DISKPERF_TARGETS, JOB_OPTIONS};
 use mount::MOUNT_OPTIONS;
+use trees::FIND_EXPRESSION;
 
 const AFTER_HELP: &str = "\
 IMAGE, and a file inside it IMAGE:/path:

@@ -1,9 +1,8 @@
 //! Completion of commands, of paths in the image, and of paths of the host after `host:`.
 
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use diorite::{FileKind, Filesystem};
+use diorite::Filesystem;
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -13,6 +12,7 @@ use rustyline::{Context, Helper};
 use super::words::{incomplete, quoted};
 use super::{OWN, Session};
 use crate::args;
+use crate::generate::{is_offered, offered};
 
 /// The start of a path of the host.
 const HOST: &str = "host:";
@@ -26,30 +26,13 @@ impl Names {
     pub(super) fn new(filesystem: Filesystem) -> Self {
         Self { filesystem }
     }
-
-    /// Names in a directory of the image, each with whether it is a directory.
-    fn in_image(&self, directory: &str) -> Vec<(Vec<u8>, bool)> {
-        let directory = Session::directory().join(directory);
-        let entries = self.filesystem.read_dir(&directory).into_iter().flatten().flatten();
-        let is_directory = |name: &[u8], kind| match kind {
-            Some(FileKind::Symlink) | None => {
-                let path = directory.join(OsStr::from_bytes(name));
-                self.filesystem.metadata(&path).is_ok_and(|found| found.is_dir())
-            }
-            Some(kind) => kind == FileKind::Directory,
-        };
-        let named = |entry: diorite::DirEntry| {
-            let is_directory = is_directory(&entry.name, entry.kind);
-            (entry.name, is_directory)
-        };
-        entries.map(named).collect()
-    }
 }
 
-/// Names in a directory of the host, each with whether it is a directory.
-fn in_host(directory: &str) -> Vec<(Vec<u8>, bool)> {
+/// The names in a directory of the host that are offered, each with whether it leads to a directory.
+fn in_host(directory: &str, start: &[u8]) -> Vec<(Vec<u8>, bool)> {
     let directory = if directory.is_empty() { "." } else { directory };
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| is_offered(entry.file_name().as_bytes(), start));
     entries.map(|entry| (entry.file_name().as_bytes().to_vec(), entry.path().is_dir())).collect()
 }
 
@@ -85,16 +68,18 @@ impl Completer for Names {
             None => ("", word.text.as_str()),
         };
         let (directory, start) = path.split_at(path.rfind('/').map_or(0, |slash| slash + 1));
-        let found = if place == HOST { in_host(directory) } else { self.in_image(directory) };
+        let found = match place {
+            HOST => in_host(directory, start.as_bytes()),
+            _ => offered(&self.filesystem, &Session::directory().join(directory), start.as_bytes())
+                .unwrap_or_default(),
+        };
         let mut pairs = Vec::new();
         for (name, is_directory) in found {
-            let Ok(name) = String::from_utf8(name) else { continue };
-            let is_special = name == "." || name == "..";
-            let is_hidden = name.starts_with('.') && !start.starts_with('.');
-            // A name with control characters could control the terminal.
-            if is_special || is_hidden || !name.starts_with(start) || name.contains(char::is_control) {
+            // A C1 control character could control the terminal.
+            let Some(name) = String::from_utf8(name).ok().filter(|name| !name.contains(char::is_control))
+            else {
                 continue;
-            }
+            };
             let mut replacement = quoted(&format!("{place}{directory}{name}"), word.quote);
             let mut display = name;
             if is_directory {

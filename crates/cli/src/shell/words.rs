@@ -15,9 +15,11 @@ pub(super) struct Word {
     operator: Option<char>,
 }
 
-/// The words of a command.
-pub(super) fn words(command: &str) -> Result<Vec<Word>> {
-    let words = parse(command);
+/// The words of the first command of a text, and the text after it. A command ends at `;` or at the end of its line.
+pub(super) fn words(text: &str) -> Result<(Vec<Word>, &str)> {
+    let (words, rest) = parse(text);
+    let rest = rest.unwrap_or_default();
+    let command = text[..text.len() - rest.len()].trim_end_matches([';', '\n']);
     if words.last().is_some_and(|word| word.quote.is_some()) {
         return Err(Failure::Usage(format!("{command}: a quote is not closed")));
     }
@@ -26,44 +28,21 @@ pub(super) fn words(command: &str) -> Result<Vec<Word>> {
             "{command}: `{operator}` is not supported in this shell; quote it if it is part of a name"
         )));
     }
-    Ok(words)
-}
-
-/// The commands of a text: lines, or parts of lines between `;`.
-pub(super) fn commands(text: &str) -> Vec<&str> {
-    let (mut commands, mut start) = (Vec::new(), 0);
-    let (mut quote, mut is_escaped, mut is_comment, mut is_in_word) = (None, false, false, false);
-    for (at, next) in text.char_indices() {
-        match (quote, next) {
-            _ if is_escaped => is_escaped = false,
-            (None, '\n') => {
-                commands.push(&text[start..at]);
-                (start, is_comment, is_in_word) = (at + 1, false, false);
-                continue;
-            }
-            _ if is_comment => {}
-            (None, ';') => {
-                commands.push(&text[start..at]);
-                (start, is_in_word) = (at + 1, false);
-                continue;
-            }
-            (None, '#') if !is_in_word => is_comment = true,
-            (None, '\'' | '"') => quote = Some(next),
-            (Some(open), _) if next == open => quote = None,
-            (None | Some('"'), '\\') => is_escaped = true,
-            _ => {}
-        }
-        is_in_word = quote.is_some() || !next.is_whitespace();
-    }
-    commands.push(&text[start..]);
-    commands
+    Ok((words, rest))
 }
 
 /// The words before the end of an incomplete line, and the one at its end, which may be empty.
 pub(super) fn incomplete(line: &str) -> (Vec<Word>, Word) {
-    let mut words = parse(line);
+    let mut start = 0;
+    let mut words = loop {
+        match parse(&line[start..]) {
+            (_, Some(rest)) => start = line.len() - rest.len(),
+            (words, None) => break words,
+        }
+    };
     let is_inside = |word: &Word| word.quote.is_some() || !ends_in_space(line);
     let last = if words.last().is_some_and(is_inside) { words.pop() } else { None };
+    let last = last.map(|word| Word { start: start + word.start, ..word });
     (words, last.unwrap_or_else(|| Word { start: line.len(), ..Word::default() }))
 }
 
@@ -75,11 +54,18 @@ fn ends_in_space(line: &str) -> bool {
     spaces > backslashes % 2
 }
 
-fn parse(line: &str) -> Vec<Word> {
+/// The words of the first command of a text, and the text after it; `None` if the command is the last one.
+fn parse(text: &str) -> (Vec<Word>, Option<&str>) {
     let (mut words, mut open): (Vec<Word>, Option<Word>) = (Vec::new(), None);
-    let mut rest = line.char_indices();
+    let (mut rest, mut has_end) = (text.char_indices(), false);
     while let Some((start, next)) = rest.next() {
         if next == '#' && open.is_none() {
+            // A comment, up to the end of the line.
+            has_end = rest.any(|(_, next)| next == '\n');
+            break;
+        }
+        has_end = matches!(next, ';' | '\n');
+        if has_end {
             break;
         }
         if next.is_whitespace() {
@@ -113,7 +99,7 @@ fn parse(line: &str) -> Vec<Word> {
         }
     }
     words.extend(open);
-    words
+    (words, has_end.then_some(rest.as_str()))
 }
 
 /// A word that stands for `text`, in an open quote or without one.
@@ -139,7 +125,7 @@ mod tests {
 
     #[test]
     fn words_are_quoted_as_in_a_shell() {
-        let split = |line: &str| words(line).unwrap().into_iter().map(|word| word.text).collect::<Vec<_>>();
+        let split = |line: &str| words(line).unwrap().0.into_iter().map(|word| word.text).collect::<Vec<_>>();
         assert_eq!(split("ls -l  /a"), ["ls", "-l", "/a"]);
         assert_eq!(split(r#"cat 'a b' "c\"d" e\ f '' # not this"#), ["cat", "a b", "c\"d", "e f", ""]);
         assert_eq!(split("a#b"), ["a#b"]);
@@ -150,14 +136,21 @@ mod tests {
     #[test]
     fn quoted_and_commented_semicolons_separate_nothing() {
         for (text, split) in [
-            ("a; b", &["a", " b"][..]),
-            ("a ';' \";\\\";\" \\;b", &["a ';' \";\\\";\" \\;b"]),
-            ("a # it's; x\nb", &["a # it's; x", "b"]),
+            ("a; b", &["a", "b"][..]),
+            ("a ';' \";\\\";\" \\;b", &["a ; ;\"; ;b"]),
+            ("a # it's; x\nb", &["a", "b"]),
             ("a#b;c", &["a#b", "c"]),
-            ("'a\nb'", &["'a\nb'"]),
-            ("a 'b' '#';c", &["a 'b' '#'", "c"]),
+            ("'a\nb'", &["a\nb"]),
+            ("a 'b' '#';c", &["a b #", "c"]),
+            ("a;\n;b # c", &["a", "", "", "b"]),
         ] {
-            assert_eq!(commands(text), split, "{text}");
+            let (mut commands, mut rest) = (Vec::new(), text);
+            while !rest.is_empty() {
+                let (command, after) = words(rest).unwrap();
+                commands.push(command.iter().map(|word| &*word.text).collect::<Vec<_>>().join(" "));
+                rest = after;
+            }
+            assert_eq!(commands, split, "{text}");
         }
     }
 
@@ -173,6 +166,8 @@ mod tests {
             ("ls 'a b", 1, 3, "a b", Some('\'')),
             ("ls \"a ", 1, 3, "a ", Some('"')),
             ("ls 'a' ", 2, 7, "", None),
+            ("ls a; cat b", 1, 10, "b", None),
+            ("ls a;", 0, 5, "", None),
         ] {
             let (words, last) = incomplete(line);
             assert_eq!(
@@ -188,7 +183,7 @@ mod tests {
         for text in ["a", "a b", "it's", "\"x\\", "#x", "a#", " ", "a|b&c>d<;*?[", "&"] {
             for line in [quoted(text, None), quoted(text, Some('"')) + "\""] {
                 let read = words(&line).unwrap();
-                assert!(read.len() == 1 && read[0].text == text, "{line}");
+                assert!(read.0.len() == 1 && read.0[0].text == text, "{line}");
             }
         }
         assert_eq!(quoted("a b", Some('\'')), "'a b");

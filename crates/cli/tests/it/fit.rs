@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
 
 use std::ffi::OsStr;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use crate::common::{Bench, Mounted, pattern, text, tool};
 
@@ -116,6 +116,18 @@ fn journals_have_the_size_that_was_given() {
     }
 }
 
+/// The journal could have only half of the free blocks, so the volume got a third group with inodes, and could not be cut before it.
+#[test]
+fn journal_is_larger_than_the_content() {
+    let bench = Bench::new();
+    make_small_files(&bench, 50, 4000);
+    for options in
+        ["-t ext3 -J size=8", "-t ext3 -J size=16", "-t ext4 -b 1024 -J size=8", "-t ext3 -b 4096 -J size=8"]
+    {
+        compare(&bench, "small", options);
+    }
+}
+
 /// On a disk with sectors of 4 KiB, blocks of 1 KiB were chosen and rejected.
 #[test]
 fn smallest_filesystems_are_made_on_disks() {
@@ -161,6 +173,37 @@ fn images_are_not_larger_than_resize2fs_makes_them() {
     if let Some(mounted) = Mounted::new(&bench.path("a.img"), "ro") {
         assert_eq!(std::fs::read(mounted.at.path().join("large")).expect("it"), bench.read("tree/large"));
     }
+}
+
+/// An existing image was truncated before it was known that the new one can be made.
+#[test]
+fn old_image_is_kept_until_the_new_one_is_complete() {
+    let bench = Bench::new();
+    make_small_files(&bench, 20, 4000);
+    bench.run("mkfs -q -d small --size fit a.img");
+    let image = bench.path("a.img");
+    std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o640)).expect("permissions");
+    std::os::unix::fs::symlink("a.img", bench.path("link.img")).expect("a link");
+    bench.write("small/large", &pattern(3 << 20, 1));
+    let (old, names) = (bench.read("a.img"), bench.names());
+    let make = |limit: &str| {
+        let program = env!("CARGO_BIN_EXE_diorite");
+        let line = format!("ulimit -f {limit}; exec {program} mkfs -q -F -d small --size fit link.img");
+        let mut shell = std::process::Command::new("sh");
+        let output = shell.args(["-c", &line]).current_dir(bench.directory.path()).output().expect("a shell");
+        (output.status.code(), text(&output.stderr))
+    };
+    let (status, said) = make("1000");
+    assert!(status == Some(1) && said.contains("ulimit -f"), "{status:?} {said}");
+    assert!(bench.read("a.img") == old && bench.names() == names, "{:?}", bench.names());
+    assert_eq!(make("unlimited"), (Some(0), String::new()));
+    bench.must_be_clean("a.img");
+    bench.run("cp -f a.img:/large back");
+    assert!(bench.read("back") == bench.read("small/large"));
+    std::fs::remove_file(bench.path("back")).expect("removed");
+    let mode = image.metadata().expect("an image").permissions().mode() & 0o7777;
+    assert_eq!((mode, bench.names()), (0o640, names));
+    assert!(bench.path("link.img").is_symlink());
 }
 
 #[test]

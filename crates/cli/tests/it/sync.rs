@@ -196,3 +196,22 @@ fn a_rehearsal_says_what_the_run_does() {
         bench.run(&format!("diff {from}s {to}d"));
     }
 }
+
+/// Inodes of 128 bytes have whole seconds, so each sync copied all files again, and `diff` found other times.
+#[test]
+fn times_are_compared_as_the_volume_keeps_them() {
+    let bench = Bench::new();
+    must(&bench, "mkdir src; echo a > src/a; touch -d '2001-02-03 04:05:06.7' src/a src");
+    for options in ["-I 128", "-I 256"] {
+        bench.run(&format!("mkfs -q -F {options} d.img 16M"));
+        bench.run("sync src/ d.img:/dst");
+        assert_eq!(bench.run("sync -v src/ d.img:/dst"), "", "{options}");
+        let again = bench.json("sync src/ d.img:/dst");
+        assert_eq!((&again["files"], &again["skipped"]), (&0.into(), &1.into()), "{options}");
+        assert_eq!(bench.json("cp -u src/a d.img:/dst/a")["skipped"], 1, "{options}");
+        assert_eq!(bench.run("diff src d.img:/dst"), "", "{options}");
+        must(&bench, "touch -d '2001-02-03 04:05:07.7' src/a");
+        assert_eq!(bench.json("sync src/ d.img:/dst")["files"], 1, "{options}: a second later");
+        must(&bench, "touch -d '2001-02-03 04:05:06.7' src/a");
+    }
+}

@@ -1,6 +1,6 @@
 //! Tar archives in files and streams, compressed or not, as trees in memory.
 //!
-//! Where it sits: above `archive.rs`, which reads entries, and `memory/`, which records them. Data of an uncompressed file stays there. Any
+//! Where it sits: above `archive/`, which reads entries, and `memory/`, which records them. Data of an uncompressed file stays there. Any
 //! other stream is kept in an unlinked temporary file while it is read.
 
 mod compression;
@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::archive::{UnpackOptions, unpack_stream};
-use crate::host::HostFile;
-use crate::host_stream::HostStream;
+use crate::host::{HostFile, HostStream};
 use crate::input::compression::Compression;
 use crate::input::kept::Kept;
 use crate::members::Members;
@@ -36,12 +35,6 @@ pub struct Recording<'a> {
     pub watch: &'a dyn Watch,
 }
 
-impl std::fmt::Debug for Recording<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recording").field("role", &self.role).finish_non_exhaustive()
-    }
-}
-
 /// Where the bytes of an archive are.
 enum Input {
     File(Box<FileReader>),
@@ -53,12 +46,6 @@ pub struct Archive {
     name: String,
     start: Vec<u8>,
     input: Input,
-}
-
-impl std::fmt::Debug for Archive {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Archive").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 impl Archive {

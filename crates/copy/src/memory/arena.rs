@@ -4,18 +4,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::ops::{Index, IndexMut};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use diorite::FileKind;
 use diorite::front_end::InodeFlags;
 use rustix::io::Errno;
 
-use crate::memory::directory_meta;
-use crate::tree::{Attributes, Follow, Meta, Piece, ReadFile, Source};
+use crate::tree::{Attributes, Follow, LINKS_MAX, Meta, Piece, ReadFile, Source, parts_reversed};
 
-/// As many symbolic links as Linux follows in a path.
-const LINKS_MAX: u32 = 40;
 /// The longest target that is followed (`PATH_MAX`).
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -101,12 +98,6 @@ enum Walked {
 /// All files of a tree. A file without a name stays until the arena is dropped.
 pub(super) struct Arena(Vec<Node>);
 
-impl std::fmt::Debug for Arena {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Arena of {} files", self.0.len())
-    }
-}
-
 impl Index<NodeId> for Arena {
     type Output = Node;
 
@@ -175,12 +166,23 @@ impl Arena {
         self.entries_mut(directory)?.insert(name, id)
     }
 
-    /// Add a directory that no source describes, with the times of another one.
-    pub(super) fn add_implied(&mut self, directory: NodeId, name: &[u8], like: NodeId) -> NodeId {
-        let meta = directory_meta(self[like].meta.modified);
-        let id = self.add(Node::directory(meta));
-        self.insert(directory, name.to_vec(), id);
-        id
+    /// The directory at a path, through symbolic links. Missing directories are made with these attributes.
+    pub(super) fn make_directories(
+        &mut self,
+        start: NodeId,
+        path: &Path,
+        new: &Meta,
+    ) -> Result<NodeId, Errno> {
+        loop {
+            match self.walk(start, path, Follow::Yes)? {
+                Walked::At(id) if self[id].is_directory() => return Ok(id),
+                Walked::At(_) => return Err(Errno::NOTDIR),
+                Walked::Missing(parent, name) => {
+                    let id = self.add(Node::directory(new.clone()));
+                    self.insert(parent, name, id);
+                }
+            }
+        }
     }
 
     /// The file at a path.
@@ -196,41 +198,24 @@ impl Arena {
         }
     }
 
-    /// The directory and the name where the path of a missing file ends.
-    pub(super) fn missing(&self, start: NodeId, path: &Path) -> Result<(NodeId, Vec<u8>), Errno> {
-        match self.walk(start, path, Follow::Yes)? {
-            Walked::At(_) => Err(Errno::EXIST),
-            Walked::Missing(directory, name) => Ok((directory, name)),
-        }
-    }
-
     fn walk(&self, start: NodeId, path: &Path, follow: Follow) -> Result<Walked, Errno> {
         let mut here = if path.has_root() { NodeId::ROOT } else { start };
-        let mut parts = path.components().filter_map(part);
-        while let Some(part) = parts.next() {
+        let (mut rest, mut links) = (parts_reversed(path), 0);
+        while let Some(part) = rest.pop() {
             let Some(next) = self.step(here, part)? else {
                 return Ok(Walked::Missing(here, part.as_bytes().to_vec()));
             };
-            if self[next].is_link() && (follow == Follow::Yes || parts.clone().next().is_some()) {
-                let mut rest: Vec<&OsStr> = parts.collect();
-                rest.reverse();
-                return self.walk_through(here, next, rest, follow);
+            let Content::Link(target) = &self[next].content else {
+                here = next;
+                continue;
+            };
+            if follow == Follow::No && rest.is_empty() {
+                return Ok(Walked::At(next));
             }
-            here = next;
-        }
-        Ok(Walked::At(here))
-    }
-
-    /// Follow the symbolic link `link` in the directory `here`, and then the parts `rest` of a path, the first one last.
-    fn walk_through<'a>(
-        &'a self,
-        mut here: NodeId,
-        mut link: NodeId,
-        mut rest: Vec<&'a OsStr>,
-        follow: Follow,
-    ) -> Result<Walked, Errno> {
-        for _ in 0..LINKS_MAX {
-            let Content::Link(target) = &self[link].content else { return Err(Errno::INVAL) };
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP);
+            }
             if target.len() >= PATH_BYTES_MAX {
                 return Err(Errno::NAMETOOLONG);
             }
@@ -238,20 +223,9 @@ impl Arena {
             if target.has_root() {
                 here = NodeId::ROOT;
             }
-            let parts: Vec<&OsStr> = target.components().filter_map(part).collect();
-            rest.extend(parts.into_iter().rev());
-            link = loop {
-                let Some(part) = rest.pop() else { return Ok(Walked::At(here)) };
-                let Some(next) = self.step(here, part)? else {
-                    return Ok(Walked::Missing(here, part.as_bytes().to_vec()));
-                };
-                if self[next].is_link() && (follow == Follow::Yes || !rest.is_empty()) {
-                    break next;
-                }
-                here = next;
-            };
+            rest.extend(parts_reversed(target));
         }
-        Err(Errno::LOOP)
+        Ok(Walked::At(here))
     }
 
     /// The file with a name in a directory. The root is its own parent.
@@ -297,9 +271,4 @@ impl Arena {
     pub(super) fn is_regular(&self, id: NodeId) -> bool {
         self[id].meta.kind == FileKind::Regular
     }
-}
-
-/// A name or `..`.
-fn part(component: Component<'_>) -> Option<&OsStr> {
-    matches!(component, Component::Normal(_) | Component::ParentDir).then(|| component.as_os_str())
 }

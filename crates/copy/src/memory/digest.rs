@@ -1,13 +1,16 @@
 //! What identifies the content of a tree.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use diorite::{FileKind, Timestamp};
 use twox_hash::xxhash3_128::Hasher;
 
 use crate::memory::MemoryTree;
 use crate::memory::arena::{Content, Node, NodeId};
-use crate::tree::ReadFile;
+use crate::tree::{ReadFile, data_ranges};
 use crate::{Error, Watch};
 
 /// Size of a read.
@@ -60,13 +63,9 @@ impl Fields {
 
     /// The data ranges of a file.
     fn data(&mut self, file: &dyn ReadFile, size: u64, watch: &dyn Watch) -> Result<(), Error> {
-        let mut offset = 0;
-        while offset < size
-            && let Some((start, end)) = file.next_data(offset)?
-        {
-            self.number(start);
-            offset = start;
-            let end = end.min(size);
+        for range in data_ranges(file, size) {
+            let Range { start: mut offset, end } = range?;
+            self.number(offset);
             while offset < end {
                 if watch.is_cancelled() {
                     return Err(Error::Interrupted);
@@ -118,17 +117,16 @@ impl MemoryTree {
         let arena = &self.state.borrow().arena;
         let described =
             arena.all(NodeId::ROOT).into_iter().filter(|id| *id != NodeId::ROOT || !arena[*id].is_implied);
-        described.map(|id| arena[id].meta.modified).max_by_key(|time| (time.seconds, time.nanoseconds))
+        described.map(|id| arena[id].meta.modified).max()
     }
 
     /// All names with their files: parents before their entries, in the order of names.
     fn in_order(&self) -> Vec<(PathBuf, NodeId)> {
-        use std::os::unix::ffi::OsStrExt;
         let arena = &self.state.borrow().arena;
-        let (mut found, mut waiting) = (Vec::new(), vec![(PathBuf::from(Path::new("/")), NodeId::ROOT)]);
+        let (mut found, mut waiting) = (Vec::new(), vec![(PathBuf::from("/"), NodeId::ROOT)]);
         while let Some((path, id)) = waiting.pop() {
             let entries = arena.entries(id).into_iter().flatten().rev();
-            waiting.extend(entries.map(|(name, id)| (path.join(std::ffi::OsStr::from_bytes(name)), *id)));
+            waiting.extend(entries.map(|(name, id)| (path.join(OsStr::from_bytes(name)), *id)));
             found.push((path, id));
         }
         found

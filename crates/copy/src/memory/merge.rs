@@ -13,11 +13,9 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use rustix::io::Errno;
-
 use crate::Error;
 use crate::memory::arena::{Arena, NodeId};
-use crate::memory::{LowerLink, MemoryTree, State};
+use crate::memory::{LowerLink, MemoryTree, State, directory_meta};
 use crate::tree::Follow;
 
 /// Begins the names of marks.
@@ -160,7 +158,9 @@ impl Merge<'_> {
 
     fn merge_through_link(&mut self, implied: &Implied) -> Result<(), Error> {
         let Implied { directory, name, upper } = implied;
-        let found = self.make_directories(*directory, as_path(name), *upper);
+        // Missing directories have the times of the layer.
+        let new = directory_meta(self.arena[*upper].meta.modified);
+        let found = self.arena.make_directories(*directory, as_path(name), &new);
         let found = found.map_err(|errno| {
             let text = errno.to_string();
             let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
@@ -171,21 +171,6 @@ impl Merge<'_> {
         })?;
         self.merge(found, *upper);
         Ok(())
-    }
-
-    /// The directory at a path, through symbolic links. Missing directories are made, with the times of `like`.
-    fn make_directories(&mut self, start: NodeId, path: &Path, like: NodeId) -> Result<NodeId, Errno> {
-        loop {
-            match self.arena.find_from(start, path, Follow::Yes) {
-                Ok(found) if self.arena[found].is_directory() => return Ok(found),
-                Ok(_) => return Err(Errno::NOTDIR),
-                Err(Errno::NOENT) => {
-                    let (parent, name) = self.arena.missing(start, path)?;
-                    self.arena.add_implied(parent, &name, like);
-                }
-                Err(errno) => return Err(errno),
-            }
-        }
     }
 
     /// Make a hard link to a file of a lower layer. `hidden` is the file that was there before this layer.

@@ -1,6 +1,6 @@
 //! A tree of files whose metadata is in memory. The data of its files stays where it is: in an archive, or in another tree.
 //!
-//! Where it sits: between the sources of a new filesystem and the copy into it. [`unpack`](crate::unpack) fills it through `sink.rs`, and
+//! Where it sits: between the sources of a new filesystem and the copy into it. [`unpack_members`](crate::unpack_members) fills it through `sink.rs`, and
 //! a [`Copier`](crate::Copier) reads it through `source.rs`. `merge.rs` puts layers over each other; `owners.rs` and `table.rs` change owners,
 //! `digest.rs` identifies the content.
 //!
@@ -37,14 +37,12 @@ pub use table::Table;
 const PARENT_PERMISSIONS: u16 = 0o755;
 
 /// A hard link whose original is in a lower layer.
-#[derive(Debug)]
 struct LowerLink {
     original: PathBuf,
     path: PathBuf,
 }
 
 /// The part of a tree that changes.
-#[derive(Debug)]
 struct State {
     arena: Arena,
     lower_links: Vec<LowerLink>,

@@ -6,13 +6,6 @@ use std::rc::Rc;
 use crate::Error;
 use crate::tree::{Piece, ReadFile};
 
-/// Chunks of this size that are all zeros become holes.
-const ZERO_CHUNK_BYTES: u64 = 1 << 20;
-/// Size of the first read of a chunk. Most data has another byte than zero there.
-const FIRST_BYTES: u64 = 4096;
-/// Size of the other reads.
-const READ_BYTES: u64 = 64 << 10;
-
 /// A file of an archive that is read.
 pub(super) struct PiecesFile {
     pub(super) archive: Rc<dyn ReadFile>,
@@ -75,54 +68,4 @@ impl ReadFile for PiecesFile {
         }
         Ok(Some((first.start.max(offset), end)))
     }
-}
-
-/// The pieces without empty ones, and without chunks of nothing but zeros.
-pub(super) fn without_zeros(
-    archive: &dyn ReadFile,
-    name: &str,
-    pieces: &[Piece],
-) -> Result<Vec<Piece>, Error> {
-    let mut kept: Vec<Piece> = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        let mut done = 0;
-        while done < piece.len {
-            let len = (piece.len - done).min(ZERO_CHUNK_BYTES);
-            let chunk = Piece { start: piece.start + done, len, from: piece.from + done };
-            done += len;
-            if is_zero(archive, name, &chunk)? {
-                continue;
-            }
-            match kept.last_mut() {
-                Some(last) if last.end() == chunk.start && last.from + last.len == chunk.from => {
-                    last.len += chunk.len;
-                }
-                _ => kept.push(chunk),
-            }
-        }
-    }
-    Ok(kept)
-}
-
-fn is_zero(archive: &dyn ReadFile, name: &str, chunk: &Piece) -> Result<bool, Error> {
-    let mut first = [0; FIRST_BYTES as usize];
-    let (mut larger, mut done) = (Vec::new(), 0);
-    while done < chunk.len {
-        let memory = if done == 0 {
-            &mut first[..]
-        } else {
-            larger.resize(READ_BYTES as usize, 0);
-            &mut larger[..]
-        };
-        let most = (chunk.len - done).min(memory.len() as u64) as usize;
-        let memory = &mut memory[..most];
-        if archive.read_at(memory, chunk.from + done)? < most {
-            return Err(cut(name));
-        }
-        if memory.iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        done += most as u64;
-    }
-    Ok(true)
 }

@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use crate::Error;
 use crate::memory::arena::{Arena, Content, Node, NodeId};
-use crate::memory::pieces::without_zeros;
 use crate::memory::{LowerLink, MemoryTree, Role, directory_meta};
 use crate::tree::{
     Attributes, FileTree, Follow, LostAttribute, Meta, NewFile, Piece, Recorder, Sink, Target,
@@ -193,7 +192,7 @@ impl Sink for MemoryTree {
 impl Recorder for MemoryTree {
     fn make_reference(&self, path: &Path, size: u64, pieces: &[Piece]) -> Result<(), Error> {
         let Some(archive) = &self.archive else { return Err(self.no_data(path)) };
-        let pieces: Rc<[Piece]> = without_zeros(&**archive, &self.name, pieces)?.into();
+        let pieces: Rc<[Piece]> = pieces.iter().copied().filter(|piece| piece.len > 0).collect();
         let meta = Meta { size, ..private(FileKind::Regular) };
         let content = Content::Pieces { archive: Rc::clone(archive), pieces };
         self.add(path, Node::new(meta, content), "record").map(drop)

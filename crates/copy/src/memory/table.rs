@@ -211,8 +211,8 @@ impl MemoryTree {
                 }
             }
             Type::Directory => {
-                let id = self.make_all(&line.path, new)?;
-                let node = &mut self.state.get_mut().arena[id];
+                let made = arena.make_directories(NodeId::ROOT, &line.path, new);
+                let node = &mut arena[made.map_err(|_| format!("{shown} is no directory"))?];
                 line.set(&mut node.meta);
                 node.is_implied = false;
             }
@@ -232,11 +232,10 @@ impl MemoryTree {
 
     /// Make a node, or change the owner of one that is there.
     fn make_node_of(&mut self, path: &Path, meta: &Meta, line: &Line) -> Result<(), String> {
-        let parent = self.make_all(
-            path.parent().unwrap_or(path),
-            &Meta { kind: FileKind::Directory, permissions: 0o755, device: (0, 0), ..meta.clone() },
-        )?;
         let arena = &mut self.state.get_mut().arena;
+        let above = path.parent().unwrap_or(path);
+        let made = arena.make_directories(NodeId::ROOT, above, &directory_meta(meta.modified));
+        let parent = made.map_err(|_| format!("{} is no directory", above.display()))?;
         let name = path.file_name().ok_or("a node cannot be the root")?.as_bytes();
         let id = match arena.child(parent, name) {
             Some(id) if (arena[id].meta.kind, arena[id].meta.device) == (meta.kind, meta.device) => id,
@@ -249,20 +248,5 @@ impl MemoryTree {
         };
         line.set(&mut arena[id].meta);
         Ok(())
-    }
-
-    /// The directory at a path; missing ones are made.
-    fn make_all(&mut self, path: &Path, new: &Meta) -> Result<NodeId, String> {
-        let arena = &mut self.state.get_mut().arena;
-        loop {
-            match arena.find(path, Follow::Yes) {
-                Ok(id) if arena[id].is_directory() => return Ok(id),
-                Err(Errno::NOENT) => {}
-                _ => return Err(format!("{} is no directory", path.display())),
-            }
-            let (parent, name) = arena.missing(NodeId::ROOT, path).map_err(|errno| errno.to_string())?;
-            let id = arena.add(Node::directory(new.clone()));
-            arena.insert(parent, name, id);
-        }
     }
 }

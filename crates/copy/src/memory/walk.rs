@@ -1,6 +1,6 @@
 //! A tree in memory of another tree, whose files keep their data.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,8 @@ use diorite::FileKind;
 use crate::memory::arena::{Content, Entries, Node, NodeId};
 use crate::memory::{MemoryTree, Role};
 use crate::new_file::FileMaker;
-use crate::tree::{Follow, Item, Meta, Source};
+use crate::tree::{Entered, Follow, Item, Meta, Source};
 use crate::{Error, Watch};
-
-/// The deepest level of a directory.
-const DEPTH_MAX: usize = 2048;
 
 /// A directory whose entries are added next.
 struct Waiting {
@@ -36,7 +33,8 @@ impl MemoryTree {
         watch: &dyn Watch,
     ) -> Result<Self, Error> {
         let tree = Self::new(source.name_of(from), role);
-        let mut walk = Walk { source, tree: &tree, linked: HashMap::new(), seen: HashSet::new(), watch };
+        let mut walk =
+            Walk { source, tree: &tree, linked: HashMap::new(), entered: Entered::default(), watch };
         walk.top(from)?;
         Ok(tree)
     }
@@ -47,8 +45,7 @@ struct Walk<'a> {
     tree: &'a MemoryTree,
     /// Files with several names that were met.
     linked: HashMap<(u64, u64), NodeId>,
-    /// Directories that were entered.
-    seen: HashSet<(u64, u64)>,
+    entered: Entered,
     watch: &'a dyn Watch,
 }
 
@@ -58,7 +55,7 @@ impl Walk<'_> {
         if meta.kind != FileKind::Directory {
             return Err(Error::not_copied(self.source.name_of(from), "it is no directory"));
         }
-        self.seen.insert(meta.identity);
+        self.entered.enter(Item { source: &*self.source, path: from, meta: &meta }, 0)?;
         // `.` for a link to the directory.
         let attributes = self.source.attributes(&from.join("."))?;
         {
@@ -92,20 +89,12 @@ impl Walk<'_> {
             };
             self.tree.state.borrow_mut().arena.insert(directory.to, name, to);
             if meta.kind == FileKind::Directory {
-                self.enter(&from, &meta, directory.depth)?;
+                let item = Item { source: &*self.source, path: &from, meta: &meta };
+                self.entered.enter(item, directory.depth)?;
                 waiting.push(Waiting { from, to, depth: directory.depth + 1 });
             }
         }
         Ok(())
-    }
-
-    /// Rejects a tree without end.
-    fn enter(&mut self, from: &Path, meta: &Meta, depth: usize) -> Result<(), Error> {
-        let is_new = self.seen.insert(meta.identity) || self.source.may_repeat_directories();
-        if is_new && depth < DEPTH_MAX {
-            return Ok(());
-        }
-        Err(Error::not_copied(self.source.name_of(from), "directories are nested too deep"))
     }
 
     /// Add a file without a name.

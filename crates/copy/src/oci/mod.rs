@@ -52,12 +52,6 @@ pub struct Layout {
     name: String,
 }
 
-impl std::fmt::Debug for Layout {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Layout").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 /// A layer of an image.
 #[derive(Debug)]
 pub struct Blob {

@@ -20,7 +20,7 @@ use crate::volume::nodes::{Nodes, while_stale};
 use crate::volume::volume_target::open_volume_target;
 use crate::{
     Access, Attributes, BlockDevice, DataMode, DirectIo, Error, InodeNumber, Owner, QuotaLimits, Result,
-    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, XattrMode,
+    SchedulerKind, SetAttributes, SetTime, SpaceUse, Stats, Timestamp, XattrMode,
 };
 use diorite_ext::{AllocationPolicy, Clock, ReservedBlocks};
 use diorite_scheduler::ScheduledDevice;
@@ -357,6 +357,11 @@ impl Filesystem {
     /// The resolution of times in nanoseconds: inodes of 128 bytes store whole seconds.
     pub fn time_granularity_ns(&self) -> u32 {
         if self.volume().superblock().inode_size() > 128 { 1 } else { 1_000_000_000 }
+    }
+
+    /// A time as the volume stores it: in its range and in its resolution.
+    pub fn stored_time(&self, time: Timestamp) -> Timestamp {
+        self.volume().superblock().stored_time(time)
     }
 
     /// Whether some directories may ignore the case of names (feature `casefold`): a name that is not found may exist in another form.

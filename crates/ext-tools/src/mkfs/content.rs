@@ -282,8 +282,10 @@ impl Maker<'_> {
             _ => 262_144,
         };
         let Some(asked) = self.options.journal_blocks else { return Ok(Some(by_size)) };
-        let used = self.space.used_in(0, layout.blocks_count);
-        if !(1024..=10_240_000).contains(&asked) || u64::from(asked) > (layout.blocks_count - used) / 2 {
+        let free = layout.blocks_count - self.space.used_in(0, layout.blocks_count);
+        // A volume that is cut later has as little space beside its journal as its content needs.
+        let most = if self.options.arrangement == Arrangement::Whole { free / 2 } else { free };
+        if !(1024..=10_240_000).contains(&asked) || u64::from(asked) > most {
             return Err(MkfsError::Invalid {
                 what: "the number of journal blocks (-J)",
                 given: u64::from(asked),

@@ -9,6 +9,7 @@
 //! 3. The device zeroes blocks where it can: the cost grows with the content of the volume, not with its size.
 
 mod content;
+mod identity;
 mod mapping;
 mod needs;
 mod options;

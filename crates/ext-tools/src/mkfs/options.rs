@@ -210,24 +210,6 @@ impl MkfsOptions {
         self.block_size.unwrap_or_else(|| UsageType::of_size(bytes).block_size.max(logical_block_size))
     }
 
-    /// Options that make the same bytes each time: UUID and hash seed from `seed`, all times `time`.
-    #[must_use]
-    pub fn reproducible(mut self, seed: u64, time: Timestamp) -> Self {
-        self.uuid = Some(uuid_of_seed(seed));
-        self.hash_seed = Some(uuid_of_seed(!seed));
-        self.time = time;
-        self
-    }
-
-    /// UUID and hash seed from a digest, where they are not given: the same for the same digest.
-    #[must_use]
-    pub fn identified_by(mut self, digest: [u8; 16]) -> Self {
-        let made = |bytes| uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes();
-        self.uuid = self.uuid.or_else(|| Some(made(digest)));
-        self.hash_seed = self.hash_seed.or_else(|| Some(made(digest.map(|byte| !byte))));
-        self
-    }
-
     /// The kinds of quota files that the volume gets.
     pub(super) fn quota_files(&self, features: Features) -> Vec<QuotaKind> {
         if !features.has_ro_compat(RoCompat::QUOTA) {
@@ -330,21 +312,6 @@ impl MkfsOptions {
         }
         Ok(())
     }
-}
-
-fn uuid_of_seed(seed: u64) -> [u8; 16] {
-    let mut state = seed;
-    let mut next = || {
-        // SplitMix64, so that close seeds give unlike bytes.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)).to_le_bytes()
-    };
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&next());
-    bytes[8..].copy_from_slice(&next());
-    uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
 }
 
 #[cfg(test)]

@@ -71,22 +71,6 @@ impl From<Corrupt> for ResizeError {
     }
 }
 
-/// The fewest blocks that the volume on `device` can have without moving anything.
-///
-/// # Errors
-/// As [`Shrinkable::read`].
-pub fn minimum_blocks(device: &dyn BlockDevice) -> Result<u64, ResizeError> {
-    Ok(Shrinkable::read(device)?.minimum_blocks())
-}
-
-/// Cut the volume on `device` to its first `blocks` blocks. Returns the new superblock, as [`Shrinkable::shrink`].
-///
-/// # Errors
-/// As [`Shrinkable::read`] and [`Shrinkable::shrink`].
-pub fn shrink(device: &dyn BlockDevice, blocks: u64) -> Result<Superblock, ResizeError> {
-    Shrinkable::read(device)?.shrink(blocks)
-}
-
 /// Reads single blocks.
 #[derive(Debug)]
 struct Reader<'d> {

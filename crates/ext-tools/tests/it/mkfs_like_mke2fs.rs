@@ -7,11 +7,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use diorite_block::{BioFlags, BlockDevice};
-use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext::{Owner, Timestamp, VolumeInfo};
 use diorite_ext_tools::check::{CheckOptions, check};
 use diorite_ext_tools::mkfs::{Flavor, MkfsOptions, QuotaKind, mkfs};
 use diorite_sim::image::ImageDevice;
+
+use crate::common::{has_e2fsprogs, open, set_len};
 
 const TIME: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
 const UUID: &str = "01234567-89ab-4def-8123-456789abcdef";
@@ -21,18 +22,6 @@ const QUOTATYPE: &str = "lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_s
 const LITTLE_GROWTH: &str = "lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed=01234567-89ab-4def-8123-456789abcdef,resize=135168";
 const UUID_BYTES: [u8; 16] =
     [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0x4d, 0xef, 0x81, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
-
-fn has_e2fsprogs() -> bool {
-    let found = Command::new("mke2fs").arg("-V").output().is_ok_and(|run| run.status.success());
-    if !found {
-        println!("SKIPPED: mke2fs of e2fsprogs is not installed");
-    }
-    found
-}
-
-fn open(path: &Path) -> Arc<dyn BlockDevice> {
-    FileDevice::open(path, &OpenOptions::read_write().direct(DirectIo::Off)).unwrap()
-}
 
 fn fsck(path: &Path) -> Result<(), String> {
     let run = Command::new("e2fsck").args(["-fn"]).arg(path).output().unwrap();
@@ -113,7 +102,7 @@ fn compare(bytes: u64, options: &MkfsOptions, arguments: &[&str]) -> Result<(), 
     let scratch = tempfile::tempdir().unwrap();
     let (ours, theirs) = (scratch.path().join("ours"), scratch.path().join("theirs"));
     for path in [&ours, &theirs] {
-        std::fs::OpenOptions::new().create_new(true).write(true).open(path).unwrap().set_len(bytes).unwrap();
+        set_len(path, bytes);
     }
     let options =
         MkfsOptions { uuid: Some(UUID_BYTES), hash_seed: Some(UUID_BYTES), time: TIME, ..options.clone() };
@@ -393,7 +382,7 @@ fn the_kernel_uses_what_was_made() {
             // resize2fs 1.47.0 miscounts what it adds to a volume with clusters.
             continue;
         }
-        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100 << 20).unwrap();
+        set_len(&path, 100 << 20);
         let grown = Command::new("resize2fs").arg("-f").arg(&path).output().unwrap();
         assert!(grown.status.success(), "resize2fs: {}", String::from_utf8_lossy(&grown.stderr));
         fsck(&path).unwrap();

@@ -5,38 +5,30 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 use diorite_block::BlockDevice;
-use diorite_device::{DirectIo, FileDevice, OpenOptions};
+use diorite_ext_format::Superblock;
 use diorite_ext_tools::check::{CheckOptions, check};
 use diorite_ext_tools::mkfs::{Arrangement, Flavor, MkfsOptions, QuotaKind, mkfs};
-use diorite_ext_tools::resize::{ResizeError, Shrinkable, minimum_blocks, shrink};
+use diorite_ext_tools::resize::{ResizeError, Shrinkable};
+
+use crate::common::{has_e2fsprogs, open, set_len};
 
 const MIB: u64 = 1 << 20;
-
-fn has_e2fsprogs() -> bool {
-    let found = Command::new("mke2fs").arg("-V").output().is_ok_and(|run| run.status.success());
-    if !found {
-        println!("SKIPPED: mke2fs of e2fsprogs is not installed");
-    }
-    found
-}
-
-fn open(path: &Path) -> Arc<dyn BlockDevice> {
-    FileDevice::open(path, &OpenOptions::read_write().direct(DirectIo::Off)).unwrap()
-}
-
-fn set_len(path: &Path, bytes: u64) {
-    let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(path).unwrap();
-    file.set_len(bytes).unwrap();
-}
 
 fn run(program: &str, arguments: &[&str], path: &Path) -> String {
     let run = Command::new(program).args(arguments).arg(path).output().unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert_eq!(run.status.code(), Some(0), "{program} {arguments:?}: {said}");
     said
+}
+
+fn minimum_blocks(device: &dyn BlockDevice) -> Result<u64, ResizeError> {
+    Ok(Shrinkable::read(device)?.minimum_blocks())
+}
+
+fn shrink(device: &dyn BlockDevice, blocks: u64) -> Result<Superblock, ResizeError> {
+    Shrinkable::read(device)?.shrink(blocks)
 }
 
 /// e2fsck and Diorite's check find nothing, and the blocks are counted as after the cut.

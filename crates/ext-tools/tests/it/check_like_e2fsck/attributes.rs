@@ -4,7 +4,8 @@ use std::os::unix::fs::FileExt;
 
 use diorite_ext_tools::check::ProblemKind;
 
-use super::image::{Image, Spot, assert_judged_alike, has_e2fsprogs, our_check, run};
+use super::image::{Image, Spot, assert_judged_alike, our_check, run};
+use crate::common::has_e2fsprogs;
 
 /// A block of attributes without the feature, and an internal journal of several users, were not found.
 #[test]

@@ -2,7 +2,8 @@
 
 use diorite_ext_tools::check::ProblemKind;
 
-use super::image::{Image, Spot, has_e2fsprogs, our_check, run};
+use super::image::{Image, Spot, our_check, run};
+use crate::common::has_e2fsprogs;
 
 /// Damage by debugfs command, and a class of problem that must be reported.
 const DAMAGE: &[(&str, ProblemKind)] = &[

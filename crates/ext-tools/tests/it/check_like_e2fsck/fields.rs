@@ -1,6 +1,7 @@
 //! Fields of inodes that do not go with their kind, or with the features of the volume.
 
-use super::image::{Image, Spot, assert_judged_alike, has_e2fsprogs, our_check, run};
+use super::image::{Image, Spot, assert_judged_alike, our_check, run};
+use crate::common::has_e2fsprogs;
 
 /// Commands of debugfs; e2fsck is asked whether what they change is damage.
 const PLAIN: &[&str] = &[

@@ -6,7 +6,8 @@ use diorite_block::BlockDevice;
 use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext_tools::check::{CheckOptions, CheckReport, ProblemKind, check};
 
-use super::image::{Image, Spot, has_e2fsprogs, our_check, run};
+use super::image::{Image, Spot, our_check, run};
+use crate::common::has_e2fsprogs;
 
 /// Offsets of metadata: a few bytes of each kind of structure, by what debugfs says of the image.
 fn metadata_offsets(image: &Image, random: &mut fastrand::Rng) -> Vec<u64> {

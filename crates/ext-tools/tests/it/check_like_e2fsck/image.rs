@@ -11,14 +11,6 @@ use diorite_block::BlockDevice;
 use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext_tools::check::{CheckOptions, CheckReport, check};
 
-pub(crate) fn has_e2fsprogs() -> bool {
-    let found = Command::new("mke2fs").arg("-V").output().is_ok_and(|run| run.status.success());
-    if !found {
-        println!("SKIPPED: mke2fs of e2fsprogs is not installed");
-    }
-    found
-}
-
 pub(crate) fn run(program: &str, arguments: &[&str], path: &Path) -> (Option<i32>, String) {
     let run = Command::new(program).args(arguments).arg(path).output().unwrap();
     let output = [run.stdout, run.stderr].concat();

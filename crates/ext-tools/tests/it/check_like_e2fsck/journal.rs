@@ -8,7 +8,8 @@ use diorite_block::BlockDevice;
 use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext_tools::check::{CheckOptions, CheckReport, ProblemKind, check_replayed};
 
-use super::image::{has_e2fsprogs, our_check, run};
+use super::image::{our_check, run};
+use crate::common::has_e2fsprogs;
 
 /// What a kernel leaves in the journal is replayed in memory: afterwards the volume is sound, and the image is as it was.
 #[test]

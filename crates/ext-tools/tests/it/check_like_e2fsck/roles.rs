@@ -2,7 +2,8 @@
 
 use diorite_ext_tools::check::ProblemKind;
 
-use super::image::{Image, has_e2fsprogs, our_check, run};
+use super::image::{Image, our_check, run};
+use crate::common::has_e2fsprogs;
 
 /// Damage to what the volume keeps for itself, by debugfs commands, and the class of problem; none where e2fsck finds no fault.
 /// `FILE` is the number of the file `/f`.

@@ -7,7 +7,8 @@ use diorite_block::BlockDevice;
 use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext_tools::check::{CheckOptions, ProblemKind, check};
 
-use super::image::{Image, Spot, assert_judged_alike, has_e2fsprogs, our_check, run};
+use super::image::{Image, Spot, assert_judged_alike, our_check, run};
+use crate::common::has_e2fsprogs;
 
 const RECIPES: &[&[&str]] = &[
     &["-t", "ext2", "-b", "1024"],

@@ -10,7 +10,8 @@ use diorite_device::{DirectIo, FileDevice, OpenOptions};
 use diorite_ext::{Volume, VolumeOptions};
 use diorite_ext_format::checksum::crc32c;
 
-use super::image::{has_e2fsprogs, our_check, run};
+use super::image::{our_check, run};
+use crate::common::has_e2fsprogs;
 
 const SIZE: u64 = 16 << 20;
 

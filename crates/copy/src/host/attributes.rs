@@ -1,6 +1,6 @@
 //! Owner, extended attributes, permissions and times of a file of the host, by its path or as an open file.
 //!
-//! Where it sits: below `host.rs`. Symbolic links are not followed.
+//! Where it sits: below `mod.rs`. Symbolic links are not followed.
 
 use std::ffi::OsStr;
 use std::fs::File;

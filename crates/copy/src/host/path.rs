@@ -1,6 +1,6 @@
 //! Paths of the host that are longer than a system call takes.
 //!
-//! Where it sits: below `host.rs`. A short path is used unchanged. The directories of a long one are opened part by part, and the rest is
+//! Where it sits: below `mod.rs`. A short path is used unchanged. The directories of a long one are opened part by part, and the rest is
 //! reached through `/proc/self/fd`.
 
 use std::borrow::Cow;

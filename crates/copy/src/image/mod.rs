@@ -1,5 +1,7 @@
 //! A tree in an image.
 
+mod file;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -16,8 +18,8 @@ use crate::acl_text;
 use crate::new_file::temporary_name;
 use crate::tree::{
     Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, Sink, Source, Target,
-    WriteFile,
 };
+use file::{ImageFile, NewImageFile};
 
 /// The suffix of incomplete files. It is constant, because the layout of a directory depends on every name that it had, and equal trees must
 /// make equal images. No other process has the image open.
@@ -113,19 +115,16 @@ impl ImageTree {
             node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
         }
         // Inodes of 128 bytes have 32 bits for a time, larger ones 34.
-        if i32::try_from(modified.seconds).is_err() {
-            let kept = node.attributes().map_err(self.error(path, "read"))?.modified.seconds;
-            let limit = match kept {
-                _ if kept == modified.seconds => None,
-                ..0 => Some("before 1901"),
-                _ if kept == i64::from(i32::MAX) => Some("after 2038"),
-                _ => Some("after 2446"),
-            };
-            lost.extend(limit.map(|limit| LostAttribute {
-                attribute: "modification time".to_owned(),
-                why: format!("the volume's inodes hold no time {limit}"),
-            }));
-        }
+        let limit = match self.kept_time(modified).seconds {
+            kept if kept == modified.seconds => None,
+            ..0 => Some("before 1901"),
+            kept if kept == i64::from(i32::MAX) => Some("after 2038"),
+            _ => Some("after 2446"),
+        };
+        lost.extend(limit.map(|limit| LostAttribute {
+            attribute: "modification time".to_owned(),
+            why: format!("the volume's inodes hold no time {limit}"),
+        }));
         failed.map(|()| lost)
     }
 
@@ -171,6 +170,10 @@ fn private(kind: FileKind, permissions: u16) -> NodeSpec {
 impl FileTree for ImageTree {
     fn name_of(&self, path: &Path) -> String {
         format!("{}:{}", self.name, path.display())
+    }
+
+    fn kept_time(&self, time: Timestamp) -> Timestamp {
+        self.filesystem.stored_time(time)
     }
 
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
@@ -331,197 +334,5 @@ impl Sink for ImageTree {
     }
 }
 
-/// An open file of an image.
-struct ImageFile {
-    file: File,
-    tree: ImageTree,
-    path: PathBuf,
-}
-
-impl ReadFile for ImageFile {
-    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
-        self.file.read_at(memory, offset).map_err(self.tree.error(&self.path, "read"))
-    }
-
-    fn size(&self) -> Result<u64, Error> {
-        Ok(self.file.size())
-    }
-
-    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
-        let start = match self.file.seek_data(offset) {
-            Ok(start) => start,
-            Err(error) if matches!(error.without_path(), DioriteError::BeyondEnd) => return Ok(None),
-            Err(error) => return Err(self.tree.error(&self.path, "read")(error)),
-        };
-        let end = self.file.seek_hole(start).map_err(self.tree.error(&self.path, "read"))?;
-        Ok(Some((start, end)))
-    }
-}
-
-impl WriteFile for ImageFile {
-    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
-        // Only the end of a file can be part of a block. It is written separately, so that only this part is bounced.
-        let whole = data.len() - data.len() % self.file.alignment().offset as usize;
-        let at = if self.file.direct_io() == DirectIo::Off { data.len() } else { whole };
-        let (head, tail) = data.split_at(at);
-        let parts = [(head, offset), (tail, offset + at as u64)];
-        parts
-            .into_iter()
-            .filter(|(part, _)| !part.is_empty())
-            .try_for_each(|(part, offset)| self.file.write_all_at(part, offset))
-            .map_err(self.tree.error(&self.path, "write"))
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), Error> {
-        self.file.set_len(size).map_err(self.tree.error(&self.path, "set the size"))
-    }
-
-    fn sync(&self) -> Result<(), Error> {
-        self.file.sync_all().map_err(self.tree.error(&self.path, "sync"))
-    }
-}
-
-/// An incomplete file.
-struct NewImageFile {
-    file: ImageFile,
-    node: NodeRef,
-    /// Its temporary name; none when it is complete.
-    name: Option<PathBuf>,
-}
-
-impl NewFile for NewImageFile {
-    fn content(&self) -> &dyn WriteFile {
-        &self.file
-    }
-
-    fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error> {
-        self.file.tree.set_node_meta(&self.node, &self.file.path, meta, attributes)
-    }
-
-    fn complete(mut self: Box<Self>) -> Result<(), Error> {
-        let to = &self.file.path;
-        if let Some(name) = self.name.as_deref().filter(|name| name != to) {
-            self.file.tree.rename(name, to)?;
-        }
-        self.name = None;
-        Ok(())
-    }
-}
-
-impl Drop for NewImageFile {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name {
-            // The caller reports why it is incomplete.
-            let _ = self.file.tree.filesystem.remove_file(name);
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use diorite::mkfs::{Flavor, MkfsOptions};
-
-    use super::*;
-    use crate::{Copier, CopyOptions, HostTree, Unwatched, Watch};
-
-    const SIZES: [usize; 3] = [0, 5000, DIRECT_FROM_BYTES as usize * 2 + 1];
-
-    struct Fixture {
-        directory: tempfile::TempDir,
-        tree: ImageTree,
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            let directory = tempfile::tempdir().unwrap();
-            let options = MkfsOptions::new(Flavor::Ext4);
-            let filesystem =
-                Filesystem::create(directory.path().join("disk.img"), 32 << 20, &options).unwrap();
-            filesystem.create_dir("/to").unwrap();
-            Self { directory, tree: ImageTree::new(filesystem, "disk.img", None) }
-        }
-
-        fn copy(&self, size: usize, byte: u8, watch: &dyn Watch) -> Result<(), Error> {
-            let from = self.directory.path().join("from");
-            #[expect(clippy::disallowed_methods, reason = "what is copied")]
-            std::fs::write(&from, vec![byte; size]).unwrap();
-            let mut copier = Copier::new(&self.tree, CopyOptions::default(), watch);
-            copier.copy(&HostTree::new(), &from, Path::new("/to/file"))?;
-            copier.finish().map(drop)
-        }
-
-        fn names(&self) -> Vec<Vec<u8>> {
-            self.tree.names(Path::new("/to")).unwrap().names
-        }
-    }
-
-    /// Files of every size, new ones and in place of others, also where a killed run has left its temporary file.
-    #[test]
-    fn a_copy_is_whole_under_its_name_and_leaves_no_other() {
-        for size in SIZES {
-            let fixture = Fixture::new();
-            for (is_first, byte) in [(true, 1), (false, 2)] {
-                let left = incomplete_name(Path::new("/to/file"));
-                if !is_first {
-                    fixture.tree.filesystem.write(left, "left by a killed run").unwrap();
-                }
-                fixture.copy(size, byte, &Unwatched).unwrap();
-                assert_eq!(fixture.names(), [b"file".to_vec()], "{size} bytes");
-                assert!(fixture.tree.filesystem.read("/to/file").unwrap() == vec![byte; size]);
-            }
-        }
-    }
-
-    /// Files of different images have equal inode numbers, and one became a hard link of the other.
-    #[test]
-    fn files_of_two_images_are_not_taken_for_one() {
-        let (a, b, to) = (Fixture::new(), Fixture::new(), Fixture::new());
-        let options = CopyOptions { depth: crate::Depth::Tree, ..CopyOptions::default() };
-        let mut copier = Copier::new(&to.tree, options, &Unwatched);
-        for (fixture, name) in [(&a, "a"), (&b, "b")] {
-            let filesystem = &fixture.tree.filesystem;
-            filesystem.write("/file", name).unwrap();
-            filesystem.hard_link("/file", "/to/linked").unwrap();
-            // As the program has it: a tree for each of its arguments.
-            for from in ["/file", "/to/linked"] {
-                let tree = ImageTree::new(filesystem.clone(), name, None);
-                let to = PathBuf::from(format!("/to/{name}{}", from.replace('/', "-")));
-                copier.copy(&tree, Path::new(from), &to).unwrap();
-            }
-        }
-        copier.finish().unwrap();
-        let copied = |name: &str| {
-            let (file, linked) = (format!("/to/{name}-file"), format!("/to/{name}-to-linked"));
-            let filesystem = &to.tree.filesystem;
-            let inode = |path: &str| filesystem.metadata(path).unwrap().inode;
-            assert_eq!(inode(&file), inode(&linked), "hard links within an image are kept");
-            filesystem.read(&file).unwrap()
-        };
-        assert_eq!([copied("a"), copied("b")], [b"a".to_vec(), b"b".to_vec()]);
-    }
-
-    /// Invariant 2: an interrupted copy leaves what was there before.
-    #[test]
-    fn an_interrupted_copy_leaves_what_was_there() {
-        struct Stop(AtomicU32);
-        impl Watch for Stop {
-            fn begin(&self, _: &Path, _: u64) {}
-            fn advance(&self, _: u64) {}
-            fn is_cancelled(&self) -> bool {
-                // Not before the file is made.
-                self.0.fetch_add(1, Ordering::Relaxed) >= 1
-            }
-        }
-        for size in &SIZES[1..] {
-            let fixture = Fixture::new();
-            assert!(matches!(fixture.copy(*size, 1, &Stop(AtomicU32::new(0))), Err(Error::Interrupted)));
-            assert!(fixture.names().is_empty(), "{size} bytes");
-            fixture.copy(*size, 1, &Unwatched).unwrap();
-            assert!(fixture.copy(*size, 2, &Stop(AtomicU32::new(0))).is_err());
-            assert_eq!(fixture.names(), [b"file".to_vec()], "{size} bytes");
-            assert!(fixture.tree.filesystem.read("/to/file").unwrap() == vec![1; *size]);
-        }
-    }
-}
+mod tests;

@@ -3,30 +3,38 @@
 //! Data goes through the page cache of the host.
 #![allow(clippy::disallowed_methods, reason = "the files of the host are the other side of a copy")]
 
+mod attributes;
+mod file;
+mod path;
+mod stream;
+
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use diorite::front_end::InodeFlags;
 use diorite::{FileKind, Timestamp};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::at_depth::write_end;
-use crate::host_attributes::{Subject, cannot_see};
 use crate::host_direct::{PastCache, Purpose};
-use crate::host_path::reachable;
-use crate::host_stream::{HostStream, SpecialFile};
 use crate::tree::{
     Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, ReadFile, ReadStream, Sink, Source,
     Target, WriteFile,
 };
 use crate::user_namespace::UnknownOwners;
 use crate::{Error, Watch};
+use attributes::{Subject, cannot_see};
+use file::{NewHostFile, create_at, path_of_open};
+use path::reachable;
+use stream::SpecialFile;
+
+pub(crate) use file::HostFile;
+pub use stream::StandardInput;
+pub(crate) use stream::{HostStream, now};
 
 /// The host's filesystem as one side of a copy.
 #[derive(Clone, Debug)]
@@ -122,6 +130,11 @@ fn meta_of(metadata: &fs::Metadata) -> Meta {
     }
 }
 
+/// Call `act` with a path that system calls take. An error says that `path` cannot be `what`.
+fn at<T>(path: &Path, what: &'static str, act: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, Error> {
+    reachable(path).and_then(|at| act(&at)).map_err(|error| Error::host(path, what, error))
+}
+
 fn look(path: &Path, follow: Follow) -> io::Result<Meta> {
     let path = reachable(path)?;
     let metadata = match follow {
@@ -158,9 +171,7 @@ impl FileTree for HostTree {
     }
 
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error> {
-        let read = || fs::read_link(reachable(path)?);
-        let target = read().map_err(|error| Error::host(path, "read the link", error))?;
-        Ok(OsString::from(target).into_vec())
+        Ok(OsString::from(at(path, "read the link", |at| fs::read_link(at))?).into_vec())
     }
 }
 
@@ -177,12 +188,8 @@ impl Source for HostTree {
     }
 
     fn names(&self, path: &Path) -> Result<Names, Error> {
-        let list = || -> io::Result<Vec<Vec<u8>>> {
-            fs::read_dir(reachable(path)?)?
-                .map(|entry| entry.map(|entry| entry.file_name().into_vec()))
-                .collect()
-        };
-        let mut names = list().map_err(|error| Error::host(path, "list", error))?;
+        let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().into_vec());
+        let mut names: Vec<_> = at(path, "list", |at| fs::read_dir(at)?.map(name).collect())?;
         names.sort();
         Ok(Names { names, damage: None })
     }
@@ -248,18 +255,15 @@ impl Sink for HostTree {
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), Error> {
-        let make = || fs::DirBuilder::new().mode(0o700).create(reachable(path)?);
-        make().map_err(|error| Error::host(path, "make the directory", error))
+        at(path, "make the directory", |at| fs::DirBuilder::new().mode(0o700).create(at))
     }
 
     fn make_link(&self, path: &Path, target: &[u8]) -> Result<(), Error> {
-        let make = || std::os::unix::fs::symlink(OsStr::from_bytes(target), reachable(path)?);
-        make().map_err(|error| Error::host(path, "make the link", error))
+        at(path, "make the link", |at| std::os::unix::fs::symlink(OsStr::from_bytes(target), at))
     }
 
     fn make_hard_link(&self, original: &Path, path: &Path) -> Result<(), Error> {
-        let make = || fs::hard_link(reachable(original)?, reachable(path)?);
-        make().map_err(|error| Error::host(path, "make the link", error))
+        at(path, "make the link", |at| fs::hard_link(reachable(original)?, at))
     }
 
     fn make_node(&self, path: &Path, meta: &Meta) -> Result<(), Error> {
@@ -273,9 +277,8 @@ impl Sink for HostTree {
             }
         };
         let device = rustix::fs::makedev(meta.device.0, meta.device.1);
-        let at = reachable(path).map_err(|error| Error::host(path, "make the node", error))?;
-        rustix::fs::mknodat(CWD, &*at, kind, Mode::from_raw_mode(0o600), device)
-            .map_err(|errno| Error::host(path, "make the node", errno))
+        let mode = Mode::from_raw_mode(0o600);
+        at(path, "make the node", |at| Ok(rustix::fs::mknodat(CWD, at, kind, mode, device)?))
     }
 
     /// A file without a name (`O_TMPFILE`), if the filesystem has them: a killed process leaves nothing.
@@ -296,18 +299,15 @@ impl Sink for HostTree {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        let rename = || fs::rename(reachable(from)?, reachable(to)?);
-        rename().map_err(|error| Error::host(to, "rename to", error))
+        at(to, "rename to", |to| fs::rename(reachable(from)?, to))
     }
 
     fn remove(&self, path: &Path) -> Result<(), Error> {
-        let remove = || fs::remove_file(reachable(path)?);
-        remove().map_err(|error| Error::host(path, "remove", error))
+        at(path, "remove", |at| fs::remove_file(at))
     }
 
     fn remove_directory(&self, path: &Path) -> Result<(), Error> {
-        let remove = || fs::remove_dir(reachable(path)?);
-        remove().map_err(|error| Error::host(path, "remove the directory", error))
+        at(path, "remove the directory", |at| fs::remove_dir(at))
     }
 
     fn open_special<'w>(
@@ -333,15 +333,12 @@ impl Sink for HostTree {
     }
 
     fn remove_attributes(&self, path: &Path, names: &[Vec<u8>]) -> Result<(), Error> {
-        let failed = |error: io::Error| Error::host(path, "remove an extended attribute", error);
-        let at = reachable(path).map_err(failed)?;
-        for name in names {
-            match rustix::fs::lremovexattr(&*at, OsStr::from_bytes(name)) {
-                Ok(()) | Err(Errno::NODATA) => {}
-                Err(errno) => return Err(failed(errno.into())),
-            }
-        }
-        Ok(())
+        at(path, "remove an extended attribute", |at| {
+            names.iter().try_for_each(|name| match rustix::fs::lremovexattr(at, OsStr::from_bytes(name)) {
+                Err(errno) if errno != Errno::NODATA => Err(errno.into()),
+                _ => Ok(()),
+            })
+        })
     }
 
     fn takes_all_attributes(&self) -> bool {
@@ -364,179 +361,6 @@ impl Sink for HostTree {
                 Ok(())
             }
             Err(other) => Err(error(other)),
-        }
-    }
-}
-
-/// An open file of the host.
-pub(crate) struct HostFile {
-    file: fs::File,
-    path: PathBuf,
-    /// The same file, if its data goes past the page cache.
-    library: Option<diorite::File>,
-}
-
-impl HostFile {
-    /// An open file; errors name `path`.
-    pub(crate) fn new(file: fs::File, path: PathBuf) -> Self {
-        Self { file, path, library: None }
-    }
-
-    fn error(&self, what: &'static str) -> impl FnOnce(diorite::Error) -> Error {
-        let path = self.path.clone();
-        move |source| Error::HostDirect { path, what, source: Box::new(source) }
-    }
-}
-
-impl ReadFile for HostFile {
-    fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize, Error> {
-        if let Some(file) = &self.library {
-            return file.read_at(memory, offset).map_err(self.error("read"));
-        }
-        let mut done = 0;
-        while done < memory.len() {
-            match self.file.read_at(&mut memory[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::host(&self.path, "read", error)),
-            }
-        }
-        Ok(done)
-    }
-
-    fn size(&self) -> Result<u64, Error> {
-        let metadata = self.file.metadata().map_err(|error| Error::host(&self.path, "read", error))?;
-        Ok(metadata.len())
-    }
-
-    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Error> {
-        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(None),
-            // A filesystem without holes, or a file without a size.
-            Err(Errno::INVAL | Errno::SPIPE | Errno::OPNOTSUPP) => return Ok(Some((offset, u64::MAX))),
-            Err(errno) => return Err(Error::host(&self.path, "look for data in", errno)),
-        };
-        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
-        Ok(Some((start, end)))
-    }
-
-    fn in_library(&self) -> Option<&diorite::File> {
-        self.library.as_ref()
-    }
-
-    fn error_of_library(&self, what: &'static str, error: diorite::Error) -> Error {
-        self.error(what)(error)
-    }
-}
-
-impl WriteFile for HostFile {
-    fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
-        if let Some(file) = &self.library {
-            return write_end(file, data, offset).map_err(self.error("write"));
-        }
-        self.file.write_all_at(data, offset).map_err(|error| Error::host(&self.path, "write", error))
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), Error> {
-        if let Some(file) = &self.library {
-            return file.set_len(size).map_err(self.error("set the size of"));
-        }
-        self.file.set_len(size).map_err(|error| Error::host(&self.path, "set the size of", error))
-    }
-
-    fn sync(&self) -> Result<(), Error> {
-        if let Some(file) = &self.library {
-            return file.sync_all().map_err(self.error("sync"));
-        }
-        self.file.sync_all().map_err(|error| Error::host(&self.path, "sync", error))
-    }
-
-    fn in_library(&self) -> Option<&diorite::File> {
-        self.library.as_ref()
-    }
-
-    fn error_of_library(&self, what: &'static str, error: diorite::Error) -> Error {
-        self.error(what)(error)
-    }
-}
-
-/// The path of an open file of this process.
-fn path_of_open(file: &fs::File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-/// Make a file under a temporary name. A killed process with the same number can have left one.
-fn create_at(temporary: &Path) -> Result<fs::File, Error> {
-    let open = |at: &Path| fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(at);
-    let opened = reachable(temporary).and_then(|at| match open(&at) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(&at).and_then(|()| open(&at))
-        }
-        opened => opened,
-    });
-    opened.map_err(|error| Error::host(temporary, "create", error))
-}
-
-/// An incomplete file.
-struct NewHostFile {
-    file: HostFile,
-    /// Its temporary name, if it has one.
-    name: Option<PathBuf>,
-    temporary: PathBuf,
-    is_root: bool,
-}
-
-impl NewHostFile {
-    fn link(&self, name: &Path) -> io::Result<()> {
-        let name = reachable(name)?;
-        Ok(rustix::fs::linkat(CWD, path_of_open(&self.file.file), CWD, &*name, AtFlags::SYMLINK_FOLLOW)?)
-    }
-}
-
-impl NewFile for NewHostFile {
-    fn content(&self) -> &dyn WriteFile {
-        &self.file
-    }
-
-    fn set_meta(&self, meta: &Meta, attributes: &Attributes) -> Result<Vec<LostAttribute>, Error> {
-        Subject::Open(&self.file.file).set_all(&self.file.path, meta, attributes, self.is_root)
-    }
-
-    fn complete(mut self: Box<Self>) -> Result<(), Error> {
-        let to = self.file.path.clone();
-        let error = |error| Error::host(&to, "make the name", error);
-        let exists = |linked: &io::Result<()>| {
-            linked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
-        };
-        if self.name.is_none() {
-            let linked = self.link(&to);
-            // A link replaces nothing.
-            if !exists(&linked) {
-                return linked.map_err(error);
-            }
-            let mut linked = self.link(&self.temporary);
-            if exists(&linked) {
-                // A killed process with the same number has left it.
-                let _ = reachable(&self.temporary).and_then(fs::remove_file);
-                linked = self.link(&self.temporary);
-            }
-            linked.map_err(error)?;
-            self.name = Some(self.temporary.clone());
-        }
-        let rename = || fs::rename(reachable(&self.temporary)?, reachable(&to)?);
-        rename().map_err(|error| Error::host(&to, "rename to", error))?;
-        self.name = None;
-        Ok(())
-    }
-}
-
-impl Drop for NewHostFile {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name {
-            // The caller reports why it is incomplete.
-            let _ = reachable(name).and_then(fs::remove_file);
         }
     }
 }

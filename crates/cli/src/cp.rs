@@ -1,234 +1,29 @@
-//! Commands that move data: cat, head and cp.
+//! The command cp.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::front_end::host_paths;
-use diorite::{Access, DirectIo, File, FileKind, Unaligned};
+use diorite::{Access, DirectIo, FileKind};
 use diorite_copy::{
-    Clobber, Copier, CopyOptions, Depth, Follow, HostTree, ImageTree, Meta, OnFailure, PastCache,
-    ReadStream as _, Rehearsal, Selected, Selection, Side, Sink, Source, StandardInput, Summary, Sync,
-    Unwatched, is_within,
+    Clobber, Copier, CopyOptions, Depth, Follow, Meta, OnFailure, Rehearsal, Selected, Selection, Side, Sink,
+    Source, StandardInput, Sync, is_within,
 };
 use diorite_files::{Accounts, Ownership, Pattern};
-use serde_json::json;
 
-use crate::args::{Cp, Head, HolesKept};
+use crate::args::{Cp, HolesKept};
 use crate::blocks;
-use crate::change::{for_each, in_image, is_worth_showing};
+use crate::cat::{cat, is_standard};
 use crate::devices::refuse_to_destroy;
-use crate::failure::{Failure, Result, visible};
+use crate::each::{for_each, is_worth_showing};
+use crate::failure::{Failure, Result};
 use crate::images::Images;
 use crate::interrupt;
-use crate::location::{Location, is_same_image};
-use crate::output::{Output, json_name};
+use crate::location::Location;
+use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays};
-use crate::size::Size;
+use crate::sides::{image_of, is_same_side, open_side, summary_json};
 use crate::verified::{fits_any, verify};
-
-/// Size of a read.
-const CHUNK_BYTES: usize = 1 << 20;
-/// Size of a read of `head`, which needs little of a file.
-const HEAD_BYTES: usize = 16 << 10;
-
-/// Write files to standard output, one after the other.
-pub(crate) fn cat(paths: &[Location], images: &mut Images, output: &mut Output) -> Result<()> {
-    let direct = images.direct().unwrap_or(DirectIo::Preferred);
-    for_each(&images.expand(paths, Access::ReadOnly)?, |location| {
-        let (image, path) = match location {
-            Location::Image { image, path } => (image, path),
-            Location::Host(path) if is_standard(path) => return write_out_input(output),
-            Location::Host(_) => {
-                return Err(Failure::Usage(format!("{location}: is not in an image; write IMAGE:/path")));
-            }
-        };
-        let filesystem = images.open(image, Access::ReadOnly)?;
-        let failure = |error| Failure::of(location, "read", &error);
-        let options = filesystem.open_options().read(true).direct(direct).unaligned(Unaligned::Bounce);
-        let file = options.open(path).map_err(failure)?;
-        let mut buffer = file.buffer(CHUNK_BYTES).map_err(failure)?;
-        let mut offset = 0;
-        loop {
-            interrupt::check()?;
-            let count = file.read_at(&mut buffer, offset).map_err(failure)?;
-            output.bytes(&buffer[..count])?;
-            offset += count as u64;
-            if count < buffer.len() {
-                return Ok(());
-            }
-        }
-    })
-}
-
-/// The part of a file that `head` prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Lines(u64),
-    Bytes(u64),
-    AllButLines(u64),
-    AllButBytes(u64),
-}
-
-impl Part {
-    fn of(arguments: &Head) -> Result<Self> {
-        let number = |text: &str| -> Result<u64> {
-            let size: Size = text.trim_start_matches('-').parse().map_err(Failure::Usage)?;
-            Ok(size.0)
-        };
-        Ok(match (&arguments.bytes, &arguments.lines) {
-            (Some(text), _) if text.starts_with('-') => Self::AllButBytes(number(text)?),
-            (Some(text), _) => Self::Bytes(number(text)?),
-            (None, Some(text)) if text.starts_with('-') => Self::AllButLines(number(text)?),
-            (None, Some(text)) => Self::Lines(number(text)?),
-            (None, None) => Self::Lines(10),
-        })
-    }
-}
-
-/// Write the first lines or bytes of files to standard output.
-pub(crate) fn head(arguments: &Head, images: &mut Images, output: &mut Output) -> Result<()> {
-    if arguments.common.reporting.json {
-        return Err(Failure::Usage("--json: head writes the content of files; leave it out".to_owned()));
-    }
-    let part = Part::of(arguments)?;
-    let paths = images.expand(&arguments.paths, Access::ReadOnly)?;
-    let with_names = arguments.verbose || paths.len() > 1 && !arguments.quiet;
-    let mut is_first = true;
-    for_each(&paths, |location| {
-        let (image, path) = in_image(location)?;
-        let filesystem = images.open(image, Access::ReadOnly)?;
-        let direct = images.direct().unwrap_or(DirectIo::Off);
-        let failure = |error| Failure::of(location, "read", &error);
-        let options = filesystem.open_options().read(true).direct(direct).unaligned(Unaligned::Bounce);
-        let file = options.open(path).map_err(failure)?;
-        if with_names {
-            let lead = if is_first { "" } else { "\n" };
-            output.line(format!("{lead}==> {} <==", visible(&location.to_string())))?;
-        }
-        is_first = false;
-        let end = match part {
-            Part::Bytes(bytes) => bytes,
-            Part::AllButBytes(bytes) => file.size().saturating_sub(bytes),
-            Part::Lines(_) => u64::MAX,
-            Part::AllButLines(lines) => end_of_all_but(&file, lines).map_err(failure)?,
-        };
-        let mut lines = if let Part::Lines(lines) = part { lines } else { u64::MAX };
-        let mut buffer = file.buffer(HEAD_BYTES).map_err(failure)?;
-        let mut offset = 0;
-        while offset < end && lines > 0 {
-            interrupt::check()?;
-            let count = file.read_at(&mut buffer, offset).map_err(failure)?;
-            if count == 0 {
-                break;
-            }
-            let wanted = usize::try_from(end - offset).unwrap_or(usize::MAX).min(count);
-            let mut shown = wanted;
-            for (at, _) in buffer[..wanted].iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
-                lines = lines.saturating_sub(1);
-                if lines == 0 {
-                    shown = at + 1;
-                    break;
-                }
-            }
-            output.bytes(&buffer[..shown])?;
-            offset += count as u64;
-        }
-        Ok(())
-    })
-}
-
-/// The end of the text before the last lines: the file is read backwards.
-fn end_of_all_but(file: &File, lines: u64) -> diorite::Result<u64> {
-    let mut end = file.size();
-    if lines == 0 {
-        return Ok(end);
-    }
-    let mut buffer = file.buffer(HEAD_BYTES)?;
-    // The newline at the end of the file ends its last line.
-    let mut seen = 0;
-    let mut is_last_byte = true;
-    while end > 0 {
-        let start = (end - 1) / HEAD_BYTES as u64 * HEAD_BYTES as u64;
-        let count = file.read_at(&mut buffer, start)?.min((end - start) as usize);
-        for at in (0..count).rev() {
-            if buffer[at] == b'\n' && !std::mem::take(&mut is_last_byte) {
-                seen += 1;
-                if seen == lines {
-                    return Ok(start + at as u64 + 1);
-                }
-            }
-            is_last_byte = false;
-        }
-        end = start;
-    }
-    Ok(0)
-}
-
-/// Write standard input to standard output.
-fn write_out_input(output: &mut Output) -> Result<()> {
-    let mut input = StandardInput::new()?;
-    let mut buffer = vec![0; CHUNK_BYTES];
-    loop {
-        let count = input.read(&mut buffer, &Unwatched)?;
-        if count == 0 {
-            return Ok(());
-        }
-        output.bytes(&buffer[..count])?;
-    }
-}
-
-/// Whether a path stands for standard input or standard output.
-fn is_standard(path: &Path) -> bool {
-    path == Path::new("-")
-}
-
-/// Open a side of a copy; `others` are locations of the other side.
-pub(crate) fn open_side(
-    location: &Location,
-    access: Access,
-    others: &[Location],
-    images: &mut Images,
-) -> Result<Box<dyn Side>> {
-    Ok(match location {
-        Location::Host(_) => {
-            let files = others.iter().filter_map(image_of);
-            let files = files.flat_map(|image| host_paths(&image.to_string_lossy()));
-            let is_on_host = !others.is_empty() && others.iter().all(|other| image_of(other).is_none());
-            let past_cache = match images.direct() {
-                Some(DirectIo::Required) => PastCache::Always,
-                None if is_on_host => PastCache::LargeFiles,
-                _ => PastCache::Never,
-            };
-            Box::new(HostTree::new().beside_images(files).past_cache(past_cache))
-        }
-        Location::Image { image, .. } => {
-            let filesystem = images.open(image, access)?;
-            Box::new(ImageTree::new(filesystem, image.display().to_string(), images.direct()))
-        }
-    })
-}
-
-pub(crate) fn path_of(location: &Location) -> &Path {
-    match location {
-        Location::Host(path) | Location::Image { path, .. } => path,
-    }
-}
-
-fn image_of(location: &Location) -> Option<&Path> {
-    match location {
-        Location::Host(_) => None,
-        Location::Image { image, .. } => Some(image),
-    }
-}
-
-/// Whether both locations are in one image, or the same file of the host.
-pub(crate) fn is_same_side(a: &Location, b: &Location) -> bool {
-    match (image_of(a), image_of(b)) {
-        (Some(a), Some(b)) => is_same_image(a, b),
-        (a, b) => a == b,
-    }
-}
 
 /// Whether a file can be an image. A slip of the pen, `disk.img` for `disk.img:/`, would replace it.
 fn is_disk(meta: &Meta) -> bool {
@@ -284,7 +79,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         all.extend(images.expand(std::slice::from_ref(from), access)?);
     }
     let sources = &all;
-    let existing = target.existing(path_of(to), Follow::Yes)?;
+    let existing = target.existing(to.path_inside(), Follow::Yes)?;
     if is_on_host && !arguments.force && existing.as_ref().is_some_and(is_disk) {
         refuse_to_destroy(&to.to_string(), "cp")
             .map_err(|why| why.with(&format!("; a file in it is {to}:/path")))?;
@@ -320,7 +115,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         Destination { location: to, is_directory, copied: HashSet::new(), made: Vec::new() };
     let copied = for_each(sources, |from| {
         let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { return Ok(()) };
-        let start = path_of(from);
+        let start = from.path_inside();
         let is_excluded = |path: &Path| fits_any(&patterns, start, path);
         let selection = Selection {
             exclude: if patterns.is_empty() { None } else { Some(&is_excluded) },
@@ -357,7 +152,7 @@ fn total_of(jobs: &[(&Location, Box<dyn Side>)], depth: Depth) -> u64 {
     let cancel = interrupt::cancel();
     let is_cancelled = || cancel.is_cancelled();
     let bytes = |(from, side): &(&Location, Box<dyn Side>)| {
-        diorite_copy::data_bytes(&**side, path_of(from), depth, &is_cancelled)
+        diorite_copy::data_bytes(&**side, from.path_inside(), depth, &is_cancelled)
     };
     jobs.iter().map(bytes).sum()
 }
@@ -391,7 +186,7 @@ fn copy_one(
 ) -> Result<()> {
     let &mut Destination { location: to, is_directory: to_is_directory, ref mut copied, ref mut made } =
         destination;
-    let (from_path, to_path) = (path_of(from), path_of(to));
+    let (from_path, to_path) = (from.path_inside(), to.path_inside());
     if let Location::Host(path) = from
         && is_standard(path)
     {
@@ -461,7 +256,7 @@ fn refuse_nesting(
     target: &Path,
     into: &Path,
 ) -> Result<()> {
-    let from_path = path_of(from);
+    let from_path = from.path_inside();
     let is_on_host = image_of(from).is_none() && image_of(to).is_none();
     if !is_on_host && !is_same_side(from, to) {
         return Ok(());
@@ -477,18 +272,4 @@ fn refuse_nesting(
         return Err(Failure::Failed(format!("{from}: not copied: {why}")));
     }
     Ok(())
-}
-
-/// The result of a copy as JSON.
-pub(crate) fn summary_json(command: &str, summary: &Summary) -> serde_json::Value {
-    json!({
-        "command": json_name(command.as_bytes()),
-        "files": summary.files,
-        "directories": summary.directories,
-        "others": summary.others,
-        "skipped": summary.skipped,
-        "failed": summary.failed,
-        "attributes_lost": summary.attributes_lost,
-        "bytes": summary.bytes,
-    })
 }

@@ -1,35 +1,31 @@
 //! A tree as a tar stream, in the pax format of POSIX.1-2001, with the extensions that GNU tar and star read: `SCHILY.xattr` and `SCHILY.acl`
 //! for extended attributes and access lists, and GNU sparse files 1.0.
 //!
-//! Where it sits: beside `archive.rs`, which reads such streams. Entries follow in the order of their names, so equal trees make equal
+//! Where it sits: beside `archive/`, which reads such streams. Entries follow in the order of their names, so equal trees make equal
 //! streams.
 
-use std::collections::{HashMap, HashSet};
+mod header;
+
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::{FileKind, Timestamp};
-use tar::{EntryType, Header};
+use diorite::FileKind;
+use tar::EntryType;
 
-use crate::acl_text;
-use crate::records::ACLS;
-use crate::tree::{Follow, Meta, ReadFile, Source};
+use crate::tree::{Entered, Follow, Item, Meta, ReadFile, Source, data_ranges};
 use crate::{Error, Summary, Watch};
+use header::{add_attribute, record, sparse_name};
 
 const BLOCK: u64 = 512;
 const CHUNK_BYTES: usize = 1 << 20;
 /// GNU tar pads streams to records of 20 blocks.
 const RECORD_BLOCKS: u64 = 20;
-/// Larger numbers do not fit into 7 octal digits.
-const OCTAL_MAX: u64 = 0o777_7777;
-/// Larger sizes and times do not fit into 11 octal digits.
-const LONG_OCTAL_MAX: u64 = 0o777_7777_7777;
 /// Holes below this size are stored as zeros: a map would take as much.
 const HOLE_MIN: u64 = 4096;
-/// The deepest level of a directory.
-const DEPTH_MAX: usize = 2048;
 
 /// Writes a tar stream.
 pub struct Packer<'a> {
@@ -44,17 +40,8 @@ pub struct Packer<'a> {
     memory: Vec<u8>,
 }
 
-impl std::fmt::Debug for Packer<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Packer")
-            .field("name", &self.name)
-            .field("summary", &self.summary)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A file on the way into the stream.
-struct Item<'s> {
+struct Entry<'s> {
     source: &'s dyn Source,
     path: PathBuf,
     /// Its name in the archive.
@@ -77,13 +64,13 @@ impl<'a> Packer<'a> {
     /// # Errors
     /// The stream cannot be written, `from` cannot be read, or the copy was cancelled.
     pub fn add(&mut self, source: &dyn Source, from: &Path, name: &[u8]) -> Result<(), Error> {
-        let mut seen = HashSet::new();
-        let mut waiting = vec![Item { source, path: from.to_owned(), name: name.to_vec(), depth: 0 }];
+        let mut entered = Entered::default();
+        let mut waiting = vec![Entry { source, path: from.to_owned(), name: name.to_vec(), depth: 0 }];
         while let Some(item) = waiting.pop() {
             if self.watch.is_cancelled() {
                 return Err(Error::Interrupted);
             }
-            match self.add_one(&item, &mut seen) {
+            match self.add_one(&item, &mut entered) {
                 Ok(below) => waiting.extend(below.into_iter().rev()),
                 Err(error)
                     if item.depth == 0
@@ -138,12 +125,8 @@ impl<'a> Packer<'a> {
     }
 
     /// Add one file. Returns the entries of a directory.
-    fn add_one<'s>(
-        &mut self,
-        item: &Item<'s>,
-        seen: &mut HashSet<(u64, u64)>,
-    ) -> Result<Vec<Item<'s>>, Error> {
-        let Item { source, path, name, .. } = item;
+    fn add_one<'s>(&mut self, item: &Entry<'s>, entered: &mut Entered) -> Result<Vec<Entry<'s>>, Error> {
+        let Entry { source, path, name, .. } = item;
         self.watch.entry(name);
         let meta = source.meta(path, Follow::No)?;
         let mut records = Vec::new();
@@ -152,7 +135,7 @@ impl<'a> Packer<'a> {
             add_attribute(&mut records, &attribute, &value);
         }
         if meta.kind == FileKind::Directory {
-            return self.add_directory(item, &meta, records, seen);
+            return self.add_directory(item, &meta, records, entered);
         }
         if meta.links > 1
             && let Some(first) = self.linked.get(&meta.identity).cloned()
@@ -193,21 +176,13 @@ impl<'a> Packer<'a> {
 
     fn add_directory<'s>(
         &mut self,
-        item: &Item<'s>,
+        item: &Entry<'s>,
         meta: &Meta,
         records: Vec<u8>,
-        seen: &mut HashSet<(u64, u64)>,
-    ) -> Result<Vec<Item<'s>>, Error> {
-        let Item { source, path, name, depth } = item;
-        let is_new = seen.insert(meta.identity) || source.may_repeat_directories();
-        if !is_new || *depth == DEPTH_MAX {
-            let why = if is_new {
-                "directories are nested too deep"
-            } else {
-                "it was copied already under another name, so the image is damaged"
-            };
-            return Err(Error::not_copied(source.name_of(path), why));
-        }
+        entered: &mut Entered,
+    ) -> Result<Vec<Entry<'s>>, Error> {
+        let Entry { source, path, name, depth } = item;
+        entered.enter(Item { source: *source, path, meta }, *depth)?;
         let names = source.names(path)?;
         let stored = [&**name, b"/"].concat();
         self.header(meta, &stored, EntryType::Directory, 0, b"", records)?;
@@ -216,7 +191,7 @@ impl<'a> Packer<'a> {
             self.summary.failed += 1;
             self.watch.failed(damage);
         }
-        let below = names.names.iter().map(|entry| Item {
+        let below = names.names.iter().map(|entry| Entry {
             source: *source,
             path: path.join(std::ffi::OsStr::from_bytes(entry)),
             name: [&**name, b"/", entry].concat(),
@@ -227,7 +202,7 @@ impl<'a> Packer<'a> {
 
     fn add_regular(
         &mut self,
-        item: &Item<'_>,
+        item: &Entry<'_>,
         meta: &Meta,
         file: &dyn ReadFile,
         mut records: Vec<u8>,
@@ -262,7 +237,7 @@ impl<'a> Packer<'a> {
         Ok(())
     }
 
-    fn add_data(&mut self, item: &Item<'_>, file: &dyn ReadFile, start: u64, len: u64) -> Result<(), Error> {
+    fn add_data(&mut self, item: &Entry<'_>, file: &dyn ReadFile, start: u64, len: u64) -> Result<(), Error> {
         let end = start + len;
         let mut at = start;
         while at < end {
@@ -296,141 +271,21 @@ impl<'a> Packer<'a> {
         }
         Ok(())
     }
-
-    /// Write the header of an entry, after a header with the records that do not fit into it.
-    fn header(
-        &mut self,
-        meta: &Meta,
-        name: &[u8],
-        kind: EntryType,
-        size: u64,
-        target: &[u8],
-        mut records: Vec<u8>,
-    ) -> Result<(), Error> {
-        let mut header = Header::new_ustar();
-        header.set_entry_type(kind);
-        header.set_mode(u32::from(meta.permissions));
-        let fits = |number: u64, most: u64| if number <= most { number } else { 0 };
-        for (keyword, id) in [("uid", meta.uid), ("gid", meta.gid)] {
-            if u64::from(id) > OCTAL_MAX {
-                record(&mut records, keyword, id.to_string().as_bytes());
-            }
-        }
-        header.set_uid(fits(meta.uid.into(), OCTAL_MAX));
-        header.set_gid(fits(meta.gid.into(), OCTAL_MAX));
-        if size > LONG_OCTAL_MAX {
-            record(&mut records, "size", size.to_string().as_bytes());
-        }
-        header.set_size(fits(size, LONG_OCTAL_MAX));
-        let seconds = u64::try_from(meta.modified.seconds).unwrap_or(0);
-        header.set_mtime(fits(seconds, LONG_OCTAL_MAX));
-        if meta.modified.nanoseconds != 0 || meta.modified.seconds != fits(seconds, LONG_OCTAL_MAX) as i64 {
-            record(&mut records, "mtime", time_text(meta.modified).as_bytes());
-        }
-        if matches!(kind, EntryType::Char | EntryType::Block) {
-            // The fields exist in this format.
-            let _ =
-                header.set_device_major(meta.device.0).and_then(|()| header.set_device_minor(meta.device.1));
-        }
-        let Some(fields) = header.as_ustar_mut() else { return Ok(()) };
-        if !put(&mut fields.name, name) {
-            record(&mut records, "path", name);
-        }
-        if !put(&mut fields.linkname, target) {
-            record(&mut records, "linkpath", target);
-        }
-        if !records.is_empty() {
-            let mut extended = Header::new_ustar();
-            extended.set_entry_type(EntryType::XHeader);
-            extended.set_mode(0o644);
-            extended.set_size(records.len() as u64);
-            if let Some(fields) = extended.as_ustar_mut() {
-                put(&mut fields.name, b"PaxHeaders/entry");
-            }
-            extended.set_cksum();
-            self.write(extended.as_bytes())?;
-            self.write(&records)?;
-            self.pad()?;
-        }
-        header.set_cksum();
-        self.write(header.as_bytes())
-    }
 }
 
 /// The operation of errors of the stream, which end the copy.
 const WRITE: &str = "write the archive";
 
-/// Put text into a field. Returns whether it fits, in ASCII; the start of it is put in any case.
-fn put(field: &mut [u8], text: &[u8]) -> bool {
-    let len = text.len().min(field.len());
-    field[..len].copy_from_slice(&text[..len]);
-    len == text.len() && text.is_ascii()
-}
-
-/// Add a record `LEN KEY=VALUE\n`; the length counts itself.
-fn record(records: &mut Vec<u8>, key: impl AsRef<[u8]>, value: &[u8]) {
-    let key = key.as_ref();
-    let rest = key.len() + value.len() + 3;
-    let mut len = rest + 1;
-    while len.to_string().len() + rest != len {
-        len = len.to_string().len() + rest;
-    }
-    records.extend(format!("{len} ").bytes());
-    records.extend([key, b"=", value].concat());
-    records.push(b'\n');
-}
-
-/// An extended attribute as a record.
-fn add_attribute(records: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let list = ACLS.iter().find(|(_, attribute)| *attribute == name);
-    if let Some((keyword, _)) = list
-        && let Some(text) = acl_text::to_text(value)
-    {
-        record(records, keyword, text.as_bytes());
-        return;
-    }
-    // As in GNU tar: the `=` of a name must not end the keyword.
-    let encoded = name.iter().flat_map(|byte| match byte {
-        b'%' => b"%25".to_vec(),
-        b'=' => b"%3D".to_vec(),
-        other => vec![*other],
-    });
-    record(records, [b"SCHILY.xattr.".to_vec(), encoded.collect()].concat(), value);
-}
-
-fn time_text(time: Timestamp) -> String {
-    let Timestamp { seconds, nanoseconds } = time;
-    // The fraction of a negative time counts away from zero.
-    let (sign, seconds, nanoseconds) = match (seconds < 0, nanoseconds) {
-        (true, 0) => ("-", seconds.unsigned_abs(), 0),
-        (true, fraction) => ("-", (seconds + 1).unsigned_abs(), 1_000_000_000 - fraction),
-        (false, fraction) => ("", seconds.unsigned_abs(), fraction),
-    };
-    if nanoseconds == 0 { format!("{sign}{seconds}") } else { format!("{sign}{seconds}.{nanoseconds:09}") }
-}
-
-/// The name of a sparse entry for programs that do not know them.
-fn sparse_name(name: &[u8]) -> Vec<u8> {
-    let at = name.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-    [&name[..at], b"GNUSparseFile.0/", &name[at..]].concat()
-}
-
 /// The data ranges of a file of `size` bytes; one range if its holes are small. A last empty range marks a hole at the end.
 fn map_of(file: &dyn ReadFile, size: u64) -> Result<Map, Error> {
     let mut map: Map = Vec::new();
-    let mut at = 0;
-    while at < size {
-        let Some((start, end)) = file.next_data(at)? else { break };
-        let (start, end) = (start.min(size), end.min(size));
-        if start >= end {
-            break;
-        }
+    for range in data_ranges(file, size) {
+        let Range { start, end } = range?;
         match map.last_mut() {
             Some((first, len)) if start - (*first + *len) < HOLE_MIN => *len = end - *first,
             None if start < HOLE_MIN => map.push((0, end)),
             _ => map.push((start, end - start)),
         }
-        at = end;
     }
     let end = map.last().map_or(0, |(start, len)| start + len);
     if end < size {
@@ -443,31 +298,4 @@ fn map_of(file: &dyn ReadFile, size: u64) -> Result<Map, Error> {
         }
     }
     Ok(map)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn length_of_a_record_counts_itself() {
-        let text = |key: &str, value: &str| {
-            let mut records = Vec::new();
-            record(&mut records, key, value.as_bytes());
-            String::from_utf8(records).unwrap()
-        };
-        assert_eq!(text("a", "b"), "6 a=b\n");
-        assert_eq!(text("path", "12"), "11 path=12\n");
-        assert_eq!(text("k", &"x".repeat(93)), format!("99 k={}\n", "x".repeat(93)));
-        assert_eq!(text("k", &"x".repeat(94)), format!("101 k={}\n", "x".repeat(94)));
-    }
-
-    #[test]
-    fn times_have_a_sign_and_a_fraction() {
-        let text = |seconds, nanoseconds| time_text(Timestamp { seconds, nanoseconds });
-        assert_eq!(text(5, 0), "5");
-        assert_eq!(text(5, 1), "5.000000001");
-        assert_eq!(text(-1, 500_000_000), "-0.500000000");
-        assert_eq!(text(-3, 0), "-3");
-    }
 }

@@ -1,6 +1,6 @@
 //! Pipes and devices of the host, read and written as streams.
 //!
-//! Where it sits: beside `host.rs`, which has the regular files.
+//! Where it sits: beside `mod.rs`, which has the regular files.
 #![allow(clippy::disallowed_methods, reason = "the files of the host are the other side of a copy")]
 
 use std::fs;
