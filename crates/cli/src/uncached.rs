@@ -10,6 +10,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use diorite_uncached::shared::counters::Counters;
 use diorite_uncached::{LIBRARY, preloadable, shared};
@@ -152,19 +153,30 @@ fn patterns(flag: &str, globs: &[OsString]) -> Result<OsString> {
     Ok(OsString::from_vec(lines))
 }
 
+/// The program, or 0 before it runs.
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
 /// Run a program. Signals of a terminal reach it and this process; others are forwarded.
 fn run(command: &mut Command) -> io::Result<ExitStatus> {
+    // Before the program runs, which may send a signal at once.
+    interrupt::act(Arc::new(|_| forward()));
     let mut child = command.spawn()?;
-    let pid = Pid::from_child(&child);
-    interrupt::act(Arc::new(move |_| {
-        let signal = match interrupt::last_signal() {
-            signal_hook::consts::SIGTERM => Signal::TERM,
-            signal_hook::consts::SIGHUP => Signal::HUP,
-            _ => return,
-        };
-        let _ = kill_process(pid, signal);
-    }));
+    CHILD.store(child.id() as i32, Ordering::SeqCst);
+    // A signal that came before.
+    forward();
     wait(&mut child)
+}
+
+/// Forward the last signal, if the program runs.
+fn forward() {
+    let signal = match interrupt::last_signal() {
+        signal_hook::consts::SIGTERM => Signal::TERM,
+        signal_hook::consts::SIGHUP => Signal::HUP,
+        _ => return,
+    };
+    if let Some(pid) = Pid::from_raw(CHILD.load(Ordering::SeqCst)) {
+        let _ = kill_process(pid, signal);
+    }
 }
 
 fn wait(child: &mut Child) -> io::Result<ExitStatus> {

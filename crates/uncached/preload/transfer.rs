@@ -11,7 +11,7 @@ pub(crate) const POSITION: i64 = -1;
 
 /// Shorter transfers go through windows: a read with `RWF_DONTCACHE` drops whole pages of the cache, of which the next
 /// read needs the rest, and a write begins writeback at once.
-const FLAGGED_MIN: usize = 64 << 10;
+const FLAGGED_MIN: usize = 256 << 10;
 /// Longer transfers would need all windows.
 const WINDOWS_BYTES_MAX: u64 = 16 << 20;
 /// The assumed length of a vector, which only the kernel reads.

@@ -4,7 +4,7 @@
 //! range. When it is settled, it is written back if needed, and its pages that were not cached before are dropped. A window is
 //! settled when its file is closed, when it is the oldest one and another one is needed, and when the process ends.
 //!
-//! Dirty windows of a closed file are written back in the background through a second descriptor, so that a close does not wait.
+//! Dirty windows of closed files are written back together, through second descriptors, so that a close does not wait for the disk.
 //!
 //! Invariants:
 //! 1. A window has a descriptor of its file; before use, it is checked that the descriptor still refers to that file.
@@ -16,13 +16,13 @@ use crate::sys::{self, PAGE_BYTES};
 
 pub(crate) const WINDOW_BYTES: u64 = 2 << 20;
 const PAGES: usize = (WINDOW_BYTES / PAGE_BYTES) as usize;
-const WINDOWS: usize = 48;
+const WINDOWS: usize = 160;
 /// The kernel reads ahead at most this many windows of a file that is read in order.
 const AHEAD: u64 = 8;
 /// The kernel reads at most this much around other reads.
 const AROUND_BYTES: u64 = 512 << 10;
-/// The number of closed files that are written back.
-const OWNED_MAX: usize = 16;
+/// The number of closed files that are written back together, which is much faster than one by one.
+const OWNED_MAX: usize = 96;
 /// Programs that count descriptors see theirs only.
 const OWNED_FROM: i32 = 900;
 
@@ -61,6 +61,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
+    #[expect(clippy::large_stack_arrays, reason = "of a static, and evaluated by the compiler")]
     pub(crate) const fn new() -> Self {
         Self { all: [FREE; WINDOWS], last_sequence: 0 }
     }
@@ -153,7 +154,6 @@ impl Windows {
                     owned = self.reopen(file);
                 }
                 if let Some(fd) = owned {
-                    sys::begin_writeback(fd, window.start, window.len);
                     self.all[index] = Window { fd, is_owned: true, ..window };
                     continue;
                 }
@@ -164,12 +164,8 @@ impl Windows {
 
     /// A second descriptor of a file.
     fn reopen(&mut self, file: &File) -> Option<i32> {
-        if self.owned_files() >= OWNED_MAX
-            && let Some(oldest) =
-                self.all.iter().filter(|window| window.is_owned).min_by_key(|window| window.sequence)
-        {
-            let fd = oldest.fd;
-            self.settle_owned(|window| window.fd == fd);
+        if self.owned_files() >= OWNED_MAX {
+            self.settle_owned(|_| true);
         }
         let low = sys::open(ProcPath::of(file.fd).bytes(), 0)?;
         let fd = sys::duplicate(low, OWNED_FROM);
@@ -193,6 +189,7 @@ impl Windows {
 
     /// Settle the windows of closed files that `fits` selects, and close their descriptors.
     fn settle_owned(&mut self, fits: impl Fn(&Window) -> bool) {
+        self.begin_writeback(|window| window.is_owned && fits(window));
         for index in 0..WINDOWS {
             if self.all[index].is_owned && fits(&self.all[index]) {
                 self.settle(index);
@@ -215,8 +212,19 @@ impl Windows {
         self.settle_owned(|window| (first..=last).contains(&window.fd.unsigned_abs()));
     }
 
+    /// Begin to write back all dirty windows that `fits` selects, so that they are written at once.
+    fn begin_writeback(&self, fits: impl Fn(&Window) -> bool) {
+        for window in self.all.iter().filter(|window| window.sequence > 0 && window.is_dirty && fits(window))
+        {
+            if File::key_of(window.fd) == Some(window.key) {
+                sys::begin_writeback(window.fd, window.start, window.len);
+            }
+        }
+    }
+
     /// Settle everything.
     pub(crate) fn settle_all(&mut self) {
+        self.begin_writeback(|_| true);
         for index in 0..WINDOWS {
             self.settle(index);
         }
@@ -230,7 +238,7 @@ impl Windows {
                 sys::close(fd);
             }
         }
-        self.all = [FREE; WINDOWS];
+        self.all.fill(FREE);
     }
 
     fn settle(&mut self, index: usize) {
