@@ -1,5 +1,6 @@
-//! Commands that change attributes of files: chmod, chown, touch, truncate.
+//! Commands that change attributes of files: chmod, chown, touch.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use diorite::{
@@ -8,7 +9,7 @@ use diorite::{
 use diorite_files::{Accounts, ModeChange, Ownership, parse_time};
 use serde_json::json;
 
-use crate::args::{Chmod, Chown, Touch, Truncate};
+use crate::args::{Chmod, Chown, Touch};
 use crate::each::{for_each, in_image, report};
 use crate::entry::{mode_text, walked, whole};
 use crate::failure::{Failure, Result};
@@ -16,7 +17,6 @@ use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
 use crate::output::{Output, json_path};
-use crate::size::Size;
 
 /// A wrong argument.
 fn usage(wrong: &diorite_files::Wrong) -> Failure {
@@ -65,6 +65,40 @@ fn each_file(
     whole(is_partial)
 }
 
+/// The attributes of the file that an option names. `paths` are changed by the command.
+pub(crate) fn reference_of(
+    reference: &Location,
+    paths: &[Location],
+    images: &mut Images,
+) -> Result<Attributes> {
+    let (image, path) = in_image(reference)?;
+    let is_changed =
+        paths.iter().any(|location| crate::location::is_same_image(location.in_image().0, image));
+    let access = if is_changed { Access::ReadWrite } else { Access::ReadOnly };
+    let found = images.open(image, access)?.metadata(path);
+    found.map_err(Failure::map(reference, "look up"))
+}
+
+/// The files to change, and the attributes of `--reference`. With it, the first word is a file, too.
+fn with_reference(
+    reference: Option<&Location>,
+    first: &OsStr,
+    paths: &[Location],
+    images: &mut Images,
+) -> Result<(Vec<Location>, Option<Attributes>)> {
+    let Some(reference) = reference else {
+        return Ok((images.expand(paths, Access::ReadWrite)?, None));
+    };
+    let first = Location::parse(Path::new(first));
+    let paths: Vec<Location> = std::iter::once(first).chain(paths.iter().cloned()).collect();
+    let found = reference_of(reference, &paths, images)?;
+    Ok((images.expand(&paths, Access::ReadWrite)?, Some(found)))
+}
+
+fn text_of(word: &OsStr) -> Result<&str> {
+    word.to_str().ok_or_else(|| Failure::Usage(format!("{}: it must be text in UTF-8", word.display())))
+}
+
 /// The process's umask: clauses of chmod without a class keep to it.
 fn umask() -> u16 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
@@ -79,10 +113,16 @@ fn name_of(location: &Location, path: &Path) -> String {
 }
 
 pub(crate) fn chmod(arguments: &Chmod, images: &mut Images, output: &mut Output) -> Result<()> {
-    let change = ModeChange::parse(&arguments.mode).map_err(|wrong| usage(&wrong))?;
+    let (paths, reference) =
+        with_reference(arguments.reference.as_ref(), &arguments.mode, &arguments.paths, images)?;
+    let mode = match &reference {
+        Some(found) => format!("{:05o}", found.permissions),
+        None => text_of(&arguments.mode)?.to_owned(),
+    };
+    let change = ModeChange::parse(&mode).map_err(|wrong| usage(&wrong))?;
     let umask = umask();
     let mut files = Vec::new();
-    let done = for_each(&images.expand(&arguments.paths, Access::ReadWrite)?, |location| {
+    let done = for_each(&paths, |location| {
         let filesystem = images.open(in_image(location)?.0, Access::ReadWrite)?;
         each_file(&filesystem, location, arguments.recursive, true, &mut |file| {
             if file.is_below && file.attributes.kind == FileKind::Symlink {
@@ -108,11 +148,16 @@ pub(crate) fn chmod(arguments: &Chmod, images: &mut Images, output: &mut Output)
 }
 
 pub(crate) fn chown(arguments: &Chown, images: &mut Images, output: &mut Output) -> Result<()> {
+    let (paths, reference) =
+        with_reference(arguments.reference.as_ref(), &arguments.owner, &arguments.paths, images)?;
     let mut files = Vec::new();
-    let done = for_each(&images.expand(&arguments.paths, Access::ReadWrite)?, |location| {
+    let done = for_each(&paths, |location| {
         let filesystem = images.open(in_image(location)?.0, Access::ReadWrite)?;
         let accounts = Accounts::of(&filesystem);
-        let owner = Ownership::parse(&arguments.owner, &accounts).map_err(|wrong| usage(&wrong))?;
+        let owner = match &reference {
+            Some(found) => Ownership { uid: Some(found.owner.uid), gid: Some(found.owner.gid) },
+            None => Ownership::parse(text_of(&arguments.owner)?, &accounts).map_err(|wrong| usage(&wrong))?,
+        };
         let from = arguments.from.as_deref().map(|text| Ownership::parse(text, &accounts));
         let from = from.transpose().map_err(|wrong| usage(&wrong))?.unwrap_or_default();
         each_file(&filesystem, location, arguments.recursive, !arguments.no_dereference, &mut |file| {
@@ -145,7 +190,7 @@ pub(crate) fn chown(arguments: &Chown, images: &mut Images, output: &mut Output)
 }
 
 /// Make an empty file if there is none. Returns whether the file exists then.
-fn make_if_missing(
+pub(crate) fn make_if_missing(
     filesystem: &Filesystem,
     location: &Location,
     path: &Path,
@@ -189,6 +234,25 @@ fn stamp(text: &str) -> Result<Timestamp> {
     parse_time(&format!("{year}-{month}-{day} {hour}:{minute}:{seconds}")).map_err(|_| wrong())
 }
 
+/// Reject times that the inode cannot hold; it would get the nearest time that it can.
+fn refuse_time_out_of_range(node: &NodeRef, location: &Location, changes: &SetAttributes) -> Result<()> {
+    for time in [changes.accessed, changes.modified] {
+        let Some(SetTime::To(time)) = time else { continue };
+        let stored = node.time_as_stored(time).seconds;
+        if stored != time.seconds {
+            let (side, year) = match stored {
+                ..0 => ("before", 1901),
+                _ if stored == i64::from(i32::MAX) => ("after", 2038),
+                _ => ("after", 2446),
+            };
+            return Err(Failure::Failed(format!(
+                "{location}: cannot set the times: its inode holds no time {side} {year}; choose another time"
+            )));
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn touch(arguments: &Touch, images: &mut Images, output: &mut Output) -> Result<()> {
     let given = match (&arguments.date, &arguments.stamp) {
         (Some(date), _) => Some(parse_time(date).map_err(|wrong| usage(&wrong))?),
@@ -198,12 +262,7 @@ pub(crate) fn touch(arguments: &Touch, images: &mut Images, output: &mut Output)
     let paths = images.expand(&arguments.paths, Access::ReadWrite)?;
     let times = match &arguments.reference {
         Some(reference) => {
-            let (image, path) = in_image(reference)?;
-            let is_changed =
-                paths.iter().any(|location| crate::location::is_same_image(location.in_image().0, image));
-            let access = if is_changed { Access::ReadWrite } else { Access::ReadOnly };
-            let filesystem = images.open(image, access)?;
-            let found = filesystem.metadata(path).map_err(Failure::map(reference, "look up"))?;
+            let found = reference_of(reference, &paths, images)?;
             (SetTime::To(found.accessed), SetTime::To(found.modified))
         }
         None => given.map_or((SetTime::Now, SetTime::Now), |time| (SetTime::To(time), SetTime::To(time))),
@@ -220,6 +279,11 @@ pub(crate) fn touch(arguments: &Touch, images: &mut Images, output: &mut Output)
         let filesystem = images.open(image, Access::ReadWrite)?;
         let no_create = arguments.no_create || arguments.no_dereference;
         let is_link = arguments.no_dereference && filesystem.symlink_metadata(path).is_ok();
+        let node = if is_link { filesystem.resolve_link(path) } else { filesystem.resolve(path) };
+        // A new file is like the root in this.
+        let node =
+            node.or_else(|_| filesystem.resolve("/")).map_err(Failure::map(location, "set the times"))?;
+        refuse_time_out_of_range(&node, location, &changes)?;
         if !is_link && !make_if_missing(&filesystem, location, path, no_create)? {
             return Ok(());
         }
@@ -232,100 +296,9 @@ pub(crate) fn touch(arguments: &Touch, images: &mut Images, output: &mut Output)
     report(arguments.common.reporting, done, output, || json!({ "command": "touch", "touched": files }))
 }
 
-/// The size of a file after truncate(1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NewSize {
-    how: char,
-    bytes: u64,
-}
-
-impl NewSize {
-    fn parse(text: &str) -> Result<Self> {
-        let how = text.chars().next().filter(|first| "+-<>/%".contains(*first));
-        let bytes: Size = text[how.map_or(0, char::len_utf8)..].parse().map_err(Failure::Usage)?;
-        let how = how.unwrap_or('=');
-        if "/%".contains(how) && bytes.0 == 0 {
-            return Err(Failure::Usage(format!(
-                "{text}: division by zero; round to a multiple of 1 or more"
-            )));
-        }
-        Ok(Self { how, bytes: bytes.0 })
-    }
-
-    /// The size of a file that has `now` bytes; `None` if it is too large.
-    fn of(self, now: u64) -> Option<u64> {
-        let bytes = self.bytes;
-        match self.how {
-            '+' => now.checked_add(bytes),
-            '-' => Some(now.saturating_sub(bytes)),
-            '<' => Some(now.min(bytes)),
-            '>' => Some(now.max(bytes)),
-            '/' => Some(now / bytes * bytes),
-            '%' => now.div_ceil(bytes).checked_mul(bytes),
-            _ => Some(bytes),
-        }
-    }
-}
-
-pub(crate) fn truncate(arguments: &Truncate, images: &mut Images, output: &mut Output) -> Result<()> {
-    let size = arguments.size.as_deref().map(NewSize::parse).transpose()?;
-    if arguments.reference.is_some() && size.is_some_and(|size| size.how == '=') {
-        return Err(Failure::Usage(
-            "--size: with --reference it must be relative; write +SIZE or -SIZE".to_owned(),
-        ));
-    }
-    let paths = images.expand(&arguments.paths, Access::ReadWrite)?;
-    let reference = match &arguments.reference {
-        Some(reference) => {
-            let (image, path) = in_image(reference)?;
-            let is_changed =
-                paths.iter().any(|location| crate::location::is_same_image(location.in_image().0, image));
-            let access = if is_changed { Access::ReadWrite } else { Access::ReadOnly };
-            let found = images.open(image, access)?.metadata(path);
-            Some(found.map_err(Failure::map(reference, "look up"))?.size)
-        }
-        None => None,
-    };
-    let mut files = Vec::new();
-    let done = for_each(&paths, |location| {
-        let (image, path) = in_image(location)?;
-        let filesystem = images.open(image, Access::ReadWrite)?;
-        if !make_if_missing(&filesystem, location, path, arguments.no_create)? {
-            return Ok(());
-        }
-        let failure = |error| Failure::of(location, "set the size", &error);
-        let file = filesystem.open_options().write(true).open(path).map_err(failure)?;
-        let now = reference.unwrap_or_else(|| file.size());
-        let wanted = size.map_or(Some(now), |size| size.of(now));
-        let wanted = wanted.ok_or_else(|| {
-            let most = filesystem.max_file_size();
-            Failure::Failed(format!(
-                "{location}: cannot set the size: a file on this volume has at most {most} bytes"
-            ))
-        })?;
-        file.set_len(wanted).map_err(failure)?;
-        files.push(json!({ "path": json_path(path), "size": wanted }));
-        Ok(())
-    });
-    report(arguments.common.reporting, done, output, || json!({ "command": "truncate", "files": files }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_those_of_truncate() {
-        let size = |text: &str, now| NewSize::parse(text).unwrap().of(now);
-        assert_eq!(size("5K", 1), Some(5120));
-        assert_eq!(size("+5", 1), Some(6));
-        assert_eq!(size("-5", 1), Some(0));
-        assert_eq!((size("<5", 9), size("<5", 3)), (Some(5), Some(3)));
-        assert_eq!((size(">5", 9), size(">5", 3)), (Some(9), Some(5)));
-        assert_eq!((size("/4", 9), size("%4", 9), size("%4", 8)), (Some(8), Some(12), Some(8)));
-        assert_eq!(size("+2", u64::MAX), None);
-        assert!(NewSize::parse("/0").is_err() && NewSize::parse("").is_err() && NewSize::parse("é").is_err());
-    }
 
     #[test]
     fn stamps_are_those_of_posix() {

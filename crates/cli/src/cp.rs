@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use diorite::{Access, DirectIo, FileKind};
 use diorite_copy::{
-    Clobber, Copier, CopyOptions, Depth, Follow, Meta, OnFailure, Rehearsal, Selected, Selection, Side, Sink,
-    Source, StandardInput, Sync, is_within,
+    Clobber, Copier, CopyOptions, Data, Depth, Exclude, Follow, Meta, OnFailure, Rehearsal, Selected,
+    Selection, Side, Sink, Source, StandardInput, Sync, is_within,
 };
-use diorite_files::{Accounts, Ownership, Pattern};
+use diorite_files::{Accounts, Exclusions, Ownership};
 
 use crate::args::{Cp, HolesKept};
 use crate::blocks;
@@ -23,11 +23,15 @@ use crate::location::Location;
 use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays};
 use crate::sides::{image_of, is_same_side, open_side, summary_json};
-use crate::verified::{fits_any, verify};
+use crate::verified::verify;
 
-/// Whether a file can be an image. A slip of the pen, `disk.img` for `disk.img:/`, would replace it.
-fn is_disk(meta: &Meta) -> bool {
-    matches!(meta.kind, FileKind::Regular | FileKind::BlockDevice)
+/// Reject a destination on the host that is an image. A slip of the pen, `disk.img` for `disk.img:/`, would replace it.
+fn refuse_to_replace_disk(to: &Location, target: &dyn Sink) -> Result<()> {
+    let can_be_disk = |meta: Meta| matches!(meta.kind, FileKind::Regular | FileKind::BlockDevice);
+    if !target.existing(to.path_inside(), Follow::Yes)?.is_some_and(can_be_disk) {
+        return Ok(());
+    }
+    refuse_to_destroy(&to.to_string(), "cp").map_err(|why| why.with(&format!("; a file in it is {to}:/path")))
 }
 
 /// The destination and the sources.
@@ -43,16 +47,50 @@ fn operands(arguments: &Cp) -> Result<(&Location, &[Location])> {
 fn options_of(arguments: &Cp) -> CopyOptions {
     let HolesKept = arguments.sparse;
     let recursive = arguments.recursive || arguments.archive;
+    // Only a copy of trees copies links as links. Directories are refused before.
+    let keeps_links = arguments.no_dereference || arguments.links_only;
     CopyOptions {
         clobber: match (arguments.no_clobber, arguments.update) {
             (true, _) => Clobber::Keep,
             (_, true) => Clobber::KeepNewer,
             _ => Clobber::Replace,
         },
-        depth: if recursive { Depth::Tree } else { Depth::File },
+        depth: if recursive || keeps_links || arguments.link { Depth::Tree } else { Depth::File },
+        data: if arguments.link { Data::Link } else { Data::Copy },
         sync: if arguments.no_sync { Sync::Never } else { Sync::AtEnd },
         on_failure: OnFailure::GoOn,
     }
+}
+
+/// Reject hard links from one image to another.
+fn refuse_impossible(arguments: &Cp, to: &Location, sources: &[Location]) -> Result<()> {
+    let is_other = |from: &&Location| image_of(from).is_none() || !is_same_side(from, to);
+    match sources.iter().find(is_other) {
+        Some(from) if arguments.link => Err(Failure::Usage(format!(
+            "{from}: not linked to {to}: a hard link cannot lead to another image or to the host; leave out -l"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the sources become entries of `to`. Fails if they must and `to` is no directory.
+fn is_directory_to_copy_into(
+    arguments: &Cp,
+    to: &Location,
+    target: &dyn Sink,
+    sources: usize,
+) -> Result<bool> {
+    let existing = target.existing(to.path_inside(), Follow::Yes)?;
+    let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
+    let is_directory = is_directory && !arguments.no_target_directory;
+    if (arguments.target_directory.is_some() || arguments.parents) && !is_directory {
+        let why = "it is not a directory; make it with `diorite mkdir -p`";
+        return Err(Failure::Failed(format!("{to}: cannot copy into it: {why}")));
+    }
+    if sources > 1 && !is_directory {
+        return Err(Failure::Usage(format!("{to}: several sources need a directory as destination")));
+    }
+    Ok(is_directory)
 }
 
 pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Result<()> {
@@ -70,6 +108,7 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         }
         return cat(sources, images, output);
     }
+    refuse_impossible(arguments, to, sources)?;
     // A second signal must not leave a half-written file on the host.
     interrupt::is_changing();
     let target = open_side(to, Access::ReadWrite, sources, images)?;
@@ -79,20 +118,10 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
         all.extend(images.expand(std::slice::from_ref(from), access)?);
     }
     let sources = &all;
-    let existing = target.existing(to.path_inside(), Follow::Yes)?;
-    if is_on_host && !arguments.force && existing.as_ref().is_some_and(is_disk) {
-        refuse_to_destroy(&to.to_string(), "cp")
-            .map_err(|why| why.with(&format!("; a file in it is {to}:/path")))?;
+    if is_on_host && !arguments.force {
+        refuse_to_replace_disk(to, &*target)?;
     }
-    let is_directory = existing.is_some_and(|meta| meta.kind == FileKind::Directory);
-    let is_directory = is_directory && !arguments.no_target_directory;
-    if arguments.target_directory.is_some() && !is_directory {
-        let why = "it is not a directory; make it with `diorite mkdir -p`";
-        return Err(Failure::Failed(format!("{to}: cannot copy into it: {why}")));
-    }
-    if sources.len() > 1 && !is_directory {
-        return Err(Failure::Usage(format!("{to}: several sources need a directory as destination")));
-    }
+    let is_directory = is_directory_to_copy_into(arguments, to, &*target, sources.len())?;
     let owner = owner_of(arguments, to, images)?;
     let rehearsal = Rehearsal::new(&*target, []);
     let sink: &dyn Sink = if arguments.dry_run { &rehearsal } else { &*target };
@@ -110,15 +139,25 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     };
     let progress = CopyProgress::new(total, interrupt::cancel(), says);
     let mut copier = Copier::new(sink, options, &progress);
-    let patterns: Vec<Pattern> = arguments.exclude.iter().map(|text| Pattern::new(text)).collect();
+    let exclusions = Exclusions::new(&arguments.excluding.exclude);
+    let parents = if arguments.parents { Parents::Copied } else { Parents::LeftOut };
     let mut destination =
-        Destination { location: to, is_directory, copied: HashSet::new(), made: Vec::new() };
+        Destination { location: to, is_directory, parents, copied: HashSet::new(), made: Vec::new() };
     let copied = for_each(sources, |from| {
         let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { return Ok(()) };
         let start = from.path_inside();
-        let is_excluded = |path: &Path| fits_any(&patterns, start, path);
+        refuse_directory_without_r(arguments, &**side, from)?;
+        let name = name_of(start).unwrap_or_default();
+        let exclude = |path: &Path, is_directory: &dyn Fn() -> bool| {
+            let below = path.strip_prefix(start).unwrap_or(path);
+            exclusions.leave_out(Path::new(&name), below, is_directory)
+        };
+        let is_directory = || side.meta(start, Follow::No).is_ok_and(|meta| meta.kind == FileKind::Directory);
+        if exclude(start, &is_directory) {
+            return Ok(());
+        }
         let selection = Selection {
-            exclude: if patterns.is_empty() { None } else { Some(&is_excluded) },
+            exclude: if exclusions.is_empty() { None } else { Some(&exclude as &Exclude<'_>) },
             follow_links: arguments.dereference,
             one_filesystem: arguments.one_file_system,
             uid: owner.uid,
@@ -167,10 +206,18 @@ fn owner_of(arguments: &Cp, to: &Location, images: &mut Images) -> Result<Owners
     Ownership::parse(text, &accounts).map_err(|wrong| Failure::Usage(format!("--chown {wrong}")))
 }
 
+/// Whether a copy is below its parents, as `cp --parents` makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parents {
+    LeftOut,
+    Copied,
+}
+
 /// The destination of a copy.
 struct Destination<'a> {
     location: &'a Location,
     is_directory: bool,
+    parents: Parents,
     /// The identities of the copied files and directories.
     copied: HashSet<(u64, u64)>,
     /// Each source and its copy.
@@ -184,8 +231,13 @@ fn copy_one(
     from: &Location,
     destination: &mut Destination<'_>,
 ) -> Result<()> {
-    let &mut Destination { location: to, is_directory: to_is_directory, ref mut copied, ref mut made } =
-        destination;
+    let &mut Destination {
+        location: to,
+        is_directory: to_is_directory,
+        parents,
+        ref mut copied,
+        ref mut made,
+    } = destination;
     let (from_path, to_path) = (from.path_inside(), to.path_inside());
     if let Location::Host(path) = from
         && is_standard(path)
@@ -200,6 +252,12 @@ fn copy_one(
         return Ok(copier.copy_stream(&mut StandardInput::new()?, name, &StandardInput::meta(), to_path)?);
     }
     let target: PathBuf = match name_of(from_path) {
+        _ if parents == Parents::Copied => {
+            let below = path_below_root(from_path)
+                .ok_or_else(|| Failure::Usage(format!("{from}: --parents needs a path without `..`")))?;
+            copier.copy_parents(source, from_path, to_path, &below)?;
+            to_path.join(below)
+        }
         Some(name) if to_is_directory => to_path.join(name),
         Some(_) => to_path.to_owned(),
         // A source without a name: its content is copied into the destination.
@@ -227,6 +285,26 @@ fn copy_one(
     Ok(())
 }
 
+/// The path without `/` and `.`; `None` if it has `..` or no name.
+fn path_below_root(path: &Path) -> Option<PathBuf> {
+    let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    let below: PathBuf = path.components().filter(is_name).collect();
+    let leads_up = below.components().any(|part| part == Component::ParentDir);
+    (!leads_up && !below.as_os_str().is_empty()).then_some(below)
+}
+
+/// Reject a directory that is not copied recursively. Copies of links and hard links look like copies of trees below.
+fn refuse_directory_without_r(arguments: &Cp, side: &dyn Side, from: &Location) -> Result<()> {
+    if arguments.recursive || arguments.archive || is_standard(from.path_inside()) {
+        return Ok(());
+    }
+    let meta = side.meta(from.path_inside(), Follow::No)?;
+    if meta.kind == FileKind::Directory {
+        return Err(Failure::Failed(format!("{from}: not copied: it is a directory; use -r")));
+    }
+    Ok(())
+}
+
 /// An example of a file name in a directory.
 fn example(directory: &Location) -> String {
     let text = directory.to_string();
@@ -235,7 +313,7 @@ fn example(directory: &Location) -> String {
 
 /// The file name of a path. For `..` on the host it is the name of that directory. The root of an image has none. `DIR/.` has none either,
 /// because it stands for the content of the directory, as in cp(1).
-fn name_of(path: &Path) -> Option<std::ffi::OsString> {
+pub(crate) fn name_of(path: &Path) -> Option<std::ffi::OsString> {
     let bytes = path.as_os_str().as_bytes();
     if bytes == b"." || bytes.ends_with(b"/.") {
         return None;

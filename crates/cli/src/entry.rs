@@ -58,7 +58,12 @@ pub(crate) fn kind_name(kind: FileKind) -> &'static str {
 
 /// Kind and permissions in the form of `ls -l`.
 pub(crate) fn mode_text(attributes: &Attributes) -> String {
-    let kind = match attributes.kind {
+    mode_of(attributes.kind, attributes.permissions)
+}
+
+/// The same of a kind and permissions.
+pub(crate) fn mode_of(kind: FileKind, mode: u16) -> String {
+    let kind = match kind {
         FileKind::Regular => '-',
         FileKind::Directory => 'd',
         FileKind::Symlink => 'l',
@@ -67,7 +72,6 @@ pub(crate) fn mode_text(attributes: &Attributes) -> String {
         FileKind::Fifo => 'p',
         FileKind::Socket => 's',
     };
-    let mode = attributes.permissions;
     let mut text = String::from(kind);
     for (shift, special, with, without) in
         [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]

@@ -19,6 +19,8 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::foreign;
+use crate::inside::Inside;
+use crate::stdout;
 
 /// Failures of parts of a command, after which the command continued.
 static PARTIAL: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -144,7 +146,7 @@ impl Failure {
             }
             Self::Usage(text) => {
                 complain(text);
-                print_error("Try 'diorite help'.");
+                print_error(if Inside::current().is_some() { "Try 'help'." } else { "Try 'diorite help'." });
                 ExitCode::from(2)
             }
             Self::Reported => ExitCode::FAILURE,
@@ -303,6 +305,9 @@ fn cure_of(kind: ErrorKind) -> &'static str {
 
 impl From<diorite_copy::Error> for Failure {
     fn from(error: diorite_copy::Error) -> Self {
+        if matches!(error, diorite_copy::Error::Interrupted) && stdout::has_lost_reader() {
+            return Self::OutputClosed;
+        }
         let text = match &error {
             diorite_copy::Error::Host { path, what, source } => {
                 format!("{}: cannot {what}: {}", path.display(), reason(source))

@@ -1,5 +1,7 @@
 //! `find`: the expression is read by `diorite-files`; here is what its actions print.
 
+mod format;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,7 @@ use crate::images::Images;
 use crate::interrupt;
 use crate::location::Location;
 use crate::output::{Output, local_time};
+use format::{Format, Shown};
 
 /// The current time.
 fn now() -> Timestamp {
@@ -61,7 +64,11 @@ pub(crate) fn find(arguments: &Find, images: &mut Images, output: &mut Output) -
         let expression =
             Expression::parse(&words, &given).map_err(|wrong| Failure::Usage(wrong.to_string()))?;
         let files = json.then_some(&mut files);
+        let formats = expression.formats.iter().map(|text| Format::parse(text)).collect::<Result<_>>()?;
         let mut search = Search {
+            formats,
+            start: path,
+            depth: 0,
             filesystem: &filesystem,
             accounts: &accounts,
             image,
@@ -80,6 +87,11 @@ pub(crate) fn find(arguments: &Find, images: &mut Images, output: &mut Output) -
 
 /// A search below a path.
 struct Search<'a> {
+    /// The formats of the expression.
+    formats: Vec<Format>,
+    start: &'a Path,
+    /// The depth of the current entry.
+    depth: usize,
     filesystem: &'a Filesystem,
     accounts: &'a Accounts,
     image: &'a Path,
@@ -137,6 +149,7 @@ impl Search<'_> {
         if entry.depth < expression.depth_min || entry.depth > expression.depth_max {
             return Ok(false);
         }
+        self.depth = entry.depth;
         let filesystem = self.filesystem;
         match expression.evaluate(filesystem, entry, &mut |action, found| self.act(action, found)) {
             Ok(_) => Ok(false),
@@ -162,7 +175,7 @@ impl Search<'_> {
                     _ => self.filesystem.remove_file(found.path())?,
                 }
             }
-            Action::Print | Action::Print0 | Action::List if self.files.is_some() => {
+            Action::Print | Action::Print0 | Action::List | Action::Format(_) if self.files.is_some() => {
                 let name = found.path().file_name().unwrap_or(OsStr::new("/"));
                 let name = std::os::unix::ffi::OsStrExt::as_bytes(name);
                 let entry = json_entry(self.filesystem, found.path(), name, found.metadata()?);
@@ -179,6 +192,18 @@ impl Search<'_> {
                 self.output.bytes(b"\0")?;
             }
             Action::List => self.list(found)?,
+            Action::Format(format) => {
+                let shown = Shown {
+                    filesystem: self.filesystem,
+                    accounts: self.accounts,
+                    image: self.image,
+                    start: self.start,
+                    depth: self.depth,
+                    is_terminal: self.output.is_terminal(),
+                };
+                let text = self.formats[format].text(found, &shown)?;
+                self.output.bytes(&text)?;
+            }
         }
         Ok(true)
     }

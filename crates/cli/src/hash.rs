@@ -1,4 +1,6 @@
-//! The command hash: checksums of files, as sha256sum prints them.
+//! The command hash: checksums of files, as sha256sum prints and checks them.
+
+mod check;
 
 use std::path::Path;
 
@@ -16,20 +18,34 @@ use crate::interrupt;
 use crate::location::Location;
 use crate::output::{Output, hex, json_path};
 
-/// The checksum of a file, in hexadecimal digits.
-fn digest(file: &File, algorithm: Algorithm, at: &Location) -> Result<String> {
-    match algorithm {
-        Algorithm::Sha256 => digest_with(file, Sha256::new(), at),
-        Algorithm::Sha512 => digest_with(file, Sha512::new(), at),
-    }
+/// A regular file, open for its checksum.
+struct Hashing {
+    file: File,
+    at: Location,
 }
 
-fn digest_with<D: Digest>(file: &File, mut state: D, at: &Location) -> Result<String> {
-    for_each_chunk(file, at, |chunk| {
-        state.update(chunk);
-        Ok(())
-    })?;
-    Ok(hex(state.finalize()))
+impl Hashing {
+    fn of(location: &Location, images: &mut Images) -> Result<Self> {
+        let direct = images.direct().unwrap_or(DirectIo::Preferred);
+        let filesystem = images.open(in_image(location)?.0, Access::ReadOnly)?;
+        Ok(Self { file: opened(&filesystem, location, direct)?, at: location.clone() })
+    }
+
+    /// The checksum, in hexadecimal digits.
+    fn digest(&self, algorithm: Algorithm) -> Result<String> {
+        match algorithm {
+            Algorithm::Sha256 => self.digest_with(Sha256::new()),
+            Algorithm::Sha512 => self.digest_with(Sha512::new()),
+        }
+    }
+
+    fn digest_with<D: Digest>(&self, mut state: D) -> Result<String> {
+        for_each_chunk(&self.file, &self.at, |chunk| {
+            state.update(chunk);
+            Ok(())
+        })?;
+        Ok(hex(state.finalize()))
+    }
 }
 
 /// A name as sha256sum prints it. The line of a name with escapes begins with a backslash.
@@ -47,16 +63,17 @@ fn escaped(name: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn hash(arguments: &Hash, images: &mut Images, output: &mut Output) -> Result<()> {
+    if arguments.check {
+        return check::check(arguments, images, output);
+    }
     let mut files = Vec::new();
     let json = arguments.common.reporting.json;
     let done = for_each(&images.expand(&arguments.paths, Access::ReadOnly)?, |location| {
         let (image, path) = in_image(location)?;
         let filesystem = images.open(image, Access::ReadOnly)?;
-        let direct = images.direct().unwrap_or(DirectIo::Preferred);
         let mut one = |path: &Path| {
             let at = Location::Image { image: image.to_owned(), path: path.to_owned() };
-            let file = opened(&filesystem, &at, direct)?;
-            let digest = digest(&file, arguments.algorithm, &at)?;
+            let digest = Hashing::of(&at, images)?.digest(arguments.algorithm)?;
             if json {
                 files.push(json!({ "path": json_path(path), "digest": digest }));
                 return Ok(());

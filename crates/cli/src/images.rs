@@ -11,9 +11,10 @@ use diorite::{Access, DirectIo, Filesystem, Timestamp};
 
 use crate::args::Opening;
 use crate::failure::{Failure, Result, complain, print_error};
+use crate::inside::Inside;
 use crate::interrupt;
 use crate::kernel_mount::warn_if_mounted;
-use crate::location::{Inside, Location, is_same_image};
+use crate::location::{Location, is_same_image, with_partition};
 use crate::output::local_time;
 use crate::size::human;
 
@@ -57,6 +58,7 @@ impl Images {
 
     /// The filesystem in an image, opened for at least `access`. The first open of an image must have the highest access.
     pub(crate) fn open(&mut self, name: &Path, access: Access) -> Result<Filesystem> {
+        let name = &*with_partition(name.as_os_str().as_bytes());
         if let Some(image) = self.open.iter().find(|image| is_same_image(&image.name, name)) {
             assert!(
                 access == Access::ReadOnly || image.access == Access::ReadWrite,
@@ -118,19 +120,24 @@ impl Images {
     pub(crate) fn expand(&mut self, locations: &[Location], access: Access) -> Result<Vec<Location>> {
         let mut all = Vec::with_capacity(locations.len());
         for location in locations {
-            match location {
-                Location::Image { image, path }
-                    if diorite_files::has_pattern(path) && Inside::may_expand(location) =>
-                {
-                    let filesystem = self.open(image, access)?;
-                    let found =
-                        diorite_files::expand(&filesystem, path).map_err(Failure::map(location, "list"))?;
-                    all.extend(found.into_iter().map(|path| Location::Image { image: image.clone(), path }));
-                }
-                other => all.push(other.clone()),
+            if Inside::may_expand(location) {
+                all.extend(self.expand_pattern(location, access)?);
+            } else {
+                all.push(location.clone());
             }
         }
         Ok(all)
+    }
+
+    /// The files that fit the pattern in a location, or the location itself.
+    pub(crate) fn expand_pattern(&mut self, location: &Location, access: Access) -> Result<Vec<Location>> {
+        let Location::Image { image, path } = location else { return Ok(vec![location.clone()]) };
+        if !diorite_files::has_pattern(path) {
+            return Ok(vec![location.clone()]);
+        }
+        let filesystem = self.open(image, access)?;
+        let found = diorite_files::expand(&filesystem, path).map_err(Failure::map(location, "list"))?;
+        Ok(found.into_iter().map(|path| Location::Image { image: image.clone(), path }).collect())
     }
 
     /// Sync and close all images. Returns the first failure.

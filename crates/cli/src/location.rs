@@ -5,12 +5,12 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
-use clap::builder::{OsStringValueParser, TypedValueParser, ValueParserFactory};
+use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser, ValueParserFactory};
 use diorite::front_end::{end_of_target, host_paths};
 
 use crate::failure::{Failure, Result};
+use crate::inside::{HOST, Inside};
 
 /// A path argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,35 +26,7 @@ pub(crate) enum Location {
     },
 }
 
-/// The image and the directory to which paths belong, in the command shell.
-#[derive(Clone, Debug)]
-pub(crate) struct Inside {
-    pub(crate) image: PathBuf,
-    pub(crate) directory: PathBuf,
-    /// The words of the command that can be patterns.
-    pub(crate) patterns: Vec<PathBuf>,
-}
-
-static INSIDE: Mutex<Option<Inside>> = Mutex::new(None);
-
 impl Inside {
-    /// The current directory of the shell, if there is one.
-    pub(crate) fn current() -> Option<Self> {
-        INSIDE.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Let all paths belong to this directory.
-    pub(crate) fn set(self) {
-        *INSIDE.lock().unwrap_or_else(PoisonError::into_inner) = Some(self);
-    }
-
-    /// Let only these words of the command be patterns.
-    pub(crate) fn set_patterns(patterns: Vec<PathBuf>) {
-        if let Some(inside) = &mut *INSIDE.lock().unwrap_or_else(PoisonError::into_inner) {
-            inside.patterns = patterns;
-        }
-    }
-
     /// Whether the location may be a pattern: it is not quoted in the command shell.
     pub(crate) fn may_expand(location: &Location) -> bool {
         Self::current()
@@ -66,12 +38,12 @@ impl Inside {
         if argument == Path::new("-") {
             return Location::Host(argument.to_owned());
         }
-        if let Some(path) = bytes.strip_prefix(b"host:") {
+        if let Some(path) = bytes.strip_prefix(HOST) {
             return Location::Host(PathBuf::from(OsString::from_vec(path.to_vec())));
         }
-        // A path as the commands print it.
-        let own = [self.image.as_os_str().as_bytes(), b":"].concat();
-        let path = bytes.strip_prefix(&*own).map_or(argument, |path| Path::new(OsStr::from_bytes(path)));
+        let path = bytes
+            .strip_prefix(&*self.own_prefix())
+            .map_or(argument, |path| Path::new(OsStr::from_bytes(path)));
         let path = if path == Path::new(".") { self.directory } else { self.directory.join(path) };
         Location::Image { path, image: self.image }
     }
@@ -94,6 +66,21 @@ impl Location {
         }
     }
 
+    /// The file that a word names in this directory; `None` if the word says itself in which image it is, or that it is on the host.
+    pub(crate) fn below(&self, word: &Path) -> Option<Self> {
+        let is_relative = match Inside::current() {
+            Some(inside) => {
+                let bytes = word.as_os_str().as_bytes();
+                !bytes.starts_with(HOST) && !bytes.starts_with(&inside.own_prefix())
+            }
+            None => matches!(Self::parse(word), Self::Host(_)),
+        };
+        is_relative.then(|| match self {
+            Self::Host(directory) => Self::Host(directory.join(word)),
+            Self::Image { image, path } => Self::Image { image: image.clone(), path: path.join(word) },
+        })
+    }
+
     /// The image and the path in it. An argument without `:/` is an image and stands for its root.
     pub(crate) fn in_image(&self) -> (&Path, &Path) {
         match self {
@@ -112,8 +99,8 @@ impl Location {
     }
 }
 
-/// The name of an image. `DISK:N` is `DISK?partition=N`, unless a file has the first name.
-fn with_partition(name: &[u8]) -> PathBuf {
+/// The name of an image or a device. `DISK:N` is `DISK?partition=N`, unless a file has the first name.
+pub(crate) fn with_partition(name: &[u8]) -> PathBuf {
     let whole = PathBuf::from(OsString::from_vec(name.to_vec()));
     let part = name.iter().rposition(|byte| *byte == b':').map(|at| (&name[..at], &name[at + 1..]));
     match part {
@@ -168,6 +155,16 @@ impl fmt::Display for Location {
             Self::Image { image, path } => write!(f, "{}:{}", image.display(), path.display()),
         }
     }
+}
+
+/// Parses the name of an image or a device; `DISK:N` is a partition.
+pub(crate) fn image_name() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().map(|name| with_partition(name.as_bytes()).into_os_string())
+}
+
+/// The same, for names that are text.
+pub(crate) fn image_text() -> impl TypedValueParser<Value = String> {
+    StringValueParser::new().map(|name| with_partition(name.as_bytes()).to_string_lossy().into_owned())
 }
 
 impl ValueParserFactory for Location {

@@ -13,6 +13,7 @@ mod check;
 mod colors;
 mod cp;
 mod devices;
+mod diff;
 mod diskperf;
 mod du;
 mod each;
@@ -27,9 +28,9 @@ mod free_space;
 mod generate;
 mod hash;
 mod identity;
-mod ids;
 mod images;
 mod inherited;
+mod inside;
 mod interrupt;
 mod job;
 mod journal_sizes;
@@ -59,6 +60,7 @@ mod sync;
 mod tar;
 mod top;
 mod tree;
+mod truncate;
 mod uncached;
 mod verified;
 mod verity;
@@ -137,6 +139,7 @@ fn opening_of(command: &Command) -> Opening {
         Command::Du(arguments) => arguments.common.opening,
         Command::Find(arguments) => arguments.common.opening,
         Command::Head(arguments) => arguments.common.opening,
+        Command::Tail(arguments) => arguments.common.opening,
         Command::Rmdir(arguments) => arguments.common.opening,
         Command::Readlink(arguments) => arguments.common.opening,
         Command::Chmod(arguments) => arguments.common.opening,
@@ -161,7 +164,7 @@ fn run(command: &Command) -> Result<()> {
     // Images are closed and the output is written even after a failure. The first failure counts.
     let done = done.and(images.close());
     let shown = output.finish(&done);
-    done.and(shown)
+    if stdout::has_lost_reader() { Err(Failure::OutputClosed) } else { done.and(shown) }
 }
 
 fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Result<()> {
@@ -181,18 +184,19 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Mkdir(arguments) => change::mkdir(arguments, images, output),
         Command::Rmdir(arguments) => change::rmdir(arguments, images, output),
         Command::Sync(arguments) => sync::sync(arguments, images, output),
-        Command::Diff(arguments) => sync::diff(arguments, images, output),
+        Command::Diff(arguments) => diff::diff(arguments, images, output),
         Command::Edit(arguments) => edit::edit(arguments, images, output),
         Command::Shell(arguments) => shell::shell(arguments, images),
         Command::Tar(arguments) => tar::tar(arguments, images, output),
         Command::Hash(arguments) => hash::hash(arguments, images, output),
         Command::Find(arguments) => find::find(arguments, images, output),
         Command::Head(arguments) => cat::head(arguments, images, output),
+        Command::Tail(arguments) => cat::tail(arguments, images, output),
         Command::Readlink(arguments) => stat::readlink(arguments, images, output),
         Command::Chmod(arguments) => attributes::chmod(arguments, images, output),
         Command::Chown(arguments) => attributes::chown(arguments, images, output),
         Command::Touch(arguments) => attributes::touch(arguments, images, output),
-        Command::Truncate(arguments) => attributes::truncate(arguments, images, output),
+        Command::Truncate(arguments) => truncate::truncate(arguments, images, output),
         Command::Xattr(arguments) => xattr::xattr(arguments, images, output),
         Command::Ln(arguments) => mv::ln(arguments, images, output),
         Command::Df(arguments) => volume::df(arguments, images, output),

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use diorite::ErrorKind;
@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::{Failure, Result, complain, complain_of_part, print_error, visible};
 use crate::output::Output;
-use crate::stdout::Stdout;
+use crate::stdout::{self, Stdout};
 
 /// Names of small files are shown only after this time, because there may be many.
 const SHOW_AFTER: Duration = Duration::from_millis(300);
@@ -69,8 +69,6 @@ pub(crate) struct CopyProgress {
     /// Files for which there was no space.
     without_space: AtomicU64,
     says: CopySays,
-    /// The reader of the names has gone.
-    is_unread: AtomicBool,
 }
 
 /// Messages and questions of a copy.
@@ -97,14 +95,7 @@ impl CopyProgress {
     /// A bar for `total` bytes; 0 means unknown.
     pub(crate) fn new(total: u64, cancel: Cancel, says: CopySays) -> Self {
         let bar = bar(total, Unit::Bytes);
-        Self {
-            bar,
-            cancel,
-            started: std::time::Instant::now(),
-            without_space: AtomicU64::new(0),
-            says,
-            is_unread: AtomicBool::new(false),
-        }
+        Self { bar, cancel, started: std::time::Instant::now(), without_space: AtomicU64::new(0), says }
     }
 
     /// Whether standard error is a terminal.
@@ -124,8 +115,8 @@ impl CopyProgress {
 
 impl CopyProgress {
     fn say(&self, line: &str) {
-        let printed = self.bar.suspend(|| writeln!(Stdout::lock(), "{}", visible(line)));
-        self.is_unread.fetch_or(printed.is_err(), Ordering::Relaxed);
+        // A lost reader cancels the copy. Any other error is reported when the command ends and flushes its output.
+        let _ = self.bar.suspend(|| writeln!(Stdout::lock(), "{}", visible(line)));
     }
 }
 
@@ -152,6 +143,12 @@ impl Watch for CopyProgress {
         }
     }
 
+    fn left_out(&self, error: diorite_copy::Error) {
+        if let Failure::Failed(text) = error.into() {
+            self.bar.suspend(|| complain(&text));
+        }
+    }
+
     fn copied(&self, source: &dyn FileTree, from: &Path, sink: &dyn FileTree, to: &Path) {
         if self.says.copied {
             self.say(&format!("{} -> {}", source.name_of(from), sink.name_of(to)));
@@ -172,8 +169,7 @@ impl Watch for CopyProgress {
                     let mut output = Output::new();
                     output.name(name).and_then(|()| output.line(""))
                 };
-                let is_printed = self.bar.suspend(print).is_ok();
-                self.is_unread.fetch_or(!is_printed, Ordering::Relaxed);
+                let _ = self.bar.suspend(print);
             }
             Names::Errors => {
                 self.bar.suspend(|| print_error(&visible(&String::from_utf8_lossy(name))));
@@ -187,7 +183,7 @@ impl Watch for CopyProgress {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.cancel.is_cancelled() || self.is_unread.load(Ordering::Relaxed)
+        self.cancel.is_cancelled() || stdout::has_lost_reader()
     }
 }
 

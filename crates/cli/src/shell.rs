@@ -11,6 +11,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use diorite::{Access, Filesystem};
 use rustyline::error::ReadlineError;
 use rustyline::history::DefaultHistory;
@@ -19,9 +20,11 @@ use rustyline::{CompletionType, Config, Editor};
 use crate::args::{self, Command, Shell};
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
+use crate::inside::Inside;
 use crate::interrupt;
-use crate::location::{Inside, Location};
+use crate::location::Location;
 use crate::output::Output;
+use crate::stdout;
 use complete::Names;
 use words::{Word, words};
 
@@ -34,11 +37,15 @@ const OF_A_DIRECTORY: [&str; 3] = ["du", "ls", "tree"];
 /// The number of lines in the history.
 const HISTORY_MAX: usize = 1000;
 
+/// The exit status of wrong usage.
+const WRONG_USAGE: u8 = 2;
+
 /// A command that does not end after this number of interrupts ends with the shell.
 const INTERRUPTS_MAX: u32 = 3;
 
 const HELP: &str = "\
-Commands on files work as in `diorite`: ls, cat, cp, mv, rm, mkdir, chmod, find, du, tar and more. `COMMAND --help` explains one.
+Commands on files work as in `diorite`: cat, chmod, chown, cp, df, diff, du, edit, extents, find, hash, head, info, ln, ls, mkdir, mv,
+readlink, rm, rmdir, stat, sync, tail, tar, touch, tree, trim, truncate, xattr. `COMMAND --help` explains one.
 Paths are in the image; host:PATH is a file of the host: `cp host:a.jpg /photos`.
 cd [DIRECTORY], pwd, help, exit [STATUS]; `;` between commands. Quotes make *, ? and [ literal.";
 
@@ -132,9 +139,12 @@ impl Session<'_> {
         let parsed = parse(&with_directory(words)).or_else(|_| parse(words));
         let cli = match parsed {
             Ok(cli) => cli,
+            Err(said) if said.kind() == ErrorKind::InvalidSubcommand => {
+                return Err(unknown_command(&words[0], &said));
+            }
             Err(said) => {
                 let _ = said.print();
-                return if said.use_stderr() { Err(Failure::Reported) } else { Ok(()) };
+                return if said.use_stderr() { Err(Failure::Exit(WRONG_USAGE)) } else { Ok(()) };
             }
         };
         if !is_allowed(&cli.command) {
@@ -146,8 +156,19 @@ impl Session<'_> {
         let mut output = Output::new();
         let done = crate::dispatch(&cli.command, self.images, &mut output);
         let shown = output.finish(&done);
-        done.and(shown)
+        if stdout::has_lost_reader() { Err(Failure::OutputClosed) } else { done.and(shown) }
     }
+}
+
+/// The error of a word that is no command, with a similar one if there is one.
+fn unknown_command(word: &str, said: &clap::Error) -> Failure {
+    let similar = match said.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names.first(),
+        Some(ContextValue::String(name)) => Some(name),
+        _ => None,
+    };
+    let similar = similar.map_or(String::new(), |name| format!("did you mean `{name}`? "));
+    Failure::Usage(format!("{word}: not a command of this shell; {similar}`help` lists the commands"))
 }
 
 /// The words that can be patterns: quotes make a word literal.

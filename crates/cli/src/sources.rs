@@ -4,11 +4,14 @@ use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use diorite::FileKind;
 use diorite::front_end::{VolumeInfo, host_paths, open_target};
 use diorite_copy::{
-    Archive, HostTree, LayerSource, Loading, MemoryTree, Table, Unwatched, decompressor, load,
+    Archive, Follow, HostTree, LayerSource, Loading, MemoryTree, Source as _, Table, Unwatched, decompressor,
+    load,
 };
 use diorite_device::OpenOptions as DeviceOptions;
+use diorite_files::{Accounts, Ownership};
 
 use crate::args::Mkfs;
 use crate::failure::{Failure, Result, complain};
@@ -16,6 +19,9 @@ use crate::foreign;
 use crate::interrupt;
 use crate::location::is_same_image;
 use crate::progress::{CopyProgress, CopySays};
+
+/// A longer file of accounts is not read.
+const ACCOUNTS_BYTES_MAX: u64 = 4 << 20;
 
 /// The sources and changes of the content.
 pub(crate) struct Sources<'a> {
@@ -48,7 +54,10 @@ impl<'a> Sources<'a> {
         let loaded = load(self.layers, &loading);
         progress.finish();
         let mut tree = loaded?;
-        if let Some(owner) = self.arguments.owner {
+        if let Some(text) = &self.arguments.owner {
+            let accounts = accounts_of(&tree);
+            let owner = Ownership::parse(text, &accounts)
+                .map_err(|wrong| Failure::Usage(format!("--owner {wrong}")))?;
             tree.set_owner(owner.uid, owner.gid);
         }
         if let Some(table) = &self.table {
@@ -56,6 +65,26 @@ impl<'a> Sources<'a> {
         }
         Ok(tree)
     }
+}
+
+/// The accounts of the content, or of the host if the content has no `/etc/passwd`.
+fn accounts_of(tree: &MemoryTree) -> Accounts {
+    match small_file(tree, "/etc/passwd") {
+        Some(users) => Accounts::of_text(&users, &small_file(tree, "/etc/group").unwrap_or_default()),
+        None => Accounts::of_host(),
+    }
+}
+
+fn small_file(tree: &MemoryTree, path: &str) -> Option<Vec<u8>> {
+    let path = Path::new(path);
+    let meta = tree.meta(path, Follow::Yes).ok()?;
+    if meta.kind != FileKind::Regular || meta.size > ACCOUNTS_BYTES_MAX {
+        return None;
+    }
+    let (file, mut text) = (tree.open(path, &meta).ok()?, vec![0; meta.size as usize]);
+    let count = file.read_at(&mut text, 0).ok()?;
+    text.truncate(count);
+    Some(text)
 }
 
 /// Open a tar archive in a file, in a pipe, or in standard input (`-`).

@@ -1,4 +1,4 @@
-//! Detects a standard output that was closed at the start of the program.
+//! Detects a standard output that was closed at the start of the program, and one whose reader has ended.
 //!
 //! Before `main` the standard library replaces a closed standard stream by `/dev/null`, so writes succeed and the output is lost. The caller may
 //! also choose `/dev/null`, so the check must run earlier.
@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 
 static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
+/// Set by the first write that fails for it, and never cleared.
+static HAS_LOST_READER: AtomicBool = AtomicBool::new(false);
 
 #[used]
 // SAFETY: the function has the type that the section needs (see the policy).
@@ -28,6 +30,19 @@ extern "C" fn look() {
 /// Whether standard output was closed.
 pub(crate) fn was_closed() -> bool {
     WAS_CLOSED.load(Ordering::Relaxed)
+}
+
+/// Whether the reader of standard output has ended. Then every command ends without a message, and the exit status says why.
+pub(crate) fn has_lost_reader() -> bool {
+    HAS_LOST_READER.load(Ordering::Relaxed)
+}
+
+fn noted<T>(result: io::Result<T>) -> io::Result<T> {
+    result.inspect_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            HAS_LOST_READER.store(true, Ordering::Relaxed);
+        }
+    })
 }
 
 /// The error of a write to a closed standard output.
@@ -46,10 +61,10 @@ impl Stdout {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if was_closed() { Err(closed_error()) } else { self.0.write(bytes) }
+        if was_closed() { Err(closed_error()) } else { noted(self.0.write(bytes)) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        noted(self.0.flush())
     }
 }

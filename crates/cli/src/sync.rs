@@ -1,17 +1,17 @@
-//! The commands sync and diff: two trees, of images or of the host.
+//! The command sync: a tree made equal to another one, of images or of the host.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use diorite::{Access, FileKind};
 use diorite_copy::{
-    Clobber, CompareOptions, Copier, CopyOptions, Depth, Difference, Follow, OnFailure, Rehearsal, Selected,
-    Selection, Sink, Source, Sync, compare, is_within, remove_extra,
+    Clobber, Copier, CopyOptions, Depth, Follow, Meta, OnFailure, Rehearsal, Selected, Selection, Side, Sink,
+    Source, Sync, is_within, remove_extra,
 };
-use diorite_files::Pattern;
-use serde_json::{Value, json};
+use diorite_files::Exclusions;
 
-use crate::args::{Diff, SyncTrees};
+use crate::args::SyncTrees;
 use crate::failure::{Failure, Result, visible};
 use crate::images::Images;
 use crate::interrupt;
@@ -28,16 +28,24 @@ enum Place {
     Entry(PathBuf),
 }
 
+/// Whether a path stands for the content of a directory, as in rsync.
+fn has_slash(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.ends_with(b"/") || bytes.ends_with(b"/.")
+}
+
 impl Place {
-    /// A source without a trailing slash is an entry of the destination, as in rsync.
-    fn of(from: &Location, to: &Location) -> Self {
+    /// A source without a trailing slash is an entry of the destination, as in rsync. A single file can also be copied to another name.
+    fn of(from: &Location, source: &dyn Source, to: &Location, target: &dyn Sink) -> Result<Self> {
         let (from, to) = (from.path_inside(), to.path_inside());
-        let bytes = from.as_os_str().as_bytes();
-        let has_slash = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
-        match from.file_name() {
-            Some(name) if !has_slash => Self::Entry(to.join(name)),
-            _ => Self::Content(to.to_owned()),
-        }
+        let Some(name) = from.file_name().filter(|_| !has_slash(from)) else {
+            return Ok(Self::Content(to.to_owned()));
+        };
+        let is_directory = |meta: Meta| meta.kind == FileKind::Directory;
+        let renames = !has_slash(to)
+            && !target.existing(to, Follow::Yes)?.is_some_and(is_directory)
+            && !is_directory(source.meta(from, Follow::No)?);
+        Ok(Self::Entry(if renames { to.to_owned() } else { to.join(name) }))
     }
 
     fn path(&self) -> &Path {
@@ -95,6 +103,30 @@ fn make_way(target: &dyn Sink, place: &Place, dry_run: bool) -> Result<Option<Pa
     Ok(Some(path.to_owned()))
 }
 
+/// Reject a file as the destination of the content of a directory.
+fn refuse_other_content(from: &Location, to: &Location, target: &dyn Sink, place: &Place) -> Result<()> {
+    let Place::Content(path) = place else { return Ok(()) };
+    match target.existing(path, Follow::Yes)? {
+        Some(there) if there.kind != FileKind::Directory => {
+            let why = format!("{to} is not a directory; choose another destination");
+            Err(Failure::Failed(format!("{from}: not copied: {why}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the file is the directory that e2fsck needs in the root of a volume, with nothing in it: a part of the volume and not of a tree.
+pub(crate) fn is_own_lost_and_found(location: &Location, side: &dyn Side, path: &Path) -> bool {
+    matches!(location, Location::Image { .. })
+        && path == Path::new("/lost+found")
+        && side.meta(path, Follow::No).is_ok_and(|meta| meta.kind == FileKind::Directory)
+        && side.names(path).is_ok_and(|found| found.names.is_empty() && found.damage.is_none())
+}
+
+fn is_missing(side: &dyn Side, path: &Path) -> bool {
+    side.existing(path, Follow::No).is_ok_and(|there| there.is_none())
+}
+
 pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Output) -> Result<()> {
     let (from, to) = (&arguments.from, &arguments.to);
     if !arguments.dry_run {
@@ -104,18 +136,31 @@ pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Outp
     let target = open_side(to, access, std::slice::from_ref(from), images)?;
     let access = if is_same_side(from, to) { access } else { Access::ReadOnly };
     let source = open_side(from, access, std::slice::from_ref(to), images)?;
-    let place = Place::of(from, to);
+    let place = Place::of(from, &*source, to, &*target)?;
     refuse_nesting(from, &*source, &*target, &place)?;
+    refuse_other_content(from, to, &*target, &place)?;
     let destination = place.path();
-    let patterns: Vec<Pattern> = arguments.exclude.iter().map(|text| Pattern::new(text)).collect();
-    let is_kept = |below: &Path| {
-        let (name, below) = (below.file_name().unwrap_or_default().as_bytes(), below.as_os_str().as_bytes());
-        patterns.iter().any(|pattern| pattern.fits(name) || pattern.fits(below))
-    };
     let start = from.path_inside();
-    let is_excluded = |path: &Path| is_kept(path.strip_prefix(start).unwrap_or(path));
-    let exclude: Option<&dyn Fn(&Path) -> bool> = if patterns.is_empty() { None } else { Some(&is_excluded) };
-    let selection = Selection { exclude, without_data: arguments.dry_run, ..Selection::default() };
+    let exclusions = Exclusions::new(&arguments.excluding.exclude);
+    let name = match &place {
+        Place::Content(_) => OsStr::new(""),
+        Place::Entry(_) => start.file_name().unwrap_or_default(),
+    };
+    let is_left_out = |below: &Path, is_directory: &dyn Fn() -> bool| {
+        exclusions.leave_out(Path::new(name), below, is_directory)
+    };
+    let is_excluded = |path: &Path, is_directory: &dyn Fn() -> bool| {
+        let below = path.strip_prefix(start).unwrap_or(path);
+        is_left_out(below, is_directory)
+            || is_own_lost_and_found(from, &*source, path) && is_missing(&*target, &destination.join(below))
+    };
+    let is_kept = |below: &Path, is_directory: &dyn Fn() -> bool| {
+        is_left_out(below, is_directory)
+            || is_own_lost_and_found(to, &*target, &destination.join(below))
+                && is_missing(&*source, &start.join(below))
+    };
+    let selection =
+        Selection { exclude: Some(&is_excluded), without_data: arguments.dry_run, ..Selection::default() };
     let selected = Selected::new(&*source, selection, start);
     let is_directory = source.meta(start, place.follow())?.kind == FileKind::Directory;
     let (json, shows) = (arguments.common.reporting.json, arguments.verbose || arguments.dry_run);
@@ -148,9 +193,18 @@ pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Outp
         depth: Depth::Tree,
         sync: Sync::AtEnd,
         on_failure: OnFailure::GoOn,
+        ..CopyOptions::default()
     };
     let mut copier = Copier::new(sink, options, &progress);
-    let copied = if is_directory && exists {
+    if let Place::Entry(path) = &place
+        && let Some(parent) = path.parent().filter(|parent| *parent == to.path_inside())
+        && sink.existing(parent, Follow::Yes)?.is_none()
+    {
+        copier.make_destination(parent)?;
+    }
+    let copied = if is_left_out(Path::new(""), &|| is_directory) {
+        Ok(())
+    } else if is_directory && exists {
         copier.copy_content(&selected, start, destination)
     } else {
         copier.copy(&selected, start, destination)
@@ -164,68 +218,4 @@ pub(crate) fn sync(arguments: &SyncTrees, images: &mut Images, output: &mut Outp
         output.json(value)?;
     }
     if summary.failed + summary.attributes_lost > 0 { Err(Failure::Reported) } else { Ok(()) }
-}
-
-pub(crate) fn diff(arguments: &Diff, images: &mut Images, output: &mut Output) -> Result<()> {
-    let open = |location: &Location, other: &Location, images: &mut Images| {
-        open_side(location, Access::ReadOnly, std::slice::from_ref(other), images)
-    };
-    let first = open(&arguments.first, &arguments.second, images)?;
-    let second = open(&arguments.second, &arguments.first, images)?;
-    let options =
-        CompareOptions { trusts_times: arguments.trust_times, only_content: arguments.only_content };
-    let progress = CopyProgress::new(0, interrupt::cancel(), CopySays::default());
-    let (first_start, second_start) = (arguments.first.path_inside(), arguments.second.path_inside());
-    let (one, other): (&dyn Source, &dyn Source) = (&*first, &*second);
-    let mut found: Vec<Value> = Vec::new();
-    let mut count = 0u64;
-    let json = arguments.common.reporting.json;
-    let mut said = Ok(());
-    compare((one, first_start), (other, second_start), options, &progress, &mut |path, difference| {
-        count += 1;
-        if json {
-            found.push(json_difference(path, difference));
-        } else if said.is_ok() {
-            let at = |source: &dyn Source, start: &Path| {
-                source.name_of(&if path.as_os_str().is_empty() { start.to_owned() } else { start.join(path) })
-            };
-            let line = match difference {
-                Difference::OnlyFirst(_) => format!("only in first: {}", at(one, first_start)),
-                Difference::OnlySecond(_) => format!("only in second: {}", at(other, second_start)),
-                Difference::Changed(changes) => {
-                    format!("{}: {}", at(one, first_start), changes_text(changes))
-                }
-            };
-            said = output.line(visible(&line));
-        }
-        Ok(())
-    })?;
-    said?;
-    if json {
-        output.json(json!({ "command": "diff", "differences": found }))?;
-    }
-    if count == 0 { Ok(()) } else { Err(Failure::Reported) }
-}
-
-fn changes_text(changes: &[(&str, String, String)]) -> String {
-    let text = |(what, one, other): &(&str, String, String)| match (one.is_empty(), other.as_str()) {
-        (true, "other") => format!("{what} differ"),
-        _ => format!("{what} {one} -> {other}"),
-    };
-    changes.iter().map(text).collect::<Vec<_>>().join(", ")
-}
-
-fn json_difference(path: &Path, difference: &Difference) -> Value {
-    let path = json_path(path);
-    match difference {
-        Difference::OnlyFirst(_) => json!({ "path": path, "only_in": "first" }),
-        Difference::OnlySecond(_) => json!({ "path": path, "only_in": "second" }),
-        Difference::Changed(changes) => {
-            let changes: Vec<Value> = changes
-                .iter()
-                .map(|(what, one, other)| json!({ "what": what, "first": one, "second": other }))
-                .collect();
-            json!({ "path": path, "changes": changes })
-        }
-    }
 }

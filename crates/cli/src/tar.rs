@@ -1,28 +1,35 @@
 //! The command tar: trees of images and of the host as tar streams, and back.
 
-use std::ffi::OsString;
+mod list;
+
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use diorite::Access;
+use diorite::{Access, FileKind};
 use diorite_copy::{
-    DirectoryLinks, Members, OnFailure, Packer, Selected, Selection, Summary, UnpackOptions, list_archive,
-    unpack_members,
+    DirectoryLinks, Exclude, Follow, Members, OnFailure, Packer, Selected, Selection, Summary, UnpackOptions,
+    list_archive, unpack_members,
 };
-use diorite_files::Pattern;
+use diorite_files::Exclusions;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use crate::args::Tar;
+use crate::each::report;
 use crate::failure::{Failure, Result, complain_of_part};
 use crate::images::Images;
+use crate::inside::Inside;
 use crate::interrupt;
-use crate::location::{Inside, Location};
+use crate::location::Location;
 use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays, Names};
 use crate::sides::{open_side, summary_json};
 use crate::sources::open_archive;
 use crate::stdout::Stdout;
+use list::List;
 
 /// Size of a write to the archive.
 const WRITE_BYTES: usize = 1 << 20;
@@ -47,17 +54,13 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
     let says = CopySays { entries: names_on(arguments, Names::Output), ..CopySays::default() };
     let progress = CopyProgress::new(0, interrupt::cancel(), says);
     if arguments.list {
+        let json = arguments.common.reporting.json;
+        let mut list = List::new(arguments.verbose, json);
         archive.read(&progress, |reader, name| {
-            list_archive(reader, name, &mut members, |entry, target| {
-                output.name(entry)?;
-                if arguments.verbose && !target.is_empty() {
-                    output.text(" -> ")?;
-                    output.name(target)?;
-                }
-                output.line("")
-            })
+            list_archive(reader, name, &mut members, |entry| list.add(entry, output))
         })?;
-        return all_found(arguments, &members);
+        let found = all_found(arguments, &members);
+        return report(arguments.common.reporting, found, output, || list.json());
     }
     let Some(to) = &arguments.directory else { return Ok(()) };
     interrupt::is_changing();
@@ -115,15 +118,27 @@ fn finish(arguments: &Tar, summary: &Summary, output: &mut Output) -> Result<()>
     if summary.failed + summary.attributes_lost > 0 { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// The location of a word, below the directory of `-C`.
-fn location_of(word: &OsString, directory: Option<&Location>) -> Location {
-    match (Location::parse(Path::new(word)), directory) {
-        (Location::Host(path), Some(Location::Host(directory))) => Location::Host(directory.join(path)),
-        (Location::Host(path), Some(Location::Image { image, path: directory })) => {
-            Location::Image { image: image.clone(), path: directory.join(path) }
-        }
-        (location, _) => location,
-    }
+/// The files of a word, each with its name in the archive. A word without an image is in the directory of `-C`.
+fn files_of(
+    word: &OsString,
+    directory: Option<&Location>,
+    images: &mut Images,
+) -> Result<Vec<(Location, Vec<u8>)>> {
+    let word = Path::new(word);
+    let below = directory.and_then(|directory| directory.below(word));
+    let root = if below.is_some() { directory.map(Location::path_inside) } else { None };
+    let location = below.unwrap_or_else(|| Location::parse(word));
+    let found = if Inside::may_be_pattern(word) {
+        images.expand_pattern(&location, Access::ReadOnly)?
+    } else {
+        vec![location]
+    };
+    let named = found.into_iter().map(|file| {
+        let path = file.path_inside();
+        let name = name_in_archive(root.and_then(|root| path.strip_prefix(root).ok()).unwrap_or(path))?;
+        Ok((file, name))
+    });
+    named.collect()
 }
 
 /// The name of a path in the archive: relative, without `..`, as in tar(1).
@@ -149,28 +164,16 @@ fn create(arguments: &Tar, file: &Path, images: &mut Images, output: &mut Output
         let why = "the archive would go to standard output; write it to a file with -f, or pipe it";
         return Err(Failure::Usage(format!("tar -c: {why}")));
     }
-    let directory = arguments.directory.as_ref();
     let mut sources = Vec::new();
     for word in &arguments.paths {
-        let location = location_of(word, directory);
-        let is_below = directory.is_some() && matches!(Location::parse(Path::new(word)), Location::Host(_));
-        for found in images.expand(&[location], Access::ReadOnly)? {
-            let name = match (is_below, directory) {
-                (true, Some(directory)) => {
-                    let path = found.path_inside();
-                    name_in_archive(path.strip_prefix(directory.path_inside()).unwrap_or(path))?
-                }
-                _ => name_in_archive(found.path_inside())?,
-            };
-            sources.push((found, name));
-        }
+        sources.extend(files_of(word, arguments.directory.as_ref(), images)?);
     }
     let stream = if to_output { Names::Errors } else { Names::Output };
     let says = CopySays { entries: names_on(arguments, stream), ..CopySays::default() };
     let progress = CopyProgress::new(0, interrupt::cancel(), says);
     let summary = if to_output {
         let mut stream = BufWriter::with_capacity(WRITE_BYTES, Stdout::lock());
-        pack(arguments, &sources, images, "standard output", &mut stream, &progress)
+        compressed(arguments, &sources, images, "standard output", &mut stream, &progress)
     } else {
         new_archive(arguments, file, &sources, images, &progress)
     };
@@ -194,7 +197,7 @@ fn new_archive(
     let file = File::create(&temporary).map_err(failure)?;
     let name = path.display().to_string();
     let mut stream = BufWriter::with_capacity(WRITE_BYTES, file);
-    let packed = pack(arguments, sources, images, &name, &mut stream, progress);
+    let packed = compressed(arguments, sources, images, &name, &mut stream, progress);
     let done = packed.and_then(|summary| {
         let file = stream.into_inner().map_err(|error| failure(error.into_error()))?;
         if !is_special {
@@ -211,6 +214,24 @@ fn new_archive(
     })
 }
 
+/// Write the archive, compressed if that is wanted.
+fn compressed(
+    arguments: &Tar,
+    sources: &[(Location, Vec<u8>)],
+    images: &mut Images,
+    name: &str,
+    stream: &mut dyn Write,
+    progress: &CopyProgress,
+) -> Result<Summary> {
+    if !arguments.gzip {
+        return pack(arguments, sources, images, name, stream, progress);
+    }
+    let mut encoder = GzEncoder::new(stream, Compression::default());
+    let summary = pack(arguments, sources, images, name, &mut encoder, progress)?;
+    encoder.finish().map_err(|error| Failure::host(name, "write the archive", &error))?;
+    Ok(summary)
+}
+
 fn pack(
     arguments: &Tar,
     sources: &[(Location, Vec<u8>)],
@@ -219,16 +240,20 @@ fn pack(
     stream: &mut dyn Write,
     progress: &CopyProgress,
 ) -> Result<Summary> {
-    let patterns: Vec<Pattern> = arguments.exclude.iter().map(|text| Pattern::new(text)).collect();
-    let is_excluded = |path: &Path| {
-        let file_name = path.file_name().unwrap_or_default().as_bytes();
-        patterns.iter().any(|pattern| pattern.fits(file_name) || pattern.fits(path.as_os_str().as_bytes()))
-    };
+    let exclusions = Exclusions::new(&arguments.excluding.exclude);
     let mut packer = Packer::new(name, stream, progress);
     for (location, name) in sources {
         let (source, path) = (open_side(location, Access::ReadOnly, &[], images)?, location.path_inside());
-        let exclude: Option<&dyn Fn(&Path) -> bool> =
-            if patterns.is_empty() { None } else { Some(&is_excluded) };
+        let exclude = |file: &Path, is_directory: &dyn Fn() -> bool| {
+            let below = file.strip_prefix(path).unwrap_or(file);
+            exclusions.leave_out(Path::new(OsStr::from_bytes(name)), below, is_directory)
+        };
+        let is_directory =
+            || source.meta(path, Follow::No).is_ok_and(|meta| meta.kind == FileKind::Directory);
+        if exclude(path, &is_directory) {
+            continue;
+        }
+        let exclude: Option<&Exclude<'_>> = if exclusions.is_empty() { None } else { Some(&exclude) };
         let selection = Selection { exclude, ..Selection::default() };
         packer.add(&Selected::new(&*source, selection, path), path, name)?;
     }

@@ -1,13 +1,13 @@
 //! `cp --verify`: each copy is compared with its source.
 
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use diorite_copy::{CompareOptions, Difference, Selected, Selection, Side, compare};
-use diorite_files::Pattern;
+use diorite_copy::{CompareOptions, Difference, Exclude, Selected, Selection, Side, compare};
+use diorite_files::Exclusions;
 
 use crate::args::Cp;
 use crate::blocks::differs;
+use crate::cp::name_of;
 use crate::failure::{Failure, Result, complain_of_part};
 use crate::location::Location;
 use crate::progress::CopyProgress;
@@ -21,14 +21,19 @@ pub(crate) fn verify(
     progress: &CopyProgress,
 ) -> Result<()> {
     let options = CompareOptions { only_content: true, ..CompareOptions::default() };
-    let patterns: Vec<Pattern> = arguments.exclude.iter().map(|text| Pattern::new(text)).collect();
+    let exclusions = Exclusions::new(&arguments.excluding.exclude);
+    let keeps_links = arguments.no_dereference || arguments.links_only || arguments.link;
     for (from, to) in made {
         let Some((_, side)) = jobs.iter().find(|(known, _)| *known == from) else { continue };
         let start = from.path_inside();
-        let is_excluded = |path: &Path| fits_any(&patterns, start, path);
-        let is_file = !arguments.recursive && !arguments.archive;
+        let name = name_of(start).unwrap_or_default();
+        let exclude = |path: &Path, is_directory: &dyn Fn() -> bool| {
+            let below = path.strip_prefix(start).unwrap_or(path);
+            exclusions.leave_out(Path::new(&name), below, is_directory)
+        };
+        let is_file = !arguments.recursive && !arguments.archive && !keeps_links;
         let selection = Selection {
-            exclude: if patterns.is_empty() { None } else { Some(&is_excluded) },
+            exclude: if exclusions.is_empty() { None } else { Some(&exclude as &Exclude<'_>) },
             follow_links: arguments.dereference || is_file,
             one_filesystem: arguments.one_file_system,
             ..Selection::default()
@@ -51,11 +56,4 @@ pub(crate) fn verify(
         }
     }
     Ok(())
-}
-
-/// Whether one of the patterns fits the name or the path below `start` of a file.
-pub(crate) fn fits_any(patterns: &[Pattern], start: &Path, path: &Path) -> bool {
-    let below = path.strip_prefix(start).unwrap_or(path).as_os_str().as_bytes();
-    let name = path.file_name().unwrap_or_default().as_bytes();
-    patterns.iter().any(|pattern| pattern.fits(name) || pattern.fits(below))
 }

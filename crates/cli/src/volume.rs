@@ -280,7 +280,7 @@ fn json_info(image: &Path, found: &Found) -> serde_json::Value {
 }
 
 /// The type of a volume: ext2, ext3 or ext4.
-fn type_of(filesystem: &Filesystem) -> &'static str {
+pub(crate) fn type_of(filesystem: &Filesystem) -> &'static str {
     VolumeInfo::find(&**filesystem.device()).map_or("ext", |(info, _)| info.flavor())
 }
 

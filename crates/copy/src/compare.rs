@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use diorite::{FileKind, Timestamp};
 
+use crate::selected::Exclude;
 use crate::tree::{Entered, Follow, Item, Meta, Sink, Source};
 use crate::{Error, Watch};
 
@@ -231,7 +232,7 @@ impl<T: Source + Sink> Side for T {}
 pub fn remove_extra(
     source: Start<'_>,
     destination: (&dyn Side, &Path),
-    keeps: &dyn Fn(&Path) -> bool,
+    keeps: &Exclude<'_>,
     dry_run: bool,
     watch: &dyn Watch,
     removed: &mut dyn FnMut(&Path),
@@ -251,11 +252,11 @@ pub fn remove_extra(
         }
         for name in destination.0.names(&to)?.names {
             let at = path.join(OsStr::from_bytes(&name));
-            if keeps(&at) {
-                continue;
-            }
             let meta = destination.0.meta(&below(destination.1, &at), Follow::No)?;
             let is_directory = meta.kind == FileKind::Directory;
+            if keeps(&at, &|| is_directory) {
+                continue;
+            }
             let is_wanted = wanted.names.binary_search(&name).is_ok();
             let ours = is_wanted.then(|| source.0.meta(&below(source.1, &at), Follow::No)).transpose()?;
             match ours {
@@ -276,7 +277,7 @@ pub fn remove_extra(
 
 struct Removal<'a, 'f> {
     destination: (&'a dyn Side, &'a Path),
-    keeps: &'a dyn Fn(&Path) -> bool,
+    keeps: &'a Exclude<'a>,
     dry_run: bool,
     watch: &'a dyn Watch,
     removed: &'f mut dyn FnMut(&Path),
@@ -297,10 +298,9 @@ impl Removal<'_, '_> {
             let mut is_empty = true;
             for name in side.names(&there)?.names {
                 let entry = path.join(OsStr::from_bytes(&name));
-                let is_gone = !(self.keeps)(&entry) && {
-                    let meta = side.meta(&below(self.destination.1, &entry), Follow::No)?;
-                    self.remove(&entry, &meta, depth + 1)?
-                };
+                let meta = side.meta(&below(self.destination.1, &entry), Follow::No)?;
+                let is_kept = (self.keeps)(&entry, &|| meta.kind == FileKind::Directory);
+                let is_gone = !is_kept && self.remove(&entry, &meta, depth + 1)?;
                 is_empty &= is_gone;
             }
             if !is_empty {

@@ -1,6 +1,6 @@
 //! The walk of a copy: one file, or a directory with everything in it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use diorite::FileKind;
 use crate::copied_names::{Age, CopiedNames};
 use crate::new_file::{Content, FileMaker, cannot_be_replaced, is_special};
 use crate::options::{Clobber, CopyOptions, Depth, OnFailure, Sync};
-use crate::tree::{Entered, Follow, Item, Meta, Names, ReadStream, Sink, Source};
+use crate::tree::{Attributes, Entered, Follow, Item, Meta, Names, ReadStream, Sink, Source};
 use crate::{Error, Summary, Watch};
 
 /// A copy in progress: several sources into one destination.
@@ -21,13 +21,21 @@ pub struct Copier<'a> {
     /// Directories of the source that were entered, and the depth of the current one.
     entered: Entered,
     depth: usize,
+    /// Directories of [`Self::copy_parents`], which get their attributes at the end.
+    parents: BTreeMap<PathBuf, (Meta, Attributes)>,
 }
 
 impl<'a> Copier<'a> {
     /// Copies into `sink` as `options` say.
     pub fn new(sink: &'a dyn Sink, options: CopyOptions, watch: &'a dyn Watch) -> Self {
         let files = FileMaker::new(sink, options, watch);
-        Self { files, destinations: HashMap::new(), entered: Entered::default(), depth: 0 }
+        Self {
+            files,
+            destinations: HashMap::new(),
+            entered: Entered::default(),
+            depth: 0,
+            parents: BTreeMap::new(),
+        }
     }
 
     /// Summary so far.
@@ -90,6 +98,45 @@ impl<'a> Copier<'a> {
         self.copy_into(item, &itself, source.names(from)?, Age::Existing)
     }
 
+    /// Make the directories between `to` and `to/below`, with the attributes of those above `from`, whose path ends with `below`. Links of the
+    /// source are followed.
+    pub fn copy_parents(
+        &mut self,
+        source: &dyn Source,
+        from: &Path,
+        to: &Path,
+        below: &Path,
+    ) -> Result<(), Error> {
+        let above = below.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty());
+        let missing: Vec<_> = from.ancestors().skip(1).zip(above).collect();
+        for (original, path) in missing.into_iter().rev() {
+            let copy = to.join(path);
+            match self.files.sink.existing(&copy, Follow::Yes)? {
+                Some(there) if there.kind == FileKind::Directory => continue,
+                Some(_) => {
+                    let why = "it is not a directory, and the source is";
+                    return Err(cannot_be_replaced(self.files.sink.name_of(&copy), why));
+                }
+                None => {}
+            }
+            let meta = source.meta(original, Follow::Yes)?;
+            let attributes = source.attributes(original)?;
+            self.files.sink.make_directory(&copy)?;
+            self.files.summary.directories += 1;
+            self.files.watch.copied(source, original, self.files.sink, &copy);
+            self.parents.insert(copy, (meta, attributes));
+        }
+        Ok(())
+    }
+
+    /// Make the directory `to`, which everyone can read, because a source goes into it.
+    pub fn make_destination(&mut self, to: &Path) -> Result<(), Error> {
+        self.files.sink.make_directory(to)?;
+        self.files.summary.directories += 1;
+        let meta = Meta::new(FileKind::Directory, 0o755, (0, 0), 0, crate::host::now());
+        self.files.sink.set_meta(to, &meta, &Attributes::new()).map(drop)
+    }
+
     /// Only a copy of trees takes directories.
     fn refuse_directory(&self, item: Item<'_>) -> Result<(), Error> {
         if item.meta.kind == FileKind::Directory && self.files.options.depth == Depth::File {
@@ -100,6 +147,11 @@ impl<'a> Copier<'a> {
 
     /// End the copy, and make it durable if [`CopyOptions::sync`] says so.
     pub fn finish(mut self) -> Result<Summary, Error> {
+        // The deepest directories come first: a new entry changes the time of its directory.
+        for (path, (meta, attributes)) in std::mem::take(&mut self.parents).into_iter().rev() {
+            let lost = self.files.sink.set_meta(&path, &meta.safe(), &attributes)?;
+            self.files.report_lost(&meta, lost, &path);
+        }
         self.files.set_flags();
         if self.files.options.sync == Sync::AtEnd {
             self.destinations.values().try_for_each(|directory| self.files.sink.sync(directory))?;
@@ -198,6 +250,14 @@ impl<'a> Copier<'a> {
                 self.note_destination(to);
                 Age::Existing
             }
+            Some(existing)
+                if self.files.options.clobber == Clobber::KeepSame
+                    && !self.files.sink.is_image(&existing) =>
+            {
+                // As rsync: a file or a link makes way for a directory.
+                self.files.sink.remove(to)?;
+                self.make_directory(item, to)?
+            }
             Some(existing) => {
                 let why = match existing.kind {
                     FileKind::Symlink => "it is a symbolic link, and the source is a directory",
@@ -205,14 +265,16 @@ impl<'a> Copier<'a> {
                 };
                 return Err(cannot_be_replaced(self.files.sink.name_of(to), why));
             }
-            None => {
-                self.files.sink.make_directory(to)?;
-                self.files.summary.directories += 1;
-                self.files.watch.copied(item.source, item.path, self.files.sink, to);
-                Age::New
-            }
+            None => self.make_directory(item, to)?,
         };
         self.copy_into(item, to, names, age)
+    }
+
+    fn make_directory(&mut self, item: Item<'_>, to: &Path) -> Result<Age, Error> {
+        self.files.sink.make_directory(to)?;
+        self.files.summary.directories += 1;
+        self.files.watch.copied(item.source, item.path, self.files.sink, to);
+        Ok(Age::New)
     }
 
     /// Copy the entries of a directory, and then its attributes, even if an entry failed (invariant 3).

@@ -21,6 +21,7 @@ mod compare;
 mod copied_names;
 mod copy_tree;
 mod engine;
+mod entry_meta;
 mod error;
 mod file_data;
 mod fit;
@@ -30,6 +31,7 @@ mod image;
 mod input;
 mod layers;
 mod linked;
+mod listing;
 mod members;
 mod memory;
 mod needs;
@@ -46,7 +48,7 @@ mod tree;
 mod user_namespace;
 mod verity;
 
-pub use archive::{DirectoryLinks, UnpackOptions, list_archive, unpack_members};
+pub use archive::{DirectoryLinks, UnpackOptions, unpack_members};
 pub use at_depth::{Span, SpanCopier, SpanError};
 pub use compare::{CompareOptions, Difference, Side, Start, compare, remove_extra};
 pub use copy_tree::CopyTree;
@@ -58,14 +60,15 @@ pub use host_direct::PastCache;
 pub use image::{ImageTree, incomplete_name};
 pub use input::{Archive, Recording};
 pub use layers::{ImagePlace, LayerSource, Loading, load};
+pub use listing::{ListedEntry, list_archive};
 pub use members::Members;
 pub use memory::{MemoryTree, Role, Table};
 pub use needs::needs;
 pub use oci::{Blob, Choice, Layout, Platform};
-pub use options::{Clobber, CopyOptions, Depth, OnFailure, Sync};
+pub use options::{Clobber, CopyOptions, Data, Depth, OnFailure, Sync};
 pub use pack::Packer;
 pub use pax::{START_BYTES, decompressor, no_archive};
-pub use selected::{Rehearsal, Selected, Selection};
+pub use selected::{Exclude, Rehearsal, Selected, Selection};
 pub use tree::{
     Attributes, FileTree, Follow, LostAttribute, Meta, Names, NewFile, Piece, ReadFile, ReadStream, Recorder,
     Sink, Source, Target, WriteFile,
@@ -102,6 +105,8 @@ pub trait Watch: Send + std::marker::Sync {
     fn advance(&self, bytes: u64);
     /// A file of a tree, or an attribute of a file, could not be copied. The copy continues.
     fn failed(&self, _: Error) {}
+    /// A file was left out on purpose, and the rest is not affected.
+    fn left_out(&self, _: Error) {}
     /// A file, or a directory without its entries, was copied to `to`.
     fn copied(
         &self,

@@ -12,7 +12,7 @@ use diorite::front_end::InodeFlags;
 use crate::compare::is_up_to_date;
 use crate::file_data::{Copied, FileData};
 use crate::linked::Linked;
-use crate::options::{Clobber, CopyOptions, Depth, Sync};
+use crate::options::{Clobber, CopyOptions, Data, Depth, Sync};
 use crate::outdated::Outdated;
 use crate::tree::{
     Attributes, Follow, Item, LostAttribute, Meta, ReadFile, ReadStream, Sink, Target, WriteFile,
@@ -239,6 +239,13 @@ impl<'a> FileMaker<'a> {
             // `rename` between two names of one file does nothing, so a temporary link would stay.
             return Ok(());
         }
+        if self.options.data == Data::Link && !self.is_same_file(item.path, target.to)? {
+            make_and_rename(self.sink, target, |at| self.sink.make_hard_link(item.path, at))?;
+            self.summary.others += 1;
+            return Ok(());
+        } else if self.options.data == Data::Link {
+            return Ok(());
+        }
         if meta.kind == FileKind::Regular && original.is_none() {
             Self::refuse_own_image(item)?;
             let reader = item.source.open(item.path, meta)?;
@@ -335,7 +342,7 @@ impl<'a> FileMaker<'a> {
     }
 
     /// A lost attribute does not end the copy.
-    fn report_lost(&mut self, meta: &Meta, lost: Vec<LostAttribute>, to: &Path) {
+    pub(crate) fn report_lost(&mut self, meta: &Meta, lost: Vec<LostAttribute>, to: &Path) {
         let owner = meta.has_unknown_owner.then(|| LostAttribute {
             attribute: "owner".to_owned(),
             why: "this user namespace does not show it".to_owned(),

@@ -24,6 +24,16 @@ pub enum Depth {
     Tree,
 }
 
+/// How a file gets the content of its source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Data {
+    /// A copy.
+    #[default]
+    Copy,
+    /// It is a hard link to the source, which is in the same tree.
+    Link,
+}
+
 /// Whether a copy is durable when it returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sync {
@@ -51,6 +61,8 @@ pub struct CopyOptions {
     pub clobber: Clobber,
     /// Whether directories are copied.
     pub depth: Depth,
+    /// How files get their content.
+    pub data: Data,
     /// Whether the copy is durable when it returns.
     pub sync: Sync,
     /// Consequence of one file's error for the rest of its tree.

@@ -2,6 +2,7 @@
 //!
 //! Where it sits: between a [`Copier`](crate::Copier) and the trees, so that the copy itself knows nothing of the choice.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,11 +17,14 @@ use crate::tree::{
 };
 use crate::{Error, Watch};
 
+/// Whether a file is left out, by its path; the second argument says whether it is a directory.
+pub type Exclude<'a> = dyn Fn(&Path, &dyn Fn() -> bool) -> bool + 'a;
+
 /// The choice of a [`Selected`].
 #[derive(Clone, Copy, Default)]
 pub struct Selection<'a> {
     /// Whether the file at a path below the source is left out; a directory with everything in it.
-    pub exclude: Option<&'a dyn Fn(&Path) -> bool>,
+    pub exclude: Option<&'a Exclude<'a>>,
     /// Symbolic links are followed.
     pub follow_links: bool,
     /// Directories on other filesystems are left empty.
@@ -90,7 +94,12 @@ impl Source for Selected<'_> {
         }
         let mut names = self.source.names(path)?;
         if let Some(exclude) = self.selection.exclude {
-            names.names.retain(|name| !exclude(&path.join(OsStr::from_bytes(name))));
+            names.names.retain(|name| {
+                let entry = path.join(OsStr::from_bytes(name));
+                let is_directory =
+                    || self.meta(&entry, Follow::No).is_ok_and(|meta| meta.kind == FileKind::Directory);
+                !exclude(&entry, &is_directory)
+            });
         }
         Ok(names)
     }
@@ -130,7 +139,7 @@ impl ReadFile for NoData {
 pub struct Rehearsal<'a> {
     sink: &'a dyn Sink,
     /// Files that would be gone by now.
-    removed: HashSet<PathBuf>,
+    removed: RefCell<HashSet<PathBuf>>,
     /// The directories that they were in.
     changed: HashSet<PathBuf>,
 }
@@ -140,7 +149,7 @@ impl<'a> Rehearsal<'a> {
     pub fn new(sink: &'a dyn Sink, removed: impl IntoIterator<Item = PathBuf>) -> Self {
         let removed: HashSet<PathBuf> = removed.into_iter().collect();
         let changed = removed.iter().filter_map(|path| path.parent()).map(Path::to_owned).collect();
-        Self { sink, removed, changed }
+        Self { sink, removed: RefCell::new(removed), changed }
     }
 }
 
@@ -168,7 +177,7 @@ impl Sink for Rehearsal<'_> {
     }
 
     fn existing(&self, path: &Path, follow: Follow) -> Result<Option<Meta>, Error> {
-        if path.ancestors().any(|path| self.removed.contains(path)) {
+        if path.ancestors().any(|path| self.removed.borrow().contains(path)) {
             return Ok(None);
         }
         // Below a directory that was not made there is no file.
@@ -224,7 +233,8 @@ impl Sink for Rehearsal<'_> {
         Ok(())
     }
 
-    fn remove(&self, _: &Path) -> Result<(), Error> {
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        self.removed.borrow_mut().insert(path.to_owned());
         Ok(())
     }
 

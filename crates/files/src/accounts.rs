@@ -73,7 +73,7 @@ impl Accounts {
             is_text.then(|| filesystem.read(path).ok()).flatten()
         };
         match inside("/etc/passwd") {
-            Some(users) => Self::parse(&users, &inside("/etc/group").unwrap_or_default()),
+            Some(users) => Self::of_text(&users, &inside("/etc/group").unwrap_or_default()),
             None => Self::of_host(),
         }
     }
@@ -82,10 +82,11 @@ impl Accounts {
     #[expect(clippy::disallowed_methods, reason = "two small files of the host")]
     pub fn of_host() -> Self {
         let read = |path: &str| fs::read(path).unwrap_or_default();
-        Self::parse(&read("/etc/passwd"), &read("/etc/group"))
+        Self::of_text(&read("/etc/passwd"), &read("/etc/group"))
     }
 
-    fn parse(users: &[u8], groups: &[u8]) -> Self {
+    /// The accounts in the text of `/etc/passwd` and `/etc/group`.
+    pub fn of_text(users: &[u8], groups: &[u8]) -> Self {
         let (users, groups) = (String::from_utf8_lossy(users), String::from_utf8_lossy(groups));
         let login = |line: &str| {
             let mut fields = line.split(':').skip(2).map(str::parse);
@@ -176,7 +177,7 @@ mod tests {
     fn accounts() -> Accounts {
         let users =
             b"root:x:0:0:root:/root:/bin/sh\nbad line\nann:x:1000:100::/:\n1234:x:7:7::/:\nalso:x:0:5::/:\n";
-        Accounts::parse(users, b"root:x:0:\nusers:x:100:ann\n")
+        Accounts::of_text(users, b"root:x:0:\nusers:x:100:ann\n")
     }
 
     #[test]

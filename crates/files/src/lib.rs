@@ -7,15 +7,20 @@
 
 mod accounts;
 mod date;
+mod exclude;
 mod find;
 mod mode;
 mod paths;
+mod pattern;
+mod set;
 
 pub use accounts::{Accounts, Ownership};
 pub use date::parse_time;
+pub use exclude::Exclusions;
 pub use find::{Action, Expression, Given};
 pub use mode::ModeChange;
-pub use paths::{Pattern, canonical, expand, has_pattern};
+pub use paths::{canonical, expand, has_pattern};
+pub use pattern::Pattern;
 
 /// A text that is wrong: `TEXT: why; a right example`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

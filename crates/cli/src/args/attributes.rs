@@ -19,11 +19,14 @@ pub(crate) struct Chmod {
     /// Print each file whose permissions change
     #[arg(short = 'c', long)]
     pub(crate) changes: bool,
+    /// Give the permissions of this file; MODE is left out then
+    #[arg(long, value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
+    pub(crate) reference: Option<Location>,
     /// Permissions: octal such as 755, or changes such as u+x,go-w
     #[arg(allow_hyphen_values = true)]
-    pub(crate) mode: String,
+    pub(crate) mode: OsString,
     /// Files, as IMAGE:/path
-    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "IMAGE:/path", required_unless_present = "reference", value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
     pub(crate) common: Common,
@@ -51,11 +54,14 @@ pub(crate) struct Chown {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
+    /// Give the owner and the group of this file; USER is left out then
+    #[arg(long, value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
+    pub(crate) reference: Option<Location>,
     /// USER, USER:GROUP, USER: (the login group) or :GROUP; names of the volume's /etc/passwd and /etc/group, else of the host's, or numbers
     #[arg(value_name = "USER[:GROUP]")]
-    pub(crate) owner: String,
+    pub(crate) owner: OsString,
     /// Files, as IMAGE:/path
-    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "IMAGE:/path", required_unless_present = "reference", value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
     pub(crate) common: Common,
@@ -77,7 +83,7 @@ pub(crate) struct Touch {
     /// Set times of symbolic links, not of their targets
     #[arg(short = 'h', long)]
     pub(crate) no_dereference: bool,
-    /// The time: 2001-02-03, "2001-02-03 04:05:06", @SECONDS, "3 days ago" [default: now]
+    /// The time: 2001-02-03, "2001-02-03 04:05:06", @SECONDS, "yesterday 12:00", "3 days ago" [default: now]
     #[arg(short = 'd', long, value_name = "TIME")]
     pub(crate) date: Option<String>,
     /// The time, as [[CC]YY]MMDDhhmm[.ss]
@@ -166,6 +172,27 @@ pub(crate) struct Head {
     #[arg(short = 'n', long, value_name = "N", allow_hyphen_values = true, conflicts_with = "bytes")]
     pub(crate) lines: Option<String>,
     /// Print this number of bytes, such as 4K; with - all but the last N
+    #[arg(short = 'c', long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) bytes: Option<String>,
+    /// Print no names of files
+    #[arg(short = 'q', long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Print the name of a single file, too
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+    /// Files, as IMAGE:/path
+    #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) paths: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tail {
+    /// Print this number of lines; with + all from line N [default: 10]
+    #[arg(short = 'n', long, value_name = "N", allow_hyphen_values = true, conflicts_with = "bytes")]
+    pub(crate) lines: Option<String>,
+    /// Print this number of bytes, such as 4K; with + all from byte N
     #[arg(short = 'c', long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) bytes: Option<String>,
     /// Print no names of files

@@ -5,7 +5,7 @@ use clap_mangen::roff::{Roff, roman};
 
 /// Lines of a shell, by command; the first ones are of the program itself. A line that begins with `diorite xattr get` is also of the page of
 /// `xattr get`.
-const EXAMPLES: [(&str, &[&str]); 45] = [
+const EXAMPLES: [(&str, &[&str]); 46] = [
     (
         "",
         &[
@@ -20,6 +20,7 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
         &[
             "diorite mkfs -L data new.img 1G",
             "diorite mkfs -d rootfs/ --size fit --slack 10% root.img",
+            "diorite mkfs -d rootfs/ --owner root:root owned.img 64M",
             "tar -C rootfs -c . | diorite mkfs -t ext3 -d - tar.img 64M",
         ],
     ),
@@ -43,6 +44,7 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
             "diorite find disk.img:/etc -name '*.conf' -mtime -7",
             "diorite find disk.img:/ -type f -size +1M -ls",
             "diorite find disk.img:/home --exclude .cache -perm /6000",
+            "diorite find disk.img:/photos -regex '.*[ab][.]jpg' -printf '%s %P\\n'",
         ],
     ),
     ("cat", &["diorite cat disk.img:/etc/fstab", "diorite cat 'disk.img:/etc/*.conf' | wc -l"]),
@@ -50,8 +52,17 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
         "head",
         &[
             "diorite head disk.img:/log/app.log",
+            "diorite head -1 disk.img:/log/app.log",
             "diorite head -q -n 3 'disk.img:/log/*.log'",
             "diorite head -c 1K disk.img:/data/big.bin > start.bin",
+        ],
+    ),
+    (
+        "tail",
+        &[
+            "diorite tail disk.img:/log/app.log",
+            "diorite tail -1 disk.img:/log/app.log",
+            "diorite tail -q -n +3 'disk.img:/log/*.log'",
         ],
     ),
     (
@@ -59,7 +70,7 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
         &[
             "diorite cp -r photos disk.img:/backup",
             "diorite cp -r --verify photos copy",
-            "diorite cp -a -u -v disk.img:/photos other.img:/",
+            "diorite cp -a -u -v --exclude /old/ disk.img:/photos other.img:/",
             "echo hello | diorite cp - disk.img:/etc/motd",
         ],
     ),
@@ -67,13 +78,16 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
         "sync",
         &[
             "diorite sync -n -v --delete photos/ disk.img:/photos",
-            "diorite sync --delete --exclude '*.tmp' photos/ disk.img:/photos",
+            "diorite sync --delete --exclude '*.tmp' --exclude /cache/ photos/ disk.img:/photos",
             "diorite sync disk.img:/photos/ copy",
         ],
     ),
     (
         "diff",
-        &["diorite diff photos disk.img:/photos", "diorite diff --only-content photos disk.img:/photos"],
+        &[
+            "diorite diff photos disk.img:/photos",
+            "diorite diff --only-content --exclude '*.tmp' photos disk.img:/photos",
+        ],
     ),
     (
         "edit",
@@ -93,15 +107,19 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
     (
         "tar",
         &[
-            "diorite tar -c disk.img:/etc | gzip > etc.tar.gz",
+            "diorite tar -c -z -f etc.tar.gz disk.img:/etc",
             "diorite tar -x -f etc.tar.gz -C other.img:/",
             "diorite tar -c -f home.tar -C disk.img:/home ann bob",
-            "diorite tar -t -f home.tar",
+            "diorite tar -t -v -f home.tar",
         ],
     ),
     (
         "hash",
-        &["diorite hash disk.img:/etc/hosts", "diorite hash -r -a sha512 disk.img:/photos > SHA512SUMS"],
+        &[
+            "diorite hash disk.img:/etc/hosts",
+            "diorite hash -r -a sha512 disk.img:/photos > SHA512SUMS",
+            "diorite hash --quiet -c SHA512SUMS",
+        ],
     ),
     (
         "mv",
@@ -129,11 +147,29 @@ const EXAMPLES: [(&str, &[&str]); 45] = [
         ],
     ),
     ("readlink", &["diorite readlink disk.img:/bin/sh", "diorite readlink -f disk.img:/bin/sh"]),
-    ("chmod", &["diorite chmod 640 disk.img:/etc/fstab", "diorite chmod -R go=u,a+X disk.img:/photos"]),
-    ("chown", &["diorite chown 1000:1000 disk.img:/home/ann", "diorite chown -R root: disk.img:/etc"]),
+    (
+        "chmod",
+        &[
+            "diorite chmod 640 disk.img:/etc/fstab",
+            "diorite chmod -R go=u,a+X disk.img:/photos",
+            "diorite chmod --reference disk.img:/etc/hosts disk.img:/etc/fstab",
+        ],
+    ),
+    (
+        "chown",
+        &[
+            "diorite chown 1000:1000 disk.img:/home/ann",
+            "diorite chown -R root: disk.img:/etc",
+            "diorite chown --reference disk.img:/home/ann disk.img:/home/ann/notes",
+        ],
+    ),
     (
         "touch",
-        &["diorite touch disk.img:/etc/motd", "diorite touch -d '2001-05-01 12:00' disk.img:/etc/hosts"],
+        &[
+            "diorite touch disk.img:/etc/motd",
+            "diorite touch -d '2001-05-01 12:00' disk.img:/etc/hosts",
+            "diorite touch -d 'yesterday 12:00' disk.img:/etc/motd",
+        ],
     ),
     (
         "truncate",

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use diorite_files::ModeChange;
 
-use super::shared::{Common, HumanReadable, Opening, Reporting};
+use super::shared::{Common, Excluding, HumanReadable, Opening, Reporting};
 use crate::location::Location;
 use crate::size::Size;
 
@@ -159,9 +159,9 @@ pub(crate) struct Cp {
     /// Same as -r; owners, permissions, times and attributes are always kept
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
-    /// No effect: owners, permissions, times and attributes are always kept
-    #[arg(short = 'p', long)]
-    pub(crate) preserve: bool,
+    /// No effect, also with a LIST as in coreutils: owners, permissions, times, links and attributes are always kept
+    #[arg(short = 'p', long, value_name = "LIST", value_enum, num_args = 0..=1, require_equals = true, value_delimiter = ',')]
+    pub(crate) preserve: Option<Vec<Preserved>>,
     /// Do not replace files that exist at the destination
     #[arg(short = 'n', long, overrides_with_all = ["force", "interactive", "update"])]
     pub(crate) no_clobber: bool,
@@ -183,12 +183,20 @@ pub(crate) struct Cp {
     /// Copy symbolic links as links: the default of -r
     #[arg(short = 'P', long)]
     pub(crate) no_dereference: bool,
+    /// Same as -P; hard links among the copies are always kept
+    #[arg(short = 'd', overrides_with = "dereference")]
+    pub(crate) links_only: bool,
+    /// Make hard links to files in the same image, in place of copies
+    #[arg(short = 'l', long)]
+    pub(crate) link: bool,
+    /// Copy each source to its whole path below the destination, and make the directories on the way with their attributes
+    #[arg(long, conflicts_with = "no_target_directory")]
+    pub(crate) parents: bool,
     /// Leave directories on other filesystems of the host empty
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
-    /// Leave out files whose name or path below FROM fits, and everything in such a directory; can be repeated
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) excluding: Excluding,
     /// Owner of the copies: names of the destination's accounts, or numbers
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) chown: Option<String>,
@@ -367,6 +375,25 @@ pub(crate) struct Du {
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// What `cp --preserve` names. All of it is always kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Preserved {
+    /// Permissions
+    Mode,
+    /// User and group
+    Ownership,
+    /// Times
+    Timestamps,
+    /// Hard links among the copies
+    Links,
+    /// SELinux labels
+    Context,
+    /// Extended attributes
+    Xattr,
+    /// All of these
+    All,
 }
 
 /// The only way to copy holes: they are kept, and no zeros become holes.

@@ -20,13 +20,13 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
-pub(crate) use attributes::{Chmod, Chown, Head, Readlink, Rmdir, Touch, Truncate, Xattr, XattrAction};
+pub(crate) use attributes::{Chmod, Chown, Head, Readlink, Rmdir, Tail, Touch, Truncate, Xattr, XattrAction};
 pub(crate) use files::{Cat, Cp, Df, Du, HolesKept, Ln, Ls, Mkdir, Mv, OnePath, Rm, Stat, Tree, When};
 pub(crate) use host::Uncached;
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
 pub(crate) use mount::{Mount, SortBy, Status, Top, Umount};
 pub(crate) use serve::{Nfs, Protocol, Serve, Served, Virtiofs};
-pub(crate) use shared::{Opening, Queueing, Reporting};
+pub(crate) use shared::{Common, Opening, Queueing, Reporting};
 pub(crate) use trees::{Algorithm, Diff, Edit, Find, Hash, Shell, SyncTrees, Tar};
 pub(crate) use volume::Raw;
 pub(crate) use volume::{Check, FilesystemType, HashPlace, Info, Mkfs, Trim};
@@ -48,7 +48,7 @@ IMAGE, and a file inside it IMAGE:/path:
   nbd://HOST[:PORT]/EXPORT           an export of an NBD server; nbds:// with TLS
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   sim:NAME                           a simulated disk (diskperf, job)
-  IMAGE:N:/path                      a file in partition N of a disk
+  IMAGE:N, IMAGE:N:/path             partition N of a disk, and a file in it
   IMAGE?partition=N, ?offset=BYTES   a part of IMAGE; several keys are joined: ?partition=N&offset=BYTES
   md:A?partition=1,B?partition=1?    parts of several devices; a trailing `?` ends the options of the last part
 Paths without `:/` are files of the host. Patterns work inside images; quote them: 'disk.img:/etc/*.conf'
@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Cat(Cat),
     /// Write the first lines of files to standard output
     Head(Head),
+    /// Write the last lines of files to standard output
+    Tail(Tail),
     /// Copy files and directories, in and out of images, between them, and on the host
     ///
     /// Preserved: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
@@ -246,10 +248,26 @@ pub(crate) fn command() -> clap::Command {
 /// # Errors
 /// Wrong usage, or a request for help.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let words: Vec<OsString> = arguments.into_iter().collect();
+    let words = with_old_forms(arguments.into_iter().collect());
     let mut matches =
         command().try_get_matches_from(&words).map_err(|wrong| refused::explained(wrong, &words))?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|wrong| wrong.format(&mut command()))
+}
+
+/// The words, with `-N` of head and tail as `-n N`.
+fn with_old_forms(mut words: Vec<OsString>) -> Vec<OsString> {
+    let lines = |word: &OsString| {
+        let digits = word.to_str()?.strip_prefix('-')?;
+        let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        is_number.then(|| OsString::from(digits))
+    };
+    // As in coreutils, only the first option can have this form.
+    if words.get(1).is_some_and(|word| word == "head" || word == "tail")
+        && let Some(lines) = words.get(2).and_then(lines)
+    {
+        words.splice(2..3, ["-n".into(), lines]);
+    }
+    words
 }
 
 /// The arguments of the process, with the single-dash words of the original bonnie as long flags.

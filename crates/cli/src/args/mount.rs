@@ -8,6 +8,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use log::LevelFilter;
 
+use crate::location::image_text;
+
 /// After the help of mount.
 pub(super) const MOUNT_OPTIONS: &str = "\
 Options of -o:
@@ -66,7 +68,7 @@ pub(crate) struct Mount {
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level())]
     pub(crate) log_level: LevelFilter,
     /// Image file or block device, with `?partition=N` or `?offset=BYTES` a part of it [not needed with remount]
-    #[arg(value_hint = ValueHint::FilePath)]
+    #[arg(value_hint = ValueHint::FilePath, value_parser = image_text())]
     pub(crate) image: String,
     /// Directory of the host
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]

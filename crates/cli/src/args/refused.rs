@@ -4,17 +4,16 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-const COMPRESSION: &str =
-    "compressed archives are read without a flag; to write one, use `diorite tar -c ... | gzip > FILE`";
+const COMPRESSION: &str = "compressed archives are read without a flag; -z writes one with gzip; for others, use `diorite tar -c ... | xz > FILE`";
 const LINKS: &str = "a link cannot lead from an image to the host or back; within an image, use `diorite ln`";
 const REPAIR: &str = "a check changes nothing; use e2fsck";
 const REMOTE: &str = "nothing goes over a network: images and directories are local";
 
 /// Command, flags, reason.
 const REFUSED: [(&str, &[&str], &str); 11] = [
-    ("tar", &["-z", "--gzip", "-j", "--bzip2", "-J", "--xz", "--zstd", "-a"], COMPRESSION),
+    ("tar", &["-j", "--bzip2", "-J", "--xz", "--zstd", "-a"], COMPRESSION),
     ("tar", &["-r", "--append", "-u", "--update"], "an archive is a stream; write a new one with -c"),
-    ("cp", &["-l", "--link", "-s", "--symbolic-link"], LINKS),
+    ("cp", &["-s", "--symbolic-link"], LINKS),
     ("cp", &["--reflink"], "files of ext2, ext3 and ext4 share no blocks"),
     ("mv", &["-Z", "--exchange"], "only plain renames exist; labels stay with the file"),
     (

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueHint};
 use log::LevelFilter;
 
 use super::mount::log_level;
+use crate::location::image_text;
 
 /// After the help of `serve nfs`.
 pub(super) const NFS_CLIENTS: &str = "\
@@ -58,7 +59,7 @@ pub(crate) struct Served {
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level())]
     pub(crate) log_level: LevelFilter,
     /// Image file or block device, with `?partition=N` or `?offset=BYTES` a part of it
-    #[arg(value_hint = ValueHint::FilePath)]
+    #[arg(value_hint = ValueHint::FilePath, value_parser = image_text())]
     pub(crate) image: String,
 }
 

@@ -1,6 +1,7 @@
 //! Flags of several commands.
 #![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueHint};
@@ -26,6 +27,15 @@ pub(crate) struct HumanReadable {
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
+}
+
+/// For commands that leave out files of a tree.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Excluding {
+    /// Leave out files that fit, and everything in such directories; can be repeated. As in rsync, NAME fits at any depth, DIR/NAME the end of
+    /// a path, /NAME and ./NAME the whole path below the source, and NAME/ only directories; `*` fits no slash, `**` does
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<OsString>,
 }
 
 /// For commands on files in an image.

@@ -9,8 +9,8 @@ use diorite::mkfs::Flavor;
 use diorite_copy::Platform;
 
 use super::shared::{Common, Reporting};
-use crate::ids::Ids;
 use crate::journal_sizes::JournalSizes;
+use crate::location::image_name;
 use crate::size::{ImageSize, Size, SlackSize};
 
 #[derive(Debug, Args)]
@@ -67,9 +67,9 @@ pub(crate) struct Mkfs {
     /// Platform of a container image, such as linux/arm64 [default: that of this machine]
     #[arg(long, value_name = "OS/ARCH", requires = "from")]
     pub(crate) platform: Option<Platform>,
-    /// Owner of all files of the content
-    #[arg(long, value_name = "UID[:GID]", requires = "from")]
-    pub(crate) owner: Option<Ids>,
+    /// Owner of all files of the content: USER, USER:GROUP or :GROUP, as numbers or as names of its /etc/passwd and /etc/group, else of the host's
+    #[arg(long, value_name = "USER[:GROUP]", requires = "from")]
+    pub(crate) owner: Option<String>,
     /// Device table of genext2fs and Buildroot: lines `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, which set owners and modes, and
     /// make nodes (c, b, p) and directories (d)
     #[arg(long, value_name = "FILE", requires = "from", value_hint = ValueHint::FilePath)]
@@ -97,7 +97,7 @@ pub(crate) struct Mkfs {
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
     /// Image or device
-    #[arg(value_hint = ValueHint::FilePath)]
+    #[arg(value_hint = ValueHint::FilePath, value_parser = image_name())]
     pub(crate) image: OsString,
     /// Size of a new image, for instance 512M or 1G [default: the size of the image or device]
     pub(crate) size: Option<Size>,
@@ -144,7 +144,7 @@ impl FilesystemType {
 #[derive(Debug, Args)]
 pub(crate) struct Info {
     /// Image or device
-    #[arg(value_hint = ValueHint::FilePath)]
+    #[arg(value_hint = ValueHint::FilePath, value_parser = image_name())]
     pub(crate) image: OsString,
     #[command(flatten)]
     pub(crate) reporting: Reporting,
@@ -153,7 +153,7 @@ pub(crate) struct Info {
 #[derive(Debug, Args)]
 pub(crate) struct Trim {
     /// Image or device
-    #[arg(value_hint = ValueHint::FilePath)]
+    #[arg(value_hint = ValueHint::FilePath, value_parser = image_name())]
     pub(crate) image: OsString,
     #[command(flatten)]
     pub(crate) common: Common,
@@ -188,7 +188,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub(crate) problems: usize,
     /// Image or device
-    #[arg(value_hint = ValueHint::FilePath)]
+    #[arg(value_hint = ValueHint::FilePath, value_parser = image_name())]
     pub(crate) image: OsString,
     #[command(flatten)]
     pub(crate) reporting: Reporting,

@@ -21,6 +21,16 @@ fn partition_table_is_not_overwritten_by_accident() {
     assert!(bench.read("disk.img") == disk);
     bench.run("mkfs disk.img?partition=1");
     assert_eq!(bench.run("ls disk.img?partition=1"), "lost+found\n");
+    // The short form of a partition, with and without a path.
+    bench.run("mkfs -F -q disk.img:1");
+    bench.run("mkdir disk.img:1:/d");
+    for line in ["ls disk.img:1", "ls disk.img?partition=1"] {
+        assert_eq!(bench.run(line), "d\nlost+found\n", "{line}");
+    }
+    for line in ["df disk.img:1", "check disk.img:1", "info disk.img:1", "du disk.img:1", "tree disk.img:1"] {
+        bench.run(line);
+    }
+    bench.fail("ls disk.img:2", 1);
     bench.run("mkfs -F disk.img");
 }
 

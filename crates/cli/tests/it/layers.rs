@@ -170,6 +170,21 @@ fn owners_come_from_an_option_or_a_table() {
     bench.write("table", b"# a comment\n/missing f 640 0 42\n");
     let said = bench.fail("mkfs -F -d a.tar --table table a.img", 1);
     assert!(said.contains("table:2: ") && said.contains("/missing is not in the content"), "{said}");
+    // Names are those of the content.
+    bench.write(
+        "p.tar",
+        &archive(&[file("etc/passwd", "web:x:33:44::/:\n"), file("etc/group", "www:x:55:\n")]),
+    );
+    for (owner, wanted) in
+        [("web", "0755 33:0"), ("web:www", "0755 33:55"), ("web:", "0755 33:44"), (":www", "0755 0:55")]
+    {
+        bench.run(&format!("mkfs -F -q -d p.tar --owner {owner} a.img 8M"));
+        assert_eq!(stat("/etc"), wanted, "{owner}");
+    }
+    let said = bench.fail("mkfs -F -d p.tar --owner nosuch a.img", 2);
+    assert!(said.contains("--owner nosuch: unknown user"), "{said}");
+    bench.run("mkfs -F -q -d a.tar --owner root:root a.img 8M");
+    assert_eq!(stat("/home/f"), "0644 0:0");
     for line in ["--owner root", "--owner 1:", "--owner 7 -d a.tar --table"] {
         bench.fail(&format!("mkfs -F {line} a.img"), 2);
     }

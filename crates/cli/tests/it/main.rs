@@ -2,6 +2,7 @@
 
 mod archives;
 mod bonnie;
+mod closed_output;
 mod commands;
 mod common;
 mod completions;

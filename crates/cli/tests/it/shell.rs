@@ -73,6 +73,38 @@ fn quotes_protect_patterns_and_operators_are_refused() {
     }
 }
 
+/// Names of `-C` were looked up in the current directory, and a mistyped command was answered with the usage of the program.
+#[test]
+fn names_are_in_the_directory_of_tar_and_commands_are_those_of_the_shell() {
+    let bench = Bench::new();
+    bench.run("mkfs -q d.img 16M");
+    let script = "mkdir a b; touch a/f a/x1 a/x2; cd b; tar -c -f host:a.tar -C /a f x?; tar -c -f host:b.tar -C ../a 'x?'";
+    assert_eq!(run(&bench, script).0, Some(1), "`x?` in quotes is no pattern");
+    assert_eq!(run(&bench, "tar -t -f host:a.tar").1, "f\nx1\nx2\n");
+    for (words, listed) in [
+        ("-C a f", "f\n"),
+        ("-C a .", "./\n./f\n./x1\n./x2\n"),
+        ("-C a host:h", "h\n"),
+        ("-C a d.img:/a/f", "a/f\n"),
+    ] {
+        bench.write("h", b"");
+        assert_eq!(
+            run(&bench, &format!("tar -c -f host:c.tar {words}; tar -t -f host:c.tar")).1,
+            listed,
+            "{words}"
+        );
+    }
+    for (line, hint) in [("lss", "did you mean `ls`?"), ("nosuch -x", "`help` lists the commands")] {
+        let (status, _, errors) = run(&bench, line);
+        assert!(
+            status == Some(2) && errors.contains("not a command of this shell") && errors.contains(hint),
+            "{errors}"
+        );
+        assert!(!errors.contains("diorite help") && !errors.contains("Usage: diorite <COMMAND>"), "{errors}");
+    }
+    assert_eq!(run(&bench, "ls --nosuch").0, Some(2));
+}
+
 /// The path rules of the shell held for all words but the archive, which was a file of the host.
 #[test]
 fn archives_are_files_of_the_host() {

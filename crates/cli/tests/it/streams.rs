@@ -93,6 +93,7 @@ fn json_says_why_a_command_failed() {
         "diff a.img:/none a.img:/none",
         "tar -c -f t.tar a.img:/none",
         "hash a.img:/none",
+        "tail a.img:/none",
         "edit none",
         "rmdir a.img:/none",
         "readlink a.img:/none",

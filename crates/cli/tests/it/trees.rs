@@ -294,3 +294,58 @@ fn checksums_are_those_of_sha256sum() {
         assert_eq!(got, wanted);
     }
 }
+
+#[test]
+fn checksums_are_checked_as_by_sha256sum() {
+    let bench = Bench::new();
+    must(
+        &bench,
+        "mkdir t; cd t; echo 1 > a; echo 2 > b; : > 'c\\d'; printf 3 > $'e\nf'; sha256sum * > ../sums; sha256sum --tag a >> ../sums",
+    );
+    bench.run("mkfs -q d.img 16M");
+    bench.run("cp -a t d.img:/t");
+    // Each list, after each change of the files, with the options of sha256sum.
+    let check = |list: &str, options: &str| {
+        let wanted = shell(&bench, &format!("cd t; sha256sum {options} -c ../{list}"));
+        for directory in ["d.img:/t", "d.img:/t/"] {
+            let got = shell(&bench, &format!("diorite hash {options} -c {list} -C {directory}"));
+            let (status, lines) = (got.status.code(), text(&got.stdout));
+            assert_eq!((status, lines), (wanted.status.code(), text(&wanted.stdout)), "{list} {options}");
+        }
+    };
+    let all = |lists: &[&str]| {
+        for list in lists {
+            for options in ["", "--quiet", "--status", "--ignore-missing", "--strict"] {
+                check(list, options);
+            }
+        }
+    };
+    must(
+        &bench,
+        "(cat sums; echo; echo '# a comment'; echo no checksum) > more; echo none > empty; head -n 1 sums | sed 's/ a$/ zz/' > missing; tr a-f A-F < sums | head -n 2 > upper || true",
+    );
+    all(&["sums", "more", "empty", "missing"]);
+    must(&bench, "echo changed > t/b");
+    bench.run("cp t/b d.img:/t/b");
+    all(&["sums", "more"]);
+    must(&bench, "rm t/a");
+    bench.run("rm d.img:/t/a");
+    all(&["sums"]);
+    // What the program has printed, from standard input and in the image.
+    bench.run("cp -a t d.img:/again");
+    must(&bench, "diorite hash -r d.img:/again | diorite hash -c -");
+    must(
+        &bench,
+        "diorite hash -a sha512 -r d.img:/again > sums512; diorite hash -c sums512; diorite cp sums512 d.img:/sums512",
+    );
+    assert_eq!(bench.run("hash --quiet -c d.img:/sums512"), "");
+    let files = bench.json("hash -c sums512");
+    assert_eq!(
+        (&files["files"][0]["path"], &files["files"][0]["ok"]),
+        (&"d.img:/again/b".into(), &true.into())
+    );
+    let said = bench.fail("hash -c sums", 1);
+    assert!(said.contains("is not in an image"), "{said}");
+    bench.fail("hash -c nosuch", 1);
+    bench.fail("hash --quiet d.img:/again/b", 2);
+}

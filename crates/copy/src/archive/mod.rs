@@ -4,7 +4,6 @@
 //! followed here and not by the sink: `/` and `..` in its target lead no further than the destination. A name with `..` is rejected.
 
 mod data;
-mod meta;
 mod places;
 #[cfg(test)]
 mod tests;
@@ -18,13 +17,13 @@ use diorite::{ErrorKind, FileKind};
 use tar::EntryType;
 
 use crate::copied_names::{Age, CopiedNames};
+use crate::entry_meta::{kind_of, meta_of};
 use crate::members::Members;
 use crate::options::OnFailure;
 use crate::pax::{Entries, Entry, Forward, Stream};
 use crate::records::{Extended, Sparse, leading_map};
 use crate::tree::{Attributes, Follow, LostAttribute, Meta, Recorder, Sink};
 use crate::{Error, Summary, Watch};
-use meta::kind_of;
 
 /// Keywords that are reported once and not again; more than that come from a hostile archive.
 const KEYWORDS_MAX: usize = 1000;
@@ -92,27 +91,6 @@ pub(crate) fn unpack_stream(
     let finished = unpacker.finish();
     unpacked.and(finished)?;
     Ok(unpacker.summary)
-}
-
-/// Call `each` with the name of every wanted entry of a tar stream, and with the target of a link.
-///
-/// # Errors
-/// The stream cannot be read, or `each` failed.
-pub fn list_archive<E: From<Error>>(
-    stream: impl Read,
-    name: &str,
-    members: &mut Members,
-    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut entries = Entries::new(Forward(stream));
-    let failure = |source| Error::Archive { archive: name.to_owned(), source };
-    while let Some(entry) = entries.next_entry().map_err(failure)? {
-        let is_link = matches!(entry.header.entry_type(), EntryType::Symlink | EntryType::Link);
-        if members.wants(&entry.name) {
-            each(&entry.name, if is_link { &entry.link } else { b"" })?;
-        }
-    }
-    Ok(())
 }
 
 struct Unpacker<'a> {
@@ -254,7 +232,8 @@ impl Unpacker<'_> {
             None => size,
         };
         let kind = header.entry_type();
-        let meta = self.meta(&header, kind_of(kind, &name), size, &extended)?;
+        let meta = meta_of(&header, kind_of(kind, &name), size, &extended);
+        let meta = meta.map_err(|why| self.entry_error(why))?;
         let attributes: Attributes = std::mem::take(&mut extended.attributes).into_iter().collect();
         let Some(path) = path else {
             // `./` sets the attributes of the destination itself.

@@ -4,14 +4,14 @@ use crate::memory::MemoryTree;
 use crate::memory::arena::NodeId;
 
 impl MemoryTree {
-    /// Give all files one owner, and one group if there is one.
-    pub fn set_owner(&mut self, uid: u32, gid: Option<u32>) {
+    /// Give all files this owner and this group, as far as they are given.
+    pub fn set_owner(&mut self, uid: Option<u32>, gid: Option<u32>) {
         let arena = &mut self.state.get_mut().arena;
         for id in arena.all(NodeId::ROOT) {
             let meta = &mut arena[id].meta;
-            meta.uid = uid;
+            meta.uid = uid.unwrap_or(meta.uid);
             meta.gid = gid.unwrap_or(meta.gid);
-            meta.has_unknown_owner &= gid.is_none();
+            meta.has_unknown_owner &= uid.is_none() || gid.is_none();
         }
     }
 

@@ -156,7 +156,9 @@ impl<'a> Packer<'a> {
             }
             FileKind::Socket => {
                 let why = "it is a socket, and an archive has none; a program that listens makes it";
-                return Err(Error::not_copied(source.name_of(path), why));
+                self.watch.left_out(Error::not_copied(source.name_of(path), why));
+                self.summary.skipped += 1;
+                return Ok(Vec::new());
             }
             kind => {
                 let kind = match kind {

@@ -160,9 +160,9 @@ fn recorded() -> MemoryTree {
 fn owners_are_set_for_all() {
     let mut tree = recorded();
     let group = meta_of(&tree, "/etc").2;
-    tree.set_owner(7, None);
+    tree.set_owner(Some(7), None);
     assert_eq!(meta_of(&tree, "/etc/hosts"), (0o644, 7, group));
-    tree.set_owner(8, Some(9));
+    tree.set_owner(Some(8), Some(9));
     for path in ["/", "/etc", "/etc/hosts", "/lib"] {
         assert_eq!((meta_of(&tree, path).1, meta_of(&tree, path).2), (8, 9), "{path}");
     }
@@ -171,7 +171,7 @@ fn owners_are_set_for_all() {
 #[test]
 fn a_table_sets_owners_and_makes_nodes() {
     let mut tree = recorded();
-    tree.set_owner(1, Some(1));
+    tree.set_owner(Some(1), Some(1));
     let text = "# name type mode uid gid major minor start inc count\n\
         \n\
         /etc/passwd f 640 0 42 - - - - -\n\

@@ -16,7 +16,7 @@ use crate::volume::ext_map::ExtMap;
 use crate::volume::nodes::{NodeRef, while_stale};
 use crate::{
     Attributes, DirectIo, Error, ErrorKind, FileKind, InodeNumber, NodeSpec, Owner, RenameMode, Result,
-    SetAttributes, XattrMode,
+    SetAttributes, Timestamp, XattrMode,
 };
 use diorite_ext::DirectoryEntry;
 
@@ -73,6 +73,11 @@ impl NodeRef {
             }
         }
         Ok(attributes)
+    }
+
+    /// A time as the inode can hold it: within its years, and in seconds if the inode is too small for more.
+    pub fn time_as_stored(&self, time: Timestamp) -> Timestamp {
+        self.inode().time_as_stored(time)
     }
 
     /// Change attributes: all of them, or none where that fails, also through a crash.

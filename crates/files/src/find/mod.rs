@@ -4,14 +4,16 @@
 //! caller, who prints or deletes.
 
 mod parse;
+mod regex;
 mod test;
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::{Filesystem, Result, WalkEntry};
 
-use crate::paths::Pattern;
+use crate::pattern::Pattern;
 pub use parse::Given;
 use test::Test;
 
@@ -27,6 +29,8 @@ pub struct Expression {
     pub contents_first: bool,
     /// Names of files that are not visited.
     excluded: Vec<Pattern>,
+    /// The formats of `-printf`, by the number of [`Action::Format`].
+    pub formats: Vec<OsString>,
 }
 
 /// A node of the expression's tree.
@@ -52,6 +56,8 @@ pub enum Action {
     Print0,
     /// Print a line as `ls -dils` does.
     List,
+    /// Print in the format with this number.
+    Format(usize),
     /// Remove the file or the empty directory.
     Delete,
     /// Visit no entries below.

@@ -8,13 +8,14 @@ use std::path::PathBuf;
 
 use diorite::{Attributes, FileKind, Filesystem, Timestamp};
 
+use super::regex::{Dialect, compiled};
 use super::test::{Fit, Number, Test, Time};
 use super::{Action, Expression, Node};
 use crate::Wrong;
 use crate::accounts::{Accounts, Ownership};
-use crate::date::{parse_duration, parse_time};
+use crate::date::{end_of_day, parse_duration, parse_time};
 use crate::mode::ModeChange;
-use crate::paths::Pattern;
+use crate::pattern::Pattern;
 
 /// Deeper parentheses and negations are wrong.
 const NESTED_MAX: usize = 100;
@@ -46,6 +47,8 @@ impl Expression {
             depth_max: usize::MAX,
             contents_first: false,
             excluded: Vec::new(),
+            formats: Vec::new(),
+            dialect: Dialect::Emacs,
         };
         let mut root = if words.is_empty() { Node::Test(Test::Constant(true)) } else { parser.list()? };
         if let Some(word) = parser.words.next() {
@@ -55,8 +58,8 @@ impl Expression {
             root = Node::And(vec![root, Node::Action(Action::Print)]);
         }
         let contents_first = parser.contents_first || root.deletes();
-        let Parser { depth_min, depth_max, excluded, .. } = parser;
-        Ok(Self { root, depth_min, depth_max, contents_first, excluded })
+        let Parser { depth_min, depth_max, excluded, formats, .. } = parser;
+        Ok(Self { root, depth_min, depth_max, contents_first, excluded, formats })
     }
 
     /// Whether it removes files.
@@ -79,6 +82,9 @@ struct Parser<'a> {
     depth_max: usize,
     contents_first: bool,
     excluded: Vec<Pattern>,
+    formats: Vec<OsString>,
+    /// The syntax of the following regular expressions.
+    dialect: Dialect,
 }
 
 impl<'a> Parser<'a> {
@@ -191,6 +197,11 @@ impl<'a> Parser<'a> {
         if let Some(action) = action(&word) {
             return Ok(Node::Action(action));
         }
+        if word == "-printf" {
+            let format = self.value("-printf")?.to_owned();
+            self.formats.push(format);
+            return Ok(Node::Action(Action::Format(self.formats.len() - 1)));
+        }
         Ok(Node::Test(match &*word {
             "-maxdepth" | "--max-depth" => {
                 self.depth_max = self.depth(&word)?;
@@ -207,6 +218,17 @@ impl<'a> Parser<'a> {
             // A volume has no mounts in it, and links are not followed.
             "-true" | "-xdev" | "-mount" | "-noleaf" | "-P" => Test::Constant(true),
             "-false" => Test::Constant(false),
+            "-daystart" => {
+                self.given.now = end_of_day(self.given.now);
+                Test::Constant(true)
+            }
+            "-regextype" => {
+                self.dialect = Dialect::named(self.text(&word)?)?;
+                Test::Constant(true)
+            }
+            "-regex" | "-iregex" => {
+                Test::Regex(compiled(self.text(&word)?, self.dialect, word == "-iregex")?)
+            }
             "-name" | "-iname" => Test::Name(self.pattern(&word)?),
             "-path" | "-ipath" | "-wholename" | "-iwholename" => Test::Path(self.pattern(&word)?),
             "-lname" | "-ilname" => Test::LinkTarget(self.pattern(&word)?),
@@ -383,9 +405,8 @@ fn unknown(word: &str) -> Wrong {
             "links are not followed; search the directory of the link's target"
         }
         "-fstype" => "a volume has one filesystem; leave it out",
-        "-regex" | "-iregex" => "not supported; use -path with a pattern",
-        "-printf" | "-fprint" | "-fprintf" | "-fls" | "-fprint0" => {
-            "not supported; use --json, -ls or -print0"
+        "-fprint" | "-fprintf" | "-fls" | "-fprint0" => {
+            "not supported; redirect the output of -print, -printf, -ls or --json"
         }
         "-readable" | "-writable" | "-executable" => "permissions are not enforced in an image; use -perm",
         _ if word.starts_with('-') => "unknown; `diorite find --help` lists the tests",

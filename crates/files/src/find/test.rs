@@ -3,8 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 
 use diorite::{Attributes, FileKind, Filesystem, InodeNumber, Result, Timestamp, WalkEntry};
+use regex::bytes::Regex;
 
-use crate::paths::Pattern;
+use crate::pattern::Pattern;
 
 const SECONDS_OF_A_DAY: i64 = 86_400;
 
@@ -14,6 +15,8 @@ pub(super) enum Test {
     Constant(bool),
     Name(Pattern),
     Path(Pattern),
+    /// The whole path.
+    Regex(Regex),
     /// The target of a symbolic link.
     LinkTarget(Pattern),
     Kind(Vec<FileKind>),
@@ -128,6 +131,7 @@ impl Test {
                 pattern.fits(name.as_bytes())
             }
             Self::Path(pattern) => pattern.fits(found.path.as_os_str().as_bytes()),
+            Self::Regex(expression) => expression.is_match(found.path.as_os_str().as_bytes()),
             Self::LinkTarget(pattern) => {
                 found.kind == FileKind::Symlink
                     && pattern.fits(&filesystem.node(attributes()?.inode)?.read_link()?)

@@ -1,10 +1,10 @@
-//! Attributes of an entry, from its header and its records.
+//! Attributes of an entry of an archive, from its header and its records.
+//!
+//! Where it sits: above `records.rs`, below `archive.rs`, which makes files, and `listing.rs`, which shows them.
 
 use diorite::{FileKind, Timestamp};
 use tar::{EntryType, Header};
 
-use super::Unpacker;
-use crate::Error;
 use crate::numbers::{self, MAJORS, MINORS, MODES, OWNERS, SECONDS};
 use crate::records::Extended;
 use crate::tree::Meta;
@@ -13,7 +13,7 @@ use crate::tree::Meta;
 const DUMP_DIRECTORY: u8 = b'D';
 
 /// The kind of file that an entry becomes. A hard link has the kind of its file.
-pub(super) fn kind_of(kind: EntryType, name: &[u8]) -> FileKind {
+pub(crate) fn kind_of(kind: EntryType, name: &[u8]) -> FileKind {
     match kind {
         EntryType::Directory => FileKind::Directory,
         kind if kind.as_byte() == DUMP_DIRECTORY => FileKind::Directory,
@@ -28,34 +28,29 @@ pub(super) fn kind_of(kind: EntryType, name: &[u8]) -> FileKind {
     }
 }
 
-impl Unpacker<'_> {
-    pub(super) fn meta(
-        &self,
-        header: &Header,
-        kind: FileKind,
-        size: u64,
-        extended: &Extended,
-    ) -> Result<Meta, Error> {
-        let read = || -> Result<Meta, String> {
-            let old = header.as_old();
-            let field = |what, bytes| numbers::checked(what, numbers::field(bytes), &OWNERS);
-            let modified = if let Some(modified) = extended.modified {
-                modified
-            } else {
-                let seconds = numbers::checked("mtime", numbers::field(&old.mtime), &SECONDS)?;
-                Timestamp { seconds, nanoseconds: 0 }
-            };
-            let permissions = numbers::checked::<u16>("mode", numbers::field(&old.mode), &MODES)? & 0o7777;
-            let uid = extended.uid.map_or_else(|| field("uid", &old.uid), Ok)?;
-            let gid = extended.gid.map_or_else(|| field("gid", &old.gid), Ok)?;
-            Ok(Meta {
-                accessed: extended.accessed.unwrap_or(modified),
-                device: device_of(header, kind, extended)?,
-                ..Meta::new(kind, permissions, (uid, gid), size, modified)
-            })
-        };
-        read().map_err(|why| self.entry_error(why))
-    }
+/// The attributes of an entry. An error continues a sentence about the entry.
+pub(crate) fn meta_of(
+    header: &Header,
+    kind: FileKind,
+    size: u64,
+    extended: &Extended,
+) -> Result<Meta, String> {
+    let old = header.as_old();
+    let field = |what, bytes| numbers::checked(what, numbers::field(bytes), &OWNERS);
+    let modified = if let Some(modified) = extended.modified {
+        modified
+    } else {
+        let seconds = numbers::checked("mtime", numbers::field(&old.mtime), &SECONDS)?;
+        Timestamp { seconds, nanoseconds: 0 }
+    };
+    let permissions = numbers::checked::<u16>("mode", numbers::field(&old.mode), &MODES)? & 0o7777;
+    let uid = extended.uid.map_or_else(|| field("uid", &old.uid), Ok)?;
+    let gid = extended.gid.map_or_else(|| field("gid", &old.gid), Ok)?;
+    Ok(Meta {
+        accessed: extended.accessed.unwrap_or(modified),
+        device: device_of(header, kind, extended)?,
+        ..Meta::new(kind, permissions, (uid, gid), size, modified)
+    })
 }
 
 /// Major and minor number of a device. Other entries may have anything in these fields.
