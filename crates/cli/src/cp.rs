@@ -22,7 +22,7 @@ use crate::interrupt;
 use crate::location::Location;
 use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays};
-use crate::sides::{image_of, is_same_side, open_side, summary_json};
+use crate::sides::{image_of, is_same_side, name_of, open_side, summary_json};
 use crate::verified::verify;
 
 /// Reject a destination on the host that is an image. A slip of the pen, `disk.img` for `disk.img:/`, would replace it.
@@ -309,19 +309,6 @@ fn refuse_directory_without_r(arguments: &Cp, side: &dyn Side, from: &Location) 
 fn example(directory: &Location) -> String {
     let text = directory.to_string();
     format!("{}/NAME", text.trim_end_matches('/'))
-}
-
-/// The file name of a path. For `..` on the host it is the name of that directory. The root of an image has none. `DIR/.` has none either,
-/// because it stands for the content of the directory, as in cp(1).
-pub(crate) fn name_of(path: &Path) -> Option<std::ffi::OsString> {
-    let bytes = path.as_os_str().as_bytes();
-    if bytes == b"." || bytes.ends_with(b"/.") {
-        return None;
-    }
-    path.file_name().map(ToOwned::to_owned).or_else(|| {
-        let is_relative = !path.has_root();
-        is_relative.then(|| path.canonicalize().ok()?.file_name().map(ToOwned::to_owned)).flatten()
-    })
 }
 
 /// Reject a copy onto itself, which would lose the file, and a copy into itself, which would not end. Links are followed. `into` is the

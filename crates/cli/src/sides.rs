@@ -1,5 +1,7 @@
 //! The two sides of a copy or a comparison, and its result.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use diorite::front_end::host_paths;
@@ -51,6 +53,19 @@ pub(crate) fn is_same_side(a: &Location, b: &Location) -> bool {
         (Some(a), Some(b)) => is_same_image(a, b),
         (a, b) => a == b,
     }
+}
+
+/// The file name of a path. For `..` on the host it is the name of that directory. The root of an image has none. `DIR/.` has none either,
+/// because it stands for the content of the directory, as in cp(1).
+pub(crate) fn name_of(path: &Path) -> Option<OsString> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes == b"." || bytes.ends_with(b"/.") {
+        return None;
+    }
+    path.file_name().map(ToOwned::to_owned).or_else(|| {
+        let is_relative = !path.has_root();
+        is_relative.then(|| path.canonicalize().ok()?.file_name().map(ToOwned::to_owned)).flatten()
+    })
 }
 
 /// The result of a copy as JSON.

@@ -7,10 +7,10 @@ use diorite_files::Exclusions;
 
 use crate::args::Cp;
 use crate::blocks::differs;
-use crate::cp::name_of;
 use crate::failure::{Failure, Result, complain_of_part};
 use crate::location::Location;
 use crate::progress::CopyProgress;
+use crate::sides::name_of;
 
 /// Compare the content of each copy with its source.
 pub(crate) fn verify(
