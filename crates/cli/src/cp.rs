@@ -103,6 +103,9 @@ pub(crate) fn cp(arguments: &Cp, images: &mut Images, output: &mut Output) -> Re
     if let Location::Host(path) = to
         && is_standard(path)
     {
+        if is_on_host {
+            return Err(Failure::Usage(format!("{to}: only files in images go there; write IMAGE:/path")));
+        }
         if arguments.common.reporting.json {
             return Err(Failure::Usage("--json and `-` both need standard output; leave one out".to_owned()));
         }

@@ -113,6 +113,7 @@ fn json_says_why_a_command_failed() {
         "diskperf none.img",
         "raw none",
         "job none.fio",
+        "uncached --json --only  -- true",
         "repro fairness --report none/x.html",
     ];
     for line in lines {
