@@ -1,7 +1,6 @@
 //! The command cp.
 
 use std::collections::HashSet;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use diorite::{Access, DirectIo, FileKind};
