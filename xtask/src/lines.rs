@@ -10,8 +10,12 @@ pub(crate) fn print() -> Result<(), String> {
     crates.push("xtask".into());
     let mut total = 0;
     for path in crates {
-        let sources = sources(&path.join("src"))?;
-        let lines: usize = sources.iter().map(|source| source.lines).sum();
+        let mut lines = lines_of(&path.join("src"))?;
+        // The library of `diorite uncached`, which the build script compiles.
+        let preloaded = path.join("preload");
+        if preloaded.is_dir() {
+            lines += lines_of(&preloaded)?;
+        }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         println!("{lines:>7}  {name}");
         total += lines;
@@ -23,6 +27,10 @@ pub(crate) fn print() -> Result<(), String> {
     let lines: usize = scripts.map(|path| python_lines(&path)).sum();
     println!("{lines:>7}  python, in Python\n{:>7}", total + lines);
     Ok(())
+}
+
+fn lines_of(directory: &Path) -> Result<usize, String> {
+    Ok(sources(directory)?.iter().map(|source| source.lines).sum())
 }
 
 /// Lines of Python without comments and blank lines; documentation counts.
