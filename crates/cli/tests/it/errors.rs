@@ -25,7 +25,6 @@ fn wrong_usage_is_status_two() {
         "nonsense",
         "ls",
         "ls --nonsense a.img",
-        "cp one two",
         "mkdir here",
         "mkfs new.img",
         "bonnie -csv",
