@@ -7,6 +7,8 @@
 
 use std::fmt::Write as _;
 
+use crate::tree::Attributes;
+
 /// The attribute of the access list.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
@@ -60,6 +62,13 @@ pub(crate) fn to_text(value: &[u8]) -> Option<String> {
         let _ = writeln!(text, "{kind}:{who}:{letters}");
     }
     Some(text)
+}
+
+/// The lists that a new file may have inherited from its directory, and that `attributes` do not replace: left, they would give more rights than
+/// the source has.
+pub(crate) fn inherited(attributes: &Attributes) -> impl Iterator<Item = &'static str> {
+    let is_missing = |name: &&str| attributes.iter().all(|(set, _)| set != name.as_bytes());
+    ["system.posix_acl_access", "system.posix_acl_default"].into_iter().filter(is_missing)
 }
 
 /// The permission bits of a file that loses the attribute `name`. With an access control list, the bits of the group are the mask of the

@@ -101,11 +101,13 @@ impl FitPlan {
         options.inodes = Some(number);
         // The groups that are kept are not known yet.
         options.arrangement = Arrangement::CutLater { kept_groups: u32::MAX };
-        let mut low = smallest(needed.bytes, logical_block_size, |_| options.clone())?;
+        // With the slack, whose inodes belong to its own groups.
+        let kept = needed.bytes.saturating_add(slack.bytes_of(needed.bytes));
+        let mut low = smallest(kept, logical_block_size, |_| options.clone())?;
         if low.layout.inodes_count < number {
             // mkfs rounds the inodes of a group down to a multiple of 8.
             options.inodes = Some(number + 8 * low.layout.group_count);
-            low = smallest(needed.bytes, logical_block_size, |_| options.clone())?;
+            low = smallest(kept, logical_block_size, |_| options.clone())?;
         }
         settle(&mut options, &low);
         let slack_bytes = slack.bytes_of(needed.bytes_max);

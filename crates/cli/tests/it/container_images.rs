@@ -317,6 +317,31 @@ fn hostile_layers_are_errors() {
     refuse(&|layout| json!(vec![layout.blob(LAYER, &layer); 1001]), "it has 1001 layers");
 }
 
+/// The configuration was not read where the platform was known.
+#[test]
+fn damaged_configurations_are_errors() {
+    let refuse = |damage: &dyn Fn(&Layout<'_>, &str), part: &str| {
+        let make = |layout: &Layout<'_>| {
+            let manifest = manifest(layout, &json!([layout.blob(LAYER, &small_layer())]));
+            let digits = manifest["digest"].as_str().expect("text").trim_start_matches("sha256:").to_owned();
+            let text = layout.bench.read(&format!("image/blobs/sha256/{digits}"));
+            let text: Value = serde_json::from_slice(&text).expect("JSON");
+            let config = text["config"]["digest"].as_str().expect("text").trim_start_matches("sha256:");
+            damage(layout, &format!("image/blobs/sha256/{config}"));
+            layout.index(&[manifest]);
+        };
+        must_be_refused(&[(&make, part)]);
+    };
+    let change = |layout: &Layout<'_>, path: &str| {
+        let mut bytes = layout.bench.read(path);
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        layout.bench.write(path, &bytes);
+    };
+    refuse(&change, "is damaged: its SHA-256 digest is not");
+    refuse(&|layout, path| std::fs::remove_file(layout.bench.path(path)).expect("the blob"), "blobs/sha256");
+}
+
 /// Paths in `manifest.json` lead nowhere else.
 #[test]
 fn hostile_manifests_of_docker_are_errors() {

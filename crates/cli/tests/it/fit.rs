@@ -311,3 +311,19 @@ fn hash_tree_is_that_of_veritysetup() {
     file.write_all_at(&[byte[0] ^ 4], 5_000_000).expect("a bit");
     assert_eq!(verify(&image, &image, &offset, &root), Some(false));
 }
+
+/// The inodes of the slack were multiplied by its groups.
+#[test]
+fn slack_of_a_small_tree_is_mostly_free() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("t")).expect("a directory");
+    for name in 0..5 {
+        bench.write(&format!("t/{name}"), b"x\n");
+    }
+    for mib in [64, 256, 2048_u64] {
+        bench.run(&format!("mkfs -q -F -d t --size fit --slack {mib}M a.img"));
+        bench.must_be_clean("a.img");
+        let size = size_of(&bench, "a.img") >> 20;
+        assert!((mib..mib * 5 / 4 + 4).contains(&size), "{mib} MiB of free space in {size} MiB");
+    }
+}

@@ -221,3 +221,40 @@ fn times_are_compared_as_the_volume_keeps_them() {
         must(&bench, "touch -d '2001-02-03 04:05:06.7' src/a");
     }
 }
+
+/// New files inherited the access list of their directory, which gave more users access than the source.
+#[test]
+fn access_lists_of_the_destination_are_not_inherited() {
+    if tool("setfacl", ["--version"]).is_none() {
+        return;
+    }
+    let bench = bench_of("mkdir -p s/d; echo 1 > s/f; echo 2 > s/d/g; chmod 640 s/f s/d/g; chmod 750 s/d");
+    must(&bench, "tar --format=posix -cf a.tar -C s .; mkdir acl; setfacl -m d:u:3:rwx acl; diorite cp -a acl d.img:/acl");
+    for (from, _) in SIDES.into_iter().step_by(2) {
+        for to in ["acl/", "d.img:/acl/"] {
+            bench.run(&format!("cp {from}s/f {to}f"));
+            bench.run(&format!("cp -r {from}s {to}copied"));
+            bench.run(&format!("sync {from}s/ {to}synced"));
+            must(
+                &bench,
+                &format!(
+                    "mkdir -p new; diorite mkdir -p d.img:/acl/unpacked; mkdir -p acl/unpacked; diorite tar -x -f a.tar -C {to}unpacked"
+                ),
+            );
+            for part in ["copied", "copied/d", "synced", "synced/d", "unpacked/d", "unpacked/f"] {
+                let (_, name) = part.split_once('/').unwrap_or_default();
+                let same = bench
+                    .diorite(["diff", &format!("{from}s/{name}"), &format!("{to}{part}")])
+                    .output()
+                    .expect("it starts");
+                assert!(same.status.success(), "{from} {to}{part}: {}", text(&same.stdout));
+            }
+            let list = bench.run(&format!("xattr list {to}f"));
+            assert!(!list.contains("posix_acl"), "{from} {to}: {list}");
+            must(
+                &bench,
+                "rm -rf acl/*; diorite rm -rf d.img:/acl/f d.img:/acl/copied d.img:/acl/synced d.img:/acl/unpacked",
+            );
+        }
+    }
+}

@@ -108,6 +108,20 @@ fn archives_are_those_of_gnu_tar() {
 /// The first entry that failed ended the extraction; a sparse file was called one of an unknown type; and other users than root lost
 /// capabilities without a word.
 #[test]
+fn a_file_that_does_not_fit_leaves_space_for_others() {
+    let bench = Bench::new();
+    must(
+        &bench,
+        "mkdir t; head -c 3M /dev/zero | tr '\\0' x > t/a-large; for n in 1 2 3; do echo $n > t/b$n; done; tar -cf a.tar -C t .",
+    );
+    bench.run("mkfs -q d.img 1M");
+    let said = bench.fail("tar -x -f a.tar -C d.img:/", 1);
+    assert!(said.contains("a-large") && !said.contains("b1"), "{said}");
+    assert_eq!(bench.run("ls d.img:/"), "b1\nb2\nb3\nlost+found\n");
+    bench.must_be_clean("d.img");
+}
+
+#[test]
 fn what_cannot_be_extracted_is_reported_and_the_rest_is_extracted() {
     let bench = Bench::new();
     let sh = |line: &str| must(&bench, line);

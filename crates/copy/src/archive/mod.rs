@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use diorite::FileKind;
 use diorite::front_end::InodeFlags;
-use diorite::{ErrorKind, FileKind};
 use tar::EntryType;
 
 use crate::copied_names::{Age, CopiedNames};
@@ -118,11 +118,9 @@ struct Unpacker<'a> {
     current: String,
 }
 
-/// Whether no later entry can be unpacked.
+/// Whether no later entry can be unpacked. Smaller files may still fit into a full volume.
 fn ends_extraction(error: &Error) -> bool {
-    matches!(error, Error::Archive { .. })
-        || matches!(error.kind(), Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
-        || error.is_final("")
+    matches!(error, Error::Archive { .. }) || error.is_final("")
 }
 
 impl Unpacker<'_> {

@@ -45,6 +45,15 @@ impl Subject<'_> {
         }
     }
 
+    /// Remove an attribute that the file may not have.
+    fn remove_attribute(self, name: &str) {
+        // What keeps it from being removed, such as a filesystem without attributes, kept it from being inherited.
+        let _ = match self {
+            Self::At(path) => rustix::fs::lremovexattr(path, name),
+            Self::Open(file) => rustix::fs::fremovexattr(file, name),
+        };
+    }
+
     fn set_permissions(self, mode: Mode) -> rustix::io::Result<()> {
         match self {
             Self::At(path) => rustix::fs::chmod(path, mode),
@@ -75,6 +84,9 @@ impl Subject<'_> {
             if is_root {
                 lost.push(lost_owner(path, meta, error)?);
             }
+        }
+        if meta.kind != FileKind::Symlink {
+            acl_text::inherited(attributes).for_each(|name| self.remove_attribute(name));
         }
         for (name, value) in attributes {
             match self.set_attribute(OsStr::from_bytes(name), value) {

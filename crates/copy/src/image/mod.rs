@@ -91,6 +91,11 @@ impl ImageTree {
         };
         // First, because setting an owner removes capabilities.
         node.set_attributes(&changes).map_err(self.error(path, "set the attributes"))?;
+        for name in acl_text::inherited(attributes).map(str::as_bytes) {
+            if !is_link && node.xattr(name).is_ok() {
+                node.remove_xattr(name).map_err(self.error(path, "remove an inherited ACL"))?;
+            }
+        }
         let (mut lost, mut failed) = (Vec::new(), Ok(()));
         let mut permissions = meta.permissions;
         for (name, value) in attributes {

@@ -215,7 +215,7 @@ impl Layout {
         for _ in 0..NESTING_MAX {
             let value = self.described(&descriptor)?;
             if value["manifests"].is_null() {
-                self.check_platform(&value, choice)?;
+                self.check_configuration(&value, choice)?;
                 return Ok(value);
             }
             let listed = self.descriptors(&value["manifests"], "an index")?;
@@ -264,12 +264,11 @@ impl Layout {
         }
     }
 
-    /// A manifest in no index has its platform in its configuration.
-    fn check_platform(&self, manifest: &Value, choice: Choice<'_>) -> Result<(), Error> {
-        let Some(wanted) = choice.platform else { return Ok(()) };
+    /// The configuration is whole. A manifest in no index has its platform there.
+    fn check_configuration(&self, manifest: &Value, choice: Choice<'_>) -> Result<(), Error> {
         let configuration = self.described(&self.descriptor(&manifest["config"])?)?;
-        match Platform::of_json(&configuration) {
-            Some(platform) if !wanted.accepts(&platform) => {
+        match (choice.platform, Platform::of_json(&configuration)) {
+            (Some(wanted), Some(platform)) if !wanted.accepts(&platform) => {
                 Err(self.error(format!("the image is for {platform}, not for {wanted}")))
             }
             _ => Ok(()),

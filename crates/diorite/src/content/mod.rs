@@ -1,6 +1,6 @@
 //! A file's content: one per inode, shared by all its handles.
 //!
-//! Where it sits: above, the handles (`file.rs`, `queue/`). A [`Content`] has one concern: the order of calls. It locks the range of each read,
+//! Where it sits: above, the handles (`handle/`). A [`Content`] has one concern: the order of calls. It locks the range of each read,
 //! write and change, and calls the file's cached pages ([`FileCache`]) and their backing store ([`BackingStore`]), which do the work.
 //!
 //! | calls | where |

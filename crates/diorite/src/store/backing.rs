@@ -2,7 +2,7 @@
 //! transfers between memory and the file's blocks.
 //!
 //! Where it sits: above [`MapBlocks`]; below [`FileCache`](crate::cache::file_cache::FileCache) and direct I/O. Its callers hold the
-//! range locks. The steps of a write are in `transfer.rs`, allocation without data in `content/resize.rs`.
+//! range locks. The steps of a write are in `write.rs`, allocation without data in `content/resize.rs`.
 //!
 //! Interface: the size in memory ([`BackingStore::size`]) is the size that readers see. [`MapBlocks::recorded_size`]
 //! follows when data is written.

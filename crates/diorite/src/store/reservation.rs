@@ -7,7 +7,7 @@
 //!
 //! States: *none*, until a block is needed; *delayed*: the dirty data has reserved its blocks; *shared*, beside other threads; *exclusive*, the retry.
 //!
-//! Locking: `Engine::reserving` is held shared from the reservation until the pages are dirty or the blocks recorded, and exclusively by the thread
+//! Locking: `SharedStore::reserving` is held shared from the reservation until the pages are dirty or the blocks recorded, and exclusively by the thread
 //! that retries. A thread may wait for exclusive access with a range locked. The exclusive holder waits for no range,
 //! so an unreaped transfer cannot block it. Taking it shared never blocks: if another thread holds it exclusively,
 //! the volume is out of space at this moment.
