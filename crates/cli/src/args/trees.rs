@@ -218,5 +218,5 @@ Tests, joined by nothing or -a (and), -o (or), ! (not) and ( ):
 Limits: -maxdepth N, -mindepth N, -depth, -prune
 Actions: -print (default), -print0, -ls, -printf FORMAT, -delete, -quit
 FORMAT has %p path, %P path below the start, %f name, %h directory, %s size, %b blocks of 512 bytes, %k KiB, %m and %M permissions, %u %g %U %G
-owner, %i inode, %n links, %y kind, %Y kind of the target, %l target, %d depth, %H start, %D device, %t %a %c %B times, %T@ and %TY-%Tm-%Td their
+owner, %i inode, %n links, %y kind, %Y kind of the target, %l target, %d depth, %H start, %t %a %c %B times, %T@ and %TY-%Tm-%Td their
 parts, and escapes such as \\n and \\0";
