@@ -63,6 +63,8 @@ fn the_shell_has_history_and_survives_an_interrupt() {
     shell.types("stat -c %s /endless\r", "2199023255552");
     shell.types("nonsense\r", "not a command of this shell");
     shell.types("pwd\r", "/one\r\n");
+    // Before that, Ctrl-D would end a line of the terminal itself.
+    shell.shows(READY);
     shell.types(CTRL_D, "");
     assert!(shell.ends().0.success());
     assert_eq!(bench.run("ls d.img"), "endless\nlost+found\none\nsrc\n");
