@@ -1,4 +1,4 @@
-//! The program `diorite`. Its code is a library, which cargo compiles beside the crates below it; a program waits for them.
+//! The program `diorite`. Its code is a library: cargo compiles a library in parallel with its dependencies, but a program only after them.
 
 use std::process::ExitCode;
 

@@ -108,7 +108,7 @@ fn path_of(file: &File) -> OsString {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
 }
 
-/// The library before those that the caller preloads.
+/// The value of `LD_PRELOAD`: this library first, then the libraries that the caller preloads.
 fn with_others(library: &OsStr) -> OsString {
     let mut list = library.to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {

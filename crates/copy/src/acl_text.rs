@@ -64,8 +64,8 @@ pub(crate) fn to_text(value: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// The lists that a new file may have inherited from its directory, and that `attributes` do not replace: left, they would give more rights than
-/// the source has.
+/// Access control lists that a new file may have inherited from its directory and that `attributes` do not replace. The copy must remove them:
+/// they would grant more access than the source.
 pub(crate) fn inherited(attributes: &Attributes) -> impl Iterator<Item = &'static str> {
     let is_missing = |name: &&str| attributes.iter().all(|(set, _)| set != name.as_bytes());
     ["system.posix_acl_access", "system.posix_acl_default"].into_iter().filter(is_missing)

@@ -20,7 +20,7 @@ pub struct ListedEntry {
     pub name: Vec<u8>,
     /// The target of a symbolic link, or the original of a hard link; empty for others.
     pub target: Vec<u8>,
-    /// Whether it is a hard link. Its attributes are those of a regular file without data.
+    /// Whether it is a hard link. The entry then has the attributes of a regular file without data.
     pub is_hard_link: bool,
     /// The name of its owner, if the archive has it.
     pub user: Option<Vec<u8>>,

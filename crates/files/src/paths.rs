@@ -1,4 +1,4 @@
-//! Paths in a volume: those that fit a pattern, and names without symbolic links.
+//! Paths in a volume: expansion of patterns, and paths without symbolic links.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// The test `examples` runs those of the manual pages.
+    /// The test `examples` runs the examples of the manual pages.
     #[test]
     fn help_of_each_command_has_its_examples() {
         check(&mut crate::args::command(), "");

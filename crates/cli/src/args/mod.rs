@@ -201,7 +201,7 @@ pub(crate) enum Command {
     /// Run a program without leaving the files that it reads and writes in the page cache
     ///
     /// The program is not changed: a preloaded library does its reads and writes of regular files. Results and errors of its calls stay
-    /// the same. The summary on standard error has the bytes of each way, and those that went around the library.
+    /// the same. A summary on standard error counts the bytes of each method, and the bytes that bypassed the library.
     #[command(after_help = UNCACHED_WAYS)]
     Uncached(Uncached),
     /// Reproduce the published tables on simulated disks and CPUs

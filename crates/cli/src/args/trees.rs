@@ -1,4 +1,4 @@
-//! Flags of commands on trees, and of those that run others: sync, diff, tar, hash, find, edit, shell.
+//! Flags of sync, diff, tar, hash, find, edit and shell.
 #![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
 use std::ffi::OsString;

@@ -170,7 +170,7 @@ fn owners_come_from_an_option_or_a_table() {
     bench.write("table", b"# a comment\n/missing f 640 0 42\n");
     let said = bench.fail("mkfs -F -d a.tar --table table a.img", 1);
     assert!(said.contains("table:2: ") && said.contains("/missing is not in the content"), "{said}");
-    // Names are those of the content.
+    // The image has the names of the content.
     bench.write(
         "p.tar",
         &archive(&[file("etc/passwd", "web:x:33:44::/:\n"), file("etc/group", "www:x:55:\n")]),

@@ -23,7 +23,7 @@ impl MkfsOptions {
         self
     }
 
-    /// The options that are not those of [`Self::default`], by their names and in a fixed order, and the time: what identifies a volume
+    /// The options that differ from [`Self::default`], by name and in a fixed order, and the time: what identifies a volume
     /// beside its content.
     #[must_use]
     pub fn named(&self) -> String {

@@ -1,4 +1,4 @@
-//! Archives beside those of GNU tar.
+//! Archives, compared with GNU tar.
 
 use std::os::unix::net::UnixListener;
 

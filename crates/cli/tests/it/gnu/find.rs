@@ -1,4 +1,4 @@
-//! Searches beside those of GNU find.
+//! Searches, compared with GNU find.
 
 use super::Twins;
 use crate::common::is_root;
