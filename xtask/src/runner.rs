@@ -79,7 +79,7 @@ pub(crate) struct Built {
     library: Option<PathBuf>,
 }
 
-/// The lines of a failed program that are printed again at the end, where they are seen first.
+/// The lines of a failed program that the error repeats: it ends the output, where it is seen first.
 const LAST_LINES: usize = 80;
 
 /// The outcome of a program.
@@ -94,6 +94,13 @@ struct Outcome {
 struct Failure {
     what: String,
     last_lines: Vec<String>,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(out, "--- FAILED: {}", self.what)?;
+        self.last_lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+    }
 }
 
 /// Run all programs, even after failures. Hanging programs are killed.
@@ -120,12 +127,9 @@ pub(crate) fn run(built: Built, skips: &mut Skips) -> Result<(), String> {
         }
     });
     let (_, failed) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for failure in &failed {
-        println!("--- FAILED: {}", failure.what);
-        failure.last_lines.iter().for_each(|line| println!("{line}"));
-    }
+    let details: String = failed.iter().map(Failure::to_string).collect();
     let failed: Vec<&str> = failed.iter().map(|failure| failure.what.as_str()).collect();
-    if failed.is_empty() { Ok(()) } else { Err(format!("tests: {}", failed.join(", "))) }
+    if failed.is_empty() { Ok(()) } else { Err(format!("tests:\n{details}tests: {}", failed.join(", "))) }
 }
 
 fn next(queue: &Mutex<impl Iterator<Item = Program>>) -> Option<Program> {

@@ -57,14 +57,12 @@ fn the_shell_has_history_and_survives_an_interrupt() {
     shell.types(CTRL_C, READY);
     // A command that is running ends, the shell does not.
     shell.types("cat /endless\r", "\0\0\0");
-    shell.types(CTRL_C, "interrupted");
-    shell.shows(READY);
-    shell.types("pwd\r", "/one\r\n");
-    shell.types("stat -c %s /endless\r", "2199023255552");
-    shell.types("nonsense\r", "not a command of this shell");
-    shell.types("pwd\r", "/one\r\n");
-    // Before that, Ctrl-D would end a line of the terminal itself.
-    shell.shows(READY);
+    shell.types_until(CTRL_C, "interrupted", READY);
+    shell.types_until("pwd\r", "/one\r\n", READY);
+    shell.types_until("stat -c %s /endless\r", "2199023255552", READY);
+    shell.types_until("nonsense\r", "not a command of this shell", READY);
+    // Before the prompt, Ctrl-D would end a line of the terminal itself.
+    shell.types_until("pwd\r", "/one\r\n", READY);
     shell.types(CTRL_D, "");
     assert!(shell.ends().0.success());
     assert_eq!(bench.run("ls d.img"), "endless\nlost+found\none\nsrc\n");

@@ -85,6 +85,14 @@ impl Terminal {
         self.wait(&format!("{keys:?}: no {expected:?}"), |shown| shown.text.contains(expected))
     }
 
+    /// Type keys, and wait until the program shows `expected` and later `last`. Returns the shown text.
+    pub(crate) fn types_until(&mut self, keys: &str, expected: &str, last: &str) -> String {
+        self.shown().text.clear();
+        self.keyboard.write_all(keys.as_bytes()).expect("the program reads");
+        let is_so = |shown: &Shown| shown.text.split_once(expected).is_some_and(|(_, later)| later.contains(last));
+        self.wait(&format!("{keys:?}: no {expected:?} with a later {last:?}"), is_so)
+    }
+
     /// Wait until the program has ended. Returns its status, and all that it has shown since the last keys.
     pub(crate) fn ends(&mut self) -> (ExitStatus, String) {
         let text = self.wait("the terminal is not closed", |shown| shown.is_closed);
