@@ -89,7 +89,8 @@ impl Terminal {
     pub(crate) fn types_until(&mut self, keys: &str, expected: &str, last: &str) -> String {
         self.shown().text.clear();
         self.keyboard.write_all(keys.as_bytes()).expect("the program reads");
-        let is_so = |shown: &Shown| shown.text.split_once(expected).is_some_and(|(_, later)| later.contains(last));
+        let is_so =
+            |shown: &Shown| shown.text.split_once(expected).is_some_and(|(_, later)| later.contains(last));
         self.wait(&format!("{keys:?}: no {expected:?} with a later {last:?}"), is_so)
     }
 
