@@ -10,7 +10,7 @@ use crate::location::Location;
 
 #[derive(Debug, Args)]
 pub(crate) struct Chmod {
-    /// Change directories recursively; symbolic links in them are left alone
+    /// Change directories recursively; symbolic links in them are ignored
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     /// Print each file
@@ -19,7 +19,7 @@ pub(crate) struct Chmod {
     /// Print each file whose permissions change
     #[arg(short = 'c', long)]
     pub(crate) changes: bool,
-    /// Give the permissions of this file; MODE is left out then
+    /// Use the permissions of this file instead of MODE
     #[arg(long, value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
     pub(crate) reference: Option<Location>,
     /// Permissions: octal such as 755, or changes such as u+x,go-w
@@ -36,7 +36,7 @@ pub(crate) struct Chmod {
 #[command(disable_help_flag = true)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Chown {
-    /// Change directories recursively; the links in them are changed, not their targets
+    /// Change directories recursively; symbolic links in them are changed, not their targets
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     /// Change symbolic links, not their targets
@@ -54,10 +54,11 @@ pub(crate) struct Chown {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
-    /// Give the owner and the group of this file; USER is left out then
+    /// Use the owner and the group of this file instead of USER
     #[arg(long, value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
     pub(crate) reference: Option<Location>,
-    /// USER, USER:GROUP, USER: (the login group) or :GROUP; names of the volume's /etc/passwd and /etc/group, else of the host's, or numbers
+    /// USER, USER:GROUP, USER: (with the login group) or :GROUP, as numbers, or as names from the volume's or else the host's /etc/passwd and
+    /// /etc/group
     #[arg(value_name = "USER[:GROUP]")]
     pub(crate) owner: OsString,
     /// Files, as IMAGE:/path
@@ -77,7 +78,7 @@ pub(crate) struct Touch {
     /// Set only the modification time
     #[arg(short = 'm')]
     pub(crate) modification: bool,
-    /// Make no files
+    /// Do not make missing files
     #[arg(short = 'c', long)]
     pub(crate) no_create: bool,
     /// Set times of symbolic links, not of their targets
@@ -89,7 +90,7 @@ pub(crate) struct Touch {
     /// The time, as [[CC]YY]MMDDhhmm[.ss]
     #[arg(short = 't', value_name = "STAMP", conflicts_with_all = ["date", "reference"])]
     pub(crate) stamp: Option<String>,
-    /// The times of this file
+    /// Use the times of this file
     #[arg(short = 'r', long, value_name = "IMAGE:/path", conflicts_with = "date", value_hint = ValueHint::FilePath)]
     pub(crate) reference: Option<Location>,
     /// Print help
@@ -104,7 +105,8 @@ pub(crate) struct Touch {
 
 #[derive(Debug, Args)]
 pub(crate) struct Truncate {
-    /// The size, such as 10M; with + or - a change; with < or > a limit; with / or % rounded down or up to a multiple
+    /// The size, such as 10M. A prefix changes its meaning: + or - change the size by it, < or > limit the size to it, / or % round the
+    /// size down or up to a multiple of it
     #[arg(
         short = 's',
         long,
@@ -113,10 +115,10 @@ pub(crate) struct Truncate {
         required_unless_present = "reference"
     )]
     pub(crate) size: Option<String>,
-    /// The size of this file; a --size with + or - is then relative to it
+    /// Use the size of this file; --size with + or - is relative to it
     #[arg(short = 'r', long, value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
     pub(crate) reference: Option<Location>,
-    /// Make no files
+    /// Do not make missing files
     #[arg(short = 'c', long)]
     pub(crate) no_create: bool,
     /// Files, as IMAGE:/path
@@ -128,13 +130,13 @@ pub(crate) struct Truncate {
 
 #[derive(Debug, Args)]
 pub(crate) struct Rmdir {
-    /// Also remove parents that become empty
+    /// Also remove parent directories that become empty
     #[arg(short = 'p', long)]
     pub(crate) parents: bool,
     /// Print each removed directory
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
-    /// A directory that is not empty is no error
+    /// Ignore directories that are not empty
     #[arg(long)]
     pub(crate) ignore_fail_on_non_empty: bool,
     /// Directories, as IMAGE:/path
@@ -147,16 +149,16 @@ pub(crate) struct Rmdir {
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Readlink {
-    /// Print the path in the image without any symbolic link; only its last name may be missing
+    /// Print the path in the image with all symbolic links resolved; only the last name may be missing
     #[arg(short = 'f', long)]
     pub(crate) canonicalize: bool,
-    /// As -f, and the last name must exist, too
+    /// As -f, but the last name must also exist
     #[arg(short = 'e', long)]
     pub(crate) canonicalize_existing: bool,
-    /// Print no newline after the last path
+    /// Do not print a newline after the last path
     #[arg(short = 'n', long)]
     pub(crate) no_newline: bool,
-    /// Print NUL in place of a newline
+    /// Print NUL instead of a newline
     #[arg(short = 'z', long)]
     pub(crate) zero: bool,
     /// Symbolic links, as IMAGE:/path
@@ -168,16 +170,16 @@ pub(crate) struct Readlink {
 
 #[derive(Debug, Args)]
 pub(crate) struct Head {
-    /// Print this number of lines; with - all but the last N [default: 10]
+    /// Print the first N lines; -N prints all but the last N [default: 10]
     #[arg(short = 'n', long, value_name = "N", allow_hyphen_values = true, conflicts_with = "bytes")]
     pub(crate) lines: Option<String>,
-    /// Print this number of bytes, such as 4K; with - all but the last N
+    /// Print the first N bytes, such as 4K; -N prints all but the last N
     #[arg(short = 'c', long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) bytes: Option<String>,
-    /// Print no names of files
+    /// Do not print file names
     #[arg(short = 'q', long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Print the name of a single file, too
+    /// Print file names, also for a single file
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
     /// Files, as IMAGE:/path
@@ -189,16 +191,16 @@ pub(crate) struct Head {
 
 #[derive(Debug, Args)]
 pub(crate) struct Tail {
-    /// Print this number of lines; with + all from line N [default: 10]
+    /// Print the last N lines; +N prints all from line N [default: 10]
     #[arg(short = 'n', long, value_name = "N", allow_hyphen_values = true, conflicts_with = "bytes")]
     pub(crate) lines: Option<String>,
-    /// Print this number of bytes, such as 4K; with + all from byte N
+    /// Print the last N bytes, such as 4K; +N prints all from byte N
     #[arg(short = 'c', long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) bytes: Option<String>,
-    /// Print no names of files
+    /// Do not print file names
     #[arg(short = 'q', long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Print the name of a single file, too
+    /// Print file names, also for a single file
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
     /// Files, as IMAGE:/path

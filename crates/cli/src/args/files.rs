@@ -32,7 +32,7 @@ pub(crate) struct Cat {
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Ls {
-    /// Show permissions, links, owner (with names on a terminal), size and time
+    /// Show permissions, links, owner (as a name if the output is a terminal), size and time
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
     /// Include names that begin with a dot
@@ -53,13 +53,13 @@ pub(crate) struct Ls {
     /// One name per line, also on a terminal
     #[arg(short = '1')]
     pub(crate) one_per_line: bool,
-    /// As -l, with numbers of users and groups instead of names
+    /// As -l, with user and group numbers instead of names
     #[arg(short = 'n', long)]
     pub(crate) numeric_uid_gid: bool,
     /// Append `/` to directories, `*` to programs, `@` to links, `|` to pipes, `=` to sockets
     #[arg(short = 'F', long)]
     pub(crate) classify: bool,
-    /// Colours
+    /// Use colours
     #[arg(long, value_name = "WHEN", value_enum, default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     pub(crate) color: When,
     /// List subdirectories recursively
@@ -159,13 +159,13 @@ pub(crate) struct Cp {
     /// Same as -r; owners, permissions, times and attributes are always kept
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
-    /// No effect, also with a LIST as in coreutils: owners, permissions, times, links and attributes are always kept
+    /// No effect, with or without LIST: owners, permissions, times, links and attributes are always kept
     #[arg(short = 'p', long, value_name = "LIST", value_enum, num_args = 0..=1, require_equals = true, value_delimiter = ',')]
     pub(crate) preserve: Option<Vec<Preserved>>,
     /// Do not replace files that exist at the destination
     #[arg(short = 'n', long, overrides_with_all = ["force", "interactive", "update"])]
     pub(crate) no_clobber: bool,
-    /// Replace files that exist at the destination: the default, except that only --force replaces a disk image by a file of the host
+    /// Replace files that exist at the destination. This is the default, except for a disk image on the host, which only --force replaces
     #[arg(short = 'f', long, overrides_with_all = ["no_clobber", "interactive"])]
     pub(crate) force: bool,
     /// Ask before a file is replaced
@@ -189,10 +189,10 @@ pub(crate) struct Cp {
     /// Make hard links to files in the same image, in place of copies
     #[arg(short = 'l', long)]
     pub(crate) link: bool,
-    /// Copy each source to its whole path below the destination, and make the directories on the way with their attributes
+    /// Copy each source to its full path below the destination, and make the directories of that path with their attributes
     #[arg(long, conflicts_with = "no_target_directory")]
     pub(crate) parents: bool,
-    /// Leave directories on other filesystems of the host empty
+    /// Do not copy the content of directories on other filesystems of the host
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
     #[command(flatten)]
@@ -200,7 +200,7 @@ pub(crate) struct Cp {
     /// Owner of the copies: names of the destination's accounts, or numbers
     #[arg(long, value_name = "USER[:GROUP]")]
     pub(crate) chown: Option<String>,
-    /// `auto`: holes of the source are holes of the copy, always
+    /// Only `auto` is possible: holes of the source are always holes of the copy
     #[arg(long, value_name = "WHEN", value_parser = sparse, default_value = "auto", hide_default_value = true)]
     pub(crate) sparse: HolesKept,
     /// Copy into this directory; all paths are sources
@@ -218,16 +218,16 @@ pub(crate) struct Cp {
     /// Compare the content of each copy with its source at the end
     #[arg(long, conflicts_with_all = ["dry_run", "no_clobber", "update", "interactive"])]
     pub(crate) verify: bool,
-    /// Copy blocks of this size of one file or device of the host into another one, in place, as dd does
+    /// Copy blocks of this size from one file or device of the host into another one, in place, as dd does
     #[arg(long, value_name = "SIZE", conflicts_with_all = BLOCKS_CONFLICTS, help_heading = "Blocks")]
     pub(crate) bs: Option<Size>,
     /// Number of blocks [default: to the end of the source]
     #[arg(long, value_name = "N", requires = "bs", help_heading = "Blocks")]
     pub(crate) count: Option<u64>,
-    /// Blocks of the source to skip
+    /// Number of blocks to skip at the start of the source
     #[arg(long, value_name = "N", requires = "bs", help_heading = "Blocks")]
     pub(crate) skip: Option<u64>,
-    /// Blocks of the destination to skip
+    /// Number of blocks to skip at the start of the destination
     #[arg(long, value_name = "N", requires = "bs", help_heading = "Blocks")]
     pub(crate) seek: Option<u64>,
     /// Sources, then the destination: files of the host, IMAGE:/path, or `-` for standard input or output
@@ -302,7 +302,7 @@ pub(crate) struct Mkdir {
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct Ln {
-    /// Make a symbolic link; TARGET is then any text
+    /// Make a symbolic link; TARGET can be any text
     #[arg(short = 's', long)]
     pub(crate) symbolic: bool,
     /// Replace LINK if it exists
@@ -311,7 +311,7 @@ pub(crate) struct Ln {
     /// Treat LINK as a file if it is a symbolic link to a directory
     #[arg(short = 'n', long)]
     pub(crate) no_dereference: bool,
-    /// With -s: TARGET is a path in the image; the link gets the path to it from the link's directory
+    /// With -s: TARGET is a path in the image; the link contains the relative path from its own directory to TARGET
     #[arg(short = 'r', long, requires = "symbolic")]
     pub(crate) relative: bool,
     /// Print the link
@@ -353,10 +353,10 @@ pub(crate) struct Du {
     /// Show directories to this depth only
     #[arg(short = 'd', long, value_name = "DEPTH", conflicts_with = "summarize")]
     pub(crate) max_depth: Option<usize>,
-    /// Show the sum of all arguments, too
+    /// Also show the sum of all arguments
     #[arg(short = 'c', long)]
     pub(crate) total: bool,
-    /// Show KiB instead of readable units
+    /// Show KiB instead of units such as M and G
     #[arg(short = 'k', conflicts_with_all = ["bytes", "human_readable"])]
     pub(crate) kib: bool,
     /// Show files as well as directories
@@ -404,8 +404,7 @@ fn sparse(text: &str) -> Result<HolesKept, String> {
     match text {
         "auto" => Ok(HolesKept),
         "always" | "never" => {
-            Err("only `auto` exists: holes of the source stay holes, and written zeros stay written"
-                .to_owned())
+            Err("only `auto` is possible: holes of the source stay holes, and zeros stay data".to_owned())
         }
         _ => Err("write `auto`".to_owned()),
     }

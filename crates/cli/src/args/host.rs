@@ -8,10 +8,11 @@ use clap::{Args, ValueHint};
 #[derive(Debug, Args)]
 #[command(override_usage = "diorite uncached [OPTIONS] -- <PROGRAM> [ARGUMENTS]...")]
 pub(crate) struct Uncached {
-    /// Handle only files that fit. `*` stops at `/`, `**` does not; a pattern without `/` is compared with the name. Can be repeated
+    /// Handle only matching files; can be repeated. A pattern without `/` is compared with the file name, any other with the whole path. `*`
+    /// does not match `/`, `**` does
     #[arg(long, value_name = "GLOB")]
     pub(crate) only: Vec<OsString>,
-    /// Leave files alone that fit; can be repeated
+    /// Leave matching files in the page cache; can be repeated
     #[arg(long, value_name = "GLOB")]
     pub(crate) keep: Vec<OsString>,
     /// Print no summary
@@ -27,10 +28,10 @@ pub(crate) struct Uncached {
 
 /// After the help of uncached.
 pub(super) const UNCACHED_WAYS: &str = "\
-Large transfers use RWF_DONTCACHE (Linux 6.14, on filesystems that have it), else direct
-I/O. All others go through the page cache; pages that were not cached before are dropped.
-Pages that were cached before stay cached. Mapped files, splice, io_uring and a program's
-own system calls are not handled: the summary has their bytes, or their number.
+Large transfers use RWF_DONTCACHE (Linux 6.14, if the filesystem supports it), or direct I/O.
+All other transfers use the page cache; pages that were not cached before are then dropped.
+Pages that were cached before stay cached. Mapped files, splice, io_uring, and system calls
+that bypass the C library are not handled; the summary counts them.
 
-Exit status: the program's, or 128 and the number of the signal that ended it; 126 if the
-program cannot be run, 127 if it is not found, 1 if it cannot load the library.";
+Exit status: that of the program, or 128 plus the number of the signal that ended it; 126 if
+the program cannot be run, 127 if it is not found, 1 if it cannot load the library.";

@@ -15,10 +15,10 @@ pub(crate) struct Bonnie {
     /// Directory of the host, or IMAGE:/dir [default: compare all modes in the current directory]
     #[arg(short = 'd', long = "directory", value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: Option<Location>,
-    /// Size of the file in MB (of 2^20 bytes) [default: 100 with -d, else chosen for a run of a minute]
+    /// Size of the file in MB of 2^20 bytes [default: 100 with -d; without -d chosen for a run of about a minute]
     #[arg(short = 's', long = "size", value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub(crate) size_mib: Option<u32>,
-    /// Label of the line
+    /// Label of the line of results
     #[arg(short = 'm', long = "machine", value_name = "LABEL", requires = "directory")]
     pub(crate) label: Option<String>,
     /// Use direct I/O in the block tests and the seeks (also `-o_direct`)
@@ -27,7 +27,7 @@ pub(crate) struct Bonnie {
     /// Skip the seek test (also `-fast`)
     #[arg(long, requires = "directory")]
     pub(crate) fast: bool,
-    /// Print the line of bonnie++ 1.98 instead of the table
+    /// Print a line in the format of bonnie++ 1.98 instead of the table
     #[arg(long, conflicts_with = "json", requires = "directory", help_heading = "Output")]
     pub(crate) csv: bool,
     #[command(flatten)]
@@ -59,21 +59,21 @@ Options of a job file:
   who       prio, prioclass (for the I/O scheduler)
   report    group_reporting, new_group, name, description
   include FILE, and ${VARIABLE} of the environment
-Options without an effect here, such as gtod_reduce, are accepted. For latency
+Some options, such as gtod_reduce, are accepted without an effect. For latency
 targets, steady states, zones, distributions and log files, run fio on a mount.
 Buffered files of the host (direct=0) use the kernel's page cache.
 On a simulated disk the files exist before the run; with overwrite=0 the jobs
 create the files that they write. Simulated disks:
   sata-2009, sata-2009-stall, sata-2009-nocache, sata-2020, fc-2002, ssd, ide-2001,
-  ideal; a file of parameters begins with base = \"NAME\", followed by
-  differences: rpm = 5400, write_cache_kib = 0, ...";
+  ideal, FILE.toml. The file begins with base = \"NAME\", followed by changed
+  parameters: rpm = 5400, write_cache_kib = 0, ...";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiskPerf {
-    /// Options, and the devices, images, or files in images (IMAGE:/path)
+    /// Words that choose the test, then devices, images, or files in images (IMAGE:/path)
     #[arg(required = true, value_name = "WORDS... TARGET", value_hint = ValueHint::AnyPath)]
     pub(crate) words: Vec<String>,
-    /// Overwrite the content of a target: a filesystem, a partition table or a file (write only)
+    /// With `write`: overwrite a target that contains a filesystem, a partition table or a file
     #[arg(long)]
     pub(crate) force: bool,
     /// Seed of the random choices of simulated devices
@@ -97,8 +97,8 @@ pub(crate) struct Job {
     /// The job file
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Location of its files: a directory of the host, an image, a whole device (`raw:PATH`), or a simulated
-    /// disk (`sim:NAME` or `sim:FILE.toml`) [default: the paths of the job file on the host]
+    /// Location of the files of the jobs: a directory of the host, an image, a whole device (`raw:PATH`), or a simulated
+    /// disk (`sim:NAME` or `sim:FILE.toml`) [default: the paths in the job file, on the host]
     #[arg(long, value_name = "DIR|IMAGE|raw:PATH|sim:NAME", value_hint = ValueHint::AnyPath)]
     pub(crate) on: Option<String>,
     /// Filesystem on a simulated disk
@@ -110,10 +110,10 @@ pub(crate) struct Job {
     /// Replace an option of the job file; can be repeated
     #[arg(long, value_name = "OPTION=VALUE", value_parser = option_and_value)]
     pub(crate) set: Vec<(String, String)>,
-    /// Largest read-ahead window of buffered readers on a volume; Linux has 128K [default: 8M]
+    /// Largest readahead window of buffered readers on a volume [default: 8M; Linux uses 128K]
     #[arg(long, value_name = "SIZE", help_heading = "Input and output")]
     pub(crate) read_ahead: Option<Size>,
-    /// Overwrite the content of a whole device or a named file: a filesystem, a partition table, swap, ...
+    /// Overwrite a whole device or a named file that contains a filesystem, a partition table, swap, ...
     #[arg(long)]
     pub(crate) force: bool,
     /// Print counters of reads, writes, copies and cache on standard error
@@ -129,16 +129,16 @@ pub(crate) struct Job {
 
 #[derive(Debug, Args)]
 pub(crate) struct Repro {
-    /// Tables [default: all but matrix]
+    /// Tables to reproduce [default: all but matrix]
     #[arg(value_name = "TABLE", ignore_case = true)]
     tables: Vec<Table>,
     /// Seed of the random choices of the simulation
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Amount of work of the simulated tables, in percent of the published amount
+    /// Simulated work, in percent of the published amount
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) amount: u64,
-    /// Write a page with all figures to FILE
+    /// Write all figures to an HTML page
     #[arg(long, value_name = "FILE.html", help_heading = "Output", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
     #[command(flatten)]
@@ -152,7 +152,7 @@ pub(crate) enum Table {
     Boundary,
     Raw,
     Odirect,
-    /// Schedulers on workloads on simulated disks: takes minutes, and is not part of all
+    /// Schedulers with workloads on simulated disks; takes minutes, and is not part of `all`
     Matrix,
     All,
 }

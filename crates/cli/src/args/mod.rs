@@ -38,24 +38,24 @@ use mount::MOUNT_OPTIONS;
 use trees::FIND_EXPRESSION;
 
 const AFTER_HELP: &str = "\
-IMAGE, and a file inside it IMAGE:/path:
+Forms of IMAGE; IMAGE:/path is a file inside it:
   PATH                               an image file or a block device; raw:PATH is the same
-  raw:NAME, /dev/raw/NAME            the device that `diorite raw` has bound to the name
+  raw:NAME, /dev/raw/NAME            the device that `diorite raw` has bound to NAME
   stripe:A,B[?chunk=64K]             devices striped
   linear:A,B                         devices concatenated
-  md:A,B                             an MD array, found by its superblocks: linear, RAID-0, RAID-1
-  lvm:A,B[?volume=NAME]              a logical volume of LVM2, found by its metadata
-  nbd://HOST[:PORT]/EXPORT           an export of an NBD server; nbds:// with TLS
+  md:A,B                             an MD array: linear, RAID-0, RAID-1
+  lvm:A,B[?volume=NAME]              a logical volume of LVM2
+  nbd://HOST[:PORT]/EXPORT           an export of an NBD server; nbds:// uses TLS
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   sim:NAME                           a simulated disk (diskperf, job)
   IMAGE:N, IMAGE:N:/path             partition N of a disk, and a file in it
-  IMAGE?partition=N, ?offset=BYTES   a part of IMAGE; several keys are joined: ?partition=N&offset=BYTES
-  md:A?partition=1,B?partition=1?    parts of several devices; a trailing `?` ends the options of the last part
-Paths without `:/` are files of the host. Patterns work inside images; quote them: 'disk.img:/etc/*.conf'
+  IMAGE?partition=N, ?offset=BYTES   a part of IMAGE; `&` joins keys: ?partition=N&offset=BYTES
+  md:A?partition=1,B?partition=1?    parts of several devices; the last `?` ends the list
+A path without `:/` is a file of the host. Patterns work inside images; quote them: 'disk.img:/etc/*.conf'
 
-Exit status: 0 done, 1 the operation failed, 2 wrong usage, 141 the reader of the output is closed.";
+Exit status: 0 done, 1 the operation failed, 2 wrong usage, 141 the reader of the output closed it.";
 
-/// Direct I/O through the filesystem, in user space: files on ext2, ext3 and ext4 images and devices without a mount.
+/// Work with ext2, ext3 and ext4 images and devices in user space, with direct I/O and without a mount
 #[derive(Debug, Parser)]
 #[command(name = "diorite", version, after_help = AFTER_HELP, propagate_version = true)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]
@@ -69,11 +69,11 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Make a filesystem in an image or on a device
     Mkfs(Box<Mkfs>),
-    /// Show the volume of an image: type, size, features, use
+    /// Show type, size, features and used space of a volume, and the partitions of a disk
     Info(Info),
     /// Check a filesystem for consistency, without changing it
     ///
-    /// Exit status 0 if there is no problem, 1 if there is one or the check failed.
+    /// Exit status: 0 if no problem was found; 1 if a problem was found, or the check failed.
     Check(Check),
     /// Discard free space: on a disk for reuse, in an image file as holes
     Trim(Trim),
@@ -95,38 +95,38 @@ pub(crate) enum Command {
     Head(Head),
     /// Write the last lines of files to standard output
     Tail(Tail),
-    /// Copy files and directories, in and out of images, between them, and on the host
+    /// Copy files and directories into, out of and between images, and on the host
     ///
-    /// Preserved: holes, permissions, times, extended attributes, hard links among the copied files, and owners (into
-    /// an image always, to the host as root). A file appears under its name when it is complete, and then replaces an existing
-    /// file or symbolic link. A directory is merged into an existing directory; a symbolic link at its place is an error. A file or
-    /// an attribute that cannot be copied is reported, the rest is copied, and the exit status is 1.
+    /// The copy keeps holes, permissions, times, extended attributes, hard links among the copied files, and owners (on the host only as
+    /// root). A file appears under its name when it is complete, and then replaces an existing file or symbolic link. A directory is merged
+    /// into an existing directory; if its name is a symbolic link there, the copy fails. A file or an attribute that cannot be copied is
+    /// reported, the rest is copied, and the exit status is 1.
     ///
-    /// Between files of the host, large files are copied past the page cache; with --direct all, with --buffered none.
+    /// From host to host, files of at least 1 MiB are copied past the page cache; with --direct all files, with --buffered none.
     ///
-    /// Without -r the content of pipes and devices is copied, and content is written into them.
+    /// Without -r, a pipe or device as source is read, and a pipe or device as destination is written.
     Cp(Cp),
-    /// Make a tree equal to another one: only files that differ are copied
+    /// Make a tree equal to another one, by copying only files that differ
     ///
-    /// A file with the size and the modification time of the source is up to date. Each file is replaced when its copy is complete,
+    /// A file with the same size and modification time as its source is up to date. Each file is replaced when its copy is complete,
     /// so an interrupted run can be repeated.
     Sync(SyncTrees),
-    /// Compare two trees or files, of images or of the host
+    /// Compare two trees or files, in images or on the host
     ///
-    /// Exit status 0 if they are equal, 1 if they differ or the comparison failed.
+    /// Exit status: 0 if they are equal; 1 if they differ, or the comparison failed.
     Diff(Diff),
     /// Edit a file of an image in your editor
     Edit(Edit),
-    /// Work in an image with one prompt or script: the commands on files, cd and pwd
+    /// Run several commands on an image, at a prompt or from a script
     ///
-    /// The image is opened once. Paths are in the image, relative to the current directory; host:PATH is a file of the host. A script ends
-    /// at the first command that fails.
+    /// The image is opened once. Besides the commands on files there are cd and pwd. Paths are inside the image, relative to the current
+    /// directory; host:PATH is a file of the host. A script ends at the first command that fails.
     Shell(Shell),
-    /// Write, extract or list tar archives of images and of the host
+    /// Write, extract or list tar archives, of images and of the host
     ///
-    /// Archives have owners, times with their fraction, access lists, extended attributes, holes, hard links and device nodes.
+    /// An archive keeps owners, times with nanoseconds, access lists, extended attributes, holes, hard links and device nodes.
     Tar(Tar),
-    /// Print checksums of files
+    /// Print or check checksums of files
     Hash(Hash),
     /// Rename or move files within an image
     Mv(Mv),
@@ -158,61 +158,62 @@ pub(crate) enum Command {
     Du(Du),
     /// Mount a volume on a directory, for all programs (FUSE)
     ///
-    /// Returns when the mount is ready. A daemon serves it until it is unmounted or receives SIGTERM.
+    /// The command returns when the mount is ready. A daemon serves the mount until it is unmounted or the daemon receives SIGTERM.
     #[command(after_help = MOUNT_OPTIONS)]
     Mount(Mount),
-    /// Unmount
+    /// Unmount, and wait until the volume is closed
     Umount(Umount),
-    /// Serve a volume to other systems
+    /// Serve a volume by NFS, or to a virtual machine
     Serve(Serve),
-    /// Watch a mount: bytes, operations and latencies of each process
+    /// Show bytes, operations and latencies on a mount, by process
     ///
     /// A buffered write is counted when the kernel writes it back, for the process that opened the file. A latency is the time from
-    /// the daemon's receipt of a request to its reply; the shown value is at most one half too high. On a terminal: q quits; r, w, o, l
-    /// sort by bytes read, bytes written, operations, p99 latency; t by all bytes.
+    /// the daemon's receipt of a request to its reply; the shown value is up to one half too high. Keys on a terminal: q quits; r, w, o, l
+    /// sort by bytes read, bytes written, operations, p99 latency; t sorts by total bytes.
     Top(Top),
-    /// Show the state of a mount as JSON: cache, journal, queues, requests in flight, and the reason if it is read-only
+    /// Show the state of a mount as JSON: cache, journal, queues, requests in flight, and why it is read-only
     Status(Status),
-    /// Measure buffered against direct I/O
+    /// Compare buffered with direct I/O
     ///
-    /// Without -d: the host's filesystem and Diorite, buffered and direct, in one interleaved run of less than a minute, beside the
-    /// table of 2001. The files are made in the current directory and removed.
-    /// With -d: the tests of the original bonnie on one directory.
+    /// Without -d: measures the host's filesystem and Diorite, buffered and direct, in one interleaved run of about a minute, and prints
+    /// the table of 2001 beside the results. The test files are in the current directory and are removed at the end.
+    /// With -d: runs the tests of the original bonnie in one directory.
     Bonnie(Bonnie),
-    /// Read (or write) devices round-robin from one thread: the disk test of 2002
+    /// Read (or write) several devices round-robin from one thread, the disk test of 2002
     ///
-    /// WORDS: `blocks=2K` transfers of `bs=1m` bytes per target, `depth=N` of them in flight; a mode: `direct`, `raw` (no file
-    /// layer) or `nocopy` (into the page cache, without a copy to the program), by default through the page cache; `read` or `write`.
+    /// WORDS: `blocks=2K` (transfers per target), `bs=1m` (bytes of a transfer), `depth=N` (transfers in flight); `direct`, `raw` (no file
+    /// layer) or `nocopy` (into the page cache, without a copy to the program) [default: through the page cache]; `read` or `write`
+    /// [default: read].
     ///
     /// TARGET: any IMAGE (`diorite --help` lists the forms), a file in one, or a simulated device in virtual time.
     #[command(after_long_help = DISKPERF_TARGETS)]
     Diskperf(DiskPerf),
     /// Bind names to devices, as raw(8) bound /dev/raw/raw1
     ///
-    /// A bound name stands for its device: `raw:raw1`, or `/dev/raw/raw1` if no such file exists. Without a name all bindings are listed,
-    /// with a name its binding. Each user has their own names (`~/.config/diorite/raw`).
+    /// A bound name stands for its device: `raw:raw1`, or `/dev/raw/raw1` if no such file exists. Without arguments, all bindings are
+    /// listed; with only a name, its binding. Each user has their own names (`~/.config/diorite/raw`).
     Raw(Raw),
     /// Run a fio job file
     ///
-    /// On the host's files, or with --on in a directory, in an image, on a whole device, or on a simulated disk. Unknown
-    /// options are errors, and no job runs.
+    /// The job runs on the host's files, or with --on in a directory, in an image, on a whole device, or on a simulated disk. If an
+    /// option is unknown, the command fails before any job runs.
     #[command(after_long_help = JOB_OPTIONS)]
     Job(Job),
-    /// Run a program without leaving the files that it reads and writes in the page cache
+    /// Run a program without filling the page cache with its files
     ///
-    /// The program is not changed: a preloaded library does its reads and writes of regular files. Results and errors of its calls stay
+    /// The program is unmodified: a preloaded library executes its reads and writes of regular files. Results and errors of its calls stay
     /// the same. A summary on standard error counts the bytes of each method, and the bytes that bypassed the library.
     #[command(after_help = UNCACHED_WAYS)]
     Uncached(Uncached),
-    /// Reproduce the published tables on simulated disks and CPUs
+    /// Reproduce published tables of 2001 to 2013 on simulated disks and CPUs
     ///
-    /// fairness: a direct writer beside two readers under three rule sets of CFQ, and under inject (2009).
+    /// fairness: a direct writer beside two readers, under three rule sets of cfq and under inject (2009).
     ///
     /// boundary: direct writes after a file's indirect block, with one bio per page and with full bios (2013).
     ///
     /// raw: one reader of eight disks: direct, raw, buffered, and without a copy (2002).
     ///
-    /// odirect: bonnie on a disk and a CPU of 2001, buffered and direct, and the patch's two early mistakes.
+    /// odirect: bonnie on a disk and a CPU of 2001, buffered and direct, and two early bugs of the patch (2001).
     Repro(Repro),
     /// Print a completion script for a shell
     Completions(Completions),

@@ -21,18 +21,18 @@ Options of -o:
             idle_polling=auto, off
   safety    sync, dirsync, commit=SECONDS, data=ordered, writeback, journal
   times     relatime (default), noatime, strictatime, lazytime,
-            nodiratime (none of directories)
-  name      fsname=NAME (the source in the list of mounts; its type is
-            fuse.diorite then)
+            nodiratime (no access times of directories)
+  name      fsname=NAME (the source shown in the list of mounts; the type
+            is then fuse.diorite)
   access    allow_other, default_permissions, nosuid, nodev, noexec,
             nosymfollow, idmap (allows idmapped mounts, Linux 6.12; needs
             default_permissions)
   fstab     no effect: defaults, noauto, user, nofail, _netdev, x-...
-  ext4      other options of ext4 are accepted; the log names those that
-            have no effect (discard, errors=continue, nobarrier)
+  ext4      many other options of ext4 are accepted; the log names those
+            without effect (discard, errors=continue, nobarrier)
   in use    remount (`diorite mount -o remount,WORDS DIR`) changes ro, rw,
-            sync (of files opened afterwards), dirsync, nodirsync, times,
-            nosuid, nodev, noexec; a change of other options is an error
+            sync (for files opened afterwards), dirsync, nodirsync, times,
+            nosuid, nodev, noexec; it fails for other options
 
 Only the mounting user has access, without permission checks. allow_other opens the mount to other users; permissions are checked with \
 allow_other or default_permissions. uid=, gid= and umask= change the shown owner and permissions of all files, not the stored ones.
@@ -40,12 +40,12 @@ allow_other or default_permissions. uid=, gid= and umask= change the shown owner
 For `mount -t fuse.diorite IMAGE DIR` and fstab, make /sbin/mount.fuse.diorite a link to this program; `mount -o remount` also needs the \
 link /sbin/mount.fuseblk.diorite.
 
-Root's mounts have the type fuseblk on a loop device; sync(1) (Linux 6.18) and umount(8) wait for them. Root's mounts with ro or fsname= and \
-the mounts of other users have the type fuse: fsync makes a file durable, but sync(1) and umount(8) do not wait. Other users need \
-fusermount3 (package fuse3).
+Root's mounts have the type fuseblk.diorite and a loop device; sync(1) (on Linux 6.18 and later) and umount(8) wait for them. Root's mounts \
+with ro or fsname=, and mounts by other users, have the type fuse.diorite: sync(1) and umount(8) do not wait for them. On every mount, fsync \
+makes a file durable, and `diorite umount` waits until the volume is closed. Users other than root need fusermount3 (package fuse3).
 
-Requests use io_uring on Linux 6.14 and later if /sys/module/fuse/parameters/enable_uring is Y. Root's mounts in a virtual machine with up to 8 \
-CPUs keep idle CPUs from halting between requests; idle_polling=off saves their power.";
+Requests use io_uring on Linux 6.14 and later if /sys/module/fuse/parameters/enable_uring is Y. In a virtual machine with up to 8 CPUs, root's \
+mounts keep idle CPUs from halting between requests; idle_polling=off lets them halt, which saves power.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
@@ -67,17 +67,17 @@ pub(crate) struct Mount {
     /// Log level: error, warn, info, or debug (every request)
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level())]
     pub(crate) log_level: LevelFilter,
-    /// Image file or block device, with `?partition=N` or `?offset=BYTES` a part of it [not needed with remount]
+    /// Image file or block device; `?partition=N` or `?offset=BYTES` selects a part of it. Left out with remount
     #[arg(value_hint = ValueHint::FilePath, value_parser = image_text())]
     pub(crate) image: String,
-    /// Directory of the host
+    /// Directory to mount on
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) directory: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Umount {
-    /// Detach it at once; the volume closes with its last open file
+    /// Detach the mount at once; the volume is closed when its last open file is closed
     #[arg(short = 'l', long)]
     pub(crate) lazy: bool,
     /// Directories on which `diorite mount` has mounted a volume
@@ -90,16 +90,16 @@ pub(crate) struct Top {
     /// Seconds between two samples
     #[arg(short = 'i', long, value_name = "SECONDS", default_value_t = 2.0)]
     pub(crate) interval: f64,
-    /// Take one sample, over one interval
+    /// Print one sample, over one interval, and end
     #[arg(long)]
     pub(crate) once: bool,
-    /// Sort by
+    /// Sort processes by this figure
     #[arg(long, value_name = "BY", default_value = "total")]
     pub(crate) sort: SortBy,
-    /// Print one JSON object for each interval, each on a line
+    /// Print one JSON object per interval, each on its own line
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
-    /// The mount point or a directory below it; for `diorite serve` the image
+    /// The mount point or a directory below it; for a volume of `diorite serve`, its image
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: PathBuf,
 }
@@ -121,7 +121,7 @@ pub(crate) enum SortBy {
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// The mount point or a directory below it; for `diorite serve` the image
+    /// The mount point or a directory below it; for a volume of `diorite serve`, its image
     #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: PathBuf,
     /// No effect: the output is always JSON

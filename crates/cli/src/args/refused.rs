@@ -1,13 +1,13 @@
-//! Flags of today's tools that cannot exist here, each with the reason.
+//! Flags of common tools that Diorite does not have, each with the reason.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-const COMPRESSION: &str = "compressed archives are read without a flag; -z writes one with gzip; for others, use `diorite tar -c ... | xz > FILE`";
+const COMPRESSION: &str = "archives compressed by gzip or zstd are read without a flag, and -z writes gzip; for other formats, use `diorite tar -c ... | xz > FILE`";
 const LINKS: &str = "a link cannot lead from an image to the host or back; within an image, use `diorite ln`";
 const REPAIR: &str = "a check changes nothing; use e2fsck";
-const REMOTE: &str = "nothing goes over a network: images and directories are local";
+const REMOTE: &str = "images and directories are local, so no data goes over a network";
 
 /// Command, flags, reason.
 const REFUSED: [(&str, &[&str], &str); 11] = [
@@ -15,7 +15,7 @@ const REFUSED: [(&str, &[&str], &str); 11] = [
     ("tar", &["-r", "--append", "-u", "--update"], "an archive is a stream; write a new one with -c"),
     ("cp", &["-s", "--symbolic-link"], LINKS),
     ("cp", &["--reflink"], "files of ext2, ext3 and ext4 share no blocks"),
-    ("mv", &["-Z", "--exchange"], "only plain renames exist; labels stay with the file"),
+    ("mv", &["-Z", "--exchange"], "only plain renames are supported, and a file keeps its label"),
     (
         "rm",
         &["--no-preserve-root"],
@@ -23,8 +23,12 @@ const REFUSED: [(&str, &[&str], &str); 11] = [
     ),
     ("stat", &["-f", "--file-system"], "use `diorite df` or `diorite info`"),
     ("check", &["-c", "-D", "-a", "-l", "-L"], REPAIR),
-    ("mkfs", &["-c", "-l"], "drives replace bad blocks by themselves; to search for them, use badblocks"),
-    ("mkfs", &["-S"], "superblocks alone are not written; e2fsck restores them from a backup"),
+    (
+        "mkfs",
+        &["-c", "-l"],
+        "drives replace bad blocks by themselves; to search for bad blocks, use badblocks",
+    ),
+    ("mkfs", &["-S"], "it does not write only the superblocks; e2fsck restores them from a backup"),
     ("sync", &["-z", "--compress", "-e", "--rsh"], REMOTE),
 ];
 

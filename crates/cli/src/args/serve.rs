@@ -17,8 +17,8 @@ Clients, for a server on port 2049 of HOST:
   macOS    mount_nfs -o vers=3,tcp,port=2049,mountport=2049,nolocks,resvport HOST:/ /mnt
   libnfs   nfs-ls 'nfs://HOST/?nfsport=2049&mountport=2049'
 
-Clients state their users, and the server does not verify them: listen on a network only if all its hosts are trusted. Permission bits and
-access control lists apply to the stated users. Locks between clients (NLM) are not supported.";
+A client states its user, and the server cannot verify it: listen only on a network whose hosts are all trusted. Permission bits and
+access control lists apply to the stated user. Locks between clients (NLM) are not supported.";
 
 /// After the help of `serve virtiofs`.
 pub(super) const VIRTIOFS_CLIENTS: &str = "\
@@ -27,7 +27,7 @@ With the socket /run/vol.sock and a tag of your choice:
            -object memory-backend-memfd,id=m,size=1G,share=on -numa node,memdev=m -m 1G
   guest    mount -t virtiofs vol /mnt
 
-One virtual machine at a time can use the volume. Only this user can connect to the socket.";
+One virtual machine at a time can use the volume. Only the user who runs the server can connect to the socket.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
@@ -48,8 +48,8 @@ pub(crate) enum Protocol {
 /// Options of all protocols.
 #[derive(Debug, Args)]
 pub(crate) struct Served {
-    /// Options of `diorite mount`, separated by commas. Options for this host's kernel are rejected: `allow_other`, `default_permissions`,
-    /// `nosuid`, `nodev`, `noexec`, `io_uring`, `idle_polling`, `fsname`; with `nfs` also `direct`
+    /// Options of `diorite mount`, separated by commas. Options that only concern a mount on this host are rejected: `allow_other`,
+    /// `default_permissions`, `nosuid`, `nodev`, `noexec`, `io_uring`, `idle_polling`, `fsname`; with `nfs` also `direct`
     #[arg(short = 'o', value_name = "OPTION,...", action = clap::ArgAction::Append)]
     pub(crate) options: Vec<String>,
     /// Read-only
@@ -58,14 +58,14 @@ pub(crate) struct Served {
     /// Log level on standard error: error, warn, info, or debug (every request)
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = log_level())]
     pub(crate) log_level: LevelFilter,
-    /// Image file or block device, with `?partition=N` or `?offset=BYTES` a part of it
+    /// Image file or block device; `?partition=N` or `?offset=BYTES` selects a part of it
     #[arg(value_hint = ValueHint::FilePath, value_parser = image_text())]
     pub(crate) image: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Virtiofs {
-    /// Socket for the virtual machine monitor; it is created
+    /// Path of the socket for the virtual machine monitor, which is created
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) socket: PathBuf,
     #[command(flatten)]
@@ -77,19 +77,19 @@ pub(crate) struct Nfs {
     /// Address and port to listen on; port 0 means any free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2049")]
     pub(crate) listen: SocketAddr,
-    /// Also serve clients with unprivileged ports
+    /// Also serve clients that use a port above 1023
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// Map the superuser of a client, and its group, to the anonymous user
+    /// Map a client's root user and root group to the anonymous user
     #[arg(long)]
     pub(crate) root_squash: bool,
     /// Map all users to the anonymous user
     #[arg(long)]
     pub(crate) all_squash: bool,
-    /// The anonymous user
+    /// Number of the anonymous user
     #[arg(long, value_name = "UID", default_value_t = 65_534)]
     pub(crate) anonuid: u32,
-    /// The anonymous user's group
+    /// Number of the anonymous user's group
     #[arg(long, value_name = "GID", default_value_t = 65_534)]
     pub(crate) anongid: u32,
     #[command(flatten)]

@@ -32,8 +32,8 @@ pub(crate) struct HumanReadable {
 /// For commands that leave out files of a tree.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Excluding {
-    /// Leave out files that fit, and everything in such directories; can be repeated. As in rsync, NAME fits at any depth, DIR/NAME the end of
-    /// a path, /NAME and ./NAME the whole path below the source, and NAME/ only directories; `*` fits no slash, `**` does
+    /// Leave out matching files and the content of matching directories; can be repeated. As in rsync, NAME matches at any depth, DIR/NAME
+    /// the end of a path, /NAME and ./NAME the whole path below the source, and NAME/ only directories; `*` does not match a slash, `**` does
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<OsString>,
 }

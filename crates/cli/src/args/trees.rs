@@ -12,13 +12,13 @@ use crate::location::Location;
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one per flag")]
 pub(crate) struct SyncTrees {
-    /// No effect: attributes are always kept, and trees are always copied
+    /// No effect: attributes are always kept, and directories are always copied recursively
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
-    /// No effect, as the options -l, -H, -A, -X and -S of rsync: links, access lists, attributes and holes are always kept
+    /// No effect, like the options -l, -H, -A, -X and -S of rsync: links, access lists, attributes and holes are always kept
     #[arg(short = 'r', long, short_aliases = ['l', 'H', 'A', 'X', 'S'], overrides_with = "recursive")]
     pub(crate) recursive: bool,
-    /// Remove files of the destination that the source does not have
+    /// Remove files of the destination that are not in the source
     #[arg(long)]
     pub(crate) delete: bool,
     /// Print what would change, and change nothing
@@ -29,7 +29,7 @@ pub(crate) struct SyncTrees {
     pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) excluding: Excluding,
-    /// The source; with a slash at its end, its content
+    /// The source; `DIR/` means the content of DIR
     #[arg(value_name = "FROM", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Location,
     /// The destination
@@ -41,7 +41,7 @@ pub(crate) struct SyncTrees {
 
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
-    /// Contents are equal if size and modification time are
+    /// Do not read files whose size and modification time are equal
     #[arg(long)]
     pub(crate) trust_times: bool,
     /// Compare names, kinds and contents only
@@ -52,7 +52,7 @@ pub(crate) struct Diff {
     /// The first tree or file
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) first: Location,
-    /// The second one
+    /// The second tree or file
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) second: Location,
     #[command(flatten)]
@@ -75,25 +75,25 @@ pub(crate) struct Tar {
     /// The archive, a file of the host; `-` is standard input or output
     #[arg(short = 'f', long, value_name = "ARCHIVE", default_value = "-", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Paths are relative to this directory; with -x the destination
+    /// With -c: the directory of relative paths. With -x: the destination
     #[arg(short = 'C', long, value_name = "DIRECTORY", value_hint = ValueHint::AnyPath)]
     pub(crate) directory: Option<Location>,
-    /// Print the name of each entry (with -c to standard output: on standard error); with -t a long list
+    /// Print the name of each entry, on standard error if the archive goes to standard output. With -t: print a long list
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
-    /// With -c: compress with gzip. With -x and -t no effect: archives compressed by gzip or zstd are detected
+    /// With -c: compress with gzip. No effect with -x and -t, which detect archives compressed by gzip or zstd
     #[arg(short = 'z', long, visible_alias = "gunzip")]
     pub(crate) gzip: bool,
     /// No effect: permissions are always kept
     #[arg(short = 'p', long = "preserve-permissions")]
     pub(crate) preserve: bool,
-    /// With -x: where the destination has a symbolic link to a directory and the archive a directory, extract into the target
+    /// With -x: if the archive has a directory where the destination has a symbolic link to one, keep the link and extract into its target
     #[arg(long)]
     pub(crate) keep_directory_symlink: bool,
     #[command(flatten)]
     pub(crate) excluding: Excluding,
-    /// With -c: IMAGE:/path, files of the host, or names in the directory of -C. With -x and -t: names of entries, each with everything below
-    /// it [default: all entries]
+    /// With -c: IMAGE:/path, files of the host, or names in the directory of -C. With -x and -t: names of entries, a directory with its content
+    /// [default: all entries]
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<OsString>,
     #[command(flatten)]
@@ -106,28 +106,28 @@ pub(crate) struct Hash {
     /// The checksum
     #[arg(short = 'a', long, value_enum, default_value = "sha256")]
     pub(crate) algorithm: Algorithm,
-    /// All regular files in directories
+    /// Include all regular files below directories
     #[arg(short = 'r', long)]
     pub(crate) recursive: bool,
-    /// Check the files of the lists, which this program or sha256sum has made; `-` is standard input
+    /// Read lists of checksums, made by this command or by sha256sum, and check the files; `-` is standard input
     #[arg(short = 'c', long, conflicts_with_all = ["recursive", "algorithm"])]
     pub(crate) check: bool,
-    /// With -c: the directory of listed names without an image
+    /// With -c: the directory of listed names without `IMAGE:`
     #[arg(short = 'C', long, value_name = "IMAGE:/path", requires = "check", value_hint = ValueHint::FilePath)]
     pub(crate) directory: Option<Location>,
-    /// With -c: print nothing for files that have their checksum
+    /// With -c: print nothing for files whose checksum matches
     #[arg(long, requires = "check")]
     pub(crate) quiet: bool,
-    /// With -c: print nothing; the exit status says whether all files have their checksums
+    /// With -c: print nothing; the exit status is 0 if all checksums match
     #[arg(long, requires = "check")]
     pub(crate) status: bool,
-    /// With -c: a missing file is no failure
+    /// With -c: ignore missing files
     #[arg(long, requires = "check")]
     pub(crate) ignore_missing: bool,
-    /// With -c: a line that is no checksum is a failure
+    /// With -c: fail for a line that has no checksum
     #[arg(long, requires = "check")]
     pub(crate) strict: bool,
-    /// Files, as IMAGE:/path; with -c lists, also of the host
+    /// Files, as IMAGE:/path; with -c lists, in images or on the host
     #[arg(value_name = "IMAGE:/path", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) paths: Vec<Location>,
     #[command(flatten)]
@@ -171,8 +171,8 @@ pub(crate) struct Edit {
     /// The editor [default: $VISUAL, $EDITOR or vi]
     #[arg(long, value_name = "COMMAND")]
     pub(crate) editor: Option<String>,
-    /// File, as IMAGE:/path; a missing file is made. A file with several names is written in place and keeps them; any other is replaced when
-    /// the new text is on the disk
+    /// File, as IMAGE:/path; a missing file is made. The file is replaced when the new text is on the disk; a file with several hard links is
+    /// written in place
     #[arg(value_name = "IMAGE:/path", value_hint = ValueHint::FilePath)]
     pub(crate) path: Location,
     #[command(flatten)]
@@ -181,10 +181,10 @@ pub(crate) struct Edit {
 
 #[derive(Debug, Args)]
 pub(crate) struct Shell {
-    /// Run these commands, separated by `;` or newlines, and end
+    /// Run these commands, separated by `;` or newlines, then exit
     #[arg(short = 'c', value_name = "COMMANDS")]
     pub(crate) commands: Option<String>,
-    /// The image; IMAGE:/path is the first directory
+    /// The image; with IMAGE:/path, the shell starts in that directory
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) image: Location,
     #[command(flatten)]
@@ -202,21 +202,21 @@ pub(crate) struct Find {
 }
 
 pub(super) const FIND_EXPRESSION: &str = "\
-Tests, joined by nothing or -a (and), -o (or), ! (not) and ( ):
-  -name, -iname, -path, -ipath, -lname PATTERN   name, whole path, target of a link; -i...: in any case
+Tests, combined by -a or nothing (and), -o (or), ! (not) and ( ):
+  -name, -iname, -path, -ipath, -lname PATTERN   name, whole path, target of a link; -i... ignores case
   -e, --extension EXT                            name ends with .EXT
-  -E, --exclude PATTERN                          neither names that fit nor anything below them
+  -E, --exclude PATTERN                          leaves out matching names and everything below them
   -type f|d|l|c|b|p|s                            kind; several with commas
   -size [+-]N[c|k|M|G|T]                         size; without a unit, blocks of 512 bytes
-  -regex, -iregex EXPRESSION                     the whole path; -regextype posix-extended before it: as in egrep
+  -regex, -iregex EXPRESSION                     whole path; after -regextype posix-extended, syntax of egrep
   -empty  -links N  -inum N  -samefile FILE      N, +N (more) or -N (less)
   -user, -group NAME; -uid, -gid N; -nouser, -nogroup; --owner USER[:GROUP]
   -perm MODE, -perm -MODE (all bits), -perm /MODE (any bit)
-  -mtime, -atime, -ctime N (days); -mmin, -amin, -cmin N (minutes); after -daystart: from the end of today
+  -mtime, -atime, -ctime N (days); -mmin, -amin, -cmin N (minutes); after -daystart, counted from the end of today
   -newer FILE, -newermt TIME; --changed-within, --changed-before 2d|TIME
-  -xattr PATTERN                                 has an extended attribute whose name fits
+  -xattr PATTERN                                 has an extended attribute with a matching name
 Limits: -maxdepth N, -mindepth N, -depth, -prune
 Actions: -print (default), -print0, -ls, -printf FORMAT, -delete, -quit
-FORMAT has %p path, %P path below the start, %f name, %h directory, %s size, %b blocks of 512 bytes, %k KiB, %m and %M permissions, %u %g %U %G
-owner, %i inode, %n links, %y kind, %Y kind of the target, %l target, %d depth, %H start, %t %a %c %B times, %T@ and %TY-%Tm-%Td their
-parts, and escapes such as \\n and \\0";
+FORMAT: %p path, %P path below the start, %f name, %h directory, %s size, %b blocks of 512 bytes, %k KiB, %m and %M permissions, %u %g %U %G
+owner, %i inode, %n links, %y kind, %Y kind of the target, %l target, %d depth, %H start, %t %a %c %B times, %T@ %TY-%Tm-%Td parts of a
+time, and escapes such as \\n and \\0";

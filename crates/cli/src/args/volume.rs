@@ -39,55 +39,57 @@ pub(crate) struct Mkfs {
     /// UUID, or `random` [default: random; with -d, from the content]
     #[arg(short = 'U', long)]
     pub(crate) uuid: Option<String>,
-    /// Features to turn on, or off with ^ in front: `-O ^has_journal,extent`
+    /// Features to enable; a prefix ^ disables one: `-O ^has_journal,extent`
     #[arg(short = 'O', long = "features", value_name = "FEATURE,...", action = clap::ArgAction::Append)]
     pub(crate) features: Vec<String>,
     /// Extended options: `root_owner=UID:GID`, `resize=BLOCKS`, `quotatype=usrquota:grpquota:prjquota`,
-    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, `encoding=utf8`, `encoding_flags=strict`, `discard` (discard the device first; the
-    /// default is `nodiscard`, unlike that of mke2fs). `seed=NUMBER` with `time=SECONDS` makes the same image each time, and no file gets a
-    /// later time; without them, UUID and hash seed of an image with content (`-d`) are from the content, and the times are at most
-    /// `SOURCE_DATE_EPOCH`, or the newest time in the content. `lazy_itable_init` and `lazy_journal_init` have no effect: tables and journal are complete when the command ends
+    /// `mmp_update_interval=SECONDS`, `hash_seed=UUID`, `encoding=utf8`, `encoding_flags=strict`, `discard` (discard the device first; unlike
+    /// in mke2fs, the default is `nodiscard`). `seed=NUMBER` with `time=SECONDS` makes the same image each time, without later timestamps.
+    /// Without them, the UUID and the hash seed of an image with content (`-d`) are computed from the content, and no timestamp is later than
+    /// `SOURCE_DATE_EPOCH`, or else than the newest time in the content. `lazy_itable_init` and `lazy_journal_init` have no effect: tables and
+    /// journal are complete when the command ends
     #[arg(short = 'E', long = "extended", value_name = "OPTION,...", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,
-    /// Percentage of blocks that only root may use [default: 5; with `--size fit`, 0]
+    /// Percentage of blocks that only root can use [default: 5; with `--size fit`, 0]
     #[arg(short = 'm', long, value_name = "PERCENT")]
     pub(crate) reserved_percent: Option<f64>,
     /// Size of the journal, or `size=MIB` and `fast_commit_size=KIB` [default: depends on the size of the filesystem]
     #[arg(short = 'J', long, value_name = "SIZE")]
     pub(crate) journal_size: Option<JournalSizes>,
-    /// Groups whose tables are packed together by `flex_bg` [default: 16]
+    /// Number of groups whose tables `flex_bg` packs together [default: 16]
     #[arg(short = 'G', long, value_name = "COUNT")]
     pub(crate) flex_groups: Option<u32>,
-    /// Copy content into it: a directory, a tar archive, also compressed by gzip or zstd (`-`: from standard input), or a container image
-    /// (`oci:DIR[:TAG]`, or `oci-archive:FILE[:TAG]`, also as `docker save` makes it). Given several times, each source is a layer over the
-    /// ones before, and its whiteouts (`.wh.NAME`) hide their files. The command fails if a file cannot be stored. An attribute or a time that
-    /// the filesystem cannot hold is reported and left out
+    /// Copy content into the filesystem: a directory, a tar archive, also compressed by gzip or zstd (`-` for standard input), or a container
+    /// image (`oci:DIR[:TAG]`, or `oci-archive:FILE[:TAG]`, also written by `docker save`). Can be repeated: each source is a layer over the
+    /// sources before it, and its whiteouts (`.wh.NAME`) hide their files. The command fails if a file cannot be stored. An attribute or a
+    /// time that the filesystem cannot hold is reported and left out
     #[arg(short = 'd', long = "from", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub(crate) from: Vec<PathBuf>,
     /// Platform of a container image, such as linux/arm64 [default: that of this machine]
     #[arg(long, value_name = "OS/ARCH", requires = "from")]
     pub(crate) platform: Option<Platform>,
-    /// Owner of all files of the content: USER, USER:GROUP or :GROUP, as numbers or as names of its /etc/passwd and /etc/group, else of the host's
+    /// Owner of all files of the content: USER, USER:GROUP or :GROUP, as numbers, or as names from the content's or else the host's
+    /// /etc/passwd and /etc/group
     #[arg(long, value_name = "USER[:GROUP]", requires = "from")]
     pub(crate) owner: Option<String>,
     /// Device table of genext2fs and Buildroot: lines `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, which set owners and modes, and
     /// make nodes (c, b, p) and directories (d)
     #[arg(long, value_name = "FILE", requires = "from", value_hint = ValueHint::FilePath)]
     pub(crate) table: Option<PathBuf>,
-    /// Size of a new image, as the last argument, or `fit`: the smallest one for the content, which is written once
+    /// Size of a new image, like the last argument, or `fit` for the smallest image that holds the content
     #[arg(long = "size", value_name = "SIZE|fit", conflicts_with = "size")]
     pub(crate) wanted_size: Option<ImageSize>,
-    /// With `--size fit`: free space that is left, such as 64M, or 10% of the smallest size. There are inodes for it, too [default: 0]
+    /// With `--size fit`: free space, such as 64M, or 10% of the smallest size; free inodes are added in proportion [default: 0]
     #[arg(long, requires = "wanted_size", value_name = "SIZE|PERCENT")]
     pub(crate) slack: Option<SlackSize>,
-    /// Append a dm-verity hash tree to the image, or write it to FILE, and print the root hash
+    /// Make a dm-verity hash tree at the end of the image or in FILE, and print the root hash
     #[arg(long, value_name = "FILE", requires = "from", num_args = 0..=1, require_equals = true, default_missing_value = "", value_hint = ValueHint::FilePath)]
     pub(crate) verity: Option<HashPlace>,
     /// Salt of the hash tree in hexadecimal digits, at most 256 bytes; `-` for none [default: from the content]
     #[arg(long, value_name = "HEX", requires = "verity")]
     pub(crate) verity_salt: Option<String>,
-    /// Overwrite an existing filesystem, a partition table, or a file with other data (samples of the file are read: its first MiB of data and
-    /// 64 blocks; zeros do not count as data)
+    /// Overwrite an existing filesystem, a partition table, or a file with other data. Data is searched in the file's first MiB of data and in
+    /// 64 other blocks; zeros do not count
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
     /// Print nothing after success
@@ -99,7 +101,7 @@ pub(crate) struct Mkfs {
     /// Image or device
     #[arg(value_hint = ValueHint::FilePath, value_parser = image_name())]
     pub(crate) image: OsString,
-    /// Size of a new image, for instance 512M or 1G [default: the size of the image or device]
+    /// Size of a new image, such as 512M or 1G [default: the size of the image or device]
     pub(crate) size: Option<Size>,
     #[command(flatten)]
     pub(crate) reporting: Reporting,
@@ -181,10 +183,10 @@ pub(crate) struct Check {
     /// No effect: a check changes nothing
     #[arg(short = 'n', long)]
     pub(crate) no: bool,
-    /// Repair: fails, and names the program that repairs
+    /// Not supported: fails with the e2fsck command that repairs the image
     #[arg(short = 'y', long, short_alias = 'p', conflicts_with = "no")]
     pub(crate) yes: bool,
-    /// Maximum number of problems shown; all are counted
+    /// Maximum number of problems to print; all are counted
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub(crate) problems: usize,
     /// Image or device

@@ -23,7 +23,7 @@ fn flags_that_cannot_exist_say_why() {
         ("check -c d.img", "use e2fsck"),
         ("mkfs -c n.img 16M", "badblocks"),
         ("mkfs -S d.img", "from a backup"),
-        ("sync -az d.img:/ d", "nothing goes over a network"),
+        ("sync -az d.img:/ d", "no data goes over a network"),
         ("find d.img:/ -exec cat {} ;", "cannot open files in an image"),
     ] {
         let said = bench.fail(line, 2);
