@@ -23,10 +23,10 @@ use diorite_device::PartitionDevice;
 const DEPTH_MAX: u32 = 8;
 /// Most areas of a volume and its parts.
 const AREAS_MAX: u32 = 100_000;
-/// The state of an image counts as so many areas, by the time to read it.
+/// The state of an image counts as this number of areas, because of the time to read it.
 const STATE_AREAS: u32 = 64;
 
-/// A description of the group of a physical volume, for a message; none if the device is none.
+/// A description of the group of a physical volume, for a message; `None` if the device is not a physical volume.
 pub(crate) fn describe(device: &dyn BlockDevice) -> Option<String> {
     let label = match label(device) {
         Ok(found) => found?,
@@ -95,7 +95,8 @@ pub fn open(
             )));
         }
         let found = label(&*device).map_err(|why| bad(format!("{}: {why}", device.name())))?;
-        let found = found.ok_or_else(|| bad(format!("{} is no physical volume of LVM2", device.name())))?;
+        let found =
+            found.ok_or_else(|| bad(format!("{} is not a physical volume of LVM2", device.name())))?;
         labels.push((found, device));
     }
     let whole = Whole::of(labels).map_err(bad)?;
@@ -104,7 +105,7 @@ pub fn open(
         .volume(&name, 0)
         .map_err(|problem| problem.into_error(|why| bad(format!("volume {name}: {why}"))))?;
     if for_writing && device.geometry().read_only {
-        let mirrored = || "the log of its mirror is not written here".to_owned();
+        let mirrored = || "Diorite cannot write the log of a mirror".to_owned();
         let why = whole.read_only_reason(&name).unwrap_or_else(mirrored);
         return Err(OpenError::ReadOnly { path: spec.into(), why: format!("{why}; open it read-only") });
     }
@@ -183,7 +184,7 @@ impl Whole {
     fn read_only_reason(&self, name: &str) -> Option<String> {
         if let Some((snapshot, _)) = self.origins.get(name) {
             return Some(format!(
-                "{name} is the origin of the snapshot {snapshot}, to which old blocks are not copied here"
+                "{name} is the origin of the snapshot {snapshot}, and Diorite cannot copy old blocks to it"
             ));
         }
         let is_writable = self.group.logical.get(name).is_none_or(|volume| volume.is_writable);
@@ -203,11 +204,11 @@ impl Whole {
         let group = &self.group;
         let volume = group.logical.get(name).ok_or_else(|| format!("there is no volume {name}"))?;
         if depth > DEPTH_MAX {
-            return Err("volumes consist of each other".to_owned().into());
+            return Err("volumes contain each other".to_owned().into());
         }
         if let Some((snapshot, true)) = self.origins.get(name) {
             return Err(format!(
-                "the snapshot {snapshot} is being merged into it; let the kernel's driver finish that"
+                "the snapshot {snapshot} is being merged into it; let the kernel's driver finish the merge"
             )
             .into());
         }
@@ -228,7 +229,7 @@ impl Whole {
             SegmentKind::Striped { chunk_bytes, areas } => {
                 let count = areas.len() as u64;
                 if count == 0 || !segment.extents.is_multiple_of(count) {
-                    return Err(format!("{} extents do not go into {count} stripes", segment.extents).into());
+                    return Err(format!("{} extents cannot be divided into {count} stripes", segment.extents).into());
                 }
                 let area = |area| self.area(area, segment.extents / count, depth);
                 let parts = areas.iter().map(area).collect::<Result<Vec<_>, _>>()?;
@@ -258,9 +259,7 @@ impl Whole {
     }
 
     fn bytes_of(&self, extents: u64) -> Result<u64> {
-        extents
-            .checked_mul(self.group.extent_bytes)
-            .ok_or_else(|| format!("{extents} extents are more than there can be"))
+        extents.checked_mul(self.group.extent_bytes).ok_or_else(|| format!("{extents} extents are too many"))
     }
 
     /// Extents of a physical or a logical volume.
@@ -286,14 +285,13 @@ impl Whole {
     fn device_of(&self, name: &str, physical: &Physical) -> Result<Arc<dyn BlockDevice>> {
         if physical.was_missing {
             return Err(format!(
-                "the physical volume {name} ({}) was missing when the group {} changed, so its data may be stale; take it back with vgextend --restoremissing",
+                "the physical volume {name} ({}) was missing when the group {} changed, so its data may be stale; restore it with vgextend --restoremissing",
                 physical.id, self.group.name
             ));
         }
         let device = self.devices.iter().find(|(label, _)| label.id == physical.id);
-        let missing = || {
-            format!("the physical volume {name} ({}) is not among the devices; name it as well", physical.id)
-        };
+        let missing =
+            || format!("the physical volume {name} ({}) is not among the devices; name it too", physical.id);
         device.map(|(_, device)| Arc::clone(device)).ok_or_else(missing)
     }
 

@@ -89,7 +89,7 @@ impl Group {
         Ok(Self {
             name: name.to_owned(),
             version: group.number("seqno")?,
-            extent_bytes: extent_bytes.ok_or("the size of an extent makes no sense")?,
+            extent_bytes: extent_bytes.ok_or("the size of an extent is invalid")?,
             physical,
             logical,
             is_shared: has_lock || has_flag(group, "status", "CLUSTERED"),
@@ -144,7 +144,7 @@ impl Logical {
             let segment = segment.ok_or_else(|| format!("there is no segment {number}"))?;
             let (start, extents) = (segment.number("start_extent")?, segment.number("extent_count")?);
             if start != end || extents == 0 {
-                return Err(format!("segment {number} does not follow the one before it"));
+                return Err(format!("segment {number} does not follow the previous segment"));
             }
             end = start.checked_add(extents).ok_or("a segment is too large")?;
             segments.push(Segment { extents, kind: SegmentKind::parse(segment)? });
@@ -206,7 +206,7 @@ fn areas(list: &[Value]) -> Result<Vec<Area>> {
             let extent = u64::try_from(*extent).map_err(|_| "an extent is below zero")?;
             Ok(Area { volume: volume.clone(), extent })
         }
-        _ => Err("a list of areas makes no sense".to_owned()),
+        _ => Err("a list of areas is invalid".to_owned()),
     };
     list.chunks(2).map(area).collect()
 }
@@ -214,7 +214,7 @@ fn areas(list: &[Value]) -> Result<Vec<Area>> {
 fn names(list: &[Value]) -> Result<Vec<String>> {
     let name = |value: &Value| match value {
         Value::Text(name) => Ok(name.clone()),
-        _ => Err("a list of volumes makes no sense".to_owned()),
+        _ => Err("a list of volumes is invalid".to_owned()),
     };
     list.iter().map(name).collect()
 }

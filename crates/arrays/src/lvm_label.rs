@@ -134,7 +134,7 @@ fn text(device: &dyn BlockDevice, start: u64, size: u64) -> Result<Option<String
     if CRC.checksum(&bytes) != checksum {
         return Err("the checksum of its LVM2 metadata is wrong".to_owned());
     }
-    let text = String::from_utf8(bytes).map_err(|_| "its LVM2 metadata is no text")?;
+    let text = String::from_utf8(bytes).map_err(|_| "its LVM2 metadata is not text")?;
     Ok(Some(text.trim_end_matches('\0').to_owned()))
 }
 

@@ -121,7 +121,7 @@ impl<'t> Parser<'t> {
     /// Up to a `}` or the end.
     fn section(&mut self, depth: u32) -> Result<Section> {
         if depth > DEPTH_MAX {
-            return Err("the metadata has too many sections in each other".to_owned());
+            return Err("the metadata has too many nested sections".to_owned());
         }
         let mut values = BTreeMap::new();
         while !matches!(self.peek(), None | Some('}')) {
@@ -183,7 +183,7 @@ impl<'t> Parser<'t> {
                 other => text.push(other),
             }
         }
-        Err("the metadata has a text without an end".to_owned())
+        Err("the metadata has an unterminated string".to_owned())
     }
 }
 

@@ -101,7 +101,7 @@ pub fn open(
             return mirrored(name, members, for_writing);
         }
         level => {
-            return Err(bad(format!("it is of level {level}; linear, RAID-0 and RAID-1 are supported")));
+            return Err(bad(format!("its level is {level}; linear, RAID-0 and RAID-1 are supported")));
         }
     };
     let len = device.geometry().capacity_bytes;
@@ -117,7 +117,7 @@ fn why_not_written(members: &[Member]) -> Option<String> {
         "its superblocks of version 0.90 cannot be marked here; convert it \
          (mdadm --assemble --update=metadata)"
     } else if first.has_bitmap() {
-        "it has a write-intent bitmap, which is not updated here; remove it (mdadm --grow --bitmap=none)"
+        "it has a write-intent bitmap, which Diorite cannot update; remove it (mdadm --grow --bitmap=none)"
     } else {
         return None;
     };
@@ -137,7 +137,7 @@ fn members(devices: Vec<Arc<dyn BlockDevice>>) -> Result<Vec<Member>> {
     for device in devices {
         let refused = |why: &str| format!("{}: {why}", device.name());
         let superblock = Superblock::read(&*device).map_err(|why| refused(&why))?;
-        let superblock = superblock.ok_or_else(|| refused("it is no member of an MD array"))?;
+        let superblock = superblock.ok_or_else(|| refused("it is not a member of an MD array"))?;
         let features = superblock.unknown_features();
         if features != 0 {
             return Err(refused(&format!("the array uses unsupported features ({features:#x})")));
@@ -147,7 +147,11 @@ fn members(devices: Vec<Arc<dyn BlockDevice>>) -> Result<Vec<Member>> {
     if let [first, others @ ..] = &members[..]
         && let Some(other) = others.iter().find(|other| other.superblock.array() != first.superblock.array())
     {
-        return Err(format!("{} and {} are of two arrays", first.device.name(), other.device.name()));
+        return Err(format!(
+            "{} and {} belong to different arrays",
+            first.device.name(),
+            other.device.name()
+        ));
     }
     if let Some((one, other)) = used_apart(&members) {
         return Err(format!(

@@ -81,7 +81,7 @@ impl Superblock {
         let old = Self { bytes, offset, is_old: true };
         let is_old = |version: u32| old.word(0) == MAGIC && old.word(4) == 0 && old.word(8) == version;
         if old.word(0) == MAGIC.swap_bytes() {
-            return Err("its MD superblock (version 0.90) is of the other byte order".to_owned());
+            return Err("its MD superblock (version 0.90) has the other byte order".to_owned());
         }
         if is_old(91) {
             return Err("its MD array (version 0.90) is being reshaped".to_owned());

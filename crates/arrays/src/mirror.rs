@@ -249,12 +249,12 @@ mod tests {
             (&*window as &dyn BlockDevice).read_bytes(0, &mut memory).expect("from the other");
             assert_eq!(memory, [7; 4096]);
         }
-        // Where they may differ, the first alone is right, and its error is the answer.
+        // If the children may differ, only the first one is right, and its error is returned.
         let mirror = MirrorDevice::new("mirror".to_owned(), children, false, None).expect("a mirror");
         assert!((&mirror as &dyn BlockDevice).read_bytes(0, &mut [0; 4096]).is_err());
     }
 
-    /// What the first child alone can write as a whole was written there, and refused by the others.
+    /// A write that only the first child supports as atomic was written there, and rejected by the others.
     #[test]
     fn no_larger_write_is_atomic_than_on_every_child() {
         let child = |atomic_write_bytes| {

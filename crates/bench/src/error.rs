@@ -81,7 +81,7 @@ fn cure_of(errno: rustix::io::Errno) -> &'static str {
             "; this filesystem may not support O_DIRECT: run without -o_direct or choose another directory"
         }
         Errno::NOENT => "; check the path",
-        Errno::ACCESS | Errno::PERM => "; choose a directory that you may write to",
+        Errno::ACCESS | Errno::PERM => "; choose a directory that you can write to",
         Errno::NOSPC => "; free some space or choose a smaller size",
         Errno::ROFS => "; choose a directory on a writable filesystem",
         _ => "",

@@ -135,7 +135,7 @@ pub(crate) fn sync_filesystem(directory: &Path) -> Result<(), Error> {
 /// Free bytes of the filesystem of `directory` for an unprivileged user.
 pub fn free_bytes(directory: &Path) -> Result<u64, Error> {
     let stat = rustix::fs::statvfs(directory)
-        .map_err(|errno| Error::host(directory, "get the free space of", errno))?;
+        .map_err(|errno| Error::host(directory, "get its free space", errno))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 

@@ -118,7 +118,7 @@ impl std::ops::AddAssign for Spent {
     }
 }
 
-/// How busy the machine is while this program waits for `time`: 100 for one CPU.
+/// The load of the machine while this program waits for `time`: 100 for one CPU.
 pub fn background_cpu_percent(time: Duration) -> f64 {
     let start = Snapshot::now();
     std::thread::sleep(time);

@@ -181,7 +181,7 @@ impl Row {
     }
 }
 
-/// Which side of the target is good.
+/// The good side of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
@@ -202,7 +202,7 @@ pub struct Verdict {
     /// The measured value.
     #[serde(alias = "got")]
     pub measured: f64,
-    /// Which side of the bound is good.
+    /// The good side of the bound.
     pub better: Better,
     /// Whether it holds.
     pub holds: bool,
@@ -238,10 +238,10 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Verdicts on the rows.
     pub verdicts: Vec<Verdict>,
-    /// How to read the figures.
+    /// An explanation of the figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What to do, in one sentence.
+    /// The recommendation, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }

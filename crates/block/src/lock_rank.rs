@@ -5,7 +5,7 @@
 //!
 //! This crate knows the locks of higher crates by their names only. Plain `std` locks (rings, arenas, thread pools, the simulation) are leaves.
 //!
-//! A wait without a guard (for a range, a page) is checked at its begin ([`Rank::check_wait`]).
+//! A wait without a guard (for a range, a page) is checked at its start ([`Rank::check_wait`]).
 
 /// The locks by rank; the first to be taken is at the top.
 ///

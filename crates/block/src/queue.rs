@@ -137,7 +137,7 @@ pub struct Completed {
 /// Called by a watched queue when a completion can be reaped.
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// How a watched queue reports a completion.
+/// The report of a completion of a watched queue.
 #[derive(Debug)]
 pub enum Watch {
     /// By calling [`Notify`].

@@ -2,7 +2,7 @@
 //!
 //! The stack above uses these in place of `std::sync` where a thread may block. Outside a simulation they are
 //! `std`'s locks, plus one relaxed load. Inside one ([`Runtime`], entered per thread), a thread that
-//! would block passes the baton on instead. So exactly one simulated process runs at a time, and the simulation
+//! would block passes the baton on instead. Exactly one simulated process runs at a time, and the simulation
 //! decides the order (ARCHITECTURE invariant 11).
 //!
 //! Locking: poisoning is ignored; a panic while a lock is held is a bug that ends the test or the program.

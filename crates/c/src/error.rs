@@ -158,7 +158,7 @@ thread_local! {
 
 /// Keep a failure for this thread.
 pub(crate) fn note(failure: Failure) {
-    // An exiting thread has no thread-local storage any more.
+    // An exiting thread no longer has thread-local storage.
     let _ = LAST.try_with(|last| *last.borrow_mut() = Last { failure: Some(failure), message: None });
 }
 

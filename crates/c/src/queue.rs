@@ -203,7 +203,7 @@ pub unsafe extern "C" fn diorite_queue_reap(
 }
 
 impl Queue {
-    /// Pass at most `number` completions to `each`, and at least `wait_for` if so many are in flight.
+    /// Pass at most `number` completions to `each`, and at least `wait_for` if that many are in flight.
     fn reap(&mut self, wait_for: u32, number: u32, mut each: impl FnMut(diorite_completion)) -> Outcome<()> {
         let mut done = 0;
         while done < number {

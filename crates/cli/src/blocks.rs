@@ -18,7 +18,7 @@ use crate::location::Location;
 use crate::output::Output;
 use crate::progress::{CopyProgress, CopySays};
 
-/// What is copied where, in bytes.
+/// The copied range and its place in the destination, in bytes.
 struct Place {
     skip: u64,
     seek: u64,
@@ -82,7 +82,7 @@ pub(crate) fn copy(
     let len = size.saturating_sub(place.skip).min(place.len.unwrap_or(u64::MAX));
     if is_device && place.seek.saturating_add(len) > writer.size() {
         return Err(Failure::Failed(format!(
-            "{}: no space: {len} bytes at {} end after its {} bytes; use --count",
+            "{}: no space: {len} bytes at offset {} do not fit into its {} bytes; use --count",
             to.display(),
             place.seek,
             writer.size()
@@ -185,7 +185,7 @@ fn failure(error: SpanError, from: &Path, to: &Path) -> Failure {
         SpanError::Read(error) => Failure::of(from.display(), "read", &error),
         SpanError::Write(error) => Failure::of(to.display(), "write", &error),
         SpanError::Interrupted => {
-            Failure::Failed(format!("{}: interrupted; a part of the blocks is copied", to.display()))
+            Failure::Failed(format!("{}: interrupted; only a part of the blocks was copied", to.display()))
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     let name = name_of_image(image)?;
     if arguments.yes {
         return Err(Failure::Usage(format!(
-            "-y: check repairs nothing; to repair, run e2fsck -fy {} (for a partition, on its loop device)",
+            "-y: check does not repair; run e2fsck -fy {} (for a partition, on its loop device)",
             image.display()
         )));
     }
@@ -68,8 +68,8 @@ fn show(image: &Path, report: &CheckReport, output: &mut Output) -> Result<()> {
     let result = match (report.problem_count, report.incomplete) {
         (0, false) => "clean".to_owned(),
         (0, true) => "incomplete: a part could not be checked".to_owned(),
-        (1, _) => "1 problem; make a copy, then let e2fsck repair it".to_owned(),
-        (count, _) => format!("{count} problems; make a copy, then let e2fsck repair it"),
+        (1, _) => "1 problem; copy the image, then repair it with e2fsck".to_owned(),
+        (count, _) => format!("{count} problems; copy the image, then repair it with e2fsck"),
     };
     output.line(format!(
         "{}: {result}; {} files, {} directories, {} symbolic links, {} others, {} blocks in use, {} fragmented files",

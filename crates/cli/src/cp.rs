@@ -42,7 +42,7 @@ fn operands(arguments: &Cp) -> Result<(&Location, &[Location])> {
     }
 }
 
-/// How to copy.
+/// Options of a copy.
 fn options_of(arguments: &Cp) -> CopyOptions {
     let HolesKept = arguments.sparse;
     let recursive = arguments.recursive || arguments.archive;
@@ -66,7 +66,7 @@ fn refuse_impossible(arguments: &Cp, to: &Location, sources: &[Location]) -> Res
     let is_other = |from: &&Location| image_of(from).is_none() || !is_same_side(from, to);
     match sources.iter().find(is_other) {
         Some(from) if arguments.link => Err(Failure::Usage(format!(
-            "{from}: not linked to {to}: a hard link cannot lead to another image or to the host; leave out -l"
+            "{from}: not linked to {to}: a hard link cannot point to another image or to the host; leave out -l"
         ))),
         _ => Ok(()),
     }
@@ -335,7 +335,7 @@ fn refuse_nesting(
     }
     let directory = meta.filter(|meta| meta.kind == FileKind::Directory);
     if directory.is_some_and(|meta| is_within(sink, into, meta.identity)) {
-        let why = "the destination is inside of it; choose another destination";
+        let why = "the destination is inside the source; choose another destination";
         return Err(Failure::Failed(format!("{from}: not copied: {why}")));
     }
     Ok(())

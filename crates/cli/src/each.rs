@@ -1,4 +1,4 @@
-//! What commands on several files have in common: each location in turn, and the report at the end.
+//! The loop of commands on several files: each location in turn, and the report at the end.
 
 use std::path::Path;
 

@@ -101,7 +101,7 @@ fn check_parent(filesystem: &Filesystem, location: &Location, path: &Path) -> Re
     let parent = filesystem.metadata(canonical.parent().unwrap_or(&canonical)).map_err(failure)?;
     if !parent.is_dir() || path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(Failure::Failed(format!(
-            "{location}: cannot edit: it is no name of a file in a directory"
+            "{location}: cannot edit: the path does not end with a file name"
         )));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What the listing commands show of a file: its attributes as text and as JSON.
+//! The attributes of a file that listing commands show, as text and as JSON.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) fn link_target(filesystem: &Filesystem, link: InodeNumber) -> diorite
     filesystem.node(link)?.read_link()
 }
 
-/// What a walk found: an entry or its attributes. `None` for damage below the start, which is reported.
+/// The result of a walk: an entry or its attributes. `None` for damage below the start, which is reported.
 pub(crate) fn walked<T>(
     found: diorite::Result<T>,
     location: &Location,

@@ -97,7 +97,7 @@ impl Failure {
         }
         if let Some(offset) = &options.offset {
             return Self::Failed(format!(
-                "{image}: cannot {what}: no ext2, ext3 or ext4 volume begins at its byte {offset}; give another with -o offset=BYTES"
+                "{image}: cannot {what}: no ext2, ext3 or ext4 volume begins at byte {offset}; give another offset with -o offset=BYTES"
             ));
         }
         match partitions_text(image, options.partition, "choose one with -o partition=N") {
@@ -272,7 +272,7 @@ fn cure(error: &diorite::Error) -> &'static str {
     };
     match (cause, error.kind()) {
         (cause, _) if cause.is_of_device() && error.errno() == Errno::NOSPC.raw_os_error() => {
-            "; the host has no space for the image; free some there"
+            "; the host's filesystem has no space for the image; free some space there"
         }
         (cause, _) if cause.is_of_device() && error.errno() == Errno::FBIG.raw_os_error() => FILE_SIZE_CURE,
         (diorite::Error::DirectRefused(_), _) => "; leave out --direct",
@@ -288,7 +288,7 @@ fn cure_of(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotFound => "; `diorite ls` lists the directory",
         ErrorKind::AlreadyExists => "; remove it first or choose another name",
-        ErrorKind::IsADirectory => "; name a file, or use -r if the command has it",
+        ErrorKind::IsADirectory => "; name a file, or use -r if the command supports it",
         ErrorKind::StorageFull => {
             "; remove something, or make a larger image (`diorite df` shows the blocks, `df -i` the inodes)"
         }

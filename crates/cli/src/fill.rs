@@ -25,7 +25,7 @@ impl Clock for FixedClock {
     }
 }
 
-/// How the content becomes the same bytes each time.
+/// Rules by which equal content makes equal bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// The time of the filesystem. No file has a later one.

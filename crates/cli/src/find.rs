@@ -1,4 +1,4 @@
-//! `find`: the expression is read by `diorite-files`; here is what its actions print.
+//! `find`: the output of its actions. `diorite-files` parses and evaluates the expression.
 
 mod format;
 

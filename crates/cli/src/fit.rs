@@ -1,4 +1,4 @@
-//! `mkfs --size fit`: a volume with more space than the content needs is filled, and cut at its end.
+//! `mkfs --size fit`: a volume with more space than the content needs is filled, and truncated at its end.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub(crate) fn make(
     summary.attributes_lost += content.attributes_lost();
     let unit = if arguments.verity.is_some() { VERITY_BLOCK } else { 1 };
     let report = plan.cut(device.as_ref(), unit).map_err(|error| {
-        Failure::Failed(format!("{}: cannot cut the filesystem: {error}", image.display()))
+        Failure::Failed(format!("{}: cannot truncate the filesystem: {error}", image.display()))
     })?;
     drop(device);
     if is_file {

@@ -1,4 +1,4 @@
-//! What makes an image of equal content the same bytes each time: UUID, hash seed and time.
+//! UUID, hash seed and time of an image, so that equal content makes equal bytes.
 
 use diorite::Timestamp;
 use diorite::mkfs::MkfsOptions;
@@ -12,7 +12,7 @@ use crate::progress::{CopyProgress, CopySays};
 /// The variable that bounds all times: <https://reproducible-builds.org/specs/source-date-epoch/>.
 const SOURCE_DATE_EPOCH: &str = "SOURCE_DATE_EPOCH";
 
-/// What the arguments give.
+/// Values from the arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Given {
     /// `-E time=`.
@@ -66,7 +66,7 @@ fn source_date() -> Result<Option<Timestamp>> {
     let Some(seconds) = seconds else {
         let text = text.display();
         return Err(Failure::Usage(format!(
-            "{SOURCE_DATE_EPOCH}: `{text}` is no time; write the seconds since 1970, or unset it"
+            "{SOURCE_DATE_EPOCH}: `{text}` is not a time; write the seconds since 1970, or unset it"
         )));
     };
     Ok(Some(Timestamp { seconds, nanoseconds: 0 }))

@@ -1,4 +1,4 @@
-//! A warning if a volume that is read here is mounted for writing by the kernel. The data may then be old or inconsistent.
+//! A warning if the kernel has a volume mounted for writing that a command reads. The data may then be old or inconsistent.
 //!
 //! The device layer rejects writers. A reader without root cannot query the device, but every user can read `/proc/self/mountinfo`.
 

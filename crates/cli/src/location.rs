@@ -129,7 +129,7 @@ fn end_of_image(argument: &[u8]) -> Option<usize> {
 
 /// The name of an image as text.
 pub(crate) fn name_of_image(image: &Path) -> Result<&str> {
-    let wrong = "the name of an image must be text in UTF-8; rename it, or make a link to it";
+    let wrong = "the name of an image must be UTF-8; rename the image, or make a link to it";
     image.to_str().ok_or_else(|| Failure::Usage(format!("{}: {wrong}", image.display())))
 }
 

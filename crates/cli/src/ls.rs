@@ -207,7 +207,7 @@ fn json_list(filesystem: &Filesystem, directory: &Path, entries: &[Entry]) -> Va
     json!({ "directory": json_path(directory), "entries": list })
 }
 
-/// How names and attributes are printed.
+/// The format of names and attributes.
 struct Style<'a> {
     arguments: &'a Ls,
     accounts: Accounts,

@@ -29,7 +29,7 @@ use crate::sources::Sources;
 use crate::verity;
 use crate::volume::uuid_text;
 
-/// The UUID that is none of the content's.
+/// The UUID that does not come from the content.
 const RANDOM: &str = "random";
 pub(crate) fn make(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let image = Path::new(&arguments.image);

@@ -42,7 +42,10 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
         return remount(arguments);
     }
     let Some(directory) = &arguments.directory else {
-        return Err(Failure::Usage(format!("{}: the directory to mount it on is missing", arguments.image)));
+        return Err(Failure::Usage(format!(
+            "{}: the directory to mount on is missing; write IMAGE DIR",
+            arguments.image
+        )));
     };
     let mut options = MountOptions { read_only: arguments.read_only, ..MountOptions::default() };
     for words in &arguments.options {
@@ -61,7 +64,7 @@ pub(crate) fn mount(arguments: &args::Mount) -> Result<()> {
             Some("the mount on it has lost its daemon: unmount it first (`diorite umount`)")
         }
         Err(error) => return Err(Failure::host(directory.display(), "be mounted on", &error)),
-        Ok(found) if !found.is_dir() => Some("it is no directory"),
+        Ok(found) if !found.is_dir() => Some("it is not a directory"),
         Ok(_) if directory.parent().is_none() => Some("it is the root of the host's tree"),
         Ok(_) => None,
     };
@@ -216,7 +219,7 @@ fn not_unmounted(directory: &Path, error: &MountError) -> Failure {
         _ => format!("by {}", users.join(", ")),
     };
     Failure::Failed(format!(
-        "{directory}: cannot unmount: it is in use {who}; end them, or have it unmounted when they end: diorite umount -l {directory}"
+        "{directory}: cannot unmount: it is in use {who}; end them, or detach the mount: diorite umount -l {directory}"
     ))
 }
 
@@ -248,8 +251,8 @@ fn daemon_of(directory: &Path) -> Result<Option<OwnedFd>> {
         Err(StatusError::Stopped { directory, daemon }) => {
             let directory = directory.display();
             return Err(Failure::Failed(format!(
-                "{directory}: cannot unmount: its daemon, process {daemon}, is stopped; let it continue: kill -CONT {daemon}, \
-                 or have it unmounted then: diorite umount -l {directory}"
+                "{directory}: cannot unmount: its daemon, process {daemon}, is stopped; continue it: kill -CONT {daemon}, \
+                 or detach the mount: diorite umount -l {directory}"
             )));
         }
         status => status.ok().and_then(|status| i32::try_from(status.daemon).ok()).and_then(Pid::from_raw),
@@ -269,7 +272,7 @@ fn wait_for_end(directory: &Path, daemon: &OwnedFd) -> Result<()> {
         return Ok(());
     }
     Err(Failure::Failed(format!(
-        "{}: unmounted, but its daemon goes on: it still writes, or the mount exists in another mount namespace",
+        "{}: unmounted, but its daemon still runs: it is writing data, or the mount exists in another mount namespace",
         directory.display()
     )))
 }

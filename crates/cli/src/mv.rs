@@ -1,4 +1,4 @@
-//! Commands that give files other names: mv and ln.
+//! Commands that change names of files: mv and ln.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;

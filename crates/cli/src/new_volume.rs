@@ -1,4 +1,4 @@
-//! The target and the result of mkfs: what its ways to choose a size have in common.
+//! The target and the result of mkfs, for all ways to choose a size.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ pub(crate) const SMALLEST_BYTES: u64 = 16 << 10;
 /// The logical block of an image that does not exist yet.
 pub(crate) const SECTOR_BYTES: u32 = 512;
 
-/// Where the filesystem is made.
+/// The place of the new filesystem.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) arguments: &'a Mkfs,
     /// Its name in messages.
     pub(crate) image: &'a Path,
-    /// Where it is until it is complete: a file beside the image that it replaces, or the image itself.
+    /// Its path until it is complete: a file beside the image that it replaces, or the image itself.
     pub(crate) place: &'a Path,
     pub(crate) is_new: bool,
 }

@@ -82,7 +82,7 @@ pub(crate) struct CopySays {
     pub(crate) entries: Names,
 }
 
-/// Where names are printed.
+/// The output for names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Names {
     #[default]

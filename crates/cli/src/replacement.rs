@@ -35,7 +35,7 @@ impl Replacement {
         Ok(Self { image, place, _lock: lock })
     }
 
-    /// Where the new image is made.
+    /// The path at which the new image is made.
     pub(crate) fn place(&self) -> &Path {
         &self.place
     }

@@ -123,7 +123,9 @@ impl Session<'_> {
         let failure = |error| Failure::of(&location, "change to", &error);
         let path = diorite_files::canonical(&self.filesystem, path).map_err(failure)?;
         if !self.filesystem.metadata(&path).map_err(failure)?.is_dir() {
-            return Err(Failure::Failed(format!("{location}: cannot change to: it is not a directory")));
+            return Err(Failure::Failed(format!(
+                "{location}: cannot change the directory: it is not a directory"
+            )));
         }
         self.enter(path);
         Ok(())

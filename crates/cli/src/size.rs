@@ -37,7 +37,9 @@ impl FromStr for SlackSize {
         };
         match percent.trim().parse::<f64>() {
             Ok(percent) if (0.0..=10_000.0).contains(&percent) => Ok(Self(Slack::Percent(percent))),
-            _ => Err(format!("`{text}` is no percentage; write a number from 0 to 10000, for instance 10%")),
+            _ => {
+                Err(format!("`{text}` is not a percentage; write a number from 0 to 10000, for instance 10%"))
+            }
         }
     }
 }

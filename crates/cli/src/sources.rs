@@ -157,7 +157,7 @@ fn refuse_own_content(directory: &Path, image: &Path) -> Result<()> {
     if !place.starts_with(&directory) {
         return Ok(());
     }
-    let why = "it would be a part of its own content; choose a place outside of the directory";
+    let why = "it would contain itself; choose a place outside the directory";
     Err(Failure::Failed(format!("{}: not copied into itself: {why}", image.display())))
 }
 

@@ -1,4 +1,4 @@
-//! Detects a standard output that was closed at the start of the program, and one whose reader has ended.
+//! Detects a standard output that was closed at the start of the program, or whose reader closed it.
 //!
 //! Before `main` the standard library replaces a closed standard stream by `/dev/null`, so writes succeed and the output is lost. The caller may
 //! also choose `/dev/null`, so the check must run earlier.

@@ -20,7 +20,7 @@ use crate::output::{Output, json_path};
 use crate::progress::{CopyProgress, CopySays};
 use crate::sides::{is_same_side, open_side, summary_json};
 
-/// Where a source goes.
+/// The destination of a source.
 enum Place {
     /// To the destination itself, which can be a link to a directory.
     Content(PathBuf),
@@ -77,7 +77,7 @@ fn refuse_nesting(from: &Location, source: &dyn Sink, target: &dyn Sink, place: 
         return refused("source and destination are the same directory");
     }
     if destination.is_some_and(|there| is_within(source, from.path_inside(), there)) {
-        return refused("it is inside of the destination");
+        return refused("it is inside the destination");
     }
     // The directory that the destination is or will be in.
     let above = place.path().ancestors().skip(usize::from(destination.is_none()));

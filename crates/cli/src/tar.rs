@@ -45,7 +45,7 @@ pub(crate) fn tar(arguments: &Tar, images: &mut Images, output: &mut Output) -> 
         ));
     }
     let no_archive =
-        || Failure::Usage("-f: a directory is no archive; to copy one, use `diorite cp -r`".to_owned());
+        || Failure::Usage("-f: a directory is not an archive; to copy one, use `diorite cp -r`".to_owned());
     if file.is_dir() {
         return Err(no_archive());
     }
@@ -92,7 +92,7 @@ fn host_file(file: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Where `-v` prints the names of entries.
+/// The output to which `-v` prints the names of entries.
 fn names_on(arguments: &Tar, names: Names) -> Names {
     if arguments.verbose { names } else { Names::Nowhere }
 }

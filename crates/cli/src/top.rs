@@ -66,7 +66,7 @@ fn failure(error: &StatusError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// How a wait ended.
+/// The end of a wait.
 #[derive(Clone, Copy, Debug)]
 enum Waited {
     Elapsed,

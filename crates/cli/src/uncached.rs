@@ -146,7 +146,7 @@ fn patterns(flag: &str, globs: &[OsString]) -> Result<OsString> {
     }
     if lines.len() > shared::PATTERNS_BYTES_MAX {
         return Err(Failure::Usage(format!(
-            "{flag}: the patterns are longer than {} bytes; use fewer ones",
+            "{flag}: the patterns are longer than {} bytes; use fewer patterns",
             shared::PATTERNS_BYTES_MAX
         )));
     }
@@ -260,12 +260,14 @@ fn summarize(values: &[u64; NAMES.len()], as_json: bool) {
     }
     if left > 0 {
         print_error(&format!(
-            "  left     {} stay in the cache: they were read or written in ways that cannot be cleaned up",
+            "  left     {} stay in the cache: their pages could not be dropped",
             size_in_words(left)
         ));
     }
     if processes == 0 {
-        print_error("  no process loaded the library: the program has its own loader, or has ended before");
+        print_error(
+            "  no process loaded the library: the program has its own loader, or ended before it loaded the library",
+        );
     }
 }
 

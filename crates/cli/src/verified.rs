@@ -41,7 +41,7 @@ pub(crate) fn verify(
         let selected = Selected::new(&**side, selection, start);
         let mut different = 0;
         compare((&selected, start), (target, to), options, progress, &mut |path, difference| {
-            // What was in the destination before is no copy.
+            // Earlier files of the destination are not copies.
             if !matches!(difference, Difference::OnlySecond(_)) {
                 different += 1;
                 let at = |start: &Path| {

@@ -25,7 +25,8 @@ pub(crate) fn add(target: Target<'_>, identity: Option<Identity>, made: Made) ->
     let (Some(place), Some(identity)) = (&arguments.verity, identity) else { return Ok(made) };
     let bytes = bytes_of(&made.report);
     if !bytes.is_multiple_of(VERITY_BLOCK) {
-        let why = format!("its {bytes} bytes are no multiple of {VERITY_BLOCK}; choose another size");
+        let why =
+            format!("its size of {bytes} bytes is not a multiple of {VERITY_BLOCK}; choose another size");
         return Err(Failure::Failed(format!("{}: no hash tree: {why}", image.display())));
     }
     let layout = VerityLayout::new(bytes / VERITY_BLOCK);
@@ -80,7 +81,7 @@ fn salt(arguments: &Mkfs, identity: Identity) -> Result<Vec<u8>> {
     let salt = bytes_of_hex(text).filter(|salt| (1..=VERITY_SALT_MAX).contains(&salt.len()));
     salt.ok_or_else(|| {
         let cure = format!("write up to {VERITY_SALT_MAX} bytes in hexadecimal digits, or - for none");
-        Failure::Usage(format!("--verity-salt: `{text}` is no salt; {cure}"))
+        Failure::Usage(format!("--verity-salt: `{text}` is not a salt; {cure}"))
     })
 }
 

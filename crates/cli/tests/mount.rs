@@ -1,4 +1,4 @@
-//! A mounted volume: what programs do on it, beside the kernel's own ext4 and by themselves.
+//! Programs on a mounted volume, alone and compared with the kernel's ext4.
 //!
 //! The tests need root and `/dev/fuse`. They are a program of their own: a program that another thread starts has, for a moment, the open files of all, and
 //! a mount with open files cannot be unmounted.

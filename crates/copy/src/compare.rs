@@ -15,7 +15,7 @@ use crate::{Error, Watch};
 /// Size of a read when contents are compared.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What differs between two files of one name.
+/// The differences between two files of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// Only the first tree has it.
@@ -26,7 +26,7 @@ pub enum Difference {
     Changed(Vec<(&'static str, String, String)>),
 }
 
-/// What a comparison looks at.
+/// The scope of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompareOptions {
     /// Contents of files are equal if size and modification time are.

@@ -1,6 +1,6 @@
 //! Names of a source that are one name in the destination, because a directory there ignores case or normalises names.
 //!
-//! Where it sits: below the copier and the archive reader, which ask before they make something. Without it the second file would
+//! Where it sits: below the copier and the archive reader, which call it before they make a file. Without it, the second file would
 //! replace the first, and a second directory would be merged into the first.
 //!
 //! Invariant: the destination has one file for each name that was copied.

@@ -94,7 +94,7 @@ pub enum Error {
     },
     /// Two names of the source mean one file in the destination.
     #[error(
-        "{name}: not copied: the destination takes its name for that of `{other}`; copy it under another name"
+        "{name}: not copied: the destination treats its name as equal to `{other}`; copy it under another name"
     )]
     NameClash {
         /// The file.
@@ -113,7 +113,7 @@ pub enum Error {
         why: String,
     },
     /// The user interrupted the copy.
-    #[error("interrupted; complete files are kept, no file is half written")]
+    #[error("interrupted; complete files are kept, and no file is incomplete")]
     Interrupted,
 }
 

@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// What was cut off became zeros; what is appended meanwhile is copied as far as it is there, without a gap.
+    /// The end of a truncated file was copied as zeros. Data appended during the copy is copied without a gap.
     #[test]
     fn a_file_that_changes_is_copied_up_to_its_end() {
         use std::os::unix::fs::FileExt;

@@ -1,9 +1,9 @@
-//! The smallest volume for a tree: planned with bounds of what the tree needs, filled once, and cut.
+//! The smallest volume for a tree: planned with bounds of the tree's needs, filled once, and truncated.
 //!
 //! Interface: [`FitPlan::new`] before the volume is made, [`FitPlan::cut`] after it was filled with
 //! [`AllocationPolicy::Packed`](diorite::front_end::AllocationPolicy).
 //!
-//! The plan is too large. All that depends on the size (the journal, inodes of a group, space for growth) is that of a volume for the lower
+//! The planned volume is too large. All that depends on the size (the journal, inodes of a group, space for growth) is that of a volume for the lower
 //! bound, and the groups beyond that volume have nothing before them, so that the cut leaves no gap.
 
 use std::path::Path;

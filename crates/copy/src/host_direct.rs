@@ -11,7 +11,7 @@ use crate::Error;
 /// Opening a file in the library costs more than copying a smaller one through the cache.
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// Which files of the host are read and written past its page cache.
+/// The files of the host that are read and written past its page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PastCache {
     /// None.
@@ -23,7 +23,7 @@ pub enum PastCache {
     Always,
 }
 
-/// How a file is opened.
+/// Options to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Read,

@@ -34,7 +34,7 @@ pub enum LayerSource {
     },
 }
 
-/// Where an image of a container is.
+/// The place of a container image.
 pub enum ImagePlace {
     /// In a directory of the host.
     Directory,
@@ -42,7 +42,7 @@ pub enum ImagePlace {
     Archive(Archive),
 }
 
-/// How sources are read.
+/// Options to read sources.
 #[derive(Clone, Copy)]
 pub struct Loading<'a> {
     /// The host, with the image that is made.

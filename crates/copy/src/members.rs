@@ -1,4 +1,4 @@
-//! The entries of an archive that are wanted.
+//! The selected entries of an archive.
 
 /// All entries, or those with given names and everything below them.
 #[derive(Clone, Debug, Default)]

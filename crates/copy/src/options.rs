@@ -1,4 +1,4 @@
-//! How to copy.
+//! Options of a copy.
 
 /// Treatment of a file that exists at the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Depth {
     Tree,
 }
 
-/// How a file gets the content of its source.
+/// The method by which a file gets the content of its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Data {
     /// A copy.
@@ -54,14 +54,14 @@ pub enum OnFailure {
     GoOn,
 }
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyOptions {
     /// Treatment of existing files.
     pub clobber: Clobber,
     /// Whether directories are copied.
     pub depth: Depth,
-    /// How files get their content.
+    /// The method by which files get their content.
     pub data: Data,
     /// Whether the copy is durable when it returns.
     pub sync: Sync,

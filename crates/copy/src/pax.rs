@@ -129,15 +129,15 @@ pub fn no_archive(start: &[u8]) -> Option<String> {
         return Some(format!("it is compressed; decompress it with `{command}`"));
     }
     let Some(first) = start.first_chunk::<BLOCK>() else {
-        return text(if start.is_empty() { "it is empty" } else { "it is no tar archive" });
+        return text(if start.is_empty() { "it is empty" } else { "it is not a tar archive" });
     };
     if first.iter().any(|byte| *byte != 0) {
         let is_header = has_valid_checksum(Header::from_byte_slice(first));
-        return if is_header { None } else { text("it is no tar archive") };
+        return if is_header { None } else { text("it is not a tar archive") };
     }
     // Two blocks of zeros are the end of an archive (POSIX.1-2017, pax, "ustar Interchange Format").
     let is_end = start.len() >= 2 * BLOCK && start.iter().all(|byte| *byte == 0);
-    if is_end { None } else { text("it is no tar archive: it begins with zeros") }
+    if is_end { None } else { text("it is not a tar archive: it begins with zeros") }
 }
 
 /// A stream that an archive is read from.
@@ -327,8 +327,9 @@ impl<S: Stream> Entries<S> {
 
     /// The map in the header of a sparse file in the old form, and in the blocks after the header.
     fn sparse(&mut self, header: &Header) -> io::Result<SparseMap> {
-        let gnu =
-            header.as_gnu().ok_or_else(|| wrong(&about(header, "its sparse header is not of GNU tar")))?;
+        let gnu = header
+            .as_gnu()
+            .ok_or_else(|| wrong(&about(header, "its sparse header is not in the format of GNU tar")))?;
         let size = checked("sparse size", numbers::field(&gnu.realsize), &SIZES);
         let size = size.map_err(|why| wrong(&about(header, &why)))?;
         let mut map = SparseMap { size, pieces: Vec::new() };

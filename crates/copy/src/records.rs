@@ -35,7 +35,7 @@ const NO_DATA_PREFIXES: [&str; 2] = ["GNU.volume.", "SCHILY.volhdr."];
 
 /// Keywords with data that an inode cannot keep.
 const NOT_KEPT: [(&str, &str); 2] = [
-    ("SCHILY.acl.ace", "it is an NFSv4 list, and the filesystem has POSIX lists"),
+    ("SCHILY.acl.ace", "it is an NFSv4 list, and the filesystem supports only POSIX lists"),
     ("LIBARCHIVE.creationtime", "the creation time of a new file is the time of the copy"),
 ];
 
@@ -59,7 +59,7 @@ const FLAGS: [(&str, InodeFlags); 16] = [
     ("projinherit", InodeFlags::PROJECT_INHERIT),
 ];
 
-/// Where the map of a sparse file is, if not in its header.
+/// The place of the map of a sparse file, if it is not in the header.
 #[derive(Debug)]
 pub(crate) enum Sparse {
     /// In the records.
@@ -218,7 +218,7 @@ fn sparse(records: &Records) -> Result<Sparse, String> {
             }
             Ok(Sparse::Known(map))
         }
-        _ => Err("it is sparse in an unknown form; make the archive with --sparse-version=1.0".to_owned()),
+        _ => Err("it is sparse in an unknown format; make the archive with --sparse-version=1.0".to_owned()),
     }
 }
 

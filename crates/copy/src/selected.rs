@@ -47,7 +47,7 @@ pub struct Selected<'a> {
 }
 
 impl<'a> Selected<'a> {
-    /// The part of the tree at `start` that the selection says.
+    /// The selected part of the tree at `start`.
     pub fn new(source: &'a dyn Source, selection: Selection<'a>, start: &Path) -> Self {
         let start = selection.one_filesystem.then(|| source.meta(start, Follow::Yes).ok()).flatten();
         Self { source, selection, device: start.map(|meta| meta.identity.0) }

@@ -93,7 +93,7 @@ pub trait FileTree {
     fn kept_time(&self, time: Timestamp) -> Timestamp {
         time
     }
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     fn link_target(&self, path: &Path) -> Result<Vec<u8>, Error>;
 }
 
@@ -143,7 +143,7 @@ impl Entered {
     pub(crate) fn enter(&mut self, directory: Item<'_>, depth: usize) -> Result<(), Error> {
         let is_new = self.0.insert(directory.meta.identity) || directory.source.may_repeat_directories();
         let why = if !is_new {
-            "it was met already under another name, so the tree is damaged"
+            "it was found already under another name, so the tree is damaged"
         } else if depth >= Self::DEPTH_MAX {
             "directories are nested too deep"
         } else {

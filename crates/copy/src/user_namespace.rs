@@ -1,4 +1,4 @@
-//! Which owners a process sees as they are.
+//! The owners that a process sees unchanged.
 //!
 //! In a user namespace, every user without a number there has one and the same number, the overflow number (`user_namespaces(7)`).
 #![allow(clippy::disallowed_methods, reason = "the kernel shows its tables as files")]

@@ -35,7 +35,7 @@ pub struct VerityLayout {
 }
 
 impl VerityLayout {
-    /// For so many blocks of data.
+    /// For this number of blocks of data.
     pub fn new(data_blocks: u64) -> Self {
         let (mut levels, mut below) = (Vec::new(), data_blocks);
         while below > 1 {

@@ -38,7 +38,7 @@ pub enum OpenError {
         path: PathBuf,
         /// The process that has it open.
         holder: LockHolder,
-        /// How that process uses it: `"open"` or `"being written"`.
+        /// The use by that process: `"open"` or `"being written"`.
         used: &'static str,
     },
     /// The block device is mounted, or in use by another device.
@@ -94,7 +94,7 @@ pub enum OpenError {
         block: u32,
     },
     /// The requested size exceeds that of the block device.
-    #[error("{}: cannot be {wanted} bytes large: the device has {capacity}; ask for at most that", path.display())]
+    #[error("{}: cannot be {wanted} bytes large: the device has {capacity}; use at most that size", path.display())]
     CannotGrow {
         /// The path.
         path: PathBuf,
@@ -112,7 +112,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// An environment variable has an unknown value.
-    #[error("{variable}: there is no {value:?}: use {choices}")]
+    #[error("{variable}: {value:?} is unknown: use {choices}")]
     BadChoice {
         /// The environment variable.
         variable: &'static str,
@@ -166,7 +166,7 @@ pub enum OpenError {
         existing: String,
     },
     /// A window beyond the end of the device, or not aligned to its blocks.
-    #[error("{device}: cannot open this part of it: {why}")]
+    #[error("{device}: cannot open a part of it: {why}")]
     BadWindow {
         /// The device.
         device: String,
@@ -233,7 +233,7 @@ pub enum LockHolder {
 }
 
 impl LockHolder {
-    /// What the user can do.
+    /// The remedy.
     fn cure(&self) -> &'static str {
         match self {
             Self::ThisProcess => {

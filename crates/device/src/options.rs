@@ -79,7 +79,7 @@ pub struct OpenOptions {
     pub direct: DirectIo,
     /// The system calls that transfer data.
     pub backend: Backend,
-    /// How a thread waits for small transfers.
+    /// The kind of wait for small transfers.
     pub polling: Polling,
     /// Whether the file is created.
     pub create: Create,

@@ -122,7 +122,7 @@ pub(crate) fn update_registered(
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Enter an `io_uring`: submit so many entries, and wait for a completion or until the timeout (`ETIME`).
+/// Enter an `io_uring`: submit this number of entries, and wait for a completion or until the timeout (`ETIME`).
 pub(crate) fn enter_ring(ring: BorrowedFd<'_>, submit: u32, timeout: Option<Duration>) -> io::Result<()> {
     /// `struct io_uring_getevents_arg` and `struct __kernel_timespec` of `linux/io_uring.h`.
     #[repr(C)]

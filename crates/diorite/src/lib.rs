@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! Where to begin:
+//! Entry points:
 //!
 //! - [`Filesystem`]: `read`, `write`, `copy`, `read_dir` and the rest of `std::fs`, on a volume; [`Filesystem::open_options`] for a [`File`].
 //! - [`DirectQueue`] keeps many transfers in flight from one thread; [`DirectReader`] and [`DirectWriter`] stream a file, as
@@ -27,9 +27,9 @@
 //!   for a device of your own ([`FilesystemOptions::open_device`]).
 //! - The directory `examples` of the repository: a page store, a log, a queue at depth 32, a streaming copy, a database.
 //!
-//! What holds for every file (ARCHITECTURE.md has all of it): reads and writes of any kind on one range take effect one after the
+//! Guarantees for every file (ARCHITECTURE.md has the full list): reads and writes of any kind on one range take effect one after the
 //! other, each whole; direct I/O copies nothing; direct I/O writes back overlapping dirty data and never waits
-//! for metadata; no block that was not written is ever readable.
+//! for metadata; an unwritten block is never readable.
 //!
 //! Linux only.
 

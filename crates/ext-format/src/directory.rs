@@ -74,7 +74,7 @@ pub const fn encode_entry_length(length: usize, block_size: usize) -> u16 {
 /// An entry of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEntry<'a> {
-    /// Where it is in the block.
+    /// Its offset in the block.
     pub offset: usize,
     /// Its length up to the next one.
     pub length: usize,
@@ -120,10 +120,10 @@ pub fn entry_length(area: &[u8], at: usize, block_size: usize) -> Result<usize, 
     }
     let length = decode_entry_length(le16(rest, 4), block_size);
     if length < SHORTEST_ENTRY {
-        return bad("an entry is shorter than the shortest one");
+        return bad("an entry is shorter than the minimum");
     }
     if !length.is_multiple_of(4) {
-        return bad("the length of an entry is no multiple of 4");
+        return bad("the length of an entry is not a multiple of 4");
     }
     if length > rest.len() {
         return bad("an entry reaches beyond its block");

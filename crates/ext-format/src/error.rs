@@ -1,11 +1,11 @@
-//! What can be wrong with bytes that should be a volume.
+//! Errors in the bytes of a volume.
 
 use crate::{FileBlock, FsBlock, InodeNumber};
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can be wrong with bytes that should be a volume.
+/// An error in the bytes of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// They contradict themselves.
@@ -25,7 +25,7 @@ pub enum Corrupt {
         "not an ext2, ext3 or ext4 volume: the magic number at byte 1080 is {found:#06x} in place of 0xef53"
     )]
     Magic {
-        /// What stands there.
+        /// The value found.
         found: u16,
     },
     /// A superblock field with a value that cannot be.
@@ -71,7 +71,7 @@ pub enum Corrupt {
     Map {
         /// The inode.
         inode: InodeNumber,
-        /// Where in the file.
+        /// The place in the file.
         file_block: u64,
         /// The damage.
         what: &'static str,
@@ -83,7 +83,7 @@ pub enum Corrupt {
         block: FsBlock,
     },
     /// A block that two structures claim.
-    #[error("block {block} is used for two things")]
+    #[error("block {block} is used twice")]
     SharedBlock {
         /// The block.
         block: FsBlock,
@@ -104,7 +104,7 @@ pub enum Corrupt {
         /// The damage.
         what: &'static str,
     },
-    /// A block of multi-mount protection that is none.
+    /// An invalid block of multi-mount protection.
     #[error("block {block}: {what}")]
     Mmp {
         /// The block.
@@ -163,7 +163,7 @@ pub enum Incompatible {
     },
     /// No volume, but the journal of one.
     #[error(
-        "it is a journal, the one with UUID {}, and no filesystem; name the volume that it belongs to",
+        "it is a journal, with UUID {}, not a filesystem; open the volume that it belongs to",
         uuid_text(uuid)
     )]
     JournalDevice {
@@ -182,7 +182,7 @@ impl Incompatible {
     );
 }
 
-/// Where a volume's journal is, if not in it.
+/// The place of a volume's journal, if it is not in the volume.
 pub fn elsewhere(uuid: &[u8; 16], device: u32) -> String {
     let text = format!("its journal is on another device, the one with UUID {}", uuid_text(uuid));
     // Eight bits of the minor number, then the major number, then the rest of the minor.

@@ -78,7 +78,7 @@ impl Header {
     }
 }
 
-/// Where entry `index` of a node is.
+/// The offset of entry `index` of a node.
 pub const fn entry_offset(index: usize) -> usize {
     ENTRY_SIZE + index * ENTRY_SIZE
 }
@@ -166,7 +166,7 @@ impl Index {
     }
 }
 
-/// Where the checksum of a node in a block is.
+/// The offset of the checksum of a node in a block.
 fn tail_offset(node: &[u8]) -> usize {
     entry_offset(usize::from(le16(node, 4)))
 }

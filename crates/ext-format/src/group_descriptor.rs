@@ -59,7 +59,7 @@ struct RawHigh {
 
 const _: () = assert!(size_of::<RawLow>() == 32 && size_of::<RawHigh>() == 32);
 
-/// Where the checksum is in a descriptor.
+/// The offset of the checksum in a descriptor.
 const CHECKSUM_OFFSET: usize = 0x1e;
 
 /// A group descriptor.

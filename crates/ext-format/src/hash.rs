@@ -3,7 +3,7 @@
 //! The lowest bit of a hash marks a chain of equal hashes that crosses blocks, so hashes are even; the largest one
 //! is kept for the end of a listing.
 
-/// Which hash: `hash_version` of an index root and `s_def_hash_version`.
+/// The hash: `hash_version` of an index root and `s_def_hash_version`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashVersion {
     /// The first one.
@@ -14,7 +14,7 @@ pub enum HashVersion {
     Tea,
 }
 
-/// How characters become numbers.
+/// The signedness of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Characters {
     /// -128 to 127.
@@ -26,9 +26,9 @@ pub enum Characters {
 /// A hash with its characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryHash {
-    /// Which hash.
+    /// The hash.
     pub version: HashVersion,
-    /// Which characters.
+    /// The signedness of characters.
     pub characters: Characters,
     /// Seed of the volume, for half MD4 and TEA; zeros take the standard one.
     pub seed: [u32; 4],
@@ -180,7 +180,7 @@ mod tests {
 
     type Case<'a> = (HashVersion, [u32; 4], &'a [u8], (u32, u32));
 
-    /// What `debugfs -R 'dx_hash -h VERSION [-s SEED] NAME'` of e2fsprogs 1.47.0 says.
+    /// Results of `debugfs -R 'dx_hash -h VERSION [-s SEED] NAME'` of e2fsprogs 1.47.0.
     #[test]
     fn hashes_are_those_of_e2fsprogs() {
         let long = "x".repeat(40);

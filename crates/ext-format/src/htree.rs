@@ -13,11 +13,11 @@ use crate::checksum::crc32c;
 use crate::directory::decode_entry_length;
 use crate::{ChecksumSeed, Features, Incompat, le16, le32, put};
 
-/// Where the info of the root is.
+/// The offset of the root's info.
 pub const INFO_OFFSET: usize = 24;
-/// Where the entries of the root are.
+/// The offset of the root's entries.
 pub const ROOT_ENTRIES: usize = 32;
-/// Where the entries of an inner node are.
+/// The offset of an inner node's entries.
 pub const NODE_ENTRIES: usize = 8;
 /// Bytes of an entry.
 pub const ENTRY_SIZE: usize = 8;

@@ -59,7 +59,7 @@ const _: () = assert!(size_of::<RawInode>() == GOOD_OLD_SIZE && size_of::<RawExt
 
 /// Bytes of every inode; more come only with a larger `s_inode_size`.
 pub const GOOD_OLD_SIZE: usize = 128;
-/// Where the number of its names is.
+/// The offset of the number of its names.
 pub const LINKS: std::ops::Range<usize> = 0x1a..0x1c;
 /// Bytes of `i_block`: 15 block numbers, an extent tree's root, or inline data.
 pub const BLOCK_AREA_SIZE: usize = 60;
@@ -142,7 +142,7 @@ impl DiskInode {
         let extra_isize = le16(rest, 0);
         let in_use = raw.mode.get() != 0 || raw.links.get() != 0;
         if in_use && (usize::from(extra_isize) > rest.len() || !extra_isize.is_multiple_of(4)) {
-            return fail("i_extra_isize is larger than the inode, or no multiple of 4");
+            return fail("i_extra_isize is larger than the inode, or not a multiple of 4");
         }
         let used = usize::from(extra_isize).min(rest.len());
         let mut extra = [0; size_of::<RawExtra>()];

@@ -5,10 +5,10 @@
 //! is a [`Corrupt`] with coordinates; a valid one that is newer than this crate is [`Incompatible`] with its name. Source of
 //! the format: the kernel's `Documentation/filesystems/ext4`.
 //!
-//! - the volume: [`superblock`] with the [`Layout`] that follows from it, [`features`], [`group_descriptor`], [`checksum`]
+//! - the volume: [`superblock`] with the [`Layout`] derived from it, [`features`], [`group_descriptor`], [`checksum`]
 //! - files: [`mod@inode`], [`extent`], [`xattr`], [`orphan`]
 //! - directories: [`directory`], [`htree`], [`hash`], [`casefold`]
-//! - what most volumes lack: [`quota`], [`mmp`]; and the log: [`journal`] (jbd2)
+//! - optional features: [`quota`], [`mmp`]; and the log: [`journal`] (jbd2)
 //!
 //! ```
 //! use diorite_ext_format::{Corrupt, Error, FsBlock, GroupNumber, Layout, Superblock};

@@ -1,7 +1,7 @@
-//! The block that says which host has the volume open (multi-mount protection).
+//! The block that names the host that has the volume open (multi-mount protection).
 //!
 //! On disk, the first 1024 bytes of its block: magic (4), sequence (4), time of the last update in seconds (8), name of the
-//! host (64) and of the device there (32), seconds after which others may doubt it (2); the checksum is at byte 1020.
+//! host (64) and of the device there (32), seconds after which other hosts may treat it as dead (2); the checksum is at byte 1020.
 //! Source: the kernel's `Documentation/filesystems/ext4/mmp.rst`.
 
 use crate::checksum::crc32c;

@@ -24,7 +24,7 @@ pub fn check_inode(
     superblock: &Superblock,
 ) -> Result<DiskInode, &'static str> {
     if number < superblock.first_inode() || number.0 > superblock.inodes_count() {
-        return Err("it has no number of a file");
+        return Err("its number is not that of a file");
     }
     let inode = inode.ok_or("the inode is damaged")?;
     if inode.kind().is_some() { Ok(inode) } else { Err("it is a free inode") }

@@ -95,7 +95,7 @@ impl BlockHeader {
 /// An entry of an attribute area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawAttribute<'a> {
-    /// Where it is in the area.
+    /// Its offset in the area.
     pub offset: usize,
     /// Namespace number.
     pub name_index: u8,
@@ -162,7 +162,7 @@ impl RawAttribute<'_> {
 }
 
 /// Move the entries of an area in an inode `by` bytes on, magic number included. Their values stay in place. The entries must be sound, and
-/// leave so many bytes free.
+/// leave this number of bytes free.
 pub fn move_entries(area: &mut [u8], by: usize) {
     if area.len() < INODE_HEADER || le32(area, 0) != MAGIC {
         return;
@@ -267,7 +267,7 @@ impl<'a> Attributes<'a> {
         } else {
             let padded = len.checked_next_multiple_of(PAD).and_then(|padded| start.checked_add(padded));
             if padded.is_none_or(|end| end > self.area.len()) || start < self.at + size + 4 {
-                return Err("a value is outside of its area");
+                return Err("a value is outside its area");
             }
             if self.overlaps_another(start, len) {
                 return Err("two values overlap");

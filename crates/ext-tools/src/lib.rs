@@ -1,6 +1,6 @@
-//! Tools for whole ext2, ext3 and ext4 volumes: [`mkfs`] makes them, [`check`](mod@check) verifies them, [`resize`] cuts them.
+//! Tools for whole ext2, ext3 and ext4 volumes: [`mkfs`] makes them, [`check`](mod@check) verifies them, [`resize`] shrinks them.
 //!
-//! All work on a device and hold no volume open; none is needed to read or write a file.
+//! All tools work on a device, without an open volume. None is needed to read or write a file.
 #![warn(clippy::missing_errors_doc)]
 
 pub mod check;

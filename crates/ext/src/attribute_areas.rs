@@ -107,7 +107,7 @@ impl Areas {
         self.block.retain(|attribute| !attribute.is(index, name));
     }
 
-    /// Add an attribute that is not there: in the inode if it fits, else in the block. `false` if it fits neither.
+    /// Add a missing attribute: in the inode if it fits, else in the block. `false` if it fits into neither.
     pub(crate) fn insert(&mut self, attribute: Attribute) -> bool {
         self.inside.push(attribute);
         if fits(&self.inside, INODE_HEADER, self.inside_len) {

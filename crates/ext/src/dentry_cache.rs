@@ -1,16 +1,16 @@
-//! The dentry cache: names that were looked up lately, with their inodes.
+//! The dentry cache: recently looked-up names, with their inodes.
 //!
 //! Where it sits: before the directory. A hit takes one lock of many, allocates nothing, and reads neither the directory's blocks nor its
 //! inode, nor the inode cache.
 //!
-//! The table is an array of small sets, as a processor's cache is: a name belongs to one set, and replaces another in a full one.
-//! So the memory is bounded, and nothing is ever swept.
+//! The table is an array of small sets, like the cache of a processor: a name belongs to one set, and replaces another name if the set is full.
+//! Its memory is bounded, and no sweep is needed.
 //!
 //! Invariants:
-//! 1. A name that is here is in its directory: names come in under the directory's lock, shared at least, and leave under
+//! 1. A cached name is in its directory: names enter under the directory's lock, at least shared, and leave under
 //!    the exclusive one before the entry does.
 //! 2. A directory is identified by [`Inode::identity`]: no later inode with the same number is taken for it.
-//! 3. A name does not keep its inode. When an inode leaves memory, the last name that was remembered of it goes too
+//! 3. A name does not keep its inode in memory. When an inode is evicted, the last cached name of it is removed too
 //!    ([`DentryCache::forget_evicted`]), so that the memory is free.
 
 use std::hash::BuildHasher;

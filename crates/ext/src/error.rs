@@ -24,7 +24,7 @@ pub enum Error {
     #[error("no such file or directory")]
     NotFound,
     /// The file was removed since it was looked up, and is not open: look its name up again.
-    #[error("the file was removed meanwhile")]
+    #[error("the file was removed in the meantime")]
     Stale,
     /// The name is taken.
     #[error("it exists already")]
@@ -57,7 +57,7 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// A limit in the volume's quota files is reached.
-    #[error("quota exceeded: {kind} {id} may have no more {what}")]
+    #[error("quota exceeded: {kind} {id} has reached the limit of {what}")]
     QuotaExceeded {
         /// Whose.
         kind: &'static str,
@@ -70,7 +70,7 @@ pub enum Error {
     #[error("the directory belongs to another project, which all its files have")]
     OtherProject,
     /// Content, or names, are encrypted, and there is no key.
-    #[error("inode {inode} is encrypted, and there is no key for it here")]
+    #[error("inode {inode} is encrypted, and Diorite has no key for it")]
     Encrypted {
         /// The file or directory.
         inode: InodeNumber,
@@ -82,7 +82,7 @@ pub enum Error {
     #[error("name too long: a name has at most 255 bytes")]
     NameTooLong,
     /// A symbolic link whose target does not fit into a block.
-    #[error("the target of the link has {bytes} bytes, and may have at most {most} with blocks of this size")]
+    #[error("the target of the link has {bytes} bytes, and can have at most {most} with blocks of this size")]
     LinkTooLong {
         /// The actual value.
         bytes: usize,
@@ -101,7 +101,7 @@ pub enum Error {
     /// A write to the volume failed while the operation was under way; nothing more is written until it is opened again.
     #[error("the volume was shut down after an earlier write failed; open it again after checking it")]
     Aborted,
-    /// The process was forked from the one that opened it, which goes on with changes and space that this one knows nothing of.
+    /// The process was forked from the process that opened the volume, which continues with changes that are unknown here.
     #[error(
         "it is open in the process that this one was forked from, which alone can change it; open it again in this process after it is closed there"
     )]
@@ -179,7 +179,7 @@ impl Error {
 fn in_use_text(by_check: bool, node: &str, device: &str, time: u64) -> String {
     let who = if by_check { "e2fsck on " } else { "" };
     let cure = if by_check {
-        "let it finish; if it does not run any more, tune2fs -f -E clear_mmp clears the mark"
+        "let it finish; if it no longer runs, tune2fs -f -E clear_mmp clears the mark"
     } else {
         "close or unmount it there first"
     };

@@ -1,6 +1,6 @@
 //! Facts about a volume, as `dumpe2fs -h` shows them: from superblock and descriptors alone, with any features.
 //!
-//! Works on volumes that cannot be opened, so that a person can see why.
+//! It also works on volumes that cannot be opened, to show the reason.
 
 use std::ops::Deref;
 
@@ -103,7 +103,7 @@ impl VolumeInfo {
     /// Read it from a device's first superblock.
     ///
     /// # Errors
-    /// The first superblock is damaged or is none, or the device failed.
+    /// The first superblock is damaged or missing, or the device failed.
     pub fn read(device: &dyn BlockDevice) -> Result<Self> {
         read_superblock(device).map(Self::new)
     }

@@ -1,11 +1,11 @@
-//! The living ext2, ext3 or ext4 volume on a block device: metadata buffers, transactions, journal, allocation, mapping, names.
+//! An open ext2, ext3 or ext4 volume on a block device: metadata buffers, transactions, journal, allocation, mapping, names.
 //!
 //! The on-disk format is the crate `diorite-ext-format`. This crate owns all of it except file data: it maps where a file's data is
 //! ([`Files::map`]), keeps blocks for data that is about to be written ([`Files::reserve`]) and records them when
 //! it has been written ([`Files::commit_write`]). It has no threads and never touches file data, except
 //! data that lives in the inode.
 //!
-//! Features that a default image does not have are in one place each, and the rest calls them through a narrow hook:
+//! Each feature that a default image does not have is in one module, which the other modules call through a hook:
 //!
 //! | feature | module | hook |
 //! | --- | --- | --- |

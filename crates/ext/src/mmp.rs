@@ -1,8 +1,8 @@
-//! Protection against a second host (MMP): a block on the volume says which host has it open, and is renewed as long as that lasts.
+//! Multi-mount protection (MMP): a block on the volume names the host that has it open, and is renewed until the volume is closed.
 //!
-//! Where it sits: taken before anything is written to the volume, the journal's replay included, and given back at the end.
+//! Where it sits: acquired before the first write to the volume, the journal's replay included, and released at the end.
 //! Like the crate it has no thread: [`Volume::mmp_tick`] is called by an owner of a timer, and every transaction that
-//! begins renews the block where that is due.
+//! begins renews the block if that is due.
 //!
 //! States: free (`SEQUENCE_CLEAN`) -> ours (a sequence that grows with every update) -> free. A sequence that does not grow for twice the check
 //! interval and a second belongs to a dead host, as in the kernel.
@@ -154,7 +154,7 @@ impl Mmp {
         Ok(())
     }
 
-    /// The volume is not open any more.
+    /// The volume is no longer open.
     pub(crate) fn release(&self) -> Result<()> {
         let Some(entry) = self.entry.lock().take() else { return Ok(()) };
         let (mut memory, found) = self.place.read()?;

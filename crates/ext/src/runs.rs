@@ -113,7 +113,7 @@ impl Runs {
         self.change(|cache| cache.forget(start, end));
     }
 
-    /// The file is not open any more: keep a little.
+    /// The file is no longer open: keep a little.
     pub(crate) fn shrink(&self) {
         self.change(RunCache::shrink);
     }
@@ -153,7 +153,7 @@ impl Mapping {
         Self { start: at, blocks: (self.blocks - skip).min(max_blocks), kind }
     }
 
-    /// Whether `next`, which begins where this ends in the file, goes on with the same thing.
+    /// Whether `next`, which begins at the end of this range in the file, continues the same mapping.
     pub(crate) fn goes_on_with(&self, next: &Self) -> bool {
         match (self.kind, next.kind) {
             (MappingKind::Hole, MappingKind::Hole) => true,
@@ -199,7 +199,7 @@ impl RunCache {
         }
     }
 
-    /// The file is not open any more: keep a little.
+    /// The file is no longer open: keep a little.
     fn shrink(&mut self) {
         if self.runs.len() > CAPACITY_UNUSED {
             self.runs.truncate(CAPACITY_UNUSED);
@@ -289,7 +289,7 @@ mod tests {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What is known is found by a thread's copy as well, and not there any more once it was forgotten, by whatever thread.
+    /// A thread's copy finds known runs, and no longer finds them after any thread has forgotten them.
     #[test]
     fn threads_find_nothing_that_was_forgotten_before_they_looked() {
         const CHANGES: u64 = 20_000;

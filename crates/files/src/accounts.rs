@@ -153,13 +153,14 @@ impl Ownership {
     pub fn parse(text: &str, accounts: &Accounts) -> Result<Self, Wrong> {
         let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
         let uid = (!user.is_empty()).then(|| accounts.uid(user)).transpose()?;
-        let gid = match (group, uid) {
-            (None, _) | (Some(""), None) => None,
-            (Some(""), Some(uid)) => Some(*accounts.login_groups.get(&uid).ok_or_else(|| {
-                Wrong::new(text, "the user has no login group here; name a group: USER:GROUP")
-            })?),
-            (Some(group), _) => Some(accounts.gid(group)?),
-        };
+        let gid =
+            match (group, uid) {
+                (None, _) | (Some(""), None) => None,
+                (Some(""), Some(uid)) => Some(*accounts.login_groups.get(&uid).ok_or_else(|| {
+                    Wrong::new(text, "the user has no login group; name a group: USER:GROUP")
+                })?),
+                (Some(group), _) => Some(accounts.gid(group)?),
+            };
         Ok(Self { uid, gid })
     }
 

@@ -1,4 +1,4 @@
-//! Times as text, as `date -d` and `touch -d` take them: `2001-02-03 04:05:06`, RFC 3339 and 2822, `@SECONDS`, `yesterday 12:00`, `3 days ago`.
+//! Times as text, as `date -d` and `touch -d` accept them: `2001-02-03 04:05:06`, RFC 3339 and 2822, `@SECONDS`, `yesterday 12:00`, `3 days ago`.
 //!
 //! Where it sits: a table of forms above the crate `jiff`, which reads and calculates.
 

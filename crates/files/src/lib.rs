@@ -3,7 +3,7 @@
 //! Where it sits: beside `diorite-copy`, above the library; the program's commands call it, and another front end could.
 //!
 //! Interface: each module parses the text that its GNU counterpart takes, once, into a type. The type is then applied to many files.
-//! A wrong text is a [`Wrong`], whose message has the text and a right example.
+//! An invalid text is a [`Wrong`], whose message has the text and a correct example.
 
 mod accounts;
 mod date;

@@ -1,4 +1,4 @@
-//! Permissions as text, as chmod(1) takes them: `755`, `u+rwX,g-w,o=`, `+t`.
+//! Permissions as text, as chmod(1) accepts them: `755`, `u+rwX,g-w,o=`, `+t`.
 //!
 //! The grammar is that of POSIX, with the extensions of GNU chmod: `+755`, several operators in a clause (`u=rw+s`), and copies (`g=u`).
 

@@ -172,7 +172,7 @@ impl VirtioFs {
             };
             // The next machine is served nevertheless: the volume can be read, and writeback is retried.
             if let Err(error) = ended {
-                log::error!("{}: the virtual machine has gone: {error}", self.control.socket.display());
+                log::error!("{}: the virtual machine disconnected: {error}", self.control.socket.display());
             }
             if let Err(said) = served {
                 self.warnings.say(&format!("a virtual machine cannot be served now: {said}"));
@@ -261,7 +261,7 @@ impl VirtioFs {
         *self.control.connection() = None;
         match result {
             Err(vhost_user_backend::Error::HandleRequest(error)) => {
-                log::info!("{}: the virtual machine has gone: {error}", self.control.socket.display());
+                log::info!("{}: the virtual machine disconnected: {error}", self.control.socket.display());
                 Ok(())
             }
             result => result.map_err(text),
@@ -413,7 +413,7 @@ impl VhostUserBackend for Device {
             return Ok(());
         }
         if queue == ANOTHER_CONNECTS {
-            self.warnings.say("another virtual machine waits until the one that uses the volume has ended");
+            self.warnings.say("another virtual machine waits until the current one disconnects");
             return Ok(());
         }
         let index = usize::from(queue);
@@ -428,7 +428,7 @@ impl VhostUserBackend for Device {
                 Ok(false) => break,
                 Err(error) => {
                     // A returned error would end the thread that takes requests, also for the next start of the machine.
-                    self.session.log.say(&format!("queue {queue} of the guest is not in order: {error}"));
+                    self.session.log.say(&format!("queue {queue} of the guest is invalid: {error}"));
                     break;
                 }
             }
@@ -475,7 +475,7 @@ impl Worker {
             }
             let head = chain.head_index();
             let written = self.serve(chain, serving).unwrap_or_else(|error| {
-                self.session.log.say(&format!("a request of the guest is not understood: {error}"));
+                self.session.log.say(&format!("cannot parse a request of the guest: {error}"));
                 0
             });
             let answered =
@@ -523,7 +523,7 @@ impl Worker {
         };
         let reply = self.reply.message();
         if reply.len() + payload > writer.available_bytes() {
-            return Err(io::Error::other("there is no space for the answer"));
+            return Err(io::Error::other("the guest left no space for the answer"));
         }
         writer.write_all(reply)?;
         writer.write_all(&self.payload[..payload])?;

@@ -171,13 +171,13 @@ impl NbdDevice {
         let again = if is_over { self.connect_again() } else { Err(silent()) };
         match again {
             Ok(open) => {
-                log::warn!("{}: the connection to the server was lost ({why}) and made again", self.uri.text);
+                log::warn!("{}: the connection to the server was lost ({why}) and restored", self.uri.text);
                 sessions.open = open;
                 sessions.generation += 1;
                 Ok(())
             }
             Err(error) => {
-                let why = format!("the connection was lost ({why}) and was not made again: {error}");
+                let why = format!("the connection was lost ({why}) and could not be restored: {error}");
                 log::error!("{}: {why}", self.uri.text);
                 sessions.failed = Some(why.clone());
                 Err(gone(&why))
@@ -205,7 +205,7 @@ impl NbdDevice {
                     connect_more(&self.uri, &export, &mut open);
                     return Ok(open);
                 }
-                Ok(_) => return Err(io::Error::other("the server's export is another one now")),
+                Ok(_) => return Err(io::Error::other("the server now has another export under this name")),
                 Err(error) => error,
             };
             if Instant::now() + pause > give_up {

@@ -101,7 +101,7 @@ fn greet(transport: &Transport) -> io::Result<u16> {
     match u64::from_be_bytes(receive(transport)?) {
         wire::OPTION => {}
         wire::OLD_STYLE => return Err(refused("the server speaks the NBD protocol from before 2012 only")),
-        _ => return Err(refused("the server speaks no known version of the NBD protocol")),
+        _ => return Err(refused("the server speaks an unknown version of the NBD protocol")),
     }
     let flags = u16::from_be_bytes(receive(transport)?) & (wire::FIXED_NEWSTYLE | wire::NO_ZEROES);
     if flags & wire::FIXED_NEWSTYLE == 0 {
@@ -120,13 +120,13 @@ fn start_tls(transport: Transport, uri: &NbdUri) -> io::Result<Transport> {
             let stream = crate::tls::TlsStream::connect(socket, &uri.endpoint, options)?;
             Ok(Transport::Tls(Box::new(stream)))
         }
-        _ => Err(refused(format!("the server offers no TLS ({}); use nbd:// without it", reply.reason()))),
+        _ => Err(refused(format!("the server offers no TLS ({}); use nbd://", reply.reason()))),
     }
 }
 
 #[cfg(not(feature = "tls"))]
 fn start_tls(_transport: Transport, _uri: &NbdUri) -> io::Result<Transport> {
-    Err(refused("this build has no TLS; build with `--features nbd-tls`, or use nbd:// without it"))
+    Err(refused("this build has no TLS; build with `--features nbd-tls`, or use nbd://"))
 }
 
 /// Choose the export and read its properties. None if the server does not know `NBD_OPT_GO`.
@@ -162,7 +162,7 @@ fn go(transport: &Transport, name: &str) -> io::Result<Option<Export>> {
             }
             wire::REP_ERR_UNSUP => return Ok(None),
             wire::REP_ERR_TLS_REQD => {
-                return Err(refused("the server wants TLS; use nbds:// or nbds+unix://"));
+                return Err(refused("the server requires TLS; use nbds:// or nbds+unix://"));
             }
             wire::REP_ERR_UNKNOWN => {
                 let others = list(transport).unwrap_or_default();

@@ -184,7 +184,7 @@ fn explained(error: io::Error, options: &TlsOptions) -> io::Error {
 }
 
 fn unreadable(path: &Path, error: &rustls::pki_types::pem::Error) -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, format!("{}: no usable PEM file: {error}", path.display()))
+    io::Error::new(ErrorKind::InvalidInput, format!("{}: not a usable PEM file: {error}", path.display()))
 }
 
 fn other<E: Into<Box<dyn std::error::Error + Send + Sync>>>(error: E) -> io::Error {

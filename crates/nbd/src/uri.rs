@@ -114,13 +114,13 @@ pub fn parse(spec: &str) -> Result<(NbdUri, String), String> {
 
 /// An absolute path, because a daemon changes its directory.
 fn absolute(path: &str) -> Result<PathBuf, String> {
-    std::path::absolute(path).map_err(|error| format!("{path:?} is no path: {error}"))
+    std::path::absolute(path).map_err(|error| format!("{path:?} is not a path: {error}"))
 }
 
 fn endpoint(scheme: &str, authority: &str, socket: Option<PathBuf>) -> Result<Endpoint, String> {
     match (scheme.ends_with("+unix"), socket) {
         (true, Some(_)) if !authority.is_empty() => {
-            Err(format!("{scheme}:///EXPORT?socket=PATH has no host; take {authority:?} out"))
+            Err(format!("{scheme}:///EXPORT?socket=PATH has no host; remove {authority:?}"))
         }
         (true, Some(path)) if !path.as_os_str().is_empty() => Ok(Endpoint::Unix(path)),
         (true, _) => Err(format!("give the socket: {scheme}:///EXPORT?socket=PATH")),
@@ -143,7 +143,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
             let (host, rest) = rest.split_once(']').ok_or("an address that begins with [ ends with ]")?;
             let port = rest.strip_prefix(':');
             if port.is_none() && !rest.is_empty() {
-                return Err(format!("{rest:?} is no port: write [{host}]:PORT"));
+                return Err(format!("{rest:?} is not a port: write [{host}]:PORT"));
             }
             (host, port)
         }
@@ -151,7 +151,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), String> {
     };
     let port = match port {
         None | Some("") => DEFAULT_PORT,
-        Some(port) => port.parse().map_err(|_| format!("{port:?} is no port: give 1 to 65535"))?,
+        Some(port) => port.parse().map_err(|_| format!("{port:?} is not a port: give 1 to 65535"))?,
     };
     Ok((host, port))
 }

@@ -18,7 +18,7 @@ pub enum Error {
         source: diorite::Error,
     },
     /// Writeback of pages failed, in this process or another. The pages stay dirty in the pool.
-    #[error("{file}: write-back of pages failed {errors} times, first of page {page}: {}", io::Error::from_raw_os_error(*errno))]
+    #[error("{file}: writeback of pages failed {errors} times, first of page {page}: {}", io::Error::from_raw_os_error(*errno))]
     WriteBack {
         /// The file's name in the pool.
         file: String,
@@ -40,7 +40,7 @@ pub enum Error {
         pages: u64,
     },
     /// Pages wait for the log.
-    #[error("pages wait for the log up to {lsn}; make it durable, call `set_durable_lsn`, and flush again")]
+    #[error("pages need the log up to {lsn}; make it durable, call `set_durable_lsn`, and flush again")]
     LogNotDurable {
         /// The largest log sequence number of the waiting pages. Once the log is durable up to it, all of them can be written.
         lsn: u64,

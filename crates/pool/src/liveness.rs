@@ -25,7 +25,7 @@ impl Identity {
     pub(crate) fn of_this_process() -> Result<Self> {
         let pid = std::process::id();
         let stat = Stat::of(pid).ok_or(Error::Os {
-            what: "cannot find out when this process started: /proc/self/stat",
+            what: "cannot read when this process started: /proc/self/stat",
             source: std::io::ErrorKind::NotFound.into(),
         })?;
         Ok(Self::new(pid, stat.start_time))

@@ -40,14 +40,14 @@ pub(crate) fn attach(mapping: &Mapping) -> Result<(ProcessSlot, Option<Life>)> {
 
 /// The first process enters its namespace, others must have the same.
 fn check_namespace(mapping: &Mapping) -> Result<()> {
-    let what = "cannot find out the PID namespace of this process: /proc/self/ns/pid";
+    let what = "cannot read the PID namespace of this process: /proc/self/ns/pid";
     let own = rustix::fs::stat("/proc/self/ns/pid")
         .map_err(|errno| Error::Os { what, source: errno.into() })?
         .st_ino;
     let entry = &mapping.header().pid_namespace;
     match entry.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst) {
         Err(other) if other != own => Err(Error::InvalidArgument(
-            "the processes of the pool are in another PID namespace: attach in theirs (`nsenter --pid`, or a shared one of the containers)",
+            "the processes of the pool are in another PID namespace: attach in that namespace (`nsenter --pid`, or containers that share one)",
         )),
         _ => Ok(()),
     }

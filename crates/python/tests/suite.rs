@@ -1,6 +1,6 @@
 //! The Python suite, the examples and their images: run by `pytest` over the library that cargo built.
 //!
-//! The package is put together in a temporary directory, from the Python files and the shared object beside this test.
+//! The package is assembled in a temporary directory, from the Python files and the shared object beside this test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

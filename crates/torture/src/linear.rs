@@ -17,7 +17,7 @@ pub enum Call {
     Write(Range<usize>, u32),
     /// The same at the end, which was at this unit.
     Append {
-        /// Where it went.
+        /// The offset of the write.
         at: usize,
         /// Units.
         len: usize,

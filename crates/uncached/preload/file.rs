@@ -1,4 +1,4 @@
-//! What a descriptor refers to.
+//! The file that a descriptor refers to.
 
 use crate::sys;
 

@@ -1,4 +1,4 @@
-//! The functions that this library stands before.
+//! The functions that this library replaces, in the next library.
 
 use core::ffi::{CStr, c_void};
 

@@ -1,4 +1,4 @@
-//! The begin and the end of a process, and the bytes that it moved by calls that the library does not see.
+//! The start and the end of a process, and the bytes that it moved by calls that bypass the library.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};

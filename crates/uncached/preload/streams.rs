@@ -1,4 +1,4 @@
-//! Exported: streams of the C library, whose reads and writes this library does not see.
+//! Exported: streams of the C library, whose reads and writes bypass this library.
 //!
 //! A stream on a file of which nothing is cached is dropped as a whole when it is closed. The bytes of other streams are counted by `process`.
 

@@ -1,4 +1,4 @@
-//! The way of a read or a write.
+//! The method of a read or a write.
 
 use crate::file::File;
 use crate::process::{saw_read, saw_written};

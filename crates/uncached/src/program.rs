@@ -1,4 +1,4 @@
-//! Whether a program loads preloaded libraries, from its file.
+//! Reads from a program's file whether it loads preloaded libraries.
 
 use std::fmt;
 use std::fs::File;
@@ -22,7 +22,7 @@ impl fmt::Display for Unloadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Static => "it is statically linked, so no library can be preloaded; use a dynamically linked build",
-            Self::OtherMachine => "it is for another machine than this program; use a build for this machine",
+            Self::OtherMachine => "it is built for another architecture; use a build for this machine",
             Self::Privileged => {
                 "it is set-user-ID or set-group-ID, so the loader ignores preloaded libraries; run it as its owner"
             }

@@ -1,4 +1,4 @@
-//! Logical volumes made by LVM2's own tools: where these say that an extent lies, there its bytes are.
+//! Logical volumes made by LVM2's tools: the bytes of an extent are at the place that the tools report.
 //!
 //! The tools work without the kernel's driver. Needs root and loop devices; skipped (and counted) without.
 #![allow(clippy::disallowed_methods, clippy::print_stderr, reason = "images of other tools")]
@@ -188,7 +188,7 @@ fn origin_of_a_snapshot_is_only_read(origin: &str, snapshot: &str) {
 /// Missing devices, unknown volumes, read-only ones, and devices that are no part.
 fn what_is_wrong_is_said(targets: &[&str], read_only: &str) {
     let error = |spec: &str| open_target(spec, &OpenOptions::read_write()).expect_err(spec).to_string();
-    assert!(error(&format!("lvm:{}?volume=str", targets[0])).contains("name it as well"));
+    assert!(error(&format!("lvm:{}?volume=str", targets[0])).contains("name it too"));
     let some = error(&format!("lvm:{}", targets.join(",")));
     assert!(some.contains("lin, org, ro, str:") && some.contains("?volume=NAME"), "{some}");
     assert!(error(&format!("lvm:{}?volume=none", targets.join(","))).contains("there is no volume none"));

@@ -1,4 +1,4 @@
-//! Physical volumes with metadata that LVM2's tools do not make at will: copies that differ, members of mirrors, crashes.
+//! Physical volumes with metadata that LVM2's tools make only by chance: copies that differ, members of mirrors, crashes.
 //! Offsets are those of `label.h` and `layout.h` of LVM2, `dm-raid.c` and `md-bitmap.h` of Linux.
 #![allow(clippy::disallowed_methods, reason = "images of other tools")]
 

@@ -1,4 +1,4 @@
-//! Members of MD arrays as `md_p.h` of Linux describes their superblocks: what is opened, what is refused, and what a mirror's say after
+//! Members of MD arrays with superblocks as in `md_p.h` of Linux: accepted arrays, rejected arrays, and the superblocks of a mirror after
 //! a crash. `cargo xtask guests arrays` has the kernel's own arrays.
 #![allow(clippy::disallowed_methods, reason = "images of other tools")]
 
@@ -387,7 +387,7 @@ fn what_is_no_whole_array_is_refused() {
     let paths = images(directory.path(), &[striped, Member { events: 5, ..striped }]);
     assert!(refused(&paths).contains("up to date"));
     let parity = Member { level: 5, ..MIRROR };
-    assert!(refused(&images(directory.path(), &[parity, parity])).contains("level 5"));
+    assert!(refused(&images(directory.path(), &[parity, parity])).contains("level is 5"));
     let reshaped = Member { features: 4, ..MIRROR };
     assert!(refused(&images(directory.path(), &[reshaped, MIRROR])).contains("unsupported features"));
     let bitmap = Member { features: 1, ..MIRROR };

@@ -23,7 +23,7 @@ struct Direct {
     cpu: Option<f64>,
 }
 
-/// Which way to use, with the ratios of throughput and CPU time. `None` if the tests were too short.
+/// The better kind of I/O, with the ratios of throughput and CPU time. `None` if the tests were too short.
 ///
 /// The direct way with the highest throughput is compared with buffered I/O of the host; of two equally fast ways, the one with less
 /// CPU time. CPU times count only where `cpu_is_quiet`: other programs did not disturb them.

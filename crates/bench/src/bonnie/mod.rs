@@ -1,7 +1,7 @@
 //! Bonnie: the six tests that measured direct I/O in 2001, on host files and on files of an image.
 //!
 //! Where it sits: `workload` runs the tests on any [`Target`]; [`run`] is the seeds' program on one target; [`measure`]
-//! compares ways of moving data with each other and with the published table; [`advice`] says which to use. `table` and `csv`
+//! compares kinds of I/O with each other and with the published table; [`advice`] recommends one. `table` and `csv`
 //! make the text.
 
 mod advice;

@@ -40,7 +40,7 @@ pub struct Section {
     pub figures: Vec<Captioned>,
     /// The same numbers.
     pub table: Option<Table>,
-    /// How to read the figures.
+    /// An explanation of the figures.
     pub notes: Vec<String>,
 }
 

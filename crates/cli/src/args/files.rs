@@ -377,7 +377,7 @@ pub(crate) struct Du {
     pub(crate) common: Common,
 }
 
-/// What `cp --preserve` names. All of it is always kept.
+/// The attributes that `cp --preserve` can name. All of them are always kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Preserved {
     /// Permissions

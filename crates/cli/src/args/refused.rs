@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 const COMPRESSION: &str = "archives compressed by gzip or zstd are read without a flag, and -z writes gzip; for other formats, use `diorite tar -c ... | xz > FILE`";
-const LINKS: &str = "a link cannot lead from an image to the host or back; within an image, use `diorite ln`";
+const LINKS: &str =
+    "a link cannot point from an image to the host or back; within an image, use `diorite ln`";
 const REPAIR: &str = "a check changes nothing; use e2fsck";
 const REMOTE: &str = "images and directories are local, so no data goes over a network";
 

@@ -47,7 +47,7 @@ struct Layout {
     precision: Option<usize>,
 }
 
-/// Where a value that is shorter than its column is padded.
+/// The side on which a short value is padded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Padding {
     #[default]
@@ -61,13 +61,13 @@ enum Padding {
 /// A wider column is a mistake.
 const WIDTH_MAX: usize = 4096;
 
-/// What the values of a file depend on.
+/// The context of the values of a file.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     pub(super) filesystem: &'a Filesystem,
     pub(super) accounts: &'a Accounts,
     pub(super) image: &'a Path,
-    /// Where the search began.
+    /// The start of the search.
     pub(super) start: &'a Path,
     pub(super) depth: usize,
     /// Names are escaped.

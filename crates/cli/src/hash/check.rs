@@ -192,9 +192,9 @@ fn conclude(arguments: &Hash, list: &Location, counts: &Counts) -> Result<()> {
             complain(&format!("{list}: {count} {}", if count == 1 { one } else { several }));
         }
     };
-    warn(malformed, "line is no checksum", "lines are no checksums");
+    warn(malformed, "line has no checksum", "lines have no checksum");
     warn(unreadable, "listed file could not be read", "listed files could not be read");
-    warn(different, "file does not have its checksum", "files do not have their checksums");
+    warn(different, "file differs from its checksum", "files differ from their checksums");
     if verified == 0 && unreadable == 0 {
         let why = "no listed file exists; leave out --ignore-missing to see their names";
         return Err(Failure::Failed(format!("{list}: nothing to check: {why}")));

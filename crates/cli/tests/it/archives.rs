@@ -153,7 +153,7 @@ fn what_is_no_archive_fills_nothing_and_archives_are_not_overwritten() {
         bench.diorite(["mkfs", "-F", "-d", "-", "old.img"]).stdin(stream).output().expect("it starts");
     assert_eq!(
         common::text(&output.stderr),
-        "diorite: standard input: cannot read the archive: it is no tar archive: it begins with zeros\n"
+        "diorite: standard input: cannot read the archive: it is not a tar archive: it begins with zeros\n"
     );
     assert!(!output.status.success() && bench.read("old.img") == before, "nothing was written");
 }

@@ -1,4 +1,4 @@
-//! A reader that ends before the program: no message, and the exit status of SIGPIPE, whatever the command.
+//! A reader that ends before the program: each command prints no message, and has the exit status of SIGPIPE.
 
 use crate::common::{Bench, text};
 

@@ -1,4 +1,4 @@
-//! Every command on images of every type; e2fsck and debugfs judge.
+//! Every command on images of every type, verified by e2fsck and debugfs.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
 

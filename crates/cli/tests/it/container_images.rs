@@ -263,13 +263,13 @@ fn hostile_indexes_are_errors() {
             "malformed",
         ),
         (&|layout| layout.index(&[json!({ "digest": "md5:00", "size": 3 })]), "not of SHA-256"),
-        (&|layout| layout.index(&[json!({ "digest": format!("sha256:{zeros}"), "size": -3 })]), "no size"),
+        (&|layout| layout.index(&[json!({ "digest": format!("sha256:{zeros}"), "size": -3 })]), "not a size"),
         (
             &|layout| layout.index(&[json!({ "digest": format!("sha256:{zeros}"), "size": 3 })]),
             "it has no file blobs",
         ),
         (&|layout| layout.bench.write("image/oci-layout", br#"{"imageLayoutVersion":"2.0"}"#), "version 2.0"),
-        (&|layout| drop(std::fs::remove_file(layout.bench.path("image/oci-layout"))), "it is no image"),
+        (&|layout| drop(std::fs::remove_file(layout.bench.path("image/oci-layout"))), "not an image"),
         (
             &|layout| {
                 let mut descriptor = layout.json("", &json!({ "schemaVersion": 2 }));
@@ -301,7 +301,7 @@ fn hostile_layers_are_errors() {
     };
     refuse(&|_| json!(3), "lists no layers");
     refuse(&|layout| json!([layout.blob("text/plain", b"x")]), "the type text/plain");
-    refuse(&|layout| json!([layout.blob(LAYER, b"no archive")]), "no tar archive");
+    refuse(&|layout| json!([layout.blob(LAYER, b"no archive")]), "not a tar archive");
     refuse(&|layout| json!([with(layout.blob(LAYER, &layer), "size", json!(10))]), "instead of 10");
     let flip = |layout: &Layout<'_>| {
         let blob = layout.blob(LAYER, &layer);
@@ -354,8 +354,8 @@ fn hostile_manifests_of_docker_are_errors() {
     let config = |id: &str| json!({ "rootfs": { "diff_ids": [id] } }).to_string();
     for (manifest, ids, part) in [
         (json!([{ "Config": "c.json", "Layers": ["layer.tar"] }]), &id, ""),
-        (json!([{ "Config": "c.json", "Layers": ["../layer.tar"] }]), &id, "leads out of the image"),
-        (json!([{ "Config": "/etc/passwd", "Layers": ["layer.tar"] }]), &id, "leads out of the image"),
+        (json!([{ "Config": "c.json", "Layers": ["../layer.tar"] }]), &id, "is outside the image"),
+        (json!([{ "Config": "/etc/passwd", "Layers": ["layer.tar"] }]), &id, "is outside the image"),
         (json!([{ "Config": "c.json", "Layers": ["missing.tar"] }]), &id, "it has no file missing.tar"),
         (json!([{ "Config": "c.json", "Layers": ["layer.tar"] }]), &zeros, "is damaged"),
         (json!([{ "Config": "c.json", "Layers": [] }]), &id, "another number of layers"),

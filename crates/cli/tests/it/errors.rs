@@ -295,9 +295,11 @@ fn full_host_is_not_reported_as_a_full_volume() {
     bench.write("large", &pattern(20 << 20, 1));
     for way in ["--direct", "--buffered"] {
         let error = bench.fail(&format!("cp {way} large small/a.img:/f"), 1);
-        for part in
-            ["small/a.img", "No space left on device", "the host has no space for the image; free some there"]
-        {
+        for part in [
+            "small/a.img",
+            "No space left on device",
+            "the host's filesystem has no space for the image; free some space there",
+        ] {
             assert!(error.contains(part), "{way}: {error}");
         }
         assert!(!error.contains("the volume"), "{way}: {error}");

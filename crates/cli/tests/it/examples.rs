@@ -1,4 +1,4 @@
-//! Every example of every manual page does what it says: it runs as written and succeeds.
+//! Every example of every manual page runs as written and succeeds.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
 

@@ -65,7 +65,7 @@ fn a_copy_onto_or_into_itself_is_refused() {
         ("cp src/one src/one", "the same file"),
         ("cp src/odd src/sub/twin", "the same file"),
         ("cp src/one src/../src/one", "the same file"),
-        ("cp -r src src/sub", "inside of it"),
+        ("cp -r src src/sub", "inside the source"),
         ("cp --bs 4K src/odd src/sub/twin", "the same file"),
         ("cp src copy", "use -r"),
     ] {

@@ -1,4 +1,4 @@
-//! mkfs -d with every kind of source: each gives the tree that other programs make of it. Several sources are layers.
+//! mkfs -d with every kind of source: each makes the tree that other programs make of it. Several sources are layers.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]
 

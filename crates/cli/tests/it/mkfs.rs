@@ -252,7 +252,7 @@ fn what_is_no_tar_archive_is_refused() {
     let bench = Bench::new();
     bench.write("empty", b"");
     bench.write("noise", &pattern(10_000, 1));
-    for (name, why) in [("empty", "it is empty"), ("noise", "it is no tar archive")] {
+    for (name, why) in [("empty", "it is empty"), ("noise", "it is not a tar archive")] {
         let error = bench.fail(&format!("mkfs -d {name} a.img 8M"), 1);
         assert_eq!(error, format!("diorite: {name}: cannot read the archive: {why}\n"));
         assert!(!bench.path("a.img").exists());

@@ -1,4 +1,4 @@
-//! Programs with the preloaded library do what they do without it: same bytes, same errors, same exit status. Pages that were cached before
+//! Programs with the preloaded library behave as without it: same bytes, same errors, same exit status. Pages that were cached before
 //! are cached after, and others are not.
 
 #![allow(clippy::disallowed_methods, reason = "files of the host")]

@@ -1,4 +1,4 @@
-//! Direct appends of several requests; allocation; sizes that files cannot have.
+//! Direct appends of several requests; allocation; impossible file sizes.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! `diorite mount` and `diorite umount` as commands: names of directories, several of them, what they leave to a daemon, what they report.
+//! The commands `diorite mount` and `diorite umount`: names of directories, several directories, the daemon, and reports.
 
 use std::fs;
 use std::io::Read as _;
@@ -43,10 +43,7 @@ fn umount_of_a_stopped_daemon_names_its_process() {
     assert!(signal("-STOP").success());
     for command in ["umount one", "status one"] {
         let said = bench.fail(command, 1);
-        assert!(
-            said.contains("is stopped; let it continue: kill -CONT ") && said.contains(&daemon),
-            "{said}"
-        );
+        assert!(said.contains("is stopped; continue it: kill -CONT ") && said.contains(&daemon), "{said}");
     }
     assert!(signal("-CONT").success());
     bench.run("umount one");

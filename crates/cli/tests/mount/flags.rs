@@ -1,4 +1,4 @@
-//! Files with flags (`chattr`), full disks, permission bits and times, about which the kernel's cache can be wrong.
+//! Flags (`chattr`), full disks, permission bits and times, for which the kernel's cache can be stale.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;

@@ -80,7 +80,7 @@ fn a_daemon_answers_again_after_it_had_no_descriptors() {
 fn other_users_learn_nothing() {
     let Some(served) = Served::new("ext4", "64M", "allow_other") else { return };
     served.open_to_all();
-    assert!(served.bench().fail("status .", 1).contains("no mount of diorite"));
+    assert!(served.bench().fail("status .", 1).contains("neither a mount of Diorite"));
     let numbers = rustix::fs::stat(served.at()).map(|stat| stat.st_dev).expect("stat");
     let numbers = format!("{}:{}", rustix::fs::major(numbers), rustix::fs::minor(numbers));
     let script = "socket(S, AF_UNIX, SOCK_STREAM, 0) or die; \

@@ -1,7 +1,7 @@
 //! A tar stream as the source of a copy.
 //!
 //! The stream is read once, from front to back. The destination is the root of all names. A symbolic link in the middle of a name is
-//! followed here and not by the sink: `/` and `..` in its target lead no further than the destination. A name with `..` is rejected.
+//! followed here and not by the sink: `/` and `..` in its target cannot leave the destination. A name with `..` is rejected.
 
 mod data;
 mod places;
@@ -38,7 +38,7 @@ pub enum DirectoryLinks {
     Follow,
 }
 
-/// How to unpack an archive.
+/// Options to unpack an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnpackOptions {
     /// Consequence of one entry's error for the rest. Errors of the archive itself, and a full destination, end the extraction in any case.

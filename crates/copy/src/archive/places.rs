@@ -1,4 +1,4 @@
-//! Where the entries of an archive go: paths, missing directories, and what they replace.
+//! The places of the entries of an archive: paths, missing directories, and replaced files.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -30,7 +30,7 @@ impl Unpacker<'_> {
                 "the archive has a directory there; remove the link, or use --keep-directory-symlink to unpack into its target"
             }
             DirectoryLinks::Follow => {
-                "the archive has a directory there, and the link leads to no directory of the destination; remove the link"
+                "the archive has a directory there, and the link does not point to a directory of the destination; remove the link"
             }
         };
         let name = self.sink.name_of(&path);
@@ -51,7 +51,7 @@ impl Unpacker<'_> {
             return Err(Error::Entry {
                 archive,
                 entry,
-                why: "its name leads out of the destination".to_owned(),
+                why: "its name points outside the destination".to_owned(),
             });
         }
         if name.components().nth(Entered::DEPTH_MAX).is_some() {

@@ -1,4 +1,4 @@
-//! Archives that `tar -x` takes or must refuse, unpacked onto the host and into images.
+//! Archives that `tar -x` accepts or must reject, extracted onto the host and into images.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -83,7 +83,7 @@ fn archive_cannot_write_outside_of_the_destination() {
         let to = directory.path().join("to");
         std::fs::create_dir(&to).unwrap();
         let error = unpack_here(&archive(entries), &to).unwrap_err();
-        assert!(error.to_string().contains("leads out of the destination"), "{error}");
+        assert!(error.to_string().contains("points outside the destination"), "{error}");
         assert!(!directory.path().join("evil").exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Copies of trees of the host, of trees that change meanwhile, and of trees without end.
+//! Copies of trees of the host, of trees that change during the copy, and of endless trees.
 
 use super::*;
 use crate::new_file::{NAME_BYTES_MAX, temporary_name};

@@ -1,4 +1,4 @@
-//! Paths of the host that are longer than a system call takes.
+//! Paths of the host that are longer than a system call accepts.
 //!
 //! Where it sits: below `mod.rs`. A short path is used unchanged. The directories of a long one are opened part by part, and the rest is
 //! reached through `/proc/self/fd`.

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use crate::tree::{Meta, ReadStream, WriteFile};
 use crate::{Error, Watch};
 
-/// How long a read waits before it asks whether the copy is cancelled.
+/// The time that a read waits before it checks whether the copy is cancelled.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Time between attempts to open a pipe without a reader.
 const READER_WAIT: Duration = Duration::from_millis(50);

@@ -128,7 +128,7 @@ impl ImageTree {
         };
         lost.extend(limit.map(|limit| LostAttribute {
             attribute: "modification time".to_owned(),
-            why: format!("the volume's inodes hold no time {limit}"),
+            why: format!("the volume's inodes cannot store a time {limit}"),
         }));
         failed.map(|()| lost)
     }

@@ -1,4 +1,4 @@
-//! Copies into images: whole under their names, also where there was another file, and after an interrupt.
+//! Copies into images: a file under its name is complete, also if it replaces another file, and after an interrupt.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -50,7 +50,7 @@ impl<R: Read> Kept<R> {
         };
         self.file.write_all(&self.buffer[..count]).map_err(|error| {
             let why = format!(
-                "a temporary file in {} cannot hold it: {error}; free some space there",
+                "cannot write it to a temporary file in {}: {error}; free some space there",
                 self.directory.display()
             );
             io::Error::new(error.kind(), why)

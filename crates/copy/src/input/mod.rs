@@ -24,7 +24,7 @@ use crate::{Error, StandardInput, Watch};
 
 pub(crate) use file_reader::FileReader;
 
-/// How an archive is recorded.
+/// Options to record an archive.
 #[derive(Clone, Copy)]
 pub struct Recording<'a> {
     /// Whether the archive is a layer of several.
@@ -35,7 +35,7 @@ pub struct Recording<'a> {
     pub watch: &'a dyn Watch,
 }
 
-/// Where the bytes of an archive are.
+/// The source of the bytes of an archive.
 enum Input {
     File(Box<FileReader>),
     Stream(Box<dyn ReadStream>),

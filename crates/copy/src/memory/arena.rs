@@ -33,7 +33,7 @@ impl NodeId {
 /// Names and files in a directory.
 pub(super) type Entries = BTreeMap<Vec<u8>, NodeId>;
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone)]
 pub(super) enum Content {
     Directory {
@@ -88,7 +88,7 @@ impl Node {
     }
 }
 
-/// Where a path leads.
+/// The result of a lookup of a path.
 enum Walked {
     At(NodeId),
     /// A directory has no file with this name.

@@ -1,4 +1,4 @@
-//! What identifies the content of a tree.
+//! The digest of the content of a tree.
 
 use std::ffi::OsStr;
 use std::ops::Range;

@@ -166,7 +166,7 @@ impl Merge<'_> {
             let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
             self.error(
                 name,
-                format!("it is a symbolic link of a lower layer that leads to no directory: {text}"),
+                format!("it is a symbolic link of a lower layer that does not point to a directory: {text}"),
             )
         })?;
         self.merge(found, *upper);

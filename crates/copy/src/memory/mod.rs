@@ -4,7 +4,7 @@
 //! a [`Copier`](crate::Copier) reads it through `source.rs`. `merge.rs` puts layers over each other; `owners.rs` and `table.rs` change owners,
 //! `digest.rs` identifies the content.
 //!
-//! Interface: paths begin at the root of the tree. Symbolic links and `..` lead no further than the root.
+//! Interface: paths begin at the root of the tree. Symbolic links and `..` cannot leave the root.
 //!
 //! Invariants:
 //! 1. A directory has one name, and `parent` is the directory of that name.
@@ -50,7 +50,7 @@ struct State {
     attributes_lost: u64,
 }
 
-/// What a tree is made of.
+/// The role of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// All files. Names that begin with `.wh.` are ordinary ones.

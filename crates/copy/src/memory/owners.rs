@@ -1,4 +1,4 @@
-//! Owners of a whole tree, and the time of a root that no source describes.
+//! Owners of a whole tree, and the time of a root directory that no source has.
 
 use crate::memory::MemoryTree;
 use crate::memory::arena::NodeId;

@@ -20,7 +20,7 @@ use crate::tree::{Follow, Meta};
 /// Most nodes of one line.
 const COUNT_MAX: i128 = 65_536;
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
     /// A regular file, which must exist.
@@ -168,13 +168,13 @@ fn permissions(text: Option<&str>) -> Result<Option<u16>, String> {
 
 fn owner(text: Option<&str>, what: &str) -> Result<Option<u32>, String> {
     let Some(text) = text.filter(|text| *text != "-1") else { return Ok(None) };
-    let name = || format!("the {what} `{text}` is no number: names of users are not known here");
+    let name = || format!("the {what} `{text}` is not a number, and a device table has no user names");
     let number: i128 = text.parse().map_err(|_| name())?;
     checked(&format!("{what} number"), Some(number), &OWNERS).map(Some)
 }
 
 impl MemoryTree {
-    /// Set owners and modes as a table says, and make its nodes and directories.
+    /// Set owners and modes as given in a table, and make its nodes and directories.
     ///
     /// # Errors
     /// The first line that cannot be obeyed; a file that it names does not exist, or is of another kind.
@@ -193,7 +193,7 @@ impl MemoryTree {
         let found = match arena.find(&line.path, Follow::Yes) {
             Ok(id) => Some(id),
             Err(Errno::NOENT | Errno::NOTDIR) => None,
-            Err(errno) => return Err(format!("{shown} leads nowhere: {errno}")),
+            Err(errno) => return Err(format!("{shown} cannot be resolved: {errno}")),
         };
         let missing = || format!("{shown} is not in the content; a line of type d, c, b or p makes files");
         match line.kind {
@@ -201,7 +201,7 @@ impl MemoryTree {
             Type::File | Type::OptionalFile => {
                 let id = found.ok_or_else(missing)?;
                 if !arena.is_regular(id) {
-                    return Err(format!("{shown} is no regular file"));
+                    return Err(format!("{shown} is not a regular file"));
                 }
                 line.set(&mut arena[id].meta);
             }
@@ -212,7 +212,7 @@ impl MemoryTree {
             }
             Type::Directory => {
                 let made = arena.make_directories(NodeId::ROOT, &line.path, new);
-                let node = &mut arena[made.map_err(|_| format!("{shown} is no directory"))?];
+                let node = &mut arena[made.map_err(|_| format!("{shown} is not a directory"))?];
                 line.set(&mut node.meta);
                 node.is_implied = false;
             }
@@ -235,11 +235,11 @@ impl MemoryTree {
         let arena = &mut self.state.get_mut().arena;
         let above = path.parent().unwrap_or(path);
         let made = arena.make_directories(NodeId::ROOT, above, &directory_meta(meta.modified));
-        let parent = made.map_err(|_| format!("{} is no directory", above.display()))?;
+        let parent = made.map_err(|_| format!("{} is not a directory", above.display()))?;
         let name = path.file_name().ok_or("a node cannot be the root")?.as_bytes();
         let id = match arena.child(parent, name) {
             Some(id) if (arena[id].meta.kind, arena[id].meta.device) == (meta.kind, meta.device) => id,
-            Some(_) => return Err(format!("{} is there already, and is something else", path.display())),
+            Some(_) => return Err(format!("{} exists already with another type", path.display())),
             None => {
                 let id = arena.add(Node::new(meta.clone(), Content::Nothing));
                 arena.insert(parent, name.to_vec(), id);

@@ -53,7 +53,7 @@ impl Walk<'_> {
     fn top(&mut self, from: &Path) -> Result<(), Error> {
         let meta = self.source.meta(from, Follow::Yes)?;
         if meta.kind != FileKind::Directory {
-            return Err(Error::not_copied(self.source.name_of(from), "it is no directory"));
+            return Err(Error::not_copied(self.source.name_of(from), "it is not a directory"));
         }
         self.entered.enter(Item { source: &*self.source, path: from, meta: &meta }, 0)?;
         // `.` for a link to the directory.

@@ -47,7 +47,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// What a blob must be.
+/// The expected digest and size of a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
     pub(super) digest: Digest,
@@ -61,7 +61,7 @@ impl Descriptor {
         let digest = Digest::parse(digest)?;
         let size = value["size"].as_u64();
         let size =
-            size.ok_or_else(|| format!("the size of {digest} is {}, which is no size", value["size"]))?;
+            size.ok_or_else(|| format!("the size of {digest} is {}, which is not a size", value["size"]))?;
         Ok(Self { digest, size })
     }
 }

@@ -63,6 +63,6 @@ impl Layout {
         if is_safe && !path.as_os_str().is_empty() {
             return Ok(path.to_owned());
         }
-        Err(self.error(format!("manifest.json names the file {value}, which leads out of the image")))
+        Err(self.error(format!("manifest.json names the file {value}, which is outside the image")))
     }
 }

@@ -36,7 +36,7 @@ const LAYERS_MAX: usize = 1000;
 /// The reference of an image, as an annotation of its manifest.
 const NAMES: [&str; 2] = ["org.opencontainers.image.ref.name", "io.containerd.image.name"];
 
-/// Which image of a layout is read.
+/// The choice of an image of a layout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choice<'a> {
     /// Its reference.
@@ -80,7 +80,7 @@ impl Layout {
         } else if self.exists("manifest.json") {
             self.docker_layers(choice)?
         } else {
-            let why = "it has no file oci-layout and no manifest.json, so it is no image; \
+            let why = "it has no file oci-layout and no manifest.json, so it is not an image; \
                        make one with `skopeo copy SOURCE oci:DIR`";
             return Err(self.error(why));
         };
@@ -128,7 +128,7 @@ impl Layout {
             .meta(&at, Follow::Yes)
             .map_err(|_| self.error(format!("it has no file {}; copy the image again", path.display())))?;
         if meta.kind != diorite::FileKind::Regular {
-            return Err(self.error(format!("{} is no regular file", path.display())));
+            return Err(self.error(format!("{} is not a regular file", path.display())));
         }
         let file = self.source.open(&at, &meta)?;
         let size = file.size()?;
@@ -260,7 +260,7 @@ impl Layout {
                     names.join(", ")
                 )))
             }
-            _ => Err(self.error(format!("several of its images fit{}", images(listed)))),
+            _ => Err(self.error(format!("several of its images match{}", images(listed)))),
         }
     }
 
@@ -277,7 +277,7 @@ impl Layout {
 
     fn layers_of(&self, manifest: &Value) -> Result<Vec<Blob>, Error> {
         let Some(layers) = manifest["layers"].as_array() else {
-            return Err(self.error("its manifest lists no layers: it is no image with files"));
+            return Err(self.error("its manifest lists no layers: it is not an image with files"));
         };
         layers
             .iter()
@@ -285,7 +285,9 @@ impl Layout {
                 let descriptor = self.descriptor(entry)?;
                 let kind = entry["mediaType"].as_str().unwrap_or_default();
                 if !is_layer(kind) {
-                    return Err(self.error(format!("a layer has the type {kind}, which is no tar archive")));
+                    return Err(
+                        self.error(format!("a layer has the type {kind}, which is not a tar archive"))
+                    );
                 }
                 Ok(Blob { path: descriptor.digest.path(), descriptor: Some(descriptor), content: None })
             })

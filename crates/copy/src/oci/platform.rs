@@ -55,10 +55,10 @@ impl FromStr for Platform {
         let mut parts = text.split('/').map(str::to_owned);
         let found = (parts.next(), parts.next(), parts.next(), parts.next());
         let (Some(os), Some(architecture), variant, None) = found else {
-            return Err(format!("`{text}` is no platform; write OS/ARCH, such as linux/arm64"));
+            return Err(format!("`{text}` is not a platform; write OS/ARCH, such as linux/arm64"));
         };
         if [Some(&os), Some(&architecture), variant.as_ref()].into_iter().flatten().any(String::is_empty) {
-            return Err(format!("`{text}` is no platform; write OS/ARCH, such as linux/arm64"));
+            return Err(format!("`{text}` is not a platform; write OS/ARCH, such as linux/arm64"));
         }
         Ok(Self { os, architecture, variant })
     }

@@ -155,7 +155,7 @@ impl<'a> Packer<'a> {
                 self.summary.others += 1;
             }
             FileKind::Socket => {
-                let why = "it is a socket, and an archive has none; a program that listens makes it";
+                let why = "it is a socket, which an archive cannot contain; the program that listens makes it again";
                 self.watch.left_out(Error::not_copied(source.name_of(path), why));
                 self.summary.skipped += 1;
                 return Ok(Vec::new());
@@ -260,7 +260,7 @@ impl<'a> Packer<'a> {
             });
             if count < now {
                 self.write_zeros(end - at - count as u64)?;
-                let why = "it shrank or could not be read: zeros follow its data in the archive";
+                let why = "it shrank or could not be read: the archive has zeros for the rest of its data";
                 self.watch.failed(Error::not_copied(item.source.name_of(&item.path), why));
                 self.summary.failed += 1;
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Archives as trees in memory: the same as `tar -x` makes, whatever the form of the archive, and the same as a directory.
+//! Archives as trees in memory, compared with the result of `tar -x` for each form of archive, and with a directory.
 
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
@@ -241,11 +241,11 @@ fn damaged_archives_are_errors() {
         (gzip[..gzip.len() / 2].to_vec(), "ends in the middle of `f`"),
         (zstd[..zstd.len() / 2].to_vec(), ""),
         (gzip[..8].to_vec(), "gzip data ends too early"),
-        (zstd[..3].to_vec(), "no tar archive"),
+        (zstd[..3].to_vec(), "not a tar archive"),
         (zstd[..5].to_vec(), "zstd data"),
         (flipped(&gzip, gzip.len() / 2), "damaged"),
         (flipped(&zstd, zstd.len() / 2), "damaged"),
-        (compressed(&["gzip", "-c"], b"no archive", directory.path()), "no tar archive"),
+        (compressed(&["gzip", "-c"], b"no archive", directory.path()), "not a tar archive"),
         (compressed(&["gzip", "-c"], &gzip, directory.path()), "it is compressed"),
     ] {
         let error = record(directory.path(), &bytes, Role::Whole).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Archives that tests make, and trees that they compare.
+//! Archives made by tests, and trees to compare.
 
 use std::path::Path;
 

@@ -138,12 +138,12 @@ fn hostile_layers_are_errors() {
         assert!(said.contains("whiteout"), "{name}: {said}");
     }
     let said = failure(&[base(), vec![Entry::file("../out", "")]]);
-    assert!(said.contains("leads out of the destination"), "{said}");
+    assert!(said.contains("points outside the destination"), "{said}");
     let around = vec![Entry::link("a", "b"), Entry::link("b", "a")];
     let said = failure(&[around, vec![Entry::file("a/f", "x")]]);
     assert!(said.contains("`a`") && said.contains("symbolic link"), "{said}");
     let said = failure(&[vec![Entry::file("f", "x"), Entry::link("l", "f")], vec![Entry::file("l/x", "x")]]);
-    assert!(said.contains("leads to no directory"), "{said}");
+    assert!(said.contains("does not point to a directory"), "{said}");
 }
 
 fn meta_of(tree: &MemoryTree, path: &str) -> (u16, u32, u32) {
@@ -212,7 +212,7 @@ fn what_is_wrong_with_a_table_names_the_line() {
         ("/x q 644 0 0", "type `q` is unknown"),
         ("/x f 9 0 0", "not octal"),
         ("/x f 10000 0 0", "not octal"),
-        ("/x f 644 root 0", "`root` is no number"),
+        ("/x f 644 root 0", "`root` is not a number"),
         ("/x f 644 0 4294967295", "outside of"),
         ("/x c 644 0 0", "needs a major and a minor"),
         ("/x c 644 0 0 4096 0", "outside of"),
@@ -222,10 +222,10 @@ fn what_is_wrong_with_a_table_names_the_line() {
         ("/x d 1 2 3 4 5 6 7 8 9 10", "more than ten"),
         ("/missing f 644 0 0", "/missing is not in the content"),
         ("/missing r 644 0 0", "/missing is not in the content"),
-        ("/etc f 644 0 0", "no regular file"),
-        ("/etc/hosts d 755 0 0", "no directory"),
-        ("/etc/hosts c 644 0 0 1 1", "is there already"),
-        ("/etc/hosts/x p 644 0 0", "no directory"),
+        ("/etc f 644 0 0", "not a regular file"),
+        ("/etc/hosts d 755 0 0", "not a directory"),
+        ("/etc/hosts c 644 0 0 1 1", "exists already"),
+        ("/etc/hosts/x p 644 0 0", "not a directory"),
     ] {
         let text = format!("# comment\n/etc d 755 0 0\n{line}\n");
         let mut tree = recorded();

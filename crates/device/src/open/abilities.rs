@@ -1,4 +1,4 @@
-//! What `io_uring` can do on this host.
+//! The abilities of `io_uring` on this host.
 //!
 //! Where it sits: below rings. A probe runs once, when the first file is opened.
 
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use io_uring::{IoUring, Probe, opcode};
 
-/// What this kernel's rings can do.
+/// The abilities of this kernel's rings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities {
     /// Vectored transfers of registered memory.

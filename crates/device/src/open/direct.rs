@@ -68,7 +68,7 @@ fn try_direct(fd: &OwnedFd, kind: Kind) -> Result<Alignment, String> {
         );
     }
     set_direct(fd, true).map_err(|errno| match errno {
-        Errno::INVAL => "the filesystem does not know O_DIRECT".to_owned(),
+        Errno::INVAL => "the filesystem does not support O_DIRECT".to_owned(),
         _ => format!("turning O_DIRECT on: {}", io::Error::from(errno)),
     })?;
     let likely = match (stated, kind) {
@@ -84,7 +84,7 @@ fn try_direct(fd: &OwnedFd, kind: Kind) -> Result<Alignment, String> {
     let mut refusal = String::new();
     for alignment in [likely, by_blocks, cautious] {
         if !alignment.offset.is_power_of_two() || alignment.offset > BLOCK_BYTES_MAX {
-            refusal = format!("it wants {} bytes at a time", alignment.offset);
+            refusal = format!("it requires transfers of {} bytes", alignment.offset);
             continue;
         }
         match probe(fd, alignment) {

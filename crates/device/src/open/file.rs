@@ -38,7 +38,7 @@ const PROBE_BYTES: usize = 4096;
 /// The granularity of a file whose end is no error to a read.
 pub(crate) const GROWING: u32 = 0;
 
-/// How the host transfers data of a file.
+/// The host's kind of transfers for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostIo {
     /// Direct I/O that the kernel completes without a thread of its own.
@@ -280,7 +280,7 @@ impl FileDevice {
     }
 }
 
-/// How the host transfers data of a file, found by a read that must not wait.
+/// The host's kind of transfers for a file, detected by a read that must not wait.
 fn host_io(can_be_asynchronous: bool, fd: BorrowedFd<'_>) -> HostIo {
     let mut memory = AlignedBuf::zeroed(PROBE_BYTES, PROBE_BYTES);
     if can_be_asynchronous && sys::can_be_asynchronous(fd, &mut memory) {

@@ -6,7 +6,7 @@
 //! A file created here is removed again when a later step fails.
 //!
 //! Locking: writers hold an exclusive `flock` and readers a shared one, so an image has either one writer or any number of readers, in
-//! all processes. Cooperating writers hold a shared one. A block device is opened for writing with `O_EXCL`, which the kernel refuses while
+//! all processes. Cooperating writers hold a shared lock. A block device is opened for writing with `O_EXCL`, which the kernel refuses while
 //! it is mounted. The backing file of a loop device is locked, too.
 
 pub(crate) mod abilities;
@@ -40,9 +40,9 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const SEGMENTS_MAX: u16 = 1024;
 /// Larger than the largest file of any filesystem.
 const FILE_BYTES_MAX: u64 = 1 << 62;
-/// How long to retry while the holder is about to release the device (udev, a request that is being freed).
+/// The time to retry while the holder is about to release the device (udev, a request that is being freed).
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
-/// How long to retry for the lock of a dead process: the kernel releases it when its transfers in flight are done.
+/// The time to retry for the lock of a dead process, which the kernel releases when its transfers in flight are done.
 pub(crate) const STALE_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An opened and locked file, ready to be used.

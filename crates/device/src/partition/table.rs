@@ -150,7 +150,7 @@ fn find(device: &dyn BlockDevice) -> Result<Option<Table>, OpenError> {
     if has(|entry| entry.kind == PROTECTIVE) {
         let block = reader.gpt_block()?;
         // The protective entry covers the whole disk.
-        let block = block.ok_or_else(|| damaged_gpt(device, "neither of its headers is there"))?;
+        let block = block.ok_or_else(|| damaged_gpt(device, "both of its headers are missing"))?;
         return Ok(Some(Table { partitions: read_gpt(&mut reader, block)?, cut: None }));
     }
     if !has(Entry::is_used) && reader.primary_header()?.is_some() {
@@ -281,7 +281,7 @@ fn read_logical(reader: &mut Reader<'_>, base: u64, found: &mut Vec<Partition>) 
     }
     // Some of them were read repeatedly.
     found.truncate(primary);
-    Err(format!("more than {LOGICAL_PARTITIONS_MAX} partitions; does their chain run in a circle?"))
+    Err(format!("more than {LOGICAL_PARTITIONS_MAX} partitions, so their chain may be circular"))
 }
 
 /// A device as a file, read through one block of aligned memory.

@@ -1,6 +1,6 @@
 //! The layout of a device made of several: the child and the offset of each byte.
 
-/// How the capacity of the children is combined.
+/// The combination of the capacities of the children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// There is one child.

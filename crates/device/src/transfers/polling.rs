@@ -131,7 +131,7 @@ mod tests {
             (0..count).for_each(|_| self.latency.count(took));
         }
 
-        /// How often it polls for a read that completes at the `end`th poll.
+        /// The number of polls for a read that completes at the `end`th poll.
         fn polls(&self, end: u32) -> u32 {
             let mut polls = 0;
             let all = Waits { count: AtomicUsize::new(self.others_wait), few: self.few };

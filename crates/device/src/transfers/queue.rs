@@ -363,12 +363,12 @@ impl RingQueue {
         slot.io.take().map(|io| Completed { io, result })
     }
 
-    /// Completions to wait for until so many transfers complete: one each, but a merged transfer completes several.
+    /// Completions to wait for until this number of transfers complete: one each, but a merged transfer completes several.
     fn completions_of(&self, transfers: usize) -> u32 {
         if self.merged.is_empty() { transfers as u32 } else { transfers.min(1) as u32 }
     }
 
-    /// Submit all entries, and wait for completions of so many transfers.
+    /// Submit all entries, and wait for completions of this number of transfers.
     fn wait_for(&mut self, transfers: usize) {
         match self.completions_of(transfers) {
             _ if self.ring.in_flight() == 0 => {}
@@ -392,7 +392,7 @@ impl RingQueue {
     }
 }
 
-/// A ring for so many transfers.
+/// A ring for this number of transfers.
 fn ring_for(route: &Route, depth: u32, make_ring: fn(u32) -> io::Result<Ring>) -> io::Result<Ring> {
     let entries = depth.saturating_mul(route.targets.len() as u32).clamp(8, RING_ENTRIES_MAX);
     make_ring(entries.next_power_of_two())

@@ -73,7 +73,7 @@ impl Ended {
         }
     }
 
-    /// Wait for so many completions.
+    /// Wait for this number of completions.
     fn wait_for(&self, count: usize) -> MutexGuard<'_, Vec<Outcome>> {
         let mut list = self.lock();
         while list.len() < count {

@@ -225,7 +225,7 @@ impl Ring {
         self.latency.note(&wait);
     }
 
-    /// Submit pushed entries and sleep until so many completions can be popped.
+    /// Submit pushed entries and sleep until this number of completions can be popped.
     fn sleep(&mut self, wait_for: usize) {
         if wait_for > 0 && self.has_completed(wait_for) {
             return;
@@ -259,7 +259,7 @@ impl Ring {
         }
     }
 
-    /// Whether everything pushed is submitted and so many completions can be popped.
+    /// Whether everything pushed is submitted and this number of completions can be popped.
     fn has_completed(&mut self, wanted: usize) -> bool {
         self.uring.completion().len() >= wanted && self.uring.submission().is_empty()
     }

@@ -20,7 +20,7 @@ use crate::fork::OfProcess;
 const THREADS_MAX: usize = 32;
 /// Threads that help one call of [`run_all`], at most.
 const HELPERS_MAX: usize = 7;
-/// How long an idle thread waits for work.
+/// The time that an idle thread waits for work.
 const IDLE_TIME: Duration = Duration::from_secs(5);
 
 /// Work for the pool.

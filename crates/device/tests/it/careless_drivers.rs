@@ -1,4 +1,4 @@
-//! Drivers that state a finer alignment than they keep to. zram says 512 bytes for memory, and moves whole pages: a read into memory
+//! Drivers that report a finer alignment than they respect. zram reports 512 bytes for memory, and moves whole pages: a read into memory
 //! that lies across pages wrote beside it, into the program's heap.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 #![expect(clippy::disallowed_methods, reason = "switches of the kernel are files, too")]

@@ -1,4 +1,4 @@
-//! One suite for every device: whatever the back end, the same calls give the same results.
+//! One suite for every device: the same calls give the same results on each back end.
 //!
 //! Each test below opens one kind of device and runs all of [`suite::run`] on it.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]

@@ -1,4 +1,4 @@
-//! The child of a fork has none of its parent's threads: what it uses or drops waits for none of them.
+//! A forked child has none of its parent's threads: an object that it uses or drops waits for none of them.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! Queued reads that follow each other on the device are moved together, and each still has its own end.
+//! Queued reads that are contiguous on the device are one transfer, and each read has its own completion.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use crate::common;

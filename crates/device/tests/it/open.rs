@@ -1,4 +1,4 @@
-//! Opening: locks, sizes, direct I/O, and messages that name the cure.
+//! Opening: locks, sizes, direct I/O, and messages that name the remedy.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use crate::common;

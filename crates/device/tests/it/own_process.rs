@@ -1,4 +1,4 @@
-//! A process of its own for a test that forks, sets limits, changes the environment, or counts what a whole process has. The other tests of the
+//! A process of its own for a test that forks, sets limits, changes the environment, or counts resources of a process. The other tests of the
 //! program run in threads beside it.
 #![allow(dead_code, unused_macros, reason = "not each program of tests has such a test")]
 

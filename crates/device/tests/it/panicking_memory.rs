@@ -1,4 +1,4 @@
-//! Memory that panics when a queue asks it for its bytes: the caller hears of it, and the queue goes on.
+//! Memory that panics when a queue requests its bytes: the panic reaches the caller, and the queue still works.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use crate::common;

@@ -219,7 +219,7 @@ fn circular_chain_of_logical_partitions_ends() {
     let mut disk = mbr_disk();
     mbr_entry(&mut disk, 12288, 1, 0x05, 0, 4096);
     let text = list(&disk).unwrap_err().to_string();
-    assert!(text.contains("circle"), "{text}");
+    assert!(text.contains("circular"), "{text}");
     mbr_entry(&mut disk, 12288, 1, 0x05, u32::MAX, 4096);
     assert!(list(&disk).unwrap_err().to_string().contains("past the end"));
 }

@@ -1,4 +1,4 @@
-//! The memory that a queue takes does not depend on how long it is used: alone in this program, as the memory measured is the process's.
+//! The memory use of a queue does not grow with time. The test runs alone in its process, whose memory is measured.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use crate::common;

@@ -1,7 +1,7 @@
 //! Queues over `io_uring` against a vector of bytes: random reads, writes and flushes in flight at once, of one or several pieces, in plain and
 //! registered memory, with queues that are dropped while transfers are in flight, on a file, on a loop device and in memory.
 //!
-//! Transfers in flight end in any order, so those that overlap never are in flight together where one of them writes.
+//! Transfers complete in any order, so overlapping transfers are never in flight together if one of them writes.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! What only rings do: memory that is registered with the kernel, or refused, and processes that fork.
+//! Behaviour of rings only: memory that the kernel registers or rejects, and processes that fork.
 #![allow(unsafe_code, reason = "fork and exit have no safe form")]
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 

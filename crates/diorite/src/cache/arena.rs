@@ -83,7 +83,7 @@ impl Arena {
             .then(|| FrameWrite { address: self.address(frame), borrows })
     }
 
-    /// The frame holds no page any more. Returns whether it is free; otherwise its last reader frees it
+    /// The frame no longer holds a page. Returns whether it is free; otherwise its last reader frees it
     /// ([`FrameRead::end`]). No thread borrows it for reading from now on.
     pub(crate) fn release(&self, frame: FrameId) -> bool {
         let borrows = &self.borrows[frame.0 as usize];

@@ -27,7 +27,7 @@ const ENOUGH_PAGES: usize = 2048;
 /// Default memory of a page cache.
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
-/// Which thread writes dirty pages back.
+/// The thread that writes back dirty pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteBack {
     /// A background thread, by the number and the age of dirty pages.
@@ -47,11 +47,11 @@ pub(crate) struct EngineOptions {
     pub(crate) read_ahead_bytes: usize,
     /// Age at which dirty pages are written back.
     pub(crate) dirty_age: Duration,
-    /// Which thread writes dirty pages back.
+    /// The thread that writes back dirty pages.
     pub(crate) write_back: WriteBack,
     /// The clock.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Who sets the times of content that changes.
+    /// The owner of the times of changed content.
     pub(crate) content_times: ContentTimes,
 }
 

@@ -1,7 +1,7 @@
-//! Which page is evicted for another: S3-FIFO, which a scan cannot flush.
+//! The choice of the page to evict: S3-FIFO, which resists scans.
 //!
 //! Where it sits: under the cache's one replacement lock, which hits never take. A pure state machine: it knows frames,
-//! keys and use counts, and asks whether a frame may go.
+//! keys and use counts, and asks whether a frame can be evicted.
 //!
 //! A new page enters the small queue (a tenth of the frames). At the end of that queue it is evicted, or moves to the
 //! main queue if it was used again. A page of readahead enters it when its data arrives

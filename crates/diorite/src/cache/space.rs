@@ -1,4 +1,4 @@
-//! ENOSPC: a change that finds too few blocks is tried again, exclusively, after all dirty pages have been written back.
+//! ENOSPC: a change without enough blocks is retried, exclusively, after all dirty pages have been written back.
 //!
 //! Where it sits: above the writeback of files, since reservations for dirty data ([`Reservation`]) shrink to the
 //! real need of the data when it is written.
@@ -11,7 +11,7 @@ use crate::Result;
 use crate::cache::engine::Engine;
 use crate::store::reservation::Reservation;
 
-/// How long a retry waits between two attempts to settle the reservations of other threads, and how many attempts it makes.
+/// The time between two attempts of a retry to settle the reservations of other threads, and the number of attempts.
 const AGAIN: Duration = Duration::from_millis(1);
 const TRIES: u32 = 50;
 

@@ -27,7 +27,7 @@ const READERS: usize = 256;
 const JOBS_MAX: usize = 256;
 /// Delay before pages are tried again whose range was locked.
 const AGAIN: Duration = Duration::from_millis(5);
-/// How often the age of dirty pages is checked.
+/// The interval between checks of the age of dirty pages.
 const TICK: Duration = Duration::from_secs(1);
 
 thread_local! {

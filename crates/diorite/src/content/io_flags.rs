@@ -3,7 +3,7 @@
 use crate::store::map::SyncKind;
 
 bitflags::bitflags! {
-    /// How one read or write is done, beside how the file is open.
+    /// The flags of one read or write, in addition to the options of the open file.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct IoFlags: u8 {
         /// Fail with [`WouldBlock`](crate::ErrorKind::WouldBlock), having done nothing, where the call would have to wait before its own transfer (`RWF_NOWAIT`): for

@@ -47,7 +47,7 @@ pub(crate) fn check_cached_read(content: &Content, offset: u64, len: u64) -> Res
     if offset < end { check_pages(content, pages_of(offset, end)) } else { Ok(()) }
 }
 
-/// Whether a write through the cache would need a page or a block that is not there.
+/// Whether a write through the cache would need a missing page or block.
 ///
 /// # Errors
 /// `WouldBlock`.

@@ -1,4 +1,4 @@
-//! Where a file has data, and where that data is.
+//! The data ranges of a file, and their places on the device.
 
 use std::ops::Range;
 

@@ -472,7 +472,7 @@ impl File {
         self.named(self.content().shift_range(offset, len, Shift::Insert))
     }
 
-    /// Where the file's data is, in file order.
+    /// The places of the file's data, in file order.
     ///
     /// # Errors
     /// The device or the volume failed.

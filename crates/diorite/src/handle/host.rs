@@ -238,10 +238,10 @@ impl MapBlocks for HostMap {
         let file_end = self.recorded_size().max(size_at_least.unwrap_or(0));
         if offset + len > file_end.next_multiple_of(self.block_size()) {
             // The next write that is not of whole blocks would truncate them.
-            return Err(Error::Unsupported("a file of the host keeps no blocks beyond its end"));
+            return Err(Error::Unsupported("a file of the host cannot keep blocks beyond its end"));
         }
         self.device.reserve_blocks(offset, len).map_err(|source| match source.raw_os_error() {
-            Some(UNSUPPORTED) => Error::Unsupported("the host's filesystem reserves no blocks"),
+            Some(UNSUPPORTED) => Error::Unsupported("the host's filesystem cannot reserve blocks"),
             _ => os("cannot allocate blocks", source),
         })?;
         self.commit(WriteCommit { size_at_least, ..WriteCommit::default() })

@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Options to open a file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use diorite_device::OpenOptions as DeviceOptions;
 use crate::store::map::SyncKind;
 use crate::{BlockDevice, DirectIo, Error, File, HostFile, Owner, RawFile, Result};
 
-/// How a direct file treats an unaligned transfer.
+/// The treatment of an unaligned transfer of a direct file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unaligned {
     /// Reject it ([`Error::InvalidAlignment`]).
@@ -74,7 +74,7 @@ impl Opening {
         if self.sync { Some(SyncKind::All) } else { self.dsync.then_some(SyncKind::Data) }
     }
 
-    /// How the device of a raw or host file is opened.
+    /// The options to open the device of a raw or host file.
     pub(crate) fn device_options(&self) -> DeviceOptions {
         let options = if self.can_write() { DeviceOptions::read_write() } else { DeviceOptions::read_only() };
         if self.direct == DirectIo::Required { options.direct(DirectIo::Required) } else { options }
@@ -95,7 +95,7 @@ impl Opening {
     }
 }
 
-/// How to open a file, in the manner of `std::fs::OpenOptions`. Each source of options opens files of one kind:
+/// Options to open a file, like `std::fs::OpenOptions`. Each source of options opens files of one kind:
 ///
 /// | from | opens |
 /// | --- | --- |
@@ -124,7 +124,7 @@ pub struct OpenOptions<T> {
     pub(crate) opening: Opening,
 }
 
-/// Where files can be created and truncated by path: [`Filesystem`](crate::Filesystem) and [`HostFile`].
+/// Types on which files can be created and truncated by path: [`Filesystem`](crate::Filesystem) and [`HostFile`].
 pub trait Creates: sealed::Sealed {}
 
 impl Creates for HostFile {}
@@ -163,7 +163,7 @@ impl<T> OpenOptions<T> {
         self
     }
 
-    /// How direct I/O treats an unaligned transfer.
+    /// Set the treatment of unaligned transfers by direct I/O.
     pub fn unaligned(mut self, unaligned: Unaligned) -> Self {
         self.opening.unaligned = unaligned;
         self
@@ -206,7 +206,7 @@ impl OpenOptions<HostFile> {
     /// Open the host's file at `path`, with a page cache of 64 MiB.
     ///
     /// # Errors
-    /// What the host says, and [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other.
+    /// The error of the host, and [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other.
     /// [`Error::open_error`] where direct I/O is required and the host's filesystem does not have it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         HostFile::open_with(path.as_ref(), &self.opening)
@@ -217,7 +217,7 @@ impl OpenOptions<RawFile> {
     /// Open an image, a device or another target of `diorite_device::open_target`, with a page cache of 64 MiB.
     ///
     /// # Errors
-    /// What the host says, and [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other.
+    /// The error of the host, and [`InvalidInput`](crate::ErrorKind::InvalidInput) if the options contradict each other.
     pub fn open(&self, target: &str) -> Result<File> {
         RawFile::open_with(target, &self.opening)
     }

@@ -51,7 +51,7 @@ impl File {
         Ok(())
     }
 
-    /// How this handle and its clones make unaligned direct transfers, from the next call on.
+    /// Set the treatment of unaligned direct transfers of this handle and its clones, from the next call on.
     pub fn set_unaligned(&self, unaligned: Unaligned) {
         self.handle.direct.bounces.store(unaligned == Unaligned::Bounce, Ordering::Relaxed);
     }

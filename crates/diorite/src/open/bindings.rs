@@ -123,17 +123,17 @@ impl RawBindings {
             let other = other.strip_prefix(DIRECTORY).unwrap_or(other);
             return Err(match self.target(other) {
                 _ if other == name => "it is the name itself; give the path of the device".to_owned(),
-                Some(device) => format!("it is bound itself; give what it is bound to, {device}"),
+                Some(device) => format!("it is itself a bound name; give its device, {device}"),
                 None => {
-                    "a binding has no raw: and no /dev/raw/ in it; give the paths of the devices".to_owned()
+                    "a binding cannot refer to raw: or /dev/raw/; give the paths of the devices".to_owned()
                 }
             });
         }
         match missing_part(target) {
             Some(part) if part == target => {
-                Err("it is not there; give a file or a device that is".to_owned())
+                Err("it does not exist; give an existing file or device".to_owned())
             }
-            Some(part) => Err(format!("{part} is not there; give files or devices that are")),
+            Some(part) => Err(format!("{part} does not exist; give existing files or devices")),
             None => Ok(()),
         }
     }
@@ -216,14 +216,14 @@ mod tests {
         bindings.bind("raw1", "/dev/null").expect("bound");
         let itself = "it is the name itself; give the path of the device";
         let bound = "it is bound itself; give what it is bound to, /dev/null";
-        let absent = "it is not there; give a file or a device that is";
+        let absent = "it does not exist; give an existing file or device";
         for (target, why) in [
             ("raw:raw3", itself),
             ("/dev/raw/raw3", itself),
             ("raw:/dev/raw/raw3", itself),
             ("raw:raw1", bound),
             ("/dev/raw/raw1", bound),
-            ("raw:raw9", "a binding has no raw: and no /dev/raw/ in it; give the paths of the devices"),
+            ("raw:raw9", "a binding cannot refer to raw: or /dev/raw/; give the paths of the devices"),
             ("/no/such", absent),
             ("such:thing", absent),
             ("/no/such?partition=1", "/no/such is not there; give files or devices that are"),

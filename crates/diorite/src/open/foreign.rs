@@ -12,7 +12,7 @@ use diorite_device::read_unaligned;
 pub struct ForeignFormat {
     /// Its name: "an XFS filesystem".
     pub name: &'static str,
-    /// How to get a volume from it, or why that is not possible.
+    /// The way to get a volume from it, or the reason why that is not possible.
     pub advice: &'static str,
     /// Magic bytes at offsets. One of them identifies the format.
     signs: &'static [(u64, &'static [u8])],

@@ -154,7 +154,7 @@ pub fn is_new_file(spec: &str) -> bool {
     !Path::new(spec).exists() && !has_grammar && split_query(spec).is_none()
 }
 
-/// The files and block devices of the host under a target, as far as its name says.
+/// The files and block devices of the host under a target that its name contains.
 pub fn host_paths(spec: &str) -> Vec<PathBuf> {
     let spec = &*resolved(spec);
     if Path::new(spec).exists() {
@@ -182,7 +182,7 @@ pub enum TargetKind {
     Assembled,
 }
 
-/// The kind of a target, as far as its name says.
+/// The kind of a target, from its name.
 pub fn kind_of_target(spec: &str) -> TargetKind {
     let spec = &*resolved(spec);
     if Path::new(spec).exists() {
@@ -238,7 +238,7 @@ impl<'a> Joined<'a> {
         Self { targets: &list[..end], query: list[end..].strip_prefix('?').unwrap_or_default() }
     }
 
-    /// Where the last part of a target's query begins, if it belongs to the whole.
+    /// The start of the last part of a target's query, if it belongs to the whole target.
     fn query_at(target: &str, is_last: bool) -> Option<usize> {
         const WHOLE_KEYS: [&str; 2] = ["chunk", "volume"];
         let at = target.rfind('?').filter(|_| !Path::new(target).exists())?;
@@ -271,7 +271,7 @@ fn is_key(parameter: &str, keys: &[&str]) -> bool {
     keys.contains(&key)
 }
 
-/// How several devices become one.
+/// The combination of several devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JoinKind {
     Striped { chunk_bytes: u64 },
@@ -292,7 +292,7 @@ fn joined_list(spec: &str) -> Option<(JoinKind, &str)> {
     JOINS.into_iter().find_map(|(name, kind)| spec.strip_prefix(name).map(|list| (kind, list)))
 }
 
-/// Where the target ends in `TARGET:/path`: at the first `:/` that is not part of a scheme. Each of several joined targets may have a
+/// The end of the target in `TARGET:/path`: at the first `:/` that is not part of a scheme. Each of several joined targets may have a
 /// scheme.
 pub fn end_of_target(name: &[u8]) -> Option<usize> {
     let after = |schemes: &[&str], at: usize| {

@@ -8,7 +8,7 @@ use crate::store::backing::BackingStore;
 use crate::store::map::{SyncKind, WriteCommit};
 use crate::{Result, SetTime};
 
-/// How the data of a synchronous write becomes durable.
+/// The method that makes the data of a synchronous write durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
     /// Its bios carried FUA, where the device has that.

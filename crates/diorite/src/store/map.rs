@@ -40,7 +40,7 @@ pub(crate) struct Mapping {
     pub offset: u64,
     /// Length in bytes, at least one block.
     pub len: u64,
-    /// What it is.
+    /// The kind of the range.
     pub kind: MappingKind,
 }
 

@@ -6,7 +6,7 @@ use diorite_block::sync::{Mutex, Rank};
 
 use crate::{Result, Timestamp};
 
-/// Who sets the modification time of a file whose content changes.
+/// The owner of the modification time of a file whose content changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentTimes {
     /// Each write.

@@ -19,7 +19,7 @@ use crate::store::map::{MapBlocks, Mapping, MappingKind, WriteCommit};
 use crate::store::reservation::Reservation;
 use crate::{Error, Result};
 
-/// How far a mapping is looked up beyond the current part, where more parts follow. This saves a walk for each part.
+/// The distance that a look-up of a mapping extends beyond the current part if more parts follow. This saves a walk for each part.
 const READ_MORE: u64 = 4 << 20;
 
 /// The source of a part of a read.

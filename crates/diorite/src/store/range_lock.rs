@@ -50,7 +50,7 @@ pub(crate) fn defer_wakers<T>(wakers: &mut Vec<Waker>, body: impl FnOnce() -> T)
     result
 }
 
-/// How a range is locked.
+/// The mode of a range lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMode {
     /// Beside other shared holders.

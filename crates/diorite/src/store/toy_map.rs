@@ -1,5 +1,5 @@
-//! The simplest map there is, for tests: blocks in a table, on a device full of garbage, so that a block that
-//! becomes readable without having been written is seen at once.
+//! The simplest possible map, for tests: blocks in a table, on a device full of garbage, so that a block that
+//! becomes readable before it is written is detected at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! An open volume: options, life cycle, and the operations on paths.
 //!
-//! Where it sits: the front door of the library. Each operation on a path resolves it (`resolve.rs`) and calls the node that
-//! it finds (`node.rs`); errors carry the path.
+//! Where it sits: the entry point of the library. Each operation on a path resolves it (`resolve.rs`) and calls the node that
+//! it finds (`node.rs`). Errors have the path.
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
@@ -25,7 +25,7 @@ use crate::{
 use diorite_ext::{AllocationPolicy, Clock, ReservedBlocks};
 use diorite_scheduler::ScheduledDevice;
 
-/// How to open a filesystem.
+/// Options to open a filesystem.
 #[derive(Clone, Debug)]
 pub struct FilesystemOptions {
     volume: VolumeOptions,
@@ -137,7 +137,7 @@ impl FilesystemOptions {
         self
     }
 
-    /// Which thread writes dirty pages back.
+    /// The thread that writes back dirty pages.
     #[must_use]
     pub fn write_back(mut self, write_back: WriteBack) -> Self {
         self.engine.write_back = write_back;
@@ -173,7 +173,7 @@ impl FilesystemOptions {
         Self { scheduler: Some(kind), ..self }
     }
 
-    /// Who sets the modification time of a written file: the write, by default, or a caller with a cache of its own
+    /// The owner of the modification time of a written file: the write, by default, or a caller with a cache of its own
     /// ([`NodeRef::set_attributes`]), such as a mount's kernel.
     #[must_use]
     pub fn content_times(mut self, content_times: ContentTimes) -> Self {
@@ -198,7 +198,7 @@ impl FilesystemOptions {
         let target = target.as_ref();
         let Some(spec) = target.to_str() else {
             return Err(Error::InvalidArgument(
-                "the name of an image must be text in UTF-8; rename it, or make a link to it",
+                "the name of an image must be UTF-8; rename the image, or make a link to it",
             )
             .at(target));
         };

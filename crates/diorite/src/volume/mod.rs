@@ -1,6 +1,6 @@
 //! An open volume: paths, names, nodes, the mapping of files, and its threads.
 //!
-//! Where it sits: at the top, over the handles and contents of its files.
+//! Where it sits: at the top, above the handles and contents of its files.
 
 pub(crate) mod create;
 pub(crate) mod ext_map;

@@ -1,6 +1,6 @@
 //! Names made, removed and renamed by path, with the rules of POSIX for the end of a path.
 //!
-//! Where it sits: beside `filesystem.rs`, on top of `resolve.rs`. `tests/it/names_like_the_kernel.rs` holds it against the host.
+//! Where it sits: beside `filesystem.rs`, above `resolve.rs`. `tests/it/names_like_the_kernel.rs` compares it with the host.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

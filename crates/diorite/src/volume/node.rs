@@ -3,7 +3,7 @@
 //! Where it sits: between the path API (`filesystem.rs`) and the table of nodes (`nodes.rs`).
 //!
 //! Interface: a [`NodeRef`] keeps its inode alive: it outlives its last name until the last `NodeRef` and [`File`](crate::File) of it is
-//! dropped, as a mount's `forget` wants it.
+//! dropped, as a mount's `forget` requires.
 
 use std::sync::Arc;
 

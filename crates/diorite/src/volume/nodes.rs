@@ -130,7 +130,7 @@ impl Shard {
         Some(slot.node)
     }
 
-    /// A node of the table has no users any more; returns those that are evicted for it.
+    /// A node of the table no longer has users; returns the nodes that are evicted for it.
     fn rest(&mut self, node: &Arc<Node>) -> [Option<Arc<Node>>; EVICTED_MAX] {
         let evicted = self.evict();
         self.make_idle(Arc::clone(node));

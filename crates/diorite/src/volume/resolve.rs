@@ -16,7 +16,7 @@ use crate::{Error, FileKind, Result};
 /// As many links as Linux follows.
 const LINKS_MAX: u32 = 40;
 
-/// How a path ends.
+/// The end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastName {
     /// With a name that can be made, removed and renamed.
@@ -46,9 +46,9 @@ impl LastName {
 pub(crate) struct Resolved<'p> {
     /// The directory of the last name.
     pub(crate) directory: Arc<Inode>,
-    /// How the path ends, links followed.
+    /// The end of the path, with links followed.
     pub(crate) last: LastName,
-    /// The last name; empty where it is none.
+    /// The last name; empty if there is none.
     pub(crate) name: Cow<'p, [u8]>,
     /// The inode of that name, if it was looked up and exists.
     pub(crate) inode: Option<Arc<Inode>>,
@@ -66,7 +66,7 @@ enum Step<'p> {
 /// The treatment of the last name of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AtLast {
-    /// Look it up. A trailing slash follows a link, and wants a directory.
+    /// Look it up. A trailing slash follows a link, and requires a directory.
     LookUp,
     /// Look it up, and follow a symbolic link.
     Follow,

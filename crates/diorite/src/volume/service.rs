@@ -3,7 +3,7 @@
 //! Where it sits: beside the table of nodes. The threads start when the volume is opened for writing, through `diorite_block::sync`, so that a
 //! simulation runs them too, and end with the volume.
 //!
-//! The commit timer commits changes at the age of the commit interval, also without further calls. It waits in the volume, without
+//! The commit timer commits changes when they are as old as the commit interval, also without further calls. It waits in the volume, without
 //! waking while nothing has changed. The heartbeat renews the mark that tells other hosts that the volume is open here (feature `mmp`):
 //! it calls [`Volume::mmp_tick`] when that is due.
 

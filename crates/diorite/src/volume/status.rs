@@ -14,7 +14,7 @@ pub struct FilesystemStatus {
     pub volume: VolumeStatus,
 }
 
-/// How full the page cache is, in bytes.
+/// The use of the page cache, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheUse {
     /// Bytes of the cache.

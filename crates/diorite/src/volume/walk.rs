@@ -1,4 +1,4 @@
-//! Walking and removing a tree of directories that may not be one.
+//! Walks over directories, and their recursive removal, also if they form no tree.
 //!
 //! Where it sits: under [`Filesystem::walk`] and [`Filesystem::remove_dir_all`]. A directory of a sound volume has
 //! one name. On a damaged or hostile volume it may have several, also below itself, so that a naive walk would never

@@ -1,4 +1,4 @@
-//! Content of a target that a new volume, or a test that writes, would destroy.
+//! Content of a target that a new volume or a writing test would destroy.
 //!
 //! Where it sits: above the device crate, which knows partition tables, arrays and foreign formats, and the volume,
 //! which knows its own. Every caller that overwrites a target checks it here first: the command line, and

@@ -1,4 +1,4 @@
-//! Space that is given to a file, and taken from it, without writing data: allocate, zero, punch.
+//! Space that a file gets or loses without a write of data: allocate, zero, punch.
 
 use crate::common;
 use common::{assert_clean, assert_device_clean, open_memory, pattern};

@@ -1,4 +1,4 @@
-//! Direct transfers as futures: who drives them, who waits for whom, and what a dropped one leaves behind.
+//! Direct transfers as futures: the threads that reap, the order of waiting futures, and dropped futures.
 
 use crate::common;
 use std::future::{Future, poll_fn};

@@ -1,4 +1,4 @@
-//! Futures on a simulated disk, in shuffled order: results are those of a model, whatever is dropped and whenever.
+//! Futures on a simulated disk, in shuffled order and dropped at random: results are those of a model.
 
 use std::collections::BTreeSet;
 use std::future::Future;

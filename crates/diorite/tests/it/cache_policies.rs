@@ -1,5 +1,5 @@
-//! What the page cache promises of itself, seen from outside through `Stats`: a scan does not flush what is used, read-ahead follows the
-//! reader, and write-back keeps dirty pages within bounds.
+//! Policies of the page cache, seen from outside through `Stats`: a scan does not evict pages in use, readahead follows the
+//! reader, and writeback limits the number of dirty pages.
 
 use crate::common;
 use std::io::IoSliceMut;

@@ -1,4 +1,4 @@
-//! A volume that is closed while other threads end what they did on it.
+//! A volume that is closed while other threads finish their operations on it.
 
 use crate::common;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! A volume without calls commits what it has, at the commit interval, and its dirty pages.
+//! A volume without calls commits its changes at the commit interval, and writes back its dirty pages.
 
 use crate::common;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! New images: made whole, or not at all.
+//! New images are complete, or do not exist.
 
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{Access, ErrorKind, Filesystem, FilesystemOptions};

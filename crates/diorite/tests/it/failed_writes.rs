@@ -1,5 +1,5 @@
 //! ARCHITECTURE invariant 9, with an error at every write and flush of a workload in turn: metadata latches the volume, data is reported to the
-//! call that needs it on the device, and the next one writes it.
+//! call that needs it on the device, and the next such call writes it.
 
 use crate::common;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A forked child has none of its parent's threads: a volume or a file that it uses or drops waits for none of them. And it has a copy of
-//! what its parent has not written yet: dropped there, it is not written.
+//! A forked child has none of its parent's threads: a volume or a file that it uses or drops waits for none of them. It has a copy of
+//! its parent's unwritten data, and does not write this copy when it is dropped.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

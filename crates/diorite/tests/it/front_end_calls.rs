@@ -1,4 +1,4 @@
-//! What a mount and other front ends need beside the calls of programs: files without names, masks, access times, privileges.
+//! Calls for mounts and other front ends: files without names, masks, access times, privileges.
 
 use crate::common;
 use std::sync::Arc;

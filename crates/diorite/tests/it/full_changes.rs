@@ -1,4 +1,4 @@
-//! Changes of files on a volume without a free block: what is accepted is kept, and what gives blocks back works.
+//! Changes of files on a volume without a free block: accepted data is kept, and calls that free blocks succeed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

@@ -1,5 +1,5 @@
-//! Many threads fill a volume at once, through the cache and directly, in rows and at random places, while others make and
-//! remove names. Where space ends a write says so; what a write accepted is never lost (ARCHITECTURE invariant 5).
+//! Many threads fill a volume at once, through the cache and directly, in order and at random offsets, while other threads make and
+//! remove names. A write without space fails with ENOSPC, and accepted data is never lost (ARCHITECTURE invariant 5).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

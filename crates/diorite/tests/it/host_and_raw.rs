@@ -1,4 +1,4 @@
-//! Files of the host and whole devices: the same file, the same promises, on another mapping.
+//! Files of the host and whole devices: the same calls and guarantees as for a file of a volume, with another mapping.
 
 use crate::common;
 use std::io::{IoSlice, IoSliceMut};

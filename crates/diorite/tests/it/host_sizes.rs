@@ -1,4 +1,4 @@
-//! The size of a host's file: what was written, not what the device's blocks make of it, whatever runs beside it.
+//! The size of a host file is that of the written data, not a multiple of the device's blocks, also with concurrent calls.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

@@ -1,5 +1,5 @@
-//! Files whose content is in their inode: read as others, moved out by the first direct write or whatever needs blocks, and changed where
-//! they are by what needs none.
+//! Files whose content is in their inode: read as other files, moved out by the first direct write or change that needs blocks, and changed
+//! in the inode by other changes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "the tree that mke2fs copies")]
 

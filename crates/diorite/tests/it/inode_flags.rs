@@ -1,4 +1,4 @@
-//! What the flags of an inode (`chattr +i`, `+a`) forbid, and what they must not: data that was accepted before is not lost.
+//! Flags of inodes (`chattr +i`, `+a`): they forbid later changes, and data accepted before is not lost.
 
 use crate::common;
 use std::io::Write as _;

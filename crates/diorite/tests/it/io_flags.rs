@@ -1,4 +1,4 @@
-//! Reads and writes with flags (`IoFlags`), and a handle whose way to the device is switched while it is used.
+//! Reads and writes with flags (`IoFlags`), and a handle that is switched between buffered and direct I/O while it is used.
 
 use crate::common;
 use std::io::{IoSlice, IoSliceMut};

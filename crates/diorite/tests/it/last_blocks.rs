@@ -1,5 +1,5 @@
-//! The last blocks of a volume: a write says that there is no space only when there is none, though promises are made for the worst
-//! case and several threads make them.
+//! The last blocks of a volume: a write fails with ENOSPC only if no block is free, although reservations cover the worst
+//! case and several threads reserve.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! Full volumes, failing devices, small memory, misaligned arguments: clear errors, and nothing worse.
+//! Full volumes, failing devices, small memory, misaligned arguments: clear errors, and no other harm.
 
 use crate::common;
 use std::io::IoSliceMut;

@@ -1,4 +1,4 @@
-//! Many inodes in use at once, as a mount has them: each costs what the first did.
+//! Many inodes in use at once, as in a mount: the cost of each is that of the first.
 
 use crate::common;
 use std::time::Duration;

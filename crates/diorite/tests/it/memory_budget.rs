@@ -1,4 +1,4 @@
-//! The memory of a volume with many more files than fit its budget: as much as the option says, allocator and all.
+//! The memory of a volume with many more files than fit its budget: it stays below the option, including the allocator's overhead.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "the test reads /proc")]
 

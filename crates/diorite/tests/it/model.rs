@@ -1,4 +1,4 @@
-//! Random operations of several threads on several files of one volume against vectors of bytes; the volume is closed, judged by
+//! Random operations of several threads on several files of one volume against vectors of bytes; the volume is closed, checked by
 //! `e2fsck -fn` and opened again in between (ARCHITECTURE invariants 2, 5, 6).
 
 use crate::common;

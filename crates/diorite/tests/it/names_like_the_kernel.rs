@@ -1,5 +1,5 @@
 //! Random operations on paths, here and on a directory of the host: each gives the same result or the same error number,
-//! and the trees are equal in the end. Trailing slashes, `.`, `..`, links of all kinds and to nowhere are among the paths.
+//! and the trees are equal at the end. The paths include trailing slashes, `.`, `..`, links of all kinds and dangling links.
 
 use crate::common;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
-//! ARCHITECTURE invariant 1 seen from outside: the addresses that the kernel is given are those of the caller's memory.
+//! ARCHITECTURE invariant 1 seen from outside: the addresses that the kernel gets are those of the caller's memory.
 //!
 //! [`transfers`] is an ordinary test that writes and reads directly. The other tests run it again as a process of its own, where
-//! it tells the addresses of its buffers, and look at what the kernel was given: with threads, the arguments of the
+//! it prints the addresses of its buffers. They compare these with the addresses that the kernel got: with threads, the arguments of the
 //! system calls (strace); with `io_uring`, the submission entries in the memory that process and kernel share.
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! Memory that panics when a queue asks it for its bytes: the caller hears of it, and the queue and the range of the file can be used.
+//! Memory that panics when a queue requests its bytes: the panic reaches the caller, and the queue and the range of the file can be used.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

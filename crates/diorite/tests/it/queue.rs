@@ -1,4 +1,4 @@
-//! Transfers in flight: what is submitted takes effect as one would expect of calls, whatever their order of completion.
+//! Transfers in flight take effect in the order of submission, whatever their order of completion.
 
 use crate::common;
 use std::sync::atomic::Ordering::SeqCst;

@@ -1,4 +1,4 @@
-//! What was submitted happens, whatever else the caller's next call finds.
+//! A submitted transfer is executed, whatever the caller's next call returns.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

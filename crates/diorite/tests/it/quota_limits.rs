@@ -1,4 +1,4 @@
-//! Hard limits of a quota file hold where that was asked for, for writes of any kind, new inodes and inodes that change hands.
+//! Hard limits of a quota file are enforced if requested, for writes of any kind, new inodes and changes of owner.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! What may follow at once: opening again what was just closed, and a sync beside removals.
+//! Calls right after a close: opening the same file again, and a sync beside removals.
 
 #![allow(clippy::disallowed_methods, reason = "a file of the host")]
 
@@ -42,7 +42,7 @@ fn what_was_just_closed_can_be_opened_again() {
     }
 }
 
-/// A sync listed the files and then wrote them back: one that was removed in between failed it, "the file was removed meanwhile".
+/// A sync listed the files and then wrote them back: one that was removed in between failed it, "the file was removed in the meantime".
 #[test]
 fn a_sync_beside_removals_succeeds() {
     let filesystem = open_memory(64, &MkfsOptions::default(), &FilesystemOptions::new());

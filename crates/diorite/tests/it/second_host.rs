@@ -1,4 +1,4 @@
-//! A volume with multi-mount protection is kept by the host that has it open, also while nothing is done with it.
+//! A volume with multi-mount protection belongs to the host that has it open, also while the host is idle.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! Holes and data as `lseek` returns them, of what is on the device and of what waits in the cache.
+//! Holes and data as `lseek` returns them, for data on the device and for dirty data in the cache.
 
 use crate::common;
 use common::{open_memory, pattern};

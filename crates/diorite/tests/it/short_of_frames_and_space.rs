@@ -1,4 +1,4 @@
-//! Buffered writes where frames of the cache or blocks of the volume are short (ARCHITECTURE invariant 9).
+//! Buffered writes with too few frames of the cache or blocks of the volume (ARCHITECTURE invariant 9).
 
 use crate::common;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Many small files: what is read together must not be more than is asked for soon, and never what was there before.
+//! Many small files: files that are read together are needed soon, and never stale.
 
 use crate::common;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Space: what a buffered write is promised before its blocks are chosen, and which blocks are chosen.
+//! Space: reservations of buffered writes, and the choice of their blocks.
 
 use crate::common;
 use common::memory_volume;

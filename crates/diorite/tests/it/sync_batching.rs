@@ -1,4 +1,4 @@
-//! Syncs that come together share a commit, and one that comes alone does not wait for others: in virtual time.
+//! Concurrent syncs share a commit, and a single sync does not wait for others (in virtual time).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a sync writes, counted at the device: the data that it needs, and the metadata of the transaction that leads to it.
+//! The writes of a sync, counted at the device: the data of the file, and the metadata of the transaction that refers to it.
 
 use crate::common;
 use std::sync::Arc;

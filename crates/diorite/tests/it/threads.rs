@@ -1,6 +1,6 @@
-//! Many threads make, write, rename, link and remove names that all of them use, in the same directories, directly and through
-//! the cache; then every block that is left is one that was written as a whole (ARCHITECTURE invariants 2 and 5), and e2fsck
-//! finds nothing.
+//! Many threads make, write, rename, link and remove the same names in the same directories, directly and through
+//! the cache. At the end every remaining block was written as a whole (ARCHITECTURE invariants 2 and 5), and e2fsck
+//! finds no problem.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

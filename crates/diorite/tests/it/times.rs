@@ -1,4 +1,4 @@
-//! Times: what `stat` shows changes with the file and not with write-back, and is what the inode holds.
+//! Times: `stat` shows the inode's times, which change with the file and not with writeback.
 
 use crate::common;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

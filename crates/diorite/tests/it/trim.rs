@@ -1,4 +1,4 @@
-//! Free space that the device is told of: all of it that is asked for, and nothing else; beside threads that write.
+//! Discards of free space: all free space of the range and no other space, also beside threads that write.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

@@ -1,7 +1,7 @@
-//! Views (`File::view`): what a view shows is the file at one moment, and nothing waits for it (ARCHITECTURE invariant 2).
+//! Views (`File::view`): a view shows the file at one moment, and no call waits for it (ARCHITECTURE invariant 2).
 //!
-//! A view held its range while the caller's closure ran: with a writer waiting, a read inside never ended, and neither did anything that
-//! takes the range alone, with one thread.
+//! A view held its range while the caller's closure ran: with a writer waiting, a read in the closure never ended, and neither did a call that
+//! locks the range exclusively, with one thread.
 
 use crate::common;
 use std::sync::mpsc;

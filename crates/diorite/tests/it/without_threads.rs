@@ -1,4 +1,4 @@
-//! A process that can start no thread for a while, by a limit on its address space: alone in this program, as the limit is the process's.
+//! A process that cannot start threads for a while, because of a limit on its address space. The test runs alone in its process, which has the limit.
 
 use crate::common;
 use std::sync::mpsc::channel;

@@ -1,4 +1,4 @@
-//! What holds on every way to write: what was made durable survives, what was truncated does not come back, errors keep their name.
+//! Guarantees of every kind of write: durable data survives, truncated data does not return, errors keep their kind.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

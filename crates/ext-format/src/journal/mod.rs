@@ -1,7 +1,7 @@
 //! The blocks of the journal (jbd2).
 //!
-//! Where it sits: below replay and commit; everything that is read from or written into the log is taken apart and
-//! put together here. All numbers are big-endian. Source: the kernel's documentation of ext4, "Journal (jbd2)".
+//! Where it sits: below replay and commit. Everything that is read from or written to the log is parsed and
+//! serialised here. All numbers are big-endian. Source: the kernel's documentation of ext4, "Journal (jbd2)".
 //!
 //! On disk: journal block 0 holds the journal superblock in its first 1024 bytes. A transaction is any number of
 //! descriptor blocks, each followed by the blocks it describes, and revoke blocks, and ends with a commit block.

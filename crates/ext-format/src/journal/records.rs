@@ -39,7 +39,7 @@ pub struct Tag {
     pub checksum: u32,
 }
 
-/// How the log's blocks are laid out: depends on the features only.
+/// The layout of the log's blocks, which depends only on the features.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordLayout {
     block_size: usize,

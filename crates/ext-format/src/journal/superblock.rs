@@ -23,7 +23,7 @@ pub struct JournalSuperblock {
     pub first: u32,
     /// First transaction expected in the log.
     pub sequence: u32,
-    /// Where the log starts; 0 when there is nothing to replay.
+    /// The start of the log; 0 if there is nothing to replay.
     pub start: u32,
     /// Set by a kernel that aborted the journal.
     pub errno: i32,
@@ -176,7 +176,7 @@ impl JournalSuperblock {
         if block + 1 >= self.end() { self.first } else { block + 1 }
     }
 
-    /// How the log's blocks are laid out under this superblock's features.
+    /// The layout of the log's blocks for this superblock's features.
     pub fn layout(&self, block_size: u64) -> RecordLayout {
         RecordLayout::new(block_size as usize, self.incompat, self.uuid)
     }

@@ -217,12 +217,12 @@ pub struct QuotaEntry {
 }
 
 impl QuotaEntry {
-    /// Whether so many bytes are above the soft limit.
+    /// Whether this number of bytes is above the soft limit.
     pub fn is_above_space(&self, bytes: u64) -> bool {
         self.space_soft_kib > 0 && bytes > self.space_soft_kib.saturating_mul(1024)
     }
 
-    /// Whether so many inodes are above the soft limit.
+    /// Whether this number of inodes is above the soft limit.
     pub fn is_above_inodes(&self, inodes: u64) -> bool {
         self.inodes_soft > 0 && inodes > self.inodes_soft
     }

@@ -13,7 +13,7 @@ use crate::{le32, put};
 /// A block of a quota file.
 pub type QuotaBlock = [u8; BLOCK_SIZE];
 
-/// Where the blocks of a quota file are.
+/// The blocks of a quota file.
 pub trait QuotaBlocks {
     /// Why they cannot be read or written.
     type Error;
@@ -27,7 +27,7 @@ pub trait QuotaBlocks {
     /// # Errors
     /// They cannot be written.
     fn write(&mut self, block: u32, bytes: &QuotaBlock) -> Result<(), Self::Error>;
-    /// Make the file at least so many blocks long; new ones are zero.
+    /// Make the file at least this number of blocks long; new blocks are zero.
     ///
     /// # Errors
     /// There is no space.
@@ -36,16 +36,16 @@ pub trait QuotaBlocks {
     fn corrupt(&self, what: &'static str) -> Self::Error;
 }
 
-/// Where an entry is.
+/// The place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// Block of entries.
     pub block: u32,
-    /// Which entry of it.
+    /// The index of the entry in the block.
     pub index: usize,
 }
 
-/// How far the tree leads to a number.
+/// The part of the path to a number that exists in the tree.
 enum TreePath {
     /// To this block of entries.
     Entries(u32),

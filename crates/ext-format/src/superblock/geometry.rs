@@ -1,4 +1,4 @@
-//! Where groups, their superblock backups and descriptors, and inodes are: arithmetic on a superblock's numbers.
+//! The places of groups, their superblock backups and descriptors, and inodes, computed from a superblock's numbers.
 
 use zerocopy::byteorder::little_endian::U32;
 
@@ -13,7 +13,7 @@ pub struct Layout {
     pub block_size: BlockSize,
     /// Blocks of the volume.
     pub blocks_count: u64,
-    /// Where group 0 starts.
+    /// The start of group 0.
     pub first_data_block: u64,
     /// Blocks of every group but the last.
     pub blocks_per_group: u32,
@@ -33,7 +33,7 @@ pub struct Layout {
     pub desc_size: u16,
     /// Blocks kept for the growth of the descriptors.
     pub reserved_gdt_blocks: u16,
-    /// Which groups have backups.
+    /// The groups with backups.
     pub backups: BackupRule,
     /// With `meta_bg`: the first meta group.
     pub first_meta_group: Option<u32>,
@@ -41,7 +41,7 @@ pub struct Layout {
     pub groups_per_flex: u32,
 }
 
-/// Which groups have a copy of the superblock and of the descriptors.
+/// The groups with a copy of the superblock and of the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupRule {
     /// All.
@@ -52,7 +52,7 @@ pub enum BackupRule {
     Named([u32; 2]),
 }
 
-/// Where an inode is.
+/// The place of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeLocation {
     /// Its group.
@@ -166,7 +166,7 @@ impl Layout {
         FsBlock(SUPERBLOCK_OFFSET / self.block_size.bytes())
     }
 
-    /// Where the superblock is in that block.
+    /// The offset of the superblock in that block.
     pub fn superblock_start(&self) -> usize {
         (SUPERBLOCK_OFFSET % self.block_size.bytes()) as usize
     }
@@ -259,7 +259,7 @@ impl Layout {
             as u32
     }
 
-    /// Where an inode is; an error for a number that no inode has.
+    /// The place of an inode; an error for a number that no inode has.
     ///
     /// # Errors
     /// `Corrupt`, with the number.

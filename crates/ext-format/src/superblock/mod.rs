@@ -319,7 +319,7 @@ impl Superblock {
         until_nul(&self.raw.volume_name)
     }
 
-    /// Where it was mounted last, up to the first NUL.
+    /// The last mount point, up to the first NUL.
     pub fn last_mounted(&self) -> &[u8] {
         until_nul(&self.raw.last_mounted)
     }

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
-/// Where the first one is on the volume.
+/// The offset of the first one on the volume.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// The number that marks one.
 pub const MAGIC: u16 = 0xef53;

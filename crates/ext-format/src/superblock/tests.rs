@@ -1,4 +1,4 @@
-//! Sound superblocks come back whole, and others are rejected with the name of the feature.
+//! Sound superblocks survive a round trip, and others are rejected with the name of the field or feature.
 
 use zerocopy::FromZeros;
 

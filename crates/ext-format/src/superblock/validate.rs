@@ -190,7 +190,7 @@ impl Superblock {
             let number = raw.orphan_file_inum.get();
             inode("s_orphan_file_inum", number)?;
             if number < first {
-                return bad("s_orphan_file_inum", number, "it is no inode for files");
+                return bad("s_orphan_file_inum", number, "it is not an inode for files");
             }
         }
         if self.features.has_incompat(Incompat::MMP) {

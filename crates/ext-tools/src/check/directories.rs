@@ -266,7 +266,7 @@ impl DirectoryCheck<'_, '_> {
     fn check_kind(&mut self, place: BlockPlace<'_>, entry: &RawEntry<'_>, kind: Option<FileKind>) {
         let stored = self.volume.superblock.features().has_incompat(Incompat::FILETYPE);
         let due = kind.filter(|_| stored).map_or(0, kind_code);
-        // Kind 0 says nothing, which is allowed everywhere.
+        // Kind 0 means unknown, which is always allowed.
         if entry.kind_code != due && entry.kind_code != 0 {
             let what =
                 format!("entry {:?} has file type {}, should be {due}", text(entry.name), entry.kind_code);

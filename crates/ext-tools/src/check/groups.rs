@@ -90,7 +90,7 @@ impl<'c, 'd> GroupCheck<'c, 'd> {
         }
     }
 
-    /// The block that says which host has the volume open.
+    /// The block that names the host that has the volume open.
     fn check_mmp(&mut self) -> Result<()> {
         let Some(block) = self.volume.superblock.mmp_block() else { return Ok(()) };
         self.take(Location::VOLUME, block, 1);

@@ -1,4 +1,4 @@
-//! The hash tree of an indexed directory, as far as a check needs it: which leaf may hold which hashes.
+//! The hash tree of an indexed directory, as far as a check needs it: the range of hashes of each leaf.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a hash belongs here. A successor's odd first hash says that equal hashes cross the border.
+    /// Whether a hash belongs here. If a successor's first hash is odd, equal hashes cross the border.
     pub(super) fn holds(self, hash: u32) -> bool {
         hash >= self.first & !1
             && self.next.is_none_or(|next| if next & 1 == 1 { hash <= next & !1 } else { hash < next })

@@ -1,7 +1,7 @@
 //! Checks a volume without writing to it, and reports problems with their location.
 //!
 //! The order is that of e2fsck: first the group descriptors (`groups`), then each inode and its blocks
-//! (`inodes`, `claim`, `xattrs`), then each directory (`directories`, `index`), then whether names lead everywhere (`links`), then
+//! (`inodes`, `claim`, `xattrs`), then each directory (`directories`, `index`), then connectivity and link counts (`links`), then
 //! bitmaps and counts (`bitmaps`). Each part relies only on structures that the parts before it verified.
 //!
 //! Invariants:

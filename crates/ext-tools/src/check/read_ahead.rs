@@ -1,4 +1,4 @@
-//! The blocks that the check of an inode reads, as far as the inode itself names them.
+//! The blocks that the check of an inode reads, if the inode itself names them.
 //!
 //! Where it sits: before `inodes.rs`, which reads the blocks of many inodes at once. It only predicts: a block that is missing here is
 //! read when it is needed, and a block that is not needed costs its part of a long transfer.

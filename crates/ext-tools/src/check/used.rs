@@ -95,7 +95,7 @@ pub(super) struct InodeNote {
     pub(super) used: bool,
     /// Needs no name: reserved, or the value of an attribute, or removed while open.
     pub(super) nameless: bool,
-    /// Links as the inode says.
+    /// The link count of the inode.
     pub(super) links: u16,
     /// Links found.
     pub(super) found: u32,

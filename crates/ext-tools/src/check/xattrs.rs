@@ -53,7 +53,7 @@ pub(super) struct Xattrs {
     blocks: HashMap<u64, XattrBlock>,
     /// Inodes that hold values of attributes, and how often they are used; 0 for those of Lustre, which do not count that.
     value_inodes: HashMap<u32, u64>,
-    /// Inodes whose flag says that they hold a value.
+    /// Inodes with the flag of a value inode.
     pub(super) value_holders: BTreeSet<u32>,
     /// Encryption policies of inodes that have one.
     pub(super) policies: HashMap<u32, Box<[u8]>>,

@@ -1,11 +1,11 @@
 //! Makes a new ext2, ext3 or ext4 volume on a device.
 //!
 //! `options` has the request, `plan` turns it into the numbers of a superblock, `tables` places bitmaps and inode tables,
-//! `content` makes the first files, `writer` and `heads` of this crate move it all to the device.
+//! `content` makes the first files, `writer` and `heads` of this crate write everything to the device.
 //!
 //! Invariants:
 //! 1. The same options on devices of one size give the same bytes, if UUID, hash seed and time are given.
-//! 2. The primary superblock is written last, after a flush: a volume that was not finished is none.
+//! 2. The primary superblock is written last, after a flush, so an incomplete volume is not recognised as a volume.
 //! 3. The device zeroes blocks where it can: the cost grows with the content of the volume, not with its size.
 
 mod content;
@@ -61,7 +61,7 @@ pub enum MkfsError {
         name: String,
     },
     /// A feature that is known but cannot be made here.
-    #[error("feature {names} is not supported here: leave it out, or use mke2fs")]
+    #[error("feature {names} is not supported: leave it out, or use mke2fs")]
     CannotMake {
         /// Names of the features.
         names: String,
@@ -128,7 +128,7 @@ pub enum MkfsError {
         cure: &'static str,
     },
     /// The system gave no random numbers for the UUID.
-    #[error("the system has no random numbers for a UUID: give one (-U)")]
+    #[error("the system has no random numbers for a UUID: give a UUID (-U)")]
     NoRandomness,
     /// The requested numbers give a superblock that is not valid.
     #[error("the superblock would not be valid: {0}: change block size, inode size or the number of inodes")]

@@ -1,7 +1,7 @@
 //! Space that a tree needs on a volume, before the volume is made.
 //!
-//! Mappings, attributes and indexes of directories depend on how the tree is written. The lower bound does not count them, the upper one
-//! counts the most that they can take where nothing else is written meanwhile.
+//! Mappings, attributes and indexes of directories depend on how the tree is written. The lower bound does not count them. The upper bound
+//! counts the most that they can take if nothing else is written in the meantime.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! The numbers of the superblock, from options and the device's size: block size, groups, inodes, space for growth.
 //!
 //! The arithmetic is that of e2fsprogs (`ext2fs_initialize`), so that the same arguments give the same geometry: inodes fill the
-//! blocks of their tables, and a last group too small to be of use is left out.
+//! blocks of their tables, and a last group that is too small is left out.
 
 use zerocopy::FromZeros;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};

@@ -1,4 +1,4 @@
-//! What mkfs makes is clean for e2fsck, and has the geometry that mke2fs gives for the same arguments.
+//! Volumes made by mkfs are clean for e2fsck, and have the geometry that mke2fs chooses for the same arguments.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,6 +1,6 @@
-//! Blocks for an operation, and reclaim when they are short.
+//! Blocks for an operation, and reclaim if there are too few.
 //!
-//! Where it sits: over the allocator, which knows what is free now. Blocks that files keep as their windows, and blocks that were
+//! Where it sits: above the allocator, which knows which blocks are free now. Blocks in the windows of files, and blocks that were
 //! freed by a transaction that is not durable, become free after a step that needs the log.
 
 use crate::allocate::{Allocator, Reach};

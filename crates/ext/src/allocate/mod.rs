@@ -1,4 +1,4 @@
-//! Which blocks and inodes are free, and which to take.
+//! Free blocks and inodes, and the choice among them.
 //!
 //! Each group has a bitmap on disk and, once it is allocated from, [`bits::Bits`] in memory that are *busy*: in
 //! use on disk, reserved for data in flight, kept for a file's next blocks, or freed by a transaction that is not durable.

@@ -1,4 +1,4 @@
-//! Access to the blocks that are reserved for the superuser (`mke2fs -m`).
+//! Access to the blocks that are reserved for root (`mke2fs -m`).
 
 use std::cell::Cell;
 use std::marker::PhantomData;

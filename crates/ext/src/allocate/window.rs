@@ -1,7 +1,7 @@
-//! Blocks kept for a file's next blocks, so that files that grow side by side stay contiguous.
+//! Preallocation in memory: blocks kept for a file's next writes, so that files that grow side by side stay contiguous.
 //!
-//! A window lives in memory only: it is the rest of a reservation that was made longer than asked for. It is given back when
-//! the file is closed or cut, and when space runs short.
+//! A window exists only in memory: it is the rest of a reservation that was larger than requested. It is released when
+//! the file is closed or truncated, and when space is scarce.
 
 use diorite_block::sync::{Mutex, Rank};
 use hashbrown::HashMap;

@@ -1,4 +1,4 @@
-//! Some entries of a listing, with all their names in one piece of memory, which the next ones take over.
+//! Some entries of a listing, with all their names in one piece of memory, which the next batch reuses.
 
 use crate::{DirectoryEntry, FileKind, InodeNumber};
 

@@ -1,4 +1,4 @@
-//! How the names of one directory are read and compared.
+//! The form of the names of one directory, and their comparison.
 
 use std::borrow::Cow;
 

@@ -89,7 +89,7 @@ impl Index {
         for at in 0..self.count {
             let child = self.child(block, at);
             if child == 0 || child >= blocks {
-                return bad(at, "an index entry points outside of the directory");
+                return bad(at, "an index entry points outside the directory");
             }
         }
         match first_out_of_order(block, self.start, self.count) {

@@ -1,7 +1,7 @@
 //! The hash index as a tree: look-up of a name, and growth.
 //!
 //! Every step of growth leaves a sound tree: first the index blocks on the way get space, from the top down, then
-//! the leaf is split. So a step that finds no space undoes nothing.
+//! the leaf is split. A step that finds no space therefore needs no undo.
 
 use std::cell::Cell;
 
@@ -57,7 +57,7 @@ impl<B: Blocks> Directory<'_, B> {
 
     fn check_child(&self, parent: u32, child: u32) -> Result<()> {
         if child == 0 || child >= self.blocks.count() {
-            return self.bad_index(parent, "an index entry points outside of the directory");
+            return self.bad_index(parent, "an index entry points outside the directory");
         }
         Ok(())
     }

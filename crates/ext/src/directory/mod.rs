@@ -1,6 +1,6 @@
-//! Directories: blocks of entries in a line, or under a hash index.
+//! Directories: a list of blocks of entries, or blocks under a hash index.
 //!
-//! Where it sits: `names` holds the locks and the transaction and calls [`Directory`]; that finds, makes space, puts,
+//! Where it sits: `names` holds the locks and the transaction and calls [`Directory`], which finds, makes space, puts,
 //! removes and lists, over blocks that [`Blocks`] and [`ChangeBlocks`] give it.
 //!
 //! - `entries`, `htree`: the bytes of one block
@@ -12,7 +12,7 @@
 //! Interface:
 //! - Adding a name is two steps. [`Directory::make_space`] may append and split blocks and can fail; it leaves the
 //!   directory consistent when it does. [`Directory::put`] then cannot fail with ENOSPC.
-//! - Nothing is changed before all that is needed of it has been checked, so that after an error, other than a
+//! - Everything is checked before the first change, so that after an error, other than a
 //!   failed write, changes may be committed.
 
 mod batch;

@@ -1,4 +1,4 @@
-//! How names of encrypted directories are shown without a key, as the kernel shows them.
+//! The form of names of encrypted directories without a key, as in the kernel.
 //!
 //! Such a name is base64 (the URL alphabet, without padding) of the two words of its hash in the directory's index, the first
 //! 149 bytes of the ciphertext, and, if it is longer, the SHA-256 of the rest. So every name can be shown, and found again.

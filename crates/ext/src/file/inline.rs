@@ -142,7 +142,7 @@ impl Files {
         Ok(())
     }
 
-    /// Where the value of `system.data` is in an attribute area; empty if it is not there.
+    /// The range of the value of `system.data` in an attribute area; empty if it is missing.
     fn system_data(&self, inode: &Inode, area: &[u8]) -> Result<Range<usize>> {
         let mut value = 0..0;
         for entry in Attributes::in_inode(area, self.core.layout.inodes_count) {

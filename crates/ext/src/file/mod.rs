@@ -1,6 +1,6 @@
 //! Data of files: mapping, and the order of changes to it.
 //!
-//! Where it sits: over the mapping trees ([`crate::map`]) and the inode store. It never touches the data itself, except data that lies in an
+//! Where it sits: above the mapping trees ([`crate::map`]) and the inode store. It never touches the data itself, except data in an
 //! inode. The order is that of every write (ARCHITECTURE, "A write"): blocks are kept in memory (`reserve`), data is
 //! written to them, and one transaction marks them in use and maps them (`write`). `remove`: truncate, punch; `range`: ranges that
 //! move; `inline`: content in the inode.

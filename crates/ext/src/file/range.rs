@@ -62,11 +62,13 @@ impl Files {
         let state = inode.state.read();
         self.check_data_change(inode, &state)?;
         if !state.has_extents() {
-            return Err(Error::Unsupported("only files that are mapped by extents have ranges that move"));
+            return Err(Error::Unsupported("only files that are mapped by extents support moved ranges"));
         }
         let per_cluster = u64::from(self.core.layout.blocks_per_cluster);
         if !blocks.is_multiple_of(per_cluster) || !start.is_multiple_of(per_cluster) {
-            return Err(Error::InvalidArgument("on this volume ranges that move consist of whole clusters"));
+            return Err(Error::InvalidArgument(
+                "on this volume, moved ranges must consist of whole clusters",
+            ));
         }
         if blocks == 0 || self.core.block_size().offset_of(FileBlock(before)) >= state.size {
             return Err(Error::InvalidArgument("the range must lie before the end of the file"));

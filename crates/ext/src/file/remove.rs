@@ -1,7 +1,7 @@
 //! Truncate, punch, and freeing of mapped blocks.
 //!
-//! Long removals are cut into steps, each of which leaves the inode consistent; a file that is cut in several transactions is an
-//! orphan meanwhile, so that a crash does not leave it half truncated.
+//! Long removals are split into steps, each of which leaves the inode consistent; a file that is truncated in several transactions is an
+//! orphan until the end, so that a crash does not leave it half truncated.
 
 use crate::base::Handle;
 use crate::file::Files;
@@ -79,7 +79,7 @@ impl Files {
         self.store(handle, inode, state)
     }
 
-    /// All blocks are removed: the inode is no orphan any more, unless it has no name.
+    /// All blocks are removed: the inode is no longer an orphan, unless it has no name.
     fn end_removal(&self, handle: &mut Handle<'_>, inode: &Inode, state: &mut InodeState) -> Result<()> {
         if state.links == 0 { Ok(()) } else { self.inodes.remove_orphan(handle, inode, state) }
     }

@@ -1,8 +1,8 @@
-//! Blocks for data that is about to be written: promised, then chosen and kept in memory. Nothing on the disk knows of them.
+//! Blocks for data that is about to be written: claimed, then chosen and reserved in memory. Nothing on the disk refers to them.
 //!
-//! Where it sits: before `write.rs`, which records them once the data is in them. A promise ([`Files::claim`]) says that there
-//! will be blocks, a [`Reservation`] which; a promise becomes a reservation in one step, so that at no moment another thread
-//! else could have it.
+//! Where it sits: before `write.rs`, which records them after the data was written. A claim ([`Files::claim`]) guarantees a number
+//! of blocks, and a [`Reservation`] has chosen blocks. A claim becomes a reservation in one step, so that no other thread can
+//! take the blocks in between.
 
 use std::ops::Range;
 
@@ -213,7 +213,7 @@ impl Files {
         self.core.allocator.renew_claim(blocks);
     }
 
-    /// Blocks that mapping so many blocks of data may take at most, holes or unwritten ones, written in so many calls: each may lie in
+    /// The most blocks that the mapping of this number of blocks of data can take, holes or unwritten ones, written in this number of calls: each may lie in
     /// another part of the file.
     pub fn mapping_need_max(&self, inode: &Inode, data: u64, calls: u64) -> u64 {
         if data == 0 {

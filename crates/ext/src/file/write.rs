@@ -1,8 +1,8 @@
 //! Growth of a file's mapping: commit of written reservations, allocation, conversion.
 //!
 //! The order is that of every write (ARCHITECTURE, "A write"): blocks are kept in memory (`reserve.rs`), the
-//! library writes data to them, and one transaction marks them in use and maps them. Long changes are cut into steps, each of
-//! which leaves the inode consistent, so that none outgrows a transaction.
+//! library writes data to them, and one transaction marks them in use and maps them. Long changes are split into steps, each of
+//! which leaves the inode consistent and fits into a transaction.
 
 use crate::base::Handle;
 use crate::file::Files;
@@ -149,7 +149,7 @@ impl Files {
         (groups * 2 + own + u64::from(BASE_CREDITS)) as u32
     }
 
-    /// Space in the handle for `credits` more blocks; stores the inode and begins anew if there is none.
+    /// Space in the handle for `credits` more blocks; if there is none, stores the inode and restarts the handle.
     pub(super) fn ensure_credits(
         &self,
         handle: &mut Handle<'_>,

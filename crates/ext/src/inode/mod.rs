@@ -192,7 +192,7 @@ impl Inode {
         self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, retired).is_ok()
     }
 
-    /// Take no new user if there are no more than so many: whether that is so.
+    /// Accept no new users if there are at most this number; returns whether that is so.
     pub(crate) fn retire(&self, users: u32) -> bool {
         let retired = |opens: u32| (opens & USERS <= users).then_some(opens | RETIRED);
         self.opens.fetch_update(Ordering::AcqRel, Ordering::Acquire, retired).is_ok()

@@ -1,7 +1,7 @@
 //! The inode cache: one [`Inode`] per number for as long as there is a reference to it.
 //!
-//! Inodes without references stay, up to a number; each new one beyond it evicts up to two that were not used since the
-//! clock's hand passed them. All of an inode is in its table block's buffer too, so eviction costs no I/O.
+//! Inodes without references stay cached, up to a limit. Each new one beyond it evicts up to two that were not used since the
+//! clock's hand passed them. The buffer of the inode table has the whole inode, so eviction costs no I/O.
 //!
 //! Locking: a shard's lock is held while an inode is parsed from its buffer, so two never exist for one number.
 
@@ -157,7 +157,7 @@ impl InodeStore {
             }
             let disk = DiskInode::parse(number, bytes, format)?;
             if number == InodeNumber::ROOT && (disk.links == 0 || disk.kind() != Some(FileKind::Directory)) {
-                return Err(Corrupt::Inode { inode: number, what: "the root is no directory" }.into());
+                return Err(Corrupt::Inode { inode: number, what: "the root is not a directory" }.into());
             }
             if !is_in_use(&disk) {
                 return Err(Error::NotFound);
@@ -181,7 +181,7 @@ impl InodeStore {
                 // Locked inside the quota file (see its rank).
                 inode.state = RwLock::new(inode.state.into_inner());
             }
-            // The transaction of its last change is not known any more, and may not be durable.
+            // The transaction of its last change is no longer known, and may not be durable.
             let running = self.core.transactions.running();
             inode.note_change(running);
             inode.note_data_change(running);

@@ -1,4 +1,4 @@
-//! Inodes that lost their last name while they are in use, or that are being cut.
+//! Inodes that lost their last name while they are in use, or that are being truncated.
 //!
 //! A volume with a journal lists them, so that recovery frees or truncates them: in the orphan file if it has one with a
 //! free slot, else in the list that begins in the superblock and goes on in the deletion times. Without a journal there is no list, as in
@@ -64,7 +64,7 @@ impl LoadedOrphans {
         const MAX_NAMED: usize = 20;
         match self.wrong.len() {
             0..MAX_NAMED => self.wrong.push(what),
-            MAX_NAMED => self.wrong.push("there is more that is wrong with the recorded orphans".to_owned()),
+            MAX_NAMED => self.wrong.push("there are more problems with the recorded orphans".to_owned()),
             _ => {}
         }
     }
@@ -138,7 +138,7 @@ impl InodeStore {
             Err("the inode's checksum does not match")
         } else if disk.links > 0 && disk.kind() != Some(FileKind::Regular) {
             // Stricter than the kernel and e2fsck, which truncate it to its size: no crash leaves this.
-            Err("it has a name, and is no regular file, which could be cut")
+            Err("it has a name and is not a regular file, so it cannot be truncated")
         } else if self.core.allocator.is_free_inode(number)? {
             Err("it is free in the bitmap")
         } else {

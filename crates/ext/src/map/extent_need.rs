@@ -1,4 +1,4 @@
-//! How many nodes a change adds to an extent tree.
+//! The number of nodes that a change adds to an extent tree.
 
 use std::ops::Range;
 
@@ -65,9 +65,9 @@ impl Planned {
 }
 
 impl ExtentTree {
-    /// Nodes that so many entries in so many places add, beside those of [`LEVELS`]: a node that was split is half full.
+    /// Nodes that a number of entries in a number of places add, beside those of [`LEVELS`]: a node that was split is half full.
     pub(crate) fn splits_max(&self, state: &InodeState, entries: u64, places: u64) -> u64 {
-        // No node is full that is not there.
+        // A missing node cannot be full.
         let leaves = match node::header_of(&state.block, None) {
             Ok(root) if root.depth == 0 => 0,
             Ok(root) if root.depth == 1 => u64::from(root.entries),

@@ -1,6 +1,6 @@
-//! Where a file's data is: lookups in mapping trees, and how the trees change.
+//! The places of a file's data: lookups in mapping trees, and changes of the trees.
 //!
-//! Where it sits: over buffers and allocator; [`crate::Files`] decides what of a file is mapped and when. [`Mappings::find`] answers
+//! Where it sits: above buffers and allocator; [`crate::Files`] decides which blocks of a file are mapped and when. [`Mappings::find`] answers
 //! from the inode's [`Runs`](crate::runs::Runs): a binary search. A miss walks the [`MappingTree`] and merges
 //! what is contiguous.
 //!

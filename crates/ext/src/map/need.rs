@@ -1,8 +1,8 @@
-//! How many blocks recording a write takes for the mapping itself.
+//! The number of blocks that a write needs for its mapping.
 //!
-//! Where it sits: below `file/reserve.rs`, which promises a mapping what it can need at most as long as there is that much space. Where
-//! there is not, its blocks are counted here exactly, so that the last blocks of a volume go to data. The mapping may
-//! change before the reservation is committed: then the count is made again, under the inode's lock, before anything is changed.
+//! Where it sits: below `file/reserve.rs`, which claims the most that a mapping can need, as long as there is that much space. If
+//! there is not, this module counts the blocks exactly, so that the last blocks of a volume are used for data. The mapping may
+//! change before the reservation is committed. Then the count is repeated under the inode's lock, before the first change.
 
 use crate::allocate::Promise;
 use crate::inode::InodeState;

@@ -1,4 +1,4 @@
-//! The nodes of an extent tree as lists of stored entries, which the tree's changes edit.
+//! The nodes of an extent tree as lists of stored entries, which changes of the tree edit.
 //!
 //! The layout of headers and entries is [`crate::layout::extent`]'s; here are searches, and conversions to and from
 //! [`Mapping`].

@@ -1,4 +1,4 @@
-//! Where new blocks of a file should be.
+//! The preferred place of new blocks of a file.
 
 use crate::base::Core;
 use crate::inode::InodeState;

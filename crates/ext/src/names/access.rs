@@ -1,4 +1,4 @@
-//! The blocks of a directory on the volume, as [`crate::directory`] wants them.
+//! The blocks of a directory on the volume, in the form that [`crate::directory`] needs.
 
 use std::sync::Arc;
 

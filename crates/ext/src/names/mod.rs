@@ -139,7 +139,7 @@ pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
         b"" => Err(Error::NotFound),
         b"." | b".." => Err(Error::Exists),
         _ if name.iter().any(|byte| matches!(byte, b'/' | 0)) => {
-            Err(Error::InvalidArgument("a name cannot have a slash or a zero byte in it"))
+            Err(Error::InvalidArgument("a name cannot contain a slash or a zero byte"))
         }
         _ => Ok(()),
     }

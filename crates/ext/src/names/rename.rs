@@ -1,7 +1,7 @@
 //! Renaming.
 //!
 //! Locking: the volume's rename lock first whenever two directories take part: then no other rename changes which
-//! directory is in which, and the way up from a directory holds still. All directories that change (the two, and
+//! directory is in which, and the ancestors of a directory stay the same. All directories that change (the two, and
 //! those that move or are replaced) are locked together.
 
 use std::sync::Arc;
@@ -171,7 +171,7 @@ impl Names {
             number = next.number();
             above = Some(next);
         }
-        Err(Corrupt::Inode { inode: number, what: "the directories above do not lead to the root" }.into())
+        Err(Corrupt::Inode { inode: number, what: "the parent directories do not lead to the root" }.into())
     }
 
     /// The rules that need the locks.

@@ -21,9 +21,7 @@ impl Names {
             return Err(Error::InvalidArgument("the target of a symbolic link cannot be empty"));
         }
         if target.contains(&0) {
-            return Err(Error::InvalidArgument(
-                "the target of a symbolic link cannot have a zero byte in it",
-            ));
+            return Err(Error::InvalidArgument("the target of a symbolic link cannot contain a zero byte"));
         }
         let most = self.core.block_size().bytes().min(4096) as usize - 1;
         if target.len() > most {
@@ -46,7 +44,7 @@ impl Names {
         })
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind() != FileKind::Symlink {
             return Err(Error::InvalidArgument("not a symbolic link"));
@@ -65,12 +63,12 @@ impl Names {
             state.block.to_vec()
         } else {
             let MappingKind::Mapped(block) = self.maps.find(inode, &state, FileBlock(0), 1)?.kind else {
-                return bad("the block of a symbolic link is not there");
+                return bad("the block of a symbolic link is missing");
             };
             self.core.buffers.get(block, BlockKind::Plain)?.read().to_vec()
         };
         let Some(target) = target.get(..state.size as usize) else {
-            return bad("a symbolic link is longer than the place it is in");
+            return bad("a symbolic link is longer than its place");
         };
         // As for the kernel, a zero byte ends it.
         let target = target.split(|byte| *byte == 0).next().unwrap_or_default();

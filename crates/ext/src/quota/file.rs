@@ -56,7 +56,9 @@ impl QuotaFile {
         }
         let inode = inodes.load(number)?;
         if inode.kind() != FileKind::Regular {
-            return Err(Corrupt::Inode { inode: number, what: "a quota file that is no regular file" }.into());
+            return Err(
+                Corrupt::Inode { inode: number, what: "a quota file that is not a regular file" }.into()
+            );
         }
         let header = {
             let mut state = inode.state.write();

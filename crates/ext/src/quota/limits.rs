@@ -118,7 +118,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Space that [`Quotas::claim`] kept is used, or not wanted any more.
+    /// Space that [`Quotas::claim`] kept is used, or no longer needed.
     pub fn release_claim(&self, inode: &Inode, blocks: u64) {
         if !self.is_enforced() {
             return;

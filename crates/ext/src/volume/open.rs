@@ -239,7 +239,7 @@ fn recover(device: Arc<dyn BlockDevice>, options: &VolumeOptions) -> Result<Reco
         match Mmp::acquire(&device, &superblock, options) {
             Ok(acquired) => mmp = acquired,
             Err(Error::Corrupt(corrupt)) => {
-                read_only = Some(format!("no other host can be kept away: {corrupt}; run e2fsck"));
+                read_only = Some(format!("other hosts cannot be excluded: {corrupt}; run e2fsck"));
             }
             Err(error) => return Err(error),
         }
@@ -313,7 +313,7 @@ fn read_only_reason(
     } else if device.geometry().read_only {
         Some("the device is read-only".to_owned())
     } else if !unwritable.is_empty() {
-        Some(format!("it uses features that are not kept up to date here: {}", unwritable.join(", ")))
+        Some(format!("it uses features that Diorite cannot update: {}", unwritable.join(", ")))
     } else if superblock.encoding().is_some_and(|encoding| encoding != ENCODING_UTF8) {
         Some("its names that ignore case (casefold) have an encoding that is not known".to_owned())
     } else {

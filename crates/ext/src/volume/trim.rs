@@ -18,7 +18,7 @@ impl Volume {
     pub fn trim(&self, range: Range<u64>, shortest: u64) -> Result<Trim> {
         self.core.check_writable()?;
         if !self.core.device.geometry().discard {
-            return Err(Error::Unsupported("the device does not discard"));
+            return Err(Error::Unsupported("the device does not support discard"));
         }
         let (block, layout) = (self.core.block_size().bytes(), &self.core.layout);
         let longest = u64::from(layout.blocks_per_group) * block;
@@ -26,7 +26,7 @@ impl Volume {
             || range.end - range.start.min(range.end) < block
             || shortest > longest
         {
-            return Err(Error::InvalidArgument("there is nothing to discard in such a range"));
+            return Err(Error::InvalidArgument("the range is too small to discard"));
         }
         self.core.allocator.release_windows();
         let first = range.start.div_ceil(block).max(layout.first_data_block);

@@ -38,7 +38,7 @@ pub(crate) fn is_empty_in_linux(bytes: &[u8]) -> bool {
 impl Acl {
     /// From the form of Linux.
     pub(crate) fn from_linux(bytes: &[u8]) -> Result<Self, &'static str> {
-        const BAD: &str = "not an access control list in the form of Linux";
+        const BAD: &str = "not an access control list in the format of Linux";
         if try_le32(bytes, 0) != Some(LINUX_VERSION) || !(bytes.len() - 4).is_multiple_of(8) {
             return Err(BAD);
         }

@@ -44,7 +44,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(u8, &[u8])> {
         return Err(Error::NameTooLong);
     }
     if name.contains(&0) {
-        return Err(Error::InvalidArgument("the name of an attribute cannot have a zero byte in it"));
+        return Err(Error::InvalidArgument("the name of an attribute cannot contain a zero byte"));
     }
     let (index, rest) = split_name(name);
     match index {
@@ -166,7 +166,9 @@ pub(crate) fn check_may_change(inode: &Inode, state: &InodeState, index: u8) -> 
         return Err(Error::NotPermitted("append-only"));
     }
     if index == USER && !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) {
-        return Err(Error::NotPermitted("as neither file nor directory, which alone have user attributes"));
+        return Err(Error::NotPermitted(
+            "as it is neither a file nor a directory, and only these have user attributes",
+        ));
     }
     if matches!(index, ACL_ACCESS | ACL_DEFAULT) && inode.kind() == FileKind::Symlink {
         return Err(Error::Unsupported("a symbolic link has no access control list"));

@@ -41,7 +41,7 @@ impl Xattrs {
         let inode = self.value_inode(owner, number)?;
         let state = inode.state.read();
         if state.size != u64::from(size) || size as usize > VALUE_MAX {
-            return Err(corrupt(owner, "a value in an inode has another size than its entry says"));
+            return Err(corrupt(owner, "the size of a value in an inode differs from its entry"));
         }
         let mut value = Vec::with_capacity(size as usize);
         for at in 0..self.core.block_size().blocks_for(u64::from(size)) {

@@ -1,4 +1,4 @@
-//! Volumes that allocate in clusters: what the kernel makes of them and what is made here is the same, with threads, when full,
+//! Volumes that allocate in clusters: the kernel and Diorite change them in the same way, with threads, when full,
 //! and after a crash.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]

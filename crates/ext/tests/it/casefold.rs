@@ -1,5 +1,5 @@
-//! Directories that ignore case: made by mke2fs and debugfs, read and changed here, judged by e2fsck, which folds names as the
-//! kernel does. The kernel here need not know the feature.
+//! Directories that ignore case: made by mke2fs and debugfs, read and changed by Diorite, checked by e2fsck, which folds names as the
+//! kernel does. The running kernel need not support the feature.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 

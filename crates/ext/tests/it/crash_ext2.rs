@@ -1,4 +1,4 @@
-//! Without a journal `e2fsck -fy` repairs what a crash left, and nothing that was synced is lost (ARCHITECTURE invariant 6).
+//! Without a journal, `e2fsck -fy` repairs the volume after a crash, and no synced data is lost (ARCHITECTURE invariant 6).
 //! Blocks are written whole or not at all here: no order of writes protects a directory block of which only one sector was
 //! written.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

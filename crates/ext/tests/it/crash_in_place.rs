@@ -1,4 +1,4 @@
-//! Without a journal the order of writes is all there is: nothing on the disk ever refers to what is not there yet, whatever part
+//! Without a journal, consistency depends on the order of writes: no block on the disk refers to an unwritten block, whatever part
 //! of the device's volatile cache a power cut leaves (ARCHITECTURE invariants 5 and 6).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

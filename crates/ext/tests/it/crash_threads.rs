@@ -1,4 +1,4 @@
-//! Threads that append and sync at the same time share commits, and each finds everything that it synced (ARCHITECTURE invariant 6).
+//! Threads that append and sync at the same time share commits, and each finds all data that it synced (ARCHITECTURE invariant 6).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

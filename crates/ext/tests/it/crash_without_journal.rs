@@ -1,7 +1,7 @@
 //! ARCHITECTURE invariant 6 without a journal: after a power cut at any moment `e2fsck -fy` repairs the volume, and every file
 //! reads back as it was when it was last synced, unless it was changed since.
 //!
-//! The device records writes and flushes. A crash keeps everything up to a flush and any part of what came after it.
+//! The device records writes and flushes. A crash keeps all writes before a flush and any part of the later writes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 

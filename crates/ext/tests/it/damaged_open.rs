@@ -1,4 +1,4 @@
-//! Volumes that are damaged where opening looks first are read as far as they are sound, say what is wrong, and are not written:
+//! Volumes with damage that opening finds: the sound part is readable, the damage is reported, and the volume is not written:
 //! a torn superblock, an image cut short, a journal damaged in its middle or without its superblock.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -135,10 +135,7 @@ fn journal_damaged_in_its_middle_is_not_written_and_reported() {
 
     let mut damaged = sound.clone();
     damaged.write(commits[2].1 + 0x10, &[0; 4]);
-    opens_for_reading(
-        &damaged,
-        "a committed transaction is damaged, and what was written after it is intact",
-    );
+    opens_for_reading(&damaged, "a committed transaction is damaged, and a later one is intact");
     let damaged: Arc<dyn diorite_block::BlockDevice> = ImageDevice::new(damaged);
     let volume = Volume::open(damaged.clone(), VolumeOptions::default()).unwrap();
     assert!(volume.journal_damage().is_some());

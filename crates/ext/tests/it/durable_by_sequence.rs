@@ -1,4 +1,4 @@
-//! An inode is durable when the transaction that last changed it is: `fsync` and `fdatasync` wait for a number, no flag says it.
+//! An inode is durable when the transaction that last changed it is durable: `fsync` and `fdatasync` wait for its number, without a flag.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

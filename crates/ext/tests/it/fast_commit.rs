@@ -1,6 +1,6 @@
-//! Fast commits that the kernel left are replayed to what its own replay gives.
+//! The replay of the kernel's fast commits has the same result as the kernel's own replay.
 //!
-//! The image is copied while it is mounted, after files were synced that only fast commits have. Needs root, loop devices and
+//! The image is copied while it is mounted, after a sync of files that are only in fast commits. Needs root, loop devices and
 //! python3; skipped (and counted) where they are missing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]

@@ -1,5 +1,5 @@
-//! Dirty journals across implementations: what the kernel left is recovered here as the kernel recovers it, and the
-//! kernel recovers what was left here (ARCHITECTURE invariant 6). Needs root and loop devices; skipped (and counted) without.
+//! Dirty journals across implementations: Diorite recovers the kernel's journals as the kernel does, and the
+//! kernel recovers Diorite's journals (ARCHITECTURE invariant 6). Needs root and loop devices; skipped (and counted) without.
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Many threads in the same directories on a volume with a small journal: no thread waits forever, and e2fsck finds nothing.
+//! Many threads in the same directories on a volume with a small journal: no thread waits forever, and e2fsck finds no problem.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! Times after 2038 on inodes whose extra fields were short when they were made: debugfs makes them, debugfs and the kernel judge.
+//! Times after 2038 on inodes that were made with short extra fields: debugfs makes them, debugfs and the kernel check them.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 
 use crate::names_support;

@@ -1,5 +1,5 @@
-//! A matrix of images: each made by mke2fs, filled by the kernel and read here, then filled here and read by the kernel and
-//! debugfs, with e2fsck and our own check content every time. What is compared is everything that a program can see: kind,
+//! A matrix of images: each made by mke2fs, filled by the kernel and read by Diorite, then filled by Diorite and read by the kernel and
+//! debugfs; e2fsck and our own check find no problem. The tests compare everything that a program can see: kind,
 //! mode, owner, links, size, blocks, times, devices, targets, attributes, content, and where each file's blocks are, holes and
 //! unwritten ranges too.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]

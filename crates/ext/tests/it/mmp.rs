@@ -1,4 +1,4 @@
-//! Multi-mount protection: of two hosts that want one volume, one gets it. Time is virtual where no kernel takes part.
+//! Multi-mount protection: one of two hosts gets the volume. Tests without the kernel use virtual time.
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Damaged directories give errors with coordinates, and nothing worse.
+//! Damaged directories cause errors with coordinates, and no other harm.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 
 use crate::names_support;

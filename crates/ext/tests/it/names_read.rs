@@ -1,4 +1,4 @@
-//! Directories made by the kernel, by mke2fs and by debugfs are read here as they are.
+//! Diorite reads directories made by the kernel, mke2fs and debugfs.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 
 use crate::names_support;

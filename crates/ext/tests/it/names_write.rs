@@ -1,4 +1,4 @@
-//! What is made here passes e2fsck and is seen by debugfs and the kernel; all rules of POSIX hold.
+//! Names made by Diorite pass e2fsck, debugfs and the kernel see them, and the rules of POSIX hold.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 
 use crate::names_support;

@@ -1,4 +1,4 @@
-//! Many threads on one volume: names, data, sync; then e2fsck and the content judge.
+//! Many threads on one volume: names, data, sync; then e2fsck and a comparison of content.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 

@@ -1,5 +1,5 @@
-//! Encrypted files and directories without their key, files with Merkle trees: read where that is
-//! possible, rejected with the name of the feature where it is not, and the rest of the volume is written as any other.
+//! Encrypted files and directories without their key, and files with Merkle trees: they are read if that is
+//! possible, and otherwise rejected with the name of the feature. The rest of the volume can be written.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 

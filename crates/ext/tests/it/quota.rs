@@ -1,4 +1,4 @@
-//! What users, groups and projects use is counted right at any time: the judge is e2fsck, which counts it anew.
+//! The usage of users, groups and projects is correct at any time, compared with e2fsck, which counts it again.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use crate::common;

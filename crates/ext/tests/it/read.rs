@@ -1,4 +1,4 @@
-//! What others wrote is read back the same.
+//! Diorite reads the content that other programs wrote.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 

@@ -1,4 +1,4 @@
-//! Values of attributes in inodes of their own (`ea_inode`): their blocks are metadata, and they are no user's files.
+//! Values of attributes in inodes of their own (`ea_inode`): their blocks are metadata, and no user can open them as files.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! A volume with verity files is written; the files themselves only lose and get names and attributes, as in the kernel.
+//! A volume with verity files can be written; of the files themselves only names and attributes change, as in the kernel.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use crate::common;

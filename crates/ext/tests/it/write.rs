@@ -1,4 +1,4 @@
-//! What is written here is sound for e2fsck and debugfs, and equals a simple map.
+//! Data written by Diorite is sound for e2fsck and debugfs, and equals a simple map.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 

@@ -1,4 +1,4 @@
-//! What is recorded as an orphan and cannot be one is skipped and reported; it kept the whole volume from being opened.
+//! An inode that is recorded as an orphan and cannot be one is skipped and reported. It kept the whole volume from being opened.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests read and write image files")]
 
@@ -84,10 +84,10 @@ fn list_that_leads_to_what_is_no_orphan_is_followed_up_to_it() {
         let directory = common::inode_of(&path, "/d").0;
         let sound = load(&path);
         let wrong = [
-            (1_000_000, "it has no number of a file"),
-            (7, "it has no number of a file"),
+            (1_000_000, "its number is not that of a file"),
+            (7, "its number is not that of a file"),
             (900, "it is a free inode"),
-            (directory, "it has a name, and is no regular file"),
+            (directory, "it has a name and is not a regular file"),
             (numbers[1], "the orphan list has a loop"),
         ];
         for (next, what) in wrong {

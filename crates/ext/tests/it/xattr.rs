@@ -1,4 +1,4 @@
-//! Extended attributes: made by the kernel and read here, made here and seen by the kernel and e2fsck.
+//! Extended attributes: made by the kernel and read by Diorite, made by Diorite and read by the kernel and e2fsck.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 
 use crate::names_support;

@@ -375,7 +375,7 @@ impl<'a> Parser<'a> {
                 let than = reference.of(&file);
                 return newer(
                     of,
-                    than.ok_or_else(|| Wrong::new(word, "this volume records no time of birth"))?,
+                    than.ok_or_else(|| Wrong::new(word, "this volume does not record birth times"))?,
                 );
             }
         }
@@ -404,7 +404,7 @@ fn unknown(word: &str) -> Wrong {
         "-L" | "-H" | "-follow" | "--follow" => {
             "links are not followed; search the directory of the link's target"
         }
-        "-fstype" => "a volume has one filesystem; leave it out",
+        "-fstype" => "a volume is one filesystem; leave it out",
         "-fprint" | "-fprintf" | "-fls" | "-fprint0" => {
             "not supported; redirect the output of -print, -printf, -ls or --json"
         }

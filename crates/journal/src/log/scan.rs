@@ -215,7 +215,7 @@ impl Scan<'_> {
             return false;
         }
         if let Some(block) = open.overfull_revoke {
-            let what = "a revoke block counts more records than it has space for";
+            let what = "a revoke block counts more records than fit into it";
             self.damage = Some(Corrupt::Journal { block: block.into(), what });
             return false;
         }
@@ -245,7 +245,7 @@ impl Scan<'_> {
         let mut at = self.head();
         for _ in 0..left {
             if self.is_later(reader.read(at)?, left) {
-                let what = "a committed transaction is damaged, and what was written after it is intact";
+                let what = "a committed transaction is damaged, and a later one is intact";
                 return Ok(Some(Corrupt::Journal { block: self.end.block.into(), what }));
             }
             at = self.superblock.next(at);
@@ -276,7 +276,7 @@ impl Scan<'_> {
         let what = if tag.target.0 >= self.volume_blocks {
             "a logged block belongs outside the volume"
         } else if self.map.contains(tag.target) {
-            "a logged block belongs into the journal itself"
+            "a logged block belongs to the journal itself"
         } else {
             return None;
         };

@@ -254,7 +254,7 @@ pub fn detach(directory: &Path, lazily: bool) -> Result<(), MountError> {
             Some(mounted) if mounted.user != getuid().as_raw() => {
                 let user = user_name(mounted.user);
                 Err(failed(std::io::Error::other(format!(
-                    "it belongs to {user}: only that user and the superuser can unmount it"
+                    "it belongs to {user}: only that user and root can unmount it"
                 ))))
             }
             _ => detach_by_helper(directory, lazily),

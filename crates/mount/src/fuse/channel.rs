@@ -224,7 +224,7 @@ impl Worker {
         let served = match message {
             Ok(message) => session.serve(message, channels, reply),
             Err(error) => {
-                session.log.say(&format!("a request cannot be understood: {error}"));
+                session.log.say(&format!("cannot parse a request: {error}"));
                 Served::Silent
             }
         };

@@ -49,7 +49,7 @@ pub enum MountError {
     Volume(#[from] diorite::Error),
     /// The kernel has no FUSE.
     #[error(
-        "/dev/fuse: cannot open: {source}; load the kernel's module fuse, and give a container the device"
+        "/dev/fuse: cannot open: {source}; load the kernel's module fuse; a container also needs the device"
     )]
     NoFuse {
         /// The error of the system.
@@ -79,7 +79,7 @@ pub enum MountError {
     },
     /// io_uring is required, and the kernel does not offer it, or has no rings for this process.
     #[error(
-        "{}: cannot mount: FUSE over io_uring is not on; write Y to /sys/module/fuse/parameters/enable_uring (Linux 6.14), or mount with io_uring=auto",
+        "{}: cannot mount: FUSE over io_uring is not enabled; write Y to /sys/module/fuse/parameters/enable_uring (Linux 6.14), or mount with io_uring=auto",
         directory.display()
     )]
     NoIoUring {

@@ -82,8 +82,8 @@ fn remount_in_kernel(directory: &Path, mounted: &Mounted, words: &str) -> Result
     let changes = wanted.symmetric_difference(now);
     let is_superuser = rustix::process::geteuid().is_root();
     if !is_superuser && changes.intersects(for_superuser()) {
-        let said = "only the superuser changes ro, rw, sync, async, nosuid, nodev, noexec and nosymfollow"
-            .to_owned();
+        let said =
+            "only root can change ro, rw, sync, async, nosuid, nodev, noexec and nosymfollow".to_owned();
         return Err(RemountError::Rejected { directory: directory.to_owned(), said });
     }
     if !is_superuser || changes.is_empty() {
@@ -94,7 +94,7 @@ fn remount_in_kernel(directory: &Path, mounted: &Mounted, words: &str) -> Result
         .map_err(|error| RemountError::Kernel { directory: directory.to_owned(), source: error.into() })
 }
 
-/// Flags that only the superuser changes.
+/// Flags that only root changes.
 fn for_superuser() -> MountFlags {
     let of_programs = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOSYMFOLLOW;
     MountFlags::RDONLY | MountFlags::SYNCHRONOUS | of_programs
@@ -124,7 +124,7 @@ fn changed(now: &MountOptions, words: &str) -> Result<MountOptions, String> {
     for word in option_words(words).iter().filter(|word| !is_for_others(word)) {
         new.set_word(word)?;
         if !has_fixed_options_of(&new, now) {
-            return Err(format!("{word}: cannot be changed while it is mounted"));
+            return Err(format!("{word}: cannot be changed by a remount"));
         }
     }
     new.read_only |= new.no_recovery;

@@ -114,9 +114,7 @@ impl OpenFiles {
             return Ok(file);
         }
         if self.operations.node(number)?.kind() != FileKind::Regular {
-            return Err(diorite::Error::InvalidArgument(
-                "only the content of regular files is read and written",
-            ));
+            return Err(diorite::Error::InvalidArgument("only regular files can be read and written"));
         }
         let flags = OpenFlags { write, note_access: !write, ..OpenFlags::default() };
         let handle = self.operations.files().open(number, flags, &Caller { uid: 0, gid: 0, pid: 0 })?.handle;

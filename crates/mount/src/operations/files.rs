@@ -77,7 +77,7 @@ pub struct Opened {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle(pub u64);
 
-/// How a file is opened.
+/// Options to open a file.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub struct OpenFlags {

@@ -47,7 +47,7 @@ pub const NO_ID: u32 = u32::MAX;
 /// `EINVAL` for [`NO_ID`].
 fn must_be_ids(ids: [Option<u32>; 2]) -> Result<()> {
     let is_wrong = ids.contains(&Some(NO_ID));
-    if is_wrong { Err(Error::InvalidArgument("4294967295 is no user and no group")) } else { Ok(()) }
+    if is_wrong { Err(Error::InvalidArgument("4294967295 is neither a user nor a group")) } else { Ok(()) }
 }
 
 /// The process that makes a request.
@@ -180,7 +180,7 @@ impl Operations {
         is_over: IsOver<'_>,
     ) -> Result<u64> {
         if !caller.is_superuser() {
-            return Err(not_permitted("only the superuser trims"));
+            return Err(not_permitted("only root can trim"));
         }
         self.view.filesystem.trim_while(range, shortest, || !is_over())
     }

@@ -124,7 +124,7 @@ impl Operations {
         let now = node.attributes()?;
         let changes_journaling = flags.is_some_and(|flags| (flags ^ now.flags) & JOURNAL_DATA != 0);
         if changes_journaling && !caller.is_superuser() {
-            return Err(not_permitted("only the superuser has data go through the log (chattr +j)"));
+            return Err(not_permitted("only root can journal the data of a file (chattr +j)"));
         }
         let project = project.filter(|project| now.project != *project);
         node.set_attributes(&SetAttributes { flags, project, ..SetAttributes::default() })?;

@@ -21,7 +21,7 @@ const OF_KERNEL: &str = "\
     inode_readahead_blks journal_checksum nojournal_checksum journal_ioprio mand max_batch_time \
     min_batch_time mb_optimize_scan mblk_io_submit nomblk_io_submit nombcache no_mbcache oldalloc orlov \
     prefetch_block_bitmaps no_prefetch_block_bitmaps stripe warn_on_error nowarn_on_error";
-const QUOTA: Effect = Ignored("quota is in force where the volume has the feature");
+const QUOTA: Effect = Ignored("quota is enforced if the volume has the feature");
 const OLD_QUOTA: Effect =
     Rejected("quota files are not supported; `tune2fs -O quota` makes it a feature of the volume");
 
@@ -68,7 +68,7 @@ fn effect_of_name(name: &str) -> Option<Effect> {
         "usrjquota" | "grpjquota" | "jqfmt" => OLD_QUOTA,
         "resuid" => Rejected("`tune2fs -u` sets who may use the reserved blocks"),
         "resgid" => Rejected("`tune2fs -g` sets who may use the reserved blocks"),
-        "sb" => Rejected("a backup is read by itself where the superblock is damaged"),
+        "sb" => Rejected("a backup is read if the superblock is damaged"),
         "test_dummy_encryption" => Rejected("it is for tests of the kernel"),
         "nouser_xattr" => Ignored("extended attributes of users are stored"),
         _ => return None,

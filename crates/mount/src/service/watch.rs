@@ -47,7 +47,7 @@ const ANSWER_MAX: usize = 64 << 20;
 #[non_exhaustive]
 pub enum StatusError {
     /// No mount of Diorite, and no image that is served.
-    #[error("{}: no mount of diorite, and no image that `diorite serve` serves", path.display())]
+    #[error("{}: neither a mount of Diorite, nor an image served by `diorite serve`", path.display())]
     NotMounted {
         /// The argument.
         path: PathBuf,
@@ -61,7 +61,7 @@ pub enum StatusError {
         source: io::Error,
     },
     /// The daemon is stopped, as by SIGSTOP.
-    #[error("{}: the daemon is stopped; let it continue: kill -CONT {daemon}", directory.display())]
+    #[error("{}: the daemon is stopped; continue it: kill -CONT {daemon}", directory.display())]
     Stopped {
         /// The mount or the image.
         directory: PathBuf,
@@ -69,7 +69,7 @@ pub enum StatusError {
         daemon: u32,
     },
     /// It is the mount of another user.
-    #[error("{}: belongs to {}: only that user and the superuser can ask", directory.display(), user_name(*user))]
+    #[error("{}: belongs to {}: only that user and root can use this command", directory.display(), user_name(*user))]
     OfAnother {
         /// The mount, or the image that is served.
         directory: PathBuf,
@@ -77,7 +77,7 @@ pub enum StatusError {
         user: u32,
     },
     /// The answer is not from the daemon, or from one of another version.
-    #[error("{}: the answer is not understood: {said}", directory.display())]
+    #[error("{}: cannot parse the answer: {said}", directory.display())]
     Strange {
         /// The mount or the image.
         directory: PathBuf,

@@ -1,4 +1,4 @@
-//! Content of files: what is written at the largest size, and the times of copies.
+//! Content of files: writes at the largest size, and the times of copies.
 
 use diorite::front_end::ContentTimes;
 use diorite::mkfs::{Flavor, MkfsOptions};

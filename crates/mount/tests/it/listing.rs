@@ -1,4 +1,4 @@
-//! A listing that a client asks for in parts, while names change, against what was there when it began.
+//! A listing that a client reads in parts while names change, compared with the directory at its beginning.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

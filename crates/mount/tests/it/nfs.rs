@@ -1,4 +1,4 @@
-//! NFS: what clients see, by an implementation of the protocol's messages that is not ours.
+//! NFS as clients see it, by another project's implementation of the messages.
 
 use crate::nfs_bench as nfs;
 

@@ -1,4 +1,4 @@
-//! A server on an image of its own, and a client that speaks by the crate `nfs3_types`.
+//! A server on an image of its own, and a client that uses the crate `nfs3_types`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

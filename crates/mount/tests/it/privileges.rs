@@ -1,4 +1,4 @@
-//! What a file loses when its content changes.
+//! Privileges that a file loses when its content changes.
 
 use diorite::mkfs::{Flavor, MkfsOptions};
 use diorite::{

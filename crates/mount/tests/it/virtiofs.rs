@@ -1,4 +1,4 @@
-//! virtio-fs: a virtual machine monitor and a guest of the test's own, who speak FUSE over a queue in shared memory.
+//! virtio-fs: the test's own virtual machine monitor and guest, which use FUSE over a queue in shared memory.
 
 use std::os::fd::AsRawFd as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! NBD over connections that are lost: in a request, in a reply, between a write and its flush; and that are slow.
+//! NBD over lost connections (in a request, in a reply, between a write and its flush) and over slow connections.
 #![allow(clippy::disallowed_methods, reason = "the servers' files are none of ours")]
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 

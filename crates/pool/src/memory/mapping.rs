@@ -53,22 +53,22 @@ impl Mapping {
     /// The memory of a pool that another process made.
     pub(crate) fn attach(fd: OwnedFd) -> io::Result<Self> {
         let bad = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
-        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| bad("it is no memory of a pool"))?;
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| bad("it is not the memory of a pool"))?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(bad("it is no memory of a pool"));
+            return Err(bad("it is not the memory of a pool"));
         }
         let mut start = [0; 24];
         if rustix::io::pread(&fd, &mut start, 0)? != start.len() {
-            return Err(bad("it is no memory of a pool"));
+            return Err(bad("it is not the memory of a pool"));
         }
         let word = |at: usize| u64::from_ne_bytes(start[at..at + 8].try_into().expect("eight bytes"));
         if word(0) != Layout::magic() {
-            return Err(bad("it is no memory of a pool, or of another version"));
+            return Err(bad("it is not the memory of a pool of this version"));
         }
         let layout =
             Layout::new(word(8) as usize, word(16) as usize).ok_or(bad("its sizes are impossible"))?;
         if rustix::fs::fstat(&fd)?.st_size != layout.total as i64 {
-            return Err(bad("it has not the size that it names"));
+            return Err(bad("its size differs from its header"));
         }
         Self::map(fd, layout)
     }

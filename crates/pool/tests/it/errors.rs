@@ -1,4 +1,4 @@
-//! A device that fails: who gets the error, and what is in the pool and on the disk afterwards.
+//! A device that fails: the caller that gets the error, and the content of the pool and the disk afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -173,7 +173,7 @@ fn a_failed_flush_names_the_first_page_and_why() {
         }
         let error = pool.flush(file).expect_err("two pages cannot be written").to_string();
         let expected =
-            format!("f: write-back of pages failed 2 times, first of page {}: Input/output error", failed[0]);
+            format!("f: writeback of pages failed 2 times, first of page {}: Input/output error", failed[0]);
         assert!(error.starts_with(&expected), "{error}");
         device.set_faults([]);
         pool.flush(file).unwrap();

@@ -1,4 +1,4 @@
-//! One request of a workload fails, each in turn: the caller that needs it hears of it, nothing else changes, and the next try succeeds.
+//! One request of a workload fails, each in turn: the caller that needs it gets the error, nothing else changes, and the next try succeeds.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! A forked child of a process that has a pool: what its parent holds is not the child's to give back.
+//! A forked child of a process that has a pool: the child does not release its parent's pages.
 
 #![expect(unsafe_code, reason = "the child drops copies of guards, as a thread of it would that returns")]
 

@@ -1,4 +1,4 @@
-//! A pool of one process: pages against a model, replacement, write-back and its errors.
+//! A pool of one process: pages against a model, replacement, writeback and its errors.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Processes that share a pool, killed at chosen moments. (At random ones: `cargo xtask torture pool`.)
+//! Processes that share a pool, killed at chosen moments. (`cargo xtask torture pool` kills at random moments.)
 //!
-//! A child is this program again, as the test `child` with a task in its environment. It says what it has done by a line, and waits to be killed.
+//! A child is this program again, as the test `child` with a task in its environment. It reports each step by a line, and waits to be killed.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd};

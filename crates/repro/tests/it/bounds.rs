@@ -1,6 +1,6 @@
 //! The bounds of every owner of a workload on a rotating disk.
 //!
-//! - No owner gets less than a quarter of its fair share of the device: `1/n` of what it does alone on the same disk. A writer is compared with
+//! - No owner gets less than a quarter of its fair share of the device: `1/n` of its rate alone on the same disk. A writer is compared with
 //!   itself on a disk without a write cache: the cache only defers the write to the medium.
 //! - The p99 latency of a lone small reader (the only owner that reads at random, one small block at a time) stays below 200 ms.
 

@@ -1,4 +1,4 @@
-//! A scheduler on a device: every transfer happens once, with the right data, within the depth, whatever the policy.
+//! A scheduler on a device: with every policy, each transfer is executed once, with the right data, within the depth.
 #![allow(unsafe_code, reason = "one implementation of IoMemory, on a vector that never grows")]
 
 use crate::common;

@@ -1,4 +1,4 @@
-//! What a thread in a scheduled device does for others, and how often it wakes up for the scheduler.
+//! The work of a thread in a scheduled device for other threads, and its wake-ups for the scheduler.
 
 use crate::common;
 use std::cell::Cell;

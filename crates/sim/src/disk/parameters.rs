@@ -271,7 +271,7 @@ impl DiskParameters {
             let line = 1 + text.get(..start).unwrap_or_default().matches('\n').count();
             in_file(line, error.message().to_owned(), "write it as TOML: key = value".to_owned())
         })?;
-        let names = || format!("say base = \"NAME\" with one of {}", DISK_NAMES.join(", "));
+        let names = || format!("write base = \"NAME\" with one of {}", DISK_NAMES.join(", "));
         let base = match table.remove("base") {
             Some(toml::Value::String(name)) => Self::named(&name)
                 .map_err(|_| in_file(line_of_key("base"), format!("unknown base '{name}'"), names()))?,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A simulation in which no process can run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("deadlock at {at:?} of virtual time: every process waits and nothing will happen\n{waiting}")]
+#[error("deadlock at {at:?} of virtual time: every process waits for another one\n{waiting}")]
 pub struct Deadlock {
     /// The virtual time.
     pub at: Duration,

@@ -1,4 +1,4 @@
-//! What the disk models promise: rates, latencies, overlap, and content that survives from one world to the next.
+//! Properties of the disk models: rates, latencies, overlap, and content that survives from one world to the next.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Seed 001 at block level: two buffered sequential readers and one direct writer. The published rows come out of the three rule sets on the
-//! fitted drive, and `inject` beats them where the drive allows it and is no worse where it does not.
+//! Seed 001 at block level: two buffered sequential readers and one direct writer. The three rule sets reproduce the published rows on the
+//! fitted drive. `inject` is better where the drive allows it, and not worse elsewhere.
 //!
-//! The host model: a reader has exactly one read-ahead window of 128 KiB outstanding, and sends the next 25 microseconds after a
+//! The host model: a reader has exactly one readahead window of 128 KiB outstanding, and sends the next 25 microseconds after a
 //! completion. The writer sends its next 4 KiB 30 microseconds after a completion. The same job through the whole stack is in `diorite-repro`.
 
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
 //! Queues, synchronous transfers and threads that leave transfers unfinished, mixed under every scheduler in shuffled order: all end, each
-//! with its data, and none waits for much longer than the disk needs.
+//! with its data, and no transfer waits much longer than the disk needs.
 //!
 //! `DIORITE_SEEDS=N` runs N seeds instead of a few hundred.
 #![allow(unsafe_code, reason = "one implementation of IoMemory, on a vector that never grows")]

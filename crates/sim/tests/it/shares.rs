@@ -1,8 +1,8 @@
 //! Shares and latency of every owner under `inject`, at block level: no owner gets less than a quarter of its fair share, and a lone
 //! small reader waits less than 200 ms.
 //!
-//! An owner's fair share is `1/n` of what it does alone on the same disk. Writes are compared with the disk without its write cache: what a
-//! write takes of the medium, the cache only defers. `DIORITE_SEEDS=N` runs N generated workloads instead of a few.
+//! An owner's fair share is `1/n` of its rate alone on the same disk. Writes are compared with the disk without its write cache,
+//! because the cache only defers the time that a write needs at the medium. `DIORITE_SEEDS=N` runs N generated workloads instead of a few.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Atomic writes (`IoFlags::ATOMIC`): after a power cut at any moment all of one is there, or nothing of it; on a device that tears what
-//! does not ask for that. And what cannot be promised fails, and changes nothing.
+//! Atomic writes (`IoFlags::ATOMIC`): after a power cut at any moment, all of the write is on the disk or nothing of it, on a device that tears
+//! other writes. A write that cannot be atomic fails, and changes nothing.
 
 use std::io::IoSlice;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Power cuts (ARCHITECTURE invariants 5 and 6): some thousands of images of every format. `cargo xtask torture crash` looks at as
-//! many as one likes.
+//! Power cuts (ARCHITECTURE invariants 5 and 6): some thousands of images of every format. `cargo xtask torture crash --cases N`
+//! checks any number.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use diorite_torture::crash::{Checker, Options, has_e2fsck};

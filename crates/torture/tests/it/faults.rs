@@ -1,5 +1,5 @@
-//! An error at every transfer, once and from then on (ARCHITECTURE invariant 9): callers get it reported, nothing hangs, and what was
-//! promised stays. `cargo xtask torture faults` goes on for as long as one likes.
+//! An error at every transfer, once and permanently (ARCHITECTURE invariant 9): callers get the error, no call hangs, and
+//! durable data is kept. `cargo xtask torture faults` runs longer.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use std::time::Duration;

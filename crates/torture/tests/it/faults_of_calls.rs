@@ -1,6 +1,6 @@
-//! An error of the device at every transfer of a workload that uses views, queues, and calls that do not wait or leave nothing
-//! in the cache, with more dirty pages than the cache keeps: the call that needs the transfer reports it, every way to read shows what was
-//! written, nothing stays pinned or claimed, and what could not be written back is on the device when it works again (ARCHITECTURE
+//! An error of the device at every transfer of a workload that uses views, queues, and calls that do not wait or leave no page
+//! in the cache, with more dirty pages than the cache keeps: the call that needs the transfer reports it, every kind of read shows the
+//! written data, nothing stays pinned or claimed, and failed writebacks reach the device when it works again (ARCHITECTURE
 //! invariants 2 and 9).
 
 use std::io::{IoSlice, IoSliceMut};

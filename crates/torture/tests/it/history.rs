@@ -1,5 +1,5 @@
 //! Histories of many threads have an order in which each call takes effect at once (ARCHITECTURE invariant 2): in the simulation in
-//! shuffled order, and on real threads. `cargo xtask torture history` goes on for as long as one likes.
+//! shuffled order, and on real threads. `cargo xtask torture history` runs longer.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One byte model for every way in (ARCHITECTURE invariant 2). `cargo xtask torture model` goes on for as long as one likes.
+//! One byte model for all kinds of calls (ARCHITECTURE invariant 2). `cargo xtask torture model` runs longer.
 
 use std::time::Duration;
 

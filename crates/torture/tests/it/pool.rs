@@ -1,4 +1,4 @@
-//! Processes that share a buffer pool are killed while they hold pages. `cargo xtask torture pool` goes on for as long as one likes.
+//! Processes that share a buffer pool are killed while they hold pages. `cargo xtask torture pool` runs longer.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The whole stack in simulated worlds, under every scheduler, in shuffled order (ARCHITECTURE invariants 2 and 11): nothing stops,
-//! nothing waits for long. `cargo xtask torture stack` goes on for as long as one likes.
+//! The whole stack in simulated worlds, under every scheduler, in shuffled order (ARCHITECTURE invariants 2 and 11): no call hangs
+//! or waits for long. `cargo xtask torture stack` runs longer.
 
 use std::time::Duration;
 

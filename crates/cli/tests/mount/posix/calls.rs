@@ -1,4 +1,4 @@
-//! Calls that follow one another, on the files that the ones before have made.
+//! Sequences of calls, on files made by earlier calls of the sequence.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;

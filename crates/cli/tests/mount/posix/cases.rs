@@ -1,6 +1,6 @@
-//! The calls, as text (`script.rs`), and what is known to differ.
+//! The calls, as text (`script.rs`), and the known differences.
 //!
-//! Files of `user` are those of 1000, who makes the calls besides the superuser; others are of 3000, or of the superuser.
+//! Root and user 1000 make the calls. Files of `user` belong to user 1000, other files to user 3000 or to root.
 
 use super::script::Group;
 

@@ -1,8 +1,8 @@
-//! Calls with what they give, run on two filesystems: it must be the same, but for differences with a reason.
+//! Calls on two filesystems, whose results must be equal, except for differences with a reason.
 //!
-//! - `calls`: a table in code, of calls that follow one another
-//! - `cases`: a table in text, of calls that begin with the same files each, by the superuser and by another user
-//! - `script`: carries out a line of that text
+//! - `calls`: a table in code, of sequences of calls
+//! - `cases`: a table in text, of calls by root and by another user; each begins with the same files
+//! - `script`: executes a line of that text
 
 mod calls;
 mod cases;

@@ -1,4 +1,4 @@
-//! Memory that panics when it is asked for its bytes, for tests of this crate and of those above it, which name what it is made of.
+//! Memory that panics when its bytes are requested, for tests of this crate and of higher crates, which name its type.
 #![allow(unsafe_code, reason = "memory of a transfer is a promise")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What every device must do.
+//! The behaviour that every device must have.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -18,9 +18,9 @@ use crate::store::PAGE_SIZE;
 use crate::store::map::MappingKind;
 use crate::store::reservation::Reservation;
 
-/// How long a writer waits for writeback by other threads before it looks for free frames again.
+/// The time that a writer waits for writeback by other threads before it looks for free frames again.
 const FRAMES_RETRY: Duration = Duration::from_millis(1);
-/// How often it looks before it fails with the error of a file that cannot be written back.
+/// The number of attempts before it fails with the error of a file that cannot be written back.
 const FRAMES_TRIES: u32 = 50;
 
 /// Pages that are pinned for a change. Without [`PinnedPages::end`] the change does not happen, and clean pages are
@@ -270,7 +270,7 @@ impl FileCache {
         Ok(())
     }
 
-    /// Blocks that writeback of the dirty pages will allocate. A claim for an unwritten block is none of them: the block is there.
+    /// Blocks that writeback of the dirty pages will allocate, without claims for unwritten blocks, which exist already.
     pub(crate) fn blocks_to_allocate(&self) -> Result<u64> {
         let size = self.store.size();
         // The end of the mapping that was looked at last, and whether it is a hole.

@@ -8,7 +8,7 @@
 //!   planned in windows.
 //! - (2) The range is locked, shared by reads and exclusively by writes, from before the check of the cache until the
 //!   transfer has ended.
-//! - (3) Overlapping dirty data is written back first; metadata is never waited for, unless the caller wants durability.
+//! - (3) Overlapping dirty data is written back first; metadata is never waited for, unless the caller requests durability.
 //! - (5) Blocks are reserved, written, and only then recorded; the rest of a new block is zeroed.
 
 mod bounce;

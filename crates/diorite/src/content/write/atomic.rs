@@ -14,7 +14,7 @@ pub(super) fn prepare_atomic(content: &Content, range: &WriteRange) -> Result<()
     let (offset, len) = (range.offset, range.end - range.offset);
     let most = content.store.geometry().atomic_write_bytes.min(content.store.geometry().max_transfer_bytes);
     if most == 0 {
-        return Err(Error::Unsupported("the device promises no atomic writes"));
+        return Err(Error::Unsupported("the device does not support atomic writes"));
     }
     if !len.is_power_of_two() || len > u64::from(most) || !offset.is_multiple_of(len) {
         return Err(Error::InvalidArgument(
@@ -23,7 +23,7 @@ pub(super) fn prepare_atomic(content: &Content, range: &WriteRange) -> Result<()
     }
     if range.end > content.store.size() {
         return Err(Error::Unsupported(
-            "an atomic write does not make the file longer; allocate or set_len comes first",
+            "an atomic write cannot extend the file; call allocate or set_len first",
         ));
     }
     // Holes and unwritten blocks of the range become written zeros.
@@ -37,7 +37,9 @@ pub(super) fn prepare_atomic(content: &Content, range: &WriteRange) -> Result<()
     match mapping.kind {
         MappingKind::Mapped(sector) if mapping.len == len => {
             content.store.geometry().check_atomic(sector, len).map_err(|_| {
-                Error::Unsupported("the range is not aligned on the device as an atomic write needs it")
+                Error::Unsupported(
+                    "the range does not have the alignment on the device that an atomic write needs",
+                )
             })
         }
         _ => Err(Error::Unsupported("the range is not contiguous on the device")),

@@ -1,4 +1,4 @@
-//! Transfers of any alignment, through aligned memory: `Unaligned::Bounce`, and cached writes for which no space can be reserved.
+//! Transfers of any alignment, through aligned memory: `Unaligned::Bounce`, and cached writes without a reservation.
 //!
 //! The CPU copies, which is counted. At the edges of a write the rest of a logical block is read first, under the
 //! same exclusive range.

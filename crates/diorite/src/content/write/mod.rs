@@ -30,7 +30,7 @@ pub(crate) enum Position {
 }
 
 impl Position {
-    /// Where that is in a file of this size.
+    /// This position as an offset in a file of this size.
     pub(crate) fn offset(self, size: u64) -> u64 {
         match self {
             Self::At(offset) | Self::NotBeforeEnd(offset) => offset,
@@ -49,7 +49,7 @@ impl Position {
     }
 }
 
-/// How a write is done.
+/// The durability and the flags of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteMode {
     /// The durability when it returns.
@@ -66,9 +66,9 @@ impl From<Option<SyncKind>> for WriteMode {
 /// The result of a write.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// Where it went.
+    /// The offset of the write.
     pub(crate) offset: u64,
-    /// How much was written.
+    /// The number of bytes written.
     pub(crate) len: usize,
     /// Why the write is short: the volume is full.
     pub(crate) stopped: Option<Error>,

@@ -16,7 +16,7 @@
 //! 6. *Grow* the size that readers see, *invalidate* the cached pages once more, and *release* the range.
 //! 7. *Make durable* (`durable.rs`), as far as the handle asks for it.
 //!
-//! A write that is dropped before it is complete releases its range and its blocks; data that it has moved is not
+//! A write that is dropped before it is complete releases its range and its blocks; data that it has written is not
 //! reachable.
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Transfers that wait until the queue submits them.
 //!
 //! Where it sits: between a [`Transfer`](super::Transfer), which puts itself in line when it is polled first, and the [`DirectQueue`] below.
-//! Whatever thread holds the queue's lock submits for all: a future that no task polls any more holds up no other.
+//! The thread that holds the queue's lock submits for all, so a future that is no longer polled does not delay others.
 //!
 //! States: for space -> in flight, or for its range -> in flight; ended where it cannot be submitted.
 //!
@@ -74,7 +74,7 @@ impl<M: TransferMemory + 'static> State<M> {
         slot
     }
 
-    /// Remove a transfer that is not wanted any more.
+    /// Remove a transfer that is no longer needed.
     pub(super) fn leave_line(&mut self, waiting: &Waiting<M>) {
         self.for_space.remove(&waiting.number);
         self.for_range.remove(&waiting.number);

@@ -1,6 +1,6 @@
 //! Direct transfers as futures, for any async runtime.
 //!
-//! Where it sits: on a [`DirectQueue`], whose promises hold. The queue has a [`Transfer`] from the first poll on, and owns its memory until it
+//! Where it sits: on a [`DirectQueue`], whose guarantees hold. The queue has a [`Transfer`] from the first poll on, and owns its memory until it
 //! has ended, also if the future is dropped in flight. `transfer.rs` is the future, `line.rs` submits those that wait, `drive.rs` has the ways to
 //! have completions reaped, `reader.rs` and `writer.rs` are streams on them.
 //!
@@ -95,7 +95,7 @@ struct After<M> {
     wakers: Vec<Waker>,
     /// Memory of dropped futures.
     memory: Vec<M>,
-    /// Transfers that are not submitted any more.
+    /// Transfers that will not be submitted.
     over: Vec<Box<Waiting<M>>>,
 }
 

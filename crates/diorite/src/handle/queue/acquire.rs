@@ -9,7 +9,7 @@ use crate::content::Content;
 use crate::store::range_lock::{LockId, LockMode, Ticket};
 use crate::{Error, File, Result};
 
-/// How a queue waits for a range.
+/// The kind of wait of a queue for a range.
 pub(crate) enum Acquire<'a> {
     /// Finish the transfers in flight in the queue, then block.
     Wait,

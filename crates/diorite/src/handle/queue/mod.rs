@@ -1,7 +1,7 @@
 //! Many direct transfers in flight from one thread, on any files.
 //!
-//! Where it sits: beside [`File`]'s own direct reads and writes, with the same steps (`write/`) and the same promises; only the
-//! waiting is the caller's. The queue owns the memory of a transfer and holds its range of the file from submission until the transfer
+//! Where it sits: beside [`File`]'s own direct reads and writes, with the same steps (`write/`) and the same guarantees; only the
+//! caller waits at another time. The queue owns the memory of a transfer and holds its range of the file from submission until the transfer
 //! is reaped, where a write is recorded. The rules for callers are on [`DirectQueue`].
 
 mod acquire;
@@ -610,7 +610,7 @@ impl<M: TransferMemory + 'static> Drop for DirectQueue<M> {
         }
         while self.is_in_flight() && self.finish_some().is_ok() {}
         self.finish_reaped();
-        // A queue that cannot wait any more, or has lost a transfer by a panic, still unlocks the ranges.
+        // A queue that can no longer wait, or has lost a transfer by a panic, still unlocks the ranges.
         self.pending.drain().for_each(Pending::release);
     }
 }

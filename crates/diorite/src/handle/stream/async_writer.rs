@@ -24,7 +24,7 @@ pub struct AsyncWriter {
     pub(super) file: File,
     pool: RegisteredBuffers,
     pub(super) unsubmitted: Unsubmitted,
-    /// Where the next transfer goes.
+    /// The offset of the next transfer.
     next: u64,
     flying: VecDeque<Flying>,
     /// Written only in part, because the volume filled up: waits until nothing is in flight.
@@ -147,7 +147,7 @@ impl AsyncWriter {
         ready!(self.poll_buffer(context))?;
         if self.unsubmitted.is_last() || len > self.unsubmitted.free().len() {
             return Poll::Ready(Err(Error::InvalidArgument(
-                "only the last piece of a stream may be shorter than the buffer",
+                "only the last buffer of a stream can be partly filled",
             )));
         }
         if !self.unsubmitted.fill(len) {
@@ -160,7 +160,7 @@ impl AsyncWriter {
     pub(super) fn poll_copy(&mut self, context: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize>> {
         if self.unsubmitted.is_last() {
             return Poll::Ready(Err(Error::InvalidArgument(
-                "the last piece of the stream has been submitted",
+                "the last buffer of the stream was submitted already",
             )));
         }
         ready!(self.poll_buffer(context))?;

@@ -1,4 +1,4 @@
-//! Bytes that a writing stream has not submitted.
+//! Bytes that a writing stream has not submitted yet.
 
 use crate::RegisteredBuf;
 

@@ -1,4 +1,4 @@
-//! What the scenarios share: volumes on memory and in files, and the judge.
+//! Helpers of the scenarios: volumes in memory and in files, and their check.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each scenario uses its part")]
 
 use std::path::{Path, PathBuf};

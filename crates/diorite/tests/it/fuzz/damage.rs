@@ -1,4 +1,4 @@
-//! Damage: fields set to values that hurt, structures copied over others, bits flipped.
+//! Damage: fields set to harmful values, structures copied over others, bits flipped.
 
 use diorite_ext::layout::{DiskInode, GroupDescriptor, directory, extent, htree, orphan, xattr};
 use diorite_ext::{FsBlock, GroupNumber, InodeNumber};

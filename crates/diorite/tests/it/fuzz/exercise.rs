@@ -1,4 +1,4 @@
-//! What is done with an image: everything, and every result is fine as long as it comes.
+//! The use of an image: all operations. Any result is accepted if the operation ends.
 
 use std::path::PathBuf;
 use std::sync::Arc;

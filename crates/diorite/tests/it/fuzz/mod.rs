@@ -1,8 +1,8 @@
 //! A campaign against hostile images: sound images of many kinds (`recipes`), damaged where their structures are (`places`,
-//! `damage`), then used in every way (`exercise`). What must hold is invariant 10: errors or answers, no panic, no endless
+//! `damage`), then used in every way (`exercise`). Invariant 10 must hold: errors or answers, no panic, no endless
 //! loop, bounded memory, and no write to an image opened read-only.
 //!
-//! A case is a number: it decides the recipe, the damage and what is done, so a case that fails can be run alone.
+//! A case is a number. It decides the recipe, the damage and the operations, so a case that fails can be run alone.
 #![allow(
     dead_code,
     missing_docs,

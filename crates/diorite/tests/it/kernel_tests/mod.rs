@@ -1,4 +1,4 @@
-//! The tests by which Linux is held to direct I/O (xfstests, named by number), made again in process: each keeps what the original checks,
+//! Linux's tests of direct I/O (xfstests, named by number), reimplemented in process: each makes the checks of the original,
 //! with this library's calls. "Class" is the number of the kind of bug in the list that this project was started with; the tests of the
 //! classes themselves are in `direct_bugs.rs`.
 //!

@@ -1,4 +1,4 @@
-//! Damage, by debugfs and by hand, and the class of problem that it is.
+//! Damage made by debugfs and by hand, and the class of problem that the check reports.
 
 use diorite_ext_tools::check::ProblemKind;
 

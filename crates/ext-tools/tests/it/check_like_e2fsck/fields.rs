@@ -1,4 +1,4 @@
-//! Fields of inodes that do not go with their kind, or with the features of the volume.
+//! Fields of inodes that contradict their kind, or the features of the volume.
 
 use super::image::{Image, Spot, assert_judged_alike, our_check, run};
 use crate::common::has_e2fsprogs;

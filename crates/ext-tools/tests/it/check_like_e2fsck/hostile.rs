@@ -1,4 +1,4 @@
-//! Flipped bits and images that were made to do harm.
+//! Flipped bits and hostile images.
 
 use std::sync::Arc;
 

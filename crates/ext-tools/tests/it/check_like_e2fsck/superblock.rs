@@ -1,7 +1,7 @@
 //! Superblocks with one field changed and their checksum right: the kernel's mount, e2fsck, an open and the check.
 //!
 //! A volume that the kernel does not mount must not be written, and the check must say why. A volume that the kernel mounts and e2fsck
-//! finds sound must open and be clean. What e2fsck alone finds wrong, the check finds too.
+//! finds sound must open and be clean. The check also finds each problem that only e2fsck finds.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

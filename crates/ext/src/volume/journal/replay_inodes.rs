@@ -38,10 +38,10 @@ impl FastReplay<'_> {
         let size = usize::from(self.volume.core.layout.inode_size);
         let is_special = number < self.volume.core.format.first_inode() && number != InodeNumber::ROOT;
         if is_special || bytes.len() < GOOD_OLD_SIZE || bytes.len() > size {
-            return Err(bad("a fast commit has an inode that cannot be").into());
+            return Err(bad("a fast commit has an impossible inode").into());
         }
         let Some(kind) = FileKind::from_mode(le16(bytes, 0)) else {
-            return Err(bad("a fast commit has an inode of no kind").into());
+            return Err(bad("a fast commit has an inode without a type").into());
         };
         if le16(bytes, LINKS.start) == 0 {
             // It lost its last name, or never had one, and was freed by the crash.
@@ -68,7 +68,7 @@ impl FastReplay<'_> {
         {
             let mut content = handle.modify(&raw.buffer)?;
             let Some(place) = content.get_mut(raw.offset..raw.offset + raw.len) else {
-                return Err(bad("its place is outside of its block").into());
+                return Err(bad("its place is outside its block").into());
             };
             if is_new {
                 place.fill(0);

@@ -28,7 +28,7 @@ impl FastReplay<'_> {
         let Some(inode) = self.inode_to_replay(number)? else { return Ok(()) };
         let end = extent.end().0;
         if extent.blocks == 0 || end > node::MAX_FILE_BLOCKS - 1 {
-            return Err(Corrupt::map(number, extent.start, "a fast commit maps blocks that cannot be").into());
+            return Err(Corrupt::map(number, extent.start, "a fast commit maps impossible blocks").into());
         }
         let kind = if extent.unwritten { MappingKind::Unwritten } else { MappingKind::Mapped };
         let mut state = inode.state.write();

@@ -81,7 +81,7 @@ impl FastReplay<'_> {
     fn replay_directory(&self, parent: &Inode, inode: &Inode) -> Result<()> {
         let mut state = inode.state.write();
         if state.sectors != 0 || !state.has_extents() {
-            let what = "a fast commit makes a directory that is there";
+            let what = "a fast commit makes a directory that exists already";
             return Err(Corrupt::Inode { inode: inode.number(), what }.into());
         }
         (state.size, state.links) = (0, 2);

@@ -1,4 +1,4 @@
-//! Programs that judge: run, and asked for; and the kernel's mounts.
+//! Programs that check results, and the kernel's mounts.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Images for tests: made by mke2fs, judged by e2fsck and debugfs, and a device in memory.
+//! Images for tests: made by mke2fs, checked by e2fsck and debugfs, and a device in memory.
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(unreachable_pub, reason = "shared by the tests of this crate")]
 #![allow(clippy::unwrap_used, clippy::unused_self, reason = "a test that cannot go on ends")]

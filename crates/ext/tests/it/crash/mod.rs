@@ -1,4 +1,4 @@
-//! Crash tests: a workload on a recorded disk, and what every crash of it must leave (ARCHITECTURE invariant 6).
+//! Crash tests: a workload on a recorded disk, and a check of every state that a crash can leave (ARCHITECTURE invariant 6).
 //!
 //! The oracle on a volume with a journal: the tree after recovery (names, inodes, links, sizes, content) is exactly the tree
 //! after one of the operations, and not of one before the last that was synced. Workloads never overwrite data in place,

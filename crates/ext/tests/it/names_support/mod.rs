@@ -1,4 +1,4 @@
-//! Images in files: made by mke2fs, filled by the kernel or here, judged by e2fsck, debugfs and the kernel.
+//! Images in files: made by mke2fs, filled by the kernel or by Diorite, checked by e2fsck, debugfs and the kernel.
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests read and write image files")]
 

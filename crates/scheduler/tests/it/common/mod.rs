@@ -1,4 +1,4 @@
-//! What the tests of scheduled devices share.
+//! Helpers of the tests of scheduled devices.
 
 use diorite_block::Geometry;
 
