@@ -432,8 +432,8 @@ mod tests {
     fn errors_have_file_line_and_cure() {
         let message = |text: &str| DiskParameters::from_toml("d.toml", text).unwrap_err().to_string();
         let cases = [
-            ("rpm = 1\n", "d.toml:1: no base is given: say base"),
-            ("base = \"sata\"\n", "d.toml:1: unknown base 'sata': say base"),
+            ("rpm = 1\n", "d.toml:1: no base is given: write base"),
+            ("base = \"sata\"\n", "d.toml:1: unknown base 'sata': write base"),
             ("base = \"ssd\"\n\nrpm = 7200\n", "d.toml:3: rpm = 7200: unknown field `rpm`, expected one of"),
             ("base = \"sata-2009\"\nrpm = -1\n", "d.toml:2: rpm: -1 is impossible: give a number from 100"),
             (
