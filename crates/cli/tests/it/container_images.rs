@@ -208,7 +208,7 @@ fn platform_of_an_image_is_chosen() {
         with(named(other, "b"), "platform", json!({ "os": "linux", "architecture": native() })),
     ]);
     let said = bench.fail("mkfs -F -d oci:image a.img", 1);
-    assert!(said.contains("several of its images fit; choose one with :TAG: a, b"), "{said}");
+    assert!(said.contains("several of its images match; choose one with :TAG: a, b"), "{said}");
 }
 
 /// The type of layers.

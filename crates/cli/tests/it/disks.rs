@@ -104,7 +104,7 @@ fn partitions_of_a_disk_are_listed_and_the_only_volume_is_used() {
     expect(&said, &["disk.img: cannot serve: ", other, "; choose one with -o partition=N"]);
     assert!(!said.contains('?'), "{said}");
     let said = bench.fail("serve nfs --listen 127.0.0.1:0 -o offset=4K disk.img", 1);
-    expect(&said, &["no ext2, ext3 or ext4 volume begins at its byte 4K", "-o offset=BYTES"]);
+    expect(&said, &["no ext2, ext3 or ext4 volume begins at byte 4K", "-o offset=BYTES"]);
     let table = bench.run("info disk.img");
     assert!(table.contains("FAT32") && table.contains("Linux: ext2 \"here\""), "{table}");
     let json = bench.json("info disk.img");
@@ -193,7 +193,7 @@ fn names_are_bound_to_devices_that_are_there() {
         ),
         (
             "raw raw3 /dev/raw/raw1",
-            "diorite: raw3: cannot be bound to /dev/raw/raw1: it is bound itself; give what",
+            "diorite: raw3: cannot be bound to /dev/raw/raw1: it is itself a bound name; give",
         ),
         ("raw raw3 none.img", "diorite: raw3: cannot be bound to none.img: it is not there; give a file"),
     ] {

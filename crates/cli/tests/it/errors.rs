@@ -439,7 +439,7 @@ fn bonnie_checks_free_space_first() {
     expect(&bench.fail("bonnie -d . -s 16000000", 1), &parts[1..]);
     expect(
         &bench.fail("bonnie -d nowhere -s 1", 1),
-        &["nowhere: cannot get the free space", "check the path"],
+        &["nowhere: cannot get its free space", "check the path"],
     );
     assert_eq!(bench.run("ls a.img"), "lost+found\n");
 }
