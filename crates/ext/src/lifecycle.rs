@@ -151,7 +151,7 @@ impl Lifecycle {
             self.check_mapping(&inode, &state)?;
             state.links > 0
         };
-        if has_name { self.cut_orphan(&inode) } else { self.release_if_unused(&inode) }
+        if has_name { self.truncate_orphan(&inode) } else { self.release_if_unused(&inode) }
     }
 
     /// Look at the mappings before any is removed, as far as the work for it is bounded: a hostile tree may lead to one block over and
@@ -171,7 +171,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    fn cut_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
+    fn truncate_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
         let mut state = inode.state.write();
         let mut handle = self.core.begin(100)?;
         if !state.is_inline() && self.files.maps.has_mapping(inode, &state) {

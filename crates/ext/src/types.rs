@@ -142,7 +142,7 @@ pub struct ReservedRun {
     pub blocks: u64,
 }
 
-/// Blocks that were promised with [`Files::claim`](crate::Files::claim) and are not chosen yet.
+/// Blocks that were claimed with [`Files::claim`](crate::Files::claim) and are not chosen yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// For data.
@@ -159,13 +159,13 @@ pub struct Reservation {
     pub(crate) runs: Vec<ReservedRun>,
     /// Clusters of the file that this covers in part, and their locations on the volume. Empty without clusters.
     pub(crate) held: BTreeMap<u64, FsBlock>,
-    /// Clusters promised to the mapping's own growth.
+    /// Clusters claimed for the mapping's own growth.
     pub(crate) claimed: u64,
     /// The part of its maker's claim that it took.
     pub(crate) taken: Claim,
-    /// Blocks promised to the mapping's growth; `claimed` has them until they are handed over.
-    pub(crate) promised: u64,
-    /// Space was short: `promised` is the growth as it was counted then, not the most that it can be.
+    /// Blocks claimed for the mapping's growth; `claimed` has them until they are handed over.
+    pub(crate) growth: u64,
+    /// Space was short: `growth` is the number as it was counted then, not the most that it can be.
     pub(crate) is_counted: bool,
     pub(crate) allocator: Arc<Allocator>,
 }

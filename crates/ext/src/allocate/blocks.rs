@@ -29,12 +29,12 @@ impl Allocator {
         }
     }
 
-    /// Promise clusters to data: whether there were enough.
+    /// Claim clusters for data: whether there were enough.
     pub(crate) fn claim(&self, clusters: u64) -> bool {
         self.claim_above(clusters, self.kept_from_data())
     }
 
-    /// Promise clusters to metadata, which may use clusters that data may not; whether there were enough.
+    /// Claim clusters for metadata, which may use clusters that data may not; whether there were enough.
     pub(crate) fn claim_for_metadata(&self, clusters: u64) -> bool {
         self.claim_above(clusters, 0)
     }
@@ -49,15 +49,15 @@ impl Allocator {
             return true;
         }
         let Ok(wanted) = i64::try_from(clusters) else { return false };
-        // In one step: a promise that is refused must not be counted for a moment, or another one would be refused for it.
-        let promise = |claimed: i64| {
+        // In one step: a claim that is refused must not be counted for a moment, or another one would be refused for it.
+        let claim = |claimed: i64| {
             let left = self.free.load(Ordering::Relaxed).saturating_sub(claimed).saturating_sub(wanted);
             (left >= floor as i64).then(|| claimed + wanted)
         };
-        self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, promise).is_ok()
+        self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).is_ok()
     }
 
-    /// Promise `wanted` clusters to metadata in place of `given` that were promised before, in one step, so that no other thread can come
+    /// Claim `wanted` clusters for metadata in place of `given` that were claimed before, in one step, so that no other thread can come
     /// in between: whether there were enough, which is certain where no more is wanted than given.
     pub(crate) fn exchange_claim(&self, given: u64, wanted: u64) -> bool {
         if wanted > given {
@@ -67,24 +67,24 @@ impl Allocator {
         true
     }
 
-    /// Renew the promise of blocks that are about to become free again.
+    /// Renew the claim of blocks that are about to become free again.
     pub(crate) fn renew_claim(&self, clusters: u64) {
         self.claimed.fetch_add(clusters.min(i64::MAX as u64) as i64, Ordering::Relaxed);
     }
 
-    /// Take a promise back.
+    /// Release a claim.
     pub(crate) fn release_claim(&self, clusters: u64) {
         let _ = self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |claimed| {
             Some((claimed - clusters.min(i64::MAX as u64) as i64).max(0))
         });
     }
 
-    /// Clusters that are not promised.
-    pub(super) fn unpromised(&self) -> u64 {
+    /// Clusters that are not claimed.
+    pub(super) fn not_claimed(&self) -> u64 {
         (self.free.load(Ordering::Relaxed) - self.claimed.load(Ordering::Relaxed)).max(0) as u64
     }
 
-    /// Clusters that are not promised, without those that are kept from data.
+    /// Clusters that are not claimed, without those that are kept from data.
     pub(crate) fn unclaimed(&self) -> u64 {
         let free = self.free.load(Ordering::Relaxed);
         (free - self.claimed.load(Ordering::Relaxed) - self.kept_from_data() as i64).max(0) as u64

@@ -13,51 +13,51 @@ pub(crate) struct FreeSpace<'v> {
     pub(crate) transactions: &'v Transactions,
 }
 
-/// Blocks promised to one operation, until this is dropped.
+/// Blocks claimed for one operation, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Promise<'v> {
+pub(crate) struct MetadataClaim<'v> {
     allocator: &'v Allocator,
     blocks: u64,
 }
 
-impl Drop for Promise<'_> {
+impl Drop for MetadataClaim<'_> {
     fn drop(&mut self) {
         self.allocator.release_claim(self.blocks);
     }
 }
 
 impl<'v> FreeSpace<'v> {
-    /// Promise blocks for metadata to an operation that is about to begin a handle.
-    pub(crate) fn promise_metadata(&self, blocks: u64) -> Result<Promise<'v>> {
-        self.retry(|| Ok(self.promise_at_once(blocks).ok()))
+    /// Claim blocks of metadata for an operation that is about to begin a handle.
+    pub(crate) fn claim_metadata(&self, blocks: u64) -> Result<MetadataClaim<'v>> {
+        self.retry(|| Ok(self.try_claim_metadata(blocks).ok()))
     }
 
-    /// As [`FreeSpace::promise_metadata`], under locks that forbid to wait for space.
-    pub(crate) fn promise_at_once(&self, blocks: u64) -> Result<Promise<'v>> {
+    /// As [`FreeSpace::claim_metadata`], under locks that forbid to wait for space.
+    pub(crate) fn try_claim_metadata(&self, blocks: u64) -> Result<MetadataClaim<'v>> {
         if !self.allocator.claim_for_metadata(blocks) {
             return Err(Error::NoSpace);
         }
-        Ok(Promise { allocator: self.allocator, blocks })
+        Ok(MetadataClaim { allocator: self.allocator, blocks })
     }
 
-    /// As [`FreeSpace::promise_at_once`], for blocks of directories and extended attributes: the caller may have to leave some free.
-    pub(crate) fn promise_to_names(&self, clusters: u64) -> Result<Promise<'v>> {
-        let is_promised = || self.allocator.claim_for_names(clusters);
-        if !is_promised() {
+    /// As [`FreeSpace::try_claim_metadata`], for blocks of directories and extended attributes: the caller may have to leave some free.
+    pub(crate) fn claim_for_names(&self, clusters: u64) -> Result<MetadataClaim<'v>> {
+        let is_claimed = || self.allocator.claim_for_names(clusters);
+        if !is_claimed() {
             self.allocator.release_windows();
-            if !is_promised() {
+            if !is_claimed() {
                 return Err(Error::NoSpace);
             }
         }
-        Ok(Promise { allocator: self.allocator, blocks: clusters })
+        Ok(MetadataClaim { allocator: self.allocator, blocks: clusters })
     }
 
-    /// Promise clusters to data ([`Files::claim`](crate::Files::claim)).
+    /// Claim clusters for data ([`Files::claim`](crate::Files::claim)).
     pub(crate) fn claim(&self, blocks: u64) -> Result<()> {
         self.retry(|| Ok(self.allocator.claim(blocks).then_some(())))
     }
 
-    /// Promise clusters to a mapping, which may use clusters that data may not, in place of `given`.
+    /// Claim clusters for a mapping, which may use clusters that data may not, in place of `given`.
     pub(crate) fn claim_for_mapping(&self, given: u64, wanted: u64) -> Result<()> {
         self.retry(|| Ok(self.allocator.exchange_claim(given, wanted).then_some(())))
     }

@@ -10,7 +10,7 @@
 //! 2. All counts are of clusters, which are single blocks without `bigalloc`; runs are of blocks. A run that is kept, recorded or
 //!    freed stands for all clusters that it touches.
 //! 3. `free` is the number of clusters that are not busy, summed over groups that were read and counted as the descriptors
-//!    say in others. `claimed` of them are promised.
+//!    say in others. `claimed` of them are claimed.
 //!
 //! Locking: the content of a bitmap is locked after its group's state; that of a block of descriptors before (when its content is completed), so it
 //! has a rank of its own and is joined to a handle with no group locked. Checksums of bitmaps are atomics for the same reason.
@@ -39,7 +39,7 @@ use crate::{FsBlock, GroupNumber, Result};
 
 use bits::Bits;
 pub(crate) use blocks::Reach;
-pub(crate) use free_space::{FreeSpace, Promise};
+pub(crate) use free_space::{FreeSpace, MetadataClaim};
 use holds::Holds;
 pub use policy::AllocationPolicy;
 pub use reserved_blocks::{ReservedBlocks, ReservedBlocksGuard};
@@ -81,7 +81,7 @@ pub(crate) struct Allocator {
     groups: Vec<Group>,
     /// Clusters that are not busy.
     free: AtomicI64,
-    /// Of those, promised.
+    /// Of those, claimed.
     claimed: AtomicI64,
     /// Clusters freed by transactions that are not durable.
     pending: AtomicU64,
@@ -161,7 +161,7 @@ impl Allocator {
         (blocks, self.free_inodes.load(Ordering::Relaxed).max(0) as u32)
     }
 
-    /// Clusters that are neither allocated nor reserved nor promised; those of files' windows and those that wait for a
+    /// Clusters that are neither allocated nor reserved nor claimed; those of files' windows and those that wait for a
     /// commit count as free.
     pub(crate) fn free_for_users(&self) -> u64 {
         let pending = self.pending.load(Ordering::Relaxed) as i64 + self.window_clusters();
@@ -193,7 +193,7 @@ impl Allocator {
         self.free.load(Ordering::Relaxed) - self.claimed.load(Ordering::Relaxed) < OPERATION_BLOCKS
     }
 
-    /// Whether that many clusters are free, or in windows, and not promised.
+    /// Whether that many clusters are free, or in windows, and not claimed.
     pub(crate) fn has_unclaimed(&self, clusters: u64) -> bool {
         let free = self.free.load(Ordering::Relaxed) - self.claimed.load(Ordering::Relaxed);
         free >= clusters as i64 || free + self.window_clusters() >= clusters as i64

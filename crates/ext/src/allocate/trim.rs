@@ -38,7 +38,7 @@ impl Allocator {
         let per_cluster = self.blocks_per_cluster();
         let group = self.layout.group_of(FsBlock(trim.rest.start));
         while !trim.rest.is_empty() && self.layout.group_of(FsBlock(trim.rest.start)) == group {
-            let share = self.unpromised() / SHARE_LEFT;
+            let share = self.not_claimed() / SHARE_LEFT;
             let clusters = (most / per_cluster).min(share);
             if clusters == 0 || !self.claim_for_metadata(clusters) {
                 trim.rest.start = trim.rest.end;

@@ -32,9 +32,9 @@ impl Files {
     pub fn insert_range(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
         self.check_range(inode, at.0, blocks, at.0)?;
         self.core.allocator.release_window(inode.number());
-        let most = match self.core.free_space().promise_metadata(8) {
+        let most = match self.core.free_space().claim_metadata(8) {
             Err(Error::NoSpace) => None,
-            promise => Some(promise?),
+            claim => Some(claim?),
         };
         let mut state = inode.write_in_use()?;
         if !state.has_extents() || self.core.block_size().offset_of(at) >= state.size {
@@ -48,11 +48,11 @@ impl Files {
         let Some(new_size) = grown.filter(|size| *size <= max_bytes && fits) else {
             return Err(Error::FileTooLarge { max_bytes });
         };
-        let _promise = if let Some(most) = most {
+        let _claim = if let Some(most) = most {
             most
         } else {
             let nodes = self.maps.extents.cut_need(inode, &state, at.0)?;
-            self.core.free_space().promise_at_once(nodes)?
+            self.core.free_space().try_claim_metadata(nodes)?
         };
         self.shift(inode, &mut state, Shift::Up { from: at.0, by: blocks }, new_size)
     }
@@ -89,7 +89,7 @@ impl Files {
         let mut next = shift.first_step();
         while let Some(at) = next {
             if !handle.has_credits(SHIFT_CREDITS) {
-                self.go_on(&mut handle, inode, state, SHIFT_CREDITS * 4)?;
+                self.continue_in_new_handle(&mut handle, inode, state, SHIFT_CREDITS * 4)?;
             }
             next = self.maps.extents.shift_leaf(&mut handle.on(inode, state), at, shift)?;
         }

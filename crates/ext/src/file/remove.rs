@@ -102,10 +102,10 @@ impl Files {
         self.check_data_change(inode, &state)?;
         let split =
             if state.has_extents() { self.maps.extents.split_need(inode, &state, at.0, end)? } else { None };
-        let (mut spare, mut _promise) = (Vec::new(), None);
+        let (mut spare, mut _claim) = (Vec::new(), None);
         if let Some(split) = split {
-            match (self.core.free_space().promise_at_once(split.nodes), split.spare) {
-                (Ok(promise), _) => _promise = Some(promise),
+            match (self.core.free_space().try_claim_metadata(split.nodes), split.spare) {
+                (Ok(claim), _) => _claim = Some(claim),
                 (Err(_), Some(first)) if self.core.has_journal() => {
                     let per_cluster = self.core.blocks_per_cluster();
                     spare.extend((0..split.nodes).map(|number| FsBlock(first.0 + number * per_cluster)));
@@ -140,7 +140,7 @@ impl Files {
             if !handle.has_credits(REMOVE_CREDITS) {
                 // A truncation in several transactions is finished after a crash.
                 self.inodes.add_orphan(handle, inode, state)?;
-                self.go_on(handle, inode, state, REMOVE_CREDITS + BASE_CREDITS)?;
+                self.continue_in_new_handle(handle, inode, state, REMOVE_CREDITS + BASE_CREDITS)?;
             }
             at = self.maps.remove_step(&mut handle.on(inode, state), at, end)?;
         }

@@ -19,12 +19,12 @@ const LAST_AND_LEVELS: u64 = 14;
 
 impl Files {
     /// Keep `blocks` free blocks for the holes of `[at, at + blocks)`, near the file's other blocks, in as few runs as
-    /// possible. Skips mapped blocks. All or `NoSpace`; never blocks that others were promised.
+    /// possible. Skips mapped blocks. All or `NoSpace`; never blocks that others have claimed.
     pub fn reserve(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<Reservation> {
         self.reserve_claimed(inode, at, blocks, Claim::default())
     }
 
-    /// As [`Files::reserve`], for data whose blocks were promised: blocks that the reservation takes of `own`
+    /// As [`Files::reserve`], for data whose blocks were claimed: blocks that the reservation takes of `own`
     /// ([`Reservation::taken`]) change their owner without being available to others. It cannot fail for lack of space
     /// where `own` is enough.
     pub fn reserve_claimed(
@@ -44,13 +44,13 @@ impl Files {
         let mut reservation = self.empty_reservation(inode);
         let kept = self.reserve_range(inode, &state, at.0..end, own, &mut reservation);
         kept.inspect_err(|_| {
-            // Taken blocks are promised to their owner again, before they are free again.
+            // Taken blocks are claimed for their owner again, before they are free again.
             self.core.allocator.renew_claim(reservation.taken.data);
         })?;
         Ok(reservation)
     }
 
-    /// Promise the blocks that the conversion of the unwritten range `[at, at + blocks)` can need, since it can split extents. The
+    /// Claim the blocks that the conversion of the unwritten range `[at, at + blocks)` can need, since it can split extents. The
     /// reservation is committed together with [`WriteCommit::converted`](crate::WriteCommit::converted).
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Files {
         let state = inode.state.read();
         self.check_holds_data(inode, &state)?;
         let mut reservation = self.empty_reservation(inode);
-        self.promise_growth(inode, &state, &[Change::Convert(at, blocks)], own, &mut reservation)?;
+        self.claim_growth(inode, &state, &[Change::Convert(at, blocks)], own, &mut reservation)?;
         Ok(reservation)
     }
 
@@ -77,7 +77,7 @@ impl Files {
             held: BTreeMap::new(),
             claimed: 0,
             taken: Claim::default(),
-            promised: 0,
+            growth: 0,
             is_counted: false,
             allocator: self.core.allocator.clone(),
         }
@@ -108,11 +108,11 @@ impl Files {
             next = mapping.end();
         }
         let changes: Vec<Change> = insertions(&reservation.runs, MappingKind::Mapped).collect();
-        self.promise_growth(inode, state, &changes, own, reservation)
+        self.claim_growth(inode, state, &changes, own, reservation)
     }
 
-    /// Promise the mapping's own blocks for these changes: their maximum, or where space is short the exact number.
-    fn promise_growth(
+    /// Claim the mapping's own blocks for these changes: their maximum, or where space is short the exact number.
+    fn claim_growth(
         &self,
         inode: &Inode,
         state: &InodeState,
@@ -130,12 +130,12 @@ impl Files {
             }
             claimed => claimed?,
         }
-        (reservation.claimed, reservation.promised) = (growth, growth);
+        (reservation.claimed, reservation.growth) = (growth, growth);
         reservation.taken.mapping = growth.min(own.mapping);
         Ok(())
     }
 
-    /// Keep blocks for a hole, of which `own` are promised already; the rest is promised first, so that no other promise is
+    /// Keep blocks for a hole, of which `own` are claimed already; the rest is claimed first, so that no other claim is
     /// broken. Returns how many of `own` were taken.
     fn reserve_hole_claimed(
         &self,
@@ -194,7 +194,7 @@ impl Files {
         Ok(())
     }
 
-    /// Take `blocks` (data, and what mapping them may need) from the free count without choosing them: the promise
+    /// Take `blocks` (data, and what mapping them may need) from the free count without choosing them: the claim
     /// that lets a buffered write succeed before its blocks are chosen. Given back by [`Files::release_claim`]. With clusters
     /// each block counts as one: it may lie in a cluster of its own.
     pub fn claim(&self, blocks: u64) -> Result<()> {
@@ -207,7 +207,7 @@ impl Files {
         self.core.allocator.release_claim(blocks);
     }
 
-    /// Promise again what a reservation took of a claim ([`Reservation::taken`]) that is about to be dropped unused. Its blocks
+    /// Claim again what a reservation took of a claim ([`Reservation::taken`]) that is about to be dropped unused. Its blocks
     /// are still kept, so that this cannot fail.
     pub fn renew_claim(&self, blocks: u64) {
         self.core.allocator.renew_claim(blocks);

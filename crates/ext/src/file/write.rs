@@ -52,8 +52,7 @@ impl Files {
             return Err(Error::FileTooLarge { max_bytes: self.maps.max_size(&state) });
         }
         let kind = MappingKind::Mapped;
-        let _promise =
-            self.maps.promise_need(inode, &state, &commit.reservations, &commit.converted, kind)?;
+        let _claim = self.maps.claim_need(inode, &state, &commit.reservations, &commit.converted, kind)?;
         let mut handle = self.core.begin(BASE_CREDITS)?;
         let (sectors_before, mut data_sectors) = (state.sectors, 0);
         for reservation in &mut commit.reservations {
@@ -160,11 +159,11 @@ impl Files {
         if handle.has_credits(credits) {
             return Ok(());
         }
-        self.go_on(handle, inode, state, credits + BASE_CREDITS)
+        self.continue_in_new_handle(handle, inode, state, credits + BASE_CREDITS)
     }
 
     /// Store the inode, and continue with its data in a new handle: a sync of the data waits for that too.
-    pub(super) fn go_on(
+    pub(super) fn continue_in_new_handle(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
@@ -183,8 +182,8 @@ impl Files {
         self.allocate_unwritten(inode, at, blocks, None)?;
         // Each end of the range cuts an extent at most, and long extents become two.
         let more = blocks / u64::from(crate::layout::extent::MAX_UNWRITTEN) + 3;
-        let _promise =
-            self.core.free_space().promise_metadata(more / (self.core.block_size().bytes() / 24) + 7)?;
+        let _claim =
+            self.core.free_space().claim_metadata(more / (self.core.block_size().bytes() / 24) + 7)?;
         let mut state = inode.write_in_use()?;
         let mut handle = self.core.begin(BASE_CREDITS)?;
         self.convert(&mut handle, inode, &mut state, (at, blocks), MappingKind::Unwritten)?;
@@ -211,7 +210,7 @@ impl Files {
         }
         let mut reservation = self.reserve(inode, at, blocks)?;
         let mut state = inode.write_in_use()?;
-        let _promise = self.maps.promise_need(
+        let _claim = self.maps.claim_need(
             inode,
             &state,
             std::slice::from_ref(&reservation),

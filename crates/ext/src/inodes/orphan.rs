@@ -98,7 +98,7 @@ impl InodeStore {
             let looked = if loaded.seen.contains(&number) {
                 Err("the orphan list has a loop")
             } else {
-                self.look_at_orphan(number)?
+                self.deletion_time_of_orphan(number)?
             };
             let following = match looked {
                 Ok(following) => following,
@@ -122,7 +122,7 @@ impl InodeStore {
     }
 
     /// The deletion time field of an inode, or why it cannot be an orphan.
-    fn look_at_orphan(&self, number: InodeNumber) -> Result<Result<u32, &'static str>> {
+    fn deletion_time_of_orphan(&self, number: InodeNumber) -> Result<Result<u32, &'static str>> {
         let format = &*self.core.format;
         let mut bytes = Vec::new();
         if self.core.layout.locate_inode(number).is_ok() {
@@ -211,7 +211,7 @@ impl InodeStore {
             let looked = if loaded.seen.contains(&number) {
                 Err("it is recorded twice")
             } else {
-                self.look_at_orphan(number)?
+                self.deletion_time_of_orphan(number)?
             };
             if let Err(what) = looked {
                 loaded.note_inode(number, what);

@@ -68,7 +68,7 @@ impl Mappings {
     ) -> Result<Arc<Buffer>> {
         let new = Mapping { start: at, blocks: 1, kind: MappingKind::Mapped(FsBlock(0)) };
         let of_tree = self.tree(on.state).need(on.inode, on.state, &[Change::Insert(new)])?;
-        let _promise = self.core.free_space().promise_to_names(1 + of_tree)?;
+        let _claim = self.core.free_space().claim_for_names(1 + of_tree)?;
         let (mapping, block) = self.clusters().allocate_next(on, at)?;
         on.inode.runs.forget(at.0, at.0 + 1);
         self.tree(on.state).insert(on, mapping)?;
@@ -83,7 +83,7 @@ impl Mappings {
         on: &mut InodeChange<'_, '_>,
         kind: BlockKind,
     ) -> Result<Arc<Buffer>> {
-        let _promise = self.core.free_space().promise_to_names(1)?;
+        let _claim = self.core.free_space().claim_for_names(1)?;
         let goal = self.goal(on.inode, on.state, FileBlock(0))?;
         on.allocate_block(goal, kind)
     }

@@ -4,7 +4,7 @@
 //! there is not, this module counts the blocks exactly, so that the last blocks of a volume are used for data. The mapping may
 //! change before the reservation is committed. Then the count is repeated under the inode's lock, before the first change.
 
-use crate::allocate::Promise;
+use crate::allocate::MetadataClaim;
 use crate::inode::InodeState;
 use crate::map::Mappings;
 use crate::map::tree::Change;
@@ -21,23 +21,23 @@ pub(crate) fn insertions(
 }
 
 impl Mappings {
-    /// Promise the blocks that recording takes beyond the promises of its reservations.
-    pub(crate) fn promise_need(
+    /// Claim the blocks that recording takes beyond the claims of its reservations.
+    pub(crate) fn claim_need(
         &self,
         inode: &Inode,
         state: &InodeState,
         reservations: &[Reservation],
         converted: &[(FileBlock, u64)],
         kind: fn(FsBlock) -> MappingKind,
-    ) -> Result<Option<Promise<'_>>> {
+    ) -> Result<Option<MetadataClaim<'_>>> {
         if !reservations.iter().any(|reservation| reservation.is_counted) {
             return Ok(None);
         }
         let runs = reservations.iter().flat_map(|reservation| insertions(&reservation.runs, kind));
         let converted = converted.iter().map(|(start, blocks)| Change::Convert(*start, *blocks));
         let changes: Vec<Change> = runs.chain(converted).collect();
-        let promised: u64 = reservations.iter().map(|reservation| reservation.promised).sum();
-        let more = self.tree(state).need(inode, state, &changes)?.saturating_sub(promised);
-        self.core.free_space().promise_at_once(more).map(Some)
+        let claimed: u64 = reservations.iter().map(|reservation| reservation.growth).sum();
+        let more = self.tree(state).need(inode, state, &changes)?.saturating_sub(claimed);
+        self.core.free_space().try_claim_metadata(more).map(Some)
     }
 }

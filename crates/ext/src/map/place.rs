@@ -93,7 +93,7 @@ impl Mappings {
         let has_window = grows && !is_small && self.core.allocator.has_windows();
         let extra = if has_window { (wanted + at.0).next_power_of_two().clamp(8, most.max(8)) } else { 0 };
         let per_cluster = self.core.blocks_per_cluster();
-        // The blocks for the data are promised; more blocks must not use up other promises.
+        // The blocks for the data are claimed; more blocks must not use up other claims.
         let extra = extra.min(self.core.allocator.unclaimed().saturating_mul(per_cluster));
         let run = self.core.free_space().reserve_run(goal, wanted + extra, state.reach())?;
         if run.blocks <= wanted {

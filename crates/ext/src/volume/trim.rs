@@ -34,7 +34,7 @@ impl Volume {
         Ok(Trim { rest, shortest: shortest.div_ceil(block).max(1), is_within: false, discarded: 0 })
     }
 
-    /// Discard the next run, if there is one in the group; `false` at the end. While this runs, no thread can allocate its blocks, and a promise may fail that would not
+    /// Discard the next run, if there is one in the group; `false` at the end. While this runs, no thread can allocate its blocks, and a claim may fail that would not
     /// otherwise.
     pub fn trim_step(&self, trim: &mut Trim) -> Result<bool> {
         let most = (RUN_BYTES_MAX / self.core.block_size().bytes()).max(self.core.blocks_per_cluster());

@@ -2,7 +2,7 @@
 //! [`diorite_journal::log`].
 //!
 //! Modes: file data is written to its place before the handle that records it begins (ARCHITECTURE, "A
-//! write"), so the promise of `data=ordered` always holds, and `data=writeback` would be no faster. With `data=journal`, and in
+//! write"), so the guarantee of `data=ordered` always holds, and `data=writeback` would be no faster. With `data=journal`, and in
 //! files with the flag for it, data is written the same way: data that a kernel left in the log is replayed when the volume is
 //! opened, and nothing is added to it; direct I/O falls back to the page cache ([`crate::DataMode`]). Fast commits are replayed
 //! (unsupported records are rejected, and the error names them; the outcome goes through the log like any change), and not made; a journal on another
