@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::args::Check;
 use crate::failure::{Failure, Result, visible};
-use crate::images::say_chosen_part;
+use crate::images::report_chosen_part;
 use crate::kernel_mount::warn_if_mounted;
 use crate::location::name_of_image;
 use crate::output::{Output, json_path};
@@ -28,7 +28,7 @@ pub(crate) fn check(arguments: &Check, output: &mut Output) -> Result<()> {
     // Through the host's page cache, which still has the metadata of an image that was just written or unmounted.
     let options = DeviceOptions::read_only().direct(DirectIo::Off);
     let device = open_volume_target(name, &options).map_err(|error| Failure::open(&error))?;
-    say_chosen_part(image, &device.name());
+    report_chosen_part(image, &device.name());
     warn_if_mounted(Path::new(&device.name()));
     let options = CheckOptions { max_problems: arguments.problems };
     let progress = StageProgress::counting();

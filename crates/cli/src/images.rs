@@ -102,7 +102,7 @@ impl Images {
             return Err(Failure::Failed(format!("{}: cannot be changed: {reason}", name.display())));
         }
         let device = filesystem.device().name();
-        say_chosen_part(name, &device);
+        report_chosen_part(name, &device);
         if access == Access::ReadOnly {
             warn_if_mounted(Path::new(&device));
         }
@@ -165,7 +165,7 @@ impl Images {
 }
 
 /// Report the partition of a disk that was chosen automatically.
-pub(crate) fn say_chosen_part(name: &Path, device: &str) {
+pub(crate) fn report_chosen_part(name: &Path, device: &str) {
     if let Some((_, number)) = device.rsplit_once("?partition=")
         && !name.as_os_str().as_bytes().contains(&b'?')
     {

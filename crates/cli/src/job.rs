@@ -124,11 +124,11 @@ fn on_simulated(arguments: &Job, file: &JobFile, target: &str, output: &mut Outp
     let progress = StageProgress::default();
     let outcome = run_simulated(file, &on, &progress).map_err(|error| Failure::Failed(error.to_string()))?;
     show(arguments, &outcome, output)?;
-    say_what_failed(outcome)
+    report_failures(outcome)
 }
 
 /// One line for each failed job.
-fn say_what_failed(outcome: JobOutcome) -> Result<()> {
+fn report_failures(outcome: JobOutcome) -> Result<()> {
     let mut failures = outcome.failures.into_iter();
     let Some(last) = failures.next_back() else { return Ok(()) };
     failures.for_each(|failure| complain(&failure.to_string()));
@@ -158,7 +158,7 @@ fn on_target(arguments: &Job, file: &JobFile, target: &Arc<dyn Target>, output: 
             "interrupted; the figures cover the time before the interrupt".to_owned(),
         ));
     }
-    say_what_failed(outcome)
+    report_failures(outcome)
 }
 
 impl From<JobError> for Failure {

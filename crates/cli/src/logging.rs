@@ -48,7 +48,7 @@ pub(crate) fn install(destination: Destination, level: LevelFilter) {
 }
 
 /// Without a system log, as in a container, root's messages go to the kernel log, which `dmesg` shows. A failure of this cannot be reported.
-fn say_to_kernel(line: &str) {
+fn log_to_kernel(line: &str) {
     let opened = rustix::fs::open("/dev/kmsg", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
     // Without the newline the kernel joins it with the next message.
     let _ = opened.and_then(|log| rustix::io::write(&log, format!("{line}\n").as_bytes()));
@@ -91,7 +91,7 @@ impl Log for Logger {
                     UnixDatagram::unbound().and_then(|socket| socket.send_to(line.as_bytes(), SYSTEM_LOG));
                 // Messages for each request would flush all others out of the kernel log.
                 if sent.is_err() && record.level() <= Level::Info {
-                    say_to_kernel(&line);
+                    log_to_kernel(&line);
                 }
             }
         }

@@ -52,18 +52,18 @@ impl LimitedLog {
 
     /// Log a message, unless the limit is reached.
     pub(crate) fn say(&self, what: &str) {
-        self.say_at(Instant::now(), what);
+        self.log_at(Instant::now(), what);
     }
 
-    fn say_at(&self, now: Instant, what: &str) {
+    fn log_at(&self, now: Instant, what: &str) {
         let admitted = self.interval.lock().unwrap_or_else(PoisonError::into_inner).admit(now);
         if let Some(suppressed) = admitted {
-            self.say_suppressed(suppressed);
+            self.log_suppressed(suppressed);
             (self.log)(what);
         }
     }
 
-    fn say_suppressed(&self, count: u64) {
+    fn log_suppressed(&self, count: u64) {
         if count > 0 {
             (self.log)(&format!("{count} more messages were suppressed"));
         }
@@ -74,7 +74,7 @@ impl LimitedLog {
         let mut interval = self.interval.lock().unwrap_or_else(PoisonError::into_inner);
         let suppressed = std::mem::take(&mut interval.suppressed);
         drop(interval);
-        self.say_suppressed(suppressed);
+        self.log_suppressed(suppressed);
     }
 }
 
@@ -91,16 +91,16 @@ mod tests {
             LimitedLog::new(Arc::new(move |line: &str| lines.lock().expect("lines").push(line.to_owned())));
         let taken = || std::mem::take(&mut *said.lock().expect("lines"));
         let start = Instant::now();
-        (0..1000).for_each(|nth| log.say_at(start, &format!("error {nth}")));
+        (0..1000).for_each(|nth| log.log_at(start, &format!("error {nth}")));
         let first = taken();
         let shown = first.len();
         assert!((1..50).contains(&shown) && first[0] == "error 0", "{first:?}");
-        log.say_at(start + Duration::from_secs(60), "another");
+        log.log_at(start + Duration::from_secs(60), "another");
         assert_eq!(
             taken(),
             [format!("{} more messages were suppressed", 1000 - shown), "another".to_owned()]
         );
-        (0..100).for_each(|_| log.say_at(start + Duration::from_secs(120), "error"));
+        (0..100).for_each(|_| log.log_at(start + Duration::from_secs(120), "error"));
         let shown = taken().len();
         log.finish();
         assert_eq!(taken(), [format!("{} more messages were suppressed", 100 - shown)]);
