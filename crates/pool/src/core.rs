@@ -17,7 +17,7 @@ use crate::{processes, table};
 
 /// Interval of the writer without a wakeup.
 const WRITER_INTERVAL: Duration = Duration::from_millis(200);
-/// How long to wait before a check for dead processes.
+/// The wait before a check for dead processes.
 const LATCH_TIMEOUT: Duration = Duration::from_millis(20);
 /// Most frames that a process keeps for before-images, and the smallest divisor of the pool for them.
 const RESERVE_MAX: usize = 16;

@@ -14,7 +14,7 @@ pub enum Error {
     File {
         /// The file's name in the pool.
         file: String,
-        /// What happened.
+        /// The error.
         source: diorite::Error,
     },
     /// Writeback of pages failed, in this process or another. The pages stay dirty in the pool.
@@ -22,7 +22,7 @@ pub enum Error {
     WriteBack {
         /// The file's name in the pool.
         file: String,
-        /// How many writes failed since the last report.
+        /// The number of failed writes since the last report.
         errors: u64,
         /// The first page that failed.
         page: u64,

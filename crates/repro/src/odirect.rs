@@ -94,7 +94,7 @@ enum Mistake {
     InvalidatesWholeFile,
 }
 
-/// How a run moves data.
+/// The kind of I/O of a run.
 #[derive(Clone, Copy, Debug)]
 struct Method {
     direct: DirectIo,
@@ -304,7 +304,7 @@ impl Bonnie {
         Ok(())
     }
 
-    /// What `generic_osync_inode` of 2.4 waited for after an allocating write, before the next one: the inode's indirect block, which
+    /// The writes for which `generic_osync_inode` of 2.4 waited after an allocating write, before the next one: the inode's indirect block, which
     /// is beside the data, then the inode.
     fn flush_metadata_of_2_4(&self, file: &File, memory: &[u8]) -> Result<(), ReproError> {
         let Some(last) = file.extents().map_err(fail)?.into_iter().rfind(|extent| extent.sector.is_some())

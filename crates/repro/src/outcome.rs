@@ -63,6 +63,6 @@ pub struct Outcome {
     pub rows: Vec<Row>,
     /// Verdicts.
     pub verdicts: Vec<Verdict>,
-    /// How to read the figures: choices of the model.
+    /// An explanation of the figures: choices of the model.
     pub notes: Vec<String>,
 }

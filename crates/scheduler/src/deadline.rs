@@ -34,7 +34,7 @@ const WRITE: usize = 1;
 #[derive(Debug, Default)]
 struct Class {
     queues: [Sorted; 2],
-    /// Where the batch continues in each direction.
+    /// The sector at which the batch continues, by direction.
     position: [u64; 2],
     direction: usize,
     batched: u32,

@@ -16,7 +16,7 @@ pub(super) struct Sorted {
     arrivals: VecDeque<(Key, RequestId)>,
 }
 
-/// Where a request joins another one.
+/// The side on which a request joins another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Back,

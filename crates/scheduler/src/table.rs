@@ -27,7 +27,7 @@ pub(super) struct Slot {
     pub(super) request: Request,
     /// Deadline of its dispatch.
     pub(super) expires: Duration,
-    /// Which of the scheduler's queues it is in.
+    /// The scheduler's queue that it is in.
     pub(super) queue: u32,
     state: Option<State>,
     pub(super) inserted: Duration,

@@ -250,7 +250,7 @@ pub(crate) fn cached_pages(fd: i32, start: u64, len: u64) -> Option<u64> {
     (plain(CACHESTAT, words) == 0).then_some(found[0])
 }
 
-/// Which pages of a range are cached, a byte for each (`mincore(2)`). `None` if it is unknown; the descriptor needs read access.
+/// The cached pages of a range, a byte for each (`mincore(2)`). `None` if it is unknown; the descriptor needs read access.
 pub(crate) fn cached_map(fd: i32, start: u64, pages: &mut [u8]) -> Option<()> {
     const PROT_READ: usize = 1;
     const MAP_SHARED: usize = 1;

@@ -157,7 +157,7 @@ fn suite(storage: Storage, image: &Path, bytes: &Bytes) -> RateSuite {
         targets.push(of("mb_per_s", "fio", Bound::AtLeast(bound)));
         targets.push(of("cpu_s_per_gb", "kernel-ext4", Bound::AtMost(1.0)));
     }
-    // How much faster two threads are than one. No target is set.
+    // The rate of two threads divided by that of one. It has no target.
     targets.extend(names.iter().map(|name| TargetRatio {
         ours: ("randread-4k-2x", name, "mb_per_s"),
         peer: ("randread-4k", name, "mb_per_s"),

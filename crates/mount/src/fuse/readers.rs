@@ -31,7 +31,7 @@ pub(super) struct Readers {
     reading: AtomicUsize,
     /// Threads that serve one.
     busy: AtomicUsize,
-    /// How much was met of other requests lately.
+    /// The recent concurrency of requests.
     concurrency: AtomicU32,
     served: AtomicU32,
     began: Instant,
@@ -46,7 +46,7 @@ pub(super) struct Readers {
 #[derive(Debug, Default)]
 struct Parked {
     threads: usize,
-    /// How many of them must read.
+    /// The number of threads that must read.
     woken: usize,
     /// There are no more requests.
     has_ended: bool,
@@ -250,7 +250,7 @@ mod tests {
         assert!(readers.are_enough(), "one is again");
     }
 
-    /// Where a request is being served, the next one is not the last that comes.
+    /// While a request is being served, the next one is not the last.
     #[test]
     fn another_thread_is_wanted_at_once_beside_a_request_that_is_served() {
         let readers = Readers::default();

@@ -117,7 +117,7 @@ fn flags_with(mounted: &Mounted, words: &[String]) -> MountFlags {
 /// The options of a mount with the changes in `words`.
 ///
 /// # Errors
-/// Which word is wrong, or cannot be changed.
+/// The word that is wrong, or that cannot be changed.
 fn changed(now: &MountOptions, words: &str) -> Result<MountOptions, String> {
     let mut new = now.clone();
     let is_for_others = |word: &str| OF_OTHERS.contains(&word.split('=').next().unwrap_or_default());
@@ -168,7 +168,7 @@ impl Remounts {
     /// Carry out a step.
     ///
     /// # Errors
-    /// Which option cannot be changed, and why; the volume could not be made durable.
+    /// An option cannot be changed, with the reason; or the volume could not be made durable.
     pub(crate) fn carry_out(&self, step: Step, words: &str) -> Result<(), String> {
         let session = self.session.upgrade().ok_or("it is being unmounted")?;
         let operations = &session.operations;

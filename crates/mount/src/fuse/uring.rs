@@ -138,7 +138,7 @@ fn failed(what: &'static str) -> impl Fn(std::io::Error) -> diorite::Error {
 struct Rings {
     session: Arc<Session>,
     device: Arc<OwnedFd>,
-    /// Where it is mounted.
+    /// The mount point.
     directory: PathBuf,
     threads: Threads,
     of_queue: usize,
@@ -322,7 +322,7 @@ fn entries_of(queues: usize) -> usize {
     (ENTRIES / queues).clamp(*ENTRIES_OF_QUEUE.start(), *ENTRIES_OF_QUEUE.end())
 }
 
-/// How many processors the kernel counts with: it has a queue for each.
+/// The number of CPUs that the kernel can have: it has a queue for each.
 #[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
 fn possible_processors() -> usize {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();

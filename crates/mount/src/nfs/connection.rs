@@ -21,14 +21,14 @@ use crate::service::accounting::Client;
 /// Bytes of replies from which on no calls are read.
 const KEPT_MAX: usize = 1 << 20;
 
-/// How long a client may take.
+/// Time limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// For its calls.
     pub(super) read: ReadLimits,
     /// For a reply, from its first byte to its last.
     pub(super) reply: Duration,
-    /// How often that is looked at.
+    /// The interval of the checks of that limit.
     tick: Duration,
 }
 

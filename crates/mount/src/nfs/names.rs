@@ -13,7 +13,7 @@ use super::protocol::{
 use crate::operations::permissions::{READ, WRITE};
 use crate::operations::{Listed, Operations};
 
-/// How a file is created (`createmode3`).
+/// The mode of a creation (`createmode3`).
 const UNCHECKED: u32 = 0;
 const GUARDED: u32 = 1;
 const EXCLUSIVE: u32 = 2;

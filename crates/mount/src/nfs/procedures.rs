@@ -12,7 +12,7 @@ use crate::operations::Source;
 use crate::operations::permissions::{READ, WRITE};
 use crate::service::accounting::Class;
 
-/// How durable a write is (`stable_how`).
+/// The durability of a write (`stable_how`).
 const UNSTABLE: u32 = 0;
 const DATA_SYNC: u32 = 1;
 const FILE_SYNC: u32 = 2;

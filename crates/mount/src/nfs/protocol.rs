@@ -51,7 +51,7 @@ impl From<&diorite::Error> for Status {
     }
 }
 
-/// How a procedure ends that has no results.
+/// The end of a procedure without results.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// With this status.
@@ -80,7 +80,7 @@ impl From<diorite::Error> for Failure {
     }
 }
 
-/// How clients name an inode, for as long as there is the volume.
+/// The handle by which clients name an inode, valid as long as the volume exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle {
     pub(super) number: InodeNumber,

@@ -61,7 +61,7 @@ impl From<Garbage> for Refusal {
     }
 }
 
-/// How long a client may take for a call.
+/// The time limit of a client for a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadLimits {
     /// Until it begins the next one.
@@ -267,7 +267,7 @@ mod tests {
                 } else if self.1 % 2 == 1 || self.0.is_empty() {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                // What it has said is said again.
+                // The last byte is repeated.
                 memory[0] = self.0[0];
                 self.0 = if self.0.len() > 1 { &self.0[1..] } else { self.0 };
                 Ok(1)

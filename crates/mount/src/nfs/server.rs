@@ -43,7 +43,7 @@ const LAST_REPLIES: Duration = Duration::from_secs(2);
 /// Only the superuser of a host can use the ports below.
 const PRIVILEGED_PORTS: u16 = 1024;
 
-/// How a volume is exported.
+/// Options of an export.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NfsOptions {
     /// The mapping of users.
@@ -162,7 +162,7 @@ impl NfsServer {
         Ok(Self { _watch: watch, shared, listener, address })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

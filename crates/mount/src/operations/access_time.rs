@@ -12,7 +12,7 @@ const RELATIVE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// `chattr +A`: no access time.
 const NO_ATIME: u32 = 0x80;
 
-/// Which reads record an access time.
+/// The reads that record an access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
     /// The first read after a change, and one a day (`relatime`).

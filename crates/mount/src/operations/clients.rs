@@ -20,7 +20,7 @@ pub struct Clients {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often each inode was looked up.
+    /// The number of look-ups of each inode.
     lookups: HashMap<InodeNumber, u64>,
     /// Inodes without names.
     nameless: HashMap<InodeNumber, NodeRef>,

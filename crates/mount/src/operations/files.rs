@@ -49,7 +49,7 @@ pub(super) struct OpenFile {
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// How many bytes.
+    /// The number of bytes.
     pub len: usize,
     /// Whether permission bits changed.
     pub privileges: Privileges,

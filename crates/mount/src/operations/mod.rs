@@ -38,7 +38,7 @@ use rustix::io::Errno;
 use privileges::SetIds;
 use view::View;
 
-/// How long a close waits for requests that are under way.
+/// The time that a close waits for requests in progress.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// No user and no group has this number: to `chown(2)` it means that the owner stays.
@@ -91,7 +91,7 @@ pub struct Entry {
     pub attributes: Attributes,
 }
 
-/// How a volume is shown.
+/// The presentation of a volume.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Settings that can change ([`Operations::set_live`]).
@@ -108,7 +108,7 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub struct LiveSettings {
-    /// Which reads record an access time.
+    /// The reads that record an access time.
     pub access_times: AccessTimes,
     /// No access time of a directory is recorded (`nodiratime`).
     pub no_directory_times: bool,

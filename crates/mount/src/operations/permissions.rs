@@ -38,7 +38,7 @@ impl Credentials {
         self.is_superuser() || self.uid == attributes.owner.uid
     }
 
-    /// Which of read, write and execute are granted, with the file's access control list where it has one.
+    /// The granted permissions of read, write and execute, with the file's access control list if it has one.
     fn granted(&self, attributes: &Attributes, list: Option<&[u8]>) -> u16 {
         let mode = attributes.permissions;
         if self.is_superuser() {
@@ -94,7 +94,7 @@ impl Credentials {
 }
 
 impl Operations {
-    /// Which of read, write and execute a user has.
+    /// The permissions of read, write and execute that a user has.
     ///
     /// # Errors
     /// The inode cannot be read.

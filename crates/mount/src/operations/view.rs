@@ -15,7 +15,7 @@ pub(super) struct View {
     pub(super) clients: Clients,
     settings: Settings,
     live: RwLock<LiveSettings>,
-    /// How often capabilities were given to any file, from 1 on.
+    /// The number of times that any file got capabilities, from 1 on.
     capabilities_given: AtomicU64,
 }
 

@@ -150,7 +150,7 @@ pub(crate) fn entry_out(attributes: AttrOut, generation: u32, valid: u64) -> Ent
     }
 }
 
-/// What `statx` tells: all basic fields, and the time of creation where there is one.
+/// The reply to `statx`: all basic fields, and the birth time if there is one.
 pub(crate) fn statx(of: &Attributes, block_size: u32) -> Statx {
     const BASIC: u32 = 0x7ff;
     const CREATED: u32 = 0x800;

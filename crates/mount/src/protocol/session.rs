@@ -35,7 +35,7 @@ pub(crate) const PAGE: usize = 4096;
 /// Requests that the kernel sends without a caller that waits: readahead, writeback, asynchronous direct I/O.
 pub(crate) const BACKGROUND_MAX: u16 = 128;
 
-/// How the client treats the session.
+/// The client's treatment of the session.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named")]
 pub(crate) struct Behavior {
@@ -51,7 +51,7 @@ pub(crate) struct Behavior {
     pub(crate) io_uring: bool,
 }
 
-/// How requests come in.
+/// The transport of requests.
 pub(crate) trait Transport {
     /// Wait for something that ends when other requests of the client were served: another thread serves them. Returns `false` if there is no
     /// such thread; then nothing was done.

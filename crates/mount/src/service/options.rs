@@ -27,7 +27,7 @@ pub enum IoUring {
     Off,
 }
 
-/// How a volume is mounted.
+/// Options of a mount.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent options, each named")]
 pub struct MountOptions {
@@ -39,7 +39,7 @@ pub struct MountOptions {
     pub sync: bool,
     /// Changes of names are durable when their calls return.
     pub dir_sync: bool,
-    /// Which reads record an access time.
+    /// The reads that record an access time.
     pub access_times: AccessTimes,
     /// No read of a directory records an access time.
     pub no_directory_times: bool,

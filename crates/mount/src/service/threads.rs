@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::{io, thread};
 
-/// How many are in progress.
+/// The number in progress.
 #[derive(Debug, Default)]
 pub(crate) struct InProgress {
     count: Mutex<usize>,

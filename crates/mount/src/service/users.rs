@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::mounted::{self, loop_backing};
 
-/// What uses the mount on a directory: processes as `program (pid)`, mounts below it, loop devices over its files.
+/// Users of the mount on a directory: processes as `program (pid)`, mounts below it, loop devices over its files.
 pub fn users_of(directory: &Path) -> Vec<String> {
     let Some(mounted) = mounted::on(directory) else { return Vec::new() };
     let directory = &mounted.directory;

@@ -37,7 +37,7 @@ const REQUEST_TIME: Duration = Duration::from_millis(200);
 const REQUEST_MAX: usize = 16 << 10;
 /// After a connection that could not be accepted, as without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How the name of a server begins.
+/// The start of the name of a server.
 const SERVER: &str = "diorite-serve/";
 /// The longest answer that is read.
 const ANSWER_MAX: usize = 64 << 20;

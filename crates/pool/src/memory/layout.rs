@@ -78,7 +78,7 @@ pub(crate) struct ProcessEntry {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct FileEntry {
-    /// How long its name is; 0 for none. Written last.
+    /// The length of its name; 0 for none. Written last.
     pub(crate) name_bytes: AtomicU32,
     /// The first error of writeback since the last report in any process: the number of its page, and the errno in the low 16 bits.
     pub(crate) first_error: AtomicU64,

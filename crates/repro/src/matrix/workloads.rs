@@ -18,7 +18,7 @@ pub struct Workload {
     pub jobs: Cow<'static, str>,
 }
 
-/// How many workloads are generated.
+/// The number of generated workloads.
 const GENERATED: u64 = 16;
 
 /// All workloads.

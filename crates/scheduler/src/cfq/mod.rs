@@ -44,7 +44,7 @@ type Ticks = i64;
 /// Idle queues that are kept.
 const QUEUES_KEPT: usize = 1024;
 
-/// Which kernel's rules are followed.
+/// The kernel version whose rules apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum CfqRules {
     /// 2.6.32: one tree; direct writes are synchronous and idled on.
@@ -96,7 +96,7 @@ const SLICE_SYNC: Ticks = 100;
 const SLICE_ASYNC: Ticks = 40;
 /// Base of the number of asynchronous requests in one slice.
 const SLICE_ASYNC_REQUESTS: u32 = 2;
-/// How long the disk idles for the active queue's next request.
+/// The time that the disk idles for the active queue's next request.
 const SLICE_IDLE: Ticks = 8;
 /// Slices are scaled so that all queues are served within this time.
 const TARGET_LATENCY: Ticks = 300;
@@ -161,7 +161,7 @@ impl Default for QueueDepth {
     }
 }
 
-/// Which tree is being served, and until when.
+/// The tree in service, and the end of its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Serving {
     class: TreeClass,

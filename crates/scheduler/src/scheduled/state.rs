@@ -48,7 +48,7 @@ pub(super) struct State {
     process: Process,
 }
 
-/// How the lower device is used.
+/// The use of the lower device.
 enum Lower {
     Unopened,
     Queue(Box<dyn SharedQueue>),

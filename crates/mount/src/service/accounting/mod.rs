@@ -31,7 +31,7 @@ pub(crate) enum Class {
     Metadata,
 }
 
-/// What one process has asked for since the volume was mounted.
+/// The requests of one process since the volume was mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskStatus {
     /// Process, or number of a client's connection; 0: unknown processes, and processes that ended long ago.

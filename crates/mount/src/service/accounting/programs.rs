@@ -15,7 +15,7 @@ use super::{Class, Client, TaskStatus};
 pub(super) const PROGRAMS_MAX: usize = 1024;
 /// Processes, idle for longest, that are counted as one when there are too many.
 const FOLDED: usize = PROGRAMS_MAX / 4;
-/// How long the process of a thread is not read again.
+/// The time for which the process of a thread is not read again.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// Threads that are remembered.
 const THREADS_MAX: usize = 4096;

@@ -14,11 +14,11 @@ pub struct Totals {
     pub operations: u64,
     /// Bytes of data.
     pub bytes: u64,
-    /// How long they took.
+    /// Their latencies.
     pub latencies: Latencies,
 }
 
-/// How long requests took, from when they were taken to their answers.
+/// Latencies of requests, from receipt to reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latencies {
     /// Microseconds of all together.
@@ -99,7 +99,7 @@ fn bucket(us: u64) -> usize {
     (2 * octave as usize + usize::from(is_upper_half)).min(BUCKETS - 1)
 }
 
-/// What all times of a bucket are below.
+/// The upper bound of the times of a bucket.
 fn upper_us(bucket: usize) -> u64 {
     let octave = bucket as u32 / 2;
     match (bucket % 2, octave) {
