@@ -3,8 +3,8 @@
 //! Interface: [`FitPlan::new`] before the volume is made, [`FitPlan::cut`] after it was filled with
 //! [`AllocationPolicy::Packed`](diorite::front_end::AllocationPolicy).
 //!
-//! The planned volume is too large. All that depends on the size (the journal, inodes of a group, space for growth) is that of a volume for the lower
-//! bound, and the groups beyond that volume have nothing before them, so that the cut leaves no gap.
+//! The planned volume is too large. The journal, the inodes of a group and the space for growth depend on the size; they are those of a volume
+//! for the lower bound. Groups after that volume have no metadata at their start, so that truncation leaves no gap.
 
 use std::path::Path;
 

@@ -61,8 +61,8 @@ impl Lifecycle {
         values.iter().try_for_each(|value| self.release_if_unused(value))
     }
 
-    /// Whether an inode must be freed at once: it has lost its last name, it is not open and cannot be opened any more, and it
-    /// is so little work that it is done with the directory locked and in the handle that took the name.
+    /// Whether an inode must be freed at once: it has lost its last name, and it is not open and can no longer be opened. The work
+    /// must be small, because it is done with the directory locked and in the handle that removed the name.
     pub(crate) fn begins_freeing_at_once(inode: &Inode, state: &InodeState) -> bool {
         state.links == 0 && state.sectors <= RELEASED_AT_ONCE_SECTORS && inode.retire(0)
     }

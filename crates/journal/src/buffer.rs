@@ -411,9 +411,8 @@ impl BufferCache {
         self.shard_capacity * SHARDS
     }
 
-    /// The maximum of blocks in one transaction: one that runs, the one before it that is being written, blocks that wait for their checkpoint
-    /// (with that one at most three times as much), and blocks that a checkpoint writes although there is a newer version, fit
-    /// together.
+    /// The maximum of blocks in one transaction, so that these fit together: the running transaction; the one before it, which is being
+    /// written, and blocks that wait for their checkpoint (together at most three times as much); older versions that a checkpoint writes.
     pub fn transaction_blocks(&self) -> usize {
         self.capacity_blocks() / 5
     }

@@ -1,7 +1,7 @@
 //! At most one writer of an export on this host.
 //!
-//! A server lets any number of clients write. In place of a file lock, a writer binds the name of an abstract socket, which one process at
-//! a time can have, and which is free when the process ends. The claim holds in a network namespace, for processes that reach the
+//! A server lets any number of clients write. In place of a file lock, a writer binds the name of an abstract socket. One process at
+//! a time can bind it, and the kernel frees it when the process ends. The claim holds in a network namespace, for processes that reach the
 //! server by the same socket or the same name and port.
 
 use std::hash::{DefaultHasher, Hash, Hasher};

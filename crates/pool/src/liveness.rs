@@ -1,8 +1,8 @@
 //! Which processes of a pool are alive, and the lock of its tables.
 //!
-//! A process is identified by its number and start time, so that a later process with the same number is not mistaken for it, and in a
-//! shared pool by a kernel lock ([`Life`]), which ends when it executes another program. All processes of a pool see each other's numbers:
-//! processes of another PID namespace are refused.
+//! A process is identified by its number and start time, so that a later process with the same number is not mistaken for it. In a
+//! shared pool, a kernel lock ([`Life`]) also ends when the process executes another program. All processes of a pool see each other's
+//! numbers: processes of another PID namespace are rejected.
 //!
 //! A process is dead when all of its threads have ended, or it executes another program. A thread inside a system call that moves data ends
 //! only after the call, so nothing is written into a frame, or to a file, on behalf of a dead process. (So the files of a shared pool do not

@@ -98,8 +98,8 @@ impl Engine {
         }))
     }
 
-    /// Largest readahead window at this moment; small where many threads read. Half of the cache is for readahead in
-    /// flight, and a window takes at most an eighth of the rest of that half, so that pages stay until they are read.
+    /// Largest readahead window at this moment; small if many threads read. Half of the cache is for readahead in
+    /// flight. A window takes at most an eighth of the rest of that half, so that pages stay until they are read.
     #[inline]
     pub(crate) fn read_ahead_pages(&self) -> u64 {
         let under_way = self.workers.pages_ahead();

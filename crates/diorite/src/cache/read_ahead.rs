@@ -3,10 +3,10 @@
 //! Where it sits: one [`ReadAhead`] per open handle watches its reads; the workers read.
 //!
 //! States: random (`window` 0), without readahead. A read that starts where the last one ended opens a window. When
-//! the reader enters the last pages of readahead, the window doubles and the next one is read in the background, so
-//! that the device always has a whole window to work on. A read elsewhere closes the window. A window is read in
-//! pieces, all at once, and a reader waits only for the piece that it needs. At high load windows are small, since
-//! they share the cache.
+//! the reader enters the last pages of readahead, the window doubles and the next one is read in the background. The
+//! device therefore always has a whole window in flight. A read elsewhere closes the window. A window is read in
+//! several concurrent transfers, and a reader waits only for the one that it needs. At high load windows are small,
+//! because they share the cache.
 
 use std::ops::Range;
 use std::sync::Arc;

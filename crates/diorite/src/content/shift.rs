@@ -1,8 +1,8 @@
 //! Moved ranges: a part of a file is removed, or a hole is inserted, without a copy.
 //!
-//! Everything from the range on changes its offset, so it is locked to the end of all offsets, and its cached pages
-//! are written back and dropped before the mapping changes. The move is durable before the lock is released: a crash
-//! must not show a later write to moved blocks at the old offset.
+//! All data after the start of the range changes its offset. It is therefore locked to the end of all offsets, and its
+//! cached pages are written back and dropped before the mapping changes. The move is durable before the lock is
+//! released: a crash must not show a later write to moved blocks at the old offset.
 
 use crate::content::Content;
 use crate::store::map::SyncKind;

@@ -79,9 +79,9 @@ diorite_block::short_debug!(Handle, path, owner, options);
 
 /// An open file: of a filesystem, of the host, or a whole device.
 ///
-/// All operations take `&self`, may run in many threads at once, and take effect one after the other, each whole, where their ranges overlap,
-/// whether they are buffered, direct, queued or streamed. Clones share the position, as `dup(2)` does. Dropping it reports nothing:
-/// [`close`](Self::close) reports data that could not be written, and a sync before it makes data durable.
+/// All operations take `&self` and can run in many threads at once. Operations on overlapping ranges are atomic and take effect one after
+/// the other, whether they are buffered, direct, queued or streamed. Clones share the position, as with `dup(2)`. A drop reports no errors:
+/// [`close`](Self::close) reports data that could not be written, and a sync makes data durable.
 ///
 /// ```no_run
 /// # fn main() -> diorite::Result<()> {

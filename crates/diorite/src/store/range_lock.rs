@@ -1,8 +1,7 @@
 //! Locks on byte ranges of one file, shared or exclusive.
 //!
-//! Where it sits: every read, write, writeback and change of a file's mapping locks its range, so that
-//! two calls on one range take effect one after the other, each whole (ARCHITECTURE invariant 2), and calls on disjoint
-//! ranges run at once.
+//! Where it sits: every read, write, writeback and change of a file's mapping locks its range. Calls on one range are
+//! atomic and take effect one after the other (ARCHITECTURE invariant 2). Calls on disjoint ranges run concurrently.
 //!
 //! Interface:
 //! - [`RangeLock::try_shared_fast`] is for short work on cached pages that waits for nothing: one atomic operation. It

@@ -1,8 +1,8 @@
 //! Reservations: the blocks of a write, and ENOSPC. A write fails for lack of blocks only when the volume is full.
 //!
-//! Reservations cover the worst case of the mapping, so a first failure proves nothing. The thread that meets it
-//! waits until no other thread reserves, writes back all dirty data, so that each reservation shrinks to its
-//! real need, and retries with an exclusive reservation (`cache/space.rs`). An exclusive reservation accepts
+//! Reservations cover the worst case of the mapping, so a first failure proves nothing. The thread that fails
+//! waits until no other thread reserves, and writes back all dirty data, so that each reservation shrinks to its
+//! real need. Then it retries with an exclusive reservation (`cache/space.rs`). An exclusive reservation accepts
 //! fewer blocks than requested, and the write is short.
 //!
 //! States: *none*, until a block is needed; *delayed*: the dirty data has reserved its blocks; *shared*, beside other threads; *exclusive*, the retry.

@@ -2,8 +2,8 @@
 //!
 //! Where it sits: between [`open_target`], which knows no volumes, and everything that opens one by name.
 //!
-//! Direct I/O on a disk with sectors of 4096 bytes moves 4096 bytes at least. A volume with blocks of 1024, or a partition that
-//! starts between two sectors (in an image that came from another disk), can be used there through the host's page cache only.
+//! Direct I/O on a disk with sectors of 4096 bytes moves at least 4096 bytes. On such a disk, two kinds of volumes need the host's page
+//! cache: those with blocks of 1024 bytes, and those in a partition that starts between two sectors (an image of another disk).
 
 use std::sync::Arc;
 

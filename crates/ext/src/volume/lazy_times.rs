@@ -1,7 +1,7 @@
 //! Access times that wait in memory (`lazytime`).
 //!
-//! Such a time is written with the next other change of its inode, by a sync of the inode or of the volume, when the volume is closed,
-//! or when there are many of them or the first has waited for a day and another comes. A crash loses it.
+//! Such a time is written with the next other change of its inode, by a sync of the inode or of the volume, or at the close of the volume.
+//! A new time also writes the waiting ones if there are many, or if the first has waited for a day. A crash loses waiting times.
 //!
 //! Locking: the list is locked for a look at it alone, with or without an inode.
 

@@ -124,8 +124,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Update the count of bytes written over the volume's life. As in the kernel it counts everything that was
-    /// written to the device while the volume was open, and the write of this superblock's own block is added the next time.
+    /// Update the count of bytes written over the volume's life. As in the kernel, it counts all bytes written to the
+    /// device while the volume was open. The write of the superblock itself is counted by the next update.
     fn count_written(&self) {
         let written =
             self.core.device.counters().snapshot().write_bytes.saturating_sub(self.core.written_before);

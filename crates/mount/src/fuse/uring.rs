@@ -1,5 +1,5 @@
-//! The transport over io_uring (Linux 6.14): the kernel has a queue for each processor, and each entry of a queue is a thread here,
-//! which sends a reply and gets the next request with one system call.
+//! The transport over io_uring (Linux 6.14). The kernel has a queue for each CPU, and each entry of a queue is a thread of this process.
+//! The thread sends a reply and gets the next request with one system call.
 //!
 //! `FUSE_INIT` still comes by `/dev/fuse`, as do `FUSE_FORGET` and `FUSE_INTERRUPT`. The kernel gives a request to the entry that became free
 //! last, so that few concurrent requests stay with few threads. If an entry cannot be registered, the kernel continues with `/dev/fuse`. But

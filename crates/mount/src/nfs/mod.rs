@@ -12,8 +12,8 @@
 //! ask for that, and a new write verifier tells them when they may be lost: a server that starts, or a write-back that failed. Permissions are
 //! checked here, for the users that clients name; nothing proves that they are these users, so the network must be trusted.
 //!
-//! Written here and not with a crate: the existing ones (`nfsserve` 0.11, `nfs3_server` 0.11) do not pass the caller to an operation, know no
-//! links and no special files, and take one number for both the write verifier and the handles, which must change with each start and must not.
+//! No crate is used. `nfsserve` 0.11 and `nfs3_server` 0.11 do not pass the caller to an operation, and support no links and no special files.
+//! They use one number for the write verifier, which must change with each start, and for the handles, which must not.
 
 mod connection;
 mod export;

@@ -1,8 +1,8 @@
 //! A scheduler on a device, without a thread of its own.
 //!
 //! Where it sits: between submitters and a [`BlockDevice`]. A submitter inserts its bios as requests. Any thread that is in the
-//! device, to submit or to wait, dispatches granted requests of every owner into the queue that the threads share
-//! ([`diorite_block::SharedQueue`]), and takes the completions of all. So a thread that waits elsewhere cannot stop the device.
+//! device, to submit or to wait, dispatches the granted requests of all owners into one shared queue
+//! ([`diorite_block::SharedQueue`]), and takes the completions of all. A thread that waits elsewhere cannot stop the device.
 //!
 //! - Memory belongs to the request, or is lent by a caller that blocks until its bios have ended ([`diorite_block::LentMemory`]).
 //! - A caller whose bios are all granted at once executes them directly, without a hand-off.

@@ -1,7 +1,7 @@
 //! Writeback: dirty pages become data on the device, in file order and in full bios.
 //!
 //! A [`Writeback`] has the steps of every write (`content/write/op.rs`), with pages as its data and a shared range.
-//! It places the pages, its bios are submitted alone or with bios of other files, and it is complete when the blocks
+//! It places the pages. Its bios are submitted alone or with bios of other files. It is complete when the blocks
 //! are recorded and the pages are clean (ARCHITECTURE invariant 5). No thread changes a page while it is written.
 //!
 //! Invariant: a page is clean only when it is on the device (ARCHITECTURE invariant 9). After a failure it stays

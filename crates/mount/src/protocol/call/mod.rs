@@ -215,8 +215,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Names of a directory have changed. The kernel may have cached a part of a listing that began before, and would give the rest of it
-    /// to a listing that began after, at the same offset (seen with Linux 6.18). Without its first page it uses none of it.
+    /// Names of a directory have changed. The kernel may have cached a part of an earlier listing, and would use the rest of it for a later
+    /// listing at the same offset (seen with Linux 6.18). Without the first page it uses no page of the earlier listing.
     fn forget_listing(&self, directory: InodeNumber) {
         if let Some(notifier) = &self.session.notifier
             && self.clients().take_listed(directory)
