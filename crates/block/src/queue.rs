@@ -153,7 +153,7 @@ pub trait IoQueue: Send + fmt::Debug {
     /// Most transfers that may be in flight.
     fn depth(&self) -> u32;
 
-    /// Transfers submitted and not yet reaped.
+    /// Transfers that are submitted and not yet reaped.
     fn in_flight(&self) -> u32;
 
     /// Take a transfer. The next [`IoQueue::reap`] issues it, if no earlier call does.

@@ -210,7 +210,7 @@ impl Queue {
         self.depth
     }
 
-    /// Transfers submitted and not yet reaped.
+    /// Transfers that are submitted and not yet reaped.
     #[getter]
     fn in_flight(&self, py: Python<'_>) -> PyResult<usize> {
         self.with(py, |state| Ok(state.queue.in_flight() as usize + state.kept.len()))

@@ -29,11 +29,11 @@ use crate::{AlignedBuf, Attributes, DirectIo, Error, Extent, IoFlags, Result, St
 pub struct Alignment {
     /// Offset and length are multiples of this many bytes.
     pub offset: u32,
-    /// So is the address of each memory segment of this.
+    /// The address of each memory segment is a multiple of this many bytes.
     pub memory: u32,
     /// The largest transfer that the device takes as one.
     pub max_transfer: u32,
-    /// The largest write that can be atomic ([`IoFlags::ATOMIC`]); 0 where none can.
+    /// The largest write that can be atomic ([`IoFlags::ATOMIC`]); 0 if no write can.
     pub atomic_write: u32,
 }
 
@@ -128,7 +128,7 @@ impl File {
         &self.handle.content
     }
 
-    /// The path that it was opened with, where it was opened by path.
+    /// The path that it was opened with, if it was opened by path.
     pub fn path(&self) -> Option<&Path> {
         self.handle.path.as_deref()
     }
@@ -188,8 +188,8 @@ impl File {
         }
     }
 
-    /// Memory of `len` zeroed bytes that direct I/O takes as it is. From 4 KiB on it lies on huge pages where the system has them, together with other
-    /// buffers, and the rings that use it register it, which saves CPU time.
+    /// Memory of `len` zeroed bytes that is aligned for direct I/O. From 4 KiB on it is on huge pages if the system has them, together with other
+    /// buffers. Rings that use it register it, which saves CPU time.
     ///
     /// # Errors
     /// The system has no memory for it.
@@ -204,7 +204,7 @@ impl File {
         self.content().store.size()
     }
 
-    /// The largest size that the file can have, in bytes: of a file in a volume what the format can address, of a device its size.
+    /// The largest possible size of the file in bytes: the limit of the format for a file in a volume, the size of a device.
     pub fn max_size(&self) -> u64 {
         self.content().store.map.max_size()
     }
@@ -217,11 +217,11 @@ impl File {
         self.named(self.handle.owner.attributes())
     }
 
-    /// Read; returns how many bytes, fewer only at the end of the file.
+    /// Read; returns the number of bytes, fewer only at the end of the file.
     ///
     /// # Errors
-    /// [`Error::NotOpenFor`] if it is not open for reading, [`Error::InvalidAlignment`] where direct I/O is required, the transfer is not
-    /// aligned and is not to be bounced; [`Io`](crate::ErrorKind::Io) and [`Corrupt`](crate::ErrorKind::Corrupt) if the device or the volume fails.
+    /// [`Error::NotOpenFor`] if it is not open for reading, [`Error::InvalidAlignment`] if direct I/O is required and the transfer is not
+    /// aligned and must not be bounced; [`Io`](crate::ErrorKind::Io) and [`Corrupt`](crate::ErrorKind::Corrupt) if the device or the volume fails.
     #[inline]
     pub fn read_at(&self, memory: &mut [u8], offset: u64) -> Result<usize> {
         if self.direct_io() == DirectIo::Off && self.handle.options.read {
@@ -256,7 +256,7 @@ impl File {
         }
     }
 
-    /// Write `data`; returns how much was written: less only where the volume filled up on the way.
+    /// Write `data`; returns the number of bytes, fewer only if the volume became full during the write.
     ///
     /// # Errors
     /// [`Error::NotOpenFor`] if it is not open for writing, [`Error::InvalidAlignment`] as with [`File::read_at`];
@@ -322,7 +322,7 @@ impl File {
     /// Write all of `data`, or fail.
     ///
     /// # Errors
-    /// As [`File::write_at`], also where a part was written.
+    /// As [`File::write_at`], also after a part was written.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
         self.write_all_with(data, offset, IoFlags::NONE)
     }
@@ -330,12 +330,12 @@ impl File {
     /// As [`File::write_all_at`], with flags.
     ///
     /// # Errors
-    /// As [`File::write_with`], also where a part was written.
+    /// As [`File::write_with`], also after a part was written.
     pub fn write_all_with(&self, data: &[u8], offset: u64, flags: IoFlags) -> Result<()> {
         self.write_all_to(data, Position::At(offset), flags).map(drop)
     }
 
-    /// Write all of `data` at the end; returns the offset where it went.
+    /// Write all of `data` at the end; returns its offset.
     ///
     /// # Errors
     /// As [`File::write_all_at`].
@@ -373,7 +373,7 @@ impl File {
     }
 
     /// Close this handle. A file of the host and a [`RawFile`](crate::RawFile) are written back, as when the last
-    /// handle is dropped; cached data of a file of a filesystem is written back later. A close makes nothing durable.
+    /// handle is dropped; cached data of a file of a filesystem is written back later. A close does not make data durable.
     ///
     /// # Errors
     /// Cached data could not be written back ([`Error::WriteBack`]). The handle is closed all the
@@ -387,13 +387,13 @@ impl File {
     ///
     /// # Errors
     /// [`Error::NotOpenFor`]; [`FileTooLarge`](crate::ErrorKind::FileTooLarge); [`Error::Unsupported`] for another size of a [`RawFile`](crate::RawFile);
-    /// the device or the volume failed. Where it failed at the last block, which is filled up with zeros, the file has its new size.
+    /// the device or the volume failed. If zeroing the last block failed, the file has its new size.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.check_write()?;
         self.named(self.content().set_len(size))
     }
 
-    /// First hole at or after `offset` (the end of the file is one); [`Error::BeyondEnd`] from the end on.
+    /// First hole at or after `offset` (the end of the file counts as a hole); [`Error::BeyondEnd`] from the end on.
     ///
     /// # Errors
     /// [`Error::BeyondEnd`]; the device or the volume failed.
@@ -409,7 +409,7 @@ impl File {
         self.named(self.content().cache.seek_data(offset))
     }
 
-    /// Give the range blocks; it keeps its content. The file grows if it ends before the range does.
+    /// Allocate blocks for the range, which keeps its content. The file grows if it ends before the range.
     ///
     /// # Errors
     /// [`Error::NotOpenFor`]; [`StorageFull`](crate::ErrorKind::StorageFull), [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded),
@@ -419,9 +419,9 @@ impl File {
         self.named(self.content().allocate(offset, len, BeyondEnd::Grow))
     }
 
-    /// As [`File::allocate`], but the size stays: blocks beyond it wait for the file to grow, and a later write there cannot fail for
-    /// lack of space. [`File::set_len`] gives up those beyond the size that it sets, unless the file grows by it. Only files that are
-    /// mapped by extents (ext4) have blocks beyond their end; `Unsupported` for others.
+    /// As [`File::allocate`], but the size stays the same: blocks after the end wait for the file to grow, and a later write there cannot fail for
+    /// lack of space. [`File::set_len`] frees blocks after the new size, unless the file grows by it. Only files that are
+    /// mapped by extents (ext4) can have blocks after their end; `Unsupported` for others.
     ///
     /// # Errors
     /// As [`File::allocate`], and `Unsupported`.
@@ -430,7 +430,7 @@ impl File {
         self.named(self.content().allocate(offset, len, BeyondEnd::KeepSize))
     }
 
-    /// Make the range read as zeros and free its whole blocks. The size stays.
+    /// Make the range read as zeros and free its whole blocks. The size stays the same.
     ///
     /// # Errors
     /// [`Error::NotOpenFor`]; the device or the volume failed.
@@ -439,8 +439,8 @@ impl File {
         self.named(self.content().punch_hole(offset, len))
     }
 
-    /// Make the range read as zeros, as far as the file reaches. The size stays, and the range has blocks afterwards, so that a later
-    /// write to it cannot fail for lack of space; [`File::punch_hole`] gives them up.
+    /// Make the range read as zeros, up to the end of the file. The size stays the same, and the range has blocks afterwards, so that a later
+    /// write to it cannot fail for lack of space. [`File::punch_hole`] frees the blocks.
     ///
     /// # Errors
     /// As [`File::allocate`].

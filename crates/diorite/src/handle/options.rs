@@ -80,7 +80,7 @@ impl Opening {
         if self.direct == DirectIo::Required { options.direct(DirectIo::Required) } else { options }
     }
 
-    /// Fails where `std` would.
+    /// Fails if `std` would fail.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.can_read() && !self.can_write() {
             return Err(Error::InvalidArgument("a file must be opened with read, write or append"));

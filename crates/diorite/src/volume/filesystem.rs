@@ -54,7 +54,7 @@ impl FilesystemOptions {
         }
     }
 
-    /// The caller made the volume just now: that it is opened to be filled is not recorded as a mount, so that `resize2fs` takes it without a
+    /// The caller has just made the volume. The open that fills it is not recorded as a mount, so that `resize2fs` accepts it without a
     /// check.
     #[must_use]
     pub fn new_volume(mut self) -> Self {
@@ -69,7 +69,7 @@ impl FilesystemOptions {
         self
     }
 
-    /// Memory for the page cache in bytes; 256 KiB at least.
+    /// Memory for the page cache in bytes, at least 256 KiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.engine.cache_bytes = bytes;
@@ -77,8 +77,8 @@ impl FilesystemOptions {
     }
 
     /// Memory for metadata blocks in bytes, with the journal's copies of them; 64 MiB. Unused inodes and names in
-    /// memory take at most one and a half times as much. So a volume takes two and a half times this and
-    /// [`Self::cache_bytes`], however many files it has.
+    /// memory take at most one and a half times as much. A volume therefore takes at most two and a half times this and
+    /// [`Self::cache_bytes`], for any number of files.
     #[must_use]
     pub fn metadata_cache_bytes(mut self, bytes: usize) -> Self {
         self.volume.metadata_cache_bytes = bytes;
@@ -107,22 +107,22 @@ impl FilesystemOptions {
         self
     }
 
-    /// Age at which changes of metadata become durable without a sync; 5 seconds. A thread commits them, also when nothing
-    /// is called. With [`Self::dirty_age`] it bounds the unsynced data that a crash can lose.
+    /// Age at which changes of metadata become durable without a sync; 5 seconds. A thread commits them, also without further
+    /// calls. With [`Self::dirty_age`] it bounds the unsynced data that a crash can lose.
     #[must_use]
     pub fn commit_interval(mut self, commit_interval: Duration) -> Self {
         self.volume.commit_interval = commit_interval;
         self
     }
 
-    /// Whether the hard limits in the volume's quota files hold; they do not by default, as for the superuser.
+    /// Whether the hard limits in the volume's quota files are enforced. By default they are not, as for root.
     #[must_use]
     pub fn quota_limits(mut self, quota_limits: QuotaLimits) -> Self {
         self.volume.quota_limits = quota_limits;
         self
     }
 
-    /// Whether calls may use the blocks that are kept for the superuser (`mke2fs -m`); they may not by default, not even those of the superuser.
+    /// Whether calls may use the blocks that are reserved for root (`mke2fs -m`). By default they may not, not even the calls of root.
     /// [`ReservedBlocks::enter`] allows it for single calls.
     #[must_use]
     pub fn reserved_blocks(mut self, reserved_blocks: ReservedBlocks) -> Self {
@@ -152,22 +152,22 @@ impl FilesystemOptions {
         self
     }
 
-    /// Whether files bypass the page cache where their own options do not say.
+    /// Whether files bypass the page cache if their own options do not choose.
     #[must_use]
     pub fn direct(self, direct: DirectIo) -> Self {
         Self { direct, ..self }
     }
 
-    /// Whether the image itself is opened past the host's page cache.
+    /// Whether the image itself bypasses the host's page cache.
     #[must_use]
     pub fn device_direct(mut self, direct: DirectIo) -> Self {
         self.device.direct = direct;
         self
     }
 
-    /// The I/O scheduler on the device. Where this is not called, a target opened by name gets the one for its kind
-    /// ([`SchedulerKind::default_for`]: `inject` on a rotational block device, else none), and a device that is handed over
-    /// stays as it is. With `none` requests go straight to the device.
+    /// The I/O scheduler on the device. If this is not called, a target opened by name gets the scheduler for its kind
+    /// ([`SchedulerKind::default_for`]: `inject` on a rotational block device, else none), and a device passed by the caller
+    /// is used unchanged. With `none`, requests go directly to the device.
     #[must_use]
     pub fn scheduler(self, kind: SchedulerKind) -> Self {
         Self { scheduler: Some(kind), ..self }
@@ -211,7 +211,7 @@ impl FilesystemOptions {
     /// Open the volume on a device.
     ///
     /// # Errors
-    /// As [`Self::open`], apart from the opening of the device.
+    /// As [`Self::open`], except errors of opening the device.
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
         self.open_scheduled(device, self.scheduler.unwrap_or_default())
     }
@@ -226,8 +226,8 @@ impl FilesystemOptions {
     }
 }
 
-/// An open volume. Clones share it. It is synced and closed by [`Filesystem::close`]; or when the last clone, node and file are dropped,
-/// and then errors are not reported.
+/// An open volume. Clones share it. [`Filesystem::close`] syncs and closes it; so does the drop of the last clone, node and file,
+/// which reports no errors.
 #[derive(Clone, Debug)]
 pub struct Filesystem {
     nodes: Arc<Nodes>,
@@ -268,7 +268,7 @@ impl Filesystem {
         &self.nodes
     }
 
-    /// The volume beneath, for tests. Its type may change in any release.
+    /// The lower volume, for tests. Its type may change in any release.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.nodes.volume
     }
@@ -301,8 +301,8 @@ impl Filesystem {
     }
 
     /// Discard the free space within a range of bytes of the volume (`fstrim`): a disk can reuse it, an image file gets holes.
-    /// Runs of free space shorter than `shortest` bytes are skipped. Other threads may use the volume meanwhile; a few blocks at a time
-    /// cannot be allocated then, and a write that needs them waits. Returns the bytes that were discarded.
+    /// Runs of free space shorter than `shortest` bytes are skipped. Other threads can use the volume in the meantime; a few blocks at a time
+    /// cannot be allocated, and a write that needs them waits. Returns the number of discarded bytes.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) by the device, [`ReadOnly`](crate::ErrorKind::ReadOnly), or
@@ -329,7 +329,7 @@ impl Filesystem {
         Ok(trim.discarded())
     }
 
-    /// Why the volume is read-only, if it is.
+    /// The reason why the volume is read-only, if it is.
     pub fn read_only_reason(&self) -> Option<String> {
         self.volume().read_only_reason()
     }
@@ -339,8 +339,8 @@ impl Filesystem {
         self.volume().defects()
     }
 
-    /// Why the volume should be checked before it is changed, and how, in words for its user: it was not closed cleanly, errors were found, or a
-    /// check is due. It can be changed all the same, as when the kernel mounts it.
+    /// The reason why the volume should be checked before it is changed, and how, as a text for users: it was not closed cleanly, errors were found, or a
+    /// check is due. It can be changed without a check, as with a mount by the kernel.
     pub fn check_advice(&self) -> Option<String> {
         let reason = self.volume().check_reason()?;
         let device = self.device().name();
@@ -349,7 +349,7 @@ impl Filesystem {
         Some(format!("{reason}; run e2fsck -f {object}"))
     }
 
-    /// The largest size that a file can have, in bytes; [`File::max_size`](crate::File::max_size) is that of one file, which may be less.
+    /// The largest size of a file in bytes; [`File::max_size`](crate::File::max_size) is the limit of one file, which can be lower.
     pub fn max_file_size(&self) -> u64 {
         self.volume().files.max_file_size()
     }
@@ -369,10 +369,10 @@ impl Filesystem {
         self.volume().superblock().encoding().is_some()
     }
 
-    /// Make everything durable. Reports also errors of files that are no longer open, if no handle has reported them.
+    /// Make everything durable. It also reports errors of files that are no longer open, if no handle has reported them.
     ///
     /// # Errors
-    /// The device failed: data that is not on it stays in the cache, and the next sync retries. The volume is
+    /// The device failed: unwritten data stays in the cache, and the next sync retries. The volume is
     /// read-only since an earlier write
     /// failed.
     pub fn sync(&self) -> Result<()> {
@@ -418,7 +418,7 @@ impl Filesystem {
         self.nodes.acquire(inode)
     }
 
-    /// Read many inodes into memory at a time, for a caller that will look up each of them ([`Self::node`]) in the
+    /// Read many inodes into memory at once, for a caller that will look up each of them ([`Self::node`]) in the
     /// order of a listing. Errors are left to that call.
     pub fn read_ahead_nodes(&self, numbers: impl IntoIterator<Item = InodeNumber>) {
         self.volume().inodes.read_ahead(numbers.into_iter());
@@ -433,7 +433,7 @@ impl Filesystem {
         self.with_node(path.as_ref(), true, Ok)
     }
 
-    /// The inode at a path, a symbolic link itself if it is one.
+    /// The inode at a path; a symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -444,7 +444,7 @@ impl Filesystem {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// As [`Self::resolve`]; [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is no symbolic link.
+    /// As [`Self::resolve`]; [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is not a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         let target = self.nodes.find(path, false).and_then(|node| node.read_link()).at_path(path)?;
@@ -460,7 +460,7 @@ impl Filesystem {
         while_stale(|| self.nodes.attributes(&self.nodes.find_inode(path, true)?)).at_path(path)
     }
 
-    /// The attributes of a file, or of the link itself if it is one.
+    /// The attributes of a file; a symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -469,10 +469,10 @@ impl Filesystem {
         while_stale(|| self.nodes.attributes(&self.nodes.find_inode(path, false)?)).at_path(path)
     }
 
-    /// Whether the path exists; only "not found" is `false`, other errors are errors.
+    /// Whether the path exists. "Not found" is `false`; other errors are returned.
     ///
     /// # Errors
-    /// As [`Self::resolve`], apart from [`NotFound`](crate::ErrorKind::NotFound).
+    /// As [`Self::resolve`], except [`NotFound`](crate::ErrorKind::NotFound).
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -491,17 +491,17 @@ impl Filesystem {
         self.with_node(path.as_ref(), true, |node| node.set_attributes(&changes))
     }
 
-    /// Set user and group of a file, or of the link itself if it is one. As with chown(2), set-user-ID, set-group-ID and capabilities of a
-    /// regular file go, for any caller and also where both are `None`.
+    /// Set user and group of a file; a symbolic link is not followed. As with chown(2), set-user-ID, set-group-ID and capabilities of a
+    /// regular file are cleared, for any caller, and also if both are `None`.
     ///
     /// # Errors
-    /// As [`Self::set_permissions`], and [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded) where limits hold.
+    /// As [`Self::set_permissions`], and [`QuotaExceeded`](crate::ErrorKind::QuotaExceeded) if limits are enforced.
     pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let changes = SetAttributes { uid, gid, clear_privileges: true, ..SetAttributes::default() };
         self.with_node(path.as_ref(), false, |node| node.set_attributes(&changes))
     }
 
-    /// Set times of a file, or of the link itself if it is one.
+    /// Set times of a file; a symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Self::set_permissions`].
@@ -515,7 +515,7 @@ impl Filesystem {
         self.with_node(path.as_ref(), false, |node| node.set_attributes(&changes))
     }
 
-    /// An extended attribute of a file, or of the link itself if it is one.
+    /// An extended attribute of a file; a symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Self::resolve`]; [`NoAttribute`](crate::ErrorKind::NoAttribute).

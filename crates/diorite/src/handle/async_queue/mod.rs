@@ -180,7 +180,7 @@ impl<M: TransferMemory + 'static> AsyncQueue<M> {
         self.shared.depth
     }
 
-    /// Transfers submitted and not yet reaped.
+    /// Transfers that are submitted and not yet reaped.
     pub fn in_flight(&self) -> u32 {
         self.lock().queue.in_flight()
     }

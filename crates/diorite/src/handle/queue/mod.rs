@@ -36,22 +36,22 @@ pub use submit_error::SubmitError;
 
 /// Many direct transfers in flight from one thread, on any files: submit, [issue](DirectQueue::issue), [reap](DirectQueue::reap).
 ///
-/// - **Memory** belongs to the queue from submission until the transfer is reaped, which gives it back; also a transfer that is not
-///   accepted gives it back ([`SubmitError`]). It can be any [`TransferMemory`] that fits [`File::alignment`].
+/// - **Memory** belongs to the queue from submission until the transfer is reaped, which returns it. A rejected transfer
+///   returns it in [`SubmitError`]. It can be any [`TransferMemory`] with the alignment of [`File::alignment`].
 /// - **Tags** are the caller's numbers. They are returned with the transfer ([`Finished::tag`]); the queue does not
 ///   use them.
-/// - **Order**: transfers end in any order. If two transfers of one thread overlap and one writes, they take effect
+/// - **Order**: transfers complete in any order. If two transfers of one thread overlap and one writes, they take effect
 ///   in the order of submission.
 /// - **Batches**: transfers go to the device when the queue reaps or waits. A caller that does other work first
 ///   [issues](DirectQueue::issue) the queue.
-/// - **Completion** of a transfer is when [`reap`](DirectQueue::reap) or
+/// - **Completion**: a transfer completes when [`reap`](DirectQueue::reap) or
 ///   [`next_finished`](DirectQueue::next_finished) returns it, not before:
 ///   sizes and mappings change there, and with [`OpenOptions::dsync`](crate::OpenOptions::dsync) the write is durable then.
 /// - **Deadlock**: a transfer holds its range of the file until it is reaped. A thread with a write in flight that touches the same range in
-///   another way (`read_at`, a second queue) waits for itself. So does one with a read in flight,
-///   where another thread waits to write there: ranges are locked in the order of the requests. Reap first. A sync
-///   waits for no write in flight, and makes none durable. Submitting to the same queue is safe:
-///   it finishes its own transfers that are in the way, and those that hold the last free blocks of a full volume.
+///   another way (`read_at`, a second queue) waits for itself. So does a thread with a read in flight,
+///   if another thread waits to write there: ranges are locked in the order of the requests. Reap first. A sync
+///   neither waits for writes in flight nor makes them durable. Submitting to the same queue is safe:
+///   it first finishes conflicting transfers of the queue, and those that hold the last free blocks of a full volume.
 /// - Dropping the queue waits for everything in flight. Its results are lost.
 ///
 /// ```no_run
@@ -180,11 +180,11 @@ pub struct Finished<M> {
     pub tag: u64,
     /// The memory.
     pub memory: M,
-    /// Bytes moved: of a read fewer only at the end of the file, of a write only where the volume filled up on the way.
+    /// Bytes moved: fewer than requested only at the end of the file (read), or if the volume became full (write).
     pub result: Result<usize>,
 }
 
-/// A transfer that cannot be taken, with its memory.
+/// A rejected transfer, with its memory.
 type Refused<M> = (M, Error);
 
 impl<M: TransferMemory + 'static> DirectQueue<M> {
@@ -194,8 +194,8 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     }
 
     /// A queue that waits for all its transfers when [`reap`](DirectQueue::reap) or
-    /// [`next_finished`](DirectQueue::next_finished) waits for one. This costs the least processor time, since transfers share a wake-up,
-    /// but the device is idle between two batches. For background work such as writeback.
+    /// [`next_finished`](DirectQueue::next_finished) waits for one. This costs the least CPU time, because transfers share a wake-up,
+    /// but the device is idle between two batches. Use it for background work such as writeback.
     pub fn batched(depth: u32) -> Self {
         Self::of_kind(depth, true)
     }
@@ -218,7 +218,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         self.depth
     }
 
-    /// Transfers submitted and not yet reaped.
+    /// Transfers that are submitted and not yet reaped.
     pub fn in_flight(&self) -> u32 {
         (self.pending.len() + self.ready.len()) as u32
     }
@@ -555,7 +555,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
     }
 
     /// Issue, wait for at least `wait_for` transfers (or all, if fewer are in flight), and append all completions to `done`.
-    /// Returns how many were appended.
+    /// Returns the number of appended completions.
     ///
     /// # Errors
     /// The device cannot be waited for. The error of one transfer is in its [`Finished::result`].
