@@ -195,7 +195,10 @@ fn names_are_bound_to_devices_that_are_there() {
             "raw raw3 /dev/raw/raw1",
             "diorite: raw3: cannot be bound to /dev/raw/raw1: it is itself a bound name; give",
         ),
-        ("raw raw3 none.img", "diorite: raw3: cannot be bound to none.img: it is not there; give a file"),
+        (
+            "raw raw3 none.img",
+            "diorite: raw3: cannot be bound to none.img: it does not exist; give an existing file",
+        ),
     ] {
         let output = raw(line);
         assert_eq!(output.status.code(), Some(1), "{line}");
