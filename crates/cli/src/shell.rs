@@ -45,7 +45,7 @@ const INTERRUPTS_MAX: u32 = 3;
 
 const HELP: &str = "\
 Commands on files work as in `diorite`: cat, chmod, chown, cp, df, diff, du, edit, extents, find, hash, head, info, ln, ls, mkdir, mv,
-readlink, rm, rmdir, stat, sync, tail, tar, touch, tree, trim, truncate, xattr. `COMMAND --help` explains one.
+readlink, rm, rmdir, stat, sync, tail, tar, touch, tree, trim, truncate, xattr. `COMMAND --help` shows its options.
 Paths are in the image; host:PATH is a file of the host: `cp host:a.jpg /photos`.
 cd [DIRECTORY], pwd, help, exit [STATUS]; `;` between commands. Quotes make *, ? and [ literal.";
 

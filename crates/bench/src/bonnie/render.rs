@@ -63,7 +63,7 @@ fn cpu_section(text: &mut String, report: &Report, table: &Odirect2001) {
 }
 
 fn ratio_section(text: &mut String, report: &Report, table: &Odirect2001) {
-    text.push_str("\nTimes less CPU per GB than buffered I/O of the host\n");
+    text.push_str("\nCPU per GB: buffered I/O of the host / this path\n");
     let against = |test: Test, figure: fn(&Row) -> Option<f64>| {
         report.row(Engine::Host, Mode::Buffered, test.name()).and_then(figure)
     };
@@ -80,7 +80,7 @@ fn ratio_section(text: &mut String, report: &Report, table: &Odirect2001) {
     }
     let cut = |test| published(table, test).map(|(a, b)| a.cpu_s_per_gb() / b.cpu_s_per_gb());
     figures(text, "2001, direct", cut, 1);
-    text.push_str("Throughput as a part of buffered I/O of the host\n");
+    text.push_str("Throughput: this path / buffered I/O of the host\n");
     for (_, name, engine, mode) in WAYS {
         if (engine, mode) != (Engine::Host, Mode::Buffered) {
             let rate = |row: &Row| row.mb_per_s;
@@ -112,11 +112,8 @@ fn figures(text: &mut String, name: &str, figure: impl Fn(Test) -> Option<f64>, 
 }
 
 fn latency_section(text: &mut String, report: &Report) {
-    let _ = writeln!(
-        text,
-        "\n{:<32}{:>9}{:>9}{:>9}{:>9}",
-        "Wait for a chunk of 1 MiB, us", "p50", "p99", "p99.9", "max"
-    );
+    let _ =
+        writeln!(text, "\n{:<32}{:>9}{:>9}{:>9}{:>9}", "Latency of 1 MiB, us", "p50", "p99", "p99.9", "max");
     for (_, name, engine, mode) in WAYS {
         for test in [Test::BlockWrite, Test::BlockRead] {
             let Some(latency) = report.row(engine, mode, test.name()).and_then(|row| row.latency_us) else {
