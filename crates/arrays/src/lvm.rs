@@ -325,7 +325,7 @@ impl Whole {
             Some((*image, state))
         });
         let sound: Vec<_> = sound.collect();
-        // The kernel copies the first of them to the others where they may differ.
+        // The kernel copies the first of them to the others if they may differ.
         let is_same = newest.is_in_sync && sound.iter().all(|(_, state)| state.is_clean);
         let count = if is_same { sound.len() } else { 1 };
         let sound: Vec<_> = sound.into_iter().take(count).map(|(image, _)| image).collect();

@@ -1,6 +1,6 @@
 //! Locks, threads and time that a simulation can schedule.
 //!
-//! The stack above uses these in place of `std::sync` where a thread may block. Outside a simulation they are
+//! The stack above uses these in place of `std::sync` where a thread can block. Outside a simulation they are
 //! `std`'s locks, plus one relaxed load. Inside one ([`Runtime`], entered per thread), a thread that
 //! would block passes the baton on instead. Exactly one simulated process runs at a time, and the simulation
 //! decides the order (ARCHITECTURE invariant 11).

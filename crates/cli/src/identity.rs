@@ -30,7 +30,7 @@ pub(crate) struct Identity {
     pub(crate) digest: [u8; 16],
 }
 
-/// Choose time, UUID and hash seed where they are not given.
+/// Choose time, UUID and hash seed if they are not given.
 pub(crate) fn identify(content: &MemoryTree, options: &mut MkfsOptions, given: Given) -> Result<Identity> {
     let time = match given.time {
         Some(time) => time,

@@ -66,7 +66,7 @@ impl Counting<'_> {
         {
             let (mut ranges, size) = (0, meta.size);
             let data = data_ranges(file.as_ref(), size).map_while(Result::ok).inspect(|_| ranges += 1);
-            // A file in its inode takes no block, or one where it does not fit.
+            // A file in its inode takes no block, or one if it does not fit.
             let bytes = self.volume.content_bytes(size, data);
             let at_least = if ranges > 0 { self.volume.layout.cluster_bytes() } else { 0 };
             self.needs.bytes += bytes;

@@ -122,7 +122,7 @@ enum Layer {
     Io(IoError),
 }
 
-/// An error of the library. Match on [`Error::kind`] where the class is enough.
+/// An error of the library. Match on [`Error::kind`] if the class is enough.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -254,7 +254,7 @@ impl Error {
         }
     }
 
-    /// The path, where the error has one.
+    /// The path, if the error has one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::At { path, .. } => Some(path),

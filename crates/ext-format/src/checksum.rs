@@ -1,7 +1,7 @@
 //! Checksums: CRC-16 of early group descriptors, CRC-32C of everything since `metadata_csum`.
 //!
 //! CRC-32C here is the bare register: no inversion before or after. A chain starts from a seed that names the
-//! filesystem, then the inode where there is one, so that a block in the wrong place does not verify. Each structure's
+//! filesystem, then the inode if there is one, so that a block in the wrong place does not verify. Each structure's
 //! own function is in its file; this one has the registers, the seeds, and the bitmaps.
 
 use crc::{CRC_16_ARC, Crc};

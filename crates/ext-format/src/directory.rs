@@ -80,7 +80,7 @@ pub struct RawEntry<'a> {
     pub length: usize,
     /// The inode; 0 if the entry is free.
     pub inode: InodeNumber,
-    /// The code of the kind: 0 where kinds are not stored.
+    /// The code of the kind: 0 if kinds are not stored.
     pub kind_code: u8,
     /// The name; empty if the entry is free.
     pub name: &'a [u8],
@@ -195,7 +195,7 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// The entries of `block`: everything up to its end, or up to the tail where there is one. `max_inode` is the
+    /// The entries of `block`: everything up to its end, or up to the tail if there is one. `max_inode` is the
     /// volume's last inode. The tail itself is never given as an entry.
     pub fn new(block: &'a [u8], has_tail: bool, max_inode: u32) -> Self {
         let end = if has_tail && is_tail(block) { block.len() - TAIL_SIZE } else { block.len() };

@@ -111,7 +111,7 @@ impl DirectoryHash {
         let add = |value: u32, byte: &u8| self.character(*byte).wrapping_add(value << 8);
         for (word, characters) in words.iter_mut().zip(whole) {
             let plain = u32::from_be_bytes(*characters);
-            // Signs make a difference only where there are any.
+            // Signs make a difference only if there are any.
             *word = if plain & 0x8080_8080 == 0 { plain } else { characters.iter().fold(0, add) };
         }
         if let Some(word) = words.get_mut(whole.len()) {

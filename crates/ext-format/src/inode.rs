@@ -1,7 +1,7 @@
 //! The inode on disk: 128 bytes as in 1993, and up to the block size since.
 //!
 //! On disk: fields beyond byte 128 exist as far as `i_extra_isize` (byte 128) says; extended attributes follow it. A time is
-//! 32 signed bits of seconds, extended by two bits of epoch and 30 of nanoseconds where there is space.
+//! 32 signed bits of seconds, extended by two bits of epoch and 30 of nanoseconds if there is space.
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -81,7 +81,7 @@ pub struct DiskInode {
     pub changed: Timestamp,
     /// Last change of content.
     pub modified: Timestamp,
-    /// Creation, where there is space for it.
+    /// Creation, if there is space for it.
     pub created: Option<Timestamp>,
     /// When it was removed; for an orphan, the next one of the list.
     pub deletion_time: u32,
@@ -346,7 +346,7 @@ fn encode_time(time: Timestamp, with_extra: bool) -> (u32, u32) {
 }
 
 impl Superblock {
-    /// A time as new inodes of the volume store it: the nearest one in their range, and in whole seconds where they have no second field.
+    /// A time as new inodes of the volume store it: the nearest one in their range, and in whole seconds if they have no second field.
     pub fn stored_time(&self, time: Timestamp) -> Timestamp {
         let with_extra = usize::from(self.inode_size()) > GOOD_OLD_SIZE;
         let (seconds, extra) = encode_time(time, with_extra);

@@ -20,7 +20,7 @@ pub const SEQUENCE_MAX: u32 = 0xe24d_4d4f;
 pub const CHECK_INTERVAL_MIN: u16 = 5;
 /// Longest such time.
 pub const CHECK_INTERVAL_MAX: u16 = 300;
-/// Seconds between updates where the superblock does not say.
+/// Seconds between updates if the superblock does not say.
 pub const UPDATE_INTERVAL: u16 = 5;
 
 /// Bytes of a host's name.
@@ -49,7 +49,7 @@ pub struct MmpBlock {
 }
 
 impl MmpBlock {
-    /// The structure in `bytes`; `seed` verifies the checksum, where the volume has any.
+    /// The structure in `bytes`; `seed` verifies the checksum, if the volume has any.
     ///
     /// # Errors
     /// The damage.

@@ -107,7 +107,7 @@ pub struct RawAttribute<'a> {
     pub value_inode: Option<InodeNumber>,
     /// Bytes of the value.
     pub value_size: u32,
-    /// Hash of name and value; 0 where it is not kept.
+    /// Hash of name and value; 0 if it is not kept.
     pub hash: u32,
     /// The value; empty if an inode has it.
     pub value: &'a [u8],

@@ -47,7 +47,7 @@ impl Subject<'_> {
 
     /// Remove an attribute that the file may not have.
     fn remove_attribute(self, name: &str) {
-        // It fails where there is nothing to remove, or the filesystem has no attributes.
+        // It fails if there is nothing to remove, or the filesystem has no attributes.
         let _ = match self {
             Self::At(path) => rustix::fs::lremovexattr(path, name),
             Self::Open(file) => rustix::fs::fremovexattr(file, name),

@@ -1,4 +1,4 @@
-//! Memory for transfers: aligned, on huge pages where the system has them, and registered with rings.
+//! Memory for transfers: aligned, on huge pages if the system has them, and registered with rings.
 
 mod arena;
 pub(crate) mod buffer;

@@ -1,4 +1,4 @@
-//! Threads that run transfers where there is no `io_uring`.
+//! Threads that run transfers if there is no `io_uring`.
 //!
 //! Where it sits: under the thread back end. The process has one pool, which grows while work waits and shrinks when idle. A forked child
 //! has none of its parent's threads, and a pool of its own.

@@ -79,7 +79,7 @@ impl Cache {
         self.release(gone.iter().map(|(_, frame)| *frame));
     }
 
-    /// Frames for `wanted` pages, by eviction where none are free. Fewer when too many are dirty or in use.
+    /// Frames for `wanted` pages, by eviction if none are free. Fewer when too many are dirty or in use.
     pub(crate) fn allocate(&self, pages: &Arc<Pages>, wanted: &[u64]) -> Vec<(u64, FrameId)> {
         let mut replacement = self.replacement.lock();
         let mut budget = ScanBudget::of((wanted.len() as u32).saturating_mul(8).max(64));

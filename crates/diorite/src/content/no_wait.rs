@@ -78,13 +78,13 @@ fn try_lock_write(content: &Content, position: Position, len: u64) -> Result<(Wr
     Ok((WriteRange { offset, end, whole }, guard))
 }
 
-/// Fails where a page is not cached.
+/// Fails if a page is not cached.
 fn check_pages(content: &Content, mut pages: Range<u64>) -> Result<()> {
     let is_there = |page| content.cache.pages.get(page).is_some_and(|state| !state.loading);
     if pages.all(is_there) { Ok(()) } else { Err(Error::WouldBlock("pages to be read")) }
 }
 
-/// Fails where a range has data to write back. The caller holds it.
+/// Fails if a range has data to write back. The caller holds it.
 fn check_settled(content: &Content, pages: &Range<u64>) -> Result<()> {
     if content.cache.pages.first_dirty(pages.clone()).is_some() {
         return Err(Error::WouldBlock("data to be written back"));
@@ -92,7 +92,7 @@ fn check_settled(content: &Content, pages: &Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Fails where a range has blocks to allocate, or to mark as written.
+/// Fails if a range has blocks to allocate, or to mark as written.
 fn check_mapped(content: &Content, range: Range<u64>) -> Result<()> {
     for mapping in content.store.map.mappings(range) {
         if !matches!(mapping?.kind, MappingKind::Mapped(_)) {

@@ -118,7 +118,7 @@ impl Content {
             match self.store.map.punch(whole.start, whole.end - whole.start) {
                 // No block is left to split a node of the mapping: the blocks stay, and become zero.
                 Err(error) if error.is_no_space() => {
-                    // Nothing stays cached: where that fails on the way, a part of the range is zero on the device.
+                    // Nothing stays cached: if that fails on the way, a part of the range is zero on the device.
                     self.cache.settle(&range)?;
                     let is_mapped = |kind: MappingKind| matches!(kind, MappingKind::Mapped(_));
                     let mut reservation = Reservation::new(&self.store.shared);

@@ -101,7 +101,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`File::write_at`]; [`Error::WouldBlock`]; for an atomic write [`Error::Unsupported`] where it cannot be promised, and
+    /// As [`File::write_at`]; [`Error::WouldBlock`]; for an atomic write [`Error::Unsupported`] if it cannot be promised, and
     /// [`Error::InvalidArgument`] for a length or an offset that no atomic write has.
     pub fn write_with(&self, data: &[IoSlice<'_>], offset: u64, flags: IoFlags) -> Result<usize> {
         Ok(self.write_to(data, Position::At(offset), flags)?.len)

@@ -11,9 +11,9 @@ use crate::{Result, SetTime};
 /// The method that makes the data of a synchronous write durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
-    /// Its bios carried FUA, where the device has that.
+    /// Its bios carried FUA, if the device has that.
     ByFua,
-    /// It needs a flush, where the device has a cache.
+    /// It needs a flush, if the device has a cache.
     ByFlush,
 }
 
@@ -26,7 +26,7 @@ impl BackingStore {
         self.commit(WriteCommit { size_at_least, modified, ..WriteCommit::default() })
     }
 
-    /// Record the size alone, where it is newer.
+    /// Record the size alone, if it is newer.
     pub(crate) fn record_size(&self) -> Result<()> {
         let size = self.size();
         if self.map.recorded_size() >= size {

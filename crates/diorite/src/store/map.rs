@@ -205,7 +205,7 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Claim `blocks` blocks: they can be reserved, or converted where they are unwritten, at any later time.
+    /// Claim `blocks` blocks: they can be reserved, or converted if they are unwritten, at any later time.
     fn claim(&self, blocks: u64) -> Result<()>;
 
     /// Release claims: the blocks are reserved, or no longer needed.
@@ -227,7 +227,7 @@ pub(crate) trait MapBlocks: Send + Sync + fmt::Debug {
     /// [`MapBlocks::is_durable`].
     fn commit(&self, commit: WriteCommit) -> Result<()>;
 
-    /// Allocate the holes of a range without writing them; `Unsupported` where a file cannot have unwritten blocks.
+    /// Allocate the holes of a range without writing them; `Unsupported` if a file cannot have unwritten blocks.
     fn allocate(&self, offset: u64, len: u64, size_at_least: Option<u64>) -> Result<()>;
 
     /// Make whole blocks within the file read as zeros and keep them allocated, with blocks for holes too;

@@ -80,10 +80,10 @@ impl NodeRef {
         self.inode().time_as_stored(time)
     }
 
-    /// Change attributes: all of them, or none where that fails, also through a crash.
+    /// Change attributes: all of them, or none if that fails, also through a crash.
     ///
-    /// As in Linux, a regular file whose owner is set loses set-user-ID, set-group-ID where the group may execute (unless `permissions` are set) and
-    /// its capabilities; one whose size is set loses its capabilities. Capabilities go first, also where the rest fails.
+    /// As in Linux, a regular file whose owner is set loses set-user-ID, set-group-ID if the group may execute (unless `permissions` are set) and
+    /// its capabilities; one whose size is set loses its capabilities. Capabilities go first, also if the rest fails.
     ///
     /// # Errors
     /// The volume is read-only or full, the inode is immutable or append-only, or a quota is reached; a size as in [`Self::set_len`]; the
@@ -134,7 +134,7 @@ impl NodeRef {
         Ok(self.volume().note_access_lazily(self.inode())?)
     }
 
-    /// Clear set-user-ID, and set-group-ID where the group may execute, of a regular file, and its capabilities: its content or owner
+    /// Clear set-user-ID, and set-group-ID if the group may execute, of a regular file, and its capabilities: its content or owner
     /// changes. Returns whether permission bits changed.
     ///
     /// # Errors

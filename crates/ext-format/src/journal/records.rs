@@ -167,7 +167,7 @@ impl RecordLayout {
         }
     }
 
-    /// Whether the checksum of a descriptor or revoke block matches, where there is one.
+    /// Whether the checksum of a descriptor or revoke block matches, if there is one.
     pub fn has_valid_checksum(&self, block: &[u8]) -> bool {
         !self.has_checksums() || be32(block, self.block_size - 4) == self.block_checksum(block)
     }
@@ -230,7 +230,7 @@ impl RecordLayout {
         }
     }
 
-    /// Whether the checksum of a commit block matches, where there is one.
+    /// Whether the checksum of a commit block matches, if there is one.
     pub fn has_valid_commit_checksum(&self, block: &[u8]) -> bool {
         if !self.has_checksums() {
             return true;

@@ -8,7 +8,7 @@ use crate::{Corrupt, Incompatible, Result};
 
 /// Bytes of the journal superblock.
 pub(super) const SUPERBLOCK_BYTES: usize = 1024;
-/// Blocks of the fast-commit area where the superblock does not say.
+/// Blocks of the fast-commit area if the superblock does not say.
 const FAST_COMMIT_BLOCKS_DEFAULT: u32 = 256;
 /// A log is never made smaller than this by its fast-commit area.
 const LOG_BLOCKS_MIN: u32 = 1024;

@@ -134,7 +134,7 @@ impl Superblock {
         crc32c(!0, &self.raw.as_bytes()[..SUPERBLOCK_SIZE - 4])
     }
 
-    /// Store into `bytes` (at least 1024), with the checksum where the volume has one.
+    /// Store into `bytes` (at least 1024), with the checksum if the volume has one.
     pub fn write_into(&mut self, bytes: &mut [u8]) {
         if self.features.metadata_csum() {
             self.raw.checksum = U32::new(self.right_checksum());

@@ -189,7 +189,7 @@ impl MapSink for Claim<'_, '_, '_> {
 pub(super) struct FileBlocks {
     pub(super) used: UsedClusters,
     pub(super) shared: SharedRuns,
-    /// Blocks that files use which others use too, where that is allowed; each time counts.
+    /// Blocks that files use which others use too, if that is allowed; each time counts.
     shared_uses: u64,
 }
 

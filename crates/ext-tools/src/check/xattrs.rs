@@ -285,7 +285,7 @@ impl Xattrs {
     }
 }
 
-/// Whether the entry's hash is that of its name and `hashed`: its value, or where that is in an inode of its own the value's hash. Old
+/// Whether the entry's hash is that of its name and `hashed`: its value, or if that is in an inode of its own the value's hash. Old
 /// kernels took the characters of the name for signed numbers.
 fn has_right_hash(entry: &RawAttribute<'_>, hashed: &[u8]) -> bool {
     entry.hash == entry_hash(entry.name, hashed) || entry.hash == entry_hash_signed(entry.name, hashed)

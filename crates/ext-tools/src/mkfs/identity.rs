@@ -14,7 +14,7 @@ impl MkfsOptions {
         self
     }
 
-    /// UUID and hash seed from a digest, where they are not given: the same for the same digest.
+    /// UUID and hash seed from a digest, if they are not given: the same for the same digest.
     #[must_use]
     pub fn identified_by(mut self, digest: [u8; 16]) -> Self {
         let made = |bytes| uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes();

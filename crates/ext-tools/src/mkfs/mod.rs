@@ -6,7 +6,7 @@
 //! Invariants:
 //! 1. The same options on devices of one size give the same bytes, if UUID, hash seed and time are given.
 //! 2. The primary superblock is written last, after a flush, so an incomplete volume is not recognised as a volume.
-//! 3. The device zeroes blocks where it can: the cost grows with the content of the volume, not with its size.
+//! 3. The device zeroes blocks if it can: the cost grows with the content of the volume, not with its size.
 
 mod content;
 mod identity;

@@ -78,7 +78,7 @@ pub struct MkfsOptions {
     /// Seconds between updates of the block that keeps a second host away, with the feature `mmp`
     /// (`-E mmp_update_interval=`): 1 to 300. 5 if `None`.
     pub mmp_update_interval: Option<u16>,
-    /// Discard the volume's blocks first (`-E discard`), where the device can: it makes holes in an image file, and frees blocks of a
+    /// Discard the volume's blocks first (`-E discard`), if the device can: it makes holes in an image file, and frees blocks of a
     /// disk or a thin volume.
     pub discard: bool,
     /// Blocks of a group: a multiple of 8. As many as a bitmap has bits if `None`.

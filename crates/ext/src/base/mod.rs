@@ -113,7 +113,7 @@ impl Core {
         }
     }
 
-    /// Whether a sync can have anything to write: not where the volume was never to be written.
+    /// Whether a sync can have anything to write: not if the volume was never to be written.
     ///
     /// # Errors
     /// A write failed, so that earlier changes may be lost; or this is a forked child.

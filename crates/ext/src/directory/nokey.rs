@@ -12,7 +12,7 @@ use super::HashRules;
 const SHOWN: usize = 149;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The name that stands for a ciphertext. `hash` is `None` where the volume has no indexes.
+/// The name that stands for a ciphertext. `hash` is `None` if the volume has no indexes.
 pub(super) fn shown(ciphertext: &[u8], hash: Option<HashRules>) -> Vec<u8> {
     let (major, minor) = hash.map_or((0, 0), |rules| {
         let (major, minor) = rules.both(rules.version, ciphertext);

@@ -88,7 +88,7 @@ impl Files {
     /// the hole become nodes: they are overwritten after the transaction that takes them out of the file, as all metadata.
     ///
     /// # Errors
-    /// `NoSpace` where that cannot be: without a journal, or if the hole has no such clusters. Nothing was changed then.
+    /// `NoSpace` if that cannot be: without a journal, or if the hole has no such clusters. Nothing was changed then.
     pub fn punch(&self, inode: &Inode, at: FileBlock, blocks: u64) -> Result<()> {
         self.core.check_writable()?;
         if inode.state.read().is_inline() {

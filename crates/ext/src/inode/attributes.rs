@@ -46,7 +46,7 @@ impl Inode {
         self.state.read().size
     }
 
-    /// A time as the inode can hold it: within its years, and in seconds where it is too small for more.
+    /// A time as the inode can hold it: within its years, and in seconds if it is too small for more.
     pub fn time_as_stored(&self, time: Timestamp) -> Timestamp {
         time_as_stored(time, self.state.read().widened_extra >= MODIFIED_EXTRA_END)
     }

@@ -345,7 +345,7 @@ pub struct Attributes {
     pub modified: Timestamp,
     /// Last change of the inode.
     pub changed: Timestamp,
-    /// Creation, where the inode is large enough to say.
+    /// Creation, if the inode is large enough to say.
     pub created: Option<Timestamp>,
     /// Major and minor number of a device node.
     pub device: (u32, u32),
@@ -389,7 +389,7 @@ impl Attributes {
         self.accessed.into()
     }
 
-    /// Creation, where the inode is large enough to say.
+    /// Creation, if the inode is large enough to say.
     pub fn created(&self) -> Option<SystemTime> {
         self.created.map(Into::into)
     }
@@ -422,7 +422,7 @@ pub struct SetAttributes {
     /// Size of a regular file, as [`Files::truncate`](crate::Files::truncate) sets it. What takes several transactions shows the new size
     /// and the other changes from the first one on.
     pub size: Option<u64>,
-    /// Set-user-ID, and set-group-ID where the group may execute, of a regular file go, unless `permissions` are set.
+    /// Set-user-ID, and set-group-ID if the group may execute, of a regular file go, unless `permissions` are set.
     pub clear_privileges: bool,
     /// Permission bits: 12 bits.
     pub permissions: Option<u16>,
@@ -434,7 +434,7 @@ pub struct SetAttributes {
     pub accessed: Option<SetTime>,
     /// Last change of content.
     pub modified: Option<SetTime>,
-    /// Last change of the inode; now where it is not said.
+    /// Last change of the inode; now if it is not said.
     pub changed: Option<SetTime>,
     /// Flags as `chattr` sets them.
     pub flags: Option<u32>,

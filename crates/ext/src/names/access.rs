@@ -149,7 +149,7 @@ impl Names {
         let (rules, form) = (&self.rules.directory, self.name_form(state));
         inode.note_names_change();
         if has(state, InodeFlags::INDEX) && !rules.make_index {
-            // As on ext2: where the index is not maintained, its flag goes.
+            // As on ext2: if the index is not maintained, its flag goes.
             state.flags -= InodeFlags::INDEX;
             self.files.store(handle, inode, state)?;
         }

@@ -3,7 +3,7 @@
 //! Where it sits: [`Files::store`](crate::Files) settles an inode's account in the same handle as the change itself, so the files are
 //! right whenever a transaction is. The last charge of an inode is part of its state ([`Charge`]).
 //!
-//! As in the kernel: use is always counted where the volume has the files; the volume's own inodes are not
+//! As in the kernel: use is always counted if the volume has the files; the volume's own inodes are not
 //! counted, and an inode with an attribute's value is charged to its users. Limits that are set in the files hold where
 //! [`crate::QuotaLimits::Enforced`] says so.
 //!
@@ -33,7 +33,7 @@ const INSERT_CREDITS: u32 = 48;
 pub struct Quotas {
     core: Arc<Core>,
     inodes: Arc<InodeStore>,
-    /// Empty where the volume has none.
+    /// Empty if the volume has none.
     files: Vec<Mutex<QuotaFile>>,
     promises: Mutex<Promises>,
 }

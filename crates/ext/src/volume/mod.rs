@@ -75,7 +75,7 @@ impl Volume {
         &self.defects
     }
 
-    /// Why the volume needs `e2fsck` before it is changed; `None` where it cannot be changed.
+    /// Why the volume needs `e2fsck` before it is changed; `None` if it cannot be changed.
     pub fn check_reason(&self) -> Option<CheckReason> {
         if self.read_only_reason().is_some() {
             None
@@ -117,7 +117,7 @@ impl Volume {
 
 impl Volume {
     /// Renew the mark that says to other hosts that the volume is open here (MMP), if it is due at `at` (time of
-    /// [`diorite_block::sync::now`]). Returns when to call again; `None` where there is no such mark to keep. If another host has
+    /// [`diorite_block::sync::now`]). Returns when to call again; `None` if there is no such mark to keep. If another host has
     /// written its own mark, this volume is read-only from then on.
     pub fn mmp_tick(&self, at: Duration) -> Result<Option<Duration>> {
         let Some(mmp) = &self.core.mmp else { return Ok(None) };

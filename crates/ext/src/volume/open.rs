@@ -44,7 +44,7 @@ const _: () = assert!(
 );
 
 impl Volume {
-    /// Open the volume on `device`, with all checks; replays the journal where there is one.
+    /// Open the volume on `device`, with all checks; replays the journal if there is one.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Self>> {
         let written_before = device.counters().snapshot().write_bytes;
         let recovered = recover(device, &options)?;
@@ -364,7 +364,7 @@ fn read_descriptors(
     Ok(descriptors)
 }
 
-/// The group descriptors, or where they are damaged a backup of them, with a note.
+/// The group descriptors, or if they are damaged a backup of them, with a note.
 fn read_any_descriptors(
     cache: &BufferCache,
     layout: &Layout,

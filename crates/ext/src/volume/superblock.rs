@@ -1,4 +1,4 @@
-//! The superblock of a device: the first one, or a backup where that is damaged.
+//! The superblock of a device: the first one, or a backup if that is damaged.
 //!
 //! A superblock is two sectors, and written in place: a power cut may tear it, and then not even the journal is found. Backups know where
 //! everything is, and nothing of what happened since the volume was made or checked: enough to read, not to write.
@@ -36,7 +36,7 @@ pub fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     Ok(Superblock::parse_any_features(&bytes)?)
 }
 
-/// As [`read_superblock`], or a backup if the first one is damaged or overwritten, but not where there are partitions now.
+/// As [`read_superblock`], or a backup if the first one is damaged or overwritten, but not if there are partitions now.
 pub fn find_superblock(device: &dyn BlockDevice) -> Result<(Superblock, Option<SuperblockBackup>)> {
     let mut first = vec![0; SUPERBLOCK_OFFSET as usize + SUPERBLOCK_SIZE];
     read(device, 0, &mut first)?;

@@ -95,7 +95,7 @@ impl Xattrs {
         Ok(areas.all().filter(shown).filter_map(|a| full_name(a.index, &a.name)).collect())
     }
 
-    /// The change of the access control list that belongs to a change of the permission bits; `None` where there is no list.
+    /// The change of the access control list that belongs to a change of the permission bits; `None` if there is no list.
     pub(crate) fn plan_chmod(
         &self,
         inode: &Inode,
@@ -113,7 +113,7 @@ impl Xattrs {
         self.plan_attribute(inode, state, (ACL_ACCESS, b""), Some(&changed), XattrMode::Replace).map(Some)
     }
 
-    /// Give a new inode the access control lists that its directory has for what is made in it, or where there is none, take `umask`
+    /// Give a new inode the access control lists that its directory has for what is made in it, or if there is none, take `umask`
     /// from its permissions. Both are locked; the caller stores the new inode.
     pub(crate) fn inherit_acl(
         &self,

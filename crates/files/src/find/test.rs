@@ -122,7 +122,7 @@ impl Time {
 
 impl Test {
     pub(super) fn holds(&self, filesystem: &Filesystem, found: &WalkEntry) -> Result<bool> {
-        // Read where a test needs them: most searches are by name and kind.
+        // Read if a test needs them: most searches are by name and kind.
         let attributes = || found.metadata();
         Ok(match self {
             Self::Constant(value) => *value,

@@ -43,7 +43,7 @@ impl Verify {
         }
     }
 
-    /// Check a block that was read from `offset`. `number` is the number of its write, where it is known.
+    /// Check a block that was read from `offset`. `number` is the number of its write, if it is known.
     pub(crate) fn check(&self, block: &[u8], offset: u64, number: Option<u64>) -> Result<(), Mismatch> {
         for (offset, part) in self.parts(block.len(), offset) {
             self.check_part(&block[part], offset, number).map_err(|what| Mismatch { offset, what })?;

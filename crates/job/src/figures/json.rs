@@ -8,7 +8,7 @@ use super::result::{DirectionResult, JobOutcome, JobResult};
 use super::text::PERCENTILES;
 
 impl JobOutcome {
-    /// fio's JSON, with the keys and units that its readers use, and `scheduler`, where there is one.
+    /// fio's JSON, with the keys and units that its readers use, and `scheduler`, if there is one.
     pub fn json(&self) -> Value {
         let ended = self.ended.timestamp();
         let mut json = json!({

@@ -150,7 +150,7 @@ pub struct JobOutcome {
     pub headings: Vec<(String, u32)>,
     /// The sum of each group.
     pub groups: Vec<JobResult>,
-    /// Service of each job by the I/O scheduler, where there is one.
+    /// Service of each job by the I/O scheduler, if there is one.
     pub scheduler: Option<SchedulerReport>,
     /// Activity of the simulated drive under the files.
     pub disks: Vec<DiskUse>,

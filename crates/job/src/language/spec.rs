@@ -135,7 +135,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// The bytes, where the whole has this many.
+    /// The bytes, if the whole has this many.
     pub(crate) fn of(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,

@@ -19,7 +19,7 @@ pub(crate) struct Worker {
     pub(crate) number: u64,
     /// Waits for the workers before it.
     pub(crate) starts_wave: bool,
-    /// Start of the range in each file, where it is a share of the file. Set when files are laid out.
+    /// Start of the range in each file, if it is a share of the file. Set when files are laid out.
     pub(crate) starts: Vec<u64>,
 }
 

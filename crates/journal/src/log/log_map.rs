@@ -105,7 +105,7 @@ pub struct LogReader<'a> {
 }
 
 impl<'a> LogReader<'a> {
-    /// Bytes read at once, where the journal is contiguous.
+    /// Bytes read at once, if the journal is contiguous.
     const WINDOW_BYTES: u64 = 1 << 20;
 
     /// A reader with nothing in memory.

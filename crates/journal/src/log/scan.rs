@@ -15,7 +15,7 @@
 //!   is not valid) ends the replay: it and later ones are not replayed, so the volume has the state before it ([`Replay::damage`]).
 //!   jbd2 refuses such a volume as a whole.
 //!
-//! Cost: each log block is looked at once, and the surviving ones once more where there are checksums; where one of these is damaged, all
+//! Cost: each log block is looked at once, and the surviving ones once more if there are checksums; where one of these is damaged, all
 //! logged blocks once more; after the end of the log, as many blocks as a transaction can have. Memory is one record for each tag
 //! that is in the log, never the content.
 
@@ -89,7 +89,7 @@ struct Open {
     damaged: Option<u32>,
     /// A revoke block whose count is larger than the block.
     overfull_revoke: Option<u32>,
-    /// Checksum of the first generation, where the journal has those.
+    /// Checksum of the first generation, if the journal has those.
     checksum: Option<TransactionChecksum>,
 }
 

@@ -34,7 +34,7 @@ pub trait CommitStore: Send + Sync + fmt::Debug {
         false
     }
 
-    /// How full the log is, where there is one.
+    /// How full the log is, if there is one.
     fn log_use(&self) -> Option<LogUse> {
         None
     }

@@ -68,7 +68,7 @@ pub(super) fn open_fuse() -> Result<OwnedFd> {
 /// One more channel of a session: requests that are read from it are answered through it.
 ///
 /// # Errors
-/// As `open(2)`; `EINVAL` where the session has none yet.
+/// As `open(2)`; `EINVAL` if the session has none yet.
 pub(super) fn clone_channel(session: &OwnedFd) -> Result<OwnedFd> {
     let channel = open_fuse()?;
     let session = session.as_raw_fd() as u32;

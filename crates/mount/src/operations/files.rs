@@ -30,7 +30,7 @@ pub(super) struct OpenFile {
     node: NodeRef,
     /// Aligned transfers go to the device, others through the cache.
     direct: File,
-    /// All transfers go through the cache; only where the file is open for writing.
+    /// All transfers go through the cache; only if the file is open for writing.
     cached: Option<File>,
     /// Those of the caller that opened it, for writeback of a client's cache.
     reserved_blocks: ReservedBlocks,

@@ -124,7 +124,7 @@ impl Operations {
         done.and_then(|()| self.names_changed(directories))
     }
 
-    /// Names of directories have changed: durable before the reply where the volume is mounted so, or a directory has that flag.
+    /// Names of directories have changed: durable before the reply if the volume is mounted so, or a directory has that flag.
     fn names_changed(&self, directories: &[&NodeRef]) -> Result<()> {
         let LiveSettings { sync, dir_sync, .. } = self.view.live();
         let is_synchronous = sync || dir_sync;

@@ -146,7 +146,7 @@ impl<'c> PinnedPages<'c> {
         let mut claims = Vec::with_capacity(self.states.len());
         // The end of the last mapping, and whether it needs a claim.
         let mut known = (0, false);
-        // The block that was claimed last, where blocks are larger than pages.
+        // The block that was claimed last, if blocks are larger than pages.
         let mut claimed_block = None;
         for (page, state) in self.pages.clone().zip(&self.states) {
             let wanted = if state.mapped { 0 } else { store.parts(page, range) & !state.dirty };

@@ -163,7 +163,7 @@ impl<'a> CachedRead<'a> {
         }
     }
 
-    /// Read a range, also where pages are missing.
+    /// Read a range, also if pages are missing.
     fn read(&self, memory: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let (wanted, store) = (memory.iter().map(|segment| segment.len() as u64).sum(), &self.cache.store);
         let _range = store.ranges.shared(store.locked_range(offset, offset.saturating_add(wanted)));

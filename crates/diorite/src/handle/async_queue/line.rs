@@ -3,7 +3,7 @@
 //! Where it sits: between a [`Transfer`](super::Transfer), which puts itself in line when it is polled first, and the [`DirectQueue`] below.
 //! The thread that holds the queue's lock submits for all, so a future that is no longer polled does not delay others.
 //!
-//! States: for space -> in flight, or for its range -> in flight; ended where it cannot be submitted.
+//! States: for space -> in flight, or for its range -> in flight; ended if it cannot be submitted.
 //!
 //! Invariants (when the lock is released, unless the device failed):
 //! 1. A transfer waits for space only while `depth` transfers are in flight.

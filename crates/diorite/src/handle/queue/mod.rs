@@ -2,7 +2,7 @@
 //!
 //! Where it sits: beside [`File`]'s own direct reads and writes, with the same steps (`write/`) and the same guarantees; only the
 //! caller waits at another time. The queue owns the memory of a transfer and holds its range of the file from submission until the transfer
-//! is reaped, where a write is recorded. The rules for callers are on [`DirectQueue`].
+//! is reaped, which also records a write. The rules for callers are on [`DirectQueue`].
 
 mod acquire;
 mod place;
@@ -374,7 +374,7 @@ impl<M: TransferMemory + 'static> DirectQueue<M> {
         }
     }
 
-    /// Begin a write, up to its submission. Also the reservation, where it is exclusive and must be held until the write is recorded.
+    /// Begin a write, up to its submission. Also the reservation, if it is exclusive and must be held until the write is recorded.
     fn prepare_write<'f>(
         &mut self,
         transfer: &mut Submission<'f, M>,
