@@ -5,6 +5,7 @@ mod command;
 mod guests;
 mod layers;
 mod lines;
+mod load;
 mod mount;
 mod runner;
 mod sanitizers;
@@ -33,6 +34,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
           over /dev/fuse and over io_uring (needs root)
   guests  [virtiofs] [nfs] [arrays] [images]: a virtual machine that uses volumes by virtio-fs and NFS, makes arrays of MD and LVM2,
           and boots images of mkfs (needs root)
+  load    diorite.load against the packages safetensors, gguf and numpy of PyPI, on whole and damaged files, and with torch
   fuzz    [--seconds N] [--seed FIRST_CASE] [--case N]: hostile images, with a limit of memory
 ";
 
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         "bench-databases" => bench::run_databases_in(&std::env::args().skip(2).collect::<Vec<_>>()),
         "mount" => mount::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "guests" => guests::run(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "load" => load::run(),
         "torture" => torture(&std::env::args().skip(2).collect::<Vec<_>>()),
         "fuzz" => fuzz(&std::env::args().skip(2).collect::<Vec<_>>()),
         "help" | "--help" | "-h" => {

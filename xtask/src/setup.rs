@@ -65,6 +65,10 @@ const MOUNT_TOOLS: &[Tool] = &[
     Tool { program: "pg_ctlcluster", package: "postgresql" },
 ];
 
+/// Modules of `cargo xtask load` only.
+const LOAD_TOOLS: &[Tool] =
+    &[Tool { program: "/usr/lib/python3/dist-packages/torch/__init__.py", package: "python3-torch" }];
+
 /// Programs of `cargo xtask guests` only.
 const GUEST_TOOLS: &[Tool] = &[
     Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" },
@@ -82,6 +86,11 @@ pub(crate) fn install_guest_packages() -> Result<(), String> {
 /// As [`install_packages`], with the packages of `cargo xtask mount`.
 pub(crate) fn install_mount_packages() -> Result<(), String> {
     install(TOOLS.iter().chain(MOUNT_TOOLS))
+}
+
+/// As [`install_packages`], with the packages of `cargo xtask load`.
+pub(crate) fn install_load_packages() -> Result<(), String> {
+    install(TOOLS.iter().chain(LOAD_TOOLS))
 }
 
 /// Install missing packages on Debian as root; otherwise print their names. Missing packages are no error, because the tests that need

@@ -14,7 +14,7 @@ create_exception!(
     diorite,
     CorruptError,
     PyOSError,
-    "The volume is damaged, or the target is not a volume. The message says where the damage is."
+    "The volume is damaged, the target is not a volume, or a file of tensors is damaged. The message says where the damage is."
 );
 create_exception!(
     diorite,

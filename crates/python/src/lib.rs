@@ -13,6 +13,7 @@
 mod arguments;
 mod async_queue;
 mod attributes;
+mod dlpack;
 mod errors;
 mod file;
 mod filesystem;
@@ -22,6 +23,7 @@ mod mkfs;
 mod open;
 mod paths;
 mod queue;
+mod tensors;
 
 use pyo3::prelude::*;
 
@@ -48,6 +50,8 @@ mod _diorite {
     use crate::open::{open_host_handle, open_raw_handle};
     #[pymodule_export]
     use crate::queue::{Completion, Queue};
+    #[pymodule_export]
+    use crate::tensors::{Tensor, TensorFiles};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -12,10 +12,12 @@
 
 use std::ffi::c_int;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use diorite::{AlignedBuf, TransferMemory};
+use diorite_device::SharedMemory;
 use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -191,6 +193,54 @@ unsafe impl TransferMemory for QueueMemory {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         self.lease.bytes_mut()
     }
+}
+
+/// A part of an object's memory at a multiple of an alignment, lent to a load.
+#[derive(Debug)]
+pub(crate) struct PlacedMemory {
+    lease: Lease,
+    range: Range<usize>,
+}
+
+impl PlacedMemory {
+    /// The first `len` aligned bytes of the object's memory.
+    pub(crate) fn new(object: &Bound<'_, PyAny>, alignment: usize, len: usize) -> PyResult<Self> {
+        let lease = Lease::of(object, Use::Fill)?;
+        let address = lease.view.raw.buf.addr();
+        let start = address.next_multiple_of(alignment) - address;
+        if lease.len() < start + len {
+            return Err(PyValueError::new_err("the memory for the tensors is too small"));
+        }
+        Ok(Self { lease, range: start..start + len })
+    }
+}
+
+// SAFETY: as for `QueueMemory`.
+unsafe impl TransferMemory for PlacedMemory {
+    fn as_slice(&self) -> &[u8] {
+        &self.lease.bytes()[self.range.clone()]
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        let range = self.range.clone();
+        &mut self.lease.bytes_mut()[range]
+    }
+}
+
+/// Fill a view with a part of shared memory, which `owner` keeps.
+pub(crate) fn fill_view<T>(
+    owner: &Bound<'_, T>,
+    memory: &SharedMemory,
+    range: Range<usize>,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    assert!(range.start <= range.end && range.end <= memory.bytes().len(), "a part of the memory");
+    let address = memory.as_non_null().as_ptr().wrapping_add(range.start).cast();
+    let len = range.len() as ffi::Py_ssize_t;
+    // SAFETY: the interpreter passes a view to fill. The view refers to the owner until it is released, and the owner keeps the memory.
+    let failed = unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), address, len, 0, flags) } != 0;
+    if failed { Err(PyErr::fetch(owner.py())) } else { Ok(()) }
 }
 
 /// Memory for direct I/O: zeroed, aligned, on huge pages if the system has them.

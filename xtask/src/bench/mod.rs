@@ -7,6 +7,7 @@ mod cached;
 mod databases;
 mod eight;
 mod everyday;
+mod load;
 mod measure;
 mod metadata;
 mod mounts;
@@ -55,6 +56,7 @@ const SUITES: &[(&str, Suite)] = &[
     ("stream", stream::run),
     ("tree", tree::run),
     ("everyday", everyday::run),
+    ("load", load::run),
     ("mount", mounts::on_disk),
     ("mount-tmpfs", mounts::on_tmpfs),
     ("databases", databases::run),

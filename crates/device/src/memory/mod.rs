@@ -4,5 +4,7 @@ mod arena;
 pub(crate) mod buffer;
 pub(crate) mod buffers;
 mod heap;
+pub(crate) mod mapping;
+pub(crate) mod parts;
 mod region;
 pub(crate) mod registered;

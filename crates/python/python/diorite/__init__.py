@@ -10,6 +10,7 @@
 
 ``Filesystem`` has the calls of ``os`` and ``shutil``, and ``fs / "dir"`` has the methods of ``pathlib``. ``Queue`` keeps many direct transfers in flight,
 and ``AsyncQueue`` and ``AsyncFile`` do so for asyncio. ``open_host`` opens a file of the host, and ``open_raw`` a whole device.
+``load`` reads the tensors of model files into arrays.
 
 Errors are ``OSError`` and its subclasses; the attribute ``kind`` has the library's error kind. An object belongs to the process that
 opened it. A forked child gets a ``RuntimeError`` and must open the image itself.
@@ -22,13 +23,15 @@ from ._diorite import (
     Completion,
     CorruptError,
     Queue,
+    Tensor,
     __version__,
     mkfs,
 )
 from ._file import File, open_host, open_raw
 from ._filesystem import DirEntry, Filesystem
+from ._load import Tensors, load, load_header
 from ._path import Path
-from ._records import Alignment, Extent, Stat, Stats, StatVfs
+from ._records import Alignment, Extent, LoadStats, Stat, Stats, StatVfs, TensorInfo
 
 __all__ = [
     "Alignment",
@@ -42,11 +45,17 @@ __all__ = [
     "Extent",
     "File",
     "Filesystem",
+    "LoadStats",
     "Path",
     "Queue",
     "Stat",
     "StatVfs",
     "Stats",
+    "Tensor",
+    "TensorInfo",
+    "Tensors",
+    "load",
+    "load_header",
     "mkfs",
     "open_host",
     "open_raw",

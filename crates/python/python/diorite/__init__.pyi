@@ -1,6 +1,6 @@
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, Generic, IO, Literal, TypeVar, overload
 
@@ -15,6 +15,9 @@ from _typeshed import (
 from typing_extensions import Self
 
 _AnyStr = TypeVar("_AnyStr", str, bytes)
+_Value = TypeVar("_Value")
+_ModelPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+_ModelPaths = _ModelPath | Iterable[_ModelPath]
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes] | Path
 _Direct = bool | Literal["preferred"]
 _Unaligned = Literal["error", "bounce"]
@@ -72,6 +75,61 @@ class Extent:
     @property
     def kind(self) -> Literal["data", "unwritten", "delayed", "inline"]:
         """``"data"``, ``"unwritten"``, ``"delayed"`` or ``"inline"``."""
+
+class TensorInfo:
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def compressed(self) -> bool: ...
+
+class LoadStats:
+    @property
+    def bytes_direct(self) -> int: ...
+    @property
+    def bytes_mapped(self) -> int: ...
+    @property
+    def bytes_buffered(self) -> int: ...
+    @property
+    def bytes_decompressed(self) -> int: ...
+    @property
+    def bytes_copied(self) -> int: ...
+
+class Tensor:
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class Tensors(dict[str, _Value]):
+    @property
+    def metadata(self) -> dict[str, str | int | float | bool]: ...
+    @property
+    def stats(self) -> LoadStats | None: ...
 
 class Stat:
     """The result of ``stat``: the attributes of ``os.stat_result``, and the creation time."""
@@ -1132,3 +1190,24 @@ def open_raw(
     unaligned: _Unaligned | None = None,
     sync: _Sync | None = None,
 ) -> File | IO[Any]: ...
+@overload
+def load(
+    path: _ModelPaths,
+    names: str | Iterable[str] | None = None,
+    *,
+    framework: None,
+    direct: _Direct | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    pin: bool | None = None,
+) -> Tensors[Tensor]: ...
+@overload
+def load(
+    path: _ModelPaths,
+    names: str | Iterable[str] | None = None,
+    *,
+    framework: Literal["numpy", "torch"] = "numpy",
+    direct: _Direct | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    pin: bool | None = None,
+) -> Tensors[Any]: ...
+def load_header(path: _ModelPaths) -> Tensors[TensorInfo]: ...

@@ -30,6 +30,27 @@ Extent = _record(
     kind='``"data"``, ``"unwritten"``, ``"delayed"`` or ``"inline"``.',
 )
 
+TensorInfo = _record(
+    "TensorInfo",
+    "A tensor of a file, as the header describes it.",
+    dtype='The type of the elements: ``"F32"``, ``"BF16"``, ``"Q4_K"``, or the ``descr`` of another dtype of NumPy.',
+    shape="The dimensions.",
+    nbytes="Bytes in memory.",
+    file="The file.",
+    offset="First byte in the file.",
+    compressed="Whether the bytes in the file are compressed.",
+)
+
+LoadStats = _record(
+    "LoadStats",
+    "How the bytes of a load moved.",
+    bytes_direct="Read from the disk into their place.",
+    bytes_mapped="Mapped from the host's page cache.",
+    bytes_buffered="Read through the host's page cache, from which the kernel copied them.",
+    bytes_decompressed="Decompressed.",
+    bytes_copied="Bytes that the CPU copied or decompressed. 0 if all were read directly or mapped.",
+)
+
 StatVfs = _record(
     "StatVfs",
     "The result of ``statvfs``: the attributes of ``os.statvfs_result``.",

@@ -31,3 +31,6 @@ assert_type(diorite.__version__, str)
 async def read(file: diorite.File) -> int:
     async with diorite.AsyncQueue(file) as queue:
         return await queue.read(bytearray(4096), 0)
+
+assert_type(diorite.load("model.gguf", framework=None), "diorite.Tensors[diorite.Tensor]")
+assert_type(diorite.load_header(["a.npy"])["a"].shape, tuple[int, ...])
