@@ -113,18 +113,27 @@ pub(crate) fn element(dtype: &Dtype, max_version: Option<(u32, u32)>) -> PyResul
     Ok(Element { code, bits: bits as u8, lanes: 1 })
 }
 
+/// The steps from one element to the next in each dimension. The first dimension varies first, with steps of `first`.
+pub(crate) fn strides_of<'s>(shape: impl Iterator<Item = &'s u64>, first: u64) -> Vec<u64> {
+    let mut next = first;
+    let step = |len: &u64| {
+        let step = next;
+        next = step.saturating_mul(*len);
+        step
+    };
+    shape.map(step).collect()
+}
+
 /// A capsule with the tensor, in the newest layout that the consumer knows.
-pub(crate) fn capsule<'py>(
-    py: Python<'py>,
+pub(crate) fn capsule(
+    py: Python<'_>,
     exported: Exported,
     max_version: Option<(u32, u32)>,
-) -> PyResult<Bound<'py, PyCapsule>> {
+) -> PyResult<Bound<'_, PyCapsule>> {
     let signed = |lengths: &[u64]| lengths.iter().map(|len| *len as i64).collect::<Box<[i64]>>();
     let mut shape = signed(&exported.shape);
     let strides = exported.strides.unwrap_or_else(|| {
-        let mut stride: u64 = 1;
-        let next = |len: &u64| std::mem::replace(&mut stride, stride.saturating_mul(*len));
-        let mut strides: Vec<u64> = exported.shape.iter().rev().map(next).collect();
+        let mut strides = strides_of(exported.shape.iter().rev(), 1);
         strides.reverse();
         strides
     });

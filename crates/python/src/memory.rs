@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use diorite::{AlignedBuf, TransferMemory};
-use diorite_device::SharedMemory;
 use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -225,22 +224,6 @@ unsafe impl TransferMemory for PlacedMemory {
         let range = self.range.clone();
         &mut self.lease.bytes_mut()[range]
     }
-}
-
-/// Fill a view with a part of shared memory, which `owner` keeps.
-pub(crate) fn fill_view<T>(
-    owner: &Bound<'_, T>,
-    memory: &SharedMemory,
-    range: Range<usize>,
-    view: *mut ffi::Py_buffer,
-    flags: c_int,
-) -> PyResult<()> {
-    assert!(range.start <= range.end && range.end <= memory.bytes().len(), "a part of the memory");
-    let address = memory.as_non_null().as_ptr().wrapping_add(range.start).cast();
-    let len = range.len() as ffi::Py_ssize_t;
-    // SAFETY: the interpreter passes a view to fill. The view refers to the owner until it is released, and the owner keeps the memory.
-    let failed = unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), address, len, 0, flags) } != 0;
-    if failed { Err(PyErr::fetch(owner.py())) } else { Ok(()) }
 }
 
 /// Memory for direct I/O: zeroed, aligned, on huge pages if the system has them.

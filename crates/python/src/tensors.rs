@@ -2,21 +2,20 @@
 //!
 //! Where it sits: below `python/diorite/_load.py`, which makes arrays of NumPy and torch of them. `dlpack.rs` has their other protocol.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use diorite::DirectIo;
 use diorite_load::{Dtype, LoadError, Order, TensorInfo, Value};
 use pyo3::exceptions::{PyKeyError, PyMemoryError, PyOSError, PyRuntimeError};
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::arguments::Direct;
 use crate::dlpack;
 use crate::errors::{CorruptError, raise};
-use crate::memory::{PlacedMemory, fill_view};
+use crate::memory::PlacedMemory;
 use crate::paths::HostPath;
 
 /// Time between two looks at signals and two calls of a progress function.
@@ -99,7 +98,7 @@ impl TensorFiles {
         names: Option<Vec<String>>,
         progress: Option<Py<PyAny>>,
         allocate: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<(Vec<Tensor>, (u64, u64, u64, u64, u64))> {
+    ) -> PyResult<(Vec<Tensor>, [u64; 5])> {
         let chosen = match names {
             Some(names) => self.files.select(&names).map_err(|error| raise_load(&error))?,
             None => self.files.all(),
@@ -127,13 +126,13 @@ impl TensorFiles {
         }
         let loaded = loaded.map_err(|error| raise_load(&error))?;
         let report = loaded.report;
-        let report = (
+        let report = [
             report.direct_bytes,
             report.mapped_bytes,
             report.buffered_bytes,
             report.decompressed_bytes,
             report.copied_bytes,
-        );
+        ];
         Ok((loaded.list.into_iter().map(|tensor| Tensor { tensor }).collect(), report))
     }
 }
@@ -168,8 +167,8 @@ impl Watch {
 
 /// A loaded tensor: its memory, dtype and shape.
 ///
-/// It has the writable buffer protocol (plain bytes), ``__array_interface__`` for ``numpy.asarray(tensor)`` and DLPack for
-/// ``torch.from_dlpack(tensor)``. All share the memory, which lives as long as one of them. A store changes the memory and never the file.
+/// It has ``__array_interface__`` for ``numpy.asarray(tensor)`` and DLPack for ``torch.from_dlpack(tensor)``. All share the memory, which lives
+/// as long as one of them. A store changes the memory and never the file.
 #[pyclass(frozen, weakref, module = "diorite")]
 pub(crate) struct Tensor {
     tensor: diorite_load::Tensor,
@@ -209,9 +208,7 @@ impl Tensor {
         if info.order() == Order::C {
             return None;
         }
-        let mut stride = info.dtype().block().1;
-        let mut next = |len: &u64| std::mem::replace(&mut stride, stride.saturating_mul(*len));
-        Some(info.shape().iter().map(&mut next).collect())
+        Some(dlpack::strides_of(info.shape().iter(), info.dtype().block().1))
     }
 
     fn address(&self) -> *mut u8 {
@@ -245,10 +242,6 @@ impl Tensor {
     #[getter]
     fn nbytes(&self) -> u64 {
         self.tensor.info().bytes()
-    }
-
-    fn __len__(&self) -> usize {
-        self.tensor.range().len()
     }
 
     fn __repr__(&self) -> String {
@@ -296,13 +289,8 @@ impl Tensor {
         dlpack::capsule(py, memory, max_version)
     }
 
+    #[expect(clippy::unused_self, reason = "a method of the protocol")]
     fn __dlpack_device__(&self) -> (i32, i32) {
         dlpack::CPU
-    }
-
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let tensor = &slf.get().tensor;
-        // The memory is that of the tensor, which the view keeps.
-        fill_view(&slf, tensor.memory(), tensor.range(), view, flags)
     }
 }

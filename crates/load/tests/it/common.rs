@@ -1,5 +1,6 @@
 //! Writers of small files, independent of the code under test, and known content.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use diorite::DirectIo;
@@ -26,8 +27,8 @@ pub(crate) fn safetensors(tensors: &[Given<'_>]) -> Vec<u8> {
     let (mut header, mut data) = (r#"{"__metadata__":{"format":"pt"}"#.to_owned(), Vec::new());
     for (name, dtype, shape, bytes) in tensors {
         let (start, end) = (data.len(), data.len() + bytes.len());
-        header +=
-            &format!(r#",{name:?}:{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{start},{end}]}}"#);
+        write!(header, r#",{name:?}:{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{start},{end}]}}"#)
+            .expect("memory");
         data.extend_from_slice(bytes);
     }
     with_header(&(header + "}"), &data)
@@ -110,6 +111,12 @@ fn deflated(content: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(content).expect("memory");
     encoder.finish().expect("memory")
+}
+
+/// Write a file.
+#[expect(clippy::disallowed_methods, reason = "a file that is loaded")]
+pub(crate) fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
+    std::fs::write(path, bytes).expect("written");
 }
 
 /// Load all tensors of files.

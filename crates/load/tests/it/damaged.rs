@@ -3,7 +3,7 @@
 use diorite::DirectIo;
 use diorite_load::{Damage, LoadError};
 
-use crate::common::{content, gguf, load, npy, safetensors, text, with_header, zip};
+use crate::common::{content, gguf, load, npy, safetensors, text, with_header, write, zip};
 
 /// Mutations of each file.
 const CASES: u64 = 75;
@@ -12,7 +12,7 @@ const CASES: u64 = 75;
 fn loaded(name: &str, bytes: &[u8]) -> Result<u64, LoadError> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join(name);
-    std::fs::write(&path, bytes).expect("written");
+    write(&path, bytes);
     let result = load(&[&path], DirectIo::Preferred);
     if let Err(error) = &result {
         let message = error.to_string();
@@ -67,7 +67,7 @@ fn hostile_headers_of_safetensors_are_refused() {
 fn a_header_longer_than_the_limit_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("m.safetensors");
-    std::fs::write(&path, 200_000_000_u64.to_le_bytes()).expect("written");
+    write(&path, 200_000_000_u64.to_le_bytes());
     let sparse = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
     sparse.set_len(300_000_000).expect("grown");
     let error = load(&[&path], DirectIo::Preferred).expect_err("long");

@@ -5,7 +5,7 @@ use std::path::Path;
 use diorite::DirectIo;
 use diorite_load::{Dtype, LoadError, Order, TensorFiles, Tensors, Unsupported, Value};
 
-use crate::common::{content, gguf, load, npy, safetensors, text, zip};
+use crate::common::{content, gguf, load, npy, safetensors, text, write, zip};
 
 /// Load a file read and mapped; both must be equal. Reads copy nothing where the directory's filesystem has direct I/O.
 fn both_ways(path: &Path) -> Tensors {
@@ -25,7 +25,7 @@ fn both_ways(path: &Path) -> Tensors {
 fn written(name: &str, bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join(name);
-    std::fs::write(&path, bytes).expect("written");
+    write(&path, bytes);
     (directory, path)
 }
 
@@ -106,7 +106,7 @@ fn npy_is_read_bit_for_bit() {
 
 #[test]
 fn npz_is_read_bit_for_bit() {
-    let (big, small) = (content(1, 400_000), [7; 100_000]);
+    let (big, small) = (content(1, 400_000), vec![7; 100_000]);
     let members = [
         ("big.npy", false, npy("'<f4'", false, "(1000, 100)", &big)),
         ("note.txt", false, b"no array".to_vec()),
@@ -125,13 +125,11 @@ fn an_index_stands_for_its_files() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name);
     let [one, two] = [("a", "U8", &[3][..], content(1, 3)), ("b", "U8", &[5][..], content(2, 5))];
-    std::fs::write(at("m-1.safetensors"), safetensors(&[one.clone(), ("unused", "U8", &[1], vec![0])]))
-        .expect("1");
-    std::fs::write(at("m-2.safetensors"), safetensors(&[two.clone()])).expect("2");
+    write(at("m-1.safetensors"), safetensors(&[one.clone(), ("unused", "U8", &[1], vec![0])]));
+    write(at("m-2.safetensors"), safetensors(std::slice::from_ref(&two)));
     let index = |map: &str| {
         let path = at("m.safetensors.index.json");
-        std::fs::write(&path, format!(r#"{{"metadata":{{"total_size":8}},"weight_map":{{{map}}}}}"#))
-            .expect("index");
+        write(&path, format!(r#"{{"metadata":{{"total_size":8}},"weight_map":{{{map}}}}}"#));
         path
     };
     let path = index(r#""b":"m-2.safetensors","a":"m-1.safetensors""#);

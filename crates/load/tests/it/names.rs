@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use diorite::{AlignedBuf, DirectIo};
 use diorite_load::{LoadError, TensorFiles};
 
-use crate::common::{content, safetensors};
+use crate::common::{content, safetensors, write};
 
 #[test]
 fn names_and_patterns_select() {
@@ -15,7 +15,7 @@ fn names_and_patterns_select() {
     // Between the tensors are gaps that are too large to be read with them.
     let tensors: Vec<_> =
         (1..).zip(names).map(|(seed, name)| (name, "U8", &[300_000][..], content(seed, 300_000))).collect();
-    std::fs::write(&path, safetensors(&tensors)).expect("written");
+    write(&path, safetensors(&tensors));
     let files = TensorFiles::open(&[&path], DirectIo::Preferred).expect("opened");
     for (patterns, expected) in [
         (&["layers.0.*"][..], &[0, 1][..]),
@@ -45,7 +45,7 @@ fn a_watch_sees_all_bytes_and_can_end_the_load() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("m.safetensors");
     let data = content(1, 40 << 20);
-    std::fs::write(&path, safetensors(&[("a", "U8", &[40 << 20], data.clone())])).expect("written");
+    write(&path, safetensors(&[("a", "U8", &[40 << 20], data.clone())]));
     let files = TensorFiles::open(&[&path], DirectIo::Preferred).expect("opened");
     let plan = || files.plan(&[0]).and_then(diorite_load::Plan::without_mappings).expect("planned");
     let mut last = (0, 1);
@@ -74,7 +74,7 @@ fn a_watch_sees_all_bytes_and_can_end_the_load() {
 fn tensors_outlive_the_files() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("m.safetensors");
-    std::fs::write(&path, safetensors(&[("a", "U8", &[9000], content(1, 9000))])).expect("written");
+    write(&path, safetensors(&[("a", "U8", &[9000], content(1, 9000))]));
     for direct in [DirectIo::Off, DirectIo::Preferred] {
         let files = TensorFiles::open(&[&path], direct).expect("opened");
         let tensor = files.load(&[0]).expect("loaded").list.remove(0);

@@ -30,7 +30,7 @@ __all__: list[str]
 __version__: str
 
 class CorruptError(OSError):
-    """The volume is damaged, or the target is not a volume. The message says where the damage is."""
+    """The volume is damaged, the target is not a volume, or a file of tensors is damaged. The message says where the damage is."""
 
     kind: str
 
@@ -77,41 +77,64 @@ class Extent:
         """``"data"``, ``"unwritten"``, ``"delayed"`` or ``"inline"``."""
 
 class TensorInfo:
+    """A tensor of a file, as the header describes it."""
+
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """The type of the elements: ``"F32"``, ``"BF16"``, ``"Q4_K"``, or the ``descr`` of another dtype of NumPy."""
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes in memory."""
     @property
-    def file(self) -> str: ...
+    def file(self) -> str:
+        """The file."""
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """First byte in the file."""
     @property
-    def compressed(self) -> bool: ...
+    def compressed(self) -> bool:
+        """Whether the bytes in the file are compressed."""
 
 class LoadStats:
+    """How the bytes of a load moved."""
+
     @property
-    def bytes_direct(self) -> int: ...
+    def bytes_direct(self) -> int:
+        """Read from the disk into their place."""
     @property
-    def bytes_mapped(self) -> int: ...
+    def bytes_mapped(self) -> int:
+        """Mapped from the host's page cache."""
     @property
-    def bytes_buffered(self) -> int: ...
+    def bytes_buffered(self) -> int:
+        """Read through the host's page cache, from which the kernel copied them."""
     @property
-    def bytes_decompressed(self) -> int: ...
+    def bytes_decompressed(self) -> int:
+        """Decompressed."""
     @property
-    def bytes_copied(self) -> int: ...
+    def bytes_copied(self) -> int:
+        """Bytes that the CPU copied or decompressed. 0 if all were read directly or mapped."""
 
 class Tensor:
+    """A loaded tensor: its memory, dtype and shape.
+
+    It has ``__array_interface__`` for ``numpy.asarray(tensor)`` and DLPack for ``torch.from_dlpack(tensor)``. All share the memory, which lives
+    as long as one of them. A store changes the memory and never the file."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in the file."""
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """The type of the elements: ``"F32"``, ``"BF16"``, ``"Q4_K"``, or the ``descr`` of another dtype of NumPy."""
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
     @property
-    def nbytes(self) -> int: ...
-    def __len__(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes in memory."""
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
     def __dlpack__(
@@ -123,13 +146,18 @@ class Tensor:
         copy: bool | None = None,
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Tensors(dict[str, _Value]):
+    """The result of ``load`` and ``load_header``: a ``dict`` by the names of the tensors, in the order of the files.
+
+    Arrays share the memory of the load. It is released when the last of them is gone."""
+
     @property
-    def metadata(self) -> dict[str, str | int | float | bool]: ...
+    def metadata(self) -> dict[str, str | int | float | bool]:
+        """Text and numbers that the headers have beside the tensors. Arrays of GGUF are left out."""
     @property
-    def stats(self) -> LoadStats | None: ...
+    def stats(self) -> LoadStats | None:
+        """How the bytes moved; ``None`` after ``load_header``."""
 
 class Stat:
     """The result of ``stat``: the attributes of ``os.stat_result``, and the creation time."""
@@ -1199,7 +1227,21 @@ def load(
     direct: _Direct | None = None,
     progress: Callable[[int, int], object] | None = None,
     pin: bool | None = None,
-) -> Tensors[Tensor]: ...
+) -> Tensors[Tensor]:
+    """Load tensors of ``.safetensors``, GGUF, ``.npy`` and ``.npz`` files, directly from the disk into their memory.
+
+    ``path`` is a file, or several: of the host, or ``disk.img:/model.safetensors`` for a file in an image. An index
+    (``model.safetensors.index.json``) stands for its files. ``names`` selects tensors by name or by patterns with ``*``, ``?`` and ``[...]``.
+
+    ``framework`` is ``"numpy"`` (arrays), ``"torch"`` (tensors) or ``None`` (``diorite.Tensor``). Arrays are writable, and never change the
+    file. NumPy has ``BF16`` and ``F8`` only with the package ``ml_dtypes``; without it they are ``uint16`` and ``uint8`` with the same bits.
+    Quantized types are ``uint8`` blocks, the last dimension in bytes.
+
+    ``direct=None`` maps files that are mostly in the host's page cache, and reads all others past it. ``True`` reads all past it, ``False``
+    none. ``progress(done, total)`` is called with bytes. ``pin=None`` uses pinned memory for torch if it has a CUDA device; ``True``
+    requires it.
+
+    Raises ``CorruptError`` for a damaged file and ``KeyError`` for a name that selects nothing."""
 @overload
 def load(
     path: _ModelPaths,
@@ -1210,4 +1252,5 @@ def load(
     progress: Callable[[int, int], object] | None = None,
     pin: bool | None = None,
 ) -> Tensors[Any]: ...
-def load_header(path: _ModelPaths) -> Tensors[TensorInfo]: ...
+def load_header(path: _ModelPaths) -> Tensors[TensorInfo]:
+    """The names, dtypes and shapes of tensors, without their data: a ``TensorInfo`` by name. ``load`` describes ``path``."""

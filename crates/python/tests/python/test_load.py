@@ -93,9 +93,10 @@ def test_damage_names_the_file_and_the_tensor(model):
     with pytest.raises(diorite.CorruptError, match="reaches byte") as raised:
         diorite.load(model)
     assert raised.value.filename == str(model) and "tensor" in str(raised.value)
-    model.write_bytes(b"neither of the formats")
+    other = model.with_suffix(".bin")
+    other.write_bytes(b"neither of the formats")
     with pytest.raises(OSError, match="convert it"):
-        diorite.load(model)
+        diorite.load(other)
 
 
 def test_what_numpy_saved(tmp_path):
@@ -135,13 +136,11 @@ def test_types_that_numpy_does_not_have(tmp_path):
         assert loaded["b"].astype(float).tolist() == [1.0, -2.0] and loaded["f"].astype(float).tolist() == [1.0, -2.0]
 
 
-def test_dlpack_and_the_buffer_protocol(model, arrays):
+def test_dlpack(model, arrays):
     loaded = diorite.load(model, framework=None)
     tensor = loaded["big"]
-    assert tensor.dtype == "F64" and tensor.shape == (700, 900) and tensor.nbytes == len(tensor) == 700 * 900 * 8
+    assert tensor.dtype == "F64" and tensor.shape == (700, 900) and tensor.nbytes == 700 * 900 * 8
     assert tensor.__dlpack_device__() == (1, 0) and "F64" in repr(tensor)
-    with memoryview(tensor) as view:
-        assert bytes(view) == arrays["big"].tobytes() and not view.readonly
     for name in ("big", "layers.0.w", "layers.1.w", "odd"):
         shared = numpy.from_dlpack(loaded[name])
         same(shared, arrays[name])
