@@ -13,57 +13,76 @@ def touch(array):
     return int(numpy.add.reduce(array.reshape(-1).view(numpy.uint64)))
 
 
-def by_diorite(path):
+def diorite(direct=None):
     import diorite
 
-    loaded = diorite.load(path)
-    return list(loaded.values()), loaded.stats._asdict()
+    def load(path):
+        loaded = diorite.load(path, direct=direct)
+        return list(loaded.values()), loaded.stats._asdict()
+
+    return load
 
 
-def by_diorite_direct(path):
-    import diorite
-
-    loaded = diorite.load(path, direct=True)
-    return list(loaded.values()), loaded.stats._asdict()
-
-
-def by_mmap(path):
+def mmap():
     """The bound of every loader that maps: no header, one array."""
-    mapped = numpy.memmap(path, dtype=numpy.uint8, mode="r")
-    start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
-    return [mapped[start:]], {}
+
+    def load(path):
+        mapped = numpy.memmap(path, dtype=numpy.uint8, mode="r")
+        start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
+        return [mapped[start:]], {}
+
+    return load
 
 
-def by_safetensors(path):
+def safetensors():
     from safetensors import safe_open
 
-    with safe_open(path, framework="numpy") as file:
-        return [file.get_tensor(name) for name in file.keys()], {}
+    def load(path):
+        with safe_open(path, framework="numpy") as file:
+            return [file.get_tensor(name) for name in file.keys()], {}
+
+    return load
 
 
-def by_fastsafetensors(path):
-    import torch
+def safetensors_torch():
+    """Tensors that share the mapping of the file."""
+    from safetensors import safe_open
+
+    def load(path):
+        with safe_open(path, framework="pt") as file:
+            return [file.get_tensor(name).numpy() for name in file.keys()], {}
+
+    return load
+
+
+def fastsafetensors():
     from fastsafetensors import SafeTensorsFileLoader, SingleGroup
 
-    loader = SafeTensorsFileLoader(SingleGroup(), torch.device("cpu"), nogds=True)
-    loader.add_filenames({0: [path]})
-    buffers = loader.copy_files_to_device()
-    return [buffers.get_tensor(key).numpy() for key in buffers.key_to_rank_lidx], {"kept": (loader, buffers)}
+    def load(path):
+        loader = SafeTensorsFileLoader(SingleGroup(), "cpu", nogds=True)
+        loader.add_filenames({0: [path]})
+        buffers = loader.copy_files_to_device()
+        return [buffers.get_tensor(key).numpy() for key in buffers.key_to_rank_lidx], {"kept": (loader, buffers)}
+
+    return load
 
 
+# Each imports its packages before the clock starts.
 LOADERS = {
-    "diorite": by_diorite,
-    "diorite-direct": by_diorite_direct,
-    "mmap": by_mmap,
-    "safetensors": by_safetensors,
-    "fastsafetensors": by_fastsafetensors,
+    "diorite": diorite,
+    "diorite-direct": lambda: diorite(direct=True),
+    "mmap": mmap,
+    "safetensors": safetensors,
+    "safetensors-torch": safetensors_torch,
+    "fastsafetensors": fastsafetensors,
 }
 
 
 def main():
     name, path = sys.argv[1:3]
+    load = LOADERS[name]()
     start = time.monotonic()
-    arrays, extra = LOADERS[name](path)
+    arrays, extra = load(path)
     loaded = time.monotonic()
     total = sum(touch(array) for array in arrays) % (1 << 64)
     end = time.monotonic()
