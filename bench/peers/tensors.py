@@ -46,6 +46,7 @@ def safetensors():
 
 def safetensors_torch():
     """Tensors that share the mapping of the file."""
+    import torch  # noqa: F401  (the loader imports it at its first use)
     from safetensors import safe_open
 
     def load(path):
@@ -56,6 +57,7 @@ def safetensors_torch():
 
 
 def fastsafetensors():
+    import torch  # noqa: F401  (the loader imports it at its first use)
     from fastsafetensors import SafeTensorsFileLoader, SingleGroup
 
     def load(path):

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use diorite::DirectIo;
 use glob::Pattern;
 
+use crate::Value;
 use crate::error::{Damage, LoadError, Result};
 use crate::format::{self, Contents};
 use crate::plan::Layout;
 use crate::reading::FileBytes;
 use crate::source::{Opener, Source, Way};
 use crate::tensor::TensorInfo;
-use crate::{Plan, Value};
 
 /// Files of tensors, with their headers.
 ///
@@ -158,22 +158,6 @@ impl TensorFiles {
             }
         }
         Ok((0..chosen.len()).filter(|number| chosen[*number]).collect())
-    }
-
-    /// Plan a load of these tensors: which files are mapped, and how much memory the others need.
-    ///
-    /// # Errors
-    /// The sizes overflow, or a file is shorter than its header says.
-    pub fn plan(&self, numbers: &[usize]) -> Result<Plan<'_>> {
-        Plan::new(self, numbers, self.direct)
-    }
-
-    /// Load these tensors.
-    ///
-    /// # Errors
-    /// A file cannot be read, there is no memory, or compressed data or a checksum is wrong.
-    pub fn load(&self, numbers: &[usize]) -> Result<crate::Tensors> {
-        self.plan(numbers)?.load(&mut |_, _| std::ops::ControlFlow::Continue(()))
     }
 
     /// The numbers of all tensors.

@@ -84,6 +84,24 @@ pub struct Tensors {
     pub report: Report,
 }
 
+impl TensorFiles {
+    /// Plan a load of these tensors: which files are mapped, and how much memory the others need.
+    ///
+    /// # Errors
+    /// The sizes overflow, or a file is shorter than its header says.
+    pub fn plan(&self, numbers: &[usize]) -> Result<Plan<'_>> {
+        Plan::new(self, numbers, self.direct)
+    }
+
+    /// Load these tensors.
+    ///
+    /// # Errors
+    /// A file cannot be read, there is no memory, or compressed data or a checksum is wrong.
+    pub fn load(&self, numbers: &[usize]) -> Result<Tensors> {
+        self.plan(numbers)?.load(&mut |_, _| ControlFlow::Continue(()))
+    }
+}
+
 /// A load that has not begun.
 #[derive(Debug)]
 pub struct Plan<'f> {

@@ -17,12 +17,16 @@ use crate::tensor::{Checksum, Data, TensorInfo, check_ranges};
 pub(super) const MAGICS: [&[u8; 4]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
 /// Bytes of one step in the directory.
 const BUFFER_BYTES: usize = rawzip::RECOMMENDED_BUFFER_SIZE;
+/// Name and extra fields of a member at most.
+const LOCAL_HEADER_BYTES_MAX: usize = 2 << 16;
 /// Deflate makes at most so many bytes of one.
 const DEFLATE_RATIO_MAX: u64 = 1032;
 
 /// A member, as the directory describes it.
 struct Member {
     name: String,
+    /// The name in the directory, with the extension.
+    path: Vec<u8>,
     method: CompressionMethod,
     entry: rawzip::ZipArchiveEntryWayfinder,
     checksum: u32,
@@ -42,7 +46,9 @@ pub(super) fn read(bytes: &FileBytes<'_>) -> Result<Vec<TensorInfo>> {
         return Err(Unsupported::NoArrays.at(bytes.name(), None));
     }
     let mut tensors = Vec::with_capacity(members.len());
+    buffer.resize(LOCAL_HEADER_BYTES_MAX, 0);
     for member in &members {
+        check_local_header(&archive, bytes, member, &mut buffer)?;
         tensors.push(tensor(&archive, bytes, member)?);
     }
     check_members(&tensors, bytes)?;
@@ -83,13 +89,15 @@ fn members(archive: &ZipArchive<&FileBytes<'_>>, bytes: &FileBytes<'_>) -> Resul
             return Err(Wrong::Load(Damage::LongHeader { bytes: used }.at(bytes.name(), None)));
         }
         // Other members are no arrays; NumPy returns them as bytes.
-        let Some(name) = name.strip_suffix(b".npy") else { continue };
-        let name = String::from_utf8_lossy(name).into_owned();
+        let Some(stem) = name.strip_suffix(b".npy") else { continue };
+        let path = name.to_vec();
+        let name = String::from_utf8_lossy(stem).into_owned();
         if entry.flags().is_encrypted() {
             return Err(Wrong::Load(Unsupported::Encrypted.at(bytes.name(), Some(&name))));
         }
         members.push(Member {
             name,
+            path,
             method: entry.compression_method(),
             entry: entry.wayfinder(),
             checksum: entry.crc32(),

@@ -70,8 +70,19 @@ def _torch_maker():
     """A function that makes a tensor of torch."""
     import torch
 
+    def share(tensor):
+        try:
+            return torch.from_dlpack(tensor)
+        except RuntimeError:
+            if tensor.dtype != "BOOL":
+                raise
+            # Old versions of torch do not know truth values of DLPack.
+            import numpy
+
+            return torch.from_numpy(numpy.asarray(tensor))
+
     def make(tensor):
-        made = torch.from_dlpack(tensor)
+        made = share(tensor)
         special = _ML_DTYPES.get(tensor.dtype, "")
         if special.startswith("float8") and made.dtype is torch.uint8 and hasattr(torch, special):
             return made.view(getattr(torch, special))
