@@ -108,6 +108,25 @@ fn members(archive: &ZipArchive<&FileBytes<'_>>, bytes: &FileBytes<'_>) -> Resul
     Ok(members)
 }
 
+/// Check that the header of a member agrees with the directory. Otherwise readers that follow the one or the other see different archives.
+fn check_local_header(
+    archive: &ZipArchive<&FileBytes<'_>>,
+    file: &FileBytes<'_>,
+    member: &Member,
+    buffer: &mut [u8],
+) -> Result<()> {
+    let damaged = |damage: Damage| damage.at(file.name(), Some(&member.name));
+    let zip = |error: rawzip::Error| damaged(Damage::Zip(error.to_string()));
+    let entry = archive.get_entry(member.entry).map_err(zip)?;
+    let local = entry.local_header(buffer).map_err(zip)?;
+    if local.file_path().as_bytes() != member.path || local.compression_method() != member.method {
+        return Err(damaged(Damage::Form(
+            "the directory of the archive contradicts the header of the member",
+        )));
+    }
+    Ok(())
+}
+
 fn tensor(archive: &ZipArchive<&FileBytes<'_>>, file: &FileBytes<'_>, member: &Member) -> Result<TensorInfo> {
     let name = &*member.name;
     let damaged = |damage: Damage| damage.at(file.name(), Some(name));
