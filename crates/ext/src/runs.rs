@@ -329,7 +329,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the cache answers is what the file has, whatever was inserted and forgotten before.
+        /// The cache returns the mappings of the file, whatever was inserted and forgotten before.
         #[test]
         fn answers_agree_with_the_file(
             lens in proptest::collection::vec((0u8..20, any::<bool>()), 1..20),

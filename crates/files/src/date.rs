@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// What GNU date made of the text at that time.
+    /// The result of GNU date for the text at that time.
     #[test]
     fn times_are_those_of_gnu_date() {
         for (text, wanted) in [

@@ -156,7 +156,7 @@ fn operand(who: Option<u16>, text: &str) -> Option<(Option<u16>, Bits)> {
 mod tests {
     use super::*;
 
-    /// What GNU chmod 9.1 made of the mode on a file, or on a directory.
+    /// The result of GNU chmod 9.1 for the mode of a file, or of a directory.
     #[test]
     fn changes_are_those_of_gnu_chmod() {
         for (text, before, is_directory, after) in [

@@ -14,7 +14,7 @@ use crate::set::{Alphabet, NEVER, Syntax, literal, set};
 /// The compiled form of the longest pattern of a command line fits into this.
 const COMPILED_BYTES_MAX: usize = 1 << 30;
 
-/// What `*` and `?` fit.
+/// The characters that `*` and `?` match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wildcards {
     /// Everything.

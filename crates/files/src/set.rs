@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-/// What a character is.
+/// The unit of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alphabet {
     /// A character of Unicode.

@@ -67,7 +67,7 @@ fn the_python_suite_passes() {
     let ran = run(&python, directory.path(), &arguments);
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     for line in out.lines() {
-        // What pytest says of a skip: `SKIPPED [1] FILE:LINE: why`.
+        // The report of pytest for a skip: `SKIPPED [1] FILE:LINE: why`.
         match line.strip_prefix("SKIPPED [").and_then(|line| line.split_once(": ")) {
             Some((_, why)) => println!("SKIPPED: {why}"),
             None => println!("{line}"),

@@ -66,7 +66,7 @@ fn pattern(offset: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What `lvs` and `pvs` say: image and byte of each piece of a volume, in order.
+/// The report of `lvs` and `pvs`: image and byte of each piece of a volume, in order.
 fn places(loops: &Loops, volume: &str) -> Vec<(usize, u64, u64)> {
     let report =
         "lvs --noheadings --units b --nosuffix --separator ; -o seg_type,stripe_size,seg_pe_ranges vgt/";

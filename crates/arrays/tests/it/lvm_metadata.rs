@@ -234,7 +234,7 @@ fn mirror(paths: &[PathBuf; 2], bits: u8) {
     }
 }
 
-/// What a host was writing when it crashed may be on one image only. It was read from either.
+/// A write in flight at a crash may be on one image only. Reads came from either image.
 #[test]
 fn after_a_crash_one_image_of_a_mirror_is_read() {
     let directory = tempfile::tempdir().expect("a directory");

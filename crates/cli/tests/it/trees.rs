@@ -345,7 +345,7 @@ fn checksums_are_checked_as_by_sha256sum() {
     must(&bench, "rm t/a");
     bench.run("rm d.img:/t/a");
     all(&["sums"]);
-    // What the program has printed, from standard input and in the image.
+    // The program's own output, from standard input and in the image.
     bench.run("cp -a t d.img:/again");
     must(&bench, "diorite hash -r d.img:/again | diorite hash -c -");
     must(

@@ -82,7 +82,7 @@ pub(crate) fn blocks_and_access_times_are_told_of_open_files() {
     served.must_end_clean();
 }
 
-/// Who looks for data waits until the kernel has written back what it caches, by requests: however many wait, those are served.
+/// A call that looks for data waits until the kernel has written back its cache by requests. These are served, however many calls wait.
 pub(crate) fn many_look_for_data_at_once() {
     const PROGRAMS: usize = 80;
     let Some(served) = Served::new("ext4", "128M", "") else { return };

@@ -174,7 +174,7 @@ fn tree_is_not_copied_through_a_link() {
     assert_eq!(outside.metadata().unwrap().mode() & 0o777, 0o700);
 }
 
-/// What was cut off while it was copied was zeros in the copy.
+/// Data truncated during the copy became zeros in the copy.
 #[test]
 fn a_file_that_is_cut_meanwhile_is_copied_as_it_is_then() {
     /// Cuts the file when its copy begins.

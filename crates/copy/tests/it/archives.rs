@@ -206,7 +206,7 @@ fn newest_time_is_that_of_the_newest_file() {
     assert_eq!(MemoryTree::new("empty", Role::Whole).newest(), None);
 }
 
-/// What a single archive has may begin with `.wh.`, and its hard links need their originals.
+/// Names of a single archive may begin with `.wh.`, and its hard links need their originals.
 #[test]
 fn a_single_archive_has_no_whiteouts() {
     let directory = tempfile::tempdir().expect("a directory");

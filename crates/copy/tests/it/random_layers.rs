@@ -118,7 +118,7 @@ impl Model {
         for mark in marks {
             self.hide(mark, &own);
         }
-        // What is reached through a link of a lower layer comes last.
+        // Files reached through a link of a lower layer come last.
         let mut entries: Vec<&Entry> = layer.iter().collect();
         entries.sort_by_key(|entry| (entry.kind == EntryType::Link, entry.name.clone()));
         let (through, direct): (Vec<&Entry>, Vec<&Entry>) =

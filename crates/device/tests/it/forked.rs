@@ -39,7 +39,7 @@ fn device() -> (tempfile::TempDir, Arc<dyn BlockDevice>) {
     (directory, FileDevice::open(path, &options).unwrap())
 }
 
-/// What was in flight fails in the child, and what it submits itself is run by threads of its own.
+/// Transfers in flight fail in the child. Threads of its own run the transfers that it submits.
 #[test]
 fn a_queue_of_threads_in_a_child() {
     if !is_own_process!() {
@@ -224,7 +224,7 @@ impl BlockDevice for Gate {
     }
 }
 
-/// What a thread of the parent executed at the moment of the fork counted as in the device for ever: a child waited for its end.
+/// A transfer that a thread of the parent executed at the moment of the fork counted as in flight forever: a child waited for its end.
 #[test]
 fn a_child_does_not_wait_for_what_a_thread_of_its_parent_executes() {
     if !is_own_process!() {

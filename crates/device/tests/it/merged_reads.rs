@@ -106,7 +106,7 @@ fn neighbours_become_few_reads_and_strangers_stay_alone() {
     assert_eq!(read_parts(&spread), PARTS as u64);
 }
 
-/// What one read cannot have is reported to that one, although others were moved with it.
+/// The failure of one read is reported to that read only, although others were in the same transfer.
 #[test]
 fn error_is_told_to_the_read_that_it_concerns() {
     let (_directory, path, device) = device();

@@ -23,7 +23,7 @@ pub(crate) fn is_alone(path: &str) -> bool {
     program.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ALONE, test).stdin(Stdio::null());
     let output = program.output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout);
-    // What it skips is counted by its lines.
+    // Its skips are counted by its lines.
     println!("{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("1 passed"), "{test}: {}", output.status);
     false

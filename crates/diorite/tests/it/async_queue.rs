@@ -601,7 +601,7 @@ fn the_end_of_a_stream_waits_for_a_read_of_its_own_task() {
         .expect("the writer waits for the reader, which no thread reaps");
 }
 
-/// What a stream ends with covers blocks in part: the bytes around it stay, wherever it began and ended.
+/// The last part of a stream covers blocks in part: the bytes around it stay unchanged, wherever it began and ended.
 #[test]
 fn the_end_of_a_stream_leaves_the_bytes_around_it() {
     each_kind(|kind, file| {

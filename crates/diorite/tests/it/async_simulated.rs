@@ -19,7 +19,7 @@ use diorite_sim::{Order, SimDisk, Simulation, WorldOptions};
 const PAGE: usize = 4096;
 const PAGES: u64 = 8;
 
-/// What a page may hold: one value, and those of writes that were dropped on their way.
+/// The possible values of a page: the last value, and those of dropped writes.
 type Model = Vec<BTreeSet<u8>>;
 
 struct Case {
@@ -159,7 +159,7 @@ fn simulate(seed: u64) {
         let model = vec![BTreeSet::from([0]); PAGES as usize];
         let mut case = Case { queue: queue.clone(), file: file.clone(), state: seed, model, next_value: 0 };
         queue.run(case.run());
-        // What was dropped in flight is reaped, so that the reader's range is free.
+        // Transfers dropped in flight are reaped, so that the reader's range is free.
         reap_all(&queue);
         reader.join();
     });
@@ -172,7 +172,7 @@ fn reap_all(queue: &AsyncQueue<impl TransferMemory + 'static>) {
     }
 }
 
-/// What one task says to another.
+/// A message from one task to another.
 #[derive(Clone, Default)]
 struct Said(Arc<Mutex<(bool, Option<Waker>)>>);
 

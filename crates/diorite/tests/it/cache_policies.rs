@@ -53,7 +53,7 @@ fn open(filesystem: &Filesystem, number: usize) -> File {
     filesystem.open_file(format!("/{number}")).expect("open")
 }
 
-/// What happened in between.
+/// The changes of the counters in between.
 fn counted(filesystem: &Filesystem, work: impl FnOnce()) -> Stats {
     let before = filesystem.stats();
     work();

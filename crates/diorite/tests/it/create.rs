@@ -5,7 +5,7 @@ use diorite::{Access, ErrorKind, Filesystem, FilesystemOptions};
 
 use crate::common;
 
-/// What is made is a clean volume of that size, with the options that it is opened with; a file that is there stays as it was.
+/// A created volume is clean and has the requested size and the options of the open. An existing file stays unchanged.
 #[test]
 fn a_new_image_holds_a_volume_and_an_old_file_stays() {
     let directory = tempfile::tempdir().expect("directory");

@@ -32,7 +32,7 @@ fn assert_falls_back(filesystem: &Filesystem, path: &str) {
     let mut read = vec![0; data.len()];
     file.read_exact_at(&mut read, 4096).unwrap();
     assert!(read == data[..]);
-    // What is refused has changed nothing.
+    // A rejected call has changed nothing.
     let options = filesystem.open_options().write(true).truncate(true).direct(DirectIo::Required);
     options.open(path).unwrap_err();
     assert_eq!(file.size(), 4096 + data.len() as u64);

@@ -19,7 +19,7 @@ struct FailsOnce {
     geometry: Geometry,
     count: AtomicU64,
     fails_at: u64,
-    /// What failed was data of a file.
+    /// The failed write was data of a file.
     failed_data: AtomicBool,
     failed: AtomicBool,
 }

@@ -53,7 +53,7 @@ fn a_file_without_a_name_goes_or_is_given_one() {
     }
 }
 
-/// What a crash leaves of a file without a name, recovery frees.
+/// Recovery frees a file without a name after a crash.
 #[test]
 fn a_file_without_a_name_does_not_outlive_a_crash() {
     for flavor in [Flavor::Ext3, Flavor::Ext4] {

@@ -138,7 +138,7 @@ fn content_in_an_inode_becomes_shorter_and_zero_on_a_full_volume() {
         filesystem.sync().unwrap();
         filesystem.drop_caches().unwrap();
     }
-    // What was cut off does not come back.
+    // Truncated bytes do not return.
     drop(filler);
     filesystem.remove_file("/filler").unwrap();
     filesystem.sync().unwrap();

@@ -38,7 +38,7 @@ fn write(file: &File, offset: usize, data: &[u8], flags: IoFlags) -> Result<usiz
 
 const BLOCKED: Result<usize, ErrorKind> = Err(ErrorKind::WouldBlock);
 
-/// What must not wait fails where it would have to, with nothing done, and else is like any other call.
+/// A call with `NOWAIT` fails without an effect if it would wait, and otherwise is like any other call.
 #[test]
 fn nowait_fails_where_it_would_have_to_wait() {
     let filesystem = filesystem();
@@ -89,7 +89,7 @@ fn nowait_fails_where_it_would_have_to_wait() {
     assert_eq!(read(&direct, 100, 50, nowait), Ok(vec![9; 50]));
 }
 
-/// What is not to be cached goes through the cache, coherently, and is not there afterwards; what was there stays.
+/// A call with `DONTCACHE` uses the cache, coherently, and leaves no page in it. Earlier pages stay.
 #[test]
 fn dontcache_leaves_what_was_there() {
     // Without read-ahead, whose thread may bring pages at any time later.
@@ -117,7 +117,7 @@ fn dontcache_leaves_what_was_there() {
     assert_eq!(read(&direct, 100 * PAGE, 20 * PAGE, IoFlags::NOWAIT), Ok(pattern(20 * PAGE, 2)));
 }
 
-/// What was read ahead for calls that leave nothing in the cache goes when it is used. (What came after its use stays: few pages.)
+/// Readahead for calls with `DONTCACHE` is dropped after its use. (Pages that arrive later stay: a few.)
 #[test]
 fn dontcache_keeps_at_most_a_window_that_was_read_ahead() {
     const WINDOW: usize = 16;

@@ -195,7 +195,7 @@ fn a_read_that_fails_is_an_error_and_not_cached() {
     assert!(memory == data);
 }
 
-/// What is wrong, by how much, and what is needed, for each argument.
+/// The error for each argument: the wrong value, the difference, and the requirement.
 #[test]
 fn misalignment_is_reported_in_full() {
     let device = Watched::new(memory_volume(32, &MkfsOptions::default()), |geometry| {

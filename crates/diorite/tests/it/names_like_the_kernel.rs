@@ -89,7 +89,7 @@ fn random_step(random: &mut Random) -> Step {
     }
 }
 
-/// What an operation returns, or the number of its error.
+/// The result of an operation, or the number of its error.
 type Outcome = Result<String, i32>;
 
 fn outcome_of<T>(result: Result<T, Errno>) -> Outcome {

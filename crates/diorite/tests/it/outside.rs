@@ -56,7 +56,7 @@ fn transfers() {
     file.sync_all().expect("sync");
     if seen.is_some() {
         println!("outside: ready");
-        // What the kernel was given stays to be looked at until the other end closes.
+        // The requests to the kernel can be inspected until the other end closes.
         std::io::stdin().read_to_end(&mut Vec::new()).expect("wait");
     }
     drop((file, own));
@@ -143,7 +143,7 @@ fn traced(trace: &Path) -> Command {
     command
 }
 
-/// What the calls of a trace were given.
+/// The arguments of the calls of a trace.
 fn calls(trace: &Path) -> Given {
     let text = std::fs::read_to_string(trace).expect("trace");
     let mut given = Given::new();

@@ -238,7 +238,7 @@ fn a_sync_beside_an_unreaped_write_ends() {
             cached.sync_data().expect("sync");
             direct.sync_all().expect("sync");
             filesystem.sync().expect("sync");
-            // What the sync wrote is on the device, without what is in flight.
+            // The data of the sync is on the device, without transfers in flight.
             queue.next_finished().expect("reap").expect("in flight").result.expect("written");
             drop((queue, cached, direct));
             let mut expected = pattern(1 << 20, 1);

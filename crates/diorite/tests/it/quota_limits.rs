@@ -156,7 +156,7 @@ fn limits_hold_for_every_kind_of_write() {
     let data = aligned_pattern(40 << 10, 1);
     let cached = file(&filesystem, "/first", DirectIo::Off).unwrap();
     cached.write_all_at(&data, 0).unwrap();
-    // What waits in the cache counts, before it has blocks.
+    // Dirty data in the cache counts before it has blocks.
     let direct = file(&filesystem, "/second", DirectIo::Required).unwrap();
     assert_exceeded(direct.write_all_at(&data, 0), "space");
     direct.write_all_at(&data[..24 << 10], 0).unwrap();
@@ -169,7 +169,7 @@ fn limits_hold_for_every_kind_of_write() {
     cached.write_all_at(&data, 0).unwrap();
     cached.sync_all().unwrap();
     assert_exceeded(other.write_all_at(&data[..100], 0), "space");
-    // What is given up can be used again.
+    // Freed space can be used again.
     cached.set_len(4096).unwrap();
     other.write_all_at(&data[..36 << 10], 0).unwrap();
     other.sync_all().unwrap();

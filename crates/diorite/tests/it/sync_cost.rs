@@ -16,7 +16,7 @@ fn open() -> Filesystem {
     FilesystemOptions::new().open_device(device as Arc<dyn BlockDevice>).expect("open")
 }
 
-/// What reaches the device during `act`: bios, blocks of 4 KiB, flushes.
+/// The requests that reach the device during `act`: bios, blocks of 4 KiB, flushes.
 fn cost(filesystem: &Filesystem, act: impl FnOnce()) -> (u64, u64, u64) {
     let before = filesystem.stats();
     act();

@@ -19,7 +19,7 @@ const THREADS: u64 = 8;
 const STEPS: u64 = 220;
 const DIRECTORIES: u64 = 3;
 const NAMES: u64 = 25;
-/// What one write writes: its seed, and bytes that follow from it.
+/// The data of one write: its seed, and bytes computed from it.
 const UNIT: usize = 4096;
 
 fn unit(seed: u64) -> Vec<u8> {
@@ -90,7 +90,7 @@ fn step(filesystem: &Filesystem, random: &mut Random) -> diorite::Result<()> {
     }
 }
 
-/// What others may have done to a name in the meantime.
+/// Changes that other threads may have made to a name in the meantime.
 fn is_of_others(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -214,7 +214,7 @@ fn write_back_without_a_sync_records_the_time() {
         let file = filesystem.open_options().write(true).open("/file").expect("open");
         file.write_all_at(&[2; 4096], 4096).expect("write");
         let limit = Instant::now() + Duration::from_secs(20);
-        // What another host would see, were the power cut now.
+        // The content that another host would see after a power cut at this moment.
         let seen = || {
             let volume =
                 FilesystemOptions::new().access(diorite::Access::ReadOnly).open_device(device.clone());

@@ -38,7 +38,7 @@ impl Gate {
         let begin = std::time::Instant::now();
         while *self.waiting.lock().unwrap() == 0 {
             if begin.elapsed() > Duration::from_secs(30) {
-                // Who waits here may otherwise be waited for by the test for ever.
+                // Otherwise the test could wait forever for a thread that waits here.
                 self.set_closed(false);
                 panic!("the writer waited for no commit");
             }

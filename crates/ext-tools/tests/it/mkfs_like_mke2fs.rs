@@ -421,7 +421,7 @@ fn what_was_on_the_device_is_discarded_if_that_is_asked_for() {
     }
 }
 
-/// What looks for arrays found the old one: its superblock at the end of the device stayed.
+/// A scan for arrays found the old one, because its superblock at the end of the device stayed.
 #[test]
 fn superblocks_of_arrays_at_the_end_are_gone() {
     const MD_MAGIC: u32 = 0xa92b_4efc;

@@ -337,7 +337,7 @@ impl MappingTree for ExtentTree {
                 Removed { at, run }
             };
             if let Some(spare) = on.handle.spare.first() {
-                // What lies between stays the inode's, and becomes nodes of the tree.
+                // The blocks between them belong to the inode, and become nodes of the tree.
                 let first = from + (spare.0 - block.0);
                 let after = first + on.handle.spare.len() as u64 * self.core.blocks_per_cluster();
                 freed.extend([part(from, first), part(after, upto)]);

@@ -174,7 +174,7 @@ const FILL: &str = r"
 
 const NAMES: [&str; 5] = ["f30", "f35", "sparse", "unwritten", "f40"];
 
-/// What the kernel filled is read here, changed here, and read by the kernel again: contents, sectors and free space.
+/// Diorite reads and changes a volume that the kernel filled, and the kernel reads it again: contents, sectors and free space.
 #[test]
 fn kernel_and_library_change_the_same_volume() {
     if !have(&["mke2fs", "e2fsck", "debugfs"]) {

@@ -69,7 +69,7 @@ fn names_that_e2fsprogs_indexed_are_found_in_any_case() {
     assert_eq!(read_file(&volume, &street), b"content");
     let listed = names_of(&volume, &directory);
     assert!(listed.len() == 121 && listed.contains("Stra\u{df}e"));
-    // What is remembered of a name in one case is forgotten with the entry, whatever case that was removed by.
+    // A cached name in one case is forgotten with the entry, whatever the case of the removed name.
     let held = volume.names.lookup(&directory, b"A-NAME-THAT-HAS-CAPITALS-7").unwrap();
     volume.names.unlink(&directory, b"a-NAME-that-has-capitals-7").unwrap();
     for name in [&b"A-NAME-THAT-HAS-CAPITALS-7"[..], b"a-NAME-that-has-capitals-7"] {

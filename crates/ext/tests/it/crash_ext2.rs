@@ -32,7 +32,7 @@ fn synced_files_survive(arguments: &str, sync: Sync, seed: u64) {
     }
     volume.sync().unwrap();
     let block = volume.block_size().bytes();
-    // What was promised: the number of the mark is the number of promises.
+    // The promises: the number of the mark is the number of promises.
     let mut promises: Vec<(String, Node)> = Vec::new();
     let mut passing = Vec::new();
     for number in 0..70u64 {

@@ -139,7 +139,7 @@ fn names_survive_on_ext4_without_checksums_and_fua() {
     names_survive("-t ext4 -b 4096 -O ^metadata_csum,^64bit,^orphan_file -J size=4", false, 2);
 }
 
-/// What owners use is right after every crash: e2fsck compares it with what it finds.
+/// The usage of owners is correct after every crash: e2fsck compares it with its own count.
 #[test]
 fn names_survive_on_ext4_with_quota() {
     names_survive("-t ext4 -b 1024 -J size=2 -O quota,ea_inode", true, 5);

@@ -51,7 +51,7 @@ fn holds_for(arguments: &str) {
         .unwrap();
     assert!(volume.is_inode_durable(&inode, SyncKind::Data));
     assert!(!volume.is_inode_durable(&inode, SyncKind::All));
-    // What makes another file durable makes this one durable too.
+    // The sync of another file also makes this one durable.
     let other = volume.names.create(&at(&volume, ""), b"g", &file()).unwrap();
     volume.sync_inode(&other, SyncKind::All).unwrap();
     assert!(volume.is_inode_durable(&inode, SyncKind::All));

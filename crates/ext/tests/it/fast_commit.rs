@@ -26,7 +26,7 @@ def w(name, data, mode='w'):
 def sync(): assert os.system('sync -f .') == 0
 ";
 
-/// What a full commit has.
+/// The content of a full commit.
 const BASE: &str = r"
 os.mkdir('d')
 for i in range(40): open(f'd/old{i}', 'w').write('o' * (i * 700))

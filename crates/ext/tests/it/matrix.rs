@@ -65,7 +65,7 @@ const HASHES: [(&str, &str, &str, u32); 7] = [
     ("-t ext4 -b 16384", "64M", "half_md4", 2),
 ];
 
-/// What the kernel is asked to make, as far as the format can have it. `MANY` names more are made in a directory.
+/// The files that the kernel makes, if the format supports them, and `MANY` more names in a directory.
 const FILL: &str = r"
     mkdir d d/sub many; for i in 1 59 60 61 150 1000 1024 4096 5000 70000 300000; do head -c $i /dev/urandom > d/f$i; done
     for i in $(seq 300); do echo $i > many/a-name-that-takes-some-space-in-its-directory-$i; done
@@ -85,7 +85,7 @@ const FILL: &str = r"
 /// Mappings with blocks: first block, number, block on the volume, whether unwritten. `None`: the content is in the inode.
 type Map = Option<Vec<(u64, u64, u64, bool)>>;
 
-/// What a program sees of a file.
+/// The properties of a file that a program sees.
 #[derive(Clone, Debug, PartialEq)]
 struct Node {
     kind: FileKind,

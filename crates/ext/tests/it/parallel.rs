@@ -18,7 +18,7 @@ fn spec(kind: FileKind) -> NodeSpec {
     NodeSpec { kind, permissions: 0o755, umask: 0, owner: Owner::default(), device: (0, 0) }
 }
 
-/// What one thread does: everything in a directory shared by all, and in its own.
+/// The work of one thread: every operation in a directory shared by all, and in its own.
 fn worker(volume: &Volume, shared: &Arc<Inode>, thread: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let own = volume.names.create(shared, format!("own{thread}").as_bytes(), &spec(FileKind::Directory))?;
     let mut left = Vec::new();

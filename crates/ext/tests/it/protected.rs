@@ -42,7 +42,7 @@ const ENCRYPTED: &str = r"
     echo long > e/$(head -c 200 /dev/zero | tr '\0' l); echo long > e/$(head -c 150 /dev/zero | tr '\0' m)
     for i in $(seq 300); do echo $i > e/sub/many-names-make-an-index-$i; done; sync";
 
-/// What the kernel shows without a key is what is shown here, name by name; names can be removed; nothing else can be done.
+/// Names without a key are shown as by the kernel. They can be removed; no other change is possible.
 #[test]
 fn encrypted_names_are_those_that_the_kernel_shows_without_a_key() {
     if !have(&["mke2fs", "e2fsck", "debugfs"]) {

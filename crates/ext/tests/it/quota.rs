@@ -222,7 +222,7 @@ fn a_volume_whose_quota_files_are_damaged_is_only_read_and_says_why() {
     assert!(volume.names.create(&root(&volume), b"new", &spec(FileKind::Regular, 0)).is_err());
 }
 
-/// What e2fsck calls inconsistent, the check does too, in the same words about the same numbers.
+/// The check reports the inconsistencies that e2fsck reports, with the same numbers.
 #[test]
 fn wrong_use_and_missing_entries_are_found_as_by_e2fsck() {
     if !have(&["mke2fs", "e2fsck", "debugfs"]) {

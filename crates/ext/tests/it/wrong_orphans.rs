@@ -201,7 +201,7 @@ fn orphan_file_of_many_blocks_is_read_whole() {
     assert_eq!(code, 0, "{output}");
 }
 
-/// What a crash leaves of files and directories that were removed while they were open is no damage.
+/// Files and directories that were removed while open are not damage after a crash.
 #[test]
 fn what_was_open_when_it_was_removed_is_no_damage() {
     if !have(&["mke2fs", "e2fsck"]) {

@@ -315,7 +315,7 @@ fn shared_block_is_copied_before_it_is_changed() {
     image.check();
 }
 
-/// What the kernel stores reads back here, and what is stored here the kernel reads.
+/// Diorite reads attributes that the kernel stored, and the kernel reads those of Diorite.
 #[test]
 fn kernel_and_we_read_each_others_attributes() {
     if !have(&["mke2fs", "e2fsck"]) {

@@ -20,7 +20,7 @@ use crate::pattern::Pattern;
 /// Deeper parentheses and negations are wrong.
 const NESTED_MAX: usize = 100;
 
-/// What words refer to: files of the volume, names of users, the current time.
+/// The context of the words: files of the volume, names of users, the current time.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
     /// The volume of the files that `-newer` and `-samefile` name.

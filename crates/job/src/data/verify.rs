@@ -12,7 +12,7 @@ use crate::language::check::{HEADER, Verify};
 
 const MAGIC: u32 = 0xd105_17e6;
 
-/// What makes the content of a write unique, beside its offset.
+/// The identity of a write, which makes its content unique together with the offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// The job's seed.

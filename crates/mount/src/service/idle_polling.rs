@@ -128,7 +128,7 @@ pub(crate) fn count_of(list: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// What was asked for so far, of a pipe in place of the device.
+    /// The requests so far, to a pipe in place of the device.
     struct Asked(OwnedFd);
 
     impl Asked {

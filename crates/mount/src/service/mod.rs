@@ -1,4 +1,4 @@
-//! What every front end needs beside the operations: options, the log, accounting, the status and the socket that answers for it.
+//! Common parts of all front ends besides the operations: options, the log, accounting, the status and its socket.
 //!
 //! - `options`, `ext4_options`: the words of `-o`
 //! - `opened`, `log`: messages about a volume in use

@@ -120,7 +120,7 @@ fn every_name_is_listed_once_however_large_the_parts_are() {
     volume.operations.close().expect("close");
 }
 
-/// What was made of one listing is not shown to another that begins after a change.
+/// Cached parts of one listing are not shown to a listing that begins after a change.
 #[test]
 fn a_listing_shows_what_was_done_before_it_began() {
     let volume = Volume::new();

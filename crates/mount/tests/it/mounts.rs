@@ -40,7 +40,7 @@ fn mount(image: &Path, at: &Path, options: &MountOptions) -> Mount {
     Mount::new(image.to_str().expect("text"), at, options).expect("mount")
 }
 
-/// What the kernel says of a mount, which itself is not asked: it may not answer.
+/// The kernel's view of a mount. The mount itself is not queried, because it may not answer.
 fn mountinfo(at: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("procfs");
     let is_it = |line: &&str| line.split(' ').nth(4).is_some_and(|path| at == Path::new(path));

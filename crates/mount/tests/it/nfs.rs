@@ -65,7 +65,7 @@ fn attributes(client: &mut Client, of: &nfs_fh3) -> fattr3 {
     client.ok::<GETATTR3resok>(GETATTR, &GETATTR3args { object: of.clone() }).obj_attributes
 }
 
-/// What each client has asked for is known by its connection, and goes with the server.
+/// Requests are counted by connection, until the server ends.
 #[test]
 fn a_server_says_what_its_clients_do() {
     let server = Server::new(Squash::default());
@@ -257,7 +257,7 @@ fn a_piece_of_a_list_has_a_largest_size() {
     server.must_end_clean();
 }
 
-/// What is made has the permission bits that the kernel gives it: a program would run with the rights of a group that its maker is not in.
+/// A new file has the permission bits that the kernel would give it. Otherwise a program could run with the rights of a group that its maker is not in.
 #[test]
 fn what_is_made_has_no_rights_of_a_foreign_group() {
     const GROUP: u32 = 500;

@@ -94,7 +94,7 @@ impl Server {
         Filesystem::open(copy).expect("open")
     }
 
-    /// What `diorite status` is told of it.
+    /// The state that `diorite status` shows.
     pub(crate) fn status(&self) -> diorite_mount::status::Status {
         let directory = self.directory.as_ref().expect("it is there");
         diorite_mount::status::ask(&Self::image(directory)).expect("it answers")

@@ -150,7 +150,7 @@ fn a_flush_fails_after_acknowledged_writes_may_be_lost() {
     assert_eq!(line.proxy.sent(FLUSH, 0), 0);
 }
 
-/// What is slow may still be carried out: it is not sent again, and the device fails.
+/// A slow request may still be executed: it is not sent again, and the device fails.
 #[test]
 fn a_write_that_is_only_slow_is_not_sent_again() {
     let Some(line) = Line::new(|flags| flags) else { return };

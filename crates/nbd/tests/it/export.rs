@@ -131,7 +131,7 @@ fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     [&0x0003_e889_0455_65a9_u64.to_be_bytes()[..], &words, data].concat()
 }
 
-/// What a server sends in the handshake that never comes to its end.
+/// Messages of a server whose handshake never ends.
 #[derive(Clone, Copy, Debug)]
 enum Endless {
     Greeting,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) const READ: u16 = 0;
 pub(crate) const WRITE: u16 = 1;
 pub(crate) const FLUSH: u16 = 3;
-/// What a server says of its export.
+/// The properties of an export.
 pub(crate) const SEND_FLUSH: u16 = 1 << 2;
 pub(crate) const SEND_FUA: u16 = 1 << 3;
 pub(crate) const ROTATIONAL: u16 = 1 << 4;
@@ -104,7 +104,7 @@ pub(crate) struct Proxy {
 
 struct Shared {
     server: PathBuf,
-    /// What the client sees of the server's flags.
+    /// The server's flags that the client sees.
     flags: fn(u16) -> u16,
     state: Mutex<State>,
 }

@@ -128,7 +128,7 @@ fn a_page_beyond_the_end_is_refused_at_once() {
     let pool = BufferPool::options().pages(16).create().unwrap();
     let file = pool.open_file("own", PageFile::open(&path, DirectIo::Off).unwrap()).unwrap();
     refuses_from_16_on(&pool, file);
-    // What may grow does.
+    // Files that can grow, grow.
     let options = HostFile::options().read(true).write(true).create(true).direct(DirectIo::Preferred);
     let file = pool.open_file("grows", options.open(directory.path().join("grows")).unwrap()).unwrap();
     assert!(pool.fetch(file.page(1000)).unwrap().iter().all(|byte| *byte == 0));

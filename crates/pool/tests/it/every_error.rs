@@ -38,7 +38,7 @@ impl Run {
         Self { device, file, pool, expected, random, failed_calls: 0, failed_writes: 0 }
     }
 
-    /// What an error is; the caller tries again.
+    /// Count an error; the caller tries again.
     fn note(&mut self, error: &Error) {
         match error {
             Error::File { source, .. } => {

@@ -110,7 +110,7 @@ fn inject_serves_the_writer_and_the_readers_at_once() {
     }
 }
 
-/// What a write costs the readers there is its owner's: shares are as with slices of its own, a little one way or the other.
+/// The writer is charged for the cost of its writes to the readers: shares are close to those with slices of its own.
 #[test]
 fn inject_is_no_worse_than_cfq_on_drives_that_mind() {
     for disk in ["sata-2009-stall", "sata-2009-nocache"] {

@@ -34,7 +34,7 @@ unsafe impl IoMemory for Memory {
     }
 }
 
-/// What a process is and where it works.
+/// The kind of a process and its range.
 #[derive(Clone)]
 struct Actor {
     device: Arc<dyn BlockDevice>,

@@ -73,7 +73,7 @@ const fn writer() -> Owner {
     Owner::new(true, Pattern::Sequential, BLOCK)
 }
 
-/// What an owner did.
+/// The work of an owner.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     count: u64,

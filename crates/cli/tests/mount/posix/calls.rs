@@ -62,7 +62,7 @@ impl Table<'_> {
         self.row(&format!("rmdir {name}"), result);
     }
 
-    /// What does not depend on time, place and inode numbers.
+    /// The part of the result that does not depend on time, place and inode numbers.
     fn stat(&mut self, name: &str) {
         let result = rustix::fs::lstat(self.at(name)).map(|stat| {
             let size = if stat.st_mode & 0o170_000 == 0o040_000 { 0 } else { stat.st_size };

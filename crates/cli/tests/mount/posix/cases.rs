@@ -4,7 +4,7 @@
 
 use super::script::Group;
 
-/// What most calls begin with.
+/// The files with which most calls begin.
 const FILES: &[&str] = &[
     "make f 644 1000",
     "make g 644 0",
@@ -88,7 +88,7 @@ pub(super) const GROUPS: &[Group] = &[
             "truncate {f,g,w,v,d,s,none,r/f,fifo/} {0,5}",
         ],
     },
-    // What is made in directories with set-group-ID and with default access control lists.
+    // Files made in directories with set-group-ID and with default access control lists.
     Group {
         files: &["make d/ 2777 3000", "make l/ 777 3000", "make f 644 1000"],
         marks: &["setacl l default full"],

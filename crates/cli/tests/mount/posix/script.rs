@@ -152,7 +152,7 @@ fn described(path: &Path) -> String {
     format!("{:o} {} {}:{} {size}{attributes}{touched}", stat.mode(), stat.nlink(), stat.uid(), stat.gid())
 }
 
-/// What is other than before.
+/// The differences from before.
 fn changes(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> String {
     let short = |name: &str| if name.len() > 20 { format!("{}..", &name[..8]) } else { name.to_owned() };
     let gone =

@@ -238,7 +238,7 @@ impl BlockDevice for Watched {
             {
                 self.failures.fetch_add(1, SeqCst);
                 let error = gone(bio);
-                // What comes before it is done.
+                // Earlier lines are complete.
                 return self.inner.execute(&mut bios[..at]).and(Err(error));
             }
         }

@@ -32,7 +32,7 @@ struct Subject {
     places: places::Places,
 }
 
-/// What one case came to.
+/// The result of one case.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Could be opened read-only, and for writing.

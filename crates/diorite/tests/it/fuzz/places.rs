@@ -6,7 +6,7 @@ use diorite_ext::{FsBlock, InodeNumber, read_superblock};
 
 use super::device_of;
 
-/// What a structure is, and how its checksum is made again.
+/// The kind of a structure, and the way to recompute its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Superblock,

@@ -123,7 +123,7 @@ impl Recipe {
             return bytes;
         }
         filesystem.sync().expect("sync");
-        // What follows is in the journal only.
+        // Later changes are only in the journal.
         let open = filesystem.create_file("/orphan").expect("create");
         open.write_all_at(&vec![5; 30_000], 0).expect("write");
         filesystem.remove_file("/orphan").expect("remove");

@@ -61,7 +61,7 @@ fn damage_that_e2fsck_finds_is_found() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What is put where, and a class of problem that must be reported, on a volume without checksums.
+/// A change, its place, and the class of problem that must be reported, on a volume without checksums.
 const BY_HAND: &[(&str, Spot, u64, &[u8], ProblemKind)] = &[
     ("magic of an extent block", Spot::ExtentNode("/a/sparse"), 0, &[0], ProblemKind::Mapping),
     ("more extents than fit", Spot::ExtentNode("/a/sparse"), 2, &[255], ProblemKind::Mapping),

@@ -112,7 +112,7 @@ impl Image {
         run("debugfs", &["-w", "-f", script.to_str().unwrap()], &self.path());
     }
 
-    /// What `debugfs -R` prints.
+    /// The output of `debugfs -R`.
     pub(crate) fn ask(&self, command: &str) -> String {
         let run = Command::new("debugfs").args(["-R", command]).arg(self.path()).output().unwrap();
         String::from_utf8_lossy(&run.stdout).into_owned()

@@ -11,7 +11,7 @@ use diorite_ext_tools::check::{CheckOptions, CheckReport, ProblemKind, check_rep
 use super::image::{our_check, run};
 use crate::common::has_e2fsprogs;
 
-/// What a kernel leaves in the journal is replayed in memory: afterwards the volume is sound, and the image is as it was.
+/// A journal left by the kernel is replayed in memory. The volume is then sound, and the image unchanged.
 #[test]
 fn a_dirty_journal_is_replayed_in_memory() {
     if !has_e2fsprogs() {

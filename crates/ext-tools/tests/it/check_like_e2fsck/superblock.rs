@@ -62,7 +62,7 @@ const COMMON: &[(Field, &[u32])] = &[
     (INODES_PER_GROUP, &[0, 7, 65536]),
 ];
 
-/// What mke2fs makes, whether the fields above are changed, and fields that matter there alone.
+/// The volume of mke2fs, whether the fields above are changed, and fields that matter only there.
 #[allow(clippy::type_complexity, reason = "a table of a test")]
 const TABLE: &[(&[&str], bool, &[(Field, &[u32])])] = &[
     (

@@ -102,7 +102,7 @@ impl BlockDevice for MemoryDevice {
     }
 }
 
-/// What a shell script that must not fail printed; it runs in `directory`.
+/// The output of a shell script that must succeed; it runs in `directory`.
 pub fn shell(directory: &Path, script: &str) -> String {
     let output = Command::new("sh").args(["-ec", script]).current_dir(directory).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);

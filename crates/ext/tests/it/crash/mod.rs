@@ -247,7 +247,7 @@ impl Workload {
     }
 }
 
-/// What of a tree belongs to one inode: the file itself, or a directory's names.
+/// The part of a tree that belongs to one inode: the file itself, or a directory's names.
 fn own_part(tree: &Tree, path: &str) -> (Option<Node>, Vec<(String, u32)>) {
     let below = format!("{path}/");
     let names = tree
