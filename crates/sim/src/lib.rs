@@ -5,6 +5,7 @@ pub mod crash;
 pub mod disk;
 pub mod faults;
 pub mod image;
+pub mod overlay;
 pub mod world;
 
 pub use cost::CpuCosts;

@@ -2,7 +2,7 @@
 //!
 //! Where it sits: a workload runs on a [`RecordingDevice`]. Afterwards [`Recording::crash_points`] lists the moments that differ in durable writes,
 //! and a [`Replay`] stops at any moment. A [`CrashPoint`] builds the content of the disk for a choice of lost writes: one [`Fate`] for each unflushed
-//! write, or a [`Loss`].
+//! write, or a [`Loss`]. A [`Plan`] divides a number of states among the moments of a recording.
 //!
 //! The model, sector by sector (512 bytes):
 //! 1. When a flush has ended, every write that had ended before the flush was issued is durable. A FUA write that has ended is durable.
@@ -15,10 +15,13 @@
 //! data; an image costs O(unflushed sectors).
 
 mod device;
+mod plan;
 mod recording;
+mod shrink;
 mod states;
 
 pub use device::{Failed, RecordingDevice};
+pub use plan::{Moment, Plan, PlanOptions, SUPERBLOCK};
 pub use recording::{Event, Recording, Replay, Write};
 pub use states::{CrashPoint, Fate, Loss, Tearing};
 

@@ -1,6 +1,7 @@
 //! The recorded writes and flushes, and a walk through them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use diorite_block::{BioFlags, SECTOR_SIZE, Sector};
@@ -62,24 +63,61 @@ impl Recording {
 
     /// A replay that stands before the first event.
     pub fn replay(&self) -> Replay<'_> {
-        let durable = self.base.clone();
-        let (volatile, flush_issued) = (BTreeMap::new(), BTreeMap::new());
-        Replay { recording: self, durable, volatile, flush_issued, marks: Vec::new(), at: 0 }
+        Replay {
+            recording: self,
+            durable: Arc::new(self.base.clone()),
+            durable_hashes: HashMap::new(),
+            fingerprint: 0,
+            volatile: BTreeMap::new(),
+            flush_issued: BTreeMap::new(),
+            marks: Vec::new(),
+            at: 0,
+        }
+    }
+
+    /// The same record on a disk that ignores flushes and FUA, and reports success.
+    #[must_use]
+    pub fn without_flushes(mut self) -> Self {
+        self.events.retain(|event| !matches!(event, Event::FlushIssued(_) | Event::FlushEnded(_)));
+        for write in &mut self.writes {
+            write.flags = write.flags - BioFlags::FUA - BioFlags::PREFLUSH;
+        }
+        self
+    }
+
+    /// The content of the disk before the first event.
+    pub fn base(&self) -> &SparseImage {
+        &self.base
+    }
+
+    /// A recorded write, by its number.
+    pub fn write(&self, number: usize) -> &Write {
+        &self.writes[number]
+    }
+
+    /// The entries of the record, in the order of time.
+    pub fn events(&self) -> &[Event] {
+        &self.events
     }
 
     /// All moments that differ in the durable writes: before each flush took effect, before each FUA write ended, and the end. In order.
     pub fn crash_points(&self) -> impl Iterator<Item = CrashPoint<'_>> {
-        let makes_durable = |at: &usize| match self.events[*at] {
-            Event::FlushEnded(_) => true,
-            Event::Ended(write) => self.writes[write].flags.contains(BioFlags::FUA),
-            Event::Issued(_) | Event::FlushIssued(_) | Event::Mark(_) => false,
-        };
         let end = self.events.len();
         let mut replay = self.replay();
-        (0..end).filter(makes_durable).chain([end]).enumerate().map(move |(number, at)| {
+        let moments = (0..end).filter(|at| self.makes_durable(*at)).chain([end]);
+        moments.enumerate().map(move |(number, at)| {
             replay.advance(at);
             CrashPoint::new(replay.clone(), number)
         })
+    }
+
+    /// Whether an event makes writes durable.
+    pub(super) fn makes_durable(&self, at: usize) -> bool {
+        match self.events[at] {
+            Event::FlushEnded(_) => true,
+            Event::Ended(write) => self.writes[write].flags.contains(BioFlags::FUA),
+            Event::Issued(_) | Event::FlushIssued(_) | Event::Mark(_) => false,
+        }
     }
 }
 
@@ -89,13 +127,26 @@ pub(super) struct Version {
     pub(super) write: usize,
     /// When the write ended; `None` while it is in flight.
     pub(super) ended: Option<usize>,
+    /// Of the sector and its bytes.
+    pub(super) hash: u64,
+}
+
+fn hash_of(sector: u64, bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    sector.hash(&mut hasher);
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// Walks through a recording and stands at one moment of it.
 #[derive(Clone, Debug)]
 pub struct Replay<'a> {
     pub(super) recording: &'a Recording,
-    pub(super) durable: SparseImage,
+    pub(super) durable: Arc<SparseImage>,
+    /// Hashes of the durable sectors that were written.
+    pub(super) durable_hashes: HashMap<u64, u64>,
+    /// All of these hashes, combined.
+    pub(super) fingerprint: u64,
     pub(super) volatile: BTreeMap<u64, Vec<Version>>,
     flush_issued: BTreeMap<usize, usize>,
     pub(super) marks: Vec<u64>,
@@ -121,7 +172,8 @@ impl<'a> Replay<'a> {
             match self.recording.events[now] {
                 Event::Issued(write) => {
                     for sector in self.sectors_of(write) {
-                        self.volatile.entry(sector).or_default().push(Version { write, ended: None });
+                        let hash = hash_of(sector, self.bytes_of(write, sector));
+                        self.volatile.entry(sector).or_default().push(Version { write, ended: None, hash });
                     }
                 }
                 Event::Ended(write) => {
@@ -162,7 +214,23 @@ impl<'a> Replay<'a> {
             self.volatile.remove(&sector);
         }
         let bytes = self.bytes_of(last.write, sector);
-        self.durable.write(sector * SECTOR_SIZE, bytes);
+        Arc::make_mut(&mut self.durable).write(sector * SECTOR_SIZE, bytes);
+        let before = self.durable_hashes.insert(sector, last.hash).unwrap_or(0);
+        self.fingerprint ^= before ^ last.hash;
+    }
+
+    /// The writes with a sector that is not durable, in the order of issue.
+    pub(super) fn unflushed(&self) -> Vec<usize> {
+        let versions = self.volatile.values().flatten();
+        let mut unflushed: Vec<usize> = versions.map(|version| version.write).collect();
+        unflushed.sort_unstable();
+        unflushed.dedup();
+        unflushed
+    }
+
+    /// Number of events so far.
+    pub fn at(&self) -> usize {
+        self.at
     }
 
     /// A power cut at this moment.

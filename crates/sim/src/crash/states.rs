@@ -1,11 +1,13 @@
 //! The contents of a disk after a power cut at one moment.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use diorite_block::{BioFlags, SECTOR_SIZE, Sector};
 
-use super::recording::{Replay, Write};
+use super::recording::{Replay, Version, Write};
 use crate::image::SparseImage;
+use crate::overlay::OverlayDevice;
 
 /// The fate of one unflushed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,19 @@ pub enum Tearing {
     Never,
     /// They may end at any sector.
     Allowed,
+    /// They may end at addresses that are multiples of 4096 bytes.
+    Pages,
+}
+
+impl Tearing {
+    /// The unit that the medium writes whole, in sectors.
+    pub(super) fn unit(self) -> Option<u64> {
+        match self {
+            Self::Never => None,
+            Self::Allowed => Some(1),
+            Self::Pages => Some(8),
+        }
+    }
 }
 
 /// A pattern of lost writes.
@@ -79,11 +94,7 @@ pub struct CrashPoint<'a> {
 
 impl<'a> CrashPoint<'a> {
     pub(super) fn new(replay: Replay<'a>, number: usize) -> Self {
-        let versions = replay.volatile.values().flatten();
-        let mut unflushed: Vec<usize> = versions.map(|version| version.write).collect();
-        unflushed.sort_unstable();
-        unflushed.dedup();
-        Self { replay, unflushed, number }
+        Self { unflushed: replay.unflushed(), replay, number }
     }
 
     /// Its number, from 0, in the order of time.
@@ -101,7 +112,17 @@ impl<'a> CrashPoint<'a> {
         &self.replay.marks
     }
 
-    fn writes(&self) -> impl Iterator<Item = &Write> {
+    /// Number of events before this moment.
+    pub fn event(&self) -> usize {
+        self.replay.at()
+    }
+
+    /// Numbers of the unflushed writes in the record, in the order of issue.
+    pub fn unflushed_numbers(&self) -> &[usize] {
+        &self.unflushed
+    }
+
+    pub(super) fn writes(&self) -> impl Iterator<Item = &Write> {
         self.unflushed.iter().map(|write| &self.replay.recording.writes[*write])
     }
 
@@ -110,29 +131,56 @@ impl<'a> CrashPoint<'a> {
         self.writes().map(|write| (write.sector, write.sectors() as u32)).collect()
     }
 
-    /// The disk with the last version of each sector that is kept, by sector and index of the unflushed write.
-    fn image_of(&self, mut is_kept: impl FnMut(u64, usize) -> bool) -> SparseImage {
-        let mut image = self.replay.durable.clone();
-        for (sector, versions) in &self.replay.volatile {
+    /// The last kept version of each unflushed sector, by sector and index of the unflushed write.
+    fn kept(&self, mut is_kept: impl FnMut(u64, usize) -> bool) -> impl Iterator<Item = (u64, Version)> {
+        self.replay.volatile.iter().filter_map(move |(sector, versions)| {
             let kept = versions.iter().filter(|version| {
                 self.unflushed.binary_search(&version.write).is_ok_and(|index| is_kept(*sector, index))
             });
-            if let Some(last) = kept.max_by_key(|version| version.ended.unwrap_or(usize::MAX)) {
-                image.write(sector * SECTOR_SIZE, self.replay.bytes_of(last.write, *sector));
-            }
+            let last = kept.max_by_key(|version| version.ended.unwrap_or(usize::MAX))?;
+            Some((*sector, *last))
+        })
+    }
+
+    /// The disk with the last version of each sector that is kept.
+    fn image_of(&self, is_kept: impl FnMut(u64, usize) -> bool) -> SparseImage {
+        let mut image = (*self.replay.durable).clone();
+        for (sector, last) in self.kept(is_kept) {
+            image.write(sector * SECTOR_SIZE, self.replay.bytes_of(last.write, sector));
         }
         image
     }
 
-    /// The disk after a crash at this moment; `fates` has one entry for each unflushed write.
-    pub fn image(&self, fates: &[Fate]) -> SparseImage {
+    /// Whether a sector of an unflushed write is kept.
+    fn by_fate<'b>(&'b self, fates: &'b [Fate]) -> impl Fn(u64, usize) -> bool + use<'a, 'b> {
         assert_eq!(fates.len(), self.unflushed.len(), "one fate for each unflushed write");
         let starts: Vec<u64> = self.writes().map(|write| write.sector.0).collect();
-        self.image_of(|sector, index| match fates[index] {
+        move |sector, index| match fates[index] {
             Fate::Lost => false,
             Fate::Whole => true,
             Fate::Torn { sectors } => sector - starts[index] < u64::from(sectors),
-        })
+        }
+    }
+
+    /// The disk after a crash at this moment; `fates` has one entry for each unflushed write.
+    pub fn image(&self, fates: &[Fate]) -> SparseImage {
+        self.image_of(self.by_fate(fates))
+    }
+
+    /// As [`Self::image`], as a device. It holds only the unflushed sectors, and pages that are written to it.
+    pub fn device(&self, fates: &[Fate]) -> Arc<OverlayDevice> {
+        let kept = self.kept(self.by_fate(fates));
+        let changes =
+            kept.map(|(sector, last)| (sector * SECTOR_SIZE, self.replay.bytes_of(last.write, sector)));
+        OverlayDevice::new(Arc::clone(&self.replay.durable), changes)
+    }
+
+    /// A hash of the image and of the number of promises. States of one recording with equal fingerprints are equal.
+    pub fn fingerprint(&self, fates: &[Fate]) -> u64 {
+        let durable = |sector: u64| self.replay.durable_hashes.get(&sector).copied().unwrap_or(0);
+        let kept = self.kept(self.by_fate(fates)).map(|(sector, last)| durable(sector) ^ last.hash);
+        let promises = (self.replay.marks.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        kept.fold(self.replay.fingerprint ^ promises, |all, hash| all ^ hash)
     }
 
     /// The disk after a crash that loses writes by a pattern and a seed. With [`Loss::Sectors`] the sectors in `whole` and atomic writes are not
@@ -164,38 +212,5 @@ impl<'a> CrashPoint<'a> {
                 is_chosen
             }
         })
-    }
-
-    /// Fates to test: all combinations if there are at most `limit`. Otherwise none, all, each prefix, each write alone, all but each write (as
-    /// many as fit), and random ones by `seed` up to `limit`. With `Tearing::Allowed`, random ones also tear writes.
-    pub fn fates(&self, limit: usize, tearing: Tearing, seed: u64) -> Vec<Vec<Fate>> {
-        let count = self.unflushed.len();
-        let of = |present: bool| if present { Fate::Whole } else { Fate::Lost };
-        let by = |present: &dyn Fn(usize) -> bool| (0..count).map(|i| of(present(i))).collect::<Vec<_>>();
-        let combinations = u32::try_from(count).ok().and_then(|bits| 1usize.checked_shl(bits)).unwrap_or(0);
-        let mut list = Vec::new();
-        if combinations > 0 && combinations <= limit && tearing == Tearing::Never {
-            list.extend((0..combinations).map(|bits| by(&|i| bits >> i & 1 == 1)));
-            return list;
-        }
-        let quarter = (limit / 4).max(1);
-        list.push(by(&|_| false));
-        list.push(by(&|_| true));
-        let step = count.div_ceil(quarter).max(1);
-        list.extend((1..count).step_by(step).map(|end| by(&|i| i < end)));
-        list.extend((0..count).step_by(step).map(|one| by(&|i| i == one)));
-        list.extend((0..count).step_by(step).map(|one| by(&|i| i != one)));
-        let mut random = fastrand::Rng::with_seed(seed ^ self.number as u64);
-        while list.len() < limit && count > 0 {
-            let fates = self.writes().map(|write| match random.u8(..8) {
-                0 if tearing == Tearing::Allowed && write.sectors() > 1 => {
-                    Fate::Torn { sectors: random.u32(1..write.sectors() as u32) }
-                }
-                draw => of(draw % 2 == 1),
-            });
-            list.push(fates.collect());
-        }
-        list.truncate(limit.max(2));
-        list
     }
 }

@@ -1,7 +1,6 @@
 //! Judges an image after a power cut: the volume must be consistent, and every file must keep its promises.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 
 use diorite::check::{CheckOptions, check};
 use diorite::{BlockDevice, FileKind, Filesystem, FilesystemOptions};
-use diorite_sim::crash::Loss;
+use diorite_sim::crash::{Loss, SUPERBLOCK};
 use diorite_sim::image::SparseImage;
 
 use super::oracle::{Class, FileLog, Rounding, Violation};
@@ -17,8 +16,6 @@ use crate::disk::disk;
 use crate::formats::Format;
 use crate::random::Random;
 
-/// The sectors of the primary superblock.
-pub(super) const SUPERBLOCK: Range<u64> = 2..4;
 /// Bytes that are compared at once; every volume is a multiple of it.
 const STEP: usize = 16 << 10;
 

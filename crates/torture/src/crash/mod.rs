@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use diorite_block::{Op, SECTOR_SIZE};
-use diorite_sim::crash::{Failed, Loss, RecordingDevice};
+use diorite_sim::crash::{Failed, Loss, RecordingDevice, SUPERBLOCK};
 use diorite_sim::faults::{Effect, Fault};
 use diorite_sim::image::SparseImage;
 
@@ -208,7 +208,7 @@ impl Checker {
 
 /// Sectors that no power cut tears: the primary superblock of a volume without a backup.
 fn whole_sectors(format: &Format) -> Range<u64> {
-    if format.has_backup() { 0..0 } else { judge::SUPERBLOCK }
+    if format.has_backup() { 0..0 } else { SUPERBLOCK }
 }
 
 /// One transfer has failed: only callers with data in it may get the error.
