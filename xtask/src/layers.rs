@@ -15,7 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["cli"],
     &["c", "python", "uncached"],
     &["mount"],
-    &["torture", "repro", "job", "bench", "copy", "files", "load"],
+    &["torture", "repro", "job", "bench", "copy", "crash", "files", "load"],
     &["pool"],
     &["diorite"],
     &["ext-tools"],

@@ -81,7 +81,14 @@ impl State {
 /// The data that a bio writes.
 fn bytes_of(bio: &Bio<'_>) -> Option<Arc<[u8]>> {
     match &bio.memory {
-        BioMemory::Write(segments) => Some(segments.iter().flat_map(|s| s.iter().copied()).collect()),
+        BioMemory::Write(segments) => match &segments[..] {
+            [segment] => Some(Arc::from(&segment[..])),
+            segments => {
+                let mut bytes = Vec::with_capacity(bio.len() as usize);
+                segments.iter().for_each(|segment| bytes.extend_from_slice(segment));
+                Some(bytes.into())
+            }
+        },
         BioMemory::None(len) if matches!(bio.op, Op::WriteZeroes | Op::Discard) => {
             Some(vec![0; *len as usize].into())
         }
@@ -214,6 +221,7 @@ impl RecordingDevice {
     fn issue(&self, bio: &Bio<'_>) -> Issued {
         let error = |kind| (self as &dyn BlockDevice).error(bio, kind);
         self.geometry.check(bio).map_err(error)?;
+        let bytes = bytes_of(bio);
         let mut state = self.state();
         self.counters.count(bio.op, bio.len());
         match state.suffer(bio) {
@@ -233,7 +241,7 @@ impl RecordingDevice {
             }
             events.push(Event::FlushEnded(flush));
         }
-        let Some(bytes) = bytes_of(bio) else { return Ok(None) };
+        let Some(bytes) = bytes else { return Ok(None) };
         let number = writes.len();
         writes.push(Write { sector: bio.sector, bytes, flags: bio.flags });
         events.push(Event::Issued(number));
