@@ -12,6 +12,7 @@ mod change;
 mod check;
 mod colors;
 mod cp;
+mod crash;
 mod devices;
 mod diff;
 mod diskperf;
@@ -211,6 +212,7 @@ fn dispatch(command: &Command, images: &mut Images, output: &mut Output) -> Resu
         Command::Diskperf(arguments) => diskperf::diskperf(arguments, output),
         Command::Raw(arguments) => raw::raw(arguments, output),
         Command::Uncached(arguments) => uncached::uncached(arguments),
+        Command::Crash(arguments) => crash::crash(arguments, output),
         Command::Job(arguments) => job::job(arguments, output),
         Command::Repro(arguments) => repro::repro(arguments, output),
         Command::Completions(arguments) => generate::completions(arguments, output),

@@ -51,6 +51,13 @@ fn bar(total: u64, unit: Unit) -> ProgressBar {
         .with_style(style)
 }
 
+/// A bar for a number of steps, which the caller clears at the end.
+pub(crate) fn steps(what: &str, total: u64) -> ProgressBar {
+    let bar = bar(total, Unit::Steps);
+    bar.set_message(what.to_owned());
+    bar
+}
+
 /// A spinner for work of unknown length.
 fn spinner(what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {spinner} {elapsed}").expect("constant template");

@@ -29,6 +29,7 @@ pub mod virtiofs;
 
 pub use fuse::{Mount, MountError, RemountError, remount};
 pub use service::ServeError;
+pub use service::observer::Observer;
 pub use service::options::{IoUring, MountOptions, option_words};
 pub use service::users::users_of;
 pub use service::{mounted, status};

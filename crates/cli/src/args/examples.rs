@@ -5,7 +5,7 @@ use clap_mangen::roff::{Roff, roman};
 
 /// Lines of a shell, by command; the first ones are of the program itself. A line that begins with `diorite xattr get` is also of the page of
 /// `xattr get`.
-const EXAMPLES: [(&str, &[&str]); 46] = [
+const EXAMPLES: [(&str, &[&str]); 47] = [
     (
         "",
         &[
@@ -224,6 +224,14 @@ const EXAMPLES: [(&str, &[&str]); 46] = [
             "diorite job --on . random.fio",
             "diorite job --on disk.img random.fio",
             "diorite job --on sim:sata-2009 random.fio",
+        ],
+    ),
+    (
+        "crash",
+        &[
+            "diorite crash --check true -- sh -c 'echo new > note; sync note'",
+            "diorite crash --check 'test -s note' -- sh -c 'echo new > note' || echo wrong",
+            "diorite crash replay crash.case --image state.img",
         ],
     ),
     (

@@ -4,6 +4,7 @@
 #![allow(clippy::doc_markdown, reason = "the comments on flags are the help that users read")]
 
 mod attributes;
+mod crash;
 pub(crate) mod examples;
 mod files;
 mod host;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 
 pub(crate) use attributes::{Chmod, Chown, Head, Readlink, Rmdir, Tail, Touch, Truncate, Xattr, XattrAction};
+pub(crate) use crash::{Crash, CrashAction, FaultKind, Replay, ReplayedBy};
 pub(crate) use files::{Cat, Cp, Df, Du, HolesKept, Ln, Ls, Mkdir, Mv, OnePath, Rm, Stat, Tree, When};
 pub(crate) use host::Uncached;
 pub(crate) use measure::{Bonnie, DiskPerf, Job, Repro, Table};
@@ -32,6 +34,7 @@ pub(crate) use volume::Raw;
 pub(crate) use volume::{Check, FilesystemType, HashPlace, Info, Mkfs, Trim};
 
 use crate::location::Location;
+use crash::CRASH_NOTES;
 use host::UNCACHED_WAYS;
 use measure::{DISKPERF_TARGETS, JOB_OPTIONS};
 use mount::MOUNT_OPTIONS;
@@ -205,6 +208,13 @@ pub(crate) enum Command {
     /// the same. A summary on standard error counts the bytes of each method, and the bytes that bypassed the library.
     #[command(after_help = UNCACHED_WAYS)]
     Uncached(Uncached),
+    /// Test what a program keeps after a power cut
+    ///
+    /// The program runs on a new volume in memory, and each write and flush of its disk is recorded. A power cut can lose any write that was
+    /// not flushed. Each state that it can leave is mounted, and a command of yours checks it. The answer is the smallest wrong state, in
+    /// words of files and calls.
+    #[command(after_help = CRASH_NOTES)]
+    Crash(Box<Crash>),
     /// Reproduce published tables of 2001 to 2013 on simulated disks and CPUs
     ///
     /// fairness: a direct writer beside two readers, under three rule sets of cfq and under inject (2009).

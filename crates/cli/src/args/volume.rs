@@ -141,6 +141,15 @@ impl FilesystemType {
             Self::Ext4 => Flavor::Ext4,
         }
     }
+
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ext2 => "ext2",
+            Self::Ext3 => "ext3",
+            Self::Ext4 => "ext4",
+        }
+    }
 }
 
 #[derive(Debug, Args)]

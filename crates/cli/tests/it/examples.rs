@@ -131,7 +131,7 @@ fn run_page(prepared: &Bench, name: &str, lines: &[String]) {
     }
     let bench = copy_of(prepared);
     let is_watched = matches!(name, "top" | "status" | "umount");
-    if is_watched || name == "mount" {
+    if is_watched || matches!(name, "mount" | "crash") {
         let output = shell(&bench, "diorite mount disk.img mnt").output().expect("a shell");
         if !output.status.success() {
             eprintln!("SKIPPED: mount: {}", text(&output.stderr));

@@ -3,6 +3,7 @@
 pub(crate) mod appends;
 pub(crate) mod blocks;
 mod commands;
+mod crash;
 pub(crate) mod durable;
 pub(crate) mod exercise;
 pub(crate) mod flags;

@@ -282,3 +282,13 @@ pub(super) fn tune_writeback(directory: &Path) {
 pub(super) fn is_over_io_uring_allowed() -> bool {
     std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|value| value.trim() == "Y")
 }
+
+/// End the connection of a mount, by the numbers of its device (`MAJOR:MINOR`): programs that use it get errors. For the superuser.
+///
+/// # Errors
+/// As the kernel reports it.
+#[allow(clippy::disallowed_methods, reason = "a file of the kernel")]
+pub fn abort(numbers: &str) -> std::io::Result<()> {
+    let minor = numbers.split_once(':').map_or(numbers, |(_, minor)| minor);
+    std::fs::write(Path::new("/sys/fs/fuse/connections").join(minor).join("abort"), "1")
+}

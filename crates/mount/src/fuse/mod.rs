@@ -19,22 +19,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use diorite::Filesystem;
 use diorite::front_end::{TargetKind, kind_of_target};
+use diorite::{BlockDevice, Filesystem};
 
 use crate::operations::Operations;
 use crate::protocol::notify::Notifier;
 use crate::protocol::session::{Behavior, MAX_CHANNEL_TRANSFER, MAX_TRANSFER, Session, status_of};
 use crate::service::idle_polling::IdlePolling;
 use crate::service::log::LimitedLog;
+use crate::service::observer::Observer;
 use crate::service::opened;
 use crate::service::options::{IoUring, MountOptions};
 use crate::service::threads::Threads;
 use crate::service::watch::{Name, Watch};
 use attach::{Backing, MountRequest, attach, is_over_io_uring_allowed, tune_writeback};
-pub use attach::{detach, detach_own};
+pub use attach::{abort, detach, detach_own};
 use channel::Channels;
-pub use namespace::leave_namespace;
+pub use namespace::{leave_namespace, own_namespace};
 use remount::Remounts;
 pub use remount::{RemountError, remount};
 pub use sys::{keep_descriptors_here, keep_few_arenas};
@@ -128,7 +129,24 @@ impl Mount {
     /// The volume cannot be opened, or the kernel does not mount it.
     pub fn new(target: &str, directory: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let (filesystem, log) = opened::open(target, options, &options.filesystem())?;
-        Self::attach(filesystem, target, directory, options, log)
+        Self::attach(filesystem, target, directory, options, log, None)
+    }
+
+    /// As [`Self::new`], for the volume on a device that is no file of the host. `name` is its name in messages. The observer gets each
+    /// request.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn on_device(
+        device: Arc<dyn BlockDevice>,
+        name: &str,
+        directory: &Path,
+        options: &MountOptions,
+        observer: Option<Observer>,
+    ) -> Result<Self, MountError> {
+        let filesystem = options.filesystem().open_device(device)?;
+        let log = opened::log_of(name, options, &filesystem);
+        Self::attach(filesystem, name, directory, options, log, observer)
     }
 
     fn attach(
@@ -137,6 +155,7 @@ impl Mount {
         directory: &Path,
         options: &MountOptions,
         log: LimitedLog,
+        observer: Option<Observer>,
     ) -> Result<Self, MountError> {
         let is_read_only = options.read_only || filesystem.read_only_reason().is_some();
         let mut images = diorite::front_end::host_paths(target);
@@ -167,6 +186,7 @@ impl Mount {
             checks_permissions,
             idmap: options.idmap,
             io_uring: rings.is_some(),
+            observer,
         };
         let name = namespace::in_callers(|| {
             tune_writeback(directory);

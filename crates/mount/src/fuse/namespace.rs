@@ -66,6 +66,15 @@ pub fn leave_namespace() {
         Some(Left { inode: found.ino(), handle: Some(handle), is_slave, images: Vec::new() });
 }
 
+/// Give this thread, and the processes that it starts, a mount namespace of their own. Its mounts are not seen outside.
+///
+/// # Errors
+/// As `unshare(2)`; only the superuser may do it.
+pub fn own_namespace() -> std::io::Result<()> {
+    sys::unshare_mounts()?;
+    Ok(mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?)
+}
+
 /// Whether this process has left the namespace that it was started in.
 pub(super) fn has_left() -> bool {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner).is_some()

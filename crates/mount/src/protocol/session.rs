@@ -24,6 +24,7 @@ use crate::operations::{FileHandle, Operations};
 use crate::service::accounting::{Accounting, Begun, Class, Processes};
 use crate::service::idle_polling::IdlePolling;
 use crate::service::log::LimitedLog;
+use crate::service::observer::Observer;
 use crate::service::status::{self, Status};
 
 /// Bytes of a write or read at most: 256 pages, the kernel's default.
@@ -49,6 +50,8 @@ pub(crate) struct Behavior {
     pub(crate) idmap: bool,
     /// Requests may come over io_uring.
     pub(crate) io_uring: bool,
+    /// Gets each request.
+    pub(crate) observer: Option<Observer>,
 }
 
 /// The transport of requests.
@@ -301,7 +304,11 @@ impl Session {
             }
             _ => message.header.pid,
         };
-        let begun = self.accounting.begin(opcode.map_or("unknown", Opcode::name), thread);
+        let name = opcode.map_or("unknown", Opcode::name);
+        let begun = self.accounting.begin(name, thread);
+        if let Some(observer) = &self.behavior.observer {
+            observer.note(name, begun.pid(), message.header.node);
+        }
         if let Some(polling) = &self.idle_polling {
             polling.note(begun.at());
         }

@@ -13,6 +13,7 @@ mod ext4_options;
 pub(crate) mod idle_polling;
 pub(crate) mod log;
 pub mod mounted;
+pub(crate) mod observer;
 pub(crate) mod opened;
 pub(crate) mod options;
 pub mod status;

@@ -17,6 +17,12 @@ pub(crate) fn open(
     how: &FilesystemOptions,
 ) -> diorite::Result<(Filesystem, LimitedLog)> {
     let filesystem = how.open(options.target(target))?;
+    let log = log_of(target, options, &filesystem);
+    Ok((filesystem, log))
+}
+
+/// The log of an open volume. Its warnings are logged now, and its failure later.
+pub(crate) fn log_of(target: &str, options: &MountOptions, filesystem: &Filesystem) -> LimitedLog {
     for note in &options.ignored {
         log::warn!("{target}: {note}");
     }
@@ -34,5 +40,5 @@ pub(crate) fn open(
     let log: Log = Arc::new(move |said: &str| log::error!("{name}: {said}"));
     let abort_log = Arc::clone(&log);
     filesystem.watch_abort(move |why| abort_log(&format!("read-only from now on: a write failed: {why}")));
-    Ok((filesystem, LimitedLog::new(log)))
+    LimitedLog::new(log)
 }
